@@ -1,0 +1,53 @@
+"""Finds the C++ core and says what is wrong where it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from lazytrace import _torch
+from lazytrace.errors import ExtensionWarning, missing_extension
+
+if TYPE_CHECKING:
+    from lazytrace import _core as core
+else:
+    core = None
+
+
+def version_problem(built_for: str, running: str) -> str:
+    """Why an extension built for one torch cannot be used with another; "" where it can.
+
+    >>> version_problem("2.13.0+cpu", "2.13.0+cpu")
+    ''
+    >>> version_problem("2.12.0", "2.13.0")
+    'lazytrace._core was built for torch 2.12.0, but torch 2.13.0 is running'
+    """
+    if built_for == running:
+        return ""
+    return f"lazytrace._core was built for torch {built_for}, but torch {running} is running"
+
+
+def load() -> str:
+    """Import and configure `lazytrace._core`; returns what is wrong with it, or "".
+
+    Nothing is raised: without its core the package still works, and every call runs eagerly.
+    """
+    try:
+        from lazytrace import _core
+    except ImportError as error:
+        # A symbol that is not found means that the extension was compiled against another torch.
+        return f"lazytrace._core cannot be imported: {error}"
+    found = version_problem(_core.torch_version, torch.__version__)
+    if not found:
+        own = os.path.dirname(os.path.abspath(__file__)) + os.sep
+        _core.configure(_torch.torch_folder(), own, _torch.opaque_codes())
+        globals()["core"] = _core
+    return found
+
+
+problem = load()
+if problem:
+    warnings.warn(missing_extension(problem), ExtensionWarning, stacklevel=2)

@@ -1,0 +1,30 @@
+"""The only file that names what is private in torch, each with the reason why it is needed."""
+
+from __future__ import annotations
+
+import os
+from types import CodeType
+
+import torch
+from torch.autograd.function import Function
+
+
+def opaque_codes() -> list[CodeType]:
+    """Code objects of torch whose calls must stay whole in a program.
+
+    `Function.apply` keeps the backward that its class defines; the operators inside would be differentiated
+    by themselves.
+
+    >>> [code.co_name for code in opaque_codes()]
+    ['apply']
+    """
+    return [Function.apply.__func__.__code__]  # type: ignore[attr-defined]
+
+
+def torch_folder() -> str:
+    """The folder of the installed torch, with a separator at its end.
+
+    >>> torch_folder().endswith("torch" + os.sep)
+    True
+    """
+    return os.path.dirname(os.path.abspath(torch.__file__)) + os.sep

@@ -1,0 +1,82 @@
+"""The decorator `traced`: what it accepts, and which wrapper each thing gets."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, overload
+
+import torch
+
+from lazytrace.config import Options
+from lazytrace.errors import NotTraceableError, coroutine, generator, not_callable
+from lazytrace.function import TracedCallable, TracedFunction, TracedModule
+
+
+@overload
+def traced(fn: None = None, **options: Any) -> Callable[[Callable[..., Any]], Any]: ...
+@overload
+def traced(fn: Callable[..., Any], **options: Any) -> Any: ...
+def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Record a function once per input signature, then replay it from C++.
+
+    Bare or with options, on functions, lambdas, partials, methods (plain, class, static), callables, `nn.Module`
+    instances, and `nn.Module` classes (whose `forward` is traced).
+
+    Options: `cache_limit` (64 traces), `on_limit` ("evict", "eager" or "raise"), `on_untraceable` ("eager" or
+    "raise"), `check` (True: prove each new program by one replay), `backend` ("replay", or "eager" to only count),
+    `name` (for reports). Raises `OptionError` for a wrong option and `NotTraceableError` for what cannot be traced.
+
+    >>> import torch
+    >>> @traced(cache_limit=8)
+    ... def step(x, w):
+    ...     return torch.tanh(x @ w)
+    >>> x, w = torch.ones(2, 3), torch.ones(3, 3)
+    >>> torch.equal(step(x, w), step(x, w))
+    True
+    >>> step.cache_info()
+    CacheInfo(hits=1, misses=1, maxsize=8, currsize=1)
+    """
+    checked = Options.checked(**options)
+    if fn is None:
+        return functools.partial(_wrap, options=checked)
+    return _wrap(fn, options=checked)
+
+
+def _wrap(fn: Any, *, options: Options) -> Any:
+    _refuse(fn)
+    if isinstance(fn, TracedFunction):
+        fn = fn.original
+    if isinstance(fn, type):
+        return _wrap_class(fn, options)
+    if isinstance(fn, torch.nn.Module):
+        return TracedModule(fn, options)
+    if isinstance(fn, types.FunctionType | classmethod | staticmethod):
+        return TracedFunction(fn, options)
+    return TracedCallable(fn, options)
+
+
+def _wrap_class(cls: type, options: Options) -> type:
+    if not issubclass(cls, torch.nn.Module):
+        raise NotTraceableError(
+            f"cannot trace the class {cls.__name__}: it is not an nn.Module. Decorate the methods that compute instead."
+        )
+    forward = TracedFunction(cls.forward, options)
+    cls.forward = forward  # type: ignore[method-assign]
+    return cls
+
+
+def _refuse(fn: Any) -> None:
+    inner = getattr(fn, "__func__", fn)
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if isinstance(fn, classmethod | staticmethod):
+        inner = fn.__func__
+    elif not callable(fn):
+        raise NotTraceableError(not_callable(fn))
+    if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
+        raise NotTraceableError(coroutine(fn))
+    if inspect.isgeneratorfunction(inner):
+        raise NotTraceableError(generator(fn))

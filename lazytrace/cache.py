@@ -1,0 +1,153 @@
+"""The traces of one function or one instance: looked up by signature, bounded, least recently used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+import cachetools
+
+from lazytrace.trace import Trace
+
+# A refused signature costs its key and a line of text; far more of them than traces may be remembered.
+_REFUSALS_KEPT = 1024
+# A call that could not be recorded once may be recordable later: lazily made state is there the second time.
+_TRIED_AGAIN_AT = (2, 8)
+
+
+@dataclass
+class Refusal:
+    """Why a signature runs eagerly, and how often it has."""
+
+    reason: str
+    where: str
+    calls: int = 1
+    final: bool = False
+
+    def again(self) -> bool:
+        """Count one more call; says whether this one should try to record once more.
+
+        >>> refusal = Refusal("calls print()", "train.py:3")
+        >>> [refusal.again() for _ in range(8)]
+        [True, False, False, False, False, False, True, False]
+        """
+        self.calls += 1
+        return self.calls in _TRIED_AGAIN_AT and not self.final
+
+
+class _Lru(cachetools.LRUCache[int, Trace]):
+    """Tells its owner what it drops: cachetools evicts inside `__setitem__`."""
+
+    def __init__(self, maxsize: int, evicted: Callable[[Trace], None]) -> None:
+        super().__init__(maxsize)
+        self._evicted = evicted
+
+    def popitem(self) -> tuple[int, Trace]:
+        number, trace = super().popitem()
+        self._evicted(trace)
+        return number, trace
+
+
+class TraceCache:
+    """Traces by signature. Each signature may have several, told apart by their guards and branches.
+
+    Lookups take a hash of the key, however many traces there are. Any thread may call any method; no lock is
+    held while a function runs.
+    """
+
+    def __init__(self, limit: int, evicted: Callable[[], object] = lambda: None) -> None:
+        self.limit = limit
+        self._on_evicted = evicted
+        self._lock = threading.RLock()
+        self._lru = _Lru(limit, self._drop)
+        self._by_key: dict[bytes, tuple[Trace, ...]] = {}
+        self._refused: cachetools.LRUCache[bytes, Refusal] = cachetools.LRUCache(_REFUSALS_KEPT)
+        self._recording: set[bytes] = set()
+        self.wanted: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._lru)
+
+    def find(self, key: bytes) -> tuple[Trace, ...]:
+        """The traces of a signature, newest first."""
+        return self._by_key.get(key, ())
+
+    def used(self, trace: Trace) -> None:
+        """Mark a trace as the most recently used."""
+        with self._lock:
+            self._lru.get(trace.number)
+
+    def traces(self) -> list[Trace]:
+        """All traces, newest first."""
+        with self._lock:
+            return sorted(self._lru.values(), key=lambda trace: -trace.number)
+
+    def full(self) -> bool:
+        """Whether one more trace needs an eviction."""
+        return len(self._lru) >= self.limit
+
+    def add(self, trace: Trace) -> None:
+        """Store a trace, evicting the least recently used at the limit."""
+        with self._lock:
+            self._refused.pop(trace.key, None)
+            self._lru[trace.number] = trace
+            self._by_key[trace.key] = (trace, *self._by_key.get(trace.key, ()))
+
+    def discard(self, trace: Trace) -> None:
+        """Drop one trace without counting it as evicted."""
+        with self._lock:
+            if self._lru.pop(trace.number, None) is not None:
+                self._forget(trace)
+
+    def refuse(self, key: bytes, reason: str, where: str) -> None:
+        """Remember that a signature runs eagerly."""
+        with self._lock:
+            known = self._refused.get(key)
+            if known is None:
+                self._refused[key] = Refusal(reason, where)
+            else:
+                known.reason, known.where = reason, where
+
+    def refuse_for_good(self, key: bytes, reason: str) -> None:
+        """Remember that a signature runs eagerly until the cache is cleared, and drop its traces."""
+        with self._lock:
+            for trace in self.find(key):
+                self.discard(trace)
+            self._refused[key] = Refusal(reason, "", final=True)
+
+    def refusal(self, key: bytes) -> Refusal | None:
+        """Why a signature runs eagerly, or None where it does not."""
+        with self._lock:
+            return self._refused.get(key)
+
+    def begin(self, key: bytes) -> bool:
+        """Claim the recording of a signature; False where another call is at it."""
+        with self._lock:
+            if key in self._recording:
+                return False
+            self._recording.add(key)
+            return True
+
+    def end(self, key: bytes) -> None:
+        """Give the claim back, however the recording ended."""
+        with self._lock:
+            self._recording.discard(key)
+
+    def clear(self) -> None:
+        """Drop all traces and refusals."""
+        with self._lock:
+            self._by_key.clear()
+            self._refused.clear()
+            self.wanted.clear()
+            self._lru = _Lru(self.limit, self._drop)
+
+    def _drop(self, trace: Trace) -> None:
+        self._forget(trace)
+        self._on_evicted()
+
+    def _forget(self, trace: Trace) -> None:
+        rest = tuple(other for other in self._by_key.get(trace.key, ()) if other is not trace)
+        if rest:
+            self._by_key[trace.key] = rest
+        else:
+            self._by_key.pop(trace.key, None)

@@ -1,0 +1,139 @@
+"""What a person may set: the options of `traced` and the `LAZYTRACE_*` variables, checked on the way in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, cast, get_args
+
+from lazytrace.errors import OptionError, bad_environment, bad_option, unknown_option
+
+OnLimit = Literal["evict", "eager", "raise"]
+OnUntraceable = Literal["eager", "raise"]
+Backend = Literal["replay", "eager"]
+
+_YES = ("1", "true", "yes", "on")
+_NO = ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one traced function; an instance is always valid.
+
+    `cache_limit` counts traces, `on_limit` says what happens to the call that needs one more,
+    `on_untraceable` what happens to a call that cannot be replayed, `check` whether a new program is proved
+    by one replay, `backend` whether programs are replayed at all, `name` replaces the function's own name in
+    reports. Raises `OptionError` where a value is not allowed.
+
+    >>> Options(cache_limit=8).on_limit
+    'evict'
+    >>> Options(cache_limit=0)
+    Traceback (most recent call last):
+        ...
+    lazytrace.errors.OptionError: traced(cache_limit=0): cache_limit must be an int of 1 or more. \
+Pass that, or leave cache_limit out for its default.
+    """
+
+    cache_limit: int = 64
+    on_limit: OnLimit = "evict"
+    on_untraceable: OnUntraceable = "eager"
+    check: bool = True
+    backend: Backend = "replay"
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_limit(self.cache_limit)
+        _check_choice("on_limit", self.on_limit, get_args(OnLimit))
+        _check_choice("on_untraceable", self.on_untraceable, get_args(OnUntraceable))
+        _check_switch("check", self.check)
+        _check_choice("backend", self.backend, get_args(Backend))
+        _check_name(self.name)
+
+    @classmethod
+    def checked(cls, **options: object) -> Options:
+        """Options from keywords as a person wrote them.
+
+        Raises `OptionError` for a keyword that is no option, naming the closest one, and for a value that
+        is not allowed.
+
+        >>> Options.checked(on_limit="eager").on_limit
+        'eager'
+        >>> Options.checked(on_limits="eager")
+        Traceback (most recent call last):
+            ...
+        lazytrace.errors.OptionError: traced() has no option 'on_limits': did you mean 'on_limit'? \
+Its options are cache_limit, on_limit, on_untraceable, check, backend, name.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise OptionError(unknown_option(name, known))
+        return cls(**cast("dict[str, Any]", options))
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the environment variables ask for.
+
+    `disabled` (`LAZYTRACE_DISABLE`) makes every call run eagerly, `report` (`LAZYTRACE_REPORT`) prints the
+    report at exit.
+
+    >>> Environment()
+    Environment(disabled=False, report=False)
+    """
+
+    disabled: bool = False
+    report: bool = False
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ) -> Environment:
+        """The environment as it is now; unset and empty mean off, case and outer spaces do not matter.
+
+        Raises `OptionError` where a value is none of 1, true, yes, on, 0, false, no, off.
+
+        >>> Environment.read({"LAZYTRACE_REPORT": "1"})
+        Environment(disabled=False, report=True)
+        >>> Environment.read({"LAZYTRACE_REPORT": "maybe"})
+        Traceback (most recent call last):
+            ...
+        lazytrace.errors.OptionError: environment variable LAZYTRACE_REPORT='maybe' is not understood: \
+set it to 1, true, yes, on, 0, false, no or off, or unset it.
+        """
+        return cls(
+            disabled=_read_switch(environ, "LAZYTRACE_DISABLE"),
+            report=_read_switch(environ, "LAZYTRACE_REPORT"),
+        )
+
+
+def _check_limit(value: object) -> None:
+    # bool is an int: cache_limit=True would otherwise mean 1.
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise OptionError(bad_option("cache_limit", value, "an int of 1 or more"))
+
+
+def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise OptionError(bad_option(name, value, _either(tuple(repr(choice) for choice in allowed))))
+
+
+def _check_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise OptionError(bad_option(name, value, "True or False"))
+
+
+def _check_name(value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise OptionError(bad_option("name", value, "a string that is not blank, or None"))
+
+
+def _read_switch(environ: Mapping[str, str], variable: str) -> bool:
+    value = environ.get(variable, "")
+    word = value.strip().lower()
+    if word in _YES or word in _NO:
+        return word in _YES
+    raise OptionError(bad_environment(variable, value, _either(_YES + _NO[1:])))
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"

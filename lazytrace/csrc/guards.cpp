@@ -1,0 +1,364 @@
+#include "guards.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "pytypes.h"
+#include "tree.h"
+
+namespace lazytrace {
+
+py::object weak_reference(PyObject* object) {
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return {};
+  PyObject* weak = PyWeakref_NewRef(object, nullptr);
+  if (!weak) PyErr_Clear();
+  return py::reinterpret_steal<py::object>(weak);
+}
+
+bool still_alive(const py::object& weak, PyObject* object) {
+  return !weak || PyWeakref_GET_OBJECT(weak.ptr()) == object;
+}
+
+// ---------------------------------------------------------------- building
+int GuardTree::root(Py_ssize_t index) {
+  bool made;
+  return child(-1, Access::Root, nullptr, index, &made);
+}
+
+int GuardTree::weak(PyObject* object) {
+  auto found = weak_.find(object);
+  if (found != weak_.end() && still_alive(nodes_[found->second].weak, object)) return found->second;
+  py::object reference = weak_reference(object);
+  if (!reference) return -1;
+  nodes_.emplace_back();
+  Guard& guard = nodes_.back();
+  guard.access = Access::Weak;
+  guard.raw = object;
+  guard.weak = std::move(reference);
+  guard.shown = PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object)->tp_name : short_repr(object);
+  return weak_[object] = static_cast<int>(nodes_.size()) - 1;
+}
+
+namespace {
+bool same_key(const py::object& known, PyObject* key) {
+  if (known.ptr() == key) return true;
+  if (!known || !key || Py_TYPE(known.ptr()) != Py_TYPE(key)) return false;
+  return is_immutable(key) && same_immutable(known.ptr(), key);
+}
+}  // namespace
+
+int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made) {
+  Py_hash_t hash = key ? PyObject_Hash(key) : index;
+  if (hash == -1) PyErr_Clear();
+  size_t bucket = (static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access)) * 1000003u ^ static_cast<size_t>(hash);
+  auto range = index_.equal_range(bucket);
+  for (auto at = range.first; at != range.second; ++at) {
+    const Guard& known = nodes_[at->second];
+    if (known.parent == parent && known.access == access && known.index == index && same_key(known.key, key)) {
+      *made = false;
+      return at->second;
+    }
+  }
+  *made = true;
+  nodes_.emplace_back();
+  Guard& guard = nodes_.back();
+  guard.parent = parent;
+  guard.access = access;
+  guard.index = index;
+  if (key) guard.key = py::reinterpret_borrow<py::object>(key);
+  int node = static_cast<int>(nodes_.size()) - 1;
+  index_.emplace(bucket, node);
+  return node;
+}
+
+void GuardTree::expect(int node, PyObject* value) {
+  Guard& guard = nodes_[node];
+  if (!value) {
+    guard.expect = Expect::Absent;
+  } else if (THPVariable_Check(value)) {
+    guard.expect = Expect::Tensor;
+    guard.tensor = std::make_unique<TensorMeta>(TensorMeta::of(THPVariable_Unpack(value)));
+    guard.tensor_type = Py_TYPE(value);
+  } else if (is_immutable(value)) {
+    guard.expect = Expect::Constant;
+    guard.value = py::reinterpret_borrow<py::object>(value);
+    guard.shown = short_repr(value);
+  } else if (PyFunction_Check(value)) {
+    guard.expect = Expect::Code;
+    guard.value = py::reinterpret_borrow<py::object>(PyFunction_GET_CODE(value));
+  } else if (PyType_Check(value) || PyModule_Check(value) || PyCFunction_Check(value) || PyDescr_IsData(value) ||
+             c_base(Py_TYPE(value)) == Py_TYPE(value)) {
+    bool by_content = PyList_CheckExact(value) || PyDict_CheckExact(value) || PySet_CheckExact(value) || PyTuple_CheckExact(value) ||
+                      Py_IS_TYPE(value, &PyODict_Type) || PyMethod_Check(value) || PyFrozenSet_CheckExact(value);
+    if (!by_content) return expect_identity(node, value);
+  }
+  if (guard.expect == Expect::Anything) {
+    guard.expect = Expect::Type;
+    guard.raw = reinterpret_cast<PyObject*>(Py_TYPE(value));
+    guard.weak = weak_reference(guard.raw);
+    guard.shown = "a " + type_name(value);
+    if (PyTuple_CheckExact(value)) guard.length = PyTuple_GET_SIZE(value);
+  }
+}
+
+void GuardTree::expect_identity(int node, PyObject* value) {
+  Guard& guard = nodes_[node];
+  guard.expect = Expect::Identity;
+  guard.raw = value;
+  guard.weak = weak_reference(value);
+  // An object that has no weak references is held instead: C functions and descriptors, which hold no user state.
+  if (!guard.weak) guard.value = py::reinterpret_borrow<py::object>(value);
+  guard.shown = PyType_Check(value) ? reinterpret_cast<PyTypeObject*>(value)->tp_name : short_repr(value);
+}
+
+namespace {
+Py_ssize_t length_of(PyObject* v) {
+  if (PyDict_Check(v)) return PyDict_GET_SIZE(v);
+  if (PyList_Check(v)) return PyList_GET_SIZE(v);
+  if (PyTuple_Check(v)) return PyTuple_GET_SIZE(v);
+  if (PyAnySet_Check(v)) return PySet_GET_SIZE(v);
+  return -1;
+}
+}  // namespace
+
+void GuardTree::expect_length(int node, PyObject* value) {
+  Guard& guard = nodes_[node];
+  guard.length = length_of(value);
+}
+
+std::vector<int> GuardTree::prune() {
+  std::vector<int> renamed(nodes_.size(), -1);
+  std::vector<Guard> kept;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Guard& guard = nodes_[i];
+    bool gone = guard.access == Access::Weak ? PyWeakref_GET_OBJECT(guard.weak.ptr()) == Py_None
+                                             : guard.parent >= 0 && renamed[guard.parent] < 0;
+    if (gone) continue;
+    if (guard.parent >= 0) guard.parent = renamed[guard.parent];
+    if (guard.same >= 0) guard.same = renamed[guard.same];
+    renamed[i] = static_cast<int>(kept.size());
+    kept.push_back(std::move(guard));
+  }
+  nodes_ = std::move(kept);
+  index_.clear();
+  weak_.clear();
+  return renamed;
+}
+
+// ---------------------------------------------------------------- checking
+PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* roots, size_t count, Values* values) const {
+  switch (g.access) {
+    case Access::Root:
+      return static_cast<size_t>(g.index) < count ? roots[g.index] : nullptr;
+    case Access::Weak: {
+      PyObject* object = PyWeakref_GET_OBJECT(g.weak.ptr());
+      return object == Py_None ? nullptr : object;
+    }
+    case Access::Instance: {
+      PyObject** dict = _PyObject_GetDictPtr(owner);
+      return dict && *dict ? PyDict_GetItemWithError(*dict, g.key.ptr()) : nullptr;
+    }
+    case Access::Namespace: {
+      PyObject* dict = PyObject_GenericGetDict(owner, nullptr);
+      Py_XDECREF(dict);  // the owner keeps it
+      return dict;
+    }
+    case Access::Type:
+      return reinterpret_cast<PyObject*>(Py_TYPE(owner));
+    case Access::Class:
+      return PyType_Check(owner) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), g.key.ptr()) : nullptr;
+    case Access::Own:
+      return PyType_Check(owner) ? PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, g.key.ptr()) : nullptr;
+    case Access::Item:
+      return PyDict_Check(owner) ? PyDict_GetItemWithError(owner, g.key.ptr()) : nullptr;
+    case Access::At:
+      if (!PyList_Check(owner) && !PyTuple_Check(owner)) return nullptr;
+      return g.index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, g.index) : nullptr;
+    case Access::Cell: {
+      PyObject* closure = PyFunction_Check(owner) ? PyFunction_GET_CLOSURE(owner) : nullptr;
+      return closure && g.index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, g.index)) : nullptr;
+    }
+    case Access::Globals:
+      return PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
+    case Access::Attribute: {
+      PyObject* value = PyObject_GetAttr(owner, g.key.ptr());
+      if (!value) {
+        PyErr_Clear();
+        return nullptr;
+      }
+      values->held.push_back(py::reinterpret_steal<py::object>(value));
+      return value;
+    }
+  }
+  return nullptr;
+}
+
+bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
+  if (length_of(value) != g.length) return false;
+  if (!g.keys) return true;
+  // Through the iterator of the C base: an OrderedDict has an order of its own.
+  py::object iterator = py::reinterpret_steal<py::object>(c_base(Py_TYPE(value))->tp_iter(value));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(g.keys.ptr()); ++i) {
+    py::object key = py::reinterpret_steal<py::object>(iterator ? PyIter_Next(iterator.ptr()) : nullptr);
+    PyObject* expected = PyTuple_GET_ITEM(g.keys.ptr(), i);
+    if (!key || (key.ptr() != expected && !(is_immutable(expected) && same_immutable(key.ptr(), expected)))) return false;
+  }
+  return true;
+}
+
+bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::Tensor>& inputs, const Values& values) const {
+  switch (g.expect) {
+    case Expect::Anything:
+      break;
+    case Expect::Absent:
+      return false;
+    case Expect::Constant:
+      if (value != g.value.ptr() && !same_immutable(value, g.value.ptr())) return false;
+      break;
+    case Expect::Identity:
+      if (value != g.raw || (g.weak && !still_alive(g.weak, g.raw))) return false;
+      break;
+    case Expect::Type:
+      if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != g.raw || !still_alive(g.weak, g.raw)) return false;
+      break;
+    case Expect::Code:
+      if (!PyFunction_Check(value) || PyFunction_GET_CODE(value) != g.value.ptr()) return false;
+      break;
+    case Expect::Tensor:
+      if (Py_TYPE(value) != g.tensor_type || !g.tensor->matches(THPVariable_Unpack(value))) return false;
+      break;
+  }
+  if (g.length >= 0 && !accepts_shape(g, value)) return false;
+  if (g.same >= 0 && values.nodes[g.same] != value) return false;
+  if (g.same_input >= 0 && static_cast<size_t>(g.same_input) < inputs.size() &&
+      !(THPVariable_Check(value) && inputs[g.same_input].is_same(THPVariable_Unpack(value)))) return false;
+  return true;
+}
+
+int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs, Values* values) const {
+  values->nodes.assign(nodes_.size(), nullptr);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    PyObject* value = read(g, g.parent >= 0 ? values->nodes[g.parent] : nullptr, roots, count, values);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (!value) {
+      if (g.expect == Expect::Absent) continue;
+      return static_cast<int>(i);
+    }
+    if (!accepts(g, value, inputs, *values)) return static_cast<int>(i);
+    values->nodes[i] = value;
+    if (g.capture >= 0) {
+      if (values->captures.size() <= static_cast<size_t>(g.capture)) values->captures.resize(g.capture + 1);
+      values->captures[g.capture] = THPVariable_Unpack(value);
+    }
+  }
+  return -1;
+}
+
+// ---------------------------------------------------------------- explaining
+std::string GuardTree::attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const {
+  const Guard& g = nodes_[owner];
+  bool module = g.access == Access::Weak && PyModule_Check(PyWeakref_GET_OBJECT(g.weak.ptr()));
+  return module ? "global " + name : path(owner, names) + "." + name;
+}
+
+std::string GuardTree::path(int node, const std::vector<std::string>& names) const {
+  const Guard& g = nodes_[node];
+  std::string name = g.key ? text_of(g.key.ptr()) : "";
+  auto parent = [&] { return path(g.parent, names); };
+  switch (g.access) {
+    case Access::Root:
+      return static_cast<size_t>(g.index) < names.size() ? names[g.index] : "argument " + std::to_string(g.index);
+    case Access::Weak:
+      return g.shown;
+    case Access::Instance:
+    case Access::Attribute:
+    case Access::Own:
+      return attribute_path(g.parent, name, names);
+    case Access::Class:
+      if (nodes_[g.parent].access == Access::Type) return path(nodes_[g.parent].parent, names) + "." + name;
+      return parent() + "." + name;
+    case Access::Namespace:
+      return parent() + ".__dict__";
+    case Access::Type:
+      return "type(" + parent() + ")";
+    case Access::Item: {
+      const Guard& p = nodes_[g.parent];
+      if (p.access == Access::Globals) return "global " + name;
+      if (p.access == Access::Namespace) return attribute_path(p.parent, name, names);
+      std::string holder = p.key ? text_of(p.key.ptr()) : "";
+      bool in_namespace = p.access == Access::Item && nodes_[p.parent].access == Access::Namespace;
+      if ((p.access == Access::Instance || in_namespace) && (holder == "_modules" || holder == "_parameters" || holder == "_buffers")) {
+        std::string owner = path(in_namespace ? nodes_[p.parent].parent : p.parent, names);
+        bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+        return number ? owner + "[" + name + "]" : owner + "." + name;
+      }
+      return parent() + "[" + short_repr(g.key.ptr()) + "]";
+    }
+    case Access::At:
+      return parent() + "[" + std::to_string(g.index) + "]";
+    case Access::Globals:
+      return parent() + ".__globals__";
+    case Access::Cell: {
+      const Guard& p = nodes_[g.parent];
+      if (p.expect == Expect::Code || p.value) {
+        PyObject* names_of = PyCode_Check(p.value.ptr()) ? PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(p.value.ptr())) : nullptr;
+        if (names_of) {
+          py::object free = py::reinterpret_steal<py::object>(names_of);
+          return text_of(PyTuple_GET_ITEM(names_of, g.index));
+        }
+        PyErr_Clear();
+      }
+      return "closure cell " + std::to_string(g.index);
+    }
+  }
+  return "?";
+}
+
+py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count, const std::vector<std::string>& names) const {
+  const Guard& g = nodes_[node];
+  std::string where = path(node, names), before = g.shown, after, remark;
+  Values values;
+  check(roots, count, {}, &values);
+  PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
+  PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
+  PyErr_Clear();
+  if (g.expect == Expect::Absent) before = "nothing";
+  if (!value) {
+    after = g.access == Access::Weak ? "gone" : "nothing";
+    if (before.empty()) before = "something";
+  } else if (g.expect == Expect::Tensor && THPVariable_Check(value)) {
+    std::string difference = g.tensor->difference(THPVariable_Unpack(value));
+    size_t space = difference.find(' '), arrow = difference.find(" -> ");
+    if (arrow != std::string::npos && space < arrow) {
+      where += "." + difference.substr(0, space);
+      before = difference.substr(space + 1, arrow - space - 1);
+      after = difference.substr(arrow + 4);
+    } else {
+      before = "a tensor", after = "another tensor";
+    }
+  } else if (g.expect == Expect::Type && reinterpret_cast<PyObject*>(Py_TYPE(value)) == g.raw && g.length >= 0) {
+    where = "len(" + where + ")";
+    before = std::to_string(g.length), after = std::to_string(length_of(value));
+    if (before == after) where = "keys of " + path(node, names), before = "those", after = "others";
+  } else if (g.expect == Expect::Type) {
+    after = is_immutable(value) ? short_repr(value) : "a " + type_name(value);
+  } else if (g.expect == Expect::Code) {
+    before = "a function", after = PyFunction_Check(value) ? "another function" : short_repr(value);
+  } else {
+    after = short_repr(value);
+    if (g.expect == Expect::Tensor) before = g.tensor->text();
+    if (before == after) after = "another " + after;
+  }
+  if (g.access == Access::Cell && g.parent >= 0) {
+    const Guard& p = nodes_[g.parent];
+    PyObject* code = p.value && PyCode_Check(p.value.ptr()) ? p.value.ptr() : nullptr;
+    if (code) {
+      auto* c = reinterpret_cast<PyCodeObject*>(code);
+      std::string file = text_of(c->co_filename);
+      remark = "closure of " + text_of(c->co_name) + ", " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(c->co_firstlineno);
+    }
+  }
+  return py::make_tuple(where, before, after, remark);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,104 @@
+// The Python state that a recording read, as a tree of reads that can be made again.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "meta.h"
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// How a value is reached from the value of the parent node.
+enum class Access : uint8_t {
+  Root,       // the function (0) or an argument leaf
+  Weak,       // an object that needs no path: a module, a class, a function; held weakly
+  Instance,   // entry of the instance __dict__ (also a module's)
+  Namespace,  // the instance __dict__ itself
+  Type,       // type(owner)
+  Class,      // what a lookup on the class finds, along the MRO
+  Own,        // entry of the class's own __dict__
+  Item,       // owner[key] of a dict
+  At,         // owner[i] of a list or tuple
+  Cell,       // contents of closure cell i of a function
+  Globals,    // the globals of a function
+  Attribute,  // an attribute that C code computes from nothing but the owner (a slot, partial.func, method.__self__)
+};
+
+enum class Expect : uint8_t { Anything, Absent, Constant, Identity, Type, Code, Tensor };
+
+struct Guard {
+  int parent = -1;
+  Access access = Access::Root;
+  py::object key;          // name or dictionary key; interned where it is a name
+  Py_ssize_t index = -1;
+  Expect expect = Expect::Anything;
+  py::object value;        // Constant, Code: what is expected; Identity: only what cannot be referenced weakly
+  PyObject* raw = nullptr; // Identity, Type: compared, never dereferenced
+  py::object weak;         // says whether `raw` is still the object that it was
+  Py_ssize_t length = -1;  // of a list, tuple, set or dict that was looked at as a whole
+  py::object keys;         // tuple: the keys of a dict that was looked at as a whole, in order
+  int same = -1;           // another node with the same object
+  int same_input = -1;     // the argument register with the same tensor
+  std::unique_ptr<TensorMeta> tensor;
+  PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
+  int capture = -1;        // slot of the program that takes this tensor
+  std::string shown;       // the value at the recording, for reports
+};
+
+// Ownership: strong references only to immutable values, code objects and C objects. User objects are compared by address
+// and kept apart from their successors by weak references, so that a trace keeps nothing of the user's alive.
+// Every method needs the GIL. check() runs no Python code.
+class GuardTree {
+ public:
+  struct Values {
+    std::vector<PyObject*> nodes;        // borrowed, by node
+    std::vector<py::object> held;        // the few that are new references
+    std::vector<at::Tensor> captures;    // by slot
+  };
+
+  int root(Py_ssize_t index);
+  // A node that needs no path. -1 where the object cannot be referenced weakly.
+  int weak(PyObject* object);
+  // The node for a read, made where there is none; `made` says which. Nothing is expected of a new node.
+  int child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made);
+  Guard& operator[](int node) { return nodes_[node]; }
+  const Guard& operator[](int node) const { return nodes_[node]; }
+  size_t size() const { return nodes_.size(); }
+
+  // Sets what is expected of a node from the value that it has now (NULL: absent).
+  void expect(int node, PyObject* value);
+  void expect_identity(int node, PyObject* value);
+  void expect_length(int node, PyObject* value);
+
+  // Drops what hangs on weak roots that are gone; returns the new number of each node, -1 for the dropped.
+  std::vector<int> prune();
+
+  // The first node whose value is not as expected, or -1.
+  int check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs, Values* values) const;
+
+  // (path, what it was, what it is now, remark) of a node that failed.
+  py::tuple explain(int node, PyObject* const* roots, size_t count, const std::vector<std::string>& names) const;
+  std::string path(int node, const std::vector<std::string>& names) const;
+
+ private:
+  std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
+  PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count, Values* values) const;
+  bool accepts(const Guard& guard, PyObject* value, const std::vector<at::Tensor>& inputs, const Values& values) const;
+  bool accepts_shape(const Guard& guard, PyObject* value) const;
+
+  std::vector<Guard> nodes_;
+  std::unordered_multimap<size_t, int> index_;
+  std::unordered_map<PyObject*, int> weak_;
+};
+
+// A weak reference to `object`, or an empty object where its type has none.
+py::object weak_reference(PyObject* object);
+bool still_alive(const py::object& weak, PyObject* object);
+
+}  // namespace lazytrace

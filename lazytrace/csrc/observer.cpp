@@ -1,0 +1,803 @@
+#include "observer.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <opcode.h>
+
+#include "frame_view.h"
+#include "opaque_call.h"
+#include "pytypes.h"
+#include "tree.h"
+
+namespace lazytrace {
+
+// ---------------------------------------------------------------- code objects
+namespace {
+
+std::string torch_folder, own_folder;
+std::unordered_set<PyObject*> opaque_codes;  // kept alive by the modules that define them
+Py_ssize_t code_slot = -1;
+
+// Files of torch that are functions of their arguments and of modes that the signature holds; their reads are not watched.
+const char* const kTrusted[] = {"nn/functional.py", "functional.py",  "_tensor.py",      "_jit_internal.py", "overrides.py",
+                                "_ops.py",          "_VF.py",         "_linalg_utils.py", "_lowrank.py",     "_lobpcg.py",
+                                "_tensor_str.py",   "_vmap_internals.py", "_prims",       "_prims_common",   "_refs",
+                                "_functorch",       "_C",             "autograd/grad_mode.py", "utils/_contextlib.py",
+                                "utils/_device.py", "amp",            "utils/_pytree.py", "backends",        "compiler",
+                                "linalg",           "fft",            "special",          "masked",          "sparse",
+                                "nested",           "_decomp",        "_meta_registrations.py", "jit/_trace.py",
+                                "fx/_symbolic_trace.py", "utils/_python_dispatch.py", "_utils.py", "_namedtensor_internals.py",
+                                "autograd/function.py", "cuda", "types.py", "_guards.py", "_higher_order_ops", "func", "_library"};
+
+bool trusted(const std::string& file) {
+  if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) return true;
+  if (file.compare(0, torch_folder.size(), torch_folder) != 0) return false;
+  std::string inside = file.substr(torch_folder.size());
+  for (const char* name : kTrusted) {
+    size_t n = std::strlen(name);
+    if (inside.compare(0, n, name) == 0 && (inside.size() == n || inside[n] == '/')) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void configure_observer(const std::string& torch, const std::string& own, const std::vector<py::object>& codes) {
+  torch_folder = torch;
+  own_folder = own;
+  for (auto& code : codes) opaque_codes.insert(code.ptr());
+  for (auto& code : codes) Py_INCREF(code.ptr());
+  if (code_slot < 0) code_slot = _PyEval_RequestCodeExtraIndex(nullptr);
+}
+
+uintptr_t code_flags(PyObject* code) {
+  void* extra = nullptr;
+  _PyCode_GetExtra(code, code_slot, &extra);
+  auto flags = reinterpret_cast<uintptr_t>(extra);
+  if (flags & kKnown) return flags;
+  std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
+  flags = kKnown;
+  if (trusted(file)) flags |= kSkipped;
+  // The function that calls partials, modules and the like is watched, but is nobody's source line.
+  if (file.compare(0, torch_folder.size(), torch_folder) != 0 && !(flags & kSkipped) && file != "<lazytrace>") flags |= kUser;
+  // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
+  bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" && file == torch_folder + "_dynamo/eval_frame.py";
+  if (opaque_codes.count(code) || compiled) flags |= kOpaque;
+  _PyCode_SetExtra(code, code_slot, reinterpret_cast<void*>(flags));
+  return flags;
+}
+
+// ---------------------------------------------------------------- life
+Observer::Observer(Recorder* recorder, GuardTree* tree) : recorder_(recorder), tree_(tree) {}
+
+Observer::~Observer() { stop(); }
+
+void Observer::start() {
+  PyThreadState* thread = PyThreadState_Get();
+  older_ = thread->c_tracefunc;
+  older_argument_ = py::reinterpret_borrow<py::object>(thread->c_traceobj);
+  capsule_ = py::reinterpret_steal<py::object>(PyCapsule_New(this, "lazytrace.observer", nullptr));
+  PyEval_SetTrace(&Observer::trace, capsule_.ptr());
+  started_ = true;
+}
+
+bool Observer::stop() {
+  if (!started_) return true;
+  started_ = false;
+  bool ours = PyThreadState_Get()->c_tracefunc == &Observer::trace;
+  if (ours) PyEval_SetTrace(older_, older_argument_.ptr());
+  return ours;
+}
+
+std::vector<py::object> Observer::take_codes() { return std::move(codes_); }
+
+void Observer::fail(const std::string& reason) { recorder_->fail(reason); }
+
+void Observer::add_root(PyObject* object, Py_ssize_t index, bool structural) {
+  int node = tree_->root(index);
+  known_.emplace(object, node);
+  held_.push_back(py::reinterpret_borrow<py::object>(object));
+  if (structural)
+    structural_.insert(node);
+  else
+    tree_->expect(node, object);
+  // A function that is an argument is its code, and an object its type; what is read of them comes below.
+  if ((*tree_)[node].expect == Expect::Constant) (*tree_)[node].expect = Expect::Anything;
+}
+
+void Observer::add_input(PyObject* tensor, int reg) {
+  input_.emplace(tensor, reg);
+  held_.push_back(py::reinterpret_borrow<py::object>(tensor));
+}
+
+int Observer::known(PyObject* object) const {
+  auto found = known_.find(object);
+  if (found == known_.end()) return -1;
+  const Guard& guard = (*tree_)[found->second];
+  return guard.access != Access::Weak || still_alive(guard.weak, object) ? found->second : -1;
+}
+
+bool Observer::is_fresh(PyObject* object) const {
+  auto found = fresh_.find(object);
+  return found != fresh_.end() && found->second && still_alive(found->second, object);
+}
+
+// ---------------------------------------------------------------- events
+int Observer::trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument) {
+  auto* observer = static_cast<Observer*>(PyCapsule_GetPointer(self, "lazytrace.observer"));
+  if (!observer->recorder_->failed() || observer->paused_ || what == PyTrace_RETURN) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);  // an exception may be on its way while a frame is left
+    if (what == PyTrace_OPCODE) observer->on_instruction(frame);
+    if (what == PyTrace_CALL) observer->on_call(frame);
+    if (what == PyTrace_RETURN) observer->on_return(frame, argument);
+    PyErr_Restore(type, value, traceback);
+  } else if (what == PyTrace_CALL) {
+    FrameView(frame).trace_instructions(false);
+  } else if (what == PyTrace_OPCODE) {
+    FrameView(frame).trace_instructions(false);  // the verdict stands: run on at full speed
+  }
+  if (observer->older_ && what != PyTrace_OPCODE) return observer->older_(observer->older_argument_.ptr(), frame, what, argument);
+  return 0;
+}
+
+void Observer::on_call(PyFrameObject* frame) {
+  FrameView view(frame);
+  auto* f = view.interpreter_frame();
+  pending_.erase(f);
+  uintptr_t flags = code_flags(view.code());
+  bool watch = !paused_ && !(flags & kSkipped);
+  view.trace_instructions(watch);
+  if (!older_) view.trace_lines(false);
+  if (paused_) return;
+  if (flags & kOpaque) return begin_opaque(frame);
+  if (watch && f->f_func) read_function(reinterpret_cast<PyObject*>(f->f_func));
+}
+
+void Observer::on_return(PyFrameObject* frame, PyObject* result) {
+  FrameView view(frame);
+  pending_.erase(view.interpreter_frame());
+  if (opaque_frame_ == view.interpreter_frame()) end_opaque(result);
+  // A generator may be run on by somebody else.
+  view.trace_instructions(false);
+  view.trace_lines(true);
+}
+
+// Defaults and closure cells of a function that was there before the call.
+void Observer::read_function(PyObject* function) {
+  if (is_fresh(function)) return;
+  int node = owner(function);
+  if (node < 0) return;
+  for (const char* name : {"__defaults__", "__kwdefaults__"}) {
+    auto* f = reinterpret_cast<PyFunctionObject*>(function);
+    PyObject* value = name[2] == 'd' ? f->func_defaults : f->func_kwdefaults;
+    py::str key(name);
+    if (!value || (*tree_)[node].access == Access::Root) continue;  // the signature holds the defaults of the root
+    read_child(node, Access::Attribute, key.ptr(), -1, value);
+    read_deep(value);
+  }
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
+    if (cells_.emplace(PyTuple_GET_ITEM(closure, i), std::make_pair(node, i)).second)
+      held_.push_back(py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(closure, i)));
+}
+
+void Observer::settle_pending(_PyInterpreterFrame* f) {
+  auto found = pending_.find(f);
+  if (found == pending_.end()) return;
+  PyTypeObject* type = found->second;
+  pending_.erase(found);
+  if (f->stacktop <= f->f_code->co_nlocalsplus) return;
+  PyObject* made = peek(f, 1);
+  if (made && Py_TYPE(made) == type && known(made) < 0) fresh_[made] = weak_reference(made);
+}
+
+void Observer::on_instruction(PyFrameObject* frame) {
+  FrameView view(frame);
+  if (paused_ || recorder_->failed()) return;
+  auto* f = view.interpreter_frame();
+  if (code_flags(view.code()) & kUser) {
+    if (last_code_ != view.code()) {
+      last_code_ = view.code();
+      codes_.push_back(py::reinterpret_borrow<py::object>(last_code_));
+    }
+    recorder_->place = Place{last_code_, view.lasti()};
+  }
+  settle_pending(f);
+  // The code as it was compiled: the running copy has adapted instructions in it.
+  py::object plain = py::reinterpret_steal<py::object>(PyCode_GetCode(f->f_code));
+  auto* at = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(plain.ptr())) + view.lasti();
+  int opcode = at[0], oparg = at[1];
+  while (opcode == EXTENDED_ARG) {  // the instruction that it extends has no event of its own
+    at += 2;
+    opcode = at[0];
+    oparg = oparg << 8 | at[1];
+  }
+  dispatch(f, opcode, oparg);
+}
+
+// ---------------------------------------------------------------- instructions
+void Observer::dispatch(_PyInterpreterFrame* f, int opcode, int oparg) {
+  switch (opcode) {
+    case NOP: case POP_TOP: case PUSH_NULL: case RESUME: case CACHE: case COPY: case SWAP: case LOAD_CONST: case LOAD_FAST:
+    case STORE_FAST: case DELETE_FAST: case JUMP_FORWARD: case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT:
+    case RETURN_VALUE: case BUILD_TUPLE: case BUILD_LIST: case BUILD_SET: case BUILD_MAP: case BUILD_STRING: case BUILD_SLICE:
+    case BUILD_CONST_KEY_MAP: case MAKE_CELL: case COPY_FREE_VARS: case LOAD_CLOSURE: case PRECALL: case KW_NAMES:
+    case POP_EXCEPT: case PUSH_EXC_INFO: case RERAISE: case CHECK_EXC_MATCH: case LOAD_ASSERTION_ERROR: case RAISE_VARARGS:
+    case LIST_APPEND: case SET_ADD: case MAP_ADD: case RETURN_GENERATOR: case YIELD_VALUE: case LIST_TO_TUPLE:
+    case WITH_EXCEPT_START: case LOAD_BUILD_CLASS: case POP_JUMP_FORWARD_IF_NONE: case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case POP_JUMP_BACKWARD_IF_NONE: case POP_JUMP_BACKWARD_IF_NOT_NONE:
+      return;
+    case MAKE_FUNCTION:
+      pending_[f] = &PyFunction_Type;
+      return;
+    case CALL: {
+      PyObject* method = peek(f, oparg + 2);
+      PyObject** args = f->localsplus + f->stacktop - oparg;
+      if (method)
+        call(method, *(args - 1), args - 1, oparg + 1);
+      else
+        call(*(args - 1), nullptr, args, oparg);
+      PyObject* callee = method ? method : *(args - 1);
+      if (PyType_Check(callee)) pending_[f] = reinterpret_cast<PyTypeObject*>(callee);
+      return;
+    }
+    case CALL_FUNCTION_EX:
+      if (PyType_Check(peek(f, oparg & 1 ? 3 : 2))) pending_[f] = reinterpret_cast<PyTypeObject*>(peek(f, oparg & 1 ? 3 : 2));
+      return call_extended(peek(f, oparg & 1 ? 3 : 2), peek(f, oparg & 1 ? 2 : 1), oparg & 1 ? peek(f, 1) : nullptr);
+    case STORE_ATTR: case DELETE_ATTR: case STORE_SUBSCR: case DELETE_SUBSCR: case STORE_GLOBAL: case DELETE_GLOBAL:
+    case STORE_NAME: case DELETE_NAME: case STORE_DEREF: case DELETE_DEREF:
+      return dispatch_writes(f, opcode, oparg);
+    default:
+      return dispatch_reads(f, opcode, oparg);
+  }
+}
+
+void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
+  switch (opcode) {
+    case LOAD_GLOBAL:
+      return read_global(f, name_at(f, oparg >> 1));
+    case LOAD_NAME:
+      return read_name(f, name_at(f, oparg));
+    case LOAD_DEREF: case LOAD_CLASSDEREF:
+      return read_cell(f, oparg);
+    case LOAD_ATTR: case LOAD_METHOD: case IMPORT_FROM:
+      return read_attribute(peek(f, 1), name_at(f, oparg));
+    case BINARY_SUBSCR:
+      return read_item(peek(f, 2), peek(f, 1));
+    case GET_ITER: case GET_YIELD_FROM_ITER: case UNPACK_SEQUENCE: case UNPACK_EX:
+      return read_iteration(peek(f, 1));
+    case LIST_EXTEND: case SET_UPDATE: case DICT_UPDATE: case DICT_MERGE:
+      return read_iteration(peek(f, 1));
+    case FOR_ITER:
+      return advance(peek(f, 1));
+    case SEND:
+      return advance(peek(f, 2));
+    case CONTAINS_OP:
+      return read_contains(peek(f, 1), peek(f, 2));
+    case IS_OP:
+      return read_identity(peek(f, 2), peek(f, 1));
+    case COMPARE_OP:
+      read_operand(peek(f, 1));
+      return read_operand(peek(f, 2));
+    case BINARY_OP:
+      read_operand(peek(f, 1));
+      if (oparg >= 13 && (PyList_Check(peek(f, 2)) || PyDict_Check(peek(f, 2)) || PySet_Check(peek(f, 2))))
+        return write(peek(f, 2), "changes a container in place");
+      return read_operand(peek(f, 2));
+    case UNARY_NEGATIVE: case UNARY_POSITIVE: case UNARY_INVERT: case FORMAT_VALUE:
+      return read_operand(peek(f, opcode == FORMAT_VALUE && (oparg & 4) ? 2 : 1));
+    case UNARY_NOT: case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_FORWARD_IF_TRUE: case POP_JUMP_BACKWARD_IF_FALSE: case POP_JUMP_BACKWARD_IF_TRUE: case GET_LEN:
+      return read_length(peek(f, 1));
+    case BEFORE_WITH:
+      read_special(peek(f, 1), "__enter__");
+      return read_special(peek(f, 1), "__exit__");
+    case IMPORT_NAME:
+      return;
+    case MATCH_MAPPING: case MATCH_SEQUENCE:
+      return read_length(peek(f, 1));
+    case MATCH_KEYS:
+      return read_whole(peek(f, 2));
+    default:
+      fail("runs an instruction that lazytrace does not follow (opcode " + std::to_string(opcode) + ")");
+  }
+}
+
+void Observer::dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg) {
+  switch (opcode) {
+    case STORE_ATTR:
+      return write_attribute(peek(f, 1), name_at(f, oparg), peek(f, 2));
+    case DELETE_ATTR:
+      return write_attribute(peek(f, 1), name_at(f, oparg), nullptr);
+    case STORE_SUBSCR:
+      return write_item(peek(f, 2), peek(f, 1), peek(f, 3));
+    case DELETE_SUBSCR:
+      return write_item(peek(f, 2), peek(f, 1), nullptr);
+    case STORE_GLOBAL:
+      return write_global(f, name_at(f, oparg), peek(f, 1));
+    case DELETE_GLOBAL:
+      return write_global(f, name_at(f, oparg), nullptr);
+    case STORE_NAME: case DELETE_NAME:
+      if (f->f_locals == f->f_globals) fail("runs the body of a module");
+      return;
+    case STORE_DEREF:
+      return write_cell(f, oparg, peek(f, 1));
+    default:
+      return write_cell(f, oparg, nullptr);
+  }
+}
+
+// ---------------------------------------------------------------- provenance
+void Observer::remember_late(PyObject* object, const std::string& what) {
+  if (!late_seen_.insert(object).second) return;
+  Late late{object, weak_reference(object), {}, what, recorder_->place};
+  if (!late.weak) late.held = py::reinterpret_borrow<py::object>(object);
+  late_.push_back(std::move(late));
+}
+
+int Observer::owner(PyObject* object) {
+  int node = known(object);
+  if (node >= 0) return node;
+  if (THPVariable_Check(object) || is_immutable(object) || is_fresh(object)) return -1;
+  node = tree_->weak(object);
+  if (node >= 0) {
+    known_[object] = node;
+    return node;
+  }
+  // Containers have no weak references: whether this one was made during the call shows at its end.
+  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object)) remember_late(object, "reads a container of unknown origin");
+  return -1;
+}
+
+void Observer::learn(int node, bool made, PyObject* value) {
+  if (!made) return;
+  tree_->expect(node, value);
+  if (!value || is_immutable(value)) return;
+  if (THPVariable_Check(value)) {
+    auto input = input_.find(value);
+    if (input != input_.end())
+      (*tree_)[node].same_input = input->second;
+    else
+      recorder_->explain(THPVariable_Unpack(value), node);
+  }
+  int before = known(value);
+  if (before >= 0) {
+    if (before < node) (*tree_)[node].same = before;
+    return;
+  }
+  if (is_fresh(value)) return;
+  known_[value] = node;
+  held_.push_back(py::reinterpret_borrow<py::object>(value));
+}
+
+void Observer::read_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value) {
+  bool made;
+  int child = tree_->child(node, access, key, index, &made);
+  learn(child, made, value);
+}
+
+// ---------------------------------------------------------------- names
+Observer::GlobalsNode Observer::globals_of(_PyInterpreterFrame* f) {
+  auto found = globals_.find(f->f_globals);
+  if (found != globals_.end()) return found->second;
+  GlobalsNode result{-1, Access::Item};
+  PyObject* name = PyDict_GetItemString(f->f_globals, "__name__");
+  PyObject* module = name && PyUnicode_Check(name) ? PyDict_GetItem(PyImport_GetModuleDict(), name) : nullptr;
+  if (module && PyModule_Check(module) && PyModule_GetDict(module) == f->f_globals) {
+    result = {owner(module), Access::Instance};
+  } else if (f->f_func) {
+    int function = owner(reinterpret_cast<PyObject*>(f->f_func));
+    if (function >= 0) {
+      bool made;
+      result.node = tree_->child(function, Access::Globals, nullptr, -1, &made);
+    }
+  }
+  if (result.node < 0) fail("reads global names of a function that cannot be reached again");
+  held_.push_back(py::reinterpret_borrow<py::object>(f->f_globals));
+  known_.emplace(f->f_globals, result.node);
+  if (result.access == Access::Instance && result.node >= 0) {
+    bool made;
+    known_[f->f_globals] = tree_->child(result.node, Access::Namespace, nullptr, -1, &made);
+  }
+  return globals_[f->f_globals] = result;
+}
+
+void Observer::read_global(_PyInterpreterFrame* f, PyObject* name) {
+  GlobalsNode globals = globals_of(f);
+  if (globals.node < 0) return;
+  PyObject* value = PyDict_GetItemWithError(f->f_globals, name);
+  read_child(globals.node, globals.access, name, -1, value);
+  if (value) return;
+  PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
+  if (PyModule_GetDict(builtins) != f->f_builtins) return fail("runs with builtins of its own");
+  read_child(owner(builtins), Access::Instance, name, -1, PyDict_GetItemWithError(f->f_builtins, name));
+}
+
+void Observer::read_name(_PyInterpreterFrame* f, PyObject* name) {
+  if (f->f_locals && f->f_locals != f->f_globals && PyDict_Check(f->f_locals) && PyDict_GetItemWithError(f->f_locals, name)) return;
+  read_global(f, name);
+}
+
+void Observer::read_cell(_PyInterpreterFrame* f, int index) {
+  PyObject* cell = f->localsplus[index];
+  if (!cell || !PyCell_Check(cell)) return;
+  auto found = cells_.find(cell);
+  if (found != cells_.end()) read_child(found->second.first, Access::Cell, nullptr, found->second.second, PyCell_GET(cell));
+}
+
+void Observer::read_module_attribute(PyObject* module, PyObject* name) {
+  int node = owner(module);
+  if (node < 0) return;
+  PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
+  read_child(node, Access::Instance, name, -1, value);
+  if (value) return;
+  py::str fallback("__getattr__");
+  PyObject* getter = PyDict_GetItemWithError(PyModule_GetDict(module), fallback.ptr());
+  if (getter) read_child(node, Access::Instance, fallback.ptr(), -1, getter);
+}
+
+// ---------------------------------------------------------------- attributes
+void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
+  int node = owner(reinterpret_cast<PyObject*>(type));
+  if (node < 0) return;
+  bool made;
+  int child = tree_->child(node, Access::Class, name, -1, &made);
+  learn(child, made, value);
+  if (!made || !value) return;
+  // What hides behind a descriptor is reached through it.
+  const char* inner = nullptr;
+  if (Py_IS_TYPE(value, &PyProperty_Type)) inner = "fget";
+  if (Py_IS_TYPE(value, &PyClassMethod_Type) || Py_IS_TYPE(value, &PyStaticMethod_Type)) inner = "__func__";
+  py::str key(inner ? inner : "__wrapped__");
+  bool proxy = !inner && _PyType_Lookup(Py_TYPE(value), key.ptr()) && !PyFunction_Check(value) && !PyType_Check(value);
+  if (!inner && !proxy) return;
+  py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key.ptr()));
+  if (!target) return PyErr_Clear();
+  read_child(child, Access::Attribute, key.ptr(), -1, target.ptr());
+}
+
+void Observer::read_special(PyObject* object, const char* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || THPVariable_Check(object)) return;
+  py::str key(name);
+  PyObject* value = _PyType_Lookup(type, key.ptr());
+  if (value) read_class(type, key.ptr(), value);
+}
+
+namespace {
+bool overrides_getattribute(PyTypeObject* type) {
+  if (type->tp_getattro == PyObject_GenericGetAttr) return false;
+  static PyObject* name = PyUnicode_InternFromString("__getattribute__");
+  PyObject* found = _PyType_Lookup(type, name);
+  return found && PyFunction_Check(found);
+}
+bool generic_lookup(PyTypeObject* type) {
+  if (type->tp_getattro == PyObject_GenericGetAttr) return true;
+  // A Python class with __getattr__ looks up generically first.
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && c_base(type)->tp_getattro == PyObject_GenericGetAttr;
+}
+}  // namespace
+
+void Observer::read_attribute(PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (THPVariable_Check(object)) return read_tensor_attribute(object, name);
+  if (PyModule_Check(object)) return read_module_attribute(object, name);
+  if (PyType_Check(object)) return read_type_attribute(object, name);
+  if (Py_IS_TYPE(object, &PySuper_Type)) return read_super_attribute(object, name);
+  if (overrides_getattribute(type)) return read_special(object, "__getattribute__");
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (!generic_lookup(type)) {
+    if (is_numpy_array(object)) return fail("reads ." + text_of(name) + " of a numpy array");
+    if (PyMethod_Check(object)) {
+      int node = owner(object);
+      py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));
+      if (!value) return PyErr_Clear();
+      if (node >= 0 && (*tree_)[node].access != Access::Weak) read_child(node, Access::Attribute, name, -1, value.ptr());
+      return;
+    }
+    return fail("reads ." + text_of(name) + " of a " + type_name(object));
+  }
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) read_class(type, name, descriptor);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return read_data_descriptor(object, name, descriptor);
+  read_instance(object, name, descriptor);
+}
+
+void Observer::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  int node = dict ? owner(object) : -1;
+  if (node >= 0) read_child(node, Access::Instance, name, -1, value);
+  if (!value && !descriptor) read_special(object, "__getattr__");
+}
+
+void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
+  if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
+    PyObject* getter = PyObject_GetAttrString(descriptor, "fget");
+    if (getter && !PyFunction_Check(getter)) fail("reads ." + text_of(name) + ", a property made in C");
+    Py_XDECREF(getter);
+    return;
+  }
+  bool member = Py_IS_TYPE(descriptor, &PyMemberDescr_Type), computed = Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
+  if (!member && !computed) {
+    // A Python descriptor shows itself in its __get__; one written in C must be known.
+    if (PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE)) return read_special(descriptor, "__get__");
+    if (PyTuple_Check(object)) return;  // the fields of a named tuple
+    return fail("reads ." + text_of(name) + " of a " + type_name(object));
+  }
+  std::string text = text_of(name);
+  int node = owner(object);
+  if (text == "__class__") return;
+  if (text == "__dict__") {
+    PyObject* dict = PyObject_GenericGetDict(object, nullptr);
+    if (node >= 0 && dict) read_child(node, Access::Namespace, nullptr, -1, dict);
+    Py_XDECREF(dict);
+    return PyErr_Clear();
+  }
+  py::object value = py::reinterpret_steal<py::object>(Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  if (!value) PyErr_Clear();
+  if (node >= 0) read_child(node, Access::Attribute, name, -1, value.ptr());
+}
+
+void Observer::read_type_attribute(PyObject* object, PyObject* name) {
+  auto* type = reinterpret_cast<PyTypeObject*>(object);
+  PyTypeObject* meta = Py_TYPE(object);
+  PyObject* meta_value = _PyType_Lookup(meta, name);
+  if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE) && meta->tp_getattro != PyType_Type.tp_getattro && overrides_getattribute(meta))
+    return read_special(object, "__getattribute__");
+  if (meta_value && Py_TYPE(meta_value)->tp_descr_set && !Py_IS_TYPE(meta_value, &PyProperty_Type)) {
+    if (text_of(name) == "__dict__") return fail("reads the __dict__ of a class");
+    return;  // __name__, __mro__ and the like
+  }
+  if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) read_class(meta, name, meta_value);
+  PyObject* value = _PyType_Lookup(type, name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) read_class(type, name, value);
+  if (!value && !meta_value) read_special(object, "__getattr__");
+}
+
+void Observer::read_super_attribute(PyObject* object, PyObject* name) {
+  py::object start = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__thisclass__").ptr()));
+  py::object type = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__self_class__").ptr()));
+  if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
+  PyObject* mro = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_mro;
+  bool after = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (after) {
+      PyObject* value = PyDict_GetItemWithError(cls->tp_dict, name);
+      int node = PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE) ? owner(reinterpret_cast<PyObject*>(cls)) : -1;
+      if (node >= 0) read_child(node, Access::Own, name, -1, value);
+      if (value) return;
+    }
+    after |= reinterpret_cast<PyObject*>(cls) == start.ptr();
+  }
+}
+
+namespace {
+// What torch keeps beside the values of a tensor, and may change while neither shape nor dtype does.
+const std::unordered_set<std::string> kHiddenTensorState = {"grad", "_grad", "grad_fn", "_version", "_base", "is_leaf", "output_nr",
+                                                            "_backward_hooks", "_post_accumulate_grad_hooks", "_cdata", "retains_grad", "name", "volatile"};
+}  // namespace
+
+void Observer::read_tensor_attribute(PyObject* tensor, PyObject* name) {
+  std::string text = text_of(name);
+  bool argument = input_.count(tensor) > 0;
+  int node = known(tensor);
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
+  read_class(Py_TYPE(tensor), name, descriptor);
+  if (kHiddenTensorState.count(text) && !(text == "is_leaf" && argument)) return fail("reads ." + text + " of a tensor");
+  if (text == "data") return recorder_->saw_data(THPVariable_Unpack(tensor));
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return;
+  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (!value && descriptor) return;  // a method
+  if (node >= 0) return read_child(node, Access::Instance, name, -1, value);
+  if (argument || value) fail("reads ." + text + ", an attribute that was put on a tensor");
+}
+
+// ---------------------------------------------------------------- containers
+void Observer::read_dict_item(PyObject* dict, PyObject* key) {
+  int node = owner(dict);
+  if (node < 0 || structural_.count(node)) return;
+  if (!is_immutable(key)) return read_whole(dict);
+  read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
+}
+
+void Observer::read_item(PyObject* object, PyObject* key) {
+  if (THPVariable_Check(object)) return read_deep(key);
+  PyTypeObject* type = Py_TYPE(object);
+  read_special(object, "__getitem__");
+  if (PyDict_Check(object)) {
+    static PyObject* name = PyUnicode_InternFromString("__getitem__");
+    PyObject* getter = _PyType_Lookup(type, name);
+    if (getter && PyFunction_Check(getter)) return;
+    bool plain = PyDict_CheckExact(object) || PyDict_Contains(object, key) == 1;
+    PyErr_Clear();
+    if (!plain && known(object) >= 0) return write(object, "looks up a missing key of a " + type_name(object));
+    return read_dict_item(object, key);
+  }
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    int node = owner(object);
+    if (node < 0 || structural_.count(node)) return;
+    if (!PyLong_Check(key)) return read_whole(object);
+    Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(object);
+    if (index < 0 || index >= size) tree_->expect_length(node, object);
+    if (index < 0) index += size;
+    if (index < 0 || index >= size) return PyErr_Clear();
+    return read_child(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(object, index));
+  }
+  read_operand(object);
+  read_deep(key);
+}
+
+void Observer::read_length(PyObject* object) {
+  if (THPVariable_Check(object) || is_immutable(object)) return;
+  read_special(object, "__bool__");
+  read_special(object, "__len__");
+  if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object)) return;
+  int node = owner(object);
+  if (node >= 0 && !structural_.count(node)) tree_->expect_length(node, object);
+}
+
+void Observer::read_whole(PyObject* object) {
+  if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object)) return;
+  int node = owner(object);
+  if (node < 0 || structural_.count(node) || !whole_.insert(object).second) return;
+  Py_ssize_t size = PyObject_Size(object);
+  if (size > 10000) return fail("reads a container with " + std::to_string(size) + " entries");
+  tree_->expect_length(node, object);
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      read_child(node, Access::At, nullptr, i, PySequence_Fast_GET_ITEM(object, i));
+    return;
+  }
+  py::object iterator = py::reinterpret_steal<py::object>(c_base(Py_TYPE(object))->tp_iter(object));
+  py::list keys;
+  while (PyObject* key = PyIter_Next(iterator.ptr())) {
+    keys.append(py::reinterpret_steal<py::object>(key));
+    if (!is_immutable(key)) return fail("reads a container with a " + type_name(key) + " as a key");
+  }
+  (*tree_)[node].keys = py::tuple(keys);
+  if (PyDict_Check(object))
+    for (auto key : keys) read_child(node, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
+}
+
+void Observer::read_iteration(PyObject* object) {
+  if (THPVariable_Check(object) || is_immutable(object)) return;
+  read_special(object, "__iter__");
+  if (PyIter_Check(object)) return advance(object);
+  read_whole(object);
+  if (is_numpy_array(object)) fail("reads a numpy array");
+}
+
+void Observer::advance(PyObject* iterator) {
+  if (THPVariable_Check(iterator)) return;
+  read_special(iterator, "__next__");
+  int node = known(iterator);
+  // A generator of ours is found by its weak root only while nobody else knows it.
+  if (node >= 0 && (*tree_)[node].access != Access::Weak && !PyType_HasFeature(Py_TYPE(iterator), Py_TPFLAGS_HEAPTYPE))
+    fail("advances an iterator that was there before the call");
+}
+
+void Observer::read_contains(PyObject* container, PyObject* item) {
+  if (THPVariable_Check(container) || is_immutable(container)) return;
+  read_special(container, "__contains__");
+  if (PyDict_Check(container)) return read_dict_item(container, item);
+  read_deep(container);
+}
+
+void Observer::read_operand(PyObject* object) {
+  if (THPVariable_Check(object) || is_immutable(object)) return;
+  if (is_numpy_array(object)) return fail("computes with a numpy array");
+  if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) return read_deep(object);
+}
+
+void Observer::read_deep(PyObject* object, int depth) {
+  if (THPVariable_Check(object) || is_immutable(object)) return;
+  if (is_numpy_array(object)) return fail("hands a numpy array to C code");
+  if (depth > 50) return fail("reads a container that is nested too deeply");
+  read_whole(object);
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) read_deep(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  } else if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(object, &position, &key, &value)) read_deep(value, depth + 1);
+  }
+}
+
+void Observer::read_identity(PyObject* a, PyObject* b) {
+  auto single = [](PyObject* v) { return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || is_enum_member(v) || PyType_Check(v); };
+  if (single(a) || single(b)) return;
+  for (PyObject* object : {a, b}) {
+    int node = known(object);
+    if (node < 0) continue;
+    Guard& guard = (*tree_)[node];
+    if (THPVariable_Check(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
+      if (a != b) return fail("compares the identity of two objects that were there before the call");
+    } else if (guard.access != Access::Weak && guard.expect == Expect::Type) {
+      tree_->expect_identity(node, object);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- writes
+void Observer::write(PyObject* object, const std::string& what) {
+  int node = known(object);
+  if (node >= 0 && (*tree_)[node].access != Access::Weak) return fail(what);
+  if (is_fresh(object)) return;
+  if (PyModule_Check(object) || PyType_Check(object)) return fail(what);
+  remember_late(object, what);
+}
+
+void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
+  std::string what = (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object);
+  if (THPVariable_Check(object)) return fail(what);
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
+    read_special(object, "__setattr__");
+    static PyObject* setter = PyUnicode_InternFromString("__setattr__");
+    PyObject* own = _PyType_Lookup(Py_TYPE(object), setter);
+    if (own && PyFunction_Check(own)) return;  // its body will be seen
+    if (descriptor) read_class(Py_TYPE(object), name, descriptor);
+    if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
+      py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, "fset"));
+      if (target && PyFunction_Check(target.ptr())) return;
+    }
+  }
+  PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+  PyObject* before = dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set) ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  // Writing what is there already changes nothing, as long as it is there: that is guarded like a read.
+  if (value && before && is_immutable(value) && same_immutable(before, value) && known(object) >= 0)
+    return read_child(owner(object), Access::Instance, name, -1, before);
+  write(object, what);
+}
+
+void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
+  if (THPVariable_Check(object)) {
+    read_deep(key);
+    return read_deep(value ? value : Py_None);
+  }
+  read_special(object, "__setitem__");
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
+    static PyObject* name = PyUnicode_InternFromString("__setitem__");
+    PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
+    if (own && PyFunction_Check(own)) return;
+  }
+  if (value && PyDict_CheckExact(object) && is_immutable(key) && is_immutable(value)) {
+    PyObject* before = PyDict_GetItemWithError(object, key);
+    if (before && same_immutable(before, value)) return read_dict_item(object, key);
+  }
+  write(object, (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) + "] of a " + type_name(object));
+}
+
+void Observer::write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value) {
+  PyObject* before = PyDict_GetItemWithError(f->f_globals, name);
+  if (value && before && is_immutable(value) && same_immutable(before, value)) return read_global(f, name);
+  fail("sets the global " + text_of(name));
+}
+
+void Observer::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
+  PyObject* cell = f->localsplus[index];
+  if (!cell || !PyCell_Check(cell) || !cells_.count(cell)) return;
+  PyObject* before = PyCell_GET(cell);
+  if (value && before && is_immutable(value) && same_immutable(before, value)) return read_cell(f, index);
+  fail("sets a variable of an enclosing function");
+}
+
+// ---------------------------------------------------------------- the end
+void Observer::finish(PyObject* result) {
+  std::vector<PyObject*> returned;
+  if (result) Tree::containers(result, &returned);
+  for (Late& late : late_) {
+    if (recorder_->failed()) return;
+    bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
+    if (gone || is_fresh(late.object)) continue;
+    if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) continue;
+    if (known(late.object) >= 0 && (*tree_)[known(late.object)].access != Access::Weak && late.what.rfind("reads", 0) == 0) continue;
+    recorder_->place = late.place;
+    fail(late.what);
+  }
+}
+
+}  // namespace lazytrace

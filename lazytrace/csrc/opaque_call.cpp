@@ -1,0 +1,84 @@
+#include "opaque_call.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "frame_view.h"
+#include "pytypes.h"
+
+namespace lazytrace {
+
+OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* function, const std::string& attribute, PyObject* args,
+                       PyObject* kwargs, bool effects)
+    : recorder_(recorder), observer_(observer), step_(std::make_shared<OpaqueStep>()) {
+  step_->name = text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
+  step_->attribute = attribute;
+  step_->effects = effects;
+  step_->function.kind = Tree::Kind::State;
+  step_->function.index = observer->reach(function);
+  if (step_->function.index < 0) recorder->fail("calls " + step_->name + ", which cannot be reached again");
+  auto tensor = [&](PyObject* v) {
+    const at::Tensor& t = THPVariable_Unpack(v);
+    int reg = recorder->output_register(t);
+    if (reg >= 0) {
+      uses_.push_back(reg);
+      if (!t.is_inference()) versions_.emplace_back(t, t._version());
+    }
+    return reg;
+  };
+  auto state = [&](PyObject* v) {
+    int node = PyTuple_CheckExact(v) || PyDict_CheckExact(v) || PyList_CheckExact(v) ? observer->known(v) : observer->reach(v);
+    return node;
+  };
+  try {
+    py::object kw = kwargs ? py::reinterpret_borrow<py::object>(kwargs) : py::dict();
+    py::tuple call = py::make_tuple(py::reinterpret_borrow<py::object>(args), kw);
+    step_->call = Tree::of(call.ptr(), {tensor, state});
+  } catch (const std::runtime_error& error) {
+    recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
+  }
+  recorder_->pause();
+  observer_->pause();
+}
+
+OpaqueCall::~OpaqueCall() {
+  if (!paused_) return;
+  paused_ = false;
+  recorder_->resume();
+  observer_->resume();
+}
+
+void OpaqueCall::finish(PyObject* result) {
+  if (recorder_->failed()) return;
+  for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
+  recorder_->add_opaque(step_, uses_, result);
+}
+
+// ---------------------------------------------------------------- steps that are found by their code object
+namespace {
+PyObject* local(_PyInterpreterFrame* f, const char* name) {
+  PyObject* names = f->f_code->co_localsplusnames;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    if (text_of(PyTuple_GET_ITEM(names, i)) != name) continue;
+    PyObject* value = f->localsplus[i];
+    return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+  }
+  return nullptr;
+}
+}  // namespace
+
+void Observer::begin_opaque(PyFrameObject* frame) {
+  auto* f = FrameView(frame).interpreter_frame();
+  PyObject *cls = local(f, "cls"), *args = local(f, "args"), *kwargs = local(f, "kwargs");
+  if (!args || !PyTuple_Check(args)) return fail("calls a compiled function in a way that lazytrace does not know");
+  PyObject* function = cls ? cls : reinterpret_cast<PyObject*>(f->f_func);
+  opaque_ = std::make_unique<OpaqueCall>(recorder_, this, function, cls ? "apply" : "", args, kwargs, true);
+  opaque_frame_ = f;
+}
+
+void Observer::end_opaque(PyObject* result) {
+  opaque_frame_ = nullptr;
+  if (result) opaque_->finish(result);
+  opaque_.reset();
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,30 @@
+// The making of one opaque step: its arguments before the call, its result after.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "observer.h"
+#include "recorder.h"
+
+namespace lazytrace {
+
+// Pauses recorder and observer for as long as it lives. Needs the GIL.
+class OpaqueCall {
+ public:
+  // `function`.`attribute`(*args, **kwargs) is what a replay calls; `effects`: whether it may do more than return a value.
+  OpaqueCall(Recorder* recorder, Observer* observer, PyObject* function, const std::string& attribute, PyObject* args, PyObject* kwargs,
+             bool effects);
+  ~OpaqueCall();
+  void finish(PyObject* result);
+
+ private:
+  Recorder* recorder_;
+  Observer* observer_;
+  std::shared_ptr<OpaqueStep> step_;
+  std::vector<int> uses_;
+  std::vector<std::pair<at::Tensor, uint32_t>> versions_;
+  bool paused_ = true;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,84 @@
+// A recorded program: operators, registers, constants and what the recording expects of each step.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meta.h"
+#include "modes.h"
+#include "tree.h"
+
+namespace lazytrace {
+
+struct Argument {
+  enum class Kind : uint8_t { Constant, Register, List } kind = Kind::Constant;
+  bool optional_list = false;  // List of Tensor?: -1 stands for None
+  bool last = false;           // the only and last use of the register: it is moved, not copied
+  int reg = -1;
+  c10::IValue constant;
+  std::vector<int> list;
+};
+
+struct Result {
+  enum class Kind : uint8_t { Register, List, Read, Ignored } kind = Kind::Register;
+  bool known = false;  // the same TensorImpl as a register that was there before the step (an in-place result)
+  int reg = -1;
+  TensorMeta meta;
+  c10::IValue read;    // the value that Python saw
+  std::vector<Result> list;
+};
+
+// Where in the user's code a step was made. The code objects are kept alive by the Program.
+struct Place {
+  PyObject* code = nullptr;
+  int lasti = -1;
+};
+
+// One Python call that is made again at each replay: script_if_tracing, opaque, custom autograd functions.
+struct OpaqueStep {
+  Tree function;          // a guard node: the step holds nothing of the user's alive. Needs the GIL, like the other tree
+  std::string attribute;  // which attribute of it is called; empty: itself
+  Tree call;              // (args, kwargs)
+  std::string name;
+  std::string shape;                // structure of the result, as flatten_value() writes it
+  std::vector<py::object> values;   // the leaves of the result that are not tensors (None for tensors)
+  bool effects = true;  // it may have done something besides returning a value
+};
+
+struct Step {
+  enum class Kind : uint8_t { Operator, Literal, Data, RequireGrad, Opaque } kind = Kind::Operator;
+  explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
+  Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
+
+  c10::OperatorHandle op;  // for the other kinds: an operator that documents it
+  std::vector<Argument> arguments;
+  std::vector<Result> results;
+  std::vector<int> frees;
+  int modes = -1;          // index into Program::modes where this step runs in other modes than the one before
+  Place place;
+  std::shared_ptr<OpaqueStep> opaque;
+  at::Tensor literal;      // Literal: cloned at each replay
+  bool effect = false;     // changes something that outlives the call
+};
+
+// Ownership: a Program owns its constants and code objects, and no user function, module or parameter.
+// It is immutable once built, so any number of threads may run it. Destroy it with the GIL held.
+struct Program {
+  std::vector<Step> steps;
+  std::vector<Modes> modes;  // [0]: the modes at the start
+  int registers = 0;
+  int inputs = 0;            // registers [0, inputs) are the tensors of the arguments
+  std::vector<int> captures; // register of each tensor that the guards collect
+  std::vector<py::object> keep;
+  bool effects = false;
+  bool random = false;
+
+  // How many operators a replay runs, opaque steps and literals included.
+  size_t size() const { return steps.size(); }
+};
+
+}  // namespace lazytrace

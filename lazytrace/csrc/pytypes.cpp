@@ -1,0 +1,218 @@
+#include "pytypes.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstring>
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+namespace {
+
+// Looked up once; a type of an imported module lives as long as the process.
+PyTypeObject* imported_type(const char* module, const char* name) {
+  PyObject* modules = PyImport_GetModuleDict();
+  PyObject* m = PyDict_GetItemString(modules, module);
+  if (!m) return nullptr;
+  PyObject* type = PyObject_GetAttrString(m, name);
+  if (!type) PyErr_Clear();
+  Py_XDECREF(type);
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+PyTypeObject* numpy_type(const char* name, PyTypeObject** slot) {
+  if (!*slot) *slot = imported_type("numpy", name);
+  return *slot;
+}
+
+}  // namespace
+
+bool is_numpy_scalar(PyObject* v) {
+  static PyTypeObject* generic = nullptr;
+  PyTypeObject* type = numpy_type("generic", &generic);
+  if (!type || !PyObject_TypeCheck(v, type)) return false;
+  static PyTypeObject* object = nullptr;
+  PyTypeObject* holder = numpy_type("void", &object);  // structured scalars can be written to
+  return !holder || !PyObject_TypeCheck(v, holder);
+}
+
+bool is_numpy_array(PyObject* v) {
+  static PyTypeObject* array = nullptr;
+  PyTypeObject* type = numpy_type("ndarray", &array);
+  return type && PyObject_TypeCheck(v, type);
+}
+
+std::string numpy_bytes(PyObject* scalar) {
+  py::object bytes = py::reinterpret_steal<py::object>(PyObject_CallMethod(scalar, "tobytes", nullptr));
+  if (!bytes) {
+    PyErr_Clear();
+    return "";
+  }
+  return std::string(PyBytes_AS_STRING(bytes.ptr()), PyBytes_GET_SIZE(bytes.ptr()));
+}
+
+bool is_enum_member(PyObject* v) {
+  static PyTypeObject* meta = nullptr;
+  if (!meta) meta = imported_type("enum", "EnumMeta");
+  return meta && PyObject_TypeCheck(reinterpret_cast<PyObject*>(Py_TYPE(v)), meta);
+}
+
+PyTypeObject* c_base(PyTypeObject* type) {
+  while (type && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) type = type->tp_base;
+  return type;
+}
+
+bool has_c_layout_of(PyObject* v, PyTypeObject* type) { return c_base(Py_TYPE(v)) == type; }
+
+bool is_named_tuple(PyObject* v) {
+  if (!PyTuple_Check(v) || PyTuple_CheckExact(v) || !has_c_layout_of(v, &PyTuple_Type)) return false;
+  PyObject** dict = _PyObject_GetDictPtr(v);
+  return !dict;  // __slots__ = (): nothing beside the items
+}
+
+bool is_ordered_dict_type(PyTypeObject* type) { return PyType_IsSubtype(type, &PyODict_Type); }
+
+namespace {
+
+// Calls visit(member descriptor) for every slot of the Python classes of `type`.
+template <typename F>
+bool each_slot(PyTypeObject* type, F visit) {
+  PyObject* mro = type->tp_mro;
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (!PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE)) continue;
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(cls->tp_dict, &pos, &key, &value))
+      if (Py_IS_TYPE(value, &PyMemberDescr_Type) && !visit(key, value)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_rebuildable(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return Py_IS_TYPE(v, &PyODict_Type);
+  PyTypeObject* base = c_base(type);
+  if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyODict_Type && base != &PyList_Type) return false;
+  // A heap type made in C (pybind11, torch._C) has the same flags as a Python class, but hides state behind the header.
+  for (PyTypeObject* t = type; t && PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE); t = t->tp_base)
+    if (!PyDict_GetItemString(t->tp_dict, "__module__") || t->tp_dealloc != type->tp_dealloc) return false;
+  return type->tp_dealloc == reinterpret_cast<PyTypeObject*>(PyExc_Exception)->tp_dealloc ? false : !PyType_Check(v);
+}
+
+PyObject* instance_state(PyObject* v) {
+  PyObject* state = PyDict_New();
+  if (!state) return nullptr;
+  PyObject** found = _PyObject_GetDictPtr(v);
+  PyObject* dict = found ? PyObject_GenericGetDict(v, nullptr) : nullptr;
+  if (dict) PyDict_Update(state, dict);
+  Py_XDECREF(dict);
+  PyErr_Clear();
+  each_slot(Py_TYPE(v), [&](PyObject* name, PyObject* descr) {
+    PyObject* value = Py_TYPE(descr)->tp_descr_get(descr, v, reinterpret_cast<PyObject*>(Py_TYPE(v)));
+    if (value) PyDict_SetItem(state, name, value);
+    Py_XDECREF(value);
+    PyErr_Clear();
+    return true;
+  });
+  return state;
+}
+
+int set_instance_state(PyObject* v, PyObject* state) {
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  PyObject* dict = nullptr;
+  while (PyDict_Next(state, &pos, &key, &value)) {
+    bool slot = false;
+    int failed = 0;
+    each_slot(Py_TYPE(v), [&](PyObject* name, PyObject* descr) {
+      if (PyUnicode_Compare(name, key) != 0) return true;
+      slot = true;
+      failed = Py_TYPE(descr)->tp_descr_set(descr, v, value);
+      return false;
+    });
+    if (!slot) {
+      if (!dict) dict = PyObject_GenericGetDict(v, nullptr);
+      failed = dict ? PyDict_SetItem(dict, key, value) : -1;
+    }
+    if (failed) {
+      Py_XDECREF(dict);
+      return -1;
+    }
+  }
+  Py_XDECREF(dict);
+  return 0;
+}
+
+PyObject* new_instance(PyTypeObject* type) {
+  PyTypeObject* base = c_base(type);
+  PyObject* empty = PyTuple_New(0);
+  PyObject* made = base->tp_new(type, empty, nullptr);
+  Py_DECREF(empty);
+  return made;
+}
+
+PyObject* new_named_tuple(PyTypeObject* type, PyObject* items) {
+  PyObject* args = PyTuple_Pack(1, items);
+  if (!args) return nullptr;
+  PyObject* made = PyTuple_Type.tp_new(type, args, nullptr);
+  Py_DECREF(args);
+  return made;
+}
+
+PyObject* ordered_items(PyObject* mapping) {
+  PyObject* result = PyDict_New();
+  // The iterator of the C base: an overridden __iter__ is user code.
+  PyObject* iterator = c_base(Py_TYPE(mapping))->tp_iter(mapping);
+  if (!iterator) return result;
+  while (PyObject* key = PyIter_Next(iterator)) {
+    PyObject* value = PyDict_GetItemWithError(mapping, key);
+    if (value) PyDict_SetItem(result, key, value);
+    Py_DECREF(key);
+  }
+  Py_DECREF(iterator);
+  PyErr_Clear();
+  return result;
+}
+
+int fill_mapping(PyObject* mapping, PyObject* items) {
+  auto assign = c_base(Py_TYPE(mapping))->tp_as_mapping->mp_ass_subscript;
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  while (PyDict_Next(items, &pos, &key, &value))
+    if (assign(mapping, key, value) < 0) return -1;
+  return 0;
+}
+
+std::string text_of(PyObject* v) {
+  if (!v || !PyUnicode_Check(v)) return "";
+  const char* text = PyUnicode_AsUTF8(v);
+  if (!text) PyErr_Clear();
+  return text ? text : "";
+}
+
+std::string type_name(PyObject* v) {
+  PyObject* name = PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(v)), "__qualname__");
+  std::string text = text_of(name);
+  Py_XDECREF(name);
+  PyErr_Clear();
+  return text.empty() ? Py_TYPE(v)->tp_name : text;
+}
+
+std::string short_repr(PyObject* v) {
+  if (THPVariable_Check(v)) return "a tensor";
+  PyObject* repr = PyObject_Repr(v);
+  if (!repr) {
+    PyErr_Clear();
+    return "a " + type_name(v);
+  }
+  std::string text = text_of(repr);
+  Py_DECREF(repr);
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,37 @@
+// What kind of Python object this is, asked of the C structures so that no user code runs.
+#pragma once
+
+#include <Python.h>
+
+#include <string>
+
+namespace lazytrace {
+
+// All need the GIL. "New reference" results are NULL with an exception set on failure.
+bool is_numpy_scalar(PyObject* v);
+bool is_numpy_array(PyObject* v);
+std::string numpy_bytes(PyObject* scalar);
+bool is_enum_member(PyObject* v);
+bool is_named_tuple(PyObject* v);
+
+// The nearest base that is written in C.
+PyTypeObject* c_base(PyTypeObject* type);
+bool has_c_layout_of(PyObject* v, PyTypeObject* type);
+bool is_ordered_dict_type(PyTypeObject* type);
+
+// An instance whose whole state is its slots, its __dict__ and the items of a dict or list base.
+bool is_rebuildable(PyObject* v);
+PyObject* instance_state(PyObject* v);             // new dict: attribute -> value
+int set_instance_state(PyObject* v, PyObject* state);
+PyObject* new_instance(PyTypeObject* type);        // made by the C base alone: __new__ and __init__ do not run
+PyObject* new_named_tuple(PyTypeObject* type, PyObject* items);
+PyObject* ordered_items(PyObject* mapping);        // new dict in iteration order
+int fill_mapping(PyObject* mapping, PyObject* items);
+
+// "torch.nn.modules.linear.Linear", best effort.
+std::string type_name(PyObject* v);
+std::string short_repr(PyObject* v);
+// The value of a str, "" for anything else.
+std::string text_of(PyObject* v);
+
+}  // namespace lazytrace

@@ -1,0 +1,122 @@
+// Writes down every operator that Python calls on this thread, as a Program.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "program.h"
+
+namespace lazytrace {
+
+// The dispatch key that the recorder sits on: above autograd, autocast and functorch, and used by nobody else.
+constexpr c10::DispatchKey kRecordKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+// One recording of one thread. on_operator() runs without the GIL and touches no Python object; everything else needs it.
+// Tensors are told apart by TensorImpl; a weak reference to each keeps its address from being used again, and nothing alive.
+class Recorder {
+ public:
+  Recorder();
+
+  // The recorder that is active on this thread, or null.
+  static Recorder* active();
+
+  void add_input(const at::Tensor& tensor);
+  // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is used.
+  void explain(const at::Tensor& tensor, int node);
+
+  void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+  // Stops and starts recording around a call that becomes one opaque step.
+  void pause();
+  void resume();
+  bool paused() const { return paused_ > 0; }
+  void add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses, PyObject* result);
+
+  // `source.data`, which makes a tensor behind the dispatcher, was read.
+  void saw_data(const at::Tensor& source) { data_of_.push_back(source); }
+
+  // The register of a tensor, made where its origin is known; -1 where it is not.
+  int register_of(const at::Tensor& tensor);
+  // The same for a result of the function: an `empty` that nothing wrote is then a literal.
+  int output_register(const at::Tensor& tensor);
+  // The first reason wins.
+  void fail(const std::string& reason);
+  bool failed() const { return !reason_.empty(); }
+  const std::string& reason() const { return reason_; }
+  Place failed_at() const { return failed_at_; }
+
+  // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.
+  Place place;
+
+  // Hands over the program. `outputs`: registers that must survive to the end. `nodes[slot]`: guard node of each capture.
+  std::shared_ptr<Program> finish(const std::vector<int>& outputs);
+  const std::vector<int>& capture_nodes() const { return capture_nodes_; }
+  void mark_random() { program_->random = true; }
+  const Program& program() const { return *program_; }
+
+ private:
+  friend class RecordingScope;
+
+  bool record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view, bool written);
+  bool encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied);
+  Result decode(const c10::IValue& value);
+  Result decode_tensor(const at::Tensor& tensor);
+  int new_register(const at::Tensor& tensor, bool external);
+  int data_register(const at::Tensor& tensor);
+  void note_modes(Step* step);
+  void note_requires_grad(const at::Tensor& tensor, int reg);
+  void note_effects(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, Step* step);
+  void note_written(const at::Tensor& tensor, Step* step);
+  // A tensor made by `empty` whose memory something else than a recorded operator filled.
+  void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
+  void make_literal(int step, const at::Tensor& tensor);
+  bool is_external(const at::Tensor& tensor) const;
+  void drop_unused(const std::vector<int>& outputs);
+  void place_frees(const std::vector<int>& outputs);
+
+  struct Known {
+    int reg;
+    bool requires_grad;
+    c10::weak_intrusive_ptr<c10::TensorImpl> keep;
+  };
+
+  std::shared_ptr<Program> program_;
+  std::unordered_map<c10::TensorImpl*, Known> known_;
+  std::unordered_map<c10::TensorImpl*, int> explained_;
+  std::vector<at::Tensor> explained_keep_;
+  std::unordered_set<c10::StorageImpl*> external_;
+  struct Blank {
+    int step;
+    bool touched;
+  };
+  std::unordered_map<c10::StorageImpl*, Blank> blank_;
+  std::vector<c10::Storage> keep_storage_;
+  std::vector<at::Tensor> data_of_;
+  std::vector<int> capture_nodes_;
+  Modes modes_;
+  int paused_ = 0;
+  std::string reason_;
+  Place failed_at_;
+};
+
+// Makes `recorder` the active one of this thread for as long as it lives. RAII: also on exceptions.
+class RecordingScope {
+ public:
+  explicit RecordingScope(Recorder* recorder);
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  Recorder* before_;
+  bool included_;
+};
+
+}  // namespace lazytrace

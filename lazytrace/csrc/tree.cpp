@@ -1,0 +1,290 @@
+#include "tree.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/Size.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "pytypes.h"
+
+namespace lazytrace {
+
+namespace {
+
+bool is_plain_immutable(PyObject* v) {
+  return v == Py_None || v == Py_Ellipsis || v == Py_NotImplemented || PyBool_Check(v) || PyLong_CheckExact(v) ||
+         PyFloat_CheckExact(v) || PyComplex_CheckExact(v) || PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) ||
+         THPDtype_Check(v) || THPDevice_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) ||
+         PyRange_Check(v);
+}
+
+bool all_immutable(PyObject* const* items, Py_ssize_t n) {
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (!is_immutable(items[i])) return false;
+  return true;
+}
+
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b); }
+
+}  // namespace
+
+bool is_immutable(PyObject* v) {
+  if (is_plain_immutable(v) || is_numpy_scalar(v) || is_enum_member(v)) return true;
+  if (THPSize_Check(v) || PyTuple_CheckExact(v) || is_named_tuple(v))
+    return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v));
+  if (PySlice_Check(v)) {
+    auto* s = reinterpret_cast<PySliceObject*>(v);
+    return is_immutable(s->start) && is_immutable(s->stop) && is_immutable(s->step);
+  }
+  if (PyFrozenSet_CheckExact(v)) {
+    PyObject* key;
+    Py_hash_t hash;
+    Py_ssize_t pos = 0;
+    while (_PySet_NextEntry(v, &pos, &key, &hash))
+      if (!is_immutable(key)) return false;
+    return true;
+  }
+  return false;
+}
+
+bool same_immutable(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (PyComplex_CheckExact(a)) {
+    Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+  }
+  if (is_enum_member(a)) return false;  // members are singletons, and a == b was asked above
+  if (PyTuple_Check(a)) {
+    if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+      if (!same_immutable(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    return true;
+  }
+  if (PySlice_Check(a)) {
+    auto *s = reinterpret_cast<PySliceObject*>(a), *t = reinterpret_cast<PySliceObject*>(b);
+    return same_immutable(s->start, t->start) && same_immutable(s->stop, t->stop) && same_immutable(s->step, t->step);
+  }
+  if (is_numpy_scalar(a)) return numpy_bytes(a) == numpy_bytes(b);
+  int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+// ---------------------------------------------------------------- taking apart
+struct Tree::Builder {
+  const Source& source;
+  std::unordered_map<PyObject*, int> seen;  // objects by order of appearance: identity within the value is kept
+  int depth = 0;
+
+  Tree build(PyObject* v) {
+    Tree tree;
+    if (THPVariable_Check(v)) {
+      tree.index = source.tensor(v);
+      if (tree.index < 0) throw std::runtime_error("returns a tensor that no recorded operator made");
+      tree.kind = Kind::Register;
+      return tree;
+    }
+    if (is_immutable(v)) {
+      tree.value = py::reinterpret_borrow<py::object>(v);
+      return tree;
+    }
+    int node = source.state(v);
+    if (node >= 0) {
+      tree.kind = Kind::State;
+      tree.index = node;
+      return tree;
+    }
+    auto [at, fresh] = seen.emplace(v, static_cast<int>(seen.size()));
+    if (!fresh) {
+      tree.kind = Kind::Same;
+      tree.index = at->second;
+      return tree;
+    }
+    if (++depth > 100) throw std::runtime_error("returns a value that is nested too deeply, or in a circle");
+    container(v, &tree);
+    --depth;
+    return tree;
+  }
+
+  void container(PyObject* v, Tree* tree) {
+    if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
+      tree->kind = PyTuple_CheckExact(v) ? Kind::Tuple : Kind::List;
+      sequence(v, tree);
+    } else if (PyTuple_Check(v) && has_c_layout_of(v, &PyTuple_Type)) {
+      tree->kind = Kind::Named;
+      tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
+      sequence(v, tree);
+    } else if (PyDict_CheckExact(v)) {
+      tree->kind = Kind::Dict;
+      mapping(v, tree);
+    } else if (PySet_CheckExact(v)) {
+      tree->kind = Kind::Set;
+      py::object items = py::reinterpret_steal<py::object>(PySequence_List(v));
+      sequence(items.ptr(), tree);
+    } else {
+      object(v, tree);
+    }
+  }
+
+  void sequence(PyObject* v, Tree* tree) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i) tree->items.push_back(build(PySequence_Fast_GET_ITEM(v, i)));
+  }
+
+  void mapping(PyObject* v, Tree* tree) {
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(v, &pos, &key, &item)) {
+      tree->items.push_back(build(key));
+      tree->items.push_back(build(item));
+    }
+  }
+
+  // An instance of a Python class is its type, its slots, its __dict__ and what it holds as a dict or a list.
+  void object(PyObject* v, Tree* tree) {
+    if (!is_rebuildable(v))
+      throw std::runtime_error(std::string("returns a ") + Py_TYPE(v)->tp_name + ", which cannot be rebuilt at a replay");
+    tree->kind = Kind::Object;
+    tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
+    py::object state = py::reinterpret_steal<py::object>(instance_state(v));
+    tree->items.push_back(Tree());
+    tree->items.back().kind = Kind::Dict;
+    mapping(state.ptr(), &tree->items.back());
+    if (PyDict_Check(v)) {
+      tree->items.push_back(Tree());
+      tree->items.back().kind = Kind::Dict;
+      py::object items = py::reinterpret_steal<py::object>(ordered_items(v));
+      mapping(items.ptr(), &tree->items.back());
+    } else if (PyList_Check(v)) {
+      tree->items.push_back(Tree());
+      tree->items.back().kind = Kind::List;
+      sequence(v, &tree->items.back());
+    }
+  }
+};
+
+Tree Tree::of(PyObject* value, const Source& source) { return Builder{source, {}, 0}.build(value); }
+
+// ---------------------------------------------------------------- putting together
+struct Tree::Rebuilder {
+  const Fill& fill;
+  std::vector<PyObject*> made;  // borrowed from the value that is being built
+
+  py::object build(const Tree& t) {
+    switch (t.kind) {
+      case Kind::Register:
+        return py::reinterpret_steal<py::object>(THPVariable_Wrap(fill.registers[t.index]));
+      case Kind::Constant:
+        return t.value;
+      case Kind::State:
+        return py::reinterpret_borrow<py::object>(fill.state[t.index]);
+      case Kind::Same:
+        return py::reinterpret_borrow<py::object>(made[t.index]);
+      case Kind::Tuple:
+      case Kind::Named:
+        return tuple(t);
+      case Kind::List: {
+        py::list list;
+        made.push_back(list.ptr());
+        for (auto& item : t.items) list.append(build(item));
+        return std::move(list);
+      }
+      case Kind::Set: {
+        py::set set;
+        made.push_back(set.ptr());
+        for (auto& item : t.items) set.add(build(item));
+        return std::move(set);
+      }
+      case Kind::Dict: {
+        py::dict dict;
+        made.push_back(dict.ptr());
+        pairs(t, dict.ptr());
+        return std::move(dict);
+      }
+      case Kind::Object:
+        return object(t);
+    }
+    throw std::logic_error("unknown kind of tree");
+  }
+
+  py::object tuple(const Tree& t) {
+    size_t place = made.size();
+    made.push_back(nullptr);  // nothing can be inside a tuple and the tuple itself, but its number counts
+    py::object result;
+    if (t.kind == Kind::Tuple) {
+      result = py::reinterpret_steal<py::object>(PyTuple_New(static_cast<Py_ssize_t>(t.items.size())));
+      for (size_t i = 0; i < t.items.size(); ++i) PyTuple_SET_ITEM(result.ptr(), i, build(t.items[i]).release().ptr());
+    } else {
+      auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
+      py::tuple items(t.items.size());
+      for (size_t i = 0; i < t.items.size(); ++i) items[i] = build(t.items[i]);
+      result = py::reinterpret_steal<py::object>(new_named_tuple(type, items.ptr()));
+      if (!result) throw py::error_already_set();
+    }
+    made[place] = result.ptr();
+    return result;
+  }
+
+  void pairs(const Tree& t, PyObject* dict) {
+    for (size_t i = 0; i + 1 < t.items.size(); i += 2) {
+      py::object key = build(t.items[i]), item = build(t.items[i + 1]);
+      if (PyDict_SetItem(dict, key.ptr(), item.ptr()) < 0) throw py::error_already_set();
+    }
+  }
+
+  py::object object(const Tree& t) {
+    auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
+    py::object result = py::reinterpret_steal<py::object>(new_instance(type));
+    if (!result) throw py::error_already_set();
+    made.push_back(result.ptr());
+    py::dict state;
+    pairs(t.items[0], state.ptr());
+    if (t.items.size() > 1 && t.items[1].kind == Kind::Dict) {
+      py::dict items;
+      pairs(t.items[1], items.ptr());
+      if (fill_mapping(result.ptr(), items.ptr()) < 0) throw py::error_already_set();
+    } else if (t.items.size() > 1) {
+      for (auto& item : t.items[1].items)
+        if (PyList_Append(result.ptr(), build(item).ptr()) < 0) throw py::error_already_set();
+    }
+    if (set_instance_state(result.ptr(), state.ptr()) < 0) throw py::error_already_set();
+    return result;
+  }
+};
+
+py::object Tree::build(const Fill& fill) const { return Rebuilder{fill, {}}.build(*this); }
+
+void Tree::each_register(const std::function<void(int)>& visit) const {
+  if (kind == Kind::Register) visit(index);
+  for (auto& item : items) item.each_register(visit);
+}
+
+void Tree::each_state(const std::function<void(int&)>& visit) {
+  if (kind == Kind::State) visit(index);
+  for (auto& item : items) item.each_state(visit);
+}
+
+void Tree::containers(PyObject* value, std::vector<PyObject*>* out) {
+  if (out->size() > 10000 || THPVariable_Check(value) || is_immutable(value)) return;
+  for (PyObject* known : *out)
+    if (known == value) return;
+  out->push_back(value);
+  if (PyTuple_Check(value) || PyList_Check(value)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) containers(PySequence_Fast_GET_ITEM(value, i), out);
+  } else if (PyDict_Check(value)) {
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(value, &pos, &key, &item)) containers(item, out);
+  }
+  PyObject** dict = _PyObject_GetDictPtr(value);
+  if (dict && *dict && is_rebuildable(value)) containers(*dict, out);
+}
+
+}  // namespace lazytrace

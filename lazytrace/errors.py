@@ -1,0 +1,246 @@
+"""What can go wrong: the exceptions and warnings of lazytrace, and the text that each one carries.
+
+A text says what happened, where, and what to do next. The builders live beside the classes so that every
+text can be read, and tested word for word, in one place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+
+_LONGEST_VALUE = 80
+
+
+class LazytraceError(Exception):
+    """Base of every exception that lazytrace raises on its own account.
+
+    Exceptions of the traced function itself pass through unchanged and are never of this type.
+
+    >>> issubclass(OptionError, LazytraceError)
+    True
+    """
+
+
+class OptionError(LazytraceError, ValueError):
+    """An option, or an environment variable, has a value that is not allowed.
+
+    >>> issubclass(OptionError, ValueError)
+    True
+    """
+
+
+class NotTraceableError(LazytraceError, TypeError):
+    """What was decorated can never be traced: not a callable, a coroutine or a generator function.
+
+    >>> issubclass(NotTraceableError, TypeError)
+    True
+    """
+
+
+class UntraceableError(LazytraceError, RuntimeError):
+    """A call cannot be replayed, and `on_untraceable="raise"` asked to be told.
+
+    >>> issubclass(UntraceableError, RuntimeError)
+    True
+    """
+
+
+class CacheLimitError(LazytraceError, RuntimeError):
+    """A call needs one trace more than `cache_limit`, and `on_limit="raise"` asked to be told.
+
+    >>> issubclass(CacheLimitError, RuntimeError)
+    True
+    """
+
+
+class ReplayError(LazytraceError, RuntimeError):
+    """A replay differed from its recording after it had effects, so it can be neither finished nor undone.
+
+    >>> issubclass(ReplayError, RuntimeError)
+    True
+    """
+
+
+class LazytraceWarning(UserWarning):
+    """Base of every warning that lazytrace gives.
+
+    >>> issubclass(ProofWarning, LazytraceWarning)
+    True
+    """
+
+
+class ExtensionWarning(LazytraceWarning):
+    """The C++ core is missing or was built for another torch: every call runs eagerly.
+
+    >>> issubclass(ExtensionWarning, UserWarning)
+    True
+    """
+
+
+class ProofWarning(LazytraceWarning):
+    """A replay right after recording gave another result than the eager call: a bug of lazytrace.
+
+    >>> issubclass(ProofWarning, UserWarning)
+    True
+    """
+
+
+def missing_extension(why: str) -> str:
+    """Text for `ExtensionWarning`; `why` says what is wrong with the core, without a full stop.
+
+    >>> print(missing_extension("it was built for torch 2.12.0, this is torch 2.13.0"))  # doctest: +ELLIPSIS
+    lazytrace._core cannot be used: it was built for torch 2.12.0, this is torch 2.13.0. Every call runs...
+    """
+    return (
+        f"lazytrace._core cannot be used: {why}. "
+        "Every call runs eagerly: results are right, nothing is replayed. "
+        "To build it, run `python setup.py build_ext --inplace` in the source folder of lazytrace, with this "
+        "Python and a C++17 compiler."
+    )
+
+
+def bad_option(name: str, value: object, allowed: str) -> str:
+    """Text for an option's bad value; `allowed` completes the sentence "must be ...".
+
+    >>> bad_option("check", 1, "True or False")
+    'traced(check=1): check must be True or False. Pass that, or leave check out for its default.'
+    """
+    return (
+        f"traced({name}={_shown(value)}): {name} must be {allowed}. "
+        f"Pass that, or leave {name} out for its default."
+    )
+
+
+def unknown_option(name: str, known: Iterable[str]) -> str:
+    """Text for an option that does not exist, with the closest of the `known` names where one is close.
+
+    >>> unknown_option("cache_limt", ["cache_limit", "check"])
+    "traced() has no option 'cache_limt': did you mean 'cache_limit'? Its options are cache_limit, check."
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f": did you mean {close[0]!r}?" if close else "."
+    return f"traced() has no option {name!r}{hint} Its options are {', '.join(names)}."
+
+
+def bad_environment(variable: str, value: str, allowed: str) -> str:
+    """Text for an environment variable's bad value; `allowed` completes the sentence "set it to ...".
+
+    >>> bad_environment("LAZYTRACE_REPORT", "maybe", "1 or 0")
+    "environment variable LAZYTRACE_REPORT='maybe' is not understood: set it to 1 or 0, or unset it."
+    """
+    return (
+        f"environment variable {variable}={_shown(value)} is not understood: "
+        f"set it to {allowed}, or unset it."
+    )
+
+
+def cache_limit(function: str, limit: int, wanted: int) -> str:
+    """Text for `CacheLimitError`; `limit` and `wanted` count traces.
+
+    >>> print(cache_limit("step", 2, 3))  # doctest: +ELLIPSIS
+    step: cache_limit=2 was reached and this call needs trace 3, with on_limit='raise'. Pass cache_limit=3...
+    """
+    return (
+        f"{function}: cache_limit={limit} was reached and this call needs trace {wanted}, "
+        "with on_limit='raise'. "
+        f"Pass cache_limit={wanted} or more, or on_limit='evict' or 'eager' to carry on at the limit; "
+        "lazytrace.report() says what keeps changing."
+    )
+
+
+def untraceable(function: str, reason: str) -> str:
+    """Text for `UntraceableError`; `reason` names what cannot be replayed, and where.
+
+    >>> print(untraceable("step", "calls x.tolist() (train.py:41)"))  # doctest: +ELLIPSIS
+    step: this call cannot be replayed, with on_untraceable='raise': calls x.tolist() (train.py:41). Take...
+    """
+    return (
+        f"{function}: this call cannot be replayed, with on_untraceable='raise': {reason}. "
+        "Take that out of the function, or pass on_untraceable='eager' to run such calls eagerly."
+    )
+
+
+def replay_diverged(function: str, detail: str) -> str:
+    """Text for `ReplayError`; `detail` says which step differed, and how.
+
+    >>> print(replay_diverged("step", "step 4 aten::nonzero gave 3 rows, recorded 5"))  # doctest: +ELLIPSIS
+    step: the replay differs from its recording: step 4 aten::nonzero gave 3 rows, recorded 5. It had...
+    """
+    return (
+        f"{function}: the replay differs from its recording: {detail}. "
+        "It had already changed its inputs, state or random numbers, so the call was stopped halfway. "
+        "Restore what the function writes, then call its `.original`, or pass backend='eager' where you "
+        "decorate it."
+    )
+
+
+def proof_failed(function: str, detail: str) -> str:
+    """Text for `ProofWarning`; `detail` says where replay and eager call differ.
+
+    >>> print(proof_failed("step", "output 0 differs by 0.5"))  # doctest: +ELLIPSIS
+    step: a replay right after recording differs from the eager call: output 0 differs by 0.5. The eager...
+    """
+    return (
+        f"{function}: a replay right after recording differs from the eager call: {detail}. "
+        "The eager result was returned, and calls with this signature run eagerly from now on. "
+        "This is a bug of lazytrace: please report it together with the function."
+    )
+
+
+def not_callable(obj: object) -> str:
+    """Text for `NotTraceableError` when `obj` cannot be called.
+
+    >>> not_callable(3)
+    'traced(3): an object of type int cannot be called. Decorate a function, a method or an nn.Module.'
+    """
+    kind = type(obj).__qualname__
+    return (
+        f"traced({_shown(obj)}): an object of type {kind} cannot be called. "
+        "Decorate a function, a method or an nn.Module."
+    )
+
+
+def coroutine(obj: object) -> str:
+    """Text for `NotTraceableError` when `obj` is a coroutine or async generator function.
+
+    >>> print(coroutine(type("fetch", (), {})))  # doctest: +ELLIPSIS
+    traced(fetch): an `async def` suspends in the middle of a call, which cannot be recorded. Decorate...
+    """
+    return (
+        f"traced({_named(obj)}): an `async def` suspends in the middle of a call, which cannot be recorded. "
+        "Decorate the plain function that it calls between two awaits."
+    )
+
+
+def generator(obj: object) -> str:
+    """Text for `NotTraceableError` when `obj` is a generator function.
+
+    >>> print(generator(type("batches", (), {})))  # doctest: +ELLIPSIS
+    traced(batches): a generator suspends in the middle of a call, which cannot be recorded. Decorate...
+    """
+    return (
+        f"traced({_named(obj)}): a generator suspends in the middle of a call, which cannot be recorded. "
+        "Decorate the plain function that makes one item."
+    )
+
+
+def _shown(value: object) -> str:
+    # A broken or endless repr must not hide the error that is being told.
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        return f"<{type(value).__qualname__} object>"
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+def _named(obj: object) -> str:
+    name = getattr(obj, "__qualname__", None)
+    if not isinstance(name, str):
+        return _shown(obj)
+    code = getattr(obj, "__code__", None)
+    if code is None:
+        return name
+    return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"

@@ -1,0 +1,211 @@
+"""Traced functions: the wrappers that people call, how they bind, copy, pickle and answer about themselves."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import wrapt
+
+from lazytrace._native import core
+from lazytrace.cache import TraceCache
+from lazytrace.config import Options
+from lazytrace.engine import CacheInfo, Engine
+from lazytrace.signature import Parameters
+from lazytrace.stats import Snapshot, register
+from lazytrace.trace import Trace
+
+
+class _Asking:
+    """What a traced function answers about itself, bound or not."""
+
+    _self_engine: Engine
+
+    def _self_cache(self) -> TraceCache:
+        return self._self_engine.cache
+
+    def cache_info(self) -> CacheInfo:
+        """Hits, misses, limit and size, as `functools.lru_cache` has them; the size is this instance's."""
+        return self._self_engine.cache_info(self._self_cache())
+
+    def cache_clear(self) -> None:
+        """Drop all traces; of a bound method, those of its instance."""
+        cache = self._self_cache()
+        self._self_engine.clear(None if cache is self._self_engine.cache else cache)
+
+    def stats(self) -> Snapshot:
+        """The counts of this function, over all instances."""
+        return self._self_engine.snapshot()
+
+    def graph(self, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
+        """The program for these arguments as a `torch.fx.GraphModule`.
+
+        Raises `LookupError` where the function has not been recorded with such arguments.
+        """
+        return self.program(*args, **kwargs).to_fx()
+
+    def program(self, *args: Any, **kwargs: Any) -> Trace:
+        """The trace that these arguments would hit, with `listing()` and `to_fx()`.
+
+        Raises `LookupError` where the function has not been recorded with such arguments.
+        """
+        return self._self_engine.find(self._self_cache(), self._self_bind(args), kwargs)
+
+    def _self_bind(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return args
+
+
+class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[misc]
+    """A traced method of one instance or class; made anew at each access, like bound methods are."""
+
+    @property
+    def _self_engine(self) -> Engine:  # type: ignore[override]
+        return self._self_parent._self_engine  # type: ignore[no-any-return]
+
+    def _self_receiver(self) -> object:
+        """What the plain function takes as its first argument; None where it takes nothing."""
+        kind = self._self_parent._self_kind
+        if kind is staticmethod:
+            return None
+        return self.__wrapped__.__self__ if kind is classmethod else self._self_instance
+
+    def _self_cache(self) -> TraceCache:
+        receiver = self._self_receiver()
+        return self._self_engine.cache_of(None if isinstance(receiver, type) else receiver)
+
+    def _self_bind(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        receiver = self._self_receiver()
+        return args if receiver is None else (receiver, *args)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        receiver = self._self_receiver()
+        if receiver is None:
+            return self._self_engine.call(None, args, kwargs)
+        instance = None if isinstance(receiver, type) else receiver
+        return self._self_engine.call(instance, (receiver, *args), kwargs)
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        """The plain bound method."""
+        return self.__wrapped__  # type: ignore[no-any-return]
+
+
+class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[misc]
+    """A function that is recorded once per signature and then replayed.
+
+    It is a function in every other respect: name, doc, signature, `isinstance`. It binds as a method, pickles
+    by reference, and `copy` and `deepcopy` give back the same object, as they do for functions.
+    """
+
+    __bound_function_wrapper__ = BoundTracedFunction
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        super().__init__(function, _unused)
+        self._self_kind = type(function) if isinstance(function, classmethod | staticmethod) else None
+        self._self_engine = self._self_make_engine(function, options)
+        register(self, self._self_engine.last_snapshot())
+
+    def _self_make_engine(self, function: Callable[..., Any], options: Options) -> Engine:
+        inner = getattr(function, "__func__", function) if self._self_kind else function
+        return Engine(inner, options, _short_name(inner), _parameters(inner))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._self_engine.call(None, args, kwargs)
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        """The plain function."""
+        return self.__wrapped__  # type: ignore[no-any-return]
+
+    def __copy__(self) -> TracedFunction:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> TracedFunction:
+        return self
+
+    def __reduce__(self) -> Any:
+        return str(self.__qualname__)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
+
+class TracedCallable(TracedFunction):
+    """A traced partial, builtin, bound method or callable object.
+
+    A copy wraps a copy of the object, and starts with no traces.
+    """
+
+    def _self_make_engine(self, function: Callable[..., Any], options: Options) -> Engine:
+        return Engine(_through(function), options, _short_name(function), _parameters(function))
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self  # objects do not bind, functions do
+
+    def __copy__(self) -> TracedCallable:
+        return type(self)(copy.copy(self.__wrapped__), self._self_engine.options)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> TracedCallable:
+        return type(self)(copy.deepcopy(self.__wrapped__, memo), self._self_engine.options)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.__wrapped__, self._self_engine.options)
+
+
+# Methods of nn.Module that return the module itself: `traced(net).to("cpu")` must stay traced.
+_RETURN_SELF = frozenset(
+    "to train eval cuda cpu xpu ipu mtia float double half bfloat16 type requires_grad_ apply share_memory to_empty".split()
+)
+
+
+class TracedModule(TracedCallable):
+    """A traced `nn.Module`: calls are traced, hooks included; everything else is the module's own."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = super().__getattr__(name)
+        if name not in _RETURN_SELF:
+            return value
+
+        def returning_self(*args: Any, **kwargs: Any) -> Any:
+            result = value(*args, **kwargs)
+            return self if result is self.__wrapped__ else result
+
+        return returning_self
+
+
+def _unused(wrapped: Any, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # wrapt asks for a wrapper function; the classes above answer calls themselves.
+    raise NotImplementedError
+
+
+def _short_name(function: Any) -> str:
+    if isinstance(function, torch.nn.Module):
+        return type(function).__name__
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).rpartition("<locals>.")[2]
+
+
+def _parameters(function: Any) -> Parameters | None:
+    if core is None:
+        return None
+    return Parameters(function.forward if isinstance(function, torch.nn.Module) else function)
+
+
+def _template(self: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return self(*args, **kwargs)
+
+    return call
+
+
+# The file name tells the observer that this is not a part of lazytrace, whose frames it does not watch.
+_CODE = _template(None).__code__.replace(co_filename="<lazytrace>")
+
+
+def _through(self: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function that calls `self`: a recording starts in Python code, and reaches `self` from its closure."""
+    made = types.FunctionType(_CODE, {"__name__": "<lazytrace>"}, "call", None, (types.CellType(self),))
+    return made

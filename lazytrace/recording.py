@@ -1,0 +1,61 @@
+"""One recording: the function runs for real while it is watched, and a verdict says whether it can be replayed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lazytrace._native import core
+
+if TYPE_CHECKING:
+    from lazytrace._core import Call
+    from lazytrace._core import Trace as NativeTrace
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How a recording ended: the eager result, and a program or the reason why there is none.
+
+    `seconds` is what the call took, its proof included. `wrong` says how a replay differed from the eager
+    result, which is a bug of lazytrace.
+    """
+
+    result: Any
+    native: NativeTrace | None
+    reason: str
+    where: str
+    seconds: float
+    wrong: str = ""
+
+
+def place(where: tuple[str, int, str]) -> str:
+    """`train.py:41` from (file, line, function); "" where no line of the user's is known.
+
+    >>> place(("/home/me/train.py", 41, "step"))
+    'train.py:41'
+    """
+    file, line, _ = where
+    return f"{os.path.basename(file)}:{line}" if file else ""
+
+
+def record(
+    call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, check: bool
+) -> Recorded:
+    """Run `function(*args, **kwargs)` once, as eager would, and record it.
+
+    Whatever the function raises passes through, and leaves nothing behind. With `check` a program without
+    effects is replayed once on the same arguments and compared with the eager result (the idea is
+    `torch.jit.trace`'s `check_trace`, at the cost of one replay).
+    """
+    start = time.perf_counter()
+    recording = core.Recording(call)
+    result = recording.run(function, args, kwargs)
+    native = recording.finish(result)
+    wrong = native.prove(call) if native is not None and check else ""
+    seconds = time.perf_counter() - start
+    if wrong:
+        return Recorded(result, None, "its replay differed from the eager result", "", seconds, wrong)
+    return Recorded(result, native, recording.reason, place(recording.where), seconds)

@@ -1,0 +1,85 @@
+"""The parameters of one function, and the native signature that binds calls to them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from lazytrace._native import core
+
+_NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        # Not through __wrapped__: what counts is how this very function takes its arguments.
+        return inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+
+
+class Parameters:
+    """How calls of one function bind: `f(1, y=2)` and `f(x=1, y=2)` are then one signature.
+
+    >>> def step(x, *, scale=2.0): ...
+    >>> str(Parameters(step))
+    '(x, scale)'
+    """
+
+    def __init__(self, function: Callable[..., Any], *, skip: int = 0) -> None:
+        self._function = function
+        self._seen: tuple[object, object] = (None, None)
+        self._defaults: dict[str, Any] = {}
+        found = _signature_of(function)
+        self._declared = list(found.parameters.values())[skip:] if found else None
+        self.native = core.Signature(*self._layout())
+
+    def _layout(self) -> tuple[list[str], int, int, bool, bool]:
+        if self._declared is None:
+            return [], 0, 0, True, True
+        kinds = [p.kind for p in self._declared]
+        positional = [p.name for p in self._declared if p.kind in _NAMED]
+        keyword_only = [p.name for p in self._declared if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        return (
+            positional + keyword_only,
+            kinds.count(inspect.Parameter.POSITIONAL_ONLY),
+            len(positional),
+            inspect.Parameter.VAR_POSITIONAL in kinds,
+            inspect.Parameter.VAR_KEYWORD in kinds,
+        )
+
+    def defaults(self) -> dict[str, Any]:
+        """Parameter name -> default, as the function has them now: they can be assigned to."""
+        f = self._function
+        now = (getattr(f, "__defaults__", None), getattr(f, "__kwdefaults__", None))
+        if now[0] is not self._seen[0] or now[1] is not self._seen[1] or now[1]:
+            found = _signature_of(f)
+            declared = found.parameters.values() if found else ()
+            self._defaults = {p.name: p.default for p in declared if p.default is not p.empty}
+            self._seen = now
+        elif self._seen == (None, None) and self._declared:
+            self._defaults = {p.name: p.default for p in self._declared if p.default is not p.empty}
+        return self._defaults
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """The arguments of a call as (name, value), in the order in which the native signature walks them."""
+        names, _, positional, star, _ = self._layout()
+        defaults, rest = self.defaults(), dict(kwargs)
+        result = []
+        for i, name in enumerate(names):
+            if i < positional and i < len(args):
+                result.append((name, args[i]))
+            elif name in rest:
+                result.append((name, rest.pop(name)))
+            else:
+                result.append((name, defaults.get(name)))
+        if star:
+            result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
+        return result + list(rest.items())
+
+    def __str__(self) -> str:
+        if self._declared is None:
+            return "(...)"
+        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        return f"({', '.join(stars.get(p.kind, '') + p.name for p in self._declared)})"

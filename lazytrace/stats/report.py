@@ -1,0 +1,161 @@
+"""From snapshots to text: the report, a pure function of what was counted."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lazytrace.stats.counters import Snapshot
+
+_WIDTH = 100
+_NARROWEST_NAME = 24
+_GAP = 2
+_UNBOUNDED = 10_000
+_NOTHING = "lazytrace: no traced function was called\n"
+
+_COLUMNS: tuple[tuple[str, Callable[[Snapshot], str]], ...] = (
+    ("calls", lambda s: str(s.calls)),
+    ("hits", lambda s: str(s.hits)),
+    ("recorded", lambda s: str(s.recordings)),
+    ("retraces", lambda s: str(s.retraces)),
+    ("evicted", lambda s: str(s.evictions)),
+    ("eager", lambda s: str(s.eager_calls)),
+    ("inlined", lambda s: str(s.inlined)),
+    ("rec.ms", lambda s: f"{s.seconds_recording * 1e3:.1f}"),
+    ("ops/program", lambda s: _span(s.operators)),
+    ("cache", lambda s: f"{s.cache_size}/{s.cache_limit}"),
+)
+
+
+def render(snapshots: Sequence[Snapshot], width: int | None = None) -> str:
+    """The report on `snapshots`: totals, a row per function that was called, and every reason.
+
+    Functions come by time spent recording, then by calls. `width`, in characters (100 where None), bounds the
+    table as far as its figures allow; reasons stay on one line each, however long. Plain ASCII but for what
+    names and reasons bring along, no colors, ends with a newline.
+
+    >>> print(render([Snapshot("step", hits=9, recordings=1, seconds_recording=0.002)]).splitlines()[0])
+    lazytrace: 1 function, 10 calls: 9 hits (90.0 %), 1 recording (0 retraces, 2.0 ms), 0 eager, 0 inlined
+    """
+    called = sorted((s for s in snapshots if s.calls), key=lambda s: (-s.seconds_recording, -s.calls))
+    if not called:
+        return _NOTHING
+    parts = [_totals(called), _table(called, width or _WIDTH)]
+    for title, lines in _SECTIONS:
+        body = [f"  {_one_line(line)}" for snapshot in called for line in lines(snapshot)]
+        if body:
+            parts.append("\n".join([title, *body]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _totals(called: Sequence[Snapshot]) -> str:
+    calls, hits = sum(s.calls for s in called), sum(s.hits for s in called)
+    recordings, retraces = sum(s.recordings for s in called), sum(s.retraces for s in called)
+    eager, inlined = sum(s.eager_calls for s in called), sum(s.inlined for s in called)
+    spent = _milliseconds(sum(s.seconds_recording for s in called))
+    return (
+        f"lazytrace: {_plural(len(called), 'function')}, {_plural(calls, 'call')}: "
+        f"{_plural(hits, 'hit')} ({_percent(hits, calls)} %), "
+        f"{_plural(recordings, 'recording')} ({_plural(retraces, 'retrace')}, {spent}), "
+        f"{eager} eager, {inlined} inlined"
+    )
+
+
+def _table(called: Sequence[Snapshot], width: int) -> str:
+    figures = [[title, *(cell(snapshot) for snapshot in called)] for title, cell in _COLUMNS]
+    taken = sum(_GAP + max(map(len, column)) for column in figures)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    # Only names fold: a figure that lost its end would be read as another figure.
+    table.add_column("function", overflow="fold", max_width=max(_NARROWEST_NAME, width - taken))
+    for title, *_ in figures:
+        table.add_column(title, justify="right", no_wrap=True)
+    for snapshot, *cells in zip(called, *(column[1:] for column in figures), strict=True):
+        table.add_row(Text(_one_line(snapshot.name)), *cells)
+    return _printed(table)
+
+
+def _printed(table: Table) -> str:
+    out = io.StringIO()
+    # Size, colors and jupyter are all given, so that nothing of the terminal or the environment gets in.
+    console = Console(
+        file=out,
+        width=_UNBOUNDED,
+        height=25,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,
+        legacy_windows=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _retraces(s: Snapshot) -> Iterator[str]:
+    for reason in s.retrace_reasons:
+        yield f"{s.name}{s.parameters}: {reason.text}   x{reason.count}, {_milliseconds(reason.seconds)}"
+    if s.retrace_reasons_dropped:
+        yield f"{s.name}: {_plural(s.retrace_reasons_dropped, 'older retrace')} for reasons not listed here"
+
+
+def _eager_calls(s: Snapshot) -> Iterator[str]:
+    for reason, count in sorted(s.eager.items(), key=lambda item: -item[1]):
+        yield f"{s.name}: {reason}   x{count}"
+
+
+def _limits(s: Snapshot) -> Iterator[str]:
+    if s.limit_enough is None:
+        return
+    evictions = f" ({_plural(s.evictions, 'eviction')})" if s.evictions else ""
+    yield (
+        f"{s.name}: cache_limit={s.cache_limit} was reached{evictions}; "
+        f"cache_limit={s.limit_enough} would have been enough"
+    )
+
+
+def _proof_failures(s: Snapshot) -> Iterator[str]:
+    if s.proof_failures:
+        recordings = _plural(s.proof_failures, "recording")
+        yield (
+            f"{s.name}: {recordings} differed from the eager call when replayed; "
+            "the eager results were returned. "
+            "This is a bug of lazytrace: please report it together with the function"
+        )
+
+
+_SECTIONS: tuple[tuple[str, Callable[[Snapshot], Iterator[str]]], ...] = (
+    ("Retraces", _retraces),
+    ("Eager calls", _eager_calls),
+    ("Limits", _limits),
+    ("Proof failures", _proof_failures),
+)
+
+
+def _span(operators: Sequence[int]) -> str:
+    if not operators:
+        return "-"
+    low, high = min(operators), max(operators)
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _percent(part: int, whole: int) -> str:
+    # Rounded down: 100.0 is said only where it is all of them.
+    return f"{1000 * part // whole / 10:.1f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", "\\r").replace("\n", "\\n")
