@@ -57,7 +57,9 @@ class Recording:
     @property
     def where(self) -> tuple[str, int, str]: ...
 
-def configure(torch_folder: str, own_folder: str, opaque_codes: list[CodeType]) -> None: ...
+def configure(
+    torch_folder: str, own_folder: str, library_folder: str, opaque_codes: list[CodeType]
+) -> None: ...
 def opaque_call(
     wrapper: object,
     attribute: str,

@@ -43,7 +43,8 @@ def load() -> str:
     found = version_problem(_core.torch_version, torch.__version__)
     if not found:
         own = os.path.dirname(os.path.abspath(__file__)) + os.sep
-        _core.configure(_torch.torch_folder(), own, _torch.opaque_codes())
+        library = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+        _core.configure(_torch.torch_folder(), own, library, _torch.opaque_codes())
         globals()["core"] = _core
     return found
 

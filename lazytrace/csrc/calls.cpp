@@ -240,6 +240,7 @@ void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_
     PyTypeObject* type = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
     return call_method(c_base(type), name, self, args, count);
   }
+  if (module == "sys" && (name == "getrecursionlimit" || name == "intern")) return;
   if (!kPureModules.count(module)) return fail("calls " + (module.empty() ? "" : module + ".") + name + "(), which lazytrace cannot see into");
   if (module == "_functools" && name != "reduce" && name != "cmp_to_key") return fail("calls " + module + "." + name);
   hand_over(args, count);
@@ -253,6 +254,12 @@ void Observer::call_builtins_function(const std::string& name, PyObject* const* 
   if (name == "delattr" && count == 2) return write_attribute(args[0], args[1], nullptr);
   if (name == "vars" && count == 1) return read_attribute(args[0], py::str("__dict__").ptr());
   if (name == "next" && count >= 1) return advance(args[0]);
+  if (name == "id" && count == 1) {
+    int node = known(args[0]) >= 0 || THPVariable_Check(args[0]) ? known(args[0]) : owner(args[0]);
+    if (node < 0 || THPVariable_Check(args[0]) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0]))) return fail("calls id()");
+    if ((*tree_)[node].access != Access::Weak) tree_->expect_identity(node, args[0]);
+    return;
+  }
   if (name == "hash" && count == 1 && is_immutable(args[0])) return;
   if (name == "iter" && count == 1) return read_iteration(args[0]);
   if (name == "len" && count == 1) return read_length(args[0]);
@@ -291,6 +298,7 @@ void Observer::call_tensor_method(const std::string& name, PyObject* const* args
 }
 
 void Observer::call_method(PyTypeObject* type, const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (name == "__instancecheck__" || name == "__subclasscheck__" || name == "__prepare__" || name == "mro") return hand_over(args, count);
   std::string type_text = type->tp_name;
   if (THPVariable_Check(self)) {
     std::vector<PyObject*> all = {self};
@@ -298,6 +306,7 @@ void Observer::call_method(PyTypeObject* type, const std::string& name, PyObject
     return call_tensor_method(name, all.data(), static_cast<Py_ssize_t>(all.size()));
   }
   if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type) return call_object_method(name, self, args, count);
+  if (PyContextVar_CheckExact(self)) return call_context_variable(name, self);
   bool container = PyList_Check(self) || PyDict_Check(self) || PyAnySet_Check(self) || PyTuple_Check(self);
   if (container) return call_container_method(name, self, args, count);
   if (name == "__new__" || is_immutable(self)) return hand_over(args, count);
@@ -313,6 +322,22 @@ void Observer::call_method(PyTypeObject* type, const std::string& name, PyObject
   static const Names kImmutable = {"str", "bytes", "int", "float", "complex", "bool", "tuple", "frozenset", "dict", "list", "set"};
   if (kImmutable.count(type_text)) return hand_over(args, count);
   fail("calls ." + name + "() of a " + type_name(self));
+}
+
+// Setting a context variable and resetting it before the end leaves nothing behind.
+void Observer::call_context_variable(const std::string& name, PyObject* variable) {
+  if (name == "set") {
+    context_sets_[variable]++;
+  } else if (name == "reset") {
+    context_sets_[variable]--;
+  } else if (name == "get" && !(context_sets_.count(variable) && context_sets_[variable] > 0)) {
+    int node = owner(variable);
+    if (node < 0) return fail("reads a context variable that cannot be reached again");
+    PyObject* value = nullptr;
+    if (PyContextVar_Get(variable, nullptr, &value) < 0) PyErr_Clear();
+    py::object held = py::reinterpret_steal<py::object>(value);
+    read_child(node, Access::Context, nullptr, -1, value);
+  }
 }
 
 void Observer::call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count) {

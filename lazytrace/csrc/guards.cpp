@@ -42,7 +42,7 @@ namespace {
 bool same_key(const py::object& known, PyObject* key) {
   if (known.ptr() == key) return true;
   if (!known || !key || Py_TYPE(known.ptr()) != Py_TYPE(key)) return false;
-  return is_immutable(key) && same_immutable(known.ptr(), key);
+  return is_key(key) && same_immutable(known.ptr(), key);
 }
 }  // namespace
 
@@ -149,6 +149,11 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
   switch (g.access) {
     case Access::Root:
       return static_cast<size_t>(g.index) < count ? roots[g.index] : nullptr;
+    case Access::Input: {
+      if (!values->inputs || static_cast<size_t>(g.index) >= values->inputs->size()) return nullptr;
+      values->held.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap((*values->inputs)[g.index])));
+      return values->held.back().ptr();
+    }
     case Access::Weak: {
       PyObject* object = PyWeakref_GET_OBJECT(g.weak.ptr());
       return object == Py_None ? nullptr : object;
@@ -179,6 +184,12 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     }
     case Access::Globals:
       return PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
+    case Access::Context: {
+      PyObject* value = nullptr;
+      if (!PyContextVar_CheckExact(owner) || PyContextVar_Get(owner, nullptr, &value) < 0) return nullptr;
+      if (value) values->held.push_back(py::reinterpret_steal<py::object>(value));
+      return value;
+    }
     case Access::Attribute: {
       PyObject* value = PyObject_GetAttr(owner, g.key.ptr());
       if (!value) {
@@ -236,6 +247,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::T
 
 int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs, Values* values) const {
   values->nodes.assign(nodes_.size(), nullptr);
+  values->inputs = &inputs;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
     PyObject* value = read(g, g.parent >= 0 ? values->nodes[g.parent] : nullptr, roots, count, values);
@@ -268,6 +280,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
   switch (g.access) {
     case Access::Root:
       return static_cast<size_t>(g.index) < names.size() ? names[g.index] : "argument " + std::to_string(g.index);
+    case Access::Input:
+      return "tensor argument " + std::to_string(g.index);
     case Access::Weak:
       return g.shown;
     case Access::Instance:
@@ -298,6 +312,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + "[" + std::to_string(g.index) + "]";
     case Access::Globals:
       return parent() + ".__globals__";
+    case Access::Context:
+      return parent() + ".get()";
     case Access::Cell: {
       const Guard& p = nodes_[g.parent];
       if (p.expect == Expect::Code || p.value) {
@@ -318,7 +334,8 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count, con
   const Guard& g = nodes_[node];
   std::string where = path(node, names), before = g.shown, after, remark;
   Values values;
-  check(roots, count, {}, &values);
+  const std::vector<at::Tensor> none;
+  check(roots, count, none, &values);
   PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
   PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
   PyErr_Clear();

@@ -17,6 +17,7 @@ namespace py = pybind11;
 // How a value is reached from the value of the parent node.
 enum class Access : uint8_t {
   Root,       // the function (0) or an argument leaf
+  Input,      // a tensor argument
   Weak,       // an object that needs no path: a module, a class, a function; held weakly
   Instance,   // entry of the instance __dict__ (also a module's)
   Namespace,  // the instance __dict__ itself
@@ -27,6 +28,7 @@ enum class Access : uint8_t {
   At,         // owner[i] of a list or tuple
   Cell,       // contents of closure cell i of a function
   Globals,    // the globals of a function
+  Context,    // the value of a context variable in this thread or task
   Attribute,  // an attribute that C code computes from nothing but the owner (a slot, partial.func, method.__self__)
 };
 
@@ -60,6 +62,7 @@ class GuardTree {
     std::vector<PyObject*> nodes;        // borrowed, by node
     std::vector<py::object> held;        // the few that are new references
     std::vector<at::Tensor> captures;    // by slot
+    const std::vector<at::Tensor>* inputs = nullptr;
   };
 
   int root(Py_ssize_t index);
@@ -67,6 +70,10 @@ class GuardTree {
   int weak(PyObject* object);
   // The node for a read, made where there is none; `made` says which. Nothing is expected of a new node.
   int child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made);
+  int root_of(int node) const {
+    while (nodes_[node].parent >= 0) node = nodes_[node].parent;
+    return node;
+  }
   Guard& operator[](int node) { return nodes_[node]; }
   const Guard& operator[](int node) const { return nodes_[node]; }
   size_t size() const { return nodes_.size(); }

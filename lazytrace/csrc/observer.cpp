@@ -14,7 +14,7 @@ namespace lazytrace {
 // ---------------------------------------------------------------- code objects
 namespace {
 
-std::string torch_folder, own_folder;
+std::string torch_folder, own_folder, library_folder;
 std::unordered_set<PyObject*> opaque_codes;  // kept alive by the modules that define them
 Py_ssize_t code_slot = -1;
 
@@ -42,9 +42,10 @@ bool trusted(const std::string& file) {
 
 }  // namespace
 
-void configure_observer(const std::string& torch, const std::string& own, const std::vector<py::object>& codes) {
+void configure_observer(const std::string& torch, const std::string& own, const std::string& library, const std::vector<py::object>& codes) {
   torch_folder = torch;
   own_folder = own;
+  library_folder = library;
   for (auto& code : codes) opaque_codes.insert(code.ptr());
   for (auto& code : codes) Py_INCREF(code.ptr());
   if (code_slot < 0) code_slot = _PyEval_RequestCodeExtraIndex(nullptr);
@@ -58,8 +59,10 @@ uintptr_t code_flags(PyObject* code) {
   std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
   flags = kKnown;
   if (trusted(file)) flags |= kSkipped;
-  // The function that calls partials, modules and the like is watched, but is nobody's source line.
-  if (file.compare(0, torch_folder.size(), torch_folder) != 0 && !(flags & kSkipped) && file != "<lazytrace>") flags |= kUser;
+  // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that led there.
+  bool library = file.compare(0, library_folder.size(), library_folder) == 0 && file.find("site-packages") == std::string::npos;
+  bool nobodys = file == "<lazytrace>" || file.compare(0, 8, "<frozen ") == 0;
+  if (file.compare(0, torch_folder.size(), torch_folder) != 0 && !(flags & kSkipped) && !library && !nobodys) flags |= kUser;
   // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
   bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" && file == torch_folder + "_dynamo/eval_frame.py";
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;
@@ -151,6 +154,7 @@ void Observer::on_call(PyFrameObject* frame) {
   if (!older_) view.trace_lines(false);
   if (paused_) return;
   if (flags & kOpaque) return begin_opaque(frame);
+  if (watch) note_initialized(f);
   if (watch && f->f_func) read_function(reinterpret_cast<PyObject*>(f->f_func));
 }
 
@@ -182,6 +186,26 @@ void Observer::read_function(PyObject* function) {
       held_.push_back(py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(closure, i)));
 }
 
+namespace {
+// Whether calling the type makes a new object, whatever its __init__ does: __new__ and the metaclass are C code.
+bool makes_new(PyTypeObject* type) {
+  if (type == &PyFunction_Type) return true;
+  static PyObject *make = PyUnicode_InternFromString("__new__"), *call = PyUnicode_InternFromString("__call__");
+  PyObject *new_method = _PyType_Lookup(type, make), *meta_call = _PyType_Lookup(Py_TYPE(type), call);
+  return new_method && PyCFunction_Check(new_method) && meta_call && Py_IS_TYPE(meta_call, &PyWrapperDescr_Type);
+}
+}  // namespace
+
+// The object is new from the first line of its __init__ on.
+void Observer::note_initialized(_PyInterpreterFrame* f) {
+  if (!f->previous) return;
+  auto found = pending_.find(f->previous);
+  if (found == pending_.end() || text_of(f->f_code->co_name) != "__init__") return;
+  PyObject* self = f->f_code->co_argcount > 0 ? f->localsplus[0] : nullptr;
+  if (self && PyCell_Check(self)) self = PyCell_GET(self);
+  if (self && Py_TYPE(self) == found->second && makes_new(found->second) && known(self) < 0) fresh_[self] = weak_reference(self);
+}
+
 void Observer::settle_pending(_PyInterpreterFrame* f) {
   auto found = pending_.find(f);
   if (found == pending_.end()) return;
@@ -189,7 +213,7 @@ void Observer::settle_pending(_PyInterpreterFrame* f) {
   pending_.erase(found);
   if (f->stacktop <= f->f_code->co_nlocalsplus) return;
   PyObject* made = peek(f, 1);
-  if (made && Py_TYPE(made) == type && known(made) < 0) fresh_[made] = weak_reference(made);
+  if (made && Py_TYPE(made) == type && makes_new(type) && known(made) < 0) fresh_[made] = weak_reference(made);
 }
 
 void Observer::on_instruction(PyFrameObject* frame) {
@@ -346,7 +370,7 @@ int Observer::owner(PyObject* object) {
     return node;
   }
   // Containers have no weak references: whether this one was made during the call shows at its end.
-  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object)) remember_late(object, "reads a container of unknown origin");
+  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object)) remember_late(object, "reads a " + type_name(object) + " of unknown origin");
   return -1;
 }
 
@@ -585,21 +609,28 @@ void Observer::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   int node = known(tensor);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   read_class(Py_TYPE(tensor), name, descriptor);
+  bool made = !argument && node < 0;  // by an operator of this call: what autograd knows of it follows from the call
+  if (made && (text == "is_leaf" || (text == "grad_fn" && !THPVariable_Unpack(tensor).grad_fn()))) return;
   if (kHiddenTensorState.count(text) && !(text == "is_leaf" && argument)) return fail("reads ." + text + " of a tensor");
   if (text == "data") return recorder_->saw_data(THPVariable_Unpack(tensor));
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return;
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   if (!value && descriptor) return;  // a method
+  if (argument && node < 0) {
+    bool first;
+    node = tree_->child(-1, Access::Input, nullptr, input_[tensor], &first);
+    known_.emplace(tensor, node);
+  }
   if (node >= 0) return read_child(node, Access::Instance, name, -1, value);
-  if (argument || value) fail("reads ." + text + ", an attribute that was put on a tensor");
+  if (value) fail("reads ." + text + ", an attribute that was put on a tensor");
 }
 
 // ---------------------------------------------------------------- containers
 void Observer::read_dict_item(PyObject* dict, PyObject* key) {
   int node = owner(dict);
   if (node < 0 || structural_.count(node)) return;
-  if (!is_immutable(key)) return read_whole(dict);
+  if (!is_key(key)) return read_whole(dict);
   read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
 }
 
@@ -655,7 +686,7 @@ void Observer::read_whole(PyObject* object) {
   py::list keys;
   while (PyObject* key = PyIter_Next(iterator.ptr())) {
     keys.append(py::reinterpret_steal<py::object>(key));
-    if (!is_immutable(key)) return fail("reads a container with a " + type_name(key) + " as a key");
+    if (!is_key(key)) return fail("reads a container with a " + type_name(key) + " as a key");
   }
   (*tree_)[node].keys = py::tuple(keys);
   if (PyDict_Check(object))
@@ -722,11 +753,19 @@ void Observer::read_identity(PyObject* a, PyObject* b) {
 }
 
 // ---------------------------------------------------------------- writes
+bool Observer::lasting(int root) const {
+  PyObject* holder = (*tree_)[root].raw;
+  return PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder);
+}
+
 void Observer::write(PyObject* object, const std::string& what) {
-  int node = known(object);
-  if (node >= 0 && (*tree_)[node].access != Access::Weak) return fail(what);
   if (is_fresh(object)) return;
-  if (PyModule_Check(object) || PyType_Check(object)) return fail(what);
+  int node = known(object);
+  if (node >= 0) {
+    int root = tree_->root_of(node);
+    PyObject* holder = (*tree_)[root].access == Access::Weak ? (*tree_)[root].raw : nullptr;
+    return !holder || lasting(root) ? fail(what) : remember_late(holder, what);
+  }
   remember_late(object, what);
 }
 
@@ -764,7 +803,7 @@ void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
     PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
     if (own && PyFunction_Check(own)) return;
   }
-  if (value && PyDict_CheckExact(object) && is_immutable(key) && is_immutable(value)) {
+  if (value && PyDict_CheckExact(object) && is_key(key) && is_immutable(value)) {
     PyObject* before = PyDict_GetItemWithError(object, key);
     if (before && same_immutable(before, value)) return read_dict_item(object, key);
   }
@@ -787,10 +826,32 @@ void Observer::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
 
 // ---------------------------------------------------------------- the end
 void Observer::finish(PyObject* result) {
+  for (auto& [variable, sets] : context_sets_)
+    if (sets != 0) fail("sets a context variable");
+  // What hangs on an object that only weak references lead to must not be kept alive by having been looked at.
+  for (auto at = known_.begin(); at != known_.end();) {
+    int root = tree_->root_of(at->second);
+    at = (*tree_)[root].access == Access::Weak && root != at->second && !lasting(root) ? known_.erase(at) : std::next(at);
+  }
+  std::unordered_set<PyObject*> keep;
+  for (auto& [object, node] : known_) keep.insert(object);
+  for (auto& object : held_)
+    if (!keep.count(object.ptr())) object = py::object();
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);
+  // One that only another of them holds goes with it.
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (Late& late : late_) {
+      if (!late.held || Py_REFCNT(late.object) > 1) continue;
+      late.object = nullptr;
+      late.held = py::object();
+      progress = true;
+    }
+  }
   for (Late& late : late_) {
     if (recorder_->failed()) return;
+    if (!late.object) continue;
     bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
     if (gone || is_fresh(late.object)) continue;
     if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) continue;

@@ -67,6 +67,7 @@ class Observer {
   void dispatch(_PyInterpreterFrame* f, int opcode, int oparg);
   void dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg);
   void dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg);
+  void note_initialized(_PyInterpreterFrame* f);
   void settle_pending(_PyInterpreterFrame* f);
 
   // Reads. Each leaves guards for what was found.
@@ -98,6 +99,7 @@ class Observer {
   void advance(PyObject* iterator);
 
   // Writes.
+  bool lasting(int root) const;  // whether a weak root outlives the call for sure: a module, class or function
   void write(PyObject* object, const std::string& what);
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);
@@ -116,6 +118,7 @@ class Observer {
   void call_torch(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_container_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
+  void call_context_variable(const std::string& name, PyObject* variable);
   void hand_over(PyObject* const* args, Py_ssize_t count);
 
   struct GlobalsNode {
@@ -150,6 +153,7 @@ class Observer {
   };
   void remember_late(PyObject* object, const std::string& what);
   std::vector<Late> late_;
+  std::unordered_map<PyObject*, int> context_sets_;  // context variable -> sets that no reset has undone yet
   std::unordered_set<PyObject*> late_seen_;
   std::vector<py::object> held_;
   std::vector<py::object> codes_;
@@ -163,7 +167,8 @@ class Observer {
 // What is known of a code object, kept with the code object itself.
 enum CodeFlags : uintptr_t { kKnown = 1, kSkipped = 2, kUser = 4, kOpaque = 8 };
 uintptr_t code_flags(PyObject* code);
-// Told by Python once: the folder of torch, our own folder, and the code objects that are opaque steps.
-void configure_observer(const std::string& torch_folder, const std::string& own_folder, const std::vector<py::object>& opaque_codes);
+// Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects that are opaque steps.
+void configure_observer(const std::string& torch_folder, const std::string& own_folder, const std::string& library_folder,
+                        const std::vector<py::object>& opaque_codes);
 
 }  // namespace lazytrace

@@ -66,7 +66,16 @@ PyTypeObject* c_base(PyTypeObject* type) {
 
 bool has_c_layout_of(PyObject* v, PyTypeObject* type) { return c_base(Py_TYPE(v)) == type; }
 
+// torch.return_types and the like: made by PyStructSequence, every field in the tuple.
+bool is_struct_sequence(PyTypeObject* type) {
+  if (!PyType_IsSubtype(type, &PyTuple_Type) || !type->tp_dict) return false;
+  PyObject* fields = PyDict_GetItemString(type->tp_dict, "n_fields");
+  PyObject* shown = PyDict_GetItemString(type->tp_dict, "n_sequence_fields");
+  return fields && shown && PyLong_Check(fields) && PyLong_Check(shown) && PyLong_AsLong(fields) == PyLong_AsLong(shown);
+}
+
 bool is_named_tuple(PyObject* v) {
+  if (is_struct_sequence(Py_TYPE(v))) return true;
   if (!PyTuple_Check(v) || PyTuple_CheckExact(v) || !has_c_layout_of(v, &PyTuple_Type)) return false;
   PyObject** dict = _PyObject_GetDictPtr(v);
   return !dict;  // __slots__ = (): nothing beside the items
@@ -159,7 +168,7 @@ PyObject* new_instance(PyTypeObject* type) {
 PyObject* new_named_tuple(PyTypeObject* type, PyObject* items) {
   PyObject* args = PyTuple_Pack(1, items);
   if (!args) return nullptr;
-  PyObject* made = PyTuple_Type.tp_new(type, args, nullptr);
+  PyObject* made = is_struct_sequence(type) ? type->tp_new(type, args, nullptr) : PyTuple_Type.tp_new(type, args, nullptr);
   Py_DECREF(args);
   return made;
 }

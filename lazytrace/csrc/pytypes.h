@@ -12,7 +12,8 @@ bool is_numpy_scalar(PyObject* v);
 bool is_numpy_array(PyObject* v);
 std::string numpy_bytes(PyObject* scalar);
 bool is_enum_member(PyObject* v);
-bool is_named_tuple(PyObject* v);
+bool is_struct_sequence(PyTypeObject* type);
+bool is_named_tuple(PyObject* v);  // or a struct sequence: a tuple with names and nothing beside its items
 
 // The nearest base that is written in C.
 PyTypeObject* c_base(PyTypeObject* type);

@@ -151,14 +151,15 @@ bool Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   Step step(op);
   step.place = place;
   note_modes(&step);
-  const bool view = is_view(op), shared = !returns_alias(op);
+  const bool view = is_view(op);
   std::vector<c10::IValue> before(stack->end() - count, stack->end());
   if (is_lift(op) && before[0].isTensor()) use_blank(before[0].toTensor(), false, false);
   for (size_t i = 0; i < count; ++i) {
     Argument argument;
     if (!encode(schema.arguments()[i], before[i], &argument, view, overwrites(op, i))) return false;
     // A constant that may come out again must be a new tensor at each replay.
-    if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor() && argument.constant.toTensor().defined() && !shared)
+    if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor() && argument.constant.toTensor().defined() &&
+        schema.arguments()[i].alias_info())
       fail("uses a Python number as a tensor that " + schema.name() + " returns");
     step.arguments.push_back(std::move(argument));
   }

@@ -13,12 +13,6 @@ using Names = std::unordered_set<std::string>;
 
 }  // namespace
 
-bool returns_alias(const c10::OperatorHandle& op) {
-  for (auto& result : op.schema().returns())
-    if (result.alias_info()) return true;
-  return false;
-}
-
 bool is_view(const c10::OperatorHandle& op) {
   for (auto& result : op.schema().returns())
     if (result.alias_info() && !result.alias_info()->isWrite()) return true;

@@ -8,7 +8,6 @@ namespace lazytrace {
 
 // None of these needs the GIL.
 bool is_view(const c10::OperatorHandle& op);          // a result shares memory with an argument that it does not write
-bool returns_alias(const c10::OperatorHandle& op);    // a result may be an argument, or share its memory
 bool is_lift(const c10::OperatorHandle& op);          // makes a literal that Python code wrote visible
 bool is_blank_factory(const c10::OperatorHandle& op); // returns memory that nothing has written to
 bool overwrites(const c10::OperatorHandle& op, size_t argument);  // writes to the argument without reading it

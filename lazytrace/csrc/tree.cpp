@@ -53,6 +53,10 @@ bool is_immutable(PyObject* v) {
   return false;
 }
 
+bool is_key(PyObject* v) {
+  return is_immutable(v) || (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash);
+}
+
 bool same_immutable(PyObject* a, PyObject* b) {
   if (a == b) return true;
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
@@ -118,7 +122,7 @@ struct Tree::Builder {
     if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
       tree->kind = PyTuple_CheckExact(v) ? Kind::Tuple : Kind::List;
       sequence(v, tree);
-    } else if (PyTuple_Check(v) && has_c_layout_of(v, &PyTuple_Type)) {
+    } else if (is_named_tuple(v)) {
       tree->kind = Kind::Named;
       tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
       sequence(v, tree);

@@ -1,0 +1,288 @@
+"""Drives a case twice, with the plain function and with the traced one, and compares all that can be seen.
+
+A case is a function `make(trace)` that builds fresh state, decorates what it wants traced with `trace`, and
+returns `(function, steps)` or `(function, steps, watch)`. A step is a `call(...)` or a function without
+arguments that changes the world; `watch()` returns the state to compare after each step.
+"""
+
+from __future__ import annotations
+
+import random
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import lazytrace
+
+Observation = Any
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, type(...), range, slice)
+
+
+class Call:
+    """One call of the function under test, or of `on`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.on: Callable[..., Any] | None = None
+        self.lazy = False
+
+    def of(self, function: Callable[..., Any]) -> Call:
+        """The same call of another function of the case."""
+        self.on = function
+        return self
+
+
+def call(*args: Any, **kwargs: Any) -> Call:
+    """A step that calls the function."""
+    return Call(*args, **kwargs)
+
+
+def around(change: Callable[[], object], *args: Any, **kwargs: Any) -> list[Any]:
+    """Record and replay, change the world, twice again."""
+    twice = [call(*args, **kwargs), call(*args, **kwargs)]
+    return [*twice, change, *twice]
+
+
+# ---------------------------------------------------------------- what can be seen
+def tensors_in(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
+    """Every tensor inside a value, in order."""
+    seen = set() if seen is None else seen
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif not isinstance(value, (*_PLAIN, type, types.FunctionType, types.ModuleType)) and id(value) not in seen:
+        seen.add(id(value))
+        for child in children(value):
+            yield from tensors_in(child, seen)
+
+
+def children(value: Any) -> list[Any]:
+    """What a container or an object holds."""
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, torch.nn.Module):
+        return [value.state_dict(keep_vars=True), value.training]
+    return list(vars(value).values()) if hasattr(value, "__dict__") else []
+
+
+def storage_of(t: torch.Tensor) -> int:
+    """The address of a tensor's memory, or 0."""
+    try:
+        return t.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def bits(t: torch.Tensor) -> Any:
+    """The values of a tensor as something that compares with ==, nan and -0.0 included."""
+    plain = t.detach()
+    if plain.layout is not torch.strided:
+        return (str(plain.layout), bits(plain.to_dense()))
+    plain = plain.resolve_conj().resolve_neg().contiguous()
+    if plain.dtype is torch.bool or not plain.is_floating_point():
+        return plain.cpu().tolist() if plain.device.type != "meta" else "meta"
+    if plain.device.type == "meta":
+        return "meta"
+    return [x if x == x else "nan" for x in map(repr, plain.reshape(-1).double().tolist())]
+
+
+class Look:
+    """Writes down one value: structure, types, metadata, values, and what is the same object as what."""
+
+    def __init__(self, others: list[tuple[str, torch.Tensor]]) -> None:
+        self.others = others
+        self.seen: dict[int, int] = {}
+
+    def __call__(self, value: Any) -> Observation:
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if isinstance(value, _PLAIN):
+            return (type(value).__name__, repr(value))
+        if isinstance(value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType):
+            return (type(value).__name__, getattr(value, "__qualname__", value.__name__))
+        if id(value) in self.seen:
+            return ("same as", self.seen[id(value)])
+        self.seen[id(value)] = len(self.seen)
+        inside = [self(child) for child in children(value)]
+        shown = repr(value) if not inside and not isinstance(value, object().__class__) else ""
+        return (type(value).__qualname__, inside, shown)
+
+    def tensor(self, t: torch.Tensor) -> Observation:
+        alias = [name for name, other in self.others if other is t]
+        shared = [n for n, o in self.others if o is not t and storage_of(t) and storage_of(o) == storage_of(t)]
+        number = self.seen.setdefault(id(t), len(self.seen))
+        strides = t.stride() if t.layout is torch.strided and t.numel() else ()
+        about = {
+            "type": type(t).__name__, "dtype": str(t.dtype), "shape": tuple(t.shape), "strides": strides,
+            "requires_grad": t.requires_grad, "leaf": t.is_leaf, "grad_fn": type(t.grad_fn).__name__,
+            "inference": t.is_inference(), "is": alias, "shares with": shared, "number": number,
+            "view": t._is_view(),
+        }  # fmt: skip
+        return ("tensor", about, bits(t))
+
+
+def ambient() -> Observation:
+    """The modes and random streams that a call must leave as eager leaves them."""
+    return {
+        "grad": torch.is_grad_enabled(), "inference": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"), "dtype": str(torch.get_default_dtype()),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "torch random": hash(bytes(torch.get_rng_state().tolist())), "random": hash(random.getstate()),
+        "tf32": torch.get_float32_matmul_precision(), "mkldnn": torch.backends.mkldnn.enabled,
+        "anomaly": torch.is_anomaly_enabled(),
+    }  # fmt: skip
+
+
+def gradients(out: Any, sources: list[torch.Tensor]) -> Observation:
+    """Gradients of a fixed cotangent, without touching `.grad`."""
+    roots = [t for t in tensors_in(out) if t.requires_grad and t.grad_fn is not None and not t.is_inference()]
+    wanted = [t for t in sources if t.requires_grad]
+    if not roots or not wanted or not torch.is_grad_enabled():
+        return ()
+    cotangents = [torch.linspace(0.5, 1.5, t.numel()).to(t.dtype).reshape(t.shape) for t in roots]
+    try:
+        found = torch.autograd.grad(roots, wanted, cotangents, allow_unused=True, retain_graph=True)
+    except RuntimeError as error:
+        return ("backward raised", str(error).split("\n")[0][:80])
+    return [None if g is None else (str(g.dtype), tuple(g.shape), bits(g)) for g in found]
+
+
+# ---------------------------------------------------------------- driving
+class Tracer:
+    """The decorator that a case is given; remembers what it made."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self.made: list[Any] = []
+
+    def __call__(self, fn: Any = None, **options: Any) -> Any:
+        if fn is None:
+            return lambda inner: self(inner, **options)
+        if not self.enabled:
+            return fn
+        made = lazytrace.traced(fn, **options)
+        self.made.append(made.__dict__["forward"] if isinstance(fn, type) else made)
+        return made
+
+    def count(self, what: str) -> int:
+        return sum(getattr(made.stats(), what) for made in self.made)
+
+    def reasons(self) -> dict[str, int]:
+        return {k: v for made in self.made for k, v in made.stats().eager.items()}
+
+
+class Driver:
+    """Runs one case in one way and keeps what was seen."""
+
+    def __init__(self, make: Callable[..., Any], traced: bool) -> None:
+        torch.manual_seed(0)
+        random.seed(0)
+        self.tracer = Tracer(traced)
+        self.function, self.steps, *rest = make(self.tracer)
+        self.watch = rest[0] if rest else lambda: None
+        self.outputs: list[tuple[str, torch.Tensor]] = []
+        self.kept: list[Any] = []
+
+    def run(self) -> list[tuple[str, Observation]]:
+        log = [(f"step {i}", self.step(i, step)) for i, step in enumerate(self.steps)]
+        late = [(f"later: {name}", bits(t)) for name, t in self.outputs]
+        return log + late
+
+    def step(self, number: int, step: Any) -> Observation:
+        if not isinstance(step, Call):
+            step()
+            return ()
+        inputs = [(f"arg{i}", t) for i, t in enumerate(tensors_in([step.args, step.kwargs]))]
+        state = [(f"state{i}", t) for i, t in enumerate(tensors_in(self.watch()))]
+        try:
+            out = (step.on or self.function)(*step.args, **step.kwargs)
+        except Exception as error:
+            return {"raised": (type(error).__name__, str(error)), **self.after(step)}
+        seen = Look([*inputs, *state, *self.outputs])(out)
+        grads = gradients(out, [t for _, t in [*inputs, *state]])
+        self.kept.append(out)
+        self.outputs += [(f"out{number}.{i}", t) for i, t in enumerate(tensors_in(out))]
+        return {"output": seen, "gradients": grads, **self.after(step)}
+
+    def after(self, step: Call) -> dict[str, Observation]:
+        return {
+            "arguments": Look([])([step.args, step.kwargs]),
+            "state": Look([])(self.watch()),
+            "ambient": ambient(),
+        }
+
+
+def restore() -> None:
+    """The defaults of torch, whatever a case has left."""
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.mkldnn.enabled = True
+    torch.set_autocast_enabled("cpu", False)
+    torch.autograd.set_detect_anomaly(False)
+    torch.set_default_device(None)
+
+
+def drive(make: Callable[..., Any], traced: bool) -> tuple[list[tuple[str, Observation]], Tracer]:
+    """One run of a case, in defaults that are put back."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", lazytrace.ProofWarning)
+            driver = Driver(make, traced)
+            return driver.run(), driver.tracer
+    finally:
+        restore()
+
+
+def difference(path: str, a: Observation, b: Observation) -> str:
+    """The first place where two observations differ."""
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return next((d for k in a if (d := difference(f"{path}.{k}", a[k], b[k]))), "")
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+        return next((d for i, (x, y) in enumerate(zip(a, b, strict=True)) if (d := difference(f"{path}[{i}]", x, y))), "")
+    return "" if a == b and type(a) is type(b) else f"{path}: eager {a!r}, traced {b!r}"
+
+
+def check(make: Callable[..., Any], *, hits: int = 0, eager: bool = False, recordings: int | None = None) -> None:
+    """Both ways agree; the traced way had at least `hits` hits, no replay where `eager`, `recordings` where given."""
+    plain, _ = drive(make, False)
+    traced, tracer = drive(make, True)
+    for (name, a), (_, b) in zip(plain, traced, strict=True):
+        found = difference(name, a, b)
+        assert not found, f"{found}\n    eager calls: {tracer.reasons()}, hits: {tracer.count('hits')}"
+    assert tracer.count("hits") >= hits, f"{tracer.count('hits')} hits, eager: {tracer.reasons()}"
+    assert not (eager and tracer.count("hits")), "must not be replayed"
+    assert recordings is None or tracer.count("recordings") == recordings, f"{tracer.made[0].stats()}"
+
+
+class Cases:
+    """The cases of one file: `@cases` or `@cases(hits=2)` registers one, `cases.parametrize` makes the tests."""
+
+    def __init__(self) -> None:
+        self.known: list[Any] = []
+
+    def __call__(self, make: Any = None, **expected: Any) -> Any:
+        if make is None:
+            return lambda inner: self(inner, **expected)
+        self.known.append(pytest.param(make, expected, id=make.__name__))
+        return make
+
+    @property
+    def parametrize(self) -> Any:
+        return pytest.mark.parametrize(("make", "expected"), self.known)
+
+
+def X(*shape: int, grad: bool = False) -> torch.Tensor:
+    """A reproducible input; [-1, 2] in steps where no shape is given."""
+    if not shape:
+        return torch.tensor([-1.0, 0.5, 2.0], requires_grad=grad)
+    return torch.randn(*shape).requires_grad_(grad)

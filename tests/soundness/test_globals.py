@@ -1,0 +1,317 @@
+"""Globals, modules, builtins, the environment, and what is monkeypatched in them."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import math
+import os
+import sys
+import types
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+
+SCALE = 2.0
+CONFIG = {"lr": 2.0, "deep": {"k": [1.0, 2.0]}}
+COUNT = 0
+WEIGHT = torch.ones(3)
+GONE = 1.0
+
+
+@pytest.fixture(autouse=True)
+def _globals():
+    saved = dict(globals())
+    yield
+    globals().update(saved)
+    CONFIG.clear()
+    CONFIG.update(lr=2.0, deep={"k": [1.0, 2.0]})
+
+
+def reset():
+    g = globals()
+    g.update(SCALE=2.0, COUNT=0, WEIGHT=torch.ones(3), GONE=1.0, helper=_helper)
+    CONFIG.update(lr=2.0, deep={"k": [1.0, 2.0]})
+
+
+def _helper(x):
+    return x * SCALE
+
+
+helper = _helper
+
+
+def put(**values):
+    return lambda: globals().update(values)
+
+
+@cases(hits=2, recordings=2)
+def number(trace):
+    reset()
+    return trace(lambda x: x * SCALE), around(put(SCALE=3.0), X())
+
+
+@cases(hits=3)
+def tensor(trace):
+    reset()
+    return trace(lambda x: x * WEIGHT), around(put(WEIGHT=torch.full((3,), 4.0)), X())
+
+
+@cases(hits=2)
+def tensor_of_other_dtype(trace):
+    reset()
+    return trace(lambda x: x * WEIGHT), around(put(WEIGHT=torch.ones(3, dtype=torch.float64)), X())
+
+
+@cases(hits=2)
+def through_a_helper(trace):
+    reset()
+    return trace(lambda x: helper(x)), around(put(SCALE=3.0), X())
+
+
+@cases(hits=2)
+def helper_replaced(trace):
+    reset()
+    return trace(lambda x: helper(x)), around(put(helper=lambda x: x - 1), X())
+
+
+@cases(eager=True)
+def counter(trace):
+    reset()
+
+    @trace
+    def fn(x):
+        global COUNT
+        COUNT += 1
+        return x + COUNT
+
+    return fn, [call(X())] * 4, lambda: COUNT
+
+
+@cases
+def deleted(trace):
+    reset()
+    return trace(lambda x: x * GONE), around(lambda: globals().pop("GONE"), X())
+
+
+@cases(hits=2)
+def shadows_a_builtin(trace):
+    globals().pop("max", None)
+    return trace(lambda x: x * max(1, 3)), around(lambda: globals().update(max=min), X())
+
+
+@cases(hits=2)
+def builtin_replaced(trace):
+    globals().pop("max", None)
+    real = builtins.abs
+    builtins.abs = real
+    steps = around(lambda: setattr(builtins, "abs", lambda v: 10), X())
+    return trace(lambda x: x * abs(-2)), [*steps, lambda: setattr(builtins, "abs", real)]
+
+
+@cases(hits=2)
+def nested_config(trace):
+    reset()
+    return trace(lambda x: x * CONFIG["deep"]["k"][1]), around(lambda: CONFIG["deep"]["k"].__setitem__(1, 9.0), X())
+
+
+@cases(hits=3)
+def config_entry_that_is_not_read(trace):
+    reset()
+    return trace(lambda x: x * CONFIG["lr"]), around(lambda: CONFIG.update(deep=None), X())
+
+
+@cases(hits=2)
+def environment(trace):
+    os.environ["LT_SCALE"] = "2"
+    change = lambda: os.environ.__setitem__("LT_SCALE", "5")  # noqa: E731
+    return trace(lambda x: x * float(os.environ["LT_SCALE"])), around(change, X())
+
+
+@cases
+def environment_get(trace):
+    os.environ.pop("LT_OTHER", None)
+    change = lambda: os.environ.__setitem__("LT_OTHER", "5")  # noqa: E731
+    return trace(lambda x: x * float(os.getenv("LT_OTHER", "2"))), around(change, X())
+
+
+def patch(owner, name, value):
+    """Steps: two calls, patch, two calls, and back."""
+    real = getattr(owner, name)
+    steps = around(lambda: setattr(owner, name, value), X())
+    return [*steps, lambda: setattr(owner, name, real), call(X())]
+
+
+@cases(hits=2)
+def functional_relu_patched(trace):
+    return trace(lambda x: F.relu(x)), patch(F, "relu", lambda x, inplace=False: x * 10)
+
+
+@cases(hits=2)
+def functional_relu_patched_under_a_module(trace):
+    relu = torch.nn.ReLU()
+    return trace(lambda x: relu(x)), patch(F, "relu", lambda x, inplace=False: x * 10)
+
+
+@cases(hits=2)
+def math_sqrt_patched(trace):
+    return trace(lambda x: x * math.sqrt(4.0)), patch(math, "sqrt", lambda v: 100.0)
+
+
+@cases(hits=2)
+def torch_sin_patched(trace):
+    return trace(lambda x: torch.sin(x)), patch(torch, "sin", torch.cos)
+
+
+@cases
+def torch_relu_patched_below_functional(trace):
+    return trace(lambda x: F.relu(x)), patch(torch, "relu", lambda x: x * 10)
+
+
+@cases
+def tensor_method_patched(trace):
+    return trace(lambda x: x.relu()), patch(torch.Tensor, "relu", lambda self: self * 10)
+
+
+@cases
+def tensor_operator_patched(trace):
+    return trace(lambda x: x + 1), patch(torch.Tensor, "__add__", lambda self, other: self * 10)
+
+
+def module(name, **values):
+    made = types.ModuleType(name)
+    vars(made).update(values)
+    sys.modules[name] = made
+    return made
+
+
+@cases(hits=2)
+def attribute_of_a_module(trace):
+    mod = module("lt_mod", k=2.0)
+    return trace(lambda x: x * mod.k), around(lambda: setattr(mod, "k", 3.0), X())
+
+
+@cases(hits=2)
+def imported_inside(trace):
+    mod = module("lt_mod", k=2.0)
+
+    @trace
+    def fn(x):
+        import lt_mod
+
+        return x * lt_mod.k
+
+    return fn, around(lambda: setattr(mod, "k", 3.0), X())
+
+
+@cases(hits=1)
+def imported_inside_and_replaced(trace):
+    first = module("lt_mod", k=2.0)
+
+    @trace
+    def fn(x):
+        import lt_mod
+
+        return x * lt_mod.k
+
+    steps = around(lambda: module("lt_mod", k=3.0), X())
+    return fn, steps, lambda: first.k
+
+
+@cases(hits=1)
+def imported_from_inside(trace):
+    first = module("lt_mod", k=2.0)
+
+    @trace
+    def fn(x):
+        from lt_mod import k
+
+        return x * k
+
+    return fn, around(lambda: module("lt_mod", k=3.0), X()), lambda: first.k
+
+
+@cases(hits=2)
+def module_getattr(trace):
+    values = {"k": 2.0}
+    mod = module("lt_mod", __getattr__=lambda name: values[name])
+    return trace(lambda x: x * mod.k), around(lambda: values.update(k=3.0), X())
+
+
+def reloadable(tmp, k):
+    tmp.write_text(f"K = {k}\ndef f(x):\n    return x * K\n")
+    importlib.invalidate_caches()
+
+
+def test_reload(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def reload(trace):
+        source = tmp_path / "lt_reloaded.py"
+        reloadable(source, 2.0)
+        sys.modules.pop("lt_reloaded", None)
+        mod = importlib.import_module("lt_reloaded")
+
+        def change():
+            reloadable(source, 3.0)
+            importlib.reload(mod)
+
+        return trace(lambda x: mod.f(x)), around(change, X())
+
+    check(reload, hits=2)
+
+
+@cases(hits=1)
+def sys_modules_entry(trace):
+    module("lt_mod", k=2.0)
+    steps = around(lambda: module("lt_mod", k=3.0), X())
+    return trace(lambda x: x * sys.modules["lt_mod"].k), steps
+
+
+@cases(eager=True)
+def globals_called(trace):
+    reset()
+    return trace(lambda x: x * globals()["SCALE"]), around(put(SCALE=3.0), X())
+
+
+@cases
+def print_options(trace):
+    torch.set_printoptions(precision=4)
+    change = lambda: torch.set_printoptions(precision=1)  # noqa: E731
+    return trace(lambda x: f"{x}"), [*around(change, torch.tensor([1.23456])), lambda: torch.set_printoptions(profile="default")]
+
+
+@cases
+def warning_filters(trace):
+    warnings.resetwarnings()
+    warnings.simplefilter("ignore")
+
+    @trace
+    def fn(x):
+        try:
+            warnings.warn("careful", UserWarning, stacklevel=1)
+        except UserWarning:
+            return x * 10
+        return x
+
+    steps = around(lambda: warnings.simplefilter("error", UserWarning), X())
+    return fn, steps
+
+
+@cases
+def recursion_limit(trace):
+    start = sys.getrecursionlimit()
+    steps = around(lambda: sys.setrecursionlimit(start + 1), X())
+    return trace(lambda x: x * sys.getrecursionlimit()), [*steps, lambda: sys.setrecursionlimit(start)]
+
+
+@cases.parametrize
+def test_globals(make, expected):
+    check(make, **expected)
