@@ -2,6 +2,7 @@
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstring>
 #include <unordered_set>
 
 #include "observer.h"
@@ -52,6 +53,7 @@ const Names kTorchState = {"_get_tracing_state", "is_grad_enabled", "_set_grad_e
                            "is_autocast_xla_enabled", "_cuda_isCurrentStreamCapturing", "_get_cudnn_allow_tf32", "_is_compiling"};
 
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+bool starts_with(const char* text, const char* prefix) { return std::strncmp(text, prefix, std::strlen(prefix)) == 0; }
 
 std::string module_of(PyObject* function) {
   auto* f = reinterpret_cast<PyCFunctionObject*>(function);
@@ -69,8 +71,19 @@ bool is_lru_cache(PyTypeObject* type) { return std::string(type->tp_name) == "fu
 }  // namespace
 
 void Observer::hand_over(PyObject* const* args, Py_ssize_t count) {
-  for (Py_ssize_t i = 0; i < count; ++i)
-    if (args[i]) read_deep(args[i]);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!args[i]) continue;
+    if (PyIter_Check(args[i])) advance(args[i]);
+    read_deep(args[i]);
+  }
+}
+
+// Under a filter that raises, a warning is an exception.
+void Observer::read_warning_filters() {
+  PyObject* module = PyImport_AddModule("warnings");
+  PyObject* filters = PyDict_GetItemString(PyModule_GetDict(module), "filters");
+  read_module_attribute(module, py::str("filters").ptr());
+  if (filters) read_deep(filters);
 }
 
 void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, Py_ssize_t count) {
@@ -93,6 +106,12 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
   if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type)) {
     auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
     if (count < 1) return;
+    // Operators as methods: judged once per descriptor, which lives as long as the class.
+    static auto* operators = new std::unordered_set<PyObject*>();
+    if (THPVariable_Check(args[0]) && operators->count(callable)) return call_torch("Tensor", args, count);
+    if (THPVariable_Check(args[0]) && !kTensorEscapes.count(text_of(descriptor->d_name)) && text_of(descriptor->d_name).rfind("__", 0) != 0 &&
+        descriptor->d_type->tp_name == std::string("torch._C.TensorBase"))
+      operators->insert(callable);
     return call_method(descriptor->d_type, text_of(descriptor->d_name), args[0], args + 1, count - 1);
   }
   if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
@@ -100,6 +119,11 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
     py::object name = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"));
     if (!bound || !name) return PyErr_Clear();
     return call_method(c_base(Py_TYPE(bound.ptr())), text_of(name.ptr()), bound.ptr(), args, count);
+  }
+  if (PyWeakref_CheckRef(callable)) {
+    int node = owner(callable);
+    PyObject* object = PyWeakref_GET_OBJECT(callable);
+    return node >= 0 ? read_child(node, Access::Deref, nullptr, -1, object) : fail("calls a weak reference that cannot be reached again");
   }
   std::string name = type->tp_name;
   if (name == "functools.partial") {
@@ -149,7 +173,7 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
   if (target && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !Py_TYPE(target)->tp_descr_set && !Py_IS_TYPE(target, &PyWrapperDescr_Type) &&
       PyCallable_Check(target)) {
     read_class(type, key, target);  // __call__ = another_callable
-    return;
+    return call(target, nullptr, args, count);
   }
   fail("calls a " + type_name(callable) + ", which lazytrace cannot see into");
 }
@@ -217,17 +241,29 @@ void Observer::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t c
   hand_over(args, count);
 }
 
+namespace {
+// Method definitions are static, and one that only runs operators does so whatever it is called with.
+bool runs_operators(PyCFunctionObject* f) {
+  static auto* known = new std::unordered_set<const PyMethodDef*>();
+  if (known->count(f->m_ml)) return true;
+  PyObject* self = f->m_self;
+  bool of_class = self && PyType_Check(self) && starts_with(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.");
+  static const Names kModules = {"torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
+                                 "torch._C._nested", "torch._C._VariableFunctions"};
+  if ((!of_class && !kModules.count(module_of(reinterpret_cast<PyObject*>(f)))) || kTorchEscapes.count(f->m_ml->ml_name)) return false;
+  known->insert(f->m_ml);
+  return true;
+}
+}  // namespace
+
 void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count) {
   auto* f = reinterpret_cast<PyCFunctionObject*>(function);
+  if (runs_operators(f)) return call_torch(f->m_ml->ml_name, args, count);
   std::string name = f->m_ml->ml_name, module = module_of(function);
   PyObject* self = f->m_self;
   if (module == "builtins" && self && PyModule_Check(self)) return call_builtins_function(name, args, count);
-  if (self && PyType_Check(self) && std::string(reinterpret_cast<PyTypeObject*>(self)->tp_name).rfind("torch.", 0) == 0)
-    return call_torch(name, args, count);
+  if (kTorchEscapes.count(name)) return fail("calls torch." + name + "(), whose memory lazytrace does not know");
   if (module == "torch._C" || starts_with(module, "torch._C.")) {
-    static const Names kOperatorModules = {"torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
-                                           "torch._C._nested", "torch._C._VariableFunctions"};
-    if (kOperatorModules.count(module)) return call_torch(name, args, count);
     if (kTorchState.count(name)) return;
     return fail("calls " + module + "." + name);
   }
@@ -242,6 +278,7 @@ void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_
   }
   if (module == "sys" && (name == "getrecursionlimit" || name == "intern")) return;
   if (!kPureModules.count(module)) return fail("calls " + (module.empty() ? "" : module + ".") + name + "(), which lazytrace cannot see into");
+  if (module == "_warnings") read_warning_filters();
   if (module == "_functools" && name != "reduce" && name != "cmp_to_key") return fail("calls " + module + "." + name);
   hand_over(args, count);
   for (Py_ssize_t i = 0; i < count; ++i)
@@ -257,7 +294,7 @@ void Observer::call_builtins_function(const std::string& name, PyObject* const* 
   if (name == "id" && count == 1) {
     int node = known(args[0]) >= 0 || THPVariable_Check(args[0]) ? known(args[0]) : owner(args[0]);
     if (node < 0 || THPVariable_Check(args[0]) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0]))) return fail("calls id()");
-    if ((*tree_)[node].access != Access::Weak) tree_->expect_identity(node, args[0]);
+    if ((*tree_)[node].access != Access::Weak) read_self(node, args[0]);
     return;
   }
   if (name == "hash" && count == 1 && is_immutable(args[0])) return;
@@ -277,16 +314,15 @@ void Observer::call_builtins_function(const std::string& name, PyObject* const* 
   hand_over(args, count);
 }
 
-void Observer::call_torch(const std::string& name, PyObject* const* args, Py_ssize_t count) {
-  if (kTorchEscapes.count(name)) return fail("calls torch." + name + "(), whose memory lazytrace does not know");
+void Observer::call_torch(const char* name, PyObject* const* args, Py_ssize_t count) {
   hand_over(args, count);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* v = args[i];
     if (!v || THPVariable_Check(v) || is_immutable(v)) continue;
     if (PyList_Check(v) || PyTuple_Check(v) || PyDict_Check(v) || PyFunction_Check(v) || PyType_Check(v) || PyAnySet_Check(v) || PySlice_Check(v)) continue;
     // `self` of a static function is its class or module.
-    if (PyModule_Check(v) || std::string(Py_TYPE(v)->tp_name).rfind("torch.", 0) == 0) continue;
-    return fail("hands a " + type_name(v) + " to torch." + name);
+    if (PyModule_Check(v) || starts_with(Py_TYPE(v)->tp_name, "torch.")) continue;
+    return fail("hands a " + type_name(v) + " to torch." + std::string(name));
   }
 }
 
@@ -294,7 +330,7 @@ void Observer::call_tensor_method(const std::string& name, PyObject* const* args
   if (kTensorEscapes.count(name)) return fail("calls ." + name + "() of a tensor");
   if (name == "__setattr__" || name == "__delattr__") return fail("sets an attribute of a tensor");
   if ((name == "__getattribute__" || name == "__getattr__") && count == 2) return read_tensor_attribute(args[0], args[1]);
-  call_torch(name, args, count);
+  call_torch(name.c_str(), args, count);
 }
 
 void Observer::call_method(PyTypeObject* type, const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count) {

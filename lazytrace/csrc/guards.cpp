@@ -70,6 +70,17 @@ int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index,
   return node;
 }
 
+namespace {
+py::object plain_value(PyObject* v) {
+  if (PyUnicode_Check(v)) return py::reinterpret_steal<py::object>(PyUnicode_FromObject(v));
+  if (PyLong_Check(v)) return py::reinterpret_steal<py::object>(_PyLong_Copy(reinterpret_cast<PyLongObject*>(v)));
+  if (PyFloat_Check(v)) return py::reinterpret_steal<py::object>(PyFloat_FromDouble(PyFloat_AS_DOUBLE(v)));
+  if (PyBytes_Check(v)) return py::reinterpret_steal<py::object>(PyBytes_FromStringAndSize(PyBytes_AS_STRING(v), PyBytes_GET_SIZE(v)));
+  if (PyComplex_Check(v)) return py::reinterpret_steal<py::object>(PyComplex_FromCComplex(PyComplex_AsCComplex(v)));
+  return {};
+}
+}  // namespace
+
 void GuardTree::expect(int node, PyObject* value) {
   Guard& guard = nodes_[node];
   if (!value) {
@@ -97,6 +108,7 @@ void GuardTree::expect(int node, PyObject* value) {
     guard.weak = weak_reference(guard.raw);
     guard.shown = "a " + type_name(value);
     if (PyTuple_CheckExact(value)) guard.length = PyTuple_GET_SIZE(value);
+    guard.plain = plain_value(value);
   }
 }
 
@@ -184,6 +196,12 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     }
     case Access::Globals:
       return PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
+    case Access::Self:
+      return owner;
+    case Access::Deref: {
+      PyObject* value = PyWeakref_Check(owner) ? PyWeakref_GET_OBJECT(owner) : nullptr;
+      return value;
+    }
     case Access::Context: {
       PyObject* value = nullptr;
       if (!PyContextVar_CheckExact(owner) || PyContextVar_Get(owner, nullptr, &value) < 0) return nullptr;
@@ -230,6 +248,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::T
       break;
     case Expect::Type:
       if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != g.raw || !still_alive(g.weak, g.raw)) return false;
+      if (g.plain && !same_immutable(g.plain.ptr(), plain_value(value).ptr())) return false;
       break;
     case Expect::Code:
       if (!PyFunction_Check(value) || PyFunction_GET_CODE(value) != g.value.ptr()) return false;
@@ -312,6 +331,10 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + "[" + std::to_string(g.index) + "]";
     case Access::Globals:
       return parent() + ".__globals__";
+    case Access::Self:
+      return parent();
+    case Access::Deref:
+      return parent() + "()";
     case Access::Context:
       return parent() + ".get()";
     case Access::Cell: {

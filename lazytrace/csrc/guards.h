@@ -28,6 +28,8 @@ enum class Access : uint8_t {
   At,         // owner[i] of a list or tuple
   Cell,       // contents of closure cell i of a function
   Globals,    // the globals of a function
+  Self,       // the owner itself, for a second expectation
+  Deref,      // what a weak reference refers to
   Context,    // the value of a context variable in this thread or task
   Attribute,  // an attribute that C code computes from nothing but the owner (a slot, partial.func, method.__self__)
 };
@@ -40,6 +42,7 @@ struct Guard {
   py::object key;          // name or dictionary key; interned where it is a name
   Py_ssize_t index = -1;
   Expect expect = Expect::Anything;
+  py::object plain;        // of an instance of a subclass of str, int, float or bytes: the value beneath
   py::object value;        // Constant, Code: what is expected; Identity: only what cannot be referenced weakly
   PyObject* raw = nullptr; // Identity, Type: compared, never dereferenced
   py::object weak;         // says whether `raw` is still the object that it was

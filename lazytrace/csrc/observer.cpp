@@ -4,6 +4,8 @@
 
 #include <opcode.h>
 
+#include <array>
+
 #include "frame_view.h"
 #include "opaque_call.h"
 #include "pytypes.h"
@@ -19,9 +21,9 @@ std::unordered_set<PyObject*> opaque_codes;  // kept alive by the modules that d
 Py_ssize_t code_slot = -1;
 
 // Files of torch that are functions of their arguments and of modes that the signature holds; their reads are not watched.
-const char* const kTrusted[] = {"nn/functional.py", "functional.py",  "_tensor.py",      "_jit_internal.py", "overrides.py",
+const char* const kTrusted[] = {"_jit_internal.py", "overrides.py",
                                 "_ops.py",          "_VF.py",         "_linalg_utils.py", "_lowrank.py",     "_lobpcg.py",
-                                "_tensor_str.py",   "_vmap_internals.py", "_prims",       "_prims_common",   "_refs",
+                                "_vmap_internals.py", "_prims",       "_prims_common",   "_refs",
                                 "_functorch",       "_C",             "autograd/grad_mode.py", "utils/_contextlib.py",
                                 "utils/_device.py", "amp",            "utils/_pytree.py", "backends",        "compiler",
                                 "linalg",           "fft",            "special",          "masked",          "sparse",
@@ -104,8 +106,6 @@ void Observer::add_root(PyObject* object, Py_ssize_t index, bool structural) {
     structural_.insert(node);
   else
     tree_->expect(node, object);
-  // A function that is an argument is its code, and an object its type; what is read of them comes below.
-  if ((*tree_)[node].expect == Expect::Constant) (*tree_)[node].expect = Expect::Anything;
 }
 
 void Observer::add_input(PyObject* tensor, int reg) {
@@ -301,14 +301,16 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
       return read_contains(peek(f, 1), peek(f, 2));
     case IS_OP:
       return read_identity(peek(f, 2), peek(f, 1));
-    case COMPARE_OP:
-      read_operand(peek(f, 1));
-      return read_operand(peek(f, 2));
+    case COMPARE_OP: {
+      static const char* const kNames[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
+      for (PyObject* operand : {peek(f, 1), peek(f, 2)}) {
+        read_special(operand, kNames[oparg]);
+        read_operand(operand);
+      }
+      return;
+    }
     case BINARY_OP:
-      read_operand(peek(f, 1));
-      if (oparg >= 13 && (PyList_Check(peek(f, 2)) || PyDict_Check(peek(f, 2)) || PySet_Check(peek(f, 2))))
-        return write(peek(f, 2), "changes a container in place");
-      return read_operand(peek(f, 2));
+      return read_binary(peek(f, 2), peek(f, 1), oparg);
     case UNARY_NEGATIVE: case UNARY_POSITIVE: case UNARY_INVERT: case FORMAT_VALUE:
       return read_operand(peek(f, opcode == FORMAT_VALUE && (oparg & 4) ? 2 : 1));
     case UNARY_NOT: case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case POP_JUMP_FORWARD_IF_FALSE:
@@ -318,7 +320,7 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
       read_special(peek(f, 1), "__enter__");
       return read_special(peek(f, 1), "__exit__");
     case IMPORT_NAME:
-      return;
+      return read_import(f, name_at(f, oparg), peek(f, 2));
     case MATCH_MAPPING: case MATCH_SEQUENCE:
       return read_length(peek(f, 1));
     case MATCH_KEYS:
@@ -350,6 +352,24 @@ void Observer::dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg) {
     default:
       return write_cell(f, oparg, nullptr);
   }
+}
+
+void Observer::read_binary(PyObject* left, PyObject* right, int operation) {
+  static const char* const kNames[] = {"__add__", "__and__", "__floordiv__", "__lshift__", "__matmul__", "__mul__", "__mod__",
+                                       "__or__",  "__pow__", "__rshift__",   "__sub__",    "__truediv__", "__xor__"};
+  static const char* const kReflected[] = {"__radd__", "__rand__", "__rfloordiv__", "__rlshift__", "__rmatmul__", "__rmul__", "__rmod__",
+                                           "__ror__",  "__rpow__", "__rrshift__",   "__rsub__",    "__rtruediv__", "__rxor__"};
+  static const char* const kInPlace[] = {"__iadd__", "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__", "__imul__", "__imod__",
+                                         "__ior__",  "__ipow__", "__irshift__",   "__isub__",    "__itruediv__", "__ixor__"};
+  bool in_place = operation >= 13;
+  int at = operation % 13;
+  if (in_place) read_special(left, kInPlace[at]);
+  read_special(left, kNames[at]);
+  read_special(right, kReflected[at]);
+  read_operand(right);
+  if (in_place && !THPVariable_Check(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type && !PyTuple_Check(left))
+    return write(left, "changes a " + type_name(left) + " in place");
+  read_operand(left);
 }
 
 // ---------------------------------------------------------------- provenance
@@ -461,6 +481,25 @@ void Observer::read_module_attribute(PyObject* module, PyObject* name) {
   if (getter) read_child(node, Access::Instance, fallback.ptr(), -1, getter);
 }
 
+// `import a.b`: what sys.modules has under the name and under its first part.
+void Observer::read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level) {
+  std::string full = text_of(name);
+  if (Py_ssize_t up = PyLong_AsSsize_t(level); up > 0) {
+    PyObject* package = PyDict_GetItemString(f->f_globals, "__package__");
+    std::string base = package ? text_of(package) : "";
+    for (; up > 1; --up) base = base.substr(0, base.rfind('.') == std::string::npos ? 0 : base.rfind('.'));
+    full = full.empty() ? base : base + "." + full;
+  }
+  PyObject* system = PyImport_AddModule("sys");
+  bool made;
+  int modules = tree_->child(owner(system), Access::Instance, py::str("modules").ptr(), -1, &made);
+  learn(modules, made, PyImport_GetModuleDict());
+  for (const std::string& one : {full.substr(0, full.find('.')), full}) {
+    py::str key(one);
+    read_child(modules, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(PyImport_GetModuleDict(), key.ptr()));
+  }
+}
+
 // ---------------------------------------------------------------- attributes
 void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
   int node = owner(reinterpret_cast<PyObject*>(type));
@@ -483,10 +522,12 @@ void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
 
 void Observer::read_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || THPVariable_Check(object)) return;
-  py::str key(name);
-  PyObject* value = _PyType_Lookup(type, key.ptr());
-  if (value) read_class(type, key.ptr(), value);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;
+  // Names are literals of this file: interned once by address.
+  static auto* interned = new std::unordered_map<const char*, PyObject*>();
+  PyObject*& key = (*interned)[name];
+  if (!key) key = PyUnicode_InternFromString(name);
+  read_class(type, key, _PyType_Lookup(type, key));
 }
 
 namespace {
@@ -498,8 +539,12 @@ bool overrides_getattribute(PyTypeObject* type) {
 }
 bool generic_lookup(PyTypeObject* type) {
   if (type->tp_getattro == PyObject_GenericGetAttr) return true;
-  // A Python class with __getattr__ looks up generically first.
-  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && c_base(type)->tp_getattro == PyObject_GenericGetAttr;
+  // A Python class with __getattr__ looks up generically first; its slot is the one that nn.Module has.
+  static const getattrofunc hook = [] {
+    py::object module = py::module_::import("torch.nn").attr("Module");
+    return reinterpret_cast<PyTypeObject*>(module.ptr())->tp_getattro;
+  }();
+  return type->tp_getattro == hook && c_base(type)->tp_getattro == PyObject_GenericGetAttr;
 }
 }  // namespace
 
@@ -530,9 +575,14 @@ void Observer::read_attribute(PyObject* object, PyObject* name) {
 void Observer::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
-  int node = dict ? owner(object) : -1;
+  int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : owner(object);
   if (node >= 0) read_child(node, Access::Instance, name, -1, value);
-  if (!value && !descriptor) read_special(object, "__getattr__");
+  if (value || descriptor) return;
+  read_special(object, "__getattr__");
+  static PyObject* fallback = PyUnicode_InternFromString("__getattr__");
+  PyObject* getter = _PyType_Lookup(Py_TYPE(object), fallback);
+  // class Config(dict): __getattr__ = dict.__getitem__
+  if (getter && !PyFunction_Check(getter) && !PyType_Check(getter)) call(getter, nullptr, std::array<PyObject*, 2>{object, name}.data(), 2);
 }
 
 void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
@@ -546,7 +596,7 @@ void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* 
   if (!member && !computed) {
     // A Python descriptor shows itself in its __get__; one written in C must be known.
     if (PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE)) return read_special(descriptor, "__get__");
-    if (PyTuple_Check(object)) return;  // the fields of a named tuple
+    if (PyTuple_Check(object)) return read_whole(object);  // the fields of a named tuple
     return fail("reads ." + text_of(name) + " of a " + type_name(object));
   }
   std::string text = text_of(name);
@@ -597,22 +647,47 @@ void Observer::read_super_attribute(PyObject* object, PyObject* name) {
   }
 }
 
+enum class TensorState { Plain, Hidden, Leaf, GradFn, Data };
+
 namespace {
-// What torch keeps beside the values of a tensor, and may change while neither shape nor dtype does.
-const std::unordered_set<std::string> kHiddenTensorState = {"grad", "_grad", "grad_fn", "_version", "_base", "is_leaf", "output_nr",
-                                                            "_backward_hooks", "_post_accumulate_grad_hooks", "_cdata", "retains_grad", "name", "volatile"};
+
+// What torch keeps beside the values of a tensor, and may change while neither shape nor dtype does. By interned name.
+TensorState tensor_state(PyObject* name) {
+  static const auto* known = [] {
+    auto* table = new std::unordered_map<PyObject*, TensorState>();
+    for (const char* hidden : {"grad", "_grad", "_version", "_base", "output_nr", "_backward_hooks", "_post_accumulate_grad_hooks", "_cdata",
+                               "retains_grad", "name", "volatile"})
+      (*table)[PyUnicode_InternFromString(hidden)] = TensorState::Hidden;
+    (*table)[PyUnicode_InternFromString("is_leaf")] = TensorState::Leaf;
+    (*table)[PyUnicode_InternFromString("grad_fn")] = TensorState::GradFn;
+    (*table)[PyUnicode_InternFromString("data")] = TensorState::Data;
+    return table;
+  }();
+  py::object held = py::reinterpret_borrow<py::object>(name);
+  PyObject* interned = held.release().ptr();
+  PyUnicode_InternInPlace(&interned);
+  auto found = known->find(interned);
+  Py_DECREF(interned);
+  return found == known->end() ? TensorState::Plain : found->second;
+}
+
 }  // namespace
 
+bool Observer::may_read(TensorState state, PyObject* tensor, bool argument) const {
+  // Made by an operator of this call: what autograd knows of it follows from the call.
+  bool made = !argument && known(tensor) < 0;
+  if (state == TensorState::Leaf) return made || argument;
+  return state == TensorState::GradFn && made && !THPVariable_Unpack(tensor).grad_fn();
+}
+
 void Observer::read_tensor_attribute(PyObject* tensor, PyObject* name) {
-  std::string text = text_of(name);
   bool argument = input_.count(tensor) > 0;
   int node = known(tensor);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   read_class(Py_TYPE(tensor), name, descriptor);
-  bool made = !argument && node < 0;  // by an operator of this call: what autograd knows of it follows from the call
-  if (made && (text == "is_leaf" || (text == "grad_fn" && !THPVariable_Unpack(tensor).grad_fn()))) return;
-  if (kHiddenTensorState.count(text) && !(text == "is_leaf" && argument)) return fail("reads ." + text + " of a tensor");
-  if (text == "data") return recorder_->saw_data(THPVariable_Unpack(tensor));
+  TensorState state = tensor_state(name);
+  if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
+  if (state != TensorState::Plain && !may_read(state, tensor, argument)) return fail("reads ." + text_of(name) + " of a tensor");
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return;
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
@@ -623,7 +698,7 @@ void Observer::read_tensor_attribute(PyObject* tensor, PyObject* name) {
     known_.emplace(tensor, node);
   }
   if (node >= 0) return read_child(node, Access::Instance, name, -1, value);
-  if (value) fail("reads ." + text + ", an attribute that was put on a tensor");
+  if (value) fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");
 }
 
 // ---------------------------------------------------------------- containers
@@ -661,8 +736,26 @@ void Observer::read_item(PyObject* object, PyObject* key) {
   read_deep(key);
 }
 
+// Objects of C types that hold what no guard can reach: deque, array, mappingproxy, dict views, numpy arrays.
+void Observer::read_foreign(PyObject* object) {
+  PyTypeObject* base = c_base(Py_TYPE(object));
+  if (base == &PyBaseObject_Type || PyList_Check(object) || PyDict_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) return;
+  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyMethod_Check(object) || PyCFunction_Check(object)) return;
+  if (THPVariable_Check(object) || is_immutable(object) || PyIter_Check(object) || is_fresh(object)) return;
+  if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) || PyComplex_Check(object)) return;
+  // These have no contents that change.
+  static const std::unordered_set<std::string> kSteady = {"re.Pattern", "re.Match", "Context", "ContextVar", "Token", "code", "cell", "traceback",
+                                                          "types.GenericAlias", "types.UnionType", "weakref.ReferenceType", "frame", "super"};
+  std::string type_text = base->tp_name;
+  if (PyCallable_Check(object) || kSteady.count(type_text) || type_text.rfind("torch.", 0) == 0 || PyExceptionInstance_Check(object)) return;
+  int node = known(object);
+  if (node >= 0 && (*tree_)[node].access != Access::Weak) return fail("reads a " + type_name(object));
+  remember_late(object, "reads a " + type_name(object) + " of unknown origin");
+}
+
 void Observer::read_length(PyObject* object) {
   if (THPVariable_Check(object) || is_immutable(object)) return;
+  read_foreign(object);
   read_special(object, "__bool__");
   read_special(object, "__len__");
   if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object)) return;
@@ -698,7 +791,7 @@ void Observer::read_iteration(PyObject* object) {
   read_special(object, "__iter__");
   if (PyIter_Check(object)) return advance(object);
   read_whole(object);
-  if (is_numpy_array(object)) fail("reads a numpy array");
+  read_foreign(object);
 }
 
 void Observer::advance(PyObject* iterator) {
@@ -714,18 +807,21 @@ void Observer::read_contains(PyObject* container, PyObject* item) {
   if (THPVariable_Check(container) || is_immutable(container)) return;
   read_special(container, "__contains__");
   if (PyDict_Check(container)) return read_dict_item(container, item);
+  if (PyIter_Check(container)) return advance(container);
   read_deep(container);
 }
 
 void Observer::read_operand(PyObject* object) {
   if (THPVariable_Check(object) || is_immutable(object)) return;
   if (is_numpy_array(object)) return fail("computes with a numpy array");
+  read_foreign(object);
   if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) return read_deep(object);
 }
 
 void Observer::read_deep(PyObject* object, int depth) {
   if (THPVariable_Check(object) || is_immutable(object)) return;
   if (is_numpy_array(object)) return fail("hands a numpy array to C code");
+  read_foreign(object);
   if (depth > 50) return fail("reads a container that is nested too deeply");
   read_whole(object);
   if (PyList_Check(object) || PyTuple_Check(object)) {
@@ -747,9 +843,15 @@ void Observer::read_identity(PyObject* a, PyObject* b) {
     if (THPVariable_Check(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
       if (a != b) return fail("compares the identity of two objects that were there before the call");
     } else if (guard.access != Access::Weak && guard.expect == Expect::Type) {
-      tree_->expect_identity(node, object);
+      read_self(node, object);
     }
   }
+}
+
+void Observer::read_self(int node, PyObject* object) {
+  bool made;
+  int child = tree_->child(node, Access::Self, nullptr, -1, &made);
+  if (made) tree_->expect_identity(child, object);
 }
 
 // ---------------------------------------------------------------- writes
@@ -778,6 +880,7 @@ void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value
     static PyObject* setter = PyUnicode_InternFromString("__setattr__");
     PyObject* own = _PyType_Lookup(Py_TYPE(object), setter);
     if (own && PyFunction_Check(own)) return;  // its body will be seen
+    if (own && own != PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, setter)) return write(object, what);
     if (descriptor) read_class(Py_TYPE(object), name, descriptor);
     if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
       py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, "fset"));

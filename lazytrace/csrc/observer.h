@@ -17,6 +17,7 @@ struct _PyInterpreterFrame;
 namespace lazytrace {
 
 class OpaqueCall;
+enum class TensorState;
 
 // The trace function of the thread that records. CPython calls it before each instruction with the operands on the frame's
 // stack, so what is read is known exactly: the object, the name and the value. Each read of an object that was there before the
@@ -86,6 +87,7 @@ class Observer {
   void read_type_attribute(PyObject* type, PyObject* name);
   void read_super_attribute(PyObject* object, PyObject* name);
   void read_module_attribute(PyObject* module, PyObject* name);
+  bool may_read(TensorState state, PyObject* tensor, bool argument) const;
   void read_tensor_attribute(PyObject* tensor, PyObject* name);
   void read_item(PyObject* object, PyObject* key);
   void read_dict_item(PyObject* dict, PyObject* key);
@@ -95,6 +97,11 @@ class Observer {
   void read_identity(PyObject* a, PyObject* b);
   void read_contains(PyObject* container, PyObject* item);
   void read_operand(PyObject* object);
+  void read_binary(PyObject* left, PyObject* right, int operation);
+  void read_foreign(PyObject* object);
+  void read_self(int node, PyObject* object);
+  void read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level);
+  void read_warning_filters();
   void read_function(PyObject* function);
   void advance(PyObject* iterator);
 
@@ -115,7 +122,7 @@ class Observer {
   void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_builtins_function(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count);
-  void call_torch(const std::string& name, PyObject* const* args, Py_ssize_t count);
+  void call_torch(const char* name, PyObject* const* args, Py_ssize_t count);
   void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_container_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_context_variable(const std::string& name, PyObject* variable);

@@ -49,6 +49,7 @@ OpaqueCall::~OpaqueCall() {
 
 void OpaqueCall::finish(PyObject* result) {
   if (recorder_->failed()) return;
+  step_->random = random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
   recorder_->add_opaque(step_, uses_, result);
 }

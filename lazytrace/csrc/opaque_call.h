@@ -23,6 +23,7 @@ class OpaqueCall {
   Observer* observer_;
   std::shared_ptr<OpaqueStep> step_;
   std::vector<int> uses_;
+  RandomMark random_mark_ = RandomMark::now();
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
   bool paused_ = true;
 };

@@ -47,6 +47,7 @@ struct OpaqueStep {
   std::string shape;                // structure of the result, as flatten_value() writes it
   std::vector<py::object> values;   // the leaves of the result that are not tensors (None for tensors)
   bool effects = true;  // it may have done something besides returning a value
+  bool random = false;  // it drew random numbers
 };
 
 struct Step {
@@ -62,6 +63,7 @@ struct Step {
   Place place;
   std::shared_ptr<OpaqueStep> opaque;
   at::Tensor literal;      // Literal: cloned at each replay
+  bool random = false;     // draws random numbers
   bool effect = false;     // changes something that outlives the call
 };
 

@@ -53,7 +53,10 @@ void Recorder::fail(const std::string& reason) {
 }
 
 void Recorder::pause() { ++paused_; }
-void Recorder::resume() { --paused_; }
+void Recorder::resume() {
+  --paused_;
+  random_mark_ = RandomMark::now();
+}
 
 // ---------------------------------------------------------------- registers
 int Recorder::new_register(const at::Tensor& tensor, bool external) {
@@ -136,57 +139,57 @@ void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet ke
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
     return;
   }
-  // Marks in a profile: torch.optim makes them, and no value depends on them.
-  if (failed() || op.schema().name().rfind("profiler::", 0) == 0) {
-    c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
-    op.callBoxed(stack);
-    return;
-  }
+  if (failed() || facts_of(op).profiling) return run_plain(op, stack);
   record_operator(op, stack);
 }
 
-bool Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
+  op.callBoxed(stack);
+}
+
+void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   size_t count = schema.arguments().size();
   Step step(op);
   step.place = place;
   note_modes(&step);
-  const bool view = is_view(op);
+  const OperatorFacts& facts = facts_of(op);
   std::vector<c10::IValue> before(stack->end() - count, stack->end());
-  if (is_lift(op) && before[0].isTensor()) use_blank(before[0].toTensor(), false, false);
+  if (facts.lift && before[0].isTensor()) use_blank(before[0].toTensor(), false, false);
   for (size_t i = 0; i < count; ++i) {
     Argument argument;
-    if (!encode(schema.arguments()[i], before[i], &argument, view, overwrites(op, i))) return false;
+    if (!encode(schema.arguments()[i], before[i], &argument, facts.view, facts.overwrites_outputs && schema.arguments()[i].alias_info()))
+      return run_plain(op, stack);
     // A constant that may come out again must be a new tensor at each replay.
     if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor() && argument.constant.toTensor().defined() &&
         schema.arguments()[i].alias_info())
       fail("uses a Python number as a tensor that " + schema.name() + " returns");
     step.arguments.push_back(std::move(argument));
   }
-  note_effects(op, before, &step);
-  RandomMark mark = RandomMark::now();
-  {
-    c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
-    op.callBoxed(stack);
-  }
+  note_effects(op, facts, before, &step);
+  run_plain(op, stack);
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.
-  if (mark != RandomMark::now()) program_->random = true;
-  if (failed()) return false;
+  RandomMark now = RandomMark::now();
+  step.random |= random_mark_ != now;
+  program_->random |= step.random;
+  random_mark_ = now;
+  if (failed()) return;
   for (size_t i = 0; i < schema.returns().size(); ++i)
     step.results.push_back(decode((*stack)[stack->size() - schema.returns().size() + i]));
   bool reads = false;
   for (auto& result : step.results) reads |= result.kind == Result::Kind::Read;
-  if ((reads || has_data_dependent_shape(op)) && (program_->effects || program_->random))
+  // What has been done cannot be undone to run the function again where the value differs.
+  if ((reads || facts.data_dependent_shape) && (program_->effects || program_->random))
     fail("reads a tensor's value (" + schema.name() + ") after " +
          (program_->effects ? "an in-place write to an argument or to state" : "drawing random numbers"));
   int at = static_cast<int>(program_->steps.size());
-  if (is_blank_factory(op) && !step.results.empty() && step.results[0].kind == Result::Kind::Register)
+  if (facts.blank_factory && !step.results.empty() && step.results[0].kind == Result::Kind::Register)
     if (auto* storage = storage_of((*stack)[stack->size() - schema.returns().size()].toTensor())) {
       blank_[storage] = Blank{at, false};
       keep_storage_.push_back((*stack)[stack->size() - schema.returns().size()].toTensor().storage());
     }
   program_->steps.push_back(std::move(step));
-  return true;
 }
 
 void Recorder::note_modes(Step* step) {
@@ -292,16 +295,17 @@ void Recorder::note_written(const at::Tensor& tensor, Step* step) {
     fail("writes to a tensor inside an autocast region of its own");
 }
 
-void Recorder::note_effects(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, Step* step) {
+void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& arguments,
+                            Step* step) {
   const auto& schema = op.schema();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
-    if (!(alias && alias->isWrite()) && !hidden_write(op, i, arguments)) continue;
+    if (!(alias && alias->isWrite()) && !(facts.hidden_writes && hidden_write(op, i, arguments))) continue;
     if (arguments[i].isTensor()) note_written(arguments[i].toTensor(), step);
     if (arguments[i].isTensorList())
       for (const at::Tensor& tensor : arguments[i].toTensorVector()) note_written(tensor, step);
   }
-  if (op.hasTag(at::Tag::nondeterministic_seeded)) program_->random = true;
+  step->random = facts.seeded;
 }
 
 Result Recorder::decode(const c10::IValue& value) {
@@ -393,6 +397,8 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   }
   step.effect = opaque->effects;
   program_->effects |= step.effect;
+  step.random = opaque->random;
+  program_->random |= step.random;
   step.opaque = std::move(opaque);
   program_->steps.push_back(std::move(step));
 }
@@ -423,7 +429,7 @@ void Recorder::drop_unused(const std::vector<int>& outputs) {
   std::vector<Step> kept;
   for (size_t i = program_->steps.size(); i-- > 0;) {
     Step& step = program_->steps[i];
-    bool removable = step.kind == Step::Kind::Literal || (step.kind == Step::Kind::Operator && is_blank_factory(step.op));
+    bool removable = step.kind == Step::Kind::Literal || (step.kind == Step::Kind::Operator && facts_of(step.op).blank_factory);
     if (removable && step.modes < 0 && !used[step.results[0].reg]) continue;
     each_argument(step, [&](int reg) { used[reg] = 1; });
     kept.push_back(std::move(step));

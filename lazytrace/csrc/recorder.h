@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "program.h"
+#include "random_mark.h"
+#include "schema.h"
 
 namespace lazytrace {
 
@@ -63,7 +65,8 @@ class Recorder {
  private:
   friend class RecordingScope;
 
-  bool record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view, bool written);
   bool encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied);
   Result decode(const c10::IValue& value);
@@ -72,7 +75,7 @@ class Recorder {
   int data_register(const at::Tensor& tensor);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
-  void note_effects(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, Step* step);
+  void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& arguments, Step* step);
   void note_written(const at::Tensor& tensor, Step* step);
   // A tensor made by `empty` whose memory something else than a recorded operator filled.
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
@@ -101,6 +104,7 @@ class Recorder {
   std::vector<at::Tensor> data_of_;
   std::vector<int> capture_nodes_;
   Modes modes_;
+  RandomMark random_mark_ = RandomMark::now();
   int paused_ = 0;
   std::string reason_;
   Place failed_at_;

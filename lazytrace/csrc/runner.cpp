@@ -34,8 +34,7 @@ Outcome Runner::run() {
       outcome.step = static_cast<int>(i);
       outcome.result = result_;
       outcome.found = found_;
-      for (size_t j = 0; j <= i; ++j) outcome.effects |= program_.steps[j].effect;
-      outcome.effects |= program_.random;
+      for (size_t j = 0; j <= i; ++j) outcome.effects |= program_.steps[j].effect || program_.steps[j].random;
       return outcome;
     }
     for (int reg : s.frees) registers_[reg].reset();

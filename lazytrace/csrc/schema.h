@@ -6,13 +6,21 @@
 
 namespace lazytrace {
 
-// None of these needs the GIL.
-bool is_view(const c10::OperatorHandle& op);          // a result shares memory with an argument that it does not write
-bool is_lift(const c10::OperatorHandle& op);          // makes a literal that Python code wrote visible
-bool is_blank_factory(const c10::OperatorHandle& op); // returns memory that nothing has written to
-bool overwrites(const c10::OperatorHandle& op, size_t argument);  // writes to the argument without reading it
-bool has_data_dependent_shape(const c10::OperatorHandle& op);
-// Writes to an argument that the schema does not declare as written (running statistics).
+struct OperatorFacts {
+  bool view = false;                  // a result shares memory with an argument that it does not write
+  bool lift = false;                  // makes a literal that Python code wrote visible
+  bool blank_factory = false;         // returns memory that nothing has written to
+  bool overwrites_outputs = false;    // writes to its written arguments without reading them
+  bool data_dependent_shape = false;  // the shape of the result follows from values
+  bool hidden_writes = false;         // writes to arguments that the schema does not declare as written
+  bool seeded = false;                // draws random numbers
+  bool profiling = false;             // a mark in a profile: torch.optim makes them, and no value depends on them
+};
+
+// Worked out once per operator and thread. Does not need the GIL.
+const OperatorFacts& facts_of(const c10::OperatorHandle& op);
+
+// Of an operator with hidden writes: whether it writes to this argument in this call (running statistics).
 bool hidden_write(const c10::OperatorHandle& op, size_t argument, const torch::jit::Stack& arguments);
 
 }  // namespace lazytrace

@@ -34,7 +34,19 @@ bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0 |
 
 }  // namespace
 
+namespace {
+// What most objects that are asked about are: Python instances, functions and the built-in containers.
+bool surely_mutable(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  if (type == &PyFunction_Type || type == &PyList_Type || type == &PyDict_Type || type == &PyModule_Type || type == &PyCFunction_Type ||
+      type == &PyMethodDescr_Type || type == &PyCell_Type || type == &PyType_Type)
+    return true;
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type && !PyTuple_Check(v) && type->tp_base == &PyBaseObject_Type;
+}
+}  // namespace
+
 bool is_immutable(PyObject* v) {
+  if (surely_mutable(v)) return false;
   if (is_plain_immutable(v) || is_numpy_scalar(v) || is_enum_member(v)) return true;
   if (THPSize_Check(v) || PyTuple_CheckExact(v) || is_named_tuple(v))
     return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v));
