@@ -21,8 +21,8 @@ const Names kPureBuiltins = {"abs", "all", "any", "ascii", "bin", "chr", "divmod
                              "__build_class__", "__import__", "aiter"};
 
 // C modules without state: what they return follows from their arguments.
-const Names kPureModules = {"math", "cmath", "_operator", "itertools", "_functools", "_abc", "_bisect", "_warnings", "_struct",
-                            "_string", "_stat", "_typing", "_statistics", "atexit_"};
+const Names kPureModules = {"math", "cmath", "_operator", "itertools", "_functools", "_abc", "_bisect", "_warnings",
+                            "_string", "_stat", "_typing", "_statistics"};
 
 const Names kListWriters = {"append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "__setitem__", "__delitem__",
                             "__iadd__", "__imul__", "__init__"};
@@ -33,7 +33,7 @@ const Names kSetWriters = {"add", "remove", "discard", "pop", "clear", "update",
 // Methods of a tensor that let its memory or its autograd state out of the dispatcher's sight.
 const Names kTensorEscapes = {"tolist", "numpy", "data_ptr", "__array__", "register_hook", "requires_grad_", "backward", "apply_",
                               "map_", "map2_", "storage", "untyped_storage", "_typed_storage", "storage_offset", "share_memory_", "retain_grad",
-                              "register_post_accumulate_grad_hook", "__dlpack__", "_make_subclass", "_make_wrapper_subclass",
+                              "register_post_accumulate_grad_hook", "__dlpack__", "_make_subclass", "_make_wrapper_subclass", "as_subclass",
                               "__setstate__", "__reduce_ex__", "_set_grad", "is_set_to", "is_shared", "is_pinned", "record_stream",
                               "__deepcopy__", "rename_", "rename", "names", "refine_names", "align_to", "_is_view", "set_", "_clear_non_serializable_cached_data",
                               "new", "data", "_use_count", "_version", "untyped_storage_"};
@@ -70,12 +70,83 @@ bool is_lru_cache(PyTypeObject* type) { return std::string(type->tp_name) == "fu
 
 }  // namespace
 
+namespace {
+// Method definitions are static, and one that only runs operators does so whatever it is called with.
+bool runs_operators(PyCFunctionObject* f) {
+  static auto* known = new std::unordered_set<const PyMethodDef*>();
+  if (known->count(f->m_ml)) return true;
+  PyObject* self = f->m_self;
+  bool of_class = self && PyType_Check(self) && starts_with(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.");
+  static const Names kModules = {"torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
+                                 "torch._C._nested", "torch._C._VariableFunctions"};
+  if ((!of_class && !kModules.count(module_of(reinterpret_cast<PyObject*>(f)))) || kTorchEscapes.count(f->m_ml->ml_name)) return false;
+  known->insert(f->m_ml);
+  return true;
+}
+}  // namespace
+
 void Observer::hand_over(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (!args[i]) continue;
     if (PyIter_Check(args[i])) advance(args[i]);
+    judge_callback(args[i]);
     read_deep(args[i]);
   }
+}
+
+// C code may call what it is handed, with arguments that nobody sees. Python functions show themselves; C functions do not.
+void Observer::judge_callback(PyObject* v) {
+  if (PyCFunction_Check(v)) {
+    auto* f = reinterpret_cast<PyCFunctionObject*>(v);
+    std::string name = f->m_ml->ml_name;
+    static const Names kNeedArguments = {"getattr", "setattr", "delattr", "hasattr", "next", "vars", "id", "iter", "hash"};
+    if (f->m_self && PyModule_Check(f->m_self) && kNeedArguments.count(name)) return fail("hands " + name + "() to C code");
+    return runs_operators(f) ? void() : call_builtin(v, nullptr, 0);
+  }
+  if (Py_IS_TYPE(v, &PyMethodDescr_Type) || Py_IS_TYPE(v, &PyWrapperDescr_Type)) {
+    auto* descriptor = reinterpret_cast<PyDescrObject*>(v);
+    std::string name = text_of(descriptor->d_name);
+    bool changes = kListWriters.count(name) || kDictWriters.count(name) || kSetWriters.count(name) || name == "__setattr__";
+    bool immutable = descriptor->d_type == &PyUnicode_Type || descriptor->d_type == &PyLong_Type || descriptor->d_type == &PyFloat_Type;
+    bool tensor = starts_with(descriptor->d_type->tp_name, "torch.");
+    if (tensor ? kTensorEscapes.count(name) > 0 : !immutable && (changes || name.rfind("__get", 0) == 0))
+      return fail("hands ." + name + "() to C code");
+  }
+  if (starts_with(Py_TYPE(v)->tp_name, "operator.")) return fail("hands an " + std::string(Py_TYPE(v)->tp_name) + " to C code");
+  if (Py_IS_TYPE(v, &_PyMethodWrapper_Type) || std::string(Py_TYPE(v)->tp_name) == "functools.partial") return call(v, nullptr, nullptr, 0);
+}
+
+void Observer::call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  std::string kind = Py_TYPE(callable)->tp_name;
+  py::object parts = py::reinterpret_steal<py::object>(PyObject_CallMethod(callable, "__reduce__", nullptr));
+  if (!parts || count != 1 || kind == "operator.methodcaller") {
+    PyErr_Clear();
+    return fail("calls an " + kind);
+  }
+  PyObject* names = PyTuple_GET_ITEM(parts.ptr(), 1);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(names, i);
+    if (kind == "operator.itemgetter")
+      read_item(args[0], name);
+    else if (text_of(name).find('.') != std::string::npos)
+      return fail("calls an operator.attrgetter with a dotted name");
+    else
+      read_attribute(args[0], name);
+  }
+}
+
+// operator.setitem and the like change their first argument; operator.call calls it.
+void Observer::call_operator_function(const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  hand_over(args, count);
+  static const Names kWriters = {"setitem", "delitem"};
+  bool in_place = name.size() > 2 && name[0] == 'i' && name != "index" && name != "indexOf" && name != "inv" && name != "invert" && name != "is_" &&
+                  name != "is_not";
+  if (count && (kWriters.count(name) || in_place) && !THPVariable_Check(args[0]) && !is_immutable(args[0]))
+    return write(args[0], "calls operator." + name + "() on a " + type_name(args[0]));
+  if (count && name == "call") return call(args[0], nullptr, args + 1, count - 1);
+  if (count == 2 && name == "getitem") return read_item(args[0], args[1]);
+  if (count == 2 && name == "contains") return read_contains(args[0], args[1]);
+  if (count == 2 && (name == "is_" || name == "is_not")) return read_identity(args[0], args[1]);
 }
 
 // Under a filter that raises, a warning is an exception.
@@ -143,7 +214,7 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
     }
     return;
   }
-  if (starts_with(name, "operator.")) return hand_over(args, count);
+  if (starts_with(name, "operator.")) return call_operator_object(callable, args, count);
   if (is_lru_cache(type)) {
     PyObject* wrapped = PyObject_GetAttrString(callable, "__wrapped__");
     std::string file = wrapped && PyFunction_Check(wrapped)
@@ -235,26 +306,28 @@ void Observer::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t c
   if (kRefused.count(name)) return fail("makes a " + name);
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (PyIter_Check(args[i]) && !THPVariable_Check(args[i])) advance(args[i]);
-    read_special(args[i], "__iter__");
-    read_special(args[i], "__len__");
+    read_conversions(args[i]);
   }
   hand_over(args, count);
 }
 
-namespace {
-// Method definitions are static, and one that only runs operators does so whatever it is called with.
-bool runs_operators(PyCFunctionObject* f) {
-  static auto* known = new std::unordered_set<const PyMethodDef*>();
-  if (known->count(f->m_ml)) return true;
-  PyObject* self = f->m_self;
-  bool of_class = self && PyType_Check(self) && starts_with(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.");
-  static const Names kModules = {"torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
-                                 "torch._C._nested", "torch._C._VariableFunctions"};
-  if ((!of_class && !kModules.count(module_of(reinterpret_cast<PyObject*>(f)))) || kTorchEscapes.count(f->m_ml->ml_name)) return false;
-  known->insert(f->m_ml);
-  return true;
+// What the builtin functions and classes ask of an instance of a Python class.
+void Observer::read_conversions(PyObject* object) {
+  if (!is_python_class(Py_TYPE(object))) return;
+  for (const char* name : {"__iter__", "__len__", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__trunc__", "__str__", "__repr__",
+                           "__format__", "__bytes__", "__abs__", "__round__", "__floor__", "__ceil__", "__hash__", "__eq__", "__lt__", "__gt__",
+                           "__next__", "__reversed__", "__contains__", "__getitem__"})
+    read_special(object, name);
 }
-}  // namespace
+
+// The classes that a class has for bases, which can be assigned to.
+void Observer::read_bases(PyObject* type) {
+  int node = is_python_class(reinterpret_cast<PyTypeObject*>(type)) ? owner(type) : -1;
+  if (node < 0) return;
+  PyObject* order = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
+  read_child(node, Access::Attribute, py::str("__mro__").ptr(), -1, order);
+  read_whole(order);
+}
 
 void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count) {
   auto* f = reinterpret_cast<PyCFunctionObject*>(function);
@@ -262,6 +335,8 @@ void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_
   std::string name = f->m_ml->ml_name, module = module_of(function);
   PyObject* self = f->m_self;
   if (module == "builtins" && self && PyModule_Check(self)) return call_builtins_function(name, args, count);
+  bool of_torch = self && PyType_Check(self) && starts_with(c_base(reinterpret_cast<PyTypeObject*>(self))->tp_name, "torch.");
+  if (of_torch && kTensorEscapes.count(name)) return fail("calls torch.Tensor." + name + "()");
   if (kTorchEscapes.count(name)) return fail("calls torch." + name + "(), whose memory lazytrace does not know");
   if (module == "torch._C" || starts_with(module, "torch._C.")) {
     if (kTorchState.count(name)) return;
@@ -279,10 +354,14 @@ void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_
   if (module == "sys" && (name == "getrecursionlimit" || name == "intern")) return;
   if (!kPureModules.count(module)) return fail("calls " + (module.empty() ? "" : module + ".") + name + "(), which lazytrace cannot see into");
   if (module == "_warnings") read_warning_filters();
+  if (module == "_abc") {
+    py::object token = py::module_::import("abc").attr("get_cache_token")();
+    read_child(-1, Access::AbcToken, nullptr, -1, token.ptr());
+  }
+  if (module == "_operator") return call_operator_function(name, args, count);
+  if (module == "_bisect" && name.rfind("insort", 0) == 0) return fail("calls bisect." + name + "()");
   if (module == "_functools" && name != "reduce" && name != "cmp_to_key") return fail("calls " + module + "." + name);
   hand_over(args, count);
-  for (Py_ssize_t i = 0; i < count; ++i)
-    if (PyIter_Check(args[i]) && !THPVariable_Check(args[i])) advance(args[i]);
 }
 
 void Observer::call_builtins_function(const std::string& name, PyObject* const* args, Py_ssize_t count) {
@@ -301,15 +380,15 @@ void Observer::call_builtins_function(const std::string& name, PyObject* const* 
   if (name == "iter" && count == 1) return read_iteration(args[0]);
   if (name == "len" && count == 1) return read_length(args[0]);
   if (name == "isinstance" || name == "issubclass") {
-    if (count == 2) read_deep(args[1]);
-    if (count == 2 && known(args[0]) >= 0 && (*tree_)[known(args[0])].access == Access::Weak) owner(args[0]);
-    return;
+    if (count != 2) return;
+    read_deep(args[1]);
+    return read_bases(PyType_Check(args[0]) && name[2] == 's' && name[3] == 'u' ? args[0] : reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
   }
   if (name == "callable") return;
   if (!kPureBuiltins.count(name)) return fail("calls " + name + "()");
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (PyIter_Check(args[i]) && !THPVariable_Check(args[i])) advance(args[i]);
-    for (const char* special : {"__iter__", "__len__", "__abs__", "__round__", "__repr__", "__format__"}) read_special(args[i], special);
+    read_conversions(args[i]);
   }
   hand_over(args, count);
 }

@@ -196,6 +196,11 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     }
     case Access::Globals:
       return PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
+    case Access::AbcToken: {
+      static PyObject* token = py::object(py::module_::import("abc").attr("get_cache_token")).release().ptr();
+      values->held.push_back(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(token)));
+      return values->held.back().ptr();
+    }
     case Access::Self:
       return owner;
     case Access::Deref: {
@@ -331,6 +336,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + "[" + std::to_string(g.index) + "]";
     case Access::Globals:
       return parent() + ".__globals__";
+    case Access::AbcToken:
+      return "classes registered with an ABC";
     case Access::Self:
       return parent();
     case Access::Deref:

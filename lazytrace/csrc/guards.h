@@ -28,6 +28,7 @@ enum class Access : uint8_t {
   At,         // owner[i] of a list or tuple
   Cell,       // contents of closure cell i of a function
   Globals,    // the globals of a function
+  AbcToken,   // the number that every ABC.register() raises
   Self,       // the owner itself, for a second expectation
   Deref,      // what a weak reference refers to
   Context,    // the value of a context variable in this thread or task

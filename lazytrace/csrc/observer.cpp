@@ -311,8 +311,13 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
     }
     case BINARY_OP:
       return read_binary(peek(f, 2), peek(f, 1), oparg);
-    case UNARY_NEGATIVE: case UNARY_POSITIVE: case UNARY_INVERT: case FORMAT_VALUE:
-      return read_operand(peek(f, opcode == FORMAT_VALUE && (oparg & 4) ? 2 : 1));
+    case UNARY_NEGATIVE: case UNARY_POSITIVE: case UNARY_INVERT:
+      read_special(peek(f, 1), opcode == UNARY_NEGATIVE ? "__neg__" : opcode == UNARY_POSITIVE ? "__pos__" : "__invert__");
+      return read_operand(peek(f, 1));
+    case FORMAT_VALUE:
+      read_conversions(peek(f, oparg & 4 ? 2 : 1));
+      if (THPVariable_Check(peek(f, oparg & 4 ? 2 : 1))) read_special(peek(f, oparg & 4 ? 2 : 1), "__format__");
+      return read_operand(peek(f, oparg & 4 ? 2 : 1));
     case UNARY_NOT: case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case POP_JUMP_FORWARD_IF_FALSE:
     case POP_JUMP_FORWARD_IF_TRUE: case POP_JUMP_BACKWARD_IF_FALSE: case POP_JUMP_BACKWARD_IF_TRUE: case GET_LEN:
       return read_length(peek(f, 1));
@@ -567,7 +572,10 @@ void Observer::read_attribute(PyObject* object, PyObject* name) {
     }
     return fail("reads ." + text_of(name) + " of a " + type_name(object));
   }
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) read_class(type, name, descriptor);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    read_special(object, "__getattribute__");
+    read_class(type, name, descriptor);
+  }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return read_data_descriptor(object, name, descriptor);
   read_instance(object, name, descriptor);
 }
@@ -710,9 +718,10 @@ void Observer::read_dict_item(PyObject* dict, PyObject* key) {
 }
 
 void Observer::read_item(PyObject* object, PyObject* key) {
+  read_special(key, "__index__");
+  read_special(object, "__getitem__");
   if (THPVariable_Check(object)) return read_deep(key);
   PyTypeObject* type = Py_TYPE(object);
-  read_special(object, "__getitem__");
   if (PyDict_Check(object)) {
     static PyObject* name = PyUnicode_InternFromString("__getitem__");
     PyObject* getter = _PyType_Lookup(type, name);

@@ -102,6 +102,8 @@ class Observer {
   void read_self(int node, PyObject* object);
   void read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level);
   void read_warning_filters();
+  void read_conversions(PyObject* object);
+  void read_bases(PyObject* type);
   void read_function(PyObject* function);
   void advance(PyObject* iterator);
 
@@ -126,6 +128,9 @@ class Observer {
   void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_container_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_context_variable(const std::string& name, PyObject* variable);
+  void judge_callback(PyObject* callable);
+  void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_operator_function(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void hand_over(PyObject* const* args, Py_ssize_t count);
 
   struct GlobalsNode {

@@ -71,8 +71,10 @@ void Observer::begin_opaque(PyFrameObject* frame) {
   auto* f = FrameView(frame).interpreter_frame();
   PyObject *cls = local(f, "cls"), *args = local(f, "args"), *kwargs = local(f, "kwargs");
   if (!args || !PyTuple_Check(args)) return fail("calls a compiled function in a way that lazytrace does not know");
+  // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where its result has
+  // another shape, the call runs again from the start.
   PyObject* function = cls ? cls : reinterpret_cast<PyObject*>(f->f_func);
-  opaque_ = std::make_unique<OpaqueCall>(recorder_, this, function, cls ? "apply" : "", args, kwargs, true);
+  opaque_ = std::make_unique<OpaqueCall>(recorder_, this, function, cls ? "apply" : "", args, kwargs, false);
   opaque_frame_ = f;
 }
 

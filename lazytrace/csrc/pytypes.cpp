@@ -59,8 +59,15 @@ bool is_enum_member(PyObject* v) {
   return meta && PyObject_TypeCheck(reinterpret_cast<PyObject*>(Py_TYPE(v)), meta);
 }
 
+bool is_python_class(PyTypeObject* type) {
+  // A class statement gives every class the same deallocator; a heap type that C code made (random.Random) has its own.
+  static const destructor deallocator = imported_type("abc", "ABC")->tp_dealloc;
+  // Some of those take the common one; what a class statement makes never has a table of methods.
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == deallocator && !type->tp_methods;
+}
+
 PyTypeObject* c_base(PyTypeObject* type) {
-  while (type && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) type = type->tp_base;
+  while (type && is_python_class(type)) type = type->tp_base;
   return type;
 }
 
@@ -107,10 +114,7 @@ bool is_rebuildable(PyObject* v) {
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return Py_IS_TYPE(v, &PyODict_Type);
   PyTypeObject* base = c_base(type);
   if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyODict_Type && base != &PyList_Type) return false;
-  // A heap type made in C (pybind11, torch._C) has the same flags as a Python class, but hides state behind the header.
-  for (PyTypeObject* t = type; t && PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE); t = t->tp_base)
-    if (!PyDict_GetItemString(t->tp_dict, "__module__") || t->tp_dealloc != type->tp_dealloc) return false;
-  return type->tp_dealloc == reinterpret_cast<PyTypeObject*>(PyExc_Exception)->tp_dealloc ? false : !PyType_Check(v);
+  return !PyType_Check(v);
 }
 
 PyObject* instance_state(PyObject* v) {

@@ -123,6 +123,13 @@ bool Recorder::is_external(const at::Tensor& tensor) const {
   return !storage || external_.count(storage);
 }
 
+bool Recorder::was_there(int reg) const {
+  if (reg < program_->inputs) return reg >= 0;
+  for (int captured : program_->captures)
+    if (captured == reg) return true;
+  return false;
+}
+
 int Recorder::output_register(const at::Tensor& tensor) {
   int reg = register_of(tensor);
   if (reg >= 0) {
@@ -168,7 +175,13 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
     step.arguments.push_back(std::move(argument));
   }
   note_effects(op, facts, before, &step);
-  run_plain(op, stack);
+  try {
+    run_plain(op, stack);
+  } catch (...) {
+    // Where Python catches it, the way that it takes from here hangs on values that no read shows.
+    fail(schema.name() + " raised");
+    throw;
+  }
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.
   RandomMark now = RandomMark::now();
   step.random |= random_mark_ != now;
@@ -273,9 +286,7 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
 void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   auto found = known_.find(tensor.unsafeGetTensorImpl());
   if (found == known_.end() || found->second.requires_grad == tensor.requires_grad()) return;
-  if (reg < program_->inputs || !tensor.is_leaf() || !tensor.requires_grad()) return fail("changes requires_grad of a tensor");
-  for (int captured : program_->captures)
-    if (captured == reg) return fail("changes requires_grad of a tensor");
+  if (was_there(reg) || !tensor.is_leaf() || !tensor.requires_grad()) return fail("changes requires_grad of a tensor");
   found->second.requires_grad = true;
   static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach_", "");
   Step step(Step::Kind::RequireGrad, detach);  // factories set the flag after their operator has returned
@@ -390,6 +401,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(opaque->name + " returns a " + type_name(leaf));
+      if (leaf != Py_None && opaque->effects) fail(opaque->name + " returns a value that may differ after it has had effects");
       one.kind = Result::Kind::Read;
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));
     }

@@ -47,6 +47,8 @@ class Recorder {
   int register_of(const at::Tensor& tensor);
   // The same for a result of the function: an `empty` that nothing wrote is then a literal.
   int output_register(const at::Tensor& tensor);
+  // Whether a register holds an argument or captured state, whose Python object a replay gives back.
+  bool was_there(int reg) const;
   // The first reason wins.
   void fail(const std::string& reason);
   bool failed() const { return !reason_.empty(); }

@@ -46,8 +46,10 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
     explicit Watching(Recording* r) : recording(r) { r->observer_.start(); }
     ~Watching() { recording->replaced_ = !recording->observer_.stop(); }
   } watching(this);
+  Modes before = Modes::current();
   PyObject* result = PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
   if (!result) throw py::error_already_set();
+  if (Modes::current() != before) recorder_.fail("leaves grad mode, inference mode or autocast switched");
   return py::reinterpret_steal<py::object>(result);
 }
 
@@ -72,6 +74,8 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   auto tensor = [&](PyObject* v) {
     const at::Tensor& t = THPVariable_Unpack(v);
     int reg = recorder_.output_register(t);
+    bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
+    if (!plain && !recorder_.was_there(reg)) throw std::runtime_error("returns a " + type_name(v) + " that it made");
     if (reg >= 0) tensors->emplace_back(reg, t);
     return reg;
   };

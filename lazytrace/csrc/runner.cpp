@@ -30,16 +30,31 @@ Outcome Runner::run() {
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
-    if (!step(s)) {
+    bool accepted;
+    try {
+      accepted = step(s);
+    } catch (...) {
+      // The function may catch it: where nothing was changed yet, Python runs again and raises, or not, by itself.
+      if (changed_before(i)) throw;
+      found_ = "an exception";
+      accepted = false;
+    }
+    if (!accepted) {
       outcome.step = static_cast<int>(i);
       outcome.result = result_;
       outcome.found = found_;
-      for (size_t j = 0; j <= i; ++j) outcome.effects |= program_.steps[j].effect || program_.steps[j].random;
+      outcome.effects = changed_before(i);
       return outcome;
     }
     for (int reg : s.frees) registers_[reg].reset();
   }
   return outcome;
+}
+
+bool Runner::changed_before(size_t step) const {
+  for (size_t i = 0; i <= step; ++i)
+    if (program_.steps[i].effect || program_.steps[i].random) return true;
+  return false;
 }
 
 bool Runner::step(const Step& s) {

@@ -27,6 +27,7 @@ class Runner {
   Outcome run();
 
  private:
+  bool changed_before(size_t step) const;  // or by it: whether running the function again would do it twice
   bool step(const Step& step);
   bool call(const Step& step);
   bool opaque(const Step& step);

@@ -98,7 +98,7 @@ bool same_immutable(PyObject* a, PyObject* b) {
 struct Tree::Builder {
   const Source& source;
   std::unordered_map<PyObject*, int> seen;  // objects by order of appearance: identity within the value is kept
-  int depth = 0;
+  std::vector<PyObject*> open;              // what is being taken apart, outermost first
 
   Tree build(PyObject* v) {
     Tree tree;
@@ -120,13 +120,16 @@ struct Tree::Builder {
     }
     auto [at, fresh] = seen.emplace(v, static_cast<int>(seen.size()));
     if (!fresh) {
+      for (PyObject* outer : open)
+        if (outer == v) throw std::runtime_error("returns a value that holds itself");
       tree.kind = Kind::Same;
       tree.index = at->second;
       return tree;
     }
-    if (++depth > 100) throw std::runtime_error("returns a value that is nested too deeply, or in a circle");
+    if (open.size() > 100) throw std::runtime_error("returns a value that is nested too deeply");
+    open.push_back(v);
     container(v, &tree);
-    --depth;
+    open.pop_back();
     return tree;
   }
 
@@ -186,7 +189,7 @@ struct Tree::Builder {
   }
 };
 
-Tree Tree::of(PyObject* value, const Source& source) { return Builder{source, {}, 0}.build(value); }
+Tree Tree::of(PyObject* value, const Source& source) { return Builder{source, {}, {}}.build(value); }
 
 // ---------------------------------------------------------------- putting together
 struct Tree::Rebuilder {
