@@ -1,8 +1,8 @@
 """An adapter for an OpInfo sweep that also writes down how each case's calls were answered.
 
 The sweep's own run counter is a side effect of the function, which a traced function must keep by running
-eagerly; this adapter asks the traced function itself. With `LAZYTRACE_SHARE=FILE` one JSON line per case goes to
-FILE: calls, hits, recordings and eager reasons. `python benchmarks/opinfo_share.py FILE` adds them up.
+eagerly; this adapter asks the traced function itself. With `LAZYTRACE_SHARE=FILE` one JSON line per case
+goes to FILE: calls, hits and eager reasons. `python benchmarks/opinfo_share.py FILE` adds them up.
 """
 
 from __future__ import annotations
@@ -44,8 +44,12 @@ def main(path: str) -> None:
         cases = [json.loads(line) for line in file]
     later = [case for case in cases if case["calls"] > 1]
     replayed = sum(case["hits"] > 0 for case in later)
-    print(f"{len(later)} cases, {replayed} replayed a later call ({100 * replayed / max(1, len(later)):.1f} %)")
-    reasons = collections.Counter(reason for case in later if not case["hits"] for reason in case["eager"] or ["retraced"])
+    print(
+        f"{len(later)} cases, {replayed} replayed a later call ({100 * replayed / max(1, len(later)):.1f} %)"
+    )
+    reasons = collections.Counter(
+        reason for case in later if not case["hits"] for reason in case["eager"] or ["retraced"]
+    )
     for reason, count in reasons.most_common(40):
         print(f"{count:5d}  {reason}")
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 else:
     core = None
 
+__all__ = ["available", "core", "problem", "version_problem"]
+
 
 def version_problem(built_for: str, running: str) -> str:
     """Why an extension built for one torch cannot be used with another; "" where it can.
@@ -47,6 +49,15 @@ def load() -> str:
         _core.configure(_torch.torch_folder(), own, library, _torch.opaque_codes())
         globals()["core"] = _core
     return found
+
+
+def available() -> bool:
+    """Whether the C++ core can be used.
+
+    >>> available() == (problem == "")
+    True
+    """
+    return not problem
 
 
 problem = load()

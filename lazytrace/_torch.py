@@ -28,3 +28,12 @@ def torch_folder() -> str:
     True
     """
     return os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+
+def is_jit_tracing() -> bool:
+    """Whether `torch.jit.trace` is at work in this thread; `torch.jit` does not export its own question.
+
+    >>> is_jit_tracing()
+    False
+    """
+    return torch._C._get_tracing_state() is not None

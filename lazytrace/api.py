@@ -22,12 +22,13 @@ def traced(fn: Callable[..., Any], **options: Any) -> Any: ...
 def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Record a function once per input signature, then replay it from C++.
 
-    Bare or with options, on functions, lambdas, partials, methods (plain, class, static), callables, `nn.Module`
-    instances, and `nn.Module` classes (whose `forward` is traced).
+    Bare or with options, on functions, lambdas, partials, methods (plain, class, static), callables,
+    `nn.Module` instances, and `nn.Module` classes (whose `forward` is traced).
 
     Options: `cache_limit` (64 traces), `on_limit` ("evict", "eager" or "raise"), `on_untraceable` ("eager" or
-    "raise"), `check` (True: prove each new program by one replay), `backend` ("replay", or "eager" to only count),
-    `name` (for reports). Raises `OptionError` for a wrong option and `NotTraceableError` for what cannot be traced.
+    "raise"), `check` (True: prove each new program by one replay), `backend` ("replay", or "eager" to only
+    count), `name` (for reports). Raises `OptionError` for a wrong option and `NotTraceableError` for what
+    cannot be traced.
 
     >>> import torch
     >>> @traced(cache_limit=8)
@@ -53,18 +54,19 @@ def _wrap(fn: Any, *, options: Options) -> Any:
         return _wrap_class(fn, options)
     if isinstance(fn, torch.nn.Module):
         return TracedModule(fn, options)
+    plain: Any = fn
     if isinstance(fn, types.FunctionType | classmethod | staticmethod):
-        return TracedFunction(fn, options)
+        return TracedFunction(plain, options)
     return TracedCallable(fn, options)
 
 
 def _wrap_class(cls: type, options: Options) -> type:
     if not issubclass(cls, torch.nn.Module):
         raise NotTraceableError(
-            f"cannot trace the class {cls.__name__}: it is not an nn.Module. Decorate the methods that compute instead."
+            f"cannot trace the class {cls.__name__}: it is not an nn.Module. "
+            "Decorate the methods that compute instead."
         )
-    forward = TracedFunction(cls.forward, options)
-    cls.forward = forward  # type: ignore[method-assign]
+    setattr(cls, "forward", TracedFunction(cls.forward, options))  # noqa: B010 (mypy: methods are not assigned)
     return cls
 
 

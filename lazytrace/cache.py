@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+
 import cachetools
 
 from lazytrace.trace import Trace

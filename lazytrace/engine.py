@@ -1,4 +1,4 @@
-"""What a traced function owns beside its wrapper, and the path of a call: match, guards, replay, or record."""
+"""What a traced function owns beside its wrapper, and the path of a call: match, guards, replay or record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from lazytrace._native import core, problem
+from lazytrace._native import available, core, problem
 from lazytrace.cache import TraceCache
 from lazytrace.config import Environment, Options
 from lazytrace.errors import (
@@ -69,7 +69,7 @@ def is_tracing() -> bool:
     >>> is_tracing()
     False
     """
-    return core is not None and core.is_recording()
+    return available() and core.is_recording()
 
 
 class CacheInfo(NamedTuple):
@@ -114,7 +114,7 @@ class Engine:
         if known is not None and known[0]() is instance:
             return known[1]
         try:
-            # pop(id, reference): the dead reference that the callback passes is what pop gives where the entry is gone.
+            # The callback passes the dead reference on, as what pop() gives where the entry is gone already.
             reference = weakref.ref(instance, functools.partial(self._instances.pop, id(instance)))
         except TypeError:
             return self.cache
@@ -131,7 +131,7 @@ class Engine:
     # ------------------------------------------------------------ a call
     def call(self, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One call: a hit, a recording, an eager call or an inlined call, each counted."""
-        if core is None:
+        if problem:
             return self.eager(args, kwargs, problem)
         if core.is_recording():
             self.counters.inlined()
@@ -177,7 +177,8 @@ class Engine:
                 changed = (self._why(trace, result, call, args, kwargs),)
         if branches >= _BRANCHES:
             said = changed[0] if changed else ""
-            cache.refuse_for_good(call.key, f"too many branches: {said}; a @script_if_tracing function keeps them in one program")
+            text = f"too many branches: {said}; a @script_if_tracing function keeps them in one program"
+            cache.refuse_for_good(call.key, text)
         return self._miss(cache, call, args, kwargs, changed)
 
     def _refuse_to_go_on(self, trace: Trace, miss: Miss) -> None:
@@ -187,7 +188,9 @@ class Engine:
         detail = f"{row['operator']} ({place(row['place'])}) gave {miss.found}"
         raise ReplayError(replay_diverged(self.name, detail))
 
-    def _why(self, trace: Trace, miss: Miss, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def _why(
+        self, trace: Trace, miss: Miss, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
         if miss.step >= 0:
             row = trace.native.rows()[miss.step]
             old = row["results"][0]
@@ -220,7 +223,9 @@ class Engine:
         finally:
             cache.end(key)
 
-    def _over_limit(self, cache: TraceCache, key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _over_limit(
+        self, cache: TraceCache, key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         cache.wanted.add(hash(key))
         self.counters.wanted(len(cache) + len(cache.wanted))
         if self.options.on_limit == "raise":
@@ -290,15 +295,17 @@ class Engine:
     def cache_info(self, cache: TraceCache) -> CacheInfo:
         """Hits and misses of the function; size and limit of one cache."""
         counted = self.snapshot()
-        return CacheInfo(counted.hits, counted.calls - counted.hits - counted.inlined, cache.limit, len(cache))
+        return CacheInfo(
+            counted.hits, counted.calls - counted.hits - counted.inlined, cache.limit, len(cache)
+        )
 
     def find(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
         """The trace that a call would hit; `LookupError` where it would not."""
-        if core is None or self.parameters is None:
+        if self.parameters is None:
             raise LookupError(f"{self.name} has no programs: {problem}")
         call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
         for trace in cache.find(call.key) if call is not None else ():
-            if trace.native.check(call) < 0:
+            if call is not None and trace.native.check(call) < 0:
                 return trace
         raise LookupError(f"{self.name} has no program for these arguments: call it with them first")
 

@@ -1,4 +1,4 @@
-"""Traced functions: the wrappers that people call, how they bind, copy, pickle and answer about themselves."""
+"""Traced functions: the wrappers that people call, and how they bind, copy and pickle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import wrapt
 
-from lazytrace._native import core
+from lazytrace._native import available
 from lazytrace.cache import TraceCache
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine
@@ -58,7 +58,7 @@ class _Asking:
         return args
 
 
-class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[misc]
+class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]
     """A traced method of one instance or class; made anew at each access, like bound methods are."""
 
     @property
@@ -70,7 +70,8 @@ class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[
         kind = self._self_parent._self_kind
         if kind is staticmethod:
             return None
-        return self.__wrapped__.__self__ if kind is classmethod else self._self_instance
+        bound: Any = self.__wrapped__
+        return bound.__self__ if kind is classmethod else self._self_instance
 
     def _self_cache(self) -> TraceCache:
         receiver = self._self_receiver()
@@ -81,6 +82,7 @@ class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[
         return args if receiver is None else (receiver, *args)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method: a hit, a recording, or the plain method."""
         receiver = self._self_receiver()
         if receiver is None:
             return self._self_engine.call(None, args, kwargs)
@@ -90,10 +92,10 @@ class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[
     @property
     def original(self) -> Callable[..., Any]:
         """The plain bound method."""
-        return self.__wrapped__  # type: ignore[no-any-return]
+        return self.__wrapped__
 
 
-class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[misc]
+class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
     """A function that is recorded once per signature and then replayed.
 
     It is a function in every other respect: name, doc, signature, `isinstance`. It binds as a method, pickles
@@ -113,12 +115,13 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[misc]
         return Engine(inner, options, _short_name(inner), _parameters(inner))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function: a hit, a recording, or the plain function."""
         return self._self_engine.call(None, args, kwargs)
 
     @property
     def original(self) -> Callable[..., Any]:
         """The plain function."""
-        return self.__wrapped__  # type: ignore[no-any-return]
+        return self.__wrapped__
 
     def __copy__(self) -> TracedFunction:
         return self
@@ -157,7 +160,8 @@ class TracedCallable(TracedFunction):
 
 # Methods of nn.Module that return the module itself: `traced(net).to("cpu")` must stay traced.
 _RETURN_SELF = frozenset(
-    "to train eval cuda cpu xpu ipu mtia float double half bfloat16 type requires_grad_ apply share_memory to_empty".split()
+    {"to", "train", "eval", "cuda", "cpu", "xpu", "ipu", "mtia", "float", "double", "half", "bfloat16"}
+    | {"type", "requires_grad_", "apply", "share_memory", "to_empty"}
 )
 
 
@@ -189,7 +193,7 @@ def _short_name(function: Any) -> str:
 
 
 def _parameters(function: Any) -> Parameters | None:
-    if core is None:
+    if not available():
         return None
     return Parameters(function.forward if isinstance(function, torch.nn.Module) else function)
 
@@ -206,6 +210,5 @@ _CODE = _template(None).__code__.replace(co_filename="<lazytrace>")
 
 
 def _through(self: Callable[..., Any]) -> Callable[..., Any]:
-    """A plain function that calls `self`: a recording starts in Python code, and reaches `self` from its closure."""
-    made = types.FunctionType(_CODE, {"__name__": "<lazytrace>"}, "call", None, (types.CellType(self),))
-    return made
+    """A plain function that calls `self`, which a recording then reaches from its closure."""
+    return types.FunctionType(_CODE, {"__name__": "<lazytrace>"}, "call", None, (types.CellType(self),))

@@ -1,4 +1,4 @@
-"""One recording: the function runs for real while it is watched, and a verdict says whether it can be replayed."""
+"""One recording: the function runs for real while watched, and a verdict says whether it can be replayed."""
 
 from __future__ import annotations
 

@@ -10,15 +10,17 @@ from typing import Any
 import torch
 import wrapt
 
-from lazytrace._native import core
+from lazytrace._native import available, core
+from lazytrace._torch import is_jit_tracing
 from lazytrace.errors import NotTraceableError, not_callable
 
 
-class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[misc]
+class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A function that a recording does not look into: its call is one step, made again at each replay."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if core is None or not core.is_recording():
+        """Call the function; inside a recording the call becomes one step."""
+        if not available() or not core.is_recording():
             return self.__wrapped__(*args, **kwargs)
         return core.opaque_call(self, "__lazytrace_step__", self.__lazytrace_step__, args, kwargs, True)
 
@@ -50,9 +52,10 @@ class ScriptedFunction(OpaqueFunction):
         self._self_why = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.jit.is_tracing():
+        """Call the function; inside a recording, or under `torch.jit.trace`, the call becomes one step."""
+        if is_jit_tracing():
             return self._self_script()(*args, **kwargs)
-        if core is None or not core.is_recording():
+        if not available() or not core.is_recording():
             return self.__wrapped__(*args, **kwargs)
         step = core.aside(self._self_script)
         # Scripted code returns values and writes to tensors, which shows; Python code may do anything.
@@ -80,15 +83,18 @@ def _script(function: Callable[..., Any]) -> tuple[Callable[..., Any], str]:
             scripted: Callable[..., Any] = script(function)
             return scripted, ""
     except Exception as error:  # TorchScript raises whatever its frontend stumbles over
-        return function, f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        return (
+            function,
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}",
+        )
 
 
 def script_if_tracing(function: Callable[..., Any]) -> ScriptedFunction:
     """Keep a function's data-dependent control flow alive inside traced functions.
 
     Outside a recording it is the plain function. Inside, its call is one step of the program: compiled with
-    `torch.jit.script` where TorchScript accepts it (no Python runs at replay), otherwise run as Python at each
-    replay. Under `torch.jit.trace` it does what `torch.jit.script_if_tracing` does. Gradients flow.
+    `torch.jit.script` where TorchScript accepts it (no Python runs at replay), otherwise run as Python at
+    each replay. Under `torch.jit.trace` it does what `torch.jit.script_if_tracing` does. Gradients flow.
     Raises `NotTraceableError` where `function` cannot be called.
 
     >>> import torch
@@ -110,8 +116,9 @@ def script_if_tracing(function: Callable[..., Any]) -> ScriptedFunction:
 def opaque(function: Callable[..., Any]) -> OpaqueFunction:
     """Call a function, at each replay too, without looking inside.
 
-    For what a recording cannot see through: compiled code, other libraries, prints. Arguments and results may
-    be tensors, plain values and containers of these. Raises `NotTraceableError` where `function` cannot be called.
+    For what a recording cannot see through: compiled code, other libraries, prints. Arguments may be tensors,
+    plain values, containers of these, and state; results tensors and containers of tensors. Raises
+    `NotTraceableError` where `function` cannot be called.
 
     >>> import torch
     >>> from lazytrace import opaque, traced

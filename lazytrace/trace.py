@@ -121,7 +121,9 @@ class _Exporter:
             source = self._graph.get_attr(f"literal{number}")
             made = self._graph.call_function(torch.ops.aten.clone.default, (source,))
         elif row["kind"] == "data":
-            made = self._graph.call_function(torch.ops.aten.detach.default, (self._argument(row["arguments"][0]),))
+            made = self._graph.call_function(
+                torch.ops.aten.detach.default, (self._argument(row["arguments"][0]),)
+            )
         elif row["kind"] == "requires_grad":
             target = self._argument(row["arguments"][0])
             self._graph.call_method("requires_grad_", (target,))

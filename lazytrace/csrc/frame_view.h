@@ -1,4 +1,5 @@
-// The one place that looks into CPython 3.11's frames: the instruction that comes next and the values on the stack.
+// The one place that looks into CPython 3.11's frames: the instruction that comes next and the values on the
+// stack.
 #pragma once
 
 #include <Python.h>
@@ -32,6 +33,8 @@ class FrameView {
 
 // peek(f, 1) is the top of the stack.
 inline PyObject* peek(_PyInterpreterFrame* f, int depth) { return f->localsplus[f->stacktop - depth]; }
-inline PyObject* name_at(_PyInterpreterFrame* f, int index) { return PyTuple_GET_ITEM(f->f_code->co_names, index); }
+inline PyObject* name_at(_PyInterpreterFrame* f, int index) {
+  return PyTuple_GET_ITEM(f->f_code->co_names, index);
+}
 
 }  // namespace lazytrace

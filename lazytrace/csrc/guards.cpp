@@ -49,11 +49,13 @@ bool same_key(const py::object& known, PyObject* key) {
 int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made) {
   Py_hash_t hash = key ? PyObject_Hash(key) : index;
   if (hash == -1) PyErr_Clear();
-  size_t bucket = (static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access)) * 1000003u ^ static_cast<size_t>(hash);
+  size_t bucket = (static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access)) * 1000003u ^
+                  static_cast<size_t>(hash);
   auto range = index_.equal_range(bucket);
   for (auto at = range.first; at != range.second; ++at) {
     const Guard& known = nodes_[at->second];
-    if (known.parent == parent && known.access == access && known.index == index && same_key(known.key, key)) {
+    if (known.parent == parent && known.access == access && known.index == index &&
+        same_key(known.key, key)) {
       *made = false;
       return at->second;
     }
@@ -73,11 +75,36 @@ int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index,
 namespace {
 py::object plain_value(PyObject* v) {
   if (PyUnicode_Check(v)) return py::reinterpret_steal<py::object>(PyUnicode_FromObject(v));
-  if (PyLong_Check(v)) return py::reinterpret_steal<py::object>(_PyLong_Copy(reinterpret_cast<PyLongObject*>(v)));
+  if (PyLong_Check(v))
+    return py::reinterpret_steal<py::object>(_PyLong_Copy(reinterpret_cast<PyLongObject*>(v)));
   if (PyFloat_Check(v)) return py::reinterpret_steal<py::object>(PyFloat_FromDouble(PyFloat_AS_DOUBLE(v)));
-  if (PyBytes_Check(v)) return py::reinterpret_steal<py::object>(PyBytes_FromStringAndSize(PyBytes_AS_STRING(v), PyBytes_GET_SIZE(v)));
-  if (PyComplex_Check(v)) return py::reinterpret_steal<py::object>(PyComplex_FromCComplex(PyComplex_AsCComplex(v)));
+  if (PyBytes_Check(v))
+    return py::reinterpret_steal<py::object>(
+        PyBytes_FromStringAndSize(PyBytes_AS_STRING(v), PyBytes_GET_SIZE(v)));
+  if (PyComplex_Check(v))
+    return py::reinterpret_steal<py::object>(PyComplex_FromCComplex(PyComplex_AsCComplex(v)));
   return {};
+}
+}  // namespace
+
+namespace {
+// Descriptors of C classes, operator.itemgetter and the like: they cannot be referenced weakly, and hold no
+// user object.
+bool may_be_held(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
+      type == &PyClassMethodDescr_Type)
+    return !is_python_class(reinterpret_cast<PyDescrObject*>(v)->d_type);
+  std::string name = type->tp_name;
+  return name.rfind("operator.", 0) == 0 || name.rfind("torch.", 0) == 0;
+}
+
+// Objects of C classes that are what they are; containers, bound methods and properties are their contents.
+bool known_by_identity(PyObject* v) {
+  if (PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v)) return true;
+  if (is_python_class(Py_TYPE(v)) || PyMethod_Check(v) || PyAnySet_Check(v) || Py_IS_TYPE(v, &PyODict_Type))
+    return false;
+  return PyType_SUPPORTS_WEAKREFS(Py_TYPE(v)) || may_be_held(v);
 }
 }  // namespace
 
@@ -89,6 +116,8 @@ void GuardTree::expect(int node, PyObject* value) {
     guard.expect = Expect::Tensor;
     guard.tensor = std::make_unique<TensorMeta>(TensorMeta::of(THPVariable_Unpack(value)));
     guard.tensor_type = Py_TYPE(value);
+  } else if (is_enum_member(value)) {
+    return expect_identity(node, value);  // holding it would hold its class, and the functions in it
   } else if (is_immutable(value)) {
     guard.expect = Expect::Constant;
     guard.value = py::reinterpret_borrow<py::object>(value);
@@ -96,11 +125,8 @@ void GuardTree::expect(int node, PyObject* value) {
   } else if (PyFunction_Check(value)) {
     guard.expect = Expect::Code;
     guard.value = py::reinterpret_borrow<py::object>(PyFunction_GET_CODE(value));
-  } else if (PyType_Check(value) || PyModule_Check(value) || PyCFunction_Check(value) || PyDescr_IsData(value) ||
-             c_base(Py_TYPE(value)) == Py_TYPE(value)) {
-    bool by_content = PyList_CheckExact(value) || PyDict_CheckExact(value) || PySet_CheckExact(value) || PyTuple_CheckExact(value) ||
-                      Py_IS_TYPE(value, &PyODict_Type) || PyMethod_Check(value) || PyFrozenSet_CheckExact(value);
-    if (!by_content) return expect_identity(node, value);
+  } else if (known_by_identity(value)) {
+    return expect_identity(node, value);
   }
   if (guard.expect == Expect::Anything) {
     guard.expect = Expect::Type;
@@ -117,7 +143,8 @@ void GuardTree::expect_identity(int node, PyObject* value) {
   guard.expect = Expect::Identity;
   guard.raw = value;
   guard.weak = weak_reference(value);
-  // An object that has no weak references is held instead: C functions and descriptors, which hold no user state.
+  // An object that has no weak references is held instead: C functions and descriptors, which hold no user
+  // state.
   if (!guard.weak) guard.value = py::reinterpret_borrow<py::object>(value);
   guard.shown = PyType_Check(value) ? reinterpret_cast<PyTypeObject*>(value)->tp_name : short_repr(value);
 }
@@ -157,7 +184,8 @@ std::vector<int> GuardTree::prune() {
 }
 
 // ---------------------------------------------------------------- checking
-PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* roots, size_t count, Values* values) const {
+PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* roots, size_t count,
+                          Values* values) const {
   switch (g.access) {
     case Access::Root:
       return static_cast<size_t>(g.index) < count ? roots[g.index] : nullptr;
@@ -182,9 +210,12 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     case Access::Type:
       return reinterpret_cast<PyObject*>(Py_TYPE(owner));
     case Access::Class:
-      return PyType_Check(owner) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), g.key.ptr()) : nullptr;
+      return PyType_Check(owner) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), g.key.ptr())
+                                 : nullptr;
     case Access::Own:
-      return PyType_Check(owner) ? PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, g.key.ptr()) : nullptr;
+      return PyType_Check(owner)
+                 ? PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, g.key.ptr())
+                 : nullptr;
     case Access::Item:
       return PyDict_Check(owner) ? PyDict_GetItemWithError(owner, g.key.ptr()) : nullptr;
     case Access::At:
@@ -192,7 +223,8 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return g.index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, g.index) : nullptr;
     case Access::Cell: {
       PyObject* closure = PyFunction_Check(owner) ? PyFunction_GET_CLOSURE(owner) : nullptr;
-      return closure && g.index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, g.index)) : nullptr;
+      return closure && g.index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, g.index))
+                                                            : nullptr;
     }
     case Access::Globals:
       return PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
@@ -234,12 +266,14 @@ bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(g.keys.ptr()); ++i) {
     py::object key = py::reinterpret_steal<py::object>(iterator ? PyIter_Next(iterator.ptr()) : nullptr);
     PyObject* expected = PyTuple_GET_ITEM(g.keys.ptr(), i);
-    if (!key || (key.ptr() != expected && !(is_immutable(expected) && same_immutable(key.ptr(), expected)))) return false;
+    if (!key || (key.ptr() != expected && !(is_immutable(expected) && same_immutable(key.ptr(), expected))))
+      return false;
   }
   return true;
 }
 
-bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::Tensor>& inputs, const Values& values) const {
+bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::Tensor>& inputs,
+                        const Values& values) const {
   switch (g.expect) {
     case Expect::Anything:
       break;
@@ -265,11 +299,13 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::T
   if (g.length >= 0 && !accepts_shape(g, value)) return false;
   if (g.same >= 0 && values.nodes[g.same] != value) return false;
   if (g.same_input >= 0 && static_cast<size_t>(g.same_input) < inputs.size() &&
-      !(THPVariable_Check(value) && inputs[g.same_input].is_same(THPVariable_Unpack(value)))) return false;
+      !(THPVariable_Check(value) && inputs[g.same_input].is_same(THPVariable_Unpack(value))))
+    return false;
   return true;
 }
 
-int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs, Values* values) const {
+int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+                     Values* values) const {
   values->nodes.assign(nodes_.size(), nullptr);
   values->inputs = &inputs;
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -291,7 +327,8 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at:
 }
 
 // ---------------------------------------------------------------- explaining
-std::string GuardTree::attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const {
+std::string GuardTree::attribute_path(int owner, const std::string& name,
+                                      const std::vector<std::string>& names) const {
   const Guard& g = nodes_[owner];
   bool module = g.access == Access::Weak && PyModule_Check(PyWeakref_GET_OBJECT(g.weak.ptr()));
   return module ? "global " + name : path(owner, names) + "." + name;
@@ -303,7 +340,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
   auto parent = [&] { return path(g.parent, names); };
   switch (g.access) {
     case Access::Root:
-      return static_cast<size_t>(g.index) < names.size() ? names[g.index] : "argument " + std::to_string(g.index);
+      return static_cast<size_t>(g.index) < names.size() ? names[g.index]
+                                                         : "argument " + std::to_string(g.index);
     case Access::Input:
       return "tensor argument " + std::to_string(g.index);
     case Access::Weak:
@@ -325,7 +363,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       if (p.access == Access::Namespace) return attribute_path(p.parent, name, names);
       std::string holder = p.key ? text_of(p.key.ptr()) : "";
       bool in_namespace = p.access == Access::Item && nodes_[p.parent].access == Access::Namespace;
-      if ((p.access == Access::Instance || in_namespace) && (holder == "_modules" || holder == "_parameters" || holder == "_buffers")) {
+      if ((p.access == Access::Instance || in_namespace) &&
+          (holder == "_modules" || holder == "_parameters" || holder == "_buffers")) {
         std::string owner = path(in_namespace ? nodes_[p.parent].parent : p.parent, names);
         bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
         return number ? owner + "[" + name + "]" : owner + "." + name;
@@ -347,7 +386,9 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
     case Access::Cell: {
       const Guard& p = nodes_[g.parent];
       if (p.expect == Expect::Code || p.value) {
-        PyObject* names_of = PyCode_Check(p.value.ptr()) ? PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(p.value.ptr())) : nullptr;
+        PyObject* names_of = PyCode_Check(p.value.ptr())
+                                 ? PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(p.value.ptr()))
+                                 : nullptr;
         if (names_of) {
           py::object free = py::reinterpret_steal<py::object>(names_of);
           return text_of(PyTuple_GET_ITEM(names_of, g.index));
@@ -360,7 +401,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
   return "?";
 }
 
-py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count, const std::vector<std::string>& names) const {
+py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
+                             const std::vector<std::string>& names) const {
   const Guard& g = nodes_[node];
   std::string where = path(node, names), before = g.shown, after, remark;
   Values values;
@@ -383,7 +425,8 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count, con
     } else {
       before = "a tensor", after = "another tensor";
     }
-  } else if (g.expect == Expect::Type && reinterpret_cast<PyObject*>(Py_TYPE(value)) == g.raw && g.length >= 0) {
+  } else if (g.expect == Expect::Type && reinterpret_cast<PyObject*>(Py_TYPE(value)) == g.raw &&
+             g.length >= 0) {
     where = "len(" + where + ")";
     before = std::to_string(g.length), after = std::to_string(length_of(value));
     if (before == after) where = "keys of " + path(node, names), before = "those", after = "others";
@@ -402,7 +445,8 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count, con
     if (code) {
       auto* c = reinterpret_cast<PyCodeObject*>(code);
       std::string file = text_of(c->co_filename);
-      remark = "closure of " + text_of(c->co_name) + ", " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(c->co_firstlineno);
+      remark = "closure of " + text_of(c->co_name) + ", " + file.substr(file.rfind('/') + 1) + ":" +
+               std::to_string(c->co_firstlineno);
     }
   }
   return py::make_tuple(where, before, after, remark);

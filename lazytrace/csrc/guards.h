@@ -32,7 +32,8 @@ enum class Access : uint8_t {
   Self,       // the owner itself, for a second expectation
   Deref,      // what a weak reference refers to
   Context,    // the value of a context variable in this thread or task
-  Attribute,  // an attribute that C code computes from nothing but the owner (a slot, partial.func, method.__self__)
+  Attribute,  // an attribute that C code computes from nothing but the owner (a slot, partial.func,
+              // method.__self__)
 };
 
 enum class Expect : uint8_t { Anything, Absent, Constant, Identity, Type, Code, Tensor };
@@ -40,32 +41,32 @@ enum class Expect : uint8_t { Anything, Absent, Constant, Identity, Type, Code, 
 struct Guard {
   int parent = -1;
   Access access = Access::Root;
-  py::object key;          // name or dictionary key; interned where it is a name
+  py::object key;  // name or dictionary key; interned where it is a name
   Py_ssize_t index = -1;
   Expect expect = Expect::Anything;
-  py::object plain;        // of an instance of a subclass of str, int, float or bytes: the value beneath
-  py::object value;        // Constant, Code: what is expected; Identity: only what cannot be referenced weakly
-  PyObject* raw = nullptr; // Identity, Type: compared, never dereferenced
-  py::object weak;         // says whether `raw` is still the object that it was
-  Py_ssize_t length = -1;  // of a list, tuple, set or dict that was looked at as a whole
-  py::object keys;         // tuple: the keys of a dict that was looked at as a whole, in order
-  int same = -1;           // another node with the same object
-  int same_input = -1;     // the argument register with the same tensor
+  py::object plain;  // of an instance of a subclass of str, int, float or bytes: the value beneath
+  py::object value;  // Constant, Code: what is expected; Identity: only what cannot be referenced weakly
+  PyObject* raw = nullptr;  // Identity, Type: compared, never dereferenced
+  py::object weak;          // says whether `raw` is still the object that it was
+  Py_ssize_t length = -1;   // of a list, tuple, set or dict that was looked at as a whole
+  py::object keys;          // tuple: the keys of a dict that was looked at as a whole, in order
+  int same = -1;            // another node with the same object
+  int same_input = -1;      // the argument register with the same tensor
   std::unique_ptr<TensorMeta> tensor;
   PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
-  int capture = -1;        // slot of the program that takes this tensor
-  std::string shown;       // the value at the recording, for reports
+  int capture = -1;                     // slot of the program that takes this tensor
+  std::string shown;                    // the value at the recording, for reports
 };
 
-// Ownership: strong references only to immutable values, code objects and C objects. User objects are compared by address
-// and kept apart from their successors by weak references, so that a trace keeps nothing of the user's alive.
-// Every method needs the GIL. check() runs no Python code.
+// Ownership: strong references only to immutable values, code objects and C objects. User objects are
+// compared by address and kept apart from their successors by weak references, so that a trace keeps nothing
+// of the user's alive. Every method needs the GIL. check() runs no Python code.
 class GuardTree {
  public:
   struct Values {
-    std::vector<PyObject*> nodes;        // borrowed, by node
-    std::vector<py::object> held;        // the few that are new references
-    std::vector<at::Tensor> captures;    // by slot
+    std::vector<PyObject*> nodes;      // borrowed, by node
+    std::vector<py::object> held;      // the few that are new references
+    std::vector<at::Tensor> captures;  // by slot
     const std::vector<at::Tensor>* inputs = nullptr;
   };
 
@@ -91,16 +92,20 @@ class GuardTree {
   std::vector<int> prune();
 
   // The first node whose value is not as expected, or -1.
-  int check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs, Values* values) const;
+  int check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+            Values* values) const;
 
   // (path, what it was, what it is now, remark) of a node that failed.
-  py::tuple explain(int node, PyObject* const* roots, size_t count, const std::vector<std::string>& names) const;
+  py::tuple explain(int node, PyObject* const* roots, size_t count,
+                    const std::vector<std::string>& names) const;
   std::string path(int node, const std::vector<std::string>& names) const;
 
  private:
   std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
-  PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count, Values* values) const;
-  bool accepts(const Guard& guard, PyObject* value, const std::vector<at::Tensor>& inputs, const Values& values) const;
+  PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count,
+                 Values* values) const;
+  bool accepts(const Guard& guard, PyObject* value, const std::vector<at::Tensor>& inputs,
+               const Values& values) const;
   bool accepts_shape(const Guard& guard, PyObject* value) const;
 
   std::vector<Guard> nodes_;

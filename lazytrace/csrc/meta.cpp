@@ -25,7 +25,8 @@ bool TensorMeta::matches(const at::Tensor& tensor) const {
   if (tensor.key_set().raw_repr() != keys_ || tensor.scalar_type() != dtype_ || tensor.device() != device_ ||
       tensor.requires_grad() != requires_grad_)
     return false;
-  if (strided_) return tensor.sizes() == c10::IntArrayRef(sizes_) && tensor.strides() == c10::IntArrayRef(strides_);
+  if (strided_)
+    return tensor.sizes() == c10::IntArrayRef(sizes_) && tensor.strides() == c10::IntArrayRef(strides_);
   return tensor.is_nested() || tensor.sizes() == c10::IntArrayRef(sizes_);
 }
 
@@ -33,10 +34,18 @@ std::string TensorMeta::text() const {
   if (!defined_) return "undefined";
   std::ostringstream out;
   std::string name = c10::toString(dtype_);
-  static const std::pair<const char*, const char*> kNames[] = {
-      {"Float", "float32"}, {"Double", "float64"}, {"Half", "float16"}, {"BFloat16", "bfloat16"},
-      {"Long", "int64"},    {"Int", "int32"},      {"Short", "int16"},  {"Char", "int8"},
-      {"Byte", "uint8"},    {"Bool", "bool"},      {"ComplexFloat", "complex64"}, {"ComplexDouble", "complex128"}};
+  static const std::pair<const char*, const char*> kNames[] = {{"Float", "float32"},
+                                                               {"Double", "float64"},
+                                                               {"Half", "float16"},
+                                                               {"BFloat16", "bfloat16"},
+                                                               {"Long", "int64"},
+                                                               {"Int", "int32"},
+                                                               {"Short", "int16"},
+                                                               {"Char", "int8"},
+                                                               {"Byte", "uint8"},
+                                                               {"Bool", "bool"},
+                                                               {"ComplexFloat", "complex64"},
+                                                               {"ComplexDouble", "complex128"}};
   for (auto& [torch_name, python_name] : kNames)
     if (name == torch_name) name = python_name;
   out << name << '[';
@@ -61,13 +70,16 @@ std::string TensorMeta::difference(const at::Tensor& tensor) const {
   if (now.device_ != device_) return changed("device", device_, now.device_);
   if (now.sizes_.size() != sizes_.size()) return changed("ndim", sizes_.size(), now.sizes_.size());
   for (size_t i = 0; i < sizes_.size(); ++i)
-    if (now.sizes_[i] != sizes_[i]) return changed("shape[" + std::to_string(i) + "]", sizes_[i], now.sizes_[i]);
+    if (now.sizes_[i] != sizes_[i])
+      return changed("shape[" + std::to_string(i) + "]", sizes_[i], now.sizes_[i]);
   for (size_t i = 0; i < strides_.size() && i < now.strides_.size(); ++i)
-    if (now.strides_[i] != strides_[i]) return changed("stride(" + std::to_string(i) + ")", strides_[i], now.strides_[i]);
+    if (now.strides_[i] != strides_[i])
+      return changed("stride(" + std::to_string(i) + ")", strides_[i], now.strides_[i]);
   if (now.requires_grad_ != requires_grad_)
     return changed("requires_grad", requires_grad_ ? "True" : "False", now.requires_grad_ ? "True" : "False");
-  if (now.keys_ != keys_) return changed("dispatch keys", c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys_),
-                                         c10::DispatchKeySet(c10::DispatchKeySet::RAW, now.keys_));
+  if (now.keys_ != keys_)
+    return changed("dispatch keys", c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys_),
+                   c10::DispatchKeySet(c10::DispatchKeySet::RAW, now.keys_));
   return "";
 }
 

@@ -20,7 +20,8 @@ Modes Modes::current() {
 }
 
 bool Modes::operator==(const Modes& other) const {
-  if (grad != other.grad || inference != other.inference || autocast_cache != other.autocast_cache) return false;
+  if (grad != other.grad || inference != other.inference || autocast_cache != other.autocast_cache)
+    return false;
   for (size_t i = 0; i < kAutocastCount; ++i)
     if (autocast[i] != other.autocast[i] || autocast_dtype[i] != other.autocast_dtype[i]) return false;
   return true;
@@ -38,7 +39,8 @@ std::string Modes::text() const {
   if (!grad && !inference) out << "no_grad ";
   for (size_t i = 0; i < kAutocastCount; ++i)
     if (autocast[i])
-      out << "autocast(" << c10::DeviceTypeName(kAutocastDevices[i], true) << ", " << c10::toString(autocast_dtype[i]) << ") ";
+      out << "autocast(" << c10::DeviceTypeName(kAutocastDevices[i], true) << ", "
+          << c10::toString(autocast_dtype[i]) << ") ";
   std::string text = out.str();
   if (!text.empty()) text.pop_back();
   return text;

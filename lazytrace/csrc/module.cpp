@@ -45,8 +45,10 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("random", [](const lt::Trace& t) { return t.program().random; });
 }
 
-py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args, py::dict kwargs, bool effects) {
-  if (auto* recording = lt::Recording::active()) return recording->opaque(wrapper, attribute, function, args, kwargs, effects);
+py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
+                       py::dict kwargs, bool effects) {
+  if (auto* recording = lt::Recording::active())
+    return recording->opaque(wrapper, attribute, function, args, kwargs, effects);
   return function(*args, **kwargs);
 }
 
@@ -66,10 +68,13 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("where", &lt::Recording::where);
   m.def("configure", &lt::configure_observer);
   m.def("opaque_call", &opaque_call);
-  m.def("aside", [](py::object function) { return lt::Recording::active() ? lt::Recording::active()->aside(function) : function(); });
+  m.def("aside", [](py::object function) {
+    return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
+  });
   m.def("is_recording", [] { return lt::Recording::active() != nullptr; });
   // Somebody else is tracing or transforming: a traced function then steps aside.
   m.def("must_step_aside", [] {
-    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) || torch::jit::tracer::isTracing();
+    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+           torch::jit::tracer::isTracing();
   });
 }

@@ -1,8 +1,7 @@
 #include "observer.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <opcode.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
 
@@ -20,16 +19,48 @@ std::string torch_folder, own_folder, library_folder;
 std::unordered_set<PyObject*> opaque_codes;  // kept alive by the modules that define them
 Py_ssize_t code_slot = -1;
 
-// Files of torch that are functions of their arguments and of modes that the signature holds; their reads are not watched.
-const char* const kTrusted[] = {"_jit_internal.py", "overrides.py",
-                                "_ops.py",          "_VF.py",         "_linalg_utils.py", "_lowrank.py",     "_lobpcg.py",
-                                "_vmap_internals.py", "_prims",       "_prims_common",   "_refs",
-                                "_functorch",       "_C",             "autograd/grad_mode.py", "utils/_contextlib.py",
-                                "utils/_device.py", "amp",            "utils/_pytree.py", "backends",        "compiler",
-                                "linalg",           "fft",            "special",          "masked",          "sparse",
-                                "nested",           "_decomp",        "_meta_registrations.py", "jit/_trace.py",
-                                "fx/_symbolic_trace.py", "utils/_python_dispatch.py", "_utils.py", "_namedtensor_internals.py",
-                                "autograd/function.py", "cuda", "types.py", "_guards.py", "_higher_order_ops", "func", "_library"};
+// Files of torch that are functions of their arguments and of modes that the signature holds; their reads are
+// not watched.
+const char* const kTrusted[] = {"_jit_internal.py",
+                                "overrides.py",
+                                "_ops.py",
+                                "_VF.py",
+                                "_linalg_utils.py",
+                                "_lowrank.py",
+                                "_lobpcg.py",
+                                "_vmap_internals.py",
+                                "_prims",
+                                "_prims_common",
+                                "_refs",
+                                "_functorch",
+                                "_C",
+                                "autograd/grad_mode.py",
+                                "utils/_contextlib.py",
+                                "utils/_device.py",
+                                "amp",
+                                "utils/_pytree.py",
+                                "backends",
+                                "compiler",
+                                "linalg",
+                                "fft",
+                                "special",
+                                "masked",
+                                "sparse",
+                                "nested",
+                                "_decomp",
+                                "_meta_registrations.py",
+                                "jit/_trace.py",
+                                "fx/_symbolic_trace.py",
+                                "utils/_python_dispatch.py",
+                                "_utils.py",
+                                "_namedtensor_internals.py",
+                                "autograd/function.py",
+                                "cuda",
+                                "types.py",
+                                "_guards.py",
+                                "_higher_order_ops",
+                                "func",
+                                "_library"};
 
 bool trusted(const std::string& file) {
   if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) return true;
@@ -44,7 +75,8 @@ bool trusted(const std::string& file) {
 
 }  // namespace
 
-void configure_observer(const std::string& torch, const std::string& own, const std::string& library, const std::vector<py::object>& codes) {
+void configure_observer(const std::string& torch, const std::string& own, const std::string& library,
+                        const std::vector<py::object>& codes) {
   torch_folder = torch;
   own_folder = own;
   library_folder = library;
@@ -61,12 +93,16 @@ uintptr_t code_flags(PyObject* code) {
   std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
   flags = kKnown;
   if (trusted(file)) flags |= kSkipped;
-  // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that led there.
-  bool library = file.compare(0, library_folder.size(), library_folder) == 0 && file.find("site-packages") == std::string::npos;
+  // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that
+  // led there.
+  bool library = file.compare(0, library_folder.size(), library_folder) == 0 &&
+                 file.find("site-packages") == std::string::npos;
   bool nobodys = file == "<lazytrace>" || file.compare(0, 8, "<frozen ") == 0;
-  if (file.compare(0, torch_folder.size(), torch_folder) != 0 && !(flags & kSkipped) && !library && !nobodys) flags |= kUser;
+  if (file.compare(0, torch_folder.size(), torch_folder) != 0 && !(flags & kSkipped) && !library && !nobodys)
+    flags |= kUser;
   // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
-  bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" && file == torch_folder + "_dynamo/eval_frame.py";
+  bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" &&
+                  file == torch_folder + "_dynamo/eval_frame.py";
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;
   _PyCode_SetExtra(code, code_slot, reinterpret_cast<void*>(flags));
   return flags;
@@ -120,6 +156,12 @@ int Observer::known(PyObject* object) const {
   return guard.access != Access::Weak || still_alive(guard.weak, object) ? found->second : -1;
 }
 
+int Observer::reach(PyObject* object) {
+  if (!is_enum_member(object)) return owner(object);
+  int node = known(object);
+  return node >= 0 ? node : tree_->weak(object);
+}
+
 bool Observer::is_fresh(PyObject* object) const {
   auto found = fresh_.find(object);
   return found != fresh_.end() && found->second && still_alive(found->second, object);
@@ -140,7 +182,8 @@ int Observer::trace(PyObject* self, PyFrameObject* frame, int what, PyObject* ar
   } else if (what == PyTrace_OPCODE) {
     FrameView(frame).trace_instructions(false);  // the verdict stands: run on at full speed
   }
-  if (observer->older_ && what != PyTrace_OPCODE) return observer->older_(observer->older_argument_.ptr(), frame, what, argument);
+  if (observer->older_ && what != PyTrace_OPCODE)
+    return observer->older_(observer->older_argument_.ptr(), frame, what, argument);
   return 0;
 }
 
@@ -176,7 +219,8 @@ void Observer::read_function(PyObject* function) {
     auto* f = reinterpret_cast<PyFunctionObject*>(function);
     PyObject* value = name[2] == 'd' ? f->func_defaults : f->func_kwdefaults;
     py::str key(name);
-    if (!value || (*tree_)[node].access == Access::Root) continue;  // the signature holds the defaults of the root
+    if (!value || (*tree_)[node].access == Access::Root)
+      continue;  // the signature holds the defaults of the root
     read_child(node, Access::Attribute, key.ptr(), -1, value);
     read_deep(value);
   }
@@ -187,12 +231,15 @@ void Observer::read_function(PyObject* function) {
 }
 
 namespace {
-// Whether calling the type makes a new object, whatever its __init__ does: __new__ and the metaclass are C code.
+// Whether calling the type makes a new object, whatever its __init__ does: __new__ and the metaclass are C
+// code.
 bool makes_new(PyTypeObject* type) {
   if (type == &PyFunction_Type) return true;
-  static PyObject *make = PyUnicode_InternFromString("__new__"), *call = PyUnicode_InternFromString("__call__");
+  static PyObject *make = PyUnicode_InternFromString("__new__"),
+                  *call = PyUnicode_InternFromString("__call__");
   PyObject *new_method = _PyType_Lookup(type, make), *meta_call = _PyType_Lookup(Py_TYPE(type), call);
-  return new_method && PyCFunction_Check(new_method) && meta_call && Py_IS_TYPE(meta_call, &PyWrapperDescr_Type);
+  return new_method && PyCFunction_Check(new_method) && meta_call &&
+         Py_IS_TYPE(meta_call, &PyWrapperDescr_Type);
 }
 }  // namespace
 
@@ -203,7 +250,8 @@ void Observer::note_initialized(_PyInterpreterFrame* f) {
   if (found == pending_.end() || text_of(f->f_code->co_name) != "__init__") return;
   PyObject* self = f->f_code->co_argcount > 0 ? f->localsplus[0] : nullptr;
   if (self && PyCell_Check(self)) self = PyCell_GET(self);
-  if (self && Py_TYPE(self) == found->second && makes_new(found->second) && known(self) < 0) fresh_[self] = weak_reference(self);
+  if (self && Py_TYPE(self) == found->second && makes_new(found->second) && known(self) < 0)
+    fresh_[self] = weak_reference(self);
 }
 
 void Observer::settle_pending(_PyInterpreterFrame* f) {
@@ -213,7 +261,8 @@ void Observer::settle_pending(_PyInterpreterFrame* f) {
   pending_.erase(found);
   if (f->stacktop <= f->f_code->co_nlocalsplus) return;
   PyObject* made = peek(f, 1);
-  if (made && Py_TYPE(made) == type && makes_new(type) && known(made) < 0) fresh_[made] = weak_reference(made);
+  if (made && Py_TYPE(made) == type && makes_new(type) && known(made) < 0)
+    fresh_[made] = weak_reference(made);
 }
 
 void Observer::on_instruction(PyFrameObject* frame) {
@@ -243,14 +292,51 @@ void Observer::on_instruction(PyFrameObject* frame) {
 // ---------------------------------------------------------------- instructions
 void Observer::dispatch(_PyInterpreterFrame* f, int opcode, int oparg) {
   switch (opcode) {
-    case NOP: case POP_TOP: case PUSH_NULL: case RESUME: case CACHE: case COPY: case SWAP: case LOAD_CONST: case LOAD_FAST:
-    case STORE_FAST: case DELETE_FAST: case JUMP_FORWARD: case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT:
-    case RETURN_VALUE: case BUILD_TUPLE: case BUILD_LIST: case BUILD_SET: case BUILD_MAP: case BUILD_STRING: case BUILD_SLICE:
-    case BUILD_CONST_KEY_MAP: case MAKE_CELL: case COPY_FREE_VARS: case LOAD_CLOSURE: case PRECALL: case KW_NAMES:
-    case POP_EXCEPT: case PUSH_EXC_INFO: case RERAISE: case CHECK_EXC_MATCH: case LOAD_ASSERTION_ERROR: case RAISE_VARARGS:
-    case LIST_APPEND: case SET_ADD: case MAP_ADD: case RETURN_GENERATOR: case YIELD_VALUE: case LIST_TO_TUPLE:
-    case WITH_EXCEPT_START: case LOAD_BUILD_CLASS: case POP_JUMP_FORWARD_IF_NONE: case POP_JUMP_FORWARD_IF_NOT_NONE:
-    case POP_JUMP_BACKWARD_IF_NONE: case POP_JUMP_BACKWARD_IF_NOT_NONE:
+    case NOP:
+    case POP_TOP:
+    case PUSH_NULL:
+    case RESUME:
+    case CACHE:
+    case COPY:
+    case SWAP:
+    case LOAD_CONST:
+    case LOAD_FAST:
+    case STORE_FAST:
+    case DELETE_FAST:
+    case JUMP_FORWARD:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
+    case RETURN_VALUE:
+    case BUILD_TUPLE:
+    case BUILD_LIST:
+    case BUILD_SET:
+    case BUILD_MAP:
+    case BUILD_STRING:
+    case BUILD_SLICE:
+    case BUILD_CONST_KEY_MAP:
+    case MAKE_CELL:
+    case COPY_FREE_VARS:
+    case LOAD_CLOSURE:
+    case PRECALL:
+    case KW_NAMES:
+    case POP_EXCEPT:
+    case PUSH_EXC_INFO:
+    case RERAISE:
+    case CHECK_EXC_MATCH:
+    case LOAD_ASSERTION_ERROR:
+    case RAISE_VARARGS:
+    case LIST_APPEND:
+    case SET_ADD:
+    case MAP_ADD:
+    case RETURN_GENERATOR:
+    case YIELD_VALUE:
+    case LIST_TO_TUPLE:
+    case WITH_EXCEPT_START:
+    case LOAD_BUILD_CLASS:
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case POP_JUMP_BACKWARD_IF_NONE:
+    case POP_JUMP_BACKWARD_IF_NOT_NONE:
       return;
     case MAKE_FUNCTION:
       pending_[f] = &PyFunction_Type;
@@ -267,10 +353,20 @@ void Observer::dispatch(_PyInterpreterFrame* f, int opcode, int oparg) {
       return;
     }
     case CALL_FUNCTION_EX:
-      if (PyType_Check(peek(f, oparg & 1 ? 3 : 2))) pending_[f] = reinterpret_cast<PyTypeObject*>(peek(f, oparg & 1 ? 3 : 2));
-      return call_extended(peek(f, oparg & 1 ? 3 : 2), peek(f, oparg & 1 ? 2 : 1), oparg & 1 ? peek(f, 1) : nullptr);
-    case STORE_ATTR: case DELETE_ATTR: case STORE_SUBSCR: case DELETE_SUBSCR: case STORE_GLOBAL: case DELETE_GLOBAL:
-    case STORE_NAME: case DELETE_NAME: case STORE_DEREF: case DELETE_DEREF:
+      if (PyType_Check(peek(f, oparg & 1 ? 3 : 2)))
+        pending_[f] = reinterpret_cast<PyTypeObject*>(peek(f, oparg & 1 ? 3 : 2));
+      return call_extended(peek(f, oparg & 1 ? 3 : 2), peek(f, oparg & 1 ? 2 : 1),
+                           oparg & 1 ? peek(f, 1) : nullptr);
+    case STORE_ATTR:
+    case DELETE_ATTR:
+    case STORE_SUBSCR:
+    case DELETE_SUBSCR:
+    case STORE_GLOBAL:
+    case DELETE_GLOBAL:
+    case STORE_NAME:
+    case DELETE_NAME:
+    case STORE_DEREF:
+    case DELETE_DEREF:
       return dispatch_writes(f, opcode, oparg);
     default:
       return dispatch_reads(f, opcode, oparg);
@@ -283,15 +379,24 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
       return read_global(f, name_at(f, oparg >> 1));
     case LOAD_NAME:
       return read_name(f, name_at(f, oparg));
-    case LOAD_DEREF: case LOAD_CLASSDEREF:
+    case LOAD_DEREF:
+    case LOAD_CLASSDEREF:
       return read_cell(f, oparg);
-    case LOAD_ATTR: case LOAD_METHOD: case IMPORT_FROM:
+    case LOAD_ATTR:
+    case LOAD_METHOD:
+    case IMPORT_FROM:
       return read_attribute(peek(f, 1), name_at(f, oparg));
     case BINARY_SUBSCR:
       return read_item(peek(f, 2), peek(f, 1));
-    case GET_ITER: case GET_YIELD_FROM_ITER: case UNPACK_SEQUENCE: case UNPACK_EX:
+    case GET_ITER:
+    case GET_YIELD_FROM_ITER:
+    case UNPACK_SEQUENCE:
+    case UNPACK_EX:
       return read_iteration(peek(f, 1));
-    case LIST_EXTEND: case SET_UPDATE: case DICT_UPDATE: case DICT_MERGE:
+    case LIST_EXTEND:
+    case SET_UPDATE:
+    case DICT_UPDATE:
+    case DICT_MERGE:
       return read_iteration(peek(f, 1));
     case FOR_ITER:
       return advance(peek(f, 1));
@@ -311,22 +416,34 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
     }
     case BINARY_OP:
       return read_binary(peek(f, 2), peek(f, 1), oparg);
-    case UNARY_NEGATIVE: case UNARY_POSITIVE: case UNARY_INVERT:
-      read_special(peek(f, 1), opcode == UNARY_NEGATIVE ? "__neg__" : opcode == UNARY_POSITIVE ? "__pos__" : "__invert__");
+    case UNARY_NEGATIVE:
+    case UNARY_POSITIVE:
+    case UNARY_INVERT:
+      read_special(peek(f, 1), opcode == UNARY_NEGATIVE   ? "__neg__"
+                               : opcode == UNARY_POSITIVE ? "__pos__"
+                                                          : "__invert__");
       return read_operand(peek(f, 1));
     case FORMAT_VALUE:
       read_conversions(peek(f, oparg & 4 ? 2 : 1));
-      if (THPVariable_Check(peek(f, oparg & 4 ? 2 : 1))) read_special(peek(f, oparg & 4 ? 2 : 1), "__format__");
+      if (THPVariable_Check(peek(f, oparg & 4 ? 2 : 1)))
+        read_special(peek(f, oparg & 4 ? 2 : 1), "__format__");
       return read_operand(peek(f, oparg & 4 ? 2 : 1));
-    case UNARY_NOT: case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case POP_JUMP_FORWARD_IF_FALSE:
-    case POP_JUMP_FORWARD_IF_TRUE: case POP_JUMP_BACKWARD_IF_FALSE: case POP_JUMP_BACKWARD_IF_TRUE: case GET_LEN:
+    case UNARY_NOT:
+    case JUMP_IF_FALSE_OR_POP:
+    case JUMP_IF_TRUE_OR_POP:
+    case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_FORWARD_IF_TRUE:
+    case POP_JUMP_BACKWARD_IF_FALSE:
+    case POP_JUMP_BACKWARD_IF_TRUE:
+    case GET_LEN:
       return read_length(peek(f, 1));
     case BEFORE_WITH:
       read_special(peek(f, 1), "__enter__");
       return read_special(peek(f, 1), "__exit__");
     case IMPORT_NAME:
       return read_import(f, name_at(f, oparg), peek(f, 2));
-    case MATCH_MAPPING: case MATCH_SEQUENCE:
+    case MATCH_MAPPING:
+    case MATCH_SEQUENCE:
       return read_length(peek(f, 1));
     case MATCH_KEYS:
       return read_whole(peek(f, 2));
@@ -349,7 +466,8 @@ void Observer::dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg) {
       return write_global(f, name_at(f, oparg), peek(f, 1));
     case DELETE_GLOBAL:
       return write_global(f, name_at(f, oparg), nullptr);
-    case STORE_NAME: case DELETE_NAME:
+    case STORE_NAME:
+    case DELETE_NAME:
       if (f->f_locals == f->f_globals) fail("runs the body of a module");
       return;
     case STORE_DEREF:
@@ -360,19 +478,23 @@ void Observer::dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg) {
 }
 
 void Observer::read_binary(PyObject* left, PyObject* right, int operation) {
-  static const char* const kNames[] = {"__add__", "__and__", "__floordiv__", "__lshift__", "__matmul__", "__mul__", "__mod__",
-                                       "__or__",  "__pow__", "__rshift__",   "__sub__",    "__truediv__", "__xor__"};
-  static const char* const kReflected[] = {"__radd__", "__rand__", "__rfloordiv__", "__rlshift__", "__rmatmul__", "__rmul__", "__rmod__",
-                                           "__ror__",  "__rpow__", "__rrshift__",   "__rsub__",    "__rtruediv__", "__rxor__"};
-  static const char* const kInPlace[] = {"__iadd__", "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__", "__imul__", "__imod__",
-                                         "__ior__",  "__ipow__", "__irshift__",   "__isub__",    "__itruediv__", "__ixor__"};
+  static const char* const kNames[] = {"__add__", "__and__",     "__floordiv__", "__lshift__", "__matmul__",
+                                       "__mul__", "__mod__",     "__or__",       "__pow__",    "__rshift__",
+                                       "__sub__", "__truediv__", "__xor__"};
+  static const char* const kReflected[] = {
+      "__radd__", "__rand__", "__rfloordiv__", "__rlshift__", "__rmatmul__",  "__rmul__", "__rmod__",
+      "__ror__",  "__rpow__", "__rrshift__",   "__rsub__",    "__rtruediv__", "__rxor__"};
+  static const char* const kInPlace[] = {
+      "__iadd__", "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__",  "__imul__", "__imod__",
+      "__ior__",  "__ipow__", "__irshift__",   "__isub__",    "__itruediv__", "__ixor__"};
   bool in_place = operation >= 13;
   int at = operation % 13;
   if (in_place) read_special(left, kInPlace[at]);
   read_special(left, kNames[at]);
   read_special(right, kReflected[at]);
   read_operand(right);
-  if (in_place && !THPVariable_Check(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type && !PyTuple_Check(left))
+  if (in_place && !THPVariable_Check(left) && !is_immutable(left) &&
+      c_base(Py_TYPE(left)) != &PyBaseObject_Type && !PyTuple_Check(left))
     return write(left, "changes a " + type_name(left) + " in place");
   read_operand(left);
 }
@@ -395,7 +517,8 @@ int Observer::owner(PyObject* object) {
     return node;
   }
   // Containers have no weak references: whether this one was made during the call shows at its end.
-  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object)) remember_late(object, "reads a " + type_name(object) + " of unknown origin");
+  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object))
+    remember_late(object, "reads a " + type_name(object) + " of unknown origin");
   return -1;
 }
 
@@ -464,7 +587,9 @@ void Observer::read_global(_PyInterpreterFrame* f, PyObject* name) {
 }
 
 void Observer::read_name(_PyInterpreterFrame* f, PyObject* name) {
-  if (f->f_locals && f->f_locals != f->f_globals && PyDict_Check(f->f_locals) && PyDict_GetItemWithError(f->f_locals, name)) return;
+  if (f->f_locals && f->f_locals != f->f_globals && PyDict_Check(f->f_locals) &&
+      PyDict_GetItemWithError(f->f_locals, name))
+    return;
   read_global(f, name);
 }
 
@@ -472,7 +597,8 @@ void Observer::read_cell(_PyInterpreterFrame* f, int index) {
   PyObject* cell = f->localsplus[index];
   if (!cell || !PyCell_Check(cell)) return;
   auto found = cells_.find(cell);
-  if (found != cells_.end()) read_child(found->second.first, Access::Cell, nullptr, found->second.second, PyCell_GET(cell));
+  if (found != cells_.end())
+    read_child(found->second.first, Access::Cell, nullptr, found->second.second, PyCell_GET(cell));
 }
 
 void Observer::read_module_attribute(PyObject* module, PyObject* name) {
@@ -501,7 +627,8 @@ void Observer::read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* lev
   learn(modules, made, PyImport_GetModuleDict());
   for (const std::string& one : {full.substr(0, full.find('.')), full}) {
     py::str key(one);
-    read_child(modules, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(PyImport_GetModuleDict(), key.ptr()));
+    read_child(modules, Access::Item, key.ptr(), -1,
+               PyDict_GetItemWithError(PyImport_GetModuleDict(), key.ptr()));
   }
 }
 
@@ -518,7 +645,8 @@ void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
   if (Py_IS_TYPE(value, &PyProperty_Type)) inner = "fget";
   if (Py_IS_TYPE(value, &PyClassMethod_Type) || Py_IS_TYPE(value, &PyStaticMethod_Type)) inner = "__func__";
   py::str key(inner ? inner : "__wrapped__");
-  bool proxy = !inner && _PyType_Lookup(Py_TYPE(value), key.ptr()) && !PyFunction_Check(value) && !PyType_Check(value);
+  bool proxy =
+      !inner && _PyType_Lookup(Py_TYPE(value), key.ptr()) && !PyFunction_Check(value) && !PyType_Check(value);
   if (!inner && !proxy) return;
   py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key.ptr()));
   if (!target) return PyErr_Clear();
@@ -567,7 +695,8 @@ void Observer::read_attribute(PyObject* object, PyObject* name) {
       int node = owner(object);
       py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));
       if (!value) return PyErr_Clear();
-      if (node >= 0 && (*tree_)[node].access != Access::Weak) read_child(node, Access::Attribute, name, -1, value.ptr());
+      if (node >= 0 && (*tree_)[node].access != Access::Weak)
+        read_child(node, Access::Attribute, name, -1, value.ptr());
       return;
     }
     return fail("reads ." + text_of(name) + " of a " + type_name(object));
@@ -590,7 +719,8 @@ void Observer::read_instance(PyObject* object, PyObject* name, PyObject* descrip
   static PyObject* fallback = PyUnicode_InternFromString("__getattr__");
   PyObject* getter = _PyType_Lookup(Py_TYPE(object), fallback);
   // class Config(dict): __getattr__ = dict.__getitem__
-  if (getter && !PyFunction_Check(getter) && !PyType_Check(getter)) call(getter, nullptr, std::array<PyObject*, 2>{object, name}.data(), 2);
+  if (getter && !PyFunction_Check(getter) && !PyType_Check(getter))
+    call(getter, nullptr, std::array<PyObject*, 2>{object, name}.data(), 2);
 }
 
 void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
@@ -600,10 +730,12 @@ void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* 
     Py_XDECREF(getter);
     return;
   }
-  bool member = Py_IS_TYPE(descriptor, &PyMemberDescr_Type), computed = Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
+  bool member = Py_IS_TYPE(descriptor, &PyMemberDescr_Type),
+       computed = Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
   if (!member && !computed) {
     // A Python descriptor shows itself in its __get__; one written in C must be known.
-    if (PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE)) return read_special(descriptor, "__get__");
+    if (PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE))
+      return read_special(descriptor, "__get__");
     if (PyTuple_Check(object)) return read_whole(object);  // the fields of a named tuple
     return fail("reads ." + text_of(name) + " of a " + type_name(object));
   }
@@ -616,7 +748,8 @@ void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* 
     Py_XDECREF(dict);
     return PyErr_Clear();
   }
-  py::object value = py::reinterpret_steal<py::object>(Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  py::object value = py::reinterpret_steal<py::object>(
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
   if (!value) PyErr_Clear();
   if (node >= 0) read_child(node, Access::Attribute, name, -1, value.ptr());
 }
@@ -625,7 +758,8 @@ void Observer::read_type_attribute(PyObject* object, PyObject* name) {
   auto* type = reinterpret_cast<PyTypeObject*>(object);
   PyTypeObject* meta = Py_TYPE(object);
   PyObject* meta_value = _PyType_Lookup(meta, name);
-  if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE) && meta->tp_getattro != PyType_Type.tp_getattro && overrides_getattribute(meta))
+  if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE) && meta->tp_getattro != PyType_Type.tp_getattro &&
+      overrides_getattribute(meta))
     return read_special(object, "__getattribute__");
   if (meta_value && Py_TYPE(meta_value)->tp_descr_set && !Py_IS_TYPE(meta_value, &PyProperty_Type)) {
     if (text_of(name) == "__dict__") return fail("reads the __dict__ of a class");
@@ -638,8 +772,10 @@ void Observer::read_type_attribute(PyObject* object, PyObject* name) {
 }
 
 void Observer::read_super_attribute(PyObject* object, PyObject* name) {
-  py::object start = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__thisclass__").ptr()));
-  py::object type = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__self_class__").ptr()));
+  py::object start =
+      py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__thisclass__").ptr()));
+  py::object type =
+      py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__self_class__").ptr()));
   if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
   PyObject* mro = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_mro;
   bool after = false;
@@ -659,12 +795,13 @@ enum class TensorState { Plain, Hidden, Leaf, GradFn, Data };
 
 namespace {
 
-// What torch keeps beside the values of a tensor, and may change while neither shape nor dtype does. By interned name.
+// What torch keeps beside the values of a tensor, and may change while neither shape nor dtype does. By
+// interned name.
 TensorState tensor_state(PyObject* name) {
   static const auto* known = [] {
     auto* table = new std::unordered_map<PyObject*, TensorState>();
-    for (const char* hidden : {"grad", "_grad", "_version", "_base", "output_nr", "_backward_hooks", "_post_accumulate_grad_hooks", "_cdata",
-                               "retains_grad", "name", "volatile"})
+    for (const char* hidden : {"grad", "_grad", "_version", "_base", "output_nr", "_backward_hooks",
+                               "_post_accumulate_grad_hooks", "_cdata", "retains_grad", "name", "volatile"})
       (*table)[PyUnicode_InternFromString(hidden)] = TensorState::Hidden;
     (*table)[PyUnicode_InternFromString("is_leaf")] = TensorState::Leaf;
     (*table)[PyUnicode_InternFromString("grad_fn")] = TensorState::GradFn;
@@ -695,7 +832,8 @@ void Observer::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   read_class(Py_TYPE(tensor), name, descriptor);
   TensorState state = tensor_state(name);
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
-  if (state != TensorState::Plain && !may_read(state, tensor, argument)) return fail("reads ." + text_of(name) + " of a tensor");
+  if (state != TensorState::Plain && !may_read(state, tensor, argument))
+    return fail("reads ." + text_of(name) + " of a tensor");
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return;
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
@@ -728,7 +866,8 @@ void Observer::read_item(PyObject* object, PyObject* key) {
     if (getter && PyFunction_Check(getter)) return;
     bool plain = PyDict_CheckExact(object) || PyDict_Contains(object, key) == 1;
     PyErr_Clear();
-    if (!plain && known(object) >= 0) return write(object, "looks up a missing key of a " + type_name(object));
+    if (!plain && known(object) >= 0)
+      return write(object, "looks up a missing key of a " + type_name(object));
     return read_dict_item(object, key);
   }
   if (PyList_Check(object) || PyTuple_Check(object)) {
@@ -748,15 +887,34 @@ void Observer::read_item(PyObject* object, PyObject* key) {
 // Objects of C types that hold what no guard can reach: deque, array, mappingproxy, dict views, numpy arrays.
 void Observer::read_foreign(PyObject* object) {
   PyTypeObject* base = c_base(Py_TYPE(object));
-  if (base == &PyBaseObject_Type || PyList_Check(object) || PyDict_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) return;
-  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyMethod_Check(object) || PyCFunction_Check(object)) return;
+  if (base == &PyBaseObject_Type || PyList_Check(object) || PyDict_Check(object) || PyTuple_Check(object) ||
+      PyAnySet_Check(object))
+    return;
+  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyMethod_Check(object) ||
+      PyCFunction_Check(object))
+    return;
   if (THPVariable_Check(object) || is_immutable(object) || PyIter_Check(object) || is_fresh(object)) return;
-  if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) || PyComplex_Check(object)) return;
+  if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) ||
+      PyComplex_Check(object))
+    return;
   // These have no contents that change.
-  static const std::unordered_set<std::string> kSteady = {"re.Pattern", "re.Match", "Context", "ContextVar", "Token", "code", "cell", "traceback",
-                                                          "types.GenericAlias", "types.UnionType", "weakref.ReferenceType", "frame", "super"};
+  static const std::unordered_set<std::string> kSteady = {"re.Pattern",
+                                                          "re.Match",
+                                                          "Context",
+                                                          "ContextVar",
+                                                          "Token",
+                                                          "code",
+                                                          "cell",
+                                                          "traceback",
+                                                          "types.GenericAlias",
+                                                          "types.UnionType",
+                                                          "weakref.ReferenceType",
+                                                          "frame",
+                                                          "super"};
   std::string type_text = base->tp_name;
-  if (PyCallable_Check(object) || kSteady.count(type_text) || type_text.rfind("torch.", 0) == 0 || PyExceptionInstance_Check(object)) return;
+  if (PyCallable_Check(object) || kSteady.count(type_text) || type_text.rfind("torch.", 0) == 0 ||
+      PyExceptionInstance_Check(object))
+    return;
   int node = known(object);
   if (node >= 0 && (*tree_)[node].access != Access::Weak) return fail("reads a " + type_name(object));
   remember_late(object, "reads a " + type_name(object) + " of unknown origin");
@@ -767,13 +925,15 @@ void Observer::read_length(PyObject* object) {
   read_foreign(object);
   read_special(object, "__bool__");
   read_special(object, "__len__");
-  if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object)) return;
+  if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
+    return;
   int node = owner(object);
   if (node >= 0 && !structural_.count(node)) tree_->expect_length(node, object);
 }
 
 void Observer::read_whole(PyObject* object) {
-  if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object)) return;
+  if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
+    return;
   int node = owner(object);
   if (node < 0 || structural_.count(node) || !whole_.insert(object).second) return;
   Py_ssize_t size = PyObject_Size(object);
@@ -792,7 +952,8 @@ void Observer::read_whole(PyObject* object) {
   }
   (*tree_)[node].keys = py::tuple(keys);
   if (PyDict_Check(object))
-    for (auto key : keys) read_child(node, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
+    for (auto key : keys)
+      read_child(node, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
 }
 
 void Observer::read_iteration(PyObject* object) {
@@ -808,7 +969,8 @@ void Observer::advance(PyObject* iterator) {
   read_special(iterator, "__next__");
   int node = known(iterator);
   // A generator of ours is found by its weak root only while nobody else knows it.
-  if (node >= 0 && (*tree_)[node].access != Access::Weak && !PyType_HasFeature(Py_TYPE(iterator), Py_TPFLAGS_HEAPTYPE))
+  if (node >= 0 && (*tree_)[node].access != Access::Weak &&
+      !PyType_HasFeature(Py_TYPE(iterator), Py_TPFLAGS_HEAPTYPE))
     fail("advances an iterator that was there before the call");
 }
 
@@ -824,7 +986,8 @@ void Observer::read_operand(PyObject* object) {
   if (THPVariable_Check(object) || is_immutable(object)) return;
   if (is_numpy_array(object)) return fail("computes with a numpy array");
   read_foreign(object);
-  if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) return read_deep(object);
+  if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
+    return read_deep(object);
 }
 
 void Observer::read_deep(PyObject* object, int depth) {
@@ -834,7 +997,8 @@ void Observer::read_deep(PyObject* object, int depth) {
   if (depth > 50) return fail("reads a container that is nested too deeply");
   read_whole(object);
   if (PyList_Check(object) || PyTuple_Check(object)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) read_deep(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      read_deep(PySequence_Fast_GET_ITEM(object, i), depth + 1);
   } else if (PyDict_Check(object)) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
@@ -843,7 +1007,10 @@ void Observer::read_deep(PyObject* object, int depth) {
 }
 
 void Observer::read_identity(PyObject* a, PyObject* b) {
-  auto single = [](PyObject* v) { return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || is_enum_member(v) || PyType_Check(v); };
+  auto single = [](PyObject* v) {
+    return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || is_enum_member(v) ||
+           PyType_Check(v);
+  };
   if (single(a) || single(b)) return;
   for (PyObject* object : {a, b}) {
     int node = known(object);
@@ -897,7 +1064,9 @@ void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value
     }
   }
   PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
-  PyObject* before = dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set) ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  PyObject* before = dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set)
+                         ? PyDict_GetItemWithError(*dict, name)
+                         : nullptr;
   // Writing what is there already changes nothing, as long as it is there: that is guarded like a read.
   if (value && before && is_immutable(value) && same_immutable(before, value) && known(object) >= 0)
     return read_child(owner(object), Access::Instance, name, -1, before);
@@ -919,7 +1088,8 @@ void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
     PyObject* before = PyDict_GetItemWithError(object, key);
     if (before && same_immutable(before, value)) return read_dict_item(object, key);
   }
-  write(object, (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) + "] of a " + type_name(object));
+  write(object, (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) +
+                    "] of a " + type_name(object));
 }
 
 void Observer::write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value) {
@@ -940,10 +1110,12 @@ void Observer::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
 void Observer::finish(PyObject* result) {
   for (auto& [variable, sets] : context_sets_)
     if (sets != 0) fail("sets a context variable");
-  // What hangs on an object that only weak references lead to must not be kept alive by having been looked at.
+  // What hangs on an object that only weak references lead to must not be kept alive by having been looked
+  // at.
   for (auto at = known_.begin(); at != known_.end();) {
     int root = tree_->root_of(at->second);
-    at = (*tree_)[root].access == Access::Weak && root != at->second && !lasting(root) ? known_.erase(at) : std::next(at);
+    at = (*tree_)[root].access == Access::Weak && root != at->second && !lasting(root) ? known_.erase(at)
+                                                                                       : std::next(at);
   }
   std::unordered_set<PyObject*> keep;
   for (auto& [object, node] : known_) keep.insert(object);
@@ -967,7 +1139,9 @@ void Observer::finish(PyObject* result) {
     bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
     if (gone || is_fresh(late.object)) continue;
     if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) continue;
-    if (known(late.object) >= 0 && (*tree_)[known(late.object)].access != Access::Weak && late.what.rfind("reads", 0) == 0) continue;
+    if (known(late.object) >= 0 && (*tree_)[known(late.object)].access != Access::Weak &&
+        late.what.rfind("reads", 0) == 0)
+      continue;
     recorder_->place = late.place;
     fail(late.what);
   }

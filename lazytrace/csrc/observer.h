@@ -1,4 +1,5 @@
-// Watches the Python code of a recording, instruction by instruction, and keeps what it reads of the state around it.
+// Watches the Python code of a recording, instruction by instruction, and keeps what it reads of the state
+// around it.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -19,12 +20,13 @@ namespace lazytrace {
 class OpaqueCall;
 enum class TensorState;
 
-// The trace function of the thread that records. CPython calls it before each instruction with the operands on the frame's
-// stack, so what is read is known exactly: the object, the name and the value. Each read of an object that was there before the
-// call becomes a guard; each write to one makes the recording impure; an object that was made during the call needs neither.
+// The trace function of the thread that records. CPython calls it before each instruction with the operands
+// on the frame's stack, so what is read is known exactly: the object, the name and the value. Each read of an
+// object that was there before the call becomes a guard; each write to one makes the recording impure; an
+// object that was made during the call needs neither.
 //
-// Ownership: holds what it saw until the recording ends, so that no address is used twice. Needs the GIL throughout.
-// It never runs Python code of the user: all lookups go through the C structures.
+// Ownership: holds what it saw until the recording ends, so that no address is used twice. Needs the GIL
+// throughout. It never runs Python code of the user: all lookups go through the C structures.
 class Observer {
  public:
   Observer(Recorder* recorder, GuardTree* tree);
@@ -42,7 +44,7 @@ class Observer {
   // The guard node through which `object` is reached, or -1.
   int known(PyObject* object) const;
   // The same, made where the object can be referenced weakly.
-  int reach(PyObject* object) { return owner(object); }
+  int reach(PyObject* object);
   bool by_path(int node) const { return (*tree_)[node].access != Access::Weak; }
   bool made_here(PyObject* object) const { return is_fresh(object); }
   void refuse(const std::string& reason) { fail(reason); }
@@ -108,7 +110,8 @@ class Observer {
   void advance(PyObject* iterator);
 
   // Writes.
-  bool lasting(int root) const;  // whether a weak root outlives the call for sure: a module, class or function
+  bool lasting(
+      int root) const;  // whether a weak root outlives the call for sure: a module, class or function
   void write(PyObject* object, const std::string& what);
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);
@@ -121,12 +124,14 @@ class Observer {
   void call_function(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count);
   void call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count);
-  void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
+  void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args,
+                   Py_ssize_t count);
   void call_builtins_function(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void call_torch(const char* name, PyObject* const* args, Py_ssize_t count);
   void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
-  void call_container_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
+  void call_container_method(const std::string& name, PyObject* self, PyObject* const* args,
+                             Py_ssize_t count);
   void call_context_variable(const std::string& name, PyObject* variable);
   void judge_callback(PyObject* callable);
   void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
@@ -148,17 +153,18 @@ class Observer {
   py::object older_argument_;
   py::object capsule_;
 
-  std::unordered_map<PyObject*, int> known_;        // object -> guard node
-  std::unordered_set<int> structural_;              // nodes whose contents the signature guards
-  std::unordered_map<PyObject*, py::object> fresh_; // made during the call -> weak reference
-  std::unordered_map<PyObject*, int> input_;        // tensor argument -> register
+  std::unordered_map<PyObject*, int> known_;         // object -> guard node
+  std::unordered_set<int> structural_;               // nodes whose contents the signature guards
+  std::unordered_map<PyObject*, py::object> fresh_;  // made during the call -> weak reference
+  std::unordered_map<PyObject*, int> input_;         // tensor argument -> register
   std::unordered_map<PyObject*, std::pair<int, Py_ssize_t>> cells_;
   std::unordered_map<PyObject*, GlobalsNode> globals_;
-  std::unordered_set<PyObject*> whole_;             // containers whose contents are all guarded
-  std::unordered_map<_PyInterpreterFrame*, PyTypeObject*> pending_;  // frames whose next stack top is a new object
+  std::unordered_set<PyObject*> whole_;  // containers whose contents are all guarded
+  std::unordered_map<_PyInterpreterFrame*, PyTypeObject*>
+      pending_;  // frames whose next stack top is a new object
   struct Late {
     PyObject* object;
-    py::object weak;   // empty: `held` keeps it
+    py::object weak;  // empty: `held` keeps it
     py::object held;
     std::string what;
     Place place;
@@ -179,8 +185,9 @@ class Observer {
 // What is known of a code object, kept with the code object itself.
 enum CodeFlags : uintptr_t { kKnown = 1, kSkipped = 2, kUser = 4, kOpaque = 8 };
 uintptr_t code_flags(PyObject* code);
-// Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects that are opaque steps.
-void configure_observer(const std::string& torch_folder, const std::string& own_folder, const std::string& library_folder,
-                        const std::vector<py::object>& opaque_codes);
+// Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects
+// that are opaque steps.
+void configure_observer(const std::string& torch_folder, const std::string& own_folder,
+                        const std::string& library_folder, const std::vector<py::object>& opaque_codes);
 
 }  // namespace lazytrace

@@ -10,7 +10,8 @@
 
 namespace lazytrace {
 
-// Leaves in order (borrowed from `value`), and a text that is equal exactly for equal structures. Needs the GIL.
+// Leaves in order (borrowed from `value`), and a text that is equal exactly for equal structures. Needs the
+// GIL.
 inline void flatten_value(PyObject* value, std::vector<PyObject*>* leaves, std::string* shape) {
   if (PyTuple_CheckExact(value) || PyList_CheckExact(value) || is_named_tuple(value)) {
     *shape += PyList_CheckExact(value) ? "[" : "(";

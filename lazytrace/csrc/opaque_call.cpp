@@ -7,8 +7,8 @@
 
 namespace lazytrace {
 
-OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* function, const std::string& attribute, PyObject* args,
-                       PyObject* kwargs, bool effects)
+OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* function,
+                       const std::string& attribute, PyObject* args, PyObject* kwargs, bool effects)
     : recorder_(recorder), observer_(observer), step_(std::make_shared<OpaqueStep>()) {
   step_->name = text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
   step_->attribute = attribute;
@@ -26,7 +26,8 @@ OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* functio
     return reg;
   };
   auto state = [&](PyObject* v) {
-    int node = PyTuple_CheckExact(v) || PyDict_CheckExact(v) || PyList_CheckExact(v) ? observer->known(v) : observer->reach(v);
+    int node = PyTuple_CheckExact(v) || PyDict_CheckExact(v) || PyList_CheckExact(v) ? observer->known(v)
+                                                                                     : observer->reach(v);
     return node;
   };
   try {
@@ -70,9 +71,10 @@ PyObject* local(_PyInterpreterFrame* f, const char* name) {
 void Observer::begin_opaque(PyFrameObject* frame) {
   auto* f = FrameView(frame).interpreter_frame();
   PyObject *cls = local(f, "cls"), *args = local(f, "args"), *kwargs = local(f, "kwargs");
-  if (!args || !PyTuple_Check(args)) return fail("calls a compiled function in a way that lazytrace does not know");
-  // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where its result has
-  // another shape, the call runs again from the start.
+  if (!args || !PyTuple_Check(args))
+    return fail("calls a compiled function in a way that lazytrace does not know");
+  // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where
+  // its result has another shape, the call runs again from the start.
   PyObject* function = cls ? cls : reinterpret_cast<PyObject*>(f->f_func);
   opaque_ = std::make_unique<OpaqueCall>(recorder_, this, function, cls ? "apply" : "", args, kwargs, false);
   opaque_frame_ = f;

@@ -25,10 +25,11 @@ struct Argument {
 
 struct Result {
   enum class Kind : uint8_t { Register, List, Read, Ignored } kind = Kind::Register;
-  bool known = false;  // the same TensorImpl as a register that was there before the step (an in-place result)
+  bool known =
+      false;  // the same TensorImpl as a register that was there before the step (an in-place result)
   int reg = -1;
   TensorMeta meta;
-  c10::IValue read;    // the value that Python saw
+  c10::IValue read;  // the value that Python saw
   std::vector<Result> list;
 };
 
@@ -40,14 +41,15 @@ struct Place {
 
 // One Python call that is made again at each replay: script_if_tracing, opaque, custom autograd functions.
 struct OpaqueStep {
-  Tree function;          // a guard node: the step holds nothing of the user's alive. Needs the GIL, like the other tree
+  Tree function;  // a guard node: the step holds nothing of the user's alive. Needs the GIL, like the other
+                  // tree
   std::string attribute;  // which attribute of it is called; empty: itself
   Tree call;              // (args, kwargs)
   std::string name;
-  std::string shape;                // structure of the result, as flatten_value() writes it
-  std::vector<py::object> values;   // the leaves of the result that are not tensors (None for tensors)
-  bool effects = true;  // it may have done something besides returning a value
-  bool random = false;  // it drew random numbers
+  std::string shape;               // structure of the result, as flatten_value() writes it
+  std::vector<py::object> values;  // the leaves of the result that are not tensors (None for tensors)
+  bool effects = true;             // it may have done something besides returning a value
+  bool random = false;             // it drew random numbers
 };
 
 struct Step {
@@ -59,12 +61,12 @@ struct Step {
   std::vector<Argument> arguments;
   std::vector<Result> results;
   std::vector<int> frees;
-  int modes = -1;          // index into Program::modes where this step runs in other modes than the one before
+  int modes = -1;  // index into Program::modes where this step runs in other modes than the one before
   Place place;
   std::shared_ptr<OpaqueStep> opaque;
-  at::Tensor literal;      // Literal: cloned at each replay
-  bool random = false;     // draws random numbers
-  bool effect = false;     // changes something that outlives the call
+  at::Tensor literal;   // Literal: cloned at each replay
+  bool random = false;  // draws random numbers
+  bool effect = false;  // changes something that outlives the call
 };
 
 // Ownership: a Program owns its constants and code objects, and no user function, module or parameter.
@@ -73,8 +75,8 @@ struct Program {
   std::vector<Step> steps;
   std::vector<Modes> modes;  // [0]: the modes at the start
   int registers = 0;
-  int inputs = 0;            // registers [0, inputs) are the tensors of the arguments
-  std::vector<int> captures; // register of each tensor that the guards collect
+  int inputs = 0;             // registers [0, inputs) are the tensors of the arguments
+  std::vector<int> captures;  // register of each tensor that the guards collect
   std::vector<py::object> keep;
   bool effects = false;
   bool random = false;

@@ -60,7 +60,8 @@ bool is_enum_member(PyObject* v) {
 }
 
 bool is_python_class(PyTypeObject* type) {
-  // A class statement gives every class the same deallocator; a heap type that C code made (random.Random) has its own.
+  // A class statement gives every class the same deallocator; a heap type that C code made (random.Random)
+  // has its own.
   static const destructor deallocator = imported_type("abc", "ABC")->tp_dealloc;
   // Some of those take the common one; what a class statement makes never has a table of methods.
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == deallocator && !type->tp_methods;
@@ -78,7 +79,8 @@ bool is_struct_sequence(PyTypeObject* type) {
   if (!PyType_IsSubtype(type, &PyTuple_Type) || !type->tp_dict) return false;
   PyObject* fields = PyDict_GetItemString(type->tp_dict, "n_fields");
   PyObject* shown = PyDict_GetItemString(type->tp_dict, "n_sequence_fields");
-  return fields && shown && PyLong_Check(fields) && PyLong_Check(shown) && PyLong_AsLong(fields) == PyLong_AsLong(shown);
+  return fields && shown && PyLong_Check(fields) && PyLong_Check(shown) &&
+         PyLong_AsLong(fields) == PyLong_AsLong(shown);
 }
 
 bool is_named_tuple(PyObject* v) {
@@ -113,7 +115,8 @@ bool is_rebuildable(PyObject* v) {
   PyTypeObject* type = Py_TYPE(v);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return Py_IS_TYPE(v, &PyODict_Type);
   PyTypeObject* base = c_base(type);
-  if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyODict_Type && base != &PyList_Type) return false;
+  if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyODict_Type && base != &PyList_Type)
+    return false;
   return !PyType_Check(v);
 }
 
@@ -172,7 +175,8 @@ PyObject* new_instance(PyTypeObject* type) {
 PyObject* new_named_tuple(PyTypeObject* type, PyObject* items) {
   PyObject* args = PyTuple_Pack(1, items);
   if (!args) return nullptr;
-  PyObject* made = is_struct_sequence(type) ? type->tp_new(type, args, nullptr) : PyTuple_Type.tp_new(type, args, nullptr);
+  PyObject* made =
+      is_struct_sequence(type) ? type->tp_new(type, args, nullptr) : PyTuple_Type.tp_new(type, args, nullptr);
   Py_DECREF(args);
   return made;
 }

@@ -23,11 +23,11 @@ bool is_ordered_dict_type(PyTypeObject* type);
 
 // An instance whose whole state is its slots, its __dict__ and the items of a dict or list base.
 bool is_rebuildable(PyObject* v);
-PyObject* instance_state(PyObject* v);             // new dict: attribute -> value
+PyObject* instance_state(PyObject* v);  // new dict: attribute -> value
 int set_instance_state(PyObject* v, PyObject* state);
-PyObject* new_instance(PyTypeObject* type);        // made by the C base alone: __new__ and __init__ do not run
+PyObject* new_instance(PyTypeObject* type);  // made by the C base alone: __new__ and __init__ do not run
 PyObject* new_named_tuple(PyTypeObject* type, PyObject* items);
-PyObject* ordered_items(PyObject* mapping);        // new dict in iteration order
+PyObject* ordered_items(PyObject* mapping);  // new dict in iteration order
 int fill_mapping(PyObject* mapping, PyObject* items);
 
 // "torch.nn.modules.linear.Linear", best effort.

@@ -7,8 +7,8 @@ namespace lazytrace {
 
 class RandomMark {
  public:
-  // What the generator would give next, asked of a copy of its engine (2.5 KB, about 60 ns; only recordings do).
-  // Two marks that are equal by chance are one in 2^64. No GIL needed.
+  // What the generator would give next, asked of a copy of its engine (2.5 KB, about 60 ns; only recordings
+  // do). Two marks that are equal by chance are one in 2^64. No GIL needed.
   static RandomMark now() {
     RandomMark mark;
     static at::Generator generator = at::detail::getDefaultCPUGenerator();

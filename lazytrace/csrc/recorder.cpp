@@ -44,7 +44,9 @@ RecordingScope::~RecordingScope() {
 
 Recorder* Recorder::active() { return current; }
 
-Recorder::Recorder() : program_(std::make_shared<Program>()), modes_(Modes::current()) { program_->modes.push_back(modes_); }
+Recorder::Recorder() : program_(std::make_shared<Program>()), modes_(Modes::current()) {
+  program_->modes.push_back(modes_);
+}
 
 void Recorder::fail(const std::string& reason) {
   if (failed()) return;
@@ -62,7 +64,8 @@ void Recorder::resume() {
 int Recorder::new_register(const at::Tensor& tensor, bool external) {
   int reg = program_->registers++;
   auto* impl = tensor.unsafeGetTensorImpl();
-  known_.insert_or_assign(impl, Known{reg, tensor.requires_grad(), c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
+  known_.insert_or_assign(impl, Known{reg, tensor.requires_grad(),
+                                      c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
   if (external)
     if (auto* storage = storage_of(tensor)) external_.insert(storage);
   return reg;
@@ -97,7 +100,8 @@ int Recorder::register_of(const at::Tensor& tensor) {
 int Recorder::data_register(const at::Tensor& tensor) {
   for (const at::Tensor& source : data_of_) {
     if (!storage_of(tensor) || storage_of(source) != storage_of(tensor) || source.sizes() != tensor.sizes() ||
-        source.strides() != tensor.strides() || source.storage_offset() != tensor.storage_offset() || tensor.requires_grad())
+        source.strides() != tensor.strides() || source.storage_offset() != tensor.storage_offset() ||
+        tensor.requires_grad())
       continue;
     int from = register_of(source);
     if (from < 0) continue;
@@ -140,8 +144,10 @@ int Recorder::output_register(const at::Tensor& tensor) {
 }
 
 // ---------------------------------------------------------------- operators
-void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  // Inside a transform the operator comes again from the batching rule, as the plain operators that it is made of.
+void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                           torch::jit::Stack* stack) {
+  // Inside a transform the operator comes again from the batching rule, as the plain operators that it is
+  // made of.
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
     return;
@@ -166,11 +172,12 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (facts.lift && before[0].isTensor()) use_blank(before[0].toTensor(), false, false);
   for (size_t i = 0; i < count; ++i) {
     Argument argument;
-    if (!encode(schema.arguments()[i], before[i], &argument, facts.view, facts.overwrites_outputs && schema.arguments()[i].alias_info()))
+    if (!encode(schema.arguments()[i], before[i], &argument, facts.view,
+                facts.overwrites_outputs && schema.arguments()[i].alias_info()))
       return run_plain(op, stack);
     // A constant that may come out again must be a new tensor at each replay.
-    if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor() && argument.constant.toTensor().defined() &&
-        schema.arguments()[i].alias_info())
+    if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor() &&
+        argument.constant.toTensor().defined() && schema.arguments()[i].alias_info())
       fail("uses a Python number as a tensor that " + schema.name() + " returns");
     step.arguments.push_back(std::move(argument));
   }
@@ -218,7 +225,8 @@ void Recorder::note_modes(Step* step) {
   step->modes = static_cast<int>(program_->modes.size()) - 1;
 }
 
-bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view, bool overwritten) {
+bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
+                      bool overwritten) {
   bool written = schema.alias_info() && schema.alias_info()->isWrite();
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
@@ -286,7 +294,8 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
 void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   auto found = known_.find(tensor.unsafeGetTensorImpl());
   if (found == known_.end() || found->second.requires_grad == tensor.requires_grad()) return;
-  if (was_there(reg) || !tensor.is_leaf() || !tensor.requires_grad()) return fail("changes requires_grad of a tensor");
+  if (was_there(reg) || !tensor.is_leaf() || !tensor.requires_grad())
+    return fail("changes requires_grad of a tensor");
   found->second.requires_grad = true;
   static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach_", "");
   Step step(Step::Kind::RequireGrad, detach);  // factories set the flag after their operator has returned
@@ -306,8 +315,8 @@ void Recorder::note_written(const at::Tensor& tensor, Step* step) {
     fail("writes to a tensor inside an autocast region of its own");
 }
 
-void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& arguments,
-                            Step* step) {
+void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                            const torch::jit::Stack& arguments, Step* step) {
   const auto& schema = op.schema();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
@@ -331,7 +340,8 @@ Result Recorder::decode(const c10::IValue& value) {
     result.kind = Result::Kind::Ignored;
     return result;
   }
-  if (value.isObject() || value.isPyObject() || value.isGenericDict()) fail("an operator returns a " + value.tagKind());
+  if (value.isObject() || value.isPyObject() || value.isGenericDict())
+    fail("an operator returns a " + value.tagKind());
   result.kind = Result::Kind::Read;
   result.read = value;
   return result;
@@ -372,7 +382,9 @@ void Recorder::make_literal(int at, const at::Tensor& tensor) {
   if (whole.sizes() != c10::IntArrayRef(meta.sizes()) || !whole.is_non_overlapping_and_dense()) {
     // A view came first: the literal is everything behind it.
     if (whole.storage().nbytes() / whole.element_size() == 0) return;
-    whole = at::empty({0}, whole.options()).set_(whole.storage(), 0, meta.sizes(), c10::contiguous_strides(c10::IntArrayRef(meta.sizes())));
+    whole =
+        at::empty({0}, whole.options())
+            .set_(whole.storage(), 0, meta.sizes(), c10::contiguous_strides(c10::IntArrayRef(meta.sizes())));
   }
   step.literal = whole.clone();
   step.kind = Step::Kind::Literal;
@@ -381,7 +393,8 @@ void Recorder::make_literal(int at, const at::Tensor& tensor) {
 }
 
 // ---------------------------------------------------------------- opaque steps
-void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses, PyObject* result) {
+void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
+                          PyObject* result) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Opaque, handle);
   step.place = place;
@@ -401,7 +414,8 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(opaque->name + " returns a " + type_name(leaf));
-      if (leaf != Py_None && opaque->effects) fail(opaque->name + " returns a value that may differ after it has had effects");
+      if (leaf != Py_None && opaque->effects)
+        fail(opaque->name + " returns a value that may differ after it has had effects");
       one.kind = Result::Kind::Read;
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));
     }
@@ -441,7 +455,8 @@ void Recorder::drop_unused(const std::vector<int>& outputs) {
   std::vector<Step> kept;
   for (size_t i = program_->steps.size(); i-- > 0;) {
     Step& step = program_->steps[i];
-    bool removable = step.kind == Step::Kind::Literal || (step.kind == Step::Kind::Operator && facts_of(step.op).blank_factory);
+    bool removable = step.kind == Step::Kind::Literal ||
+                     (step.kind == Step::Kind::Operator && facts_of(step.op).blank_factory);
     if (removable && step.modes < 0 && !used[step.results[0].reg]) continue;
     each_argument(step, [&](int reg) { used[reg] = 1; });
     kept.push_back(std::move(step));

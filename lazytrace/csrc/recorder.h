@@ -16,11 +16,13 @@
 
 namespace lazytrace {
 
-// The dispatch key that the recorder sits on: above autograd, autocast and functorch, and used by nobody else.
+// The dispatch key that the recorder sits on: above autograd, autocast and functorch, and used by nobody
+// else.
 constexpr c10::DispatchKey kRecordKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// One recording of one thread. on_operator() runs without the GIL and touches no Python object; everything else needs it.
-// Tensors are told apart by TensorImpl; a weak reference to each keeps its address from being used again, and nothing alive.
+// One recording of one thread. on_operator() runs without the GIL and touches no Python object; everything
+// else needs it. Tensors are told apart by TensorImpl; a weak reference to each keeps its address from being
+// used again, and nothing alive.
 class Recorder {
  public:
   Recorder();
@@ -29,7 +31,8 @@ class Recorder {
   static Recorder* active();
 
   void add_input(const at::Tensor& tensor);
-  // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is used.
+  // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is
+  // used.
   void explain(const at::Tensor& tensor, int node);
 
   void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
@@ -58,7 +61,8 @@ class Recorder {
   // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.
   Place place;
 
-  // Hands over the program. `outputs`: registers that must survive to the end. `nodes[slot]`: guard node of each capture.
+  // Hands over the program. `outputs`: registers that must survive to the end. `nodes[slot]`: guard node of
+  // each capture.
   std::shared_ptr<Program> finish(const std::vector<int>& outputs);
   const std::vector<int>& capture_nodes() const { return capture_nodes_; }
   void mark_random() { program_->random = true; }
@@ -69,7 +73,8 @@ class Recorder {
 
   void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view, bool written);
+  bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
+              bool written);
   bool encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied);
   Result decode(const c10::IValue& value);
   Result decode_tensor(const at::Tensor& tensor);
@@ -77,7 +82,8 @@ class Recorder {
   int data_register(const at::Tensor& tensor);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
-  void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& arguments, Step* step);
+  void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                    const torch::jit::Stack& arguments, Step* step);
   void note_written(const at::Tensor& tensor, Step* step);
   // A tensor made by `empty` whose memory something else than a recorded operator filled.
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);

@@ -1,10 +1,9 @@
 #include "recording.h"
 
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <sstream>
-
-#include <torch/csrc/jit/python/pybind_utils.h>
 
 #include "opaque_call.h"
 #include "pytypes.h"
@@ -18,14 +17,16 @@ thread_local Recording* current_recording = nullptr;
 py::tuple place_tuple(const Place& place) {
   if (!place.code) return py::make_tuple("", 0, "");
   auto* code = reinterpret_cast<PyCodeObject*>(place.code);
-  return py::make_tuple(text_of(code->co_filename), PyCode_Addr2Line(code, place.lasti), text_of(code->co_name));
+  return py::make_tuple(text_of(code->co_filename), PyCode_Addr2Line(code, place.lasti),
+                        text_of(code->co_name));
 }
 
 // ---------------------------------------------------------------- recording
 Recording* Recording::active() { return current_recording; }
 
 Recording::Recording(const Call& call) : observer_(&recorder_, &tree_) {
-  for (size_t i = 0; i < call.roots.size(); ++i) observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
+  for (size_t i = 0; i < call.roots.size(); ++i)
+    observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     observer_.add_input(call.tensor_objects[i], static_cast<int>(i));
     recorder_.add_input(call.tensors[i]);
@@ -53,7 +54,8 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
   return py::reinterpret_steal<py::object>(result);
 }
 
-py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args, py::dict kwargs, bool effects) {
+py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
+                             py::tuple args, py::dict kwargs, bool effects) {
   if (recorder_.paused() || recorder_.failed()) return function(*args, **kwargs);
   OpaqueCall call(&recorder_, &observer_, wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), effects);
   py::object result = function(*args, **kwargs);
@@ -75,12 +77,14 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     const at::Tensor& t = THPVariable_Unpack(v);
     int reg = recorder_.output_register(t);
     bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
-    if (!plain && !recorder_.was_there(reg)) throw std::runtime_error("returns a " + type_name(v) + " that it made");
+    if (!plain && !recorder_.was_there(reg))
+      throw std::runtime_error("returns a " + type_name(v) + " that it made");
     if (reg >= 0) tensors->emplace_back(reg, t);
     return reg;
   };
   auto state = [&](PyObject* v) {
-    bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || PyCFunction_Check(v);
+    bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || PyCFunction_Check(v) ||
+                 is_enum_member(v);
     int node = named && !observer_.made_here(v) ? observer_.reach(v) : observer_.known(v);
     if (node < 0 || observer_.by_path(node) || named) return node;
     throw std::runtime_error("returns a " + type_name(v) + " of unknown origin");
@@ -135,12 +139,14 @@ std::shared_ptr<Trace> Recording::finish(py::object result) {
 py::tuple Recording::where() const { return place_tuple(recorder_.failed_at()); }
 
 // ---------------------------------------------------------------- replaying
-Outcome Trace::run(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values, int* failed) const {
+Outcome Trace::run(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values,
+                   int* failed) const {
   *failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
   if (*failed >= 0) return {};
   registers->resize(program_->registers);
   std::copy(call.tensors.begin(), call.tensors.end(), registers->begin());
-  for (size_t slot = 0; slot < program_->captures.size(); ++slot) (*registers)[program_->captures[slot]] = std::move(values->captures[slot]);
+  for (size_t slot = 0; slot < program_->captures.size(); ++slot)
+    (*registers)[program_->captures[slot]] = std::move(values->captures[slot]);
   return Runner(*program_, *registers, values->nodes).run();
 }
 
@@ -184,7 +190,8 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_floating_point() && !a.is_complex()) return at::equal(a.resolve_neg(), b.resolve_neg());
   if (a.numel() == 0) return true;
   auto wide = a.is_complex() ? at::kComplexDouble : at::kDouble;
-  double tolerance = a.element_size() < 4 ? 1e-2 : 1e-4;  // kernels may add in another order from call to call
+  double tolerance =
+      a.element_size() < 4 ? 1e-2 : 1e-4;  // kernels may add in another order from call to call
   return at::allclose(a.to(wide), b.to(wide), tolerance, tolerance, true);
 }
 
@@ -202,7 +209,8 @@ std::string Trace::prove(const Call& call) {
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {
     const at::Tensor& again = registers[reg];
-    if (!TensorMeta::of(tensor).matches(again)) return "output differs: " + TensorMeta::of(tensor).difference(again);
+    if (!TensorMeta::of(tensor).matches(again))
+      return "output differs: " + TensorMeta::of(tensor).difference(again);
     if (!comparable_and_close(tensor, again)) return "output differs in value";
   }
   return "";
@@ -237,11 +245,16 @@ py::object result_row(const Result& result) {
 
 const char* kind_name(Step::Kind kind) {
   switch (kind) {
-    case Step::Kind::Operator: return "operator";
-    case Step::Kind::Literal: return "literal";
-    case Step::Kind::Data: return "data";
-    case Step::Kind::RequireGrad: return "requires_grad";
-    case Step::Kind::Opaque: return "opaque";
+    case Step::Kind::Operator:
+      return "operator";
+    case Step::Kind::Literal:
+      return "literal";
+    case Step::Kind::Data:
+      return "data";
+    case Step::Kind::RequireGrad:
+      return "requires_grad";
+    case Step::Kind::Opaque:
+      return "opaque";
   }
   return "";
 }

@@ -15,19 +15,20 @@ namespace lazytrace {
 
 // Why a trace did not answer a call.
 struct Miss {
-  int node = -1;        // the guard that failed
-  int step = -1;        // the step whose result differed
-  bool effects = false; // whether something had been changed by then
+  int node = -1;         // the guard that failed
+  int step = -1;         // the step whose result differed
+  bool effects = false;  // whether something had been changed by then
   std::string found;
 };
 
-// Guards, program and the shape of the result: all that a hit needs. Immutable, so any thread may use it. Holds nothing of the
-// user's alive; destroy it with the GIL.
+// Guards, program and the shape of the result: all that a hit needs. Immutable, so any thread may use it.
+// Holds nothing of the user's alive; destroy it with the GIL.
 class Trace {
  public:
   // The result of the call, or a Miss. Takes and gives back the GIL.
   py::object replay(const Call& call) const;
-  // Runs the program on the arguments of the recording, and says how the result differs; empty where it does not.
+  // Runs the program on the arguments of the recording, and says how the result differs; empty where it does
+  // not.
   std::string prove(const Call& call);
   // Only the guards: -1, or the node that fails.
   int check(const Call& call) const;
@@ -42,7 +43,8 @@ class Trace {
 
  private:
   friend class Recording;
-  Outcome run(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values, int* failed) const;
+  Outcome run(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values,
+              int* failed) const;
 
   std::shared_ptr<Program> program_;
   GuardTree tree_;
@@ -61,7 +63,8 @@ class Recording {
   py::object run(py::object function, py::tuple args, py::dict kwargs);
   // The trace, or null with reason() and where() set.
   std::shared_ptr<Trace> finish(py::object result);
-  py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args, py::dict kwargs, bool effects);
+  py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
+                    py::dict kwargs, bool effects);
 
   // Calls a function of ours that is no part of the recording.
   py::object aside(py::object function);

@@ -34,7 +34,8 @@ Outcome Runner::run() {
     try {
       accepted = step(s);
     } catch (...) {
-      // The function may catch it: where nothing was changed yet, Python runs again and raises, or not, by itself.
+      // The function may catch it: where nothing was changed yet, Python runs again and raises, or not, by
+      // itself.
       if (changed_before(i)) throw;
       found_ = "an exception";
       accepted = false;

@@ -10,10 +10,10 @@ namespace lazytrace {
 
 // How a replay ended. A mismatch leaves the registers as they were after the step that differed.
 struct Outcome {
-  int step = -1;      // the step that differed, or -1
+  int step = -1;  // the step that differed, or -1
   int result = -1;
   bool effects = false;  // whether a step with effects ran before the difference
-  std::string found;  // what was found instead, as text
+  std::string found;     // what was found instead, as text
   bool ok() const { return step < 0; }
 };
 

@@ -10,16 +10,22 @@ namespace {
 
 using Names = std::unordered_set<std::string>;
 
-const Names kBlank = {"aten::empty",          "aten::empty_like",        "aten::new_empty", "aten::empty_strided",
-                      "aten::empty_permuted", "aten::new_empty_strided", "aten::empty_quantized"};
-const Names kOverwriting = {"aten::copy_",      "aten::fill_",        "aten::zero_",   "aten::normal_",    "aten::uniform_", "aten::random_",
-                            "aten::bernoulli_", "aten::exponential_", "aten::cauchy_", "aten::geometric_", "aten::log_normal_", "aten::set_",
-                            "aten::eye_",       "aten::resize_"};
+const Names kBlank = {"aten::empty",          "aten::empty_like",     "aten::new_empty",
+                      "aten::empty_strided",  "aten::empty_permuted", "aten::new_empty_strided",
+                      "aten::empty_quantized"};
+const Names kOverwriting = {"aten::copy_",    "aten::fill_",      "aten::zero_",       "aten::normal_",
+                            "aten::uniform_", "aten::random_",    "aten::bernoulli_",  "aten::exponential_",
+                            "aten::cauchy_",  "aten::geometric_", "aten::log_normal_", "aten::set_",
+                            "aten::eye_",     "aten::resize_"};
 // Composite operators carry no tag of their own.
-const Names kDataDependent = {"aten::argwhere",  "aten::nonzero_numpy", "aten::masked_select",     "aten::unique_dim",         "aten::_unique",
-                              "aten::_unique2",  "aten::bincount",      "aten::repeat_interleave", "aten::unique_consecutive", "aten::tensor_split"};
-const Names kHidden = {"aten::batch_norm",       "aten::native_batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm",
-                       "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::rrelu_with_noise",       "aten::_batch_norm_with_update"};
+const Names kDataDependent = {"aten::argwhere",    "aten::nonzero_numpy",     "aten::masked_select",
+                              "aten::unique_dim",  "aten::_unique",           "aten::_unique2",
+                              "aten::bincount",    "aten::repeat_interleave", "aten::unique_consecutive",
+                              "aten::tensor_split"};
+const Names kHidden = {
+    "aten::batch_norm",       "aten::native_batch_norm",      "aten::_batch_norm_impl_index",
+    "aten::instance_norm",    "aten::cudnn_batch_norm",       "aten::miopen_batch_norm",
+    "aten::rrelu_with_noise", "aten::_batch_norm_with_update"};
 
 bool has_out(const c10::FunctionSchema& schema) {
   for (auto& argument : schema.arguments())
@@ -35,8 +41,9 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.lift = name == "aten::lift_fresh" || name == "aten::lift_fresh_copy" || name == "aten::lift";
   facts.blank_factory = kBlank.count(name) && !has_out(schema);
   facts.overwrites_outputs = kOverwriting.count(name) || has_out(schema);
-  facts.data_dependent_shape = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) ||
-                               kDataDependent.count(name) || (name == "aten::where" && schema.arguments().size() == 1);
+  facts.data_dependent_shape = op.hasTag(at::Tag::dynamic_output_shape) ||
+                               op.hasTag(at::Tag::data_dependent_output) || kDataDependent.count(name) ||
+                               (name == "aten::where" && schema.arguments().size() == 1);
   facts.hidden_writes = kHidden.count(name);
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   facts.profiling = name.rfind("profiler::", 0) == 0;
@@ -58,7 +65,8 @@ bool hidden_write(const c10::OperatorHandle& op, size_t argument, const torch::j
   if (name != "running_mean" && name != "running_var") return false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& flag = op.schema().arguments()[i].name();
-    if ((flag == "training" || flag == "use_input_stats") && arguments[i].isBool()) return arguments[i].toBool();
+    if ((flag == "training" || flag == "use_input_stats") && arguments[i].isBool())
+      return arguments[i].toBool();
   }
   return true;
 }

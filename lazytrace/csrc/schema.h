@@ -14,7 +14,7 @@ struct OperatorFacts {
   bool data_dependent_shape = false;  // the shape of the result follows from values
   bool hidden_writes = false;         // writes to arguments that the schema does not declare as written
   bool seeded = false;                // draws random numbers
-  bool profiling = false;             // a mark in a profile: torch.optim makes them, and no value depends on them
+  bool profiling = false;  // a mark in a profile: torch.optim makes them, and no value depends on them
 };
 
 // Worked out once per operator and thread. Does not need the GIL.

@@ -36,7 +36,9 @@ void put_text(std::string* key, const std::string& text) {
 bool is_plain_tensor(PyObject* v) {
   if (Py_TYPE(v) == reinterpret_cast<PyTypeObject*>(THPVariableClass)) return true;
   static PyTypeObject* parameter = nullptr;
-  if (!parameter) parameter = reinterpret_cast<PyTypeObject*>(py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
+  if (!parameter)
+    parameter = reinterpret_cast<PyTypeObject*>(
+        py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
   return Py_TYPE(v) == parameter;
 }
 
@@ -61,7 +63,8 @@ struct Signature::Flattener {
     put(key, t.key_set().raw_repr());
     put(key, t.scalar_type());
     put(key, t.device());
-    key->push_back(static_cast<char>(t.requires_grad() | t.is_leaf() << 1 | (Py_TYPE(v) != reinterpret_cast<PyTypeObject*>(THPVariableClass)) << 2));
+    key->push_back(static_cast<char>(t.requires_grad() | t.is_leaf() << 1 |
+                                     (Py_TYPE(v) != reinterpret_cast<PyTypeObject*>(THPVariableClass)) << 2));
     auto sizes = t.sizes();
     put(key, static_cast<uint32_t>(sizes.size()));
     key->append(reinterpret_cast<const char*>(sizes.data()), sizes.size() * sizeof(int64_t));
@@ -104,12 +107,14 @@ struct Signature::Flattener {
       if (value == value) put(key, value);
     } else if (PyUnicode_CheckExact(v)) {
       key->push_back('s');
-      py::object bytes = py::reinterpret_steal<py::object>(PyUnicode_AsEncodedString(v, "utf-8", "surrogatepass"));
+      py::object bytes =
+          py::reinterpret_steal<py::object>(PyUnicode_AsEncodedString(v, "utf-8", "surrogatepass"));
       put_text(key, std::string(PyBytes_AS_STRING(bytes.ptr()), PyBytes_GET_SIZE(bytes.ptr())));
     } else if (PyBytes_CheckExact(v)) {
       key->push_back('b');
       put_text(key, std::string(PyBytes_AS_STRING(v), PyBytes_GET_SIZE(v)));
-    } else if (THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) || v == Py_Ellipsis || v == Py_NotImplemented) {
+    } else if (THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) || v == Py_Ellipsis ||
+               v == Py_NotImplemented) {
       key->push_back('p');  // one object each, for the whole process
       put(key, v);
     } else if (THPDevice_Check(v)) {
@@ -173,10 +178,12 @@ struct Signature::Flattener {
   void leaf(PyObject* v) {
     if (THPVariable_Check(v)) return tensor(v);
     if (immutable(v)) return;
-    if (PyTuple_CheckExact(v) || PyList_CheckExact(v) || PyDict_CheckExact(v) || Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))
+    if (PyTuple_CheckExact(v) || PyList_CheckExact(v) || PyDict_CheckExact(v) ||
+        Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))
       return container(v);
     if (is_numpy_array(v)) return refuse("takes a numpy array");
-    if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE)) return refuse("takes a " + type_name(v));
+    if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE))
+      return refuse("takes a " + type_name(v));
     // Anything else is guarded by what the function reads of it.
     call->key.push_back('O');
     put(&call->key, Py_TYPE(v));
@@ -187,12 +194,15 @@ struct Signature::Flattener {
   }
 };
 
-Signature::Signature(std::vector<std::string> names, int positional_only, int positional, bool star, bool double_star)
+Signature::Signature(std::vector<std::string> names, int positional_only, int positional, bool star,
+                     bool double_star)
     : positional_only_(positional_only), positional_(positional), star_(star), double_star_(double_star) {
-  for (auto& name : names) names_.push_back(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name.c_str())));
+  for (auto& name : names)
+    names_.push_back(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name.c_str())));
 }
 
-std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::dict kwargs, py::dict defaults) const {
+std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::dict kwargs,
+                                      py::dict defaults) const {
   auto call = std::make_unique<Call>();
   call->key.reserve(256);
   call->roots.push_back(function.ptr());
@@ -203,7 +213,8 @@ std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::d
   for (size_t i = 0; i < names_.size(); ++i) {
     PyObject* name = names_[i].ptr();
     PyObject* value = nullptr;
-    PyObject* keyword = static_cast<int>(i) >= positional_only_ ? PyDict_GetItemWithError(kwargs.ptr(), name) : nullptr;
+    PyObject* keyword =
+        static_cast<int>(i) >= positional_only_ ? PyDict_GetItemWithError(kwargs.ptr(), name) : nullptr;
     if (static_cast<int>(i) < positional_ && static_cast<Py_ssize_t>(i) < given) {
       if (keyword) return nullptr;
       value = PyTuple_GET_ITEM(args.ptr(), i);
@@ -228,7 +239,8 @@ std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::d
     Py_ssize_t position = 0;
     while (PyDict_Next(kwargs.ptr(), &position, &name, &value)) {
       bool named = false;
-      for (size_t i = positional_only_; i < names_.size(); ++i) named |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
+      for (size_t i = positional_only_; i < names_.size(); ++i)
+        named |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
       if (named) continue;
       put_text(&call->key, text_of(name));
       flat.leaf(value);
@@ -242,13 +254,16 @@ std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::d
 // ---------------------------------------------------------------- ambient state
 namespace {
 
-// A plain device context is the one torch-function mode that a recording can live with: it only fills in device=.
+// A plain device context is the one torch-function mode that a recording can live with: it only fills in
+// device=.
 std::string append_function_modes(std::string* key) {
   int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
-  static py::handle device_context = py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
+  static py::handle device_context =
+      py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
   for (int64_t i = 0; i < count; ++i) {
     PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
-    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != device_context.ptr()) return "a torch function mode is active (" + type_name(mode) + ")";
+    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != device_context.ptr())
+      return "a torch function mode is active (" + type_name(mode) + ")";
     py::object device = py::reinterpret_borrow<py::object>(mode).attr("device");
     put_text(key, text_of(py::str(device).ptr()));
   }
@@ -258,9 +273,10 @@ std::string append_function_modes(std::string* key) {
 uint64_t flags() {
   auto& context = at::globalContext();
   uint64_t bits = 0;
-  for (bool flag : {context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(), context.deterministicCuDNN(),
-                    context.benchmarkCuDNN(), context.userEnabledCuDNN(), context.userEnabledMkldnn(), context.userEnabledFlashSDP(),
-                    context.userEnabledMathSDP(), context.userEnabledMemEfficientSDP(), context.deterministicFillUninitializedMemory()})
+  for (bool flag : {context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
+                    context.deterministicCuDNN(), context.benchmarkCuDNN(), context.userEnabledCuDNN(),
+                    context.userEnabledMkldnn(), context.userEnabledFlashSDP(), context.userEnabledMathSDP(),
+                    context.userEnabledMemEfficientSDP(), context.deterministicFillUninitializedMemory()})
     bits = bits << 1 | flag;
   return bits << 4 | static_cast<uint64_t>(context.float32MatmulPrecision());
 }
@@ -289,7 +305,8 @@ py::dict describe_ambient() {
   result["inference_mode"] = modes.inference;
   for (size_t i = 0; i < kAutocastCount; ++i) {
     std::string device = c10::DeviceTypeName(kAutocastDevices[i], true);
-    result[py::str("autocast(" + device + ")")] = modes.autocast[i] ? c10::toString(modes.autocast_dtype[i]) : "off";
+    result[py::str("autocast(" + device + ")")] =
+        modes.autocast[i] ? c10::toString(modes.autocast_dtype[i]) : "off";
   }
   result["autocast_cache"] = modes.autocast_cache;
   result["default_dtype"] = c10::toString(c10::get_default_dtype().toScalarType());

@@ -1,4 +1,5 @@
-// What identifies a call: the structure of its arguments, what each leaf looks like from outside, and the ambient state.
+// What identifies a call: the structure of its arguments, what each leaf looks like from outside, and the
+// ambient state.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -14,13 +15,14 @@ namespace py = pybind11;
 
 // One call taken apart. Borrows from the arguments: valid while args and kwargs live. Needs the GIL.
 struct Call {
-  std::string key;                     // equal exactly for calls of one signature
-  std::vector<PyObject*> roots;        // [0] the function, then what guards may start from: opaque leaves and containers
-  std::vector<bool> structural;        // per root: whether the key holds its contents
-  std::vector<at::Tensor> tensors;     // in order of appearance
+  std::string key;  // equal exactly for calls of one signature
+  std::vector<PyObject*>
+      roots;  // [0] the function, then what guards may start from: opaque leaves and containers
+  std::vector<bool> structural;     // per root: whether the key holds its contents
+  std::vector<at::Tensor> tensors;  // in order of appearance
   std::vector<PyObject*> tensor_objects;
-  std::string unsupported;             // why this call cannot be keyed, or empty
-  py::object keep;                     // what binding made anew (the tuple of *args, the defaults)
+  std::string unsupported;  // why this call cannot be keyed, or empty
+  py::object keep;          // what binding made anew (the tuple of *args, the defaults)
 
   py::bytes key_bytes() const { return py::bytes(key); }
 };
@@ -28,7 +30,8 @@ struct Call {
 // Binds and flattens the calls of one function.
 class Signature {
  public:
-  // names: positional parameters, then keyword-only ones. A function whose parameters cannot be known has none and both stars.
+  // names: positional parameters, then keyword-only ones. A function whose parameters cannot be known has
+  // none and both stars.
   Signature(std::vector<std::string> names, int positional_only, int positional, bool star, bool double_star);
 
   // `defaults`: dict name -> default. nullptr where the arguments do not fit (the function itself says how).
@@ -41,7 +44,8 @@ class Signature {
   bool star_, double_star_;
 };
 
-// The ambient part of the key: modes, default dtype, flags. Appended to `key`; returns why it cannot be keyed, or "".
+// The ambient part of the key: modes, default dtype, flags. Appended to `key`; returns why it cannot be
+// keyed, or "".
 std::string append_ambient(std::string* key);
 
 // Names and values of the ambient state, for reports.

@@ -18,10 +18,10 @@ namespace lazytrace {
 namespace {
 
 bool is_plain_immutable(PyObject* v) {
-  return v == Py_None || v == Py_Ellipsis || v == Py_NotImplemented || PyBool_Check(v) || PyLong_CheckExact(v) ||
-         PyFloat_CheckExact(v) || PyComplex_CheckExact(v) || PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) ||
-         THPDtype_Check(v) || THPDevice_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) ||
-         PyRange_Check(v);
+  return v == Py_None || v == Py_Ellipsis || v == Py_NotImplemented || PyBool_Check(v) ||
+         PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyComplex_CheckExact(v) ||
+         PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) || THPDtype_Check(v) || THPDevice_Check(v) ||
+         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v);
 }
 
 bool all_immutable(PyObject* const* items, Py_ssize_t n) {
@@ -38,10 +38,12 @@ namespace {
 // What most objects that are asked about are: Python instances, functions and the built-in containers.
 bool surely_mutable(PyObject* v) {
   PyTypeObject* type = Py_TYPE(v);
-  if (type == &PyFunction_Type || type == &PyList_Type || type == &PyDict_Type || type == &PyModule_Type || type == &PyCFunction_Type ||
-      type == &PyMethodDescr_Type || type == &PyCell_Type || type == &PyType_Type)
+  if (type == &PyFunction_Type || type == &PyList_Type || type == &PyDict_Type || type == &PyModule_Type ||
+      type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyCell_Type ||
+      type == &PyType_Type)
     return true;
-  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type && !PyTuple_Check(v) && type->tp_base == &PyBaseObject_Type;
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type && !PyTuple_Check(v) &&
+         type->tp_base == &PyBaseObject_Type;
 }
 }  // namespace
 
@@ -86,7 +88,8 @@ bool same_immutable(PyObject* a, PyObject* b) {
   }
   if (PySlice_Check(a)) {
     auto *s = reinterpret_cast<PySliceObject*>(a), *t = reinterpret_cast<PySliceObject*>(b);
-    return same_immutable(s->start, t->start) && same_immutable(s->stop, t->stop) && same_immutable(s->step, t->step);
+    return same_immutable(s->start, t->start) && same_immutable(s->stop, t->stop) &&
+           same_immutable(s->step, t->step);
   }
   if (is_numpy_scalar(a)) return numpy_bytes(a) == numpy_bytes(b);
   int equal = PyObject_RichCompareBool(a, b, Py_EQ);
@@ -97,8 +100,9 @@ bool same_immutable(PyObject* a, PyObject* b) {
 // ---------------------------------------------------------------- taking apart
 struct Tree::Builder {
   const Source& source;
-  std::unordered_map<PyObject*, int> seen;  // objects by order of appearance: identity within the value is kept
-  std::vector<PyObject*> open;              // what is being taken apart, outermost first
+  std::unordered_map<PyObject*, int>
+      seen;                     // objects by order of appearance: identity within the value is kept
+  std::vector<PyObject*> open;  // what is being taken apart, outermost first
 
   Tree build(PyObject* v) {
     Tree tree;
@@ -108,7 +112,7 @@ struct Tree::Builder {
       tree.kind = Kind::Register;
       return tree;
     }
-    if (is_immutable(v)) {
+    if (is_immutable(v) && !is_enum_member(v)) {
       tree.value = py::reinterpret_borrow<py::object>(v);
       return tree;
     }
@@ -154,7 +158,8 @@ struct Tree::Builder {
   }
 
   void sequence(PyObject* v, Tree* tree) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i) tree->items.push_back(build(PySequence_Fast_GET_ITEM(v, i)));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i)
+      tree->items.push_back(build(PySequence_Fast_GET_ITEM(v, i)));
   }
 
   void mapping(PyObject* v, Tree* tree) {
@@ -169,7 +174,8 @@ struct Tree::Builder {
   // An instance of a Python class is its type, its slots, its __dict__ and what it holds as a dict or a list.
   void object(PyObject* v, Tree* tree) {
     if (!is_rebuildable(v))
-      throw std::runtime_error(std::string("returns a ") + Py_TYPE(v)->tp_name + ", which cannot be rebuilt at a replay");
+      throw std::runtime_error(std::string("returns a ") + Py_TYPE(v)->tp_name +
+                               ", which cannot be rebuilt at a replay");
     tree->kind = Kind::Object;
     tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
     py::object state = py::reinterpret_steal<py::object>(instance_state(v));
@@ -239,7 +245,8 @@ struct Tree::Rebuilder {
     py::object result;
     if (t.kind == Kind::Tuple) {
       result = py::reinterpret_steal<py::object>(PyTuple_New(static_cast<Py_ssize_t>(t.items.size())));
-      for (size_t i = 0; i < t.items.size(); ++i) PyTuple_SET_ITEM(result.ptr(), i, build(t.items[i]).release().ptr());
+      for (size_t i = 0; i < t.items.size(); ++i)
+        PyTuple_SET_ITEM(result.ptr(), i, build(t.items[i]).release().ptr());
     } else {
       auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
       py::tuple items(t.items.size());
@@ -296,7 +303,8 @@ void Tree::containers(PyObject* value, std::vector<PyObject*>* out) {
     if (known == value) return;
   out->push_back(value);
   if (PyTuple_Check(value) || PyList_Check(value)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) containers(PySequence_Fast_GET_ITEM(value, i), out);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+      containers(PySequence_Fast_GET_ITEM(value, i), out);
   } else if (PyDict_Check(value)) {
     PyObject *key, *item;
     Py_ssize_t pos = 0;

@@ -40,8 +40,8 @@ class Tree {
   static void containers(PyObject* value, std::vector<PyObject*>* out);
 
   Kind kind = Kind::Constant;
-  int index = -1;             // register, state node, or number of the object that this is the Same as
-  py::object value;           // constant, type, or tuple of keys
+  int index = -1;    // register, state node, or number of the object that this is the Same as
+  py::object value;  // constant, type, or tuple of keys
   std::vector<Tree> items;
 
  private:

@@ -81,5 +81,5 @@ class Parameters:
     def __str__(self) -> str:
         if self._declared is None:
             return "(...)"
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
         return f"({', '.join(stars.get(p.kind, '') + p.name for p in self._declared)})"

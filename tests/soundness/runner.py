@@ -19,16 +19,28 @@ import torch
 import lazytrace
 
 Observation = Any
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, type(...), range, slice)
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    torch.dtype,
+    torch.device,
+    type(...),
+    range,
+    slice,
+)
 
 
 class Call:
     """One call of the function under test, or of `on`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
         self.args, self.kwargs = args, kwargs
         self.on: Callable[..., Any] | None = None
-        self.lazy = False
 
     def of(self, function: Callable[..., Any]) -> Call:
         """The same call of another function of the case."""
@@ -53,7 +65,9 @@ def tensors_in(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tenso
     seen = set() if seen is None else seen
     if isinstance(value, torch.Tensor):
         yield value
-    elif not isinstance(value, (*_PLAIN, type, types.FunctionType, types.ModuleType)) and id(value) not in seen:
+    elif (
+        not isinstance(value, (*_PLAIN, type, types.FunctionType, types.ModuleType)) and id(value) not in seen
+    ):
         seen.add(id(value))
         for child in children(value):
             yield from tensors_in(child, seen)
@@ -82,7 +96,7 @@ def storage_of(t: torch.Tensor) -> int:
 
 def bits(t: torch.Tensor) -> Any:
     """The values of a tensor as something that compares with ==, nan and -0.0 included."""
-    plain = t.detach()
+    plain = t.detach().dequantize() if t.is_quantized else t.detach()
     if plain.layout is not torch.strided:
         return (str(plain.layout), bits(plain.to_dense()))
     plain = plain.resolve_conj().resolve_neg().contiguous()
@@ -91,6 +105,11 @@ def bits(t: torch.Tensor) -> Any:
     if plain.device.type == "meta":
         return "meta"
     return [x if x == x else "nan" for x in map(repr, plain.reshape(-1).double().tolist())]
+
+
+def leaf_text(value: Any) -> str:
+    """What an object without parts shows of itself, if that does not tell its address."""
+    return "" if " at 0x" in (text := repr(value)) else text
 
 
 class Look:
@@ -106,17 +125,18 @@ class Look:
         if isinstance(value, _PLAIN):
             return (type(value).__name__, repr(value))
         if isinstance(value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType):
-            return (type(value).__name__, getattr(value, "__qualname__", value.__name__))
+            return (value.__class__.__name__, getattr(value, "__qualname__", value.__name__))
         if id(value) in self.seen:
             return ("same as", self.seen[id(value)])
         self.seen[id(value)] = len(self.seen)
         inside = [self(child) for child in children(value)]
-        shown = repr(value) if not inside and not isinstance(value, object().__class__) else ""
-        return (type(value).__qualname__, inside, shown)
+        return (type(value).__qualname__, inside, leaf_text(value) if not inside else "")
 
     def tensor(self, t: torch.Tensor) -> Observation:
         alias = [name for name, other in self.others if other is t]
-        shared = [n for n, o in self.others if o is not t and storage_of(t) and storage_of(o) == storage_of(t)]
+        shared = [
+            n for n, o in self.others if o is not t and storage_of(t) and storage_of(o) == storage_of(t)
+        ]
         number = self.seen.setdefault(id(t), len(self.seen))
         strides = t.stride() if t.layout is torch.strided and t.numel() else ()
         about = {
@@ -248,12 +268,17 @@ def difference(path: str, a: Observation, b: Observation) -> str:
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return next((d for k in a if (d := difference(f"{path}.{k}", a[k], b[k]))), "")
     if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
-        return next((d for i, (x, y) in enumerate(zip(a, b, strict=True)) if (d := difference(f"{path}[{i}]", x, y))), "")
+        return next(
+            (d for i, (x, y) in enumerate(zip(a, b, strict=True)) if (d := difference(f"{path}[{i}]", x, y))),
+            "",
+        )
     return "" if a == b and type(a) is type(b) else f"{path}: eager {a!r}, traced {b!r}"
 
 
-def check(make: Callable[..., Any], *, hits: int = 0, eager: bool = False, recordings: int | None = None) -> None:
-    """Both ways agree; the traced way had at least `hits` hits, no replay where `eager`, `recordings` where given."""
+def check(
+    make: Callable[..., Any], *, hits: int = 0, eager: bool = False, recordings: int | None = None
+) -> None:
+    """Both ways agree; the traced one had at least `hits` hits, none where `eager`, and `recordings`."""
     plain, _ = drive(make, False)
     traced, tracer = drive(make, True)
     for (name, a), (_, b) in zip(plain, traced, strict=True):
@@ -265,7 +290,7 @@ def check(make: Callable[..., Any], *, hits: int = 0, eager: bool = False, recor
 
 
 class Cases:
-    """The cases of one file: `@cases` or `@cases(hits=2)` registers one, `cases.parametrize` makes the tests."""
+    """The cases of a file: `@cases` or `@cases(hits=2)` registers one, `parametrize` makes the tests."""
 
     def __init__(self) -> None:
         self.known: list[Any] = []

@@ -197,7 +197,12 @@ def test_spelling_makes_no_difference(spelling):
     def make(trace):
         fn = trace(lambda x, k=2.0: x * k)
         x = X()
-        other = {"positional": call(x, 2.0), "keyword": call(x=x, k=2.0), "default": call(x), "star": call(*[x], **{"k": 2.0})}
+        other = {
+            "positional": call(x, 2.0),
+            "keyword": call(x=x, k=2.0),
+            "default": call(x),
+            "star": call(*[x, 2.0]),
+        }
         return fn, [call(x, 2.0), other[spelling]]
 
     check(make, hits=1, recordings=1)
@@ -205,6 +210,13 @@ def test_spelling_makes_no_difference(spelling):
 
 def test_wrong_arguments_raise_as_eager_does():
     def make(trace):
-        return trace(lambda x, k: x * k), [call(), call(X()), call(X(), 1, 2), call(X(), z=1), call(X(), 1, k=2), call(X(), 2)]
+        return trace(lambda x, k: x * k), [
+            call(),
+            call(X()),
+            call(X(), 1, 2),
+            call(X(), z=1),
+            call(X(), 1, k=2),
+            call(X(), 2),
+        ]
 
     check(make)

@@ -402,6 +402,198 @@ def thread_local(trace):
     return trace(lambda x: x * local.k), around(lambda: setattr(local, "k", 3.0), X())
 
 
+@cases
+def representation_with_a_side_effect(trace):
+    class Noisy:
+        shown = 0
+
+        def __repr__(self):
+            Noisy.shown += 1
+            return "noisy"
+
+    a, b = Noisy(), Noisy()
+    o = Box(now=a, all={"a": a}, pair=(a, 1))
+
+    def fn(x):
+        kind = o.pair[0]
+        return x * 2 if o.now is a and o.all["a"] is not b and kind is a else x * 3
+
+    return trace(fn), around(lambda: setattr(o, "now", b), X()), lambda: Noisy.shown
+
+
+@cases
+def representation_that_raises(trace):
+    class Bad:
+        def __init__(self):
+            self.k = 2.0
+
+        def __repr__(self):
+            raise RuntimeError("no")
+
+        __hash__ = None
+
+        def __eq__(self, other):
+            raise RuntimeError("no")
+
+    a, b = Bad(), Bad()
+    o = Box(now=a)
+    fn = trace(lambda v, x: x * v.k if o.now is a else x * 3)
+    return fn, around(lambda: setattr(o, "now", b), a, X())
+
+
+@cases
+def mock_object(trace):
+    import unittest.mock
+
+    m = unittest.mock.MagicMock(return_value=2.0)
+    m.k = 3.0
+    return trace(lambda x: x * m(1) * m.k), [call(X())] * 4, lambda: m.call_count
+
+
+@cases
+def lock_of_state(trace):
+    import threading
+
+    lock = threading.RLock()
+    o = Box(k=2.0)
+
+    def fn(x):
+        with lock:
+            return x * o.k
+
+    return trace(fn), around(lambda: setattr(o, "k", 3.0), X()), lambda: lock._is_owned()
+
+
+@cases
+def lock_that_is_left_locked(trace):
+    import threading
+
+    lock = threading.Lock()
+
+    def fn(x):
+        lock.acquire(blocking=False)
+        return x * (2 if lock.locked() else 3)
+
+    return (
+        trace(fn),
+        [call(X()), lambda: lock.release(), call(X()), lambda: lock.release(), call(X())],
+        lock.locked,
+    )
+
+
+@cases
+def event_and_semaphore(trace):
+    import threading
+
+    event, slots = threading.Event(), threading.Semaphore(5)
+
+    def fn(x):
+        event.set()
+        slots.acquire()
+        return x * slots._value
+
+    return (
+        trace(fn),
+        [call(X()), event.clear, call(X()), event.clear, call(X())],
+        lambda: (event.is_set(), slots._value),
+    )
+
+
+@cases
+def with_on_state_that_counts(trace):
+    class Scope:
+        depth = 0
+
+        def __enter__(self):
+            self.depth += 1
+            return self
+
+        def __exit__(self, *exc):
+            self.depth -= 1
+
+    s = Scope()
+
+    def fn(x):
+        with s:
+            return x * s.depth
+
+    return trace(fn), [*[call(X())] * 3, lambda: setattr(s, "depth", 4), *[call(X())] * 2], lambda: s.depth
+
+
+@cases
+def context_variable_set_inside(trace):
+    import contextvars
+
+    var = contextvars.ContextVar("var", default=1.0)
+
+    def fn(x):
+        var.set(var.get() + 1)
+        return x * var.get()
+
+    return trace(fn), [call(X())] * 4, var.get
+
+
+@cases
+def system_state(trace):
+    import sys
+
+    def fn(x):
+        return x * len(sys.argv) * sys.float_info.max_exp * sys.getrefcount(None).bit_length()
+
+    sys.argv.append("one")
+    return trace(fn), [*[call(X())] * 2, lambda: sys.argv.pop(), *[call(X())] * 2]
+
+
+@cases
+def working_directory(trace, tmp="/tmp"):
+    import os
+
+    start = os.getcwd()
+    steps = [call(X()), call(X()), lambda: os.chdir(tmp), call(X()), call(X()), lambda: os.chdir(start)]
+    return trace(lambda x: (x, os.getcwd(), os.path.abspath("a"))), steps
+
+
+@cases
+def file_that_changes(trace):
+    import os
+    import tempfile
+
+    path = os.path.join(tempfile.mkdtemp(), "k")
+
+    def put(text):
+        with open(path, "w") as file:
+            file.write(text)
+
+    put("2")
+
+    def fn(x):
+        with open(path) as file:
+            return x * float(file.read())
+
+    return trace(fn), around(lambda: put("3"), X())
+
+
+@cases
+def file_that_appears(trace):
+    import os
+    import tempfile
+
+    path = os.path.join(tempfile.mkdtemp(), "k")
+    steps = around(lambda: os.mkdir(path), X())
+    return trace(lambda x: x * 2 if os.path.exists(path) else x * 3), steps
+
+
+@cases
+def identity_reused_address(trace):
+    o = Box(now=Box(k=2.0))
+
+    def change():
+        o.now = None
+        o.now = Box(k=3.0)
+
+    return trace(lambda x: x * o.now.k), [s for _ in range(5) for s in (call(X()), call(X()), change)]
+
+
 @cases.parametrize
 def test_attributes(make, expected):
     check(make, **expected)

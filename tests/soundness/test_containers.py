@@ -601,7 +601,11 @@ def iterator_as_argument(trace):
 @cases
 def generator_as_argument(trace):
     x = X()
-    return trace(lambda x, g: x * sum(g)), [call(x, (i for i in [1.0, 2.0])), call(x, (i for i in [3.0])), call(x, iter([]))]
+    return trace(lambda x, g: x * sum(g)), [
+        call(x, (i for i in [1.0, 2.0])),
+        call(x, (i for i in [3.0])),
+        call(x, iter([])),
+    ]
 
 
 @cases(hits=3)
@@ -613,7 +617,15 @@ def arguments_in_containers(trace):
 
     a = {"x": X(), "w": [torch.ones(3)]}
     b = {"w": [torch.ones(3)], "x": X()}
-    return fn, [call(a, 1, z=2), call(a, 1, z=2), call(b, 1, z=2), call(b, 1, z=2), call(a, 1, y=1, z=2), call(a, 1, z=2, y=1), call(a, 1, z=2, y=1)]
+    return fn, [
+        call(a, 1, z=2),
+        call(a, 1, z=2),
+        call(b, 1, z=2),
+        call(b, 1, z=2),
+        call(a, 1, y=1, z=2),
+        call(a, 1, z=2, y=1),
+        call(a, 1, z=2, y=1),
+    ]
 
 
 @cases(hits=2)
@@ -647,7 +659,12 @@ def same_list_twice(trace):
 @cases(hits=1)
 def set_as_argument(trace):
     x = X()
-    return trace(lambda s, x: x * len(s) * max(s)), [call({1, 2}, x), call({1, 2}, x), call({1, 3}, x), call({1, 3}, x)]
+    return trace(lambda s, x: x * len(s) * max(s)), [
+        call({1, 2}, x),
+        call({1, 2}, x),
+        call({1, 3}, x),
+        call({1, 3}, x),
+    ]
 
 
 @cases.parametrize

@@ -118,7 +118,9 @@ def builtin_replaced(trace):
 @cases(hits=2)
 def nested_config(trace):
     reset()
-    return trace(lambda x: x * CONFIG["deep"]["k"][1]), around(lambda: CONFIG["deep"]["k"].__setitem__(1, 9.0), X())
+    return trace(lambda x: x * CONFIG["deep"]["k"][1]), around(
+        lambda: CONFIG["deep"]["k"].__setitem__(1, 9.0), X()
+    )
 
 
 @cases(hits=3)
@@ -285,7 +287,10 @@ def globals_called(trace):
 def print_options(trace):
     torch.set_printoptions(precision=4)
     change = lambda: torch.set_printoptions(precision=1)  # noqa: E731
-    return trace(lambda x: f"{x}"), [*around(change, torch.tensor([1.23456])), lambda: torch.set_printoptions(profile="default")]
+    return trace(lambda x: f"{x}"), [
+        *around(change, torch.tensor([1.23456])),
+        lambda: torch.set_printoptions(profile="default"),
+    ]
 
 
 @cases

@@ -1,0 +1,523 @@
+"""Properties, slots, dunder methods, cached properties, dataclasses, enums, super, metaclasses."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import functools
+
+import pytest
+import torch
+
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+
+
+@cases(hits=2)
+def property_of_state(trace):
+    class A:
+        base = 2.0
+
+        @property
+        def k(self):
+            return self.base * 2
+
+    o = A()
+    return trace(lambda x: x * o.k), around(lambda: setattr(o, "base", 3.0), X())
+
+
+@cases(hits=2)
+def property_replaced(trace):
+    class A:
+        k = property(lambda self: 2.0)
+
+    o = A()
+    return trace(lambda x: x * o.k), around(lambda: setattr(A, "k", property(lambda self: 3.0)), X())
+
+
+@cases(eager=True)
+def property_that_counts(trace):
+    class A:
+        n = 0
+
+        @property
+        def k(self):
+            self.n += 1
+            return self.n
+
+    o = A()
+    return trace(lambda x: x * o.k), [call(X())] * 4, lambda: o.n
+
+
+@cases(eager=True)
+def property_setter(trace):
+    class A:
+        _k = 0
+
+        @property
+        def k(self):
+            return self._k
+
+        @k.setter
+        def k(self, value):
+            self._k = value + 1
+
+    o = A()
+
+    def fn(x):
+        o.k = o.k + 1
+        return x * o.k
+
+    return trace(fn), [call(X())] * 3, lambda: o._k
+
+
+@cases(hits=2)
+def slots(trace):
+    class A:
+        __slots__ = ("k",)
+
+    o = A()
+    o.k = 2.0
+    return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
+
+
+@cases(eager=True)
+def slots_written(trace):
+    class A:
+        __slots__ = ("k",)
+
+    o = A()
+    o.k = 2.0
+
+    def fn(x):
+        o.k += 1
+        return x * o.k
+
+    return trace(fn), [call(X())] * 3, lambda: o.k
+
+
+@cases(hits=2)
+def slot_with_a_tensor(trace):
+    class A:
+        __slots__ = ("w",)
+
+    o = A()
+    o.w = torch.ones(3)
+    return trace(lambda x: x * o.w), around(lambda: setattr(o, "w", torch.zeros(3)), X())
+
+
+@cases
+def slot_unset(trace):
+    class A:
+        __slots__ = ("k",)
+
+    o = A()
+    return trace(lambda x: x * getattr(o, "k", 1.0)), around(lambda: setattr(o, "k", 3.0), X())
+
+
+@cases(hits=2)
+def getattr_method(trace):
+    class A:
+        def __init__(self):
+            self.values = {"k": 2.0}
+
+        def __getattr__(self, name):
+            return self.values[name]
+
+    o = A()
+    return trace(lambda x: x * o.k), around(lambda: o.values.update(k=3.0), X())
+
+
+@cases(hits=2)
+def getattribute_method(trace):
+    class A:
+        k = 2.0
+
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, name)
+
+    o = A()
+    return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
+
+
+@cases
+def getattribute_added(trace):
+    class A:
+        k = 2.0
+
+    o = A()
+    return trace(lambda x: x * o.k), around(
+        lambda: setattr(A, "__getattribute__", lambda self, name: 3.0), X()
+    )
+
+
+@cases
+def getattr_added(trace):
+    class A:
+        pass
+
+    o = A()
+    return trace(lambda x: x * getattr(o, "k", 2.0)), around(
+        lambda: setattr(A, "__getattr__", lambda self, name: 3.0), X()
+    )
+
+
+@cases(hits=1)
+def cached_property(trace):
+    class A:
+        base = 2.0
+
+        @functools.cached_property
+        def k(self):
+            return self.base * 2
+
+    o = A()
+
+    def forget():
+        del o.k
+
+    return (
+        trace(lambda x: x * o.k),
+        [call(X()), call(X()), call(X()), lambda: setattr(o, "k", 9.0), call(X()), forget, call(X())],
+        lambda: dict(vars(o)),
+    )
+
+
+@cases
+def python_descriptor(trace):
+    class D:
+        def __get__(self, instance, owner):
+            return instance.raw * 2
+
+        def __set__(self, instance, value):
+            instance.raw = value
+
+    class A:
+        k = D()
+
+    o = A()
+    o.k = 2.0
+    return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
+
+
+@cases
+def descriptor_get_replaced(trace):
+    class D:
+        def __get__(self, instance, owner):
+            return 2.0
+
+    class A:
+        k = D()
+
+    o = A()
+    return trace(lambda x: x * o.k), around(lambda: setattr(D, "__get__", lambda *a: 3.0), X())
+
+
+@cases
+def data_descriptor_added(trace):
+    class A:
+        pass
+
+    o = A()
+    o.k = 2.0
+    return trace(lambda x: x * o.k), around(lambda: setattr(A, "k", property(lambda self: 3.0)), X())
+
+
+@cases(hits=2)
+def class_and_static_methods(trace):
+    class A:
+        k = 2.0
+
+        @classmethod
+        def c(cls, x):
+            return x * cls.k
+
+        @staticmethod
+        def s(x):
+            return x + 1
+
+    return trace(lambda x: A.s(A.c(x))), around(lambda: setattr(A, "k", 3.0), X())
+
+
+@cases(hits=2)
+def static_method_replaced(trace):
+    class A:
+        @staticmethod
+        def s(x):
+            return x + 1
+
+    o = A()
+    return trace(lambda x: o.s(x)), around(lambda: setattr(A, "s", staticmethod(lambda x: x - 1)), X())
+
+
+@cases(hits=2)
+def super_method_replaced(trace):
+    class A:
+        def f(self, x):
+            return x * 2
+
+    class B(A):
+        def f(self, x):
+            return super().f(x) + 1
+
+    o = B()
+    return trace(lambda x: o.f(x)), around(lambda: setattr(A, "f", lambda self, x: x * 9), X())
+
+
+@cases(hits=2)
+def super_method_in_between(trace):
+    class A:
+        def f(self, x):
+            return x * 2
+
+    class M(A):
+        pass
+
+    class B(M):
+        def f(self, x):
+            return super().f(x) + 1
+
+    o = B()
+    return trace(lambda x: o.f(x)), around(lambda: setattr(M, "f", lambda self, x: x * 9), X())
+
+
+@cases(hits=2)
+def metaclass_attribute(trace):
+    class Meta(type):
+        k = 2.0
+
+    class A(metaclass=Meta):
+        pass
+
+    return trace(lambda x: x * A.k), around(lambda: setattr(Meta, "k", 3.0), X())
+
+
+@cases(hits=2)
+def metaclass_attribute_shadowed(trace):
+    class Meta(type):
+        k = 2.0
+
+    class A(metaclass=Meta):
+        pass
+
+    return trace(lambda x: x * A.k), around(lambda: setattr(A, "k", 3.0), X())
+
+
+@cases(hits=2)
+def metaclass_property(trace):
+    values = {"k": 2.0}
+
+    class Meta(type):
+        @property
+        def k(cls):
+            return values["k"]
+
+    class A(metaclass=Meta):
+        pass
+
+    return trace(lambda x: x * A.k), around(lambda: values.update(k=3.0), X())
+
+
+@cases
+def metaclass_getattr(trace):
+    values = {"k": 2.0}
+
+    class Meta(type):
+        def __getattr__(cls, name):
+            return values[name]
+
+    class A(metaclass=Meta):
+        pass
+
+    return trace(lambda x: x * A.k), around(lambda: values.update(k=3.0), X())
+
+
+@cases
+def abstract_base_registered(trace):
+    class Base(abc.ABC):  # noqa: B024
+        pass
+
+    class A:
+        pass
+
+    o = A()
+    return trace(lambda x: x * 2 if isinstance(o, Base) else x * 3), around(lambda: Base.register(A), X())
+
+
+@cases
+def instancecheck_replaced(trace):
+    class Meta(type):
+        def __instancecheck__(cls, value):
+            return False
+
+    class Base(metaclass=Meta):
+        pass
+
+    o = object()
+    change = lambda: setattr(Meta, "__instancecheck__", lambda cls, value: True)  # noqa: E731
+    return trace(lambda x: x * 2 if isinstance(o, Base) else x * 3), around(change, X())
+
+
+@cases
+def isinstance_of_changed_bases(trace):
+    class P:
+        pass
+
+    class Q:
+        pass
+
+    class A(P):
+        pass
+
+    o = A()
+    return trace(lambda x: x * 2 if isinstance(o, P) else x * 3), around(
+        lambda: setattr(A, "__bases__", (Q,)), X()
+    )
+
+
+@cases
+def issubclass_of_changed_bases(trace):
+    class P:
+        pass
+
+    class Q:
+        pass
+
+    class A(P):
+        pass
+
+    return trace(lambda x: x * 2 if issubclass(A, P) else x * 3), around(
+        lambda: setattr(A, "__bases__", (Q,)), X()
+    )
+
+
+@cases(hits=2)
+def dataclass_field(trace):
+    @dataclasses.dataclass
+    class A:
+        k: float = 2.0
+        names: list = dataclasses.field(default_factory=list)
+
+    o = A()
+    return trace(lambda x: x * o.k * (1 + len(o.names))), around(lambda: o.names.append("a"), X())
+
+
+@cases
+def dataclass_compared_replaced_and_listed(trace):
+    @dataclasses.dataclass
+    class A:
+        k: float = 2.0
+
+    o, p = A(), A()
+
+    @trace
+    def fn(x):
+        more = dataclasses.replace(o, k=o.k + 1)
+        return x * more.k, o == p, dataclasses.asdict(o), [f.name for f in dataclasses.fields(o)]
+
+    return fn, around(lambda: setattr(o, "k", 3.0), X())
+
+
+@cases(hits=1)
+def dataclass_returned(trace):
+    @dataclasses.dataclass
+    class Out:
+        y: torch.Tensor
+        extra: list = dataclasses.field(default_factory=list)
+
+    return trace(lambda x: Out(x * 2, [x, 1])), [call(X(grad=True))] * 3
+
+
+@cases(hits=1)
+def frozen_slots_dataclass_returned(trace):
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Out:
+        y: torch.Tensor
+        n: int
+
+    return trace(lambda x: (Out(x * 2, 3), Out(x, 4))), [call(X())] * 3
+
+
+@cases(hits=2)
+def enum_compared(trace):
+    class Kind(enum.Enum):
+        A = "a"
+        B = "b"
+
+    o = {"kind": Kind.A}
+    fn = trace(lambda x: x * 2 if o["kind"] is Kind.A else x * len(o["kind"].name))
+    return fn, around(lambda: o.update(kind=Kind.B), X())
+
+
+def dunder(name, first, second, use):
+    """A case where the special method `name` of a class of state is replaced."""
+
+    def make(trace):
+        cls = type("A", (), {name: first} if first else {})
+        o = cls()
+        return trace(lambda x: use(o, x)), around(lambda: setattr(cls, name, second), X())
+
+    return make
+
+
+DUNDERS = {
+    "add": ("__add__", lambda s, v: v * 2, lambda s, v: v * 3, lambda o, x: o + x),
+    "radd": ("__radd__", lambda s, v: v * 2, lambda s, v: v * 3, lambda o, x: [2.0][0] + o + x),
+    "matmul": ("__matmul__", lambda s, v: v * 2, lambda s, v: v * 3, lambda o, x: o @ x),
+    "iadd": ("__iadd__", lambda s, v: v * 2, lambda s, v: v * 3, lambda o, x: exec_iadd(o, x)),
+    "neg": ("__neg__", lambda s: 2.0, lambda s: 3.0, lambda o, x: x * -o),
+    "eq": ("__eq__", lambda s, v: True, lambda s, v: False, lambda o, x: x * 2 if o == 1 else x * 3),
+    "eq_absent": ("__eq__", None, lambda s, v: True, lambda o, x: x * 2 if o == 1 else x * 3),
+    "lt": ("__lt__", lambda s, v: True, lambda s, v: False, lambda o, x: x * 2 if o < 1 else x * 3),
+    "bool": ("__bool__", lambda s: True, lambda s: False, lambda o, x: x * 2 if o else x * 3),
+    "bool_absent": ("__bool__", None, lambda s: False, lambda o, x: x * 2 if o else x * 3),
+    "len_absent": ("__len__", None, lambda s: 0, lambda o, x: x * 2 if o else x * 3),
+    "len": ("__len__", lambda s: 2, lambda s: 3, lambda o, x: x * len(o)),
+    "float": ("__float__", lambda s: 2.0, lambda s: 3.0, lambda o, x: x * float(o)),
+    "int": ("__int__", lambda s: 2, lambda s: 3, lambda o, x: x * int(o)),
+    "index": ("__index__", lambda s: 0, lambda s: 1, lambda o, x: x[o]),
+    "index_of_list": ("__index__", lambda s: 0, lambda s: 1, lambda o, x: x * [2.0, 3.0][o]),
+    "getitem": ("__getitem__", lambda s, i: 2.0, lambda s, i: 3.0, lambda o, x: x * o[0]),
+    "call": ("__call__", lambda s, v: v * 2, lambda s, v: v * 3, lambda o, x: o(x)),
+    "contains": ("__contains__", lambda s, v: True, lambda s, v: False, lambda o, x: x * 2 if 1 in o else x),
+    "iter": ("__iter__", lambda s: iter([2.0]), lambda s: iter([3.0]), lambda o, x: x * sum(o)),
+    "iter_for": ("__iter__", lambda s: iter([2.0]), lambda s: iter([3.0]), lambda o, x: [x * k for k in o]),
+    "str": ("__str__", lambda s: "a", lambda s: "b", lambda o, x: (x, str(o))),
+    "repr": ("__repr__", lambda s: "a", lambda s: "b", lambda o, x: (x, f"{o!r}")),
+    "format": ("__format__", lambda s, f: "a", lambda s, f: "b", lambda o, x: (x, f"{o}")),
+    "hash": ("__hash__", lambda s: 2, lambda s: 3, lambda o, x: x * hash(o)),
+    "abs": ("__abs__", lambda s: 2.0, lambda s: 3.0, lambda o, x: x * abs(o)),
+    "round": ("__round__", lambda s: 2, lambda s: 3, lambda o, x: x * round(o)),
+    "enter": ("__enter__", lambda s: 2.0, lambda s: 3.0, lambda o, x: with_it(o, x)),
+    "mul_by_tensor": ("__rmul__", lambda s, v: v * 2, lambda s, v: v * 3, lambda o, x: 2 * o * x),
+    "torch_function": ("__torch_function__", None, lambda *a, **k: 3.0, lambda o, x: x * (1 if o else 2)),
+    "setattr": (
+        "__setattr__",
+        lambda s, n, v: None,
+        lambda s, n, v: object.__setattr__(s, n, v),
+        lambda o, x: (setattr(o, "k", 1), x)[1],
+    ),
+}
+
+
+def exec_iadd(o, x):
+    o += x
+    return o
+
+
+def with_it(o, x):
+    type(o).__exit__ = lambda *a: None
+    with o as k:
+        return x * k
+
+
+@pytest.mark.parametrize("name", DUNDERS)
+def test_special_methods_replaced(name):
+    check(dunder(*DUNDERS[name]))
+
+
+@cases.parametrize
+def test_descriptors(make, expected):
+    check(make, **expected)

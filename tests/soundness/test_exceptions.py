@@ -1,0 +1,323 @@
+"""Exceptions, raised and caught, that depend on values, on state and on metadata."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+import lazytrace
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+
+
+class Odd(Exception):
+    def __init__(self, code):
+        super().__init__(f"odd {code}")
+        self.code = code
+
+
+@cases(hits=1)
+def raised_on_a_value(trace):
+    @trace
+    def fn(x):
+        if x.sum() < 0:
+            raise Odd(3)
+        return x * 2
+
+    return fn, [call(X()), call(X()), call(-X()), call(-X()), call(X())]
+
+
+@cases(hits=1)
+def assertion_on_a_value(trace):
+    @trace
+    def fn(x):
+        if not x.min() > -5:
+            raise AssertionError(f"too small: {x.min().item()}")
+        return x * 2
+
+    return fn, [call(X()), call(X()), call(X() - 9), call(X())]
+
+
+@cases(hits=2)
+def raised_on_state(trace):
+    limit = [2]
+
+    @trace
+    def fn(x):
+        if len(x) > limit[0]:
+            raise ValueError("too long")
+        return x * 2
+
+    return fn, [
+        call(X()),
+        lambda: limit.__setitem__(0, 5),
+        call(X()),
+        call(X()),
+        call(X()),
+        lambda: limit.__setitem__(0, 1),
+        call(X()),
+    ]
+
+
+@cases(hits=1)
+def shape_mismatch_caught(trace):
+    @trace
+    def fn(x, y):
+        try:
+            return x + y
+        except RuntimeError:
+            return x * 2
+
+    return fn, [call(X(), torch.ones(2))] * 3 + [call(X(), X())] * 2
+
+
+@cases
+def cholesky_failure_caught(trace):
+    @trace
+    def fn(a):
+        try:
+            return torch.linalg.cholesky(a)
+        except torch.linalg.LinAlgError:
+            return torch.zeros_like(a)
+
+    good, bad = torch.eye(2) * 4, -torch.eye(2)
+    return fn, [call(bad), call(bad), call(good), call(good), call(bad), call(good)]
+
+
+@cases
+def cholesky_success_then_failure(trace):
+    @trace
+    def fn(a):
+        try:
+            return torch.linalg.cholesky(a)
+        except RuntimeError as error:
+            return torch.zeros_like(a), type(error).__name__
+
+    good, bad = torch.eye(2) * 4, -torch.eye(2)
+    return fn, [call(good), call(good), call(bad), call(bad), call(good)]
+
+
+@cases
+def index_failure_caught(trace):
+    table = torch.arange(4.0)
+
+    @trace
+    def fn(i):
+        try:
+            return table[i]
+        except IndexError:
+            return torch.tensor(-1.0)
+
+    ok, out = torch.tensor([1, 2]), torch.tensor([1, 9])
+    return fn, [call(out), call(out), call(ok), call(ok), call(out)]
+
+
+@cases
+def index_success_then_failure(trace):
+    table = torch.arange(4.0)
+
+    @trace
+    def fn(i):
+        try:
+            return table[i]
+        except IndexError:
+            return torch.tensor(-1.0)
+
+    ok, out = torch.tensor([1, 2]), torch.tensor([1, 9])
+    return fn, [call(ok), call(ok), call(out), call(out), call(ok)]
+
+
+@cases
+def index_error_passes(trace):
+    table = torch.arange(4.0)
+    ok, out = torch.tensor([1, 2]), torch.tensor([1, 9])
+    return trace(lambda i: table[i]), [call(ok), call(ok), call(out), call(ok), call(out)]
+
+
+@cases
+def embedding_error_passes(trace):
+    table = torch.arange(8.0).view(4, 2)
+    ok, out = torch.tensor([1, 2]), torch.tensor([1, 9])
+    fn = trace(lambda i: torch.nn.functional.embedding(i, table))
+    return fn, [call(ok), call(ok), call(out), call(ok)]
+
+
+@cases
+def linear_algebra_error_passes(trace):
+    good, bad = torch.eye(2) * 4, -torch.eye(2)
+    return trace(lambda a: torch.linalg.cholesky(a)), [call(good), call(good), call(bad), call(good)]
+
+
+@cases
+def inverse_error_passes(trace):
+    good, bad = torch.eye(2) * 4, torch.zeros(2, 2)
+    return trace(lambda a: torch.linalg.inv(a)), [call(good), call(good), call(bad), call(good)]
+
+
+@cases
+def multinomial_error_passes(trace):
+    good, bad = torch.ones(3), torch.tensor([1.0, -1.0, 1.0])
+    return trace(lambda p: torch.multinomial(p, 2)), [call(good), call(good), call(bad), call(good)]
+
+
+@cases
+def division_by_zero_passes(trace):
+    good, bad = torch.tensor([2]), torch.tensor([0])
+    fn = trace(lambda x: torch.tensor([7]) // x)
+    return fn, [call(good), call(good), call(bad), call(good)]
+
+
+@cases
+def scalar_conversion_error(trace):
+    fn = trace(lambda x: float(x[x > 0]))
+    one, two = torch.tensor([1.0, -1.0]), torch.tensor([1.0, 1.0])
+    return fn, [call(one), call(one), call(two), call(one)]
+
+
+@cases
+def mutation_before_an_exception(trace):
+    @trace
+    def fn(x, y):
+        x.add_(1)
+        return x.view(3) + y
+
+    x, y = X(), X()
+    return fn, [call(x, y), call(x, y), call(x, torch.ones(2)), call(x, torch.ones(2)), call(x, y)]
+
+
+@cases
+def mutation_before_a_value_exception(trace):
+    table = torch.arange(4.0)
+
+    @trace
+    def fn(x, i):
+        x.add_(1)
+        return x[:2] * table[i]
+
+    x, ok, out = X(), torch.tensor([1, 2]), torch.tensor([1, 9])
+    return fn, [call(x, ok), call(x, ok), call(x, out), call(x, out), call(x, ok)]
+
+
+@cases
+def finally_with_a_mutation(trace):
+    table = torch.arange(4.0)
+
+    @trace
+    def fn(x, i):
+        try:
+            return table[i] * 2
+        finally:
+            x.add_(1)
+
+    x, ok, out = X(), torch.tensor([1, 2]), torch.tensor([1, 9])
+    return fn, [call(x, ok), call(x, ok), call(x, out), call(x, out), call(x, ok)]
+
+
+@cases
+def with_block_that_swallows(trace):
+    table = torch.arange(4.0)
+
+    @trace
+    def fn(i):
+        out = torch.zeros(2)
+        with contextlib.suppress(IndexError):
+            out = table[i]
+        return out
+
+    ok, out = torch.tensor([1, 2]), torch.tensor([1, 9])
+    return fn, [call(ok), call(ok), call(out), call(out), call(ok)]
+
+
+@cases
+def exception_group_and_notes(trace):
+    @trace
+    def fn(x):
+        try:
+            raise Odd(1)
+        except Odd as error:
+            error.add_note("here")
+            return x * error.code
+
+    return fn, [call(X())] * 3
+
+
+@cases
+def exception_in_state(trace):
+    errors = {"kind": KeyError}
+
+    @trace
+    def fn(x):
+        try:
+            raise KeyError("k")
+        except errors["kind"]:
+            return x * 2
+        except LookupError:
+            return x * 3
+
+    return fn, around(lambda: errors.update(kind=IndexError), X())
+
+
+@cases
+def raised_from_another(trace):
+    @trace
+    def fn(x):
+        try:
+            x.view(7)
+        except RuntimeError as error:
+            raise Odd(2) from error
+
+    return fn, [call(X())] * 3
+
+
+@cases
+def keyboard_interrupt_like(trace):
+    count = [0]
+
+    @trace
+    def fn(x):
+        count[0] += 1
+        if count[0] == 2:
+            raise SystemError("now")
+        return x
+
+    return fn, [call(X())] * 4, lambda: list(count)
+
+
+@cases
+def error_of_an_unsupported_type(trace):
+    return trace(lambda x: torch.linalg.inv(x)), [call(torch.eye(2, dtype=torch.int64))] * 2 + [
+        call(torch.eye(2))
+    ] * 2
+
+
+@cases.parametrize
+def test_exceptions(make, expected):
+    check(make, **expected)
+
+
+def test_traceback_of_a_recording_shows_the_line():
+    @lazytrace.traced
+    def fn(x):
+        return x.view(7)
+
+    with pytest.raises(RuntimeError) as caught:
+        fn(X())
+    assert any(entry.name == "fn" for entry in caught.traceback)
+    assert not lazytrace.is_tracing()
+
+
+def test_nothing_is_left_switched_after_an_exception():
+    @lazytrace.traced
+    def fn(x):
+        with torch.no_grad(), torch.autocast("cpu"):
+            raise Odd(1)
+
+    for _ in range(3):
+        with pytest.raises(Odd):
+            fn(X())
+        assert torch.is_grad_enabled()
+        assert not torch.is_autocast_enabled("cpu")
+        assert not lazytrace.is_tracing()

@@ -1,0 +1,167 @@
+"""torch.func and functional_call, around traced functions and inside them."""
+
+from __future__ import annotations
+
+import torch
+from torch.func import functional_call, grad, hessian, jacrev, jvp, stack_module_state, vjp, vmap
+
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+
+def both(name, inner, use, x=X):
+    """A transform around a traced function, and a traced function with the transform inside."""
+
+    def around(trace):
+        fn = trace(inner)
+        return use(fn), [
+            call(x()),
+            call(x()),
+            call(x()).of(fn),
+            call(x()).of(fn),
+            call(x() + 1),
+            call(x() + 1).of(fn),
+        ]
+
+    def inside(trace):
+        return trace(lambda x: use(inner)(x)), [
+            call(x()),
+            call(x()),
+            call(x() + 1),
+            call(
+                x(),
+            ),
+        ]
+
+    around.__name__, inside.__name__ = f"{name}_around", f"{name}_inside"
+    cases(around)
+    cases(inside)
+
+
+def loss(x):
+    return (x.sin() * x).sum()
+
+
+both("vmap", lambda x: x.sin() * 2, vmap)
+both("vmap_with_a_literal", lambda x: x * torch.tensor(2.0), vmap)
+both("vmap_nested", lambda x: x.sum() * x, lambda f: vmap(vmap(f)), lambda: X(2, 2, 3))
+both("vmap_random", lambda x: x + torch.rand(1), lambda f: vmap(f, randomness="different"))
+both("vmap_chunked", lambda x: x * 2, lambda f: vmap(f, chunk_size=2))
+both("grad", loss, grad)
+both("grad_of_grad", lambda x: x**3, lambda f: vmap(grad(grad(f))))
+both("vmap_grad", lambda x: (x**2).sum(), lambda f: vmap(grad(f)), lambda: X(4, 3))
+both("jacrev", lambda x: x.sin(), jacrev)
+both("hessian", loss, hessian)
+both("jvp", lambda x: x.sin(), lambda f: lambda x: jvp(f, (x,), (torch.ones_like(x),)))
+both("vjp", lambda x: x.sin(), lambda f: lambda x: vjp(f, x)[1](torch.ones_like(x)))
+both("functionalize", lambda x: x.clone().add_(1), torch.func.functionalize)
+both("aux", lambda x: (loss(x), x * 2), lambda f: grad(f, has_aux=True))
+
+
+@cases
+def functional_call_of_a_traced_module(trace):
+    model = torch.nn.Linear(3, 2)
+    fn = trace(model)
+    other = {k: v.detach() * 2 for k, v in model.named_parameters()}
+
+    def use(x):
+        return functional_call(fn, other, (x,))
+
+    return (
+        fn,
+        [call(X()), call(X()), call(X()).of(use), call(X()).of(use), call(X()), call(X()).of(use)],
+        lambda: model,
+    )
+
+
+@cases
+def functional_call_inside(trace):
+    model = torch.nn.Linear(3, 2)
+    fn = trace(lambda params, x: functional_call(model, params, (x,)))
+    a = {k: v.detach().clone() for k, v in model.named_parameters()}
+    b = {k: v * 2 for k, v in a.items()}
+    return fn, [call(a, X()), call(a, X()), call(b, X()), call(b, X()), call(a, X())], lambda: model
+
+
+@cases
+def ensemble(trace):
+    models = [torch.nn.Linear(3, 2) for _ in range(2)]
+    params, buffers = stack_module_state(models)
+    params = {k: v.detach() for k, v in params.items()}
+    base = models[0]
+
+    def one(p, b, x):
+        return functional_call(base, (p, b), (x,))
+
+    fn = trace(lambda x: vmap(one, in_dims=(0, 0, None))(params, buffers, x))
+    return fn, [call(X())] * 3, lambda: base
+
+
+@cases
+def per_sample_gradients(trace):
+    model = torch.nn.Linear(3, 1)
+    params = {k: v.detach() for k, v in model.named_parameters()}
+
+    def one(p, x):
+        return functional_call(model, p, (x,)).sum()
+
+    fn = trace(lambda x: vmap(grad(one), in_dims=(None, 0))(params, x))
+    return fn, [call(X(4, 3))] * 3
+
+
+@cases
+def vmap_over_state(trace):
+    w = torch.ones(3)
+    fn = trace(lambda x: vmap(lambda y: y * w.sum())(x))
+
+    def change():
+        w.fill_(3)
+
+    return fn, [call(X()), call(X()), change, call(X()), call(X())]
+
+
+@cases
+def traced_script(trace):
+    fn = trace(lambda x: x * 2)
+
+    def use(x):
+        return torch.jit.trace(fn, (x,))(x)
+
+    return use, [call(X()), call(X()), call(X()).of(fn), call(X()).of(fn)]
+
+
+@cases
+def exported_graph(trace):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    fn = trace(lambda x: x * 2 + 1)
+
+    def use(x):
+        return make_fx(fn)(x)(x)
+
+    return use, [call(X()).of(fn), call(X()).of(fn), call(X()), call(X()), call(X()).of(fn)]
+
+
+@cases
+def fake_tensors(trace):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    fn = trace(lambda x: x * 2)
+
+    def use(x):
+        with FakeTensorMode() as mode:
+            return tuple(fn(mode.from_tensor(x)).shape)
+
+    return use, [call(X()).of(fn), call(X()).of(fn), call(X()), call(X()), call(X()).of(fn)]
+
+
+@cases
+def meta_tensors(trace):
+    fn = trace(lambda x: x @ x.t())
+    return fn, [call(torch.empty(2, 3, device="meta"))] * 3 + [call(X(2, 3))] * 2
+
+
+@cases.parametrize
+def test_transforms(make, expected):
+    check(make, **expected)
