@@ -74,11 +74,17 @@ def _refuse(fn: Any) -> None:
     inner = getattr(fn, "__func__", fn)
     while isinstance(inner, functools.partial):
         inner = inner.func
-    if isinstance(fn, classmethod | staticmethod):
-        inner = fn.__func__
-    elif not callable(fn):
+    if not isinstance(fn, classmethod | staticmethod) and not callable(fn):
         raise NotTraceableError(not_callable(fn))
+    inner = _code_behind(inner)
     if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
         raise NotTraceableError(coroutine(fn))
     if inspect.isgeneratorfunction(inner):
         raise NotTraceableError(generator(fn))
+
+
+def _code_behind(fn: Any) -> Any:
+    """What runs when `fn` is called: the forward of modules and their classes, the __call__ of objects."""
+    if isinstance(fn, torch.nn.Module) or (isinstance(fn, type) and issubclass(fn, torch.nn.Module)):
+        return fn.forward
+    return fn if inspect.isroutine(fn) or isinstance(fn, type) else getattr(fn, "__call__", fn)  # noqa: B004

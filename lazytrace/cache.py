@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ class TraceCache:
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
         self._refused: cachetools.LRUCache[bytes, Refusal] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._recording: set[bytes] = set()
-        self.wanted: set[int] = set()
+        # Signatures that were asked for, with the traces each had by then: what limit would have done.
+        self.wanted: set[tuple[int, int]] = set()
 
     def __len__(self) -> int:
         return len(self._lru)
@@ -75,8 +77,8 @@ class TraceCache:
 
     def used(self, trace: Trace) -> None:
         """Mark a trace as the most recently used."""
-        with self._lock:
-            self._lru.get(trace.number)
+        with self._lock, contextlib.suppress(KeyError):  # evicted meanwhile
+            self._lru[trace.number]  # reading is what cachetools orders by; get() is not
 
     def traces(self) -> list[Trace]:
         """All traces, newest first."""

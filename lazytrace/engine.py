@@ -164,6 +164,7 @@ class Engine:
         traces = cache.find(call.key)
         changed: tuple[str, ...] | None = None
         branches = 0
+        fed: list[Any] = []
         for trace in traces:
             result = trace.native.replay(call)
             if type(result) is not core.Miss:
@@ -173,13 +174,23 @@ class Engine:
             if result.step >= 0:
                 branches += 1
                 self._refuse_to_go_on(trace, result)
+                fed = result.fed
+                if fed:
+                    branches = len(traces)
+                    changed = (self._why(trace, result, call, args, kwargs),)
+                    break
             if changed is None or result.step >= 0:
                 changed = (self._why(trace, result, call, args, kwargs),)
         if branches >= _BRANCHES:
             said = changed[0] if changed else ""
             text = f"too many branches: {said}; a @script_if_tracing function keeps them in one program"
             cache.refuse_for_good(call.key, text)
-        return self._miss(cache, call, args, kwargs, changed)
+        try:
+            # What opaque functions did in a replay that went no further is done: its results are given again.
+            core.feed(fed)
+            return self._miss(cache, call, args, kwargs, changed)
+        finally:
+            core.feed([])
 
     def _refuse_to_go_on(self, trace: Trace, miss: Miss) -> None:
         if not miss.effects:
@@ -214,7 +225,7 @@ class Engine:
         refusal = cache.refusal(key)
         if refusal is not None and not refusal.again():
             return self._untraced(args, kwargs, refusal.reason, refusal.where)
-        if cache.full() and self.options.on_limit != "evict" and not changed:
+        if cache.full() and self.options.on_limit != "evict":
             return self._over_limit(cache, key, args, kwargs)
         if not cache.begin(key):
             return self.eager(args, kwargs, "another thread is recording this signature")
@@ -226,10 +237,10 @@ class Engine:
     def _over_limit(
         self, cache: TraceCache, key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        cache.wanted.add(hash(key))
-        self.counters.wanted(len(cache) + len(cache.wanted))
+        cache.wanted.add((hash(key), len(cache.find(key))))
+        self.counters.wanted(len(cache.wanted))
         if self.options.on_limit == "raise":
-            raise CacheLimitError(cache_limit(self.name, cache.limit, len(cache) + len(cache.wanted)))
+            raise CacheLimitError(cache_limit(self.name, cache.limit, len(cache.wanted)))
         return self.eager(args, kwargs, f"cache_limit={cache.limit} was reached")
 
     def _record(
@@ -258,8 +269,8 @@ class Engine:
             closest = nearest(words, [trace.description for trace in known])
             reasons = differences(closest, words) if closest is not None else ()
         retrace = bool(known)
-        cache.wanted.add(hash(call.key))
-        self.counters.wanted(max(len(cache.wanted), len(cache) + 1))
+        cache.wanted.add((hash(call.key), len(cache.find(call.key))))
+        self.counters.wanted(len(cache.wanted))
         cache.add(Trace(recorded.native, call.key, words, names))
         self.counters.recorded(
             recorded.seconds, recorded.native.size, self._reasons(reasons, retrace), retrace=retrace

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import wrapt
@@ -22,7 +23,8 @@ from lazytrace.trace import Trace
 class _Asking:
     """What a traced function answers about itself, bound or not."""
 
-    _self_engine: Engine
+    if TYPE_CHECKING:  # an annotation in the class would hide those of the function
+        _self_engine: Engine
 
     def _self_cache(self) -> TraceCache:
         return self._self_engine.cache
@@ -81,13 +83,19 @@ class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[
         receiver = self._self_receiver()
         return args if receiver is None else (receiver, *args)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method: a hit, a recording, or the plain method."""
         receiver = self._self_receiver()
         if receiver is None:
             return self._self_engine.call(None, args, kwargs)
         instance = None if isinstance(receiver, type) else receiver
         return self._self_engine.call(instance, (receiver, *args), kwargs)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._self_receiver(), self.__wrapped__.__name__)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
 
     @property
     def original(self) -> Callable[..., Any]:
@@ -114,7 +122,7 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
         inner = getattr(function, "__func__", function) if self._self_kind else function
         return Engine(inner, options, _short_name(inner), _parameters(inner))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function: a hit, a recording, or the plain function."""
         return self._self_engine.call(None, args, kwargs)
 
@@ -211,4 +219,5 @@ _CODE = _template(None).__code__.replace(co_filename="<lazytrace>")
 
 def _through(self: Callable[..., Any]) -> Callable[..., Any]:
     """A plain function that calls `self`, which a recording then reaches from its closure."""
-    return types.FunctionType(_CODE, {"__name__": "<lazytrace>"}, "call", None, (types.CellType(self),))
+    names = {"__name__": "<lazytrace>", "__builtins__": builtins}
+    return types.FunctionType(_CODE, names, "call", None, (types.CellType(self),))

@@ -18,13 +18,13 @@ from lazytrace.errors import NotTraceableError, not_callable
 class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A function that a recording does not look into: its call is one step, made again at each replay."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; inside a recording the call becomes one step."""
-        if not available() or not core.is_recording():
+        if not available() or not (core.is_recording() or core.is_fed()):
             return self.__wrapped__(*args, **kwargs)
         return core.opaque_call(self, "__lazytrace_step__", self.__lazytrace_step__, args, kwargs, True)
 
-    def __lazytrace_step__(self, *args: Any, **kwargs: Any) -> Any:
+    def __lazytrace_step__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -51,17 +51,17 @@ class ScriptedFunction(OpaqueFunction):
         self._self_scripted: Callable[..., Any] | None = None
         self._self_why = ""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; inside a recording, or under `torch.jit.trace`, the call becomes one step."""
         if is_jit_tracing():
             return self._self_script()(*args, **kwargs)
-        if not available() or not core.is_recording():
+        if not available() or not (core.is_recording() or core.is_fed()):
             return self.__wrapped__(*args, **kwargs)
         step = core.aside(self._self_script)
         # Scripted code returns values and writes to tensors, which shows; Python code may do anything.
         return core.opaque_call(self, "__lazytrace_step__", step, args, kwargs, step is self.__wrapped__)
 
-    def __lazytrace_step__(self, *args: Any, **kwargs: Any) -> Any:
+    def __lazytrace_step__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._self_script()(*args, **kwargs)
 
     def _self_script(self) -> Callable[..., Any]:

@@ -300,6 +300,10 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
     py::object bound = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__self__"));
     py::object name = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"));
     if (!bound || !name) return PyErr_Clear();
+    if (int node = owner(callable); node >= 0) {
+      read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, bound.ptr());
+      read_child(node, Access::Attribute, py::str("__name__").ptr(), -1, name.ptr());
+    }
     return call_method(c_base(Py_TYPE(bound.ptr())), text_of(name.ptr()), bound.ptr(), args, count);
   }
   if (PyWeakref_CheckRef(callable)) {
@@ -486,7 +490,10 @@ void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_
     PyTypeObject* type = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
     return call_method(c_base(type), name, self, args, count);
   }
-  if (module == "sys" && (name == "getrecursionlimit" || name == "intern")) return;
+  if (module == "sys" && name == "intern") return;
+  if (module == "sys" && name == "getrecursionlimit")
+    return read_child(-1, Access::RecursionLimit, nullptr, -1, py::int_(Py_GetRecursionLimit()).ptr());
+  if (module == "torch" && kTorchState.count(name)) return;
   if (!kPureModules.count(module))
     return fail("calls " + (module.empty() ? "" : module + ".") + name +
                 "(), which lazytrace cannot see into");

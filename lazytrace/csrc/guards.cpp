@@ -233,6 +233,9 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       values->held.push_back(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(token)));
       return values->held.back().ptr();
     }
+    case Access::RecursionLimit:
+      values->held.push_back(py::reinterpret_steal<py::object>(PyLong_FromLong(Py_GetRecursionLimit())));
+      return values->held.back().ptr();
     case Access::Self:
       return owner;
     case Access::Deref: {
@@ -377,6 +380,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + ".__globals__";
     case Access::AbcToken:
       return "classes registered with an ABC";
+    case Access::RecursionLimit:
+      return "sys.getrecursionlimit()";
     case Access::Self:
       return parent();
     case Access::Deref:

@@ -16,24 +16,25 @@ namespace py = pybind11;
 
 // How a value is reached from the value of the parent node.
 enum class Access : uint8_t {
-  Root,       // the function (0) or an argument leaf
-  Input,      // a tensor argument
-  Weak,       // an object that needs no path: a module, a class, a function; held weakly
-  Instance,   // entry of the instance __dict__ (also a module's)
-  Namespace,  // the instance __dict__ itself
-  Type,       // type(owner)
-  Class,      // what a lookup on the class finds, along the MRO
-  Own,        // entry of the class's own __dict__
-  Item,       // owner[key] of a dict
-  At,         // owner[i] of a list or tuple
-  Cell,       // contents of closure cell i of a function
-  Globals,    // the globals of a function
-  AbcToken,   // the number that every ABC.register() raises
-  Self,       // the owner itself, for a second expectation
-  Deref,      // what a weak reference refers to
-  Context,    // the value of a context variable in this thread or task
-  Attribute,  // an attribute that C code computes from nothing but the owner (a slot, partial.func,
-              // method.__self__)
+  Root,            // the function (0) or an argument leaf
+  Input,           // a tensor argument
+  Weak,            // an object that needs no path: a module, a class, a function; held weakly
+  Instance,        // entry of the instance __dict__ (also a module's)
+  Namespace,       // the instance __dict__ itself
+  Type,            // type(owner)
+  Class,           // what a lookup on the class finds, along the MRO
+  Own,             // entry of the class's own __dict__
+  Item,            // owner[key] of a dict
+  At,              // owner[i] of a list or tuple
+  Cell,            // contents of closure cell i of a function
+  Globals,         // the globals of a function
+  AbcToken,        // the number that every ABC.register() raises
+  RecursionLimit,  // sys.getrecursionlimit()
+  Self,            // the owner itself, for a second expectation
+  Deref,           // what a weak reference refers to
+  Context,         // the value of a context variable in this thread or task
+  Attribute,       // an attribute that C code computes from nothing but the owner (a slot, partial.func,
+                   // method.__self__)
 };
 
 enum class Expect : uint8_t { Anything, Absent, Constant, Identity, Type, Code, Tensor };

@@ -28,7 +28,8 @@ void bind_trace(py::module_& m) {
       .def_readonly("node", &lt::Miss::node)
       .def_readonly("step", &lt::Miss::step)
       .def_readonly("effects", &lt::Miss::effects)
-      .def_readonly("found", &lt::Miss::found);
+      .def_readonly("found", &lt::Miss::found)
+      .def_readonly("fed", &lt::Miss::fed);
   py::class_<lt::Trace, std::shared_ptr<lt::Trace>>(m, "Trace")
       .def("replay", &lt::Trace::replay)
       .def("prove", &lt::Trace::prove)
@@ -46,10 +47,14 @@ void bind_trace(py::module_& m) {
 }
 
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
-                       py::dict kwargs, bool effects) {
+                       py::dict kwargs, bool python) {
   if (auto* recording = lt::Recording::active())
-    return recording->opaque(wrapper, attribute, function, args, kwargs, effects);
-  return function(*args, **kwargs);
+    return recording->opaque(wrapper, attribute, function, args, kwargs, python);
+  auto& fed = lt::fed_results();
+  if (fed.empty()) return function(*args, **kwargs);
+  py::object result = fed.front();
+  fed.erase(fed.begin());
+  return result;
 }
 
 }  // namespace
@@ -67,6 +72,8 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("reason", &lt::Recording::reason)
       .def_property_readonly("where", &lt::Recording::where);
   m.def("configure", &lt::configure_observer);
+  m.def("feed", [](std::vector<py::object> results) { lt::fed_results() = std::move(results); });
+  m.def("is_fed", [] { return !lt::fed_results().empty(); });
   m.def("opaque_call", &opaque_call);
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();

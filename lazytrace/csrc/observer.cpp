@@ -39,7 +39,6 @@ const char* const kTrusted[] = {"_jit_internal.py",
                                 "utils/_device.py",
                                 "amp",
                                 "utils/_pytree.py",
-                                "backends",
                                 "compiler",
                                 "linalg",
                                 "fft",
@@ -55,7 +54,6 @@ const char* const kTrusted[] = {"_jit_internal.py",
                                 "_utils.py",
                                 "_namedtensor_internals.py",
                                 "autograd/function.py",
-                                "cuda",
                                 "types.py",
                                 "_guards.py",
                                 "_higher_order_ops",
@@ -192,7 +190,7 @@ void Observer::on_call(PyFrameObject* frame) {
   auto* f = view.interpreter_frame();
   pending_.erase(f);
   uintptr_t flags = code_flags(view.code());
-  bool watch = !paused_ && !(flags & kSkipped);
+  bool watch = (!paused_ || watch_writes_) && !(flags & kSkipped);
   view.trace_instructions(watch);
   if (!older_) view.trace_lines(false);
   if (paused_) return;
@@ -267,16 +265,16 @@ void Observer::settle_pending(_PyInterpreterFrame* f) {
 
 void Observer::on_instruction(PyFrameObject* frame) {
   FrameView view(frame);
-  if (paused_ || recorder_->failed()) return;
+  if ((paused_ && !watch_writes_) || recorder_->failed()) return;
   auto* f = view.interpreter_frame();
-  if (code_flags(view.code()) & kUser) {
+  if (!paused_ && code_flags(view.code()) & kUser) {
     if (last_code_ != view.code()) {
       last_code_ = view.code();
       codes_.push_back(py::reinterpret_borrow<py::object>(last_code_));
     }
     recorder_->place = Place{last_code_, view.lasti()};
   }
-  settle_pending(f);
+  if (!paused_) settle_pending(f);
   // The code as it was compiled: the running copy has adapted instructions in it.
   py::object plain = py::reinterpret_steal<py::object>(PyCode_GetCode(f->f_code));
   auto* at = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(plain.ptr())) + view.lasti();
@@ -286,7 +284,30 @@ void Observer::on_instruction(PyFrameObject* frame) {
     opcode = at[0];
     oparg = oparg << 8 | at[1];
   }
-  dispatch(f, opcode, oparg);
+  return paused_ ? note_opaque_write(f, opcode, oparg) : dispatch(f, opcode, oparg);
+}
+
+// What Python code inside an opaque step writes to: the function must not go on to read it, for its guards
+// are checked before.
+void Observer::note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg) {
+  PyObject* target = nullptr;
+  if (opcode == STORE_ATTR || opcode == DELETE_ATTR) target = peek(f, 1);
+  if (opcode == STORE_SUBSCR || opcode == DELETE_SUBSCR) target = peek(f, 2);
+  if (opcode == STORE_GLOBAL || opcode == DELETE_GLOBAL) target = f->f_globals;
+  if (opcode == STORE_DEREF || opcode == DELETE_DEREF) target = f->localsplus[oparg];
+  if (opcode == BINARY_OP && oparg >= 13) target = peek(f, 2);
+  if (opcode == CALL) {
+    PyObject* method = peek(f, oparg + 2);
+    PyObject* callable = method ? method : peek(f, oparg + 1);
+    PyObject* first = method ? peek(f, oparg + 1) : oparg ? peek(f, oparg) : nullptr;
+    if (PyCFunction_Check(callable)) target = PyCFunction_GET_SELF(callable);
+    if (!target || PyModule_Check(target)) target = first;
+    if (PyFunction_Check(callable)) target = nullptr;
+  }
+  if (!target || THPVariable_Check(target) || is_immutable(target) || PyModule_Check(target) ||
+      PyType_Check(target))
+    return;
+  if (touched_.insert(target).second) held_.push_back(py::reinterpret_borrow<py::object>(target));
 }
 
 // ---------------------------------------------------------------- instructions
@@ -438,6 +459,7 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
     case GET_LEN:
       return read_length(peek(f, 1));
     case BEFORE_WITH:
+      read_context_manager(peek(f, 1));
       read_special(peek(f, 1), "__enter__");
       return read_special(peek(f, 1), "__exit__");
     case IMPORT_NAME:
@@ -499,6 +521,16 @@ void Observer::read_binary(PyObject* left, PyObject* right, int operation) {
   read_operand(left);
 }
 
+// torch's own context managers run in code that is not watched; one that is kept in state is read whole.
+void Observer::read_context_manager(PyObject* object) {
+  int node = known(object);
+  if (node < 0 || !is_python_class(Py_TYPE(object))) return;
+  py::object dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) return PyErr_Clear();
+  read_child(node, Access::Namespace, nullptr, -1, dict.ptr());
+  read_whole(dict.ptr());
+}
+
 // ---------------------------------------------------------------- provenance
 void Observer::remember_late(PyObject* object, const std::string& what) {
   if (!late_seen_.insert(object).second) return;
@@ -508,6 +540,7 @@ void Observer::remember_late(PyObject* object, const std::string& what) {
 }
 
 int Observer::owner(PyObject* object) {
+  if (touched_.count(object)) fail("reads a " + type_name(object) + " that an opaque function has changed");
   int node = known(object);
   if (node >= 0) return node;
   if (THPVariable_Check(object) || is_immutable(object) || is_fresh(object)) return -1;
@@ -578,6 +611,8 @@ Observer::GlobalsNode Observer::globals_of(_PyInterpreterFrame* f) {
 void Observer::read_global(_PyInterpreterFrame* f, PyObject* name) {
   GlobalsNode globals = globals_of(f);
   if (globals.node < 0) return;
+  if (touched_.count(f->f_globals))
+    fail("reads the global " + text_of(name) + " after an opaque function has set globals");
   PyObject* value = PyDict_GetItemWithError(f->f_globals, name);
   read_child(globals.node, globals.access, name, -1, value);
   if (value) return;
@@ -596,6 +631,7 @@ void Observer::read_name(_PyInterpreterFrame* f, PyObject* name) {
 void Observer::read_cell(_PyInterpreterFrame* f, int index) {
   PyObject* cell = f->localsplus[index];
   if (!cell || !PyCell_Check(cell)) return;
+  if (touched_.count(cell)) fail("reads a variable that an opaque function has changed");
   auto found = cells_.find(cell);
   if (found != cells_.end())
     read_child(found->second.first, Access::Cell, nullptr, found->second.second, PyCell_GET(cell));
@@ -763,7 +799,12 @@ void Observer::read_type_attribute(PyObject* object, PyObject* name) {
     return read_special(object, "__getattribute__");
   if (meta_value && Py_TYPE(meta_value)->tp_descr_set && !Py_IS_TYPE(meta_value, &PyProperty_Type)) {
     if (text_of(name) == "__dict__") return fail("reads the __dict__ of a class");
-    return;  // __name__, __mro__ and the like
+    py::object found =
+        py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));  // __name__, __mro__ and the like
+    if (!found) return PyErr_Clear();
+    if (int node = is_python_class(type) ? owner(object) : -1; node >= 0)
+      read_child(node, Access::Attribute, name, -1, found.ptr());
+    return PyTuple_Check(found.ptr()) ? read_whole(found.ptr()) : void();
   }
   if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) read_class(meta, name, meta_value);
   PyObject* value = _PyType_Lookup(type, name);
@@ -1033,7 +1074,8 @@ void Observer::read_self(int node, PyObject* object) {
 // ---------------------------------------------------------------- writes
 bool Observer::lasting(int root) const {
   PyObject* holder = (*tree_)[root].raw;
-  return PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder);
+  return still_alive((*tree_)[root].weak, holder) &&
+         (PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder));
 }
 
 void Observer::write(PyObject* object, const std::string& what) {

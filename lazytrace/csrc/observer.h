@@ -54,8 +54,15 @@ class Observer {
   // Checks what only the end of the call can tell; `result` is what the function returned.
   void finish(PyObject* result);
 
-  void pause() { ++paused_; }
-  void resume() { --paused_; }
+  // `watch_writes`: whether what runs meanwhile is Python code that may change state.
+  void pause(bool watch_writes = false) {
+    ++paused_;
+    watch_writes_ = watch_writes;
+  }
+  void resume() {
+    --paused_;
+    watch_writes_ = false;
+  }
   int paused() const { return paused_; }
 
   std::vector<py::object> take_codes();
@@ -70,6 +77,7 @@ class Observer {
   void dispatch(_PyInterpreterFrame* f, int opcode, int oparg);
   void dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg);
   void dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg);
+  void note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg);
   void note_initialized(_PyInterpreterFrame* f);
   void settle_pending(_PyInterpreterFrame* f);
 
@@ -98,6 +106,7 @@ class Observer {
   void read_iteration(PyObject* object);
   void read_identity(PyObject* a, PyObject* b);
   void read_contains(PyObject* container, PyObject* item);
+  void read_context_manager(PyObject* object);
   void read_operand(PyObject* object);
   void read_binary(PyObject* left, PyObject* right, int operation);
   void read_foreign(PyObject* object);
@@ -148,6 +157,8 @@ class Observer {
   Recorder* recorder_;
   GuardTree* tree_;
   int paused_ = 0;
+  bool watch_writes_ = false;
+  std::unordered_set<PyObject*> touched_;  // what opaque steps have written to
   bool started_ = false;
   Py_tracefunc older_ = nullptr;
   py::object older_argument_;

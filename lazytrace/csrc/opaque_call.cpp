@@ -8,11 +8,13 @@
 namespace lazytrace {
 
 OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* function,
-                       const std::string& attribute, PyObject* args, PyObject* kwargs, bool effects)
+                       const std::string& attribute, PyObject* args, PyObject* kwargs, bool python,
+                       bool feedable)
     : recorder_(recorder), observer_(observer), step_(std::make_shared<OpaqueStep>()) {
   step_->name = text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
   step_->attribute = attribute;
-  step_->effects = effects;
+  step_->python = python;
+  step_->feedable = feedable;
   step_->function.kind = Tree::Kind::State;
   step_->function.index = observer->reach(function);
   if (step_->function.index < 0) recorder->fail("calls " + step_->name + ", which cannot be reached again");
@@ -38,7 +40,7 @@ OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* functio
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
   recorder_->pause();
-  observer_->pause();
+  observer_->pause(python);
 }
 
 OpaqueCall::~OpaqueCall() {
@@ -76,7 +78,8 @@ void Observer::begin_opaque(PyFrameObject* frame) {
   // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where
   // its result has another shape, the call runs again from the start.
   PyObject* function = cls ? cls : reinterpret_cast<PyObject*>(f->f_func);
-  opaque_ = std::make_unique<OpaqueCall>(recorder_, this, function, cls ? "apply" : "", args, kwargs, false);
+  opaque_ =
+      std::make_unique<OpaqueCall>(recorder_, this, function, cls ? "apply" : "", args, kwargs, true, false);
   opaque_frame_ = f;
 }
 

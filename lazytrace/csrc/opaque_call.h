@@ -12,10 +12,10 @@ namespace lazytrace {
 // Pauses recorder and observer for as long as it lives. Needs the GIL.
 class OpaqueCall {
  public:
-  // `function`.`attribute`(*args, **kwargs) is what a replay calls; `effects`: whether it may do more than
-  // return a value.
+  // `function`.`attribute`(*args, **kwargs) is what a replay calls; OpaqueStep says what `python` and
+  // `feedable` mean.
   OpaqueCall(Recorder* recorder, Observer* observer, PyObject* function, const std::string& attribute,
-             PyObject* args, PyObject* kwargs, bool effects);
+             PyObject* args, PyObject* kwargs, bool python, bool feedable);
   ~OpaqueCall();
   void finish(PyObject* result);
 

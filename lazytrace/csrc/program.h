@@ -48,7 +48,9 @@ struct OpaqueStep {
   std::string name;
   std::string shape;               // structure of the result, as flatten_value() writes it
   std::vector<py::object> values;  // the leaves of the result that are not tensors (None for tensors)
-  bool effects = true;             // it may have done something besides returning a value
+  bool python = true;              // runs Python code, which may do anything, and then only once per call
+  bool feedable = true;            // its result can be handed to the function when that must run again
+  bool effects = false;            // it wrote to a tensor that it was given
   bool random = false;             // it drew random numbers
 };
 

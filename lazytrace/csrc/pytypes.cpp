@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "tree.h"
+
 namespace lazytrace {
 
 namespace py = pybind11;
@@ -222,6 +224,11 @@ std::string type_name(PyObject* v) {
 
 std::string short_repr(PyObject* v) {
   if (THPVariable_Check(v)) return "a tensor";
+  // The repr of anything else may be the user's code.
+  if (PyFunction_Check(v)) return text_of(reinterpret_cast<PyFunctionObject*>(v)->func_qualname);
+  if (PyModule_Check(v) && PyModule_GetName(v)) return PyModule_GetName(v);
+  PyErr_Clear();
+  if (!is_immutable(v) || is_enum_member(v)) return "a " + type_name(v);
   PyObject* repr = PyObject_Repr(v);
   if (!repr) {
     PyErr_Clear();

@@ -176,8 +176,16 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
                 facts.overwrites_outputs && schema.arguments()[i].alias_info()))
       return run_plain(op, stack);
     // A constant that may come out again must be a new tensor at each replay.
-    if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor() &&
-        argument.constant.toTensor().defined() && schema.arguments()[i].alias_info())
+    bool constant = argument.kind == Argument::Kind::Constant && argument.constant.isTensor() &&
+                    argument.constant.toTensor().defined();
+    if (constant && facts.lift) {
+      at::NoGradGuard no_grad;
+      c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
+      step.kind = Step::Kind::Literal;
+      step.literal = argument.constant.toTensor().clone();
+      continue;
+    }
+    if (constant && schema.arguments()[i].alias_info())
       fail("uses a Python number as a tensor that " + schema.name() + " returns");
     step.arguments.push_back(std::move(argument));
   }
@@ -200,7 +208,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   bool reads = false;
   for (auto& result : step.results) reads |= result.kind == Result::Kind::Read;
   // What has been done cannot be undone to run the function again where the value differs.
-  if ((reads || facts.data_dependent_shape) && (program_->effects || program_->random))
+  if ((reads || shape_depends_on_values(facts, before)) && (program_->effects || program_->random))
     fail("reads a tensor's value (" + schema.name() + ") after " +
          (program_->effects ? "an in-place write to an argument or to state" : "drawing random numbers"));
   int at = static_cast<int>(program_->steps.size());
@@ -210,6 +218,16 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
       keep_storage_.push_back((*stack)[stack->size() - schema.returns().size()].toTensor().storage());
     }
   program_->steps.push_back(std::move(step));
+}
+
+bool Recorder::shape_depends_on_values(const OperatorFacts& facts,
+                                       const std::vector<c10::IValue>& arguments) {
+  if (!facts.index || arguments.size() < 2) return facts.data_dependent_shape;
+  for (const c10::IValue& item : arguments[1].toListRef())  // a mask selects as many as it has true entries
+    if (item.isTensor() && item.toTensor().defined() &&
+        (item.toTensor().scalar_type() == at::kBool || item.toTensor().scalar_type() == at::kByte))
+      return true;
+  return false;
 }
 
 void Recorder::note_modes(Step* step) {
@@ -267,6 +285,17 @@ bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Arg
   return true;
 }
 
+namespace {
+// What torch's bindings make of a Python number. In `y[0] = 2.0` it is not marked as wrapped, but nobody else
+// holds it: it has no Python object, and its memory no other tensor.
+bool is_python_number(const at::Tensor& tensor) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  if (impl->is_wrapped_number()) return true;
+  return tensor.dim() == 0 && !tensor.requires_grad() && !impl->pyobj_slot()->load_pyobj() &&
+         tensor.has_storage() && tensor.storage().use_count() == 1 && tensor.device().is_cpu();
+}
+}  // namespace
+
 bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied) {
   if (!tensor.defined()) {
     argument->constant = at::Tensor();
@@ -277,7 +306,7 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
     return false;
   }
   int reg = register_of(tensor);
-  if (reg < 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number() && !copied) {
+  if (reg < 0 && is_python_number(tensor) && !copied) {
     argument->constant = tensor;
     return true;
   }
@@ -414,8 +443,6 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(opaque->name + " returns a " + type_name(leaf));
-      if (leaf != Py_None && opaque->effects)
-        fail(opaque->name + " returns a value that may differ after it has had effects");
       one.kind = Result::Kind::Read;
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));
     }

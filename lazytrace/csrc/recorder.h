@@ -80,6 +80,7 @@ class Recorder {
   Result decode_tensor(const at::Tensor& tensor);
   int new_register(const at::Tensor& tensor, bool external);
   int data_register(const at::Tensor& tensor);
+  static bool shape_depends_on_values(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
   void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,

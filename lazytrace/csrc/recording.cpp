@@ -54,11 +54,27 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
   return py::reinterpret_steal<py::object>(result);
 }
 
+std::vector<py::object>& fed_results() {
+  static thread_local std::vector<py::object> results;
+  return results;
+}
+
+namespace {
+py::object fed_or_called(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+  auto& fed = fed_results();
+  if (fed.empty()) return function(*args, **kwargs);
+  py::object result = fed.front();
+  fed.erase(fed.begin());
+  return result;
+}
+}  // namespace
+
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
-                             py::tuple args, py::dict kwargs, bool effects) {
-  if (recorder_.paused() || recorder_.failed()) return function(*args, **kwargs);
-  OpaqueCall call(&recorder_, &observer_, wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), effects);
-  py::object result = function(*args, **kwargs);
+                             py::tuple args, py::dict kwargs, bool python) {
+  if (recorder_.paused()) return function(*args, **kwargs);
+  if (recorder_.failed()) return fed_or_called(function, args, kwargs);
+  OpaqueCall call(&recorder_, &observer_, wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
+  py::object result = fed_or_called(function, args, kwargs);
   call.finish(result.ptr());
   return result;
 }
@@ -155,8 +171,9 @@ py::object Trace::replay(const Call& call) const {
   GuardTree::Values values;
   int failed = -1;
   Outcome outcome = run(call, &registers, &values, &failed);
-  if (failed >= 0) return py::cast(Miss{failed, -1, false, ""});
-  if (!outcome.ok()) return py::cast(Miss{-1, outcome.step, outcome.effects, outcome.found});
+  if (failed >= 0) return py::cast(Miss{failed, -1, false, "", {}});
+  if (!outcome.ok())
+    return py::cast(Miss{-1, outcome.step, outcome.effects, outcome.found, std::move(outcome.fed)});
   return output_.build({registers, values.nodes});
 }
 
@@ -201,6 +218,8 @@ std::string Trace::prove(const Call& call) {
   auto first = std::move(first_);
   first_.clear();
   if (program_->effects || program_->random) return "";
+  for (const Step& step : program_->steps)
+    if (step.opaque && step.opaque->python) return "";  // Python code runs once per call
   std::vector<at::Tensor> registers;
   GuardTree::Values values;
   int failed = -1;

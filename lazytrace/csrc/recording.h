@@ -19,6 +19,7 @@ struct Miss {
   int step = -1;         // the step whose result differed
   bool effects = false;  // whether something had been changed by then
   std::string found;
+  std::vector<py::object> fed;
 };
 
 // Guards, program and the shape of the result: all that a hit needs. Immutable, so any thread may use it.
@@ -64,7 +65,7 @@ class Recording {
   // The trace, or null with reason() and where() set.
   std::shared_ptr<Trace> finish(py::object result);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
-                    py::dict kwargs, bool effects);
+                    py::dict kwargs, bool python);
 
   // Calls a function of ours that is no part of the recording.
   py::object aside(py::object function);
@@ -82,6 +83,10 @@ class Recording {
   Observer observer_;
   bool replaced_ = false;
 };
+
+// The results that opaque functions of this thread give instead of running: a replay ran them already. Empty:
+// none.
+std::vector<py::object>& fed_results();
 
 py::tuple place_tuple(const Place& place);
 

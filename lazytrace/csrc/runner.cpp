@@ -26,6 +26,14 @@ bool same_value(const c10::IValue& a, const c10::IValue& b) {
 Outcome Runner::run() {
   Outcome outcome;
   ModeSwitch modes;
+  struct Fed {
+    std::vector<py::object>& results;
+    ~Fed() {
+      if (results.empty()) return;
+      py::gil_scoped_acquire gil;
+      results.clear();
+    }
+  } fed{fed_};
   py::gil_scoped_release released;
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
@@ -45,6 +53,7 @@ Outcome Runner::run() {
       outcome.result = result_;
       outcome.found = found_;
       outcome.effects = changed_before(i);
+      outcome.fed = std::move(fed_);
       return outcome;
     }
     for (int reg : s.frees) registers_[reg].reset();
@@ -169,6 +178,7 @@ bool Runner::opaque(const Step& s) {
   auto value = py::reinterpret_steal<py::object>(
       PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
   if (!value) throw py::error_already_set();
+  if (s.opaque->feedable) fed_.push_back(value);
   std::vector<PyObject*> leaves;
   std::string shape;
   flatten_value(value.ptr(), &leaves, &shape);

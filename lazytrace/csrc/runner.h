@@ -12,8 +12,9 @@ namespace lazytrace {
 struct Outcome {
   int step = -1;  // the step that differed, or -1
   int result = -1;
-  bool effects = false;  // whether a step with effects ran before the difference
-  std::string found;     // what was found instead, as text
+  bool effects = false;         // whether a step with effects ran before the difference
+  std::string found;            // what was found instead, as text
+  std::vector<py::object> fed;  // results of the opaque steps so far, for the function that runs again
   bool ok() const { return step < 0; }
 };
 
@@ -42,6 +43,7 @@ class Runner {
   torch::jit::Stack stack_;
   std::string found_;
   int result_ = -1;
+  std::vector<py::object> fed_;
 };
 
 // Equality of values that Python can see: nan is nan, 0.0 is not -0.0.

@@ -44,6 +44,7 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.data_dependent_shape = op.hasTag(at::Tag::dynamic_output_shape) ||
                                op.hasTag(at::Tag::data_dependent_output) || kDataDependent.count(name) ||
                                (name == "aten::where" && schema.arguments().size() == 1);
+  facts.index = name == "aten::index";
   facts.hidden_writes = kHidden.count(name);
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   facts.profiling = name.rfind("profiler::", 0) == 0;

@@ -10,6 +10,7 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/Size.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
@@ -276,7 +277,8 @@ uint64_t flags() {
   for (bool flag : {context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
                     context.deterministicCuDNN(), context.benchmarkCuDNN(), context.userEnabledCuDNN(),
                     context.userEnabledMkldnn(), context.userEnabledFlashSDP(), context.userEnabledMathSDP(),
-                    context.userEnabledMemEfficientSDP(), context.deterministicFillUninitializedMemory()})
+                    context.userEnabledMemEfficientSDP(), context.deterministicFillUninitializedMemory(),
+                    torch::autograd::AnomalyMode::is_enabled()})
     bits = bits << 1 | flag;
   return bits << 4 | static_cast<uint64_t>(context.float32MatmulPrecision());
 }
@@ -309,6 +311,7 @@ py::dict describe_ambient() {
         modes.autocast[i] ? c10::toString(modes.autocast_dtype[i]) : "off";
   }
   result["autocast_cache"] = modes.autocast_cache;
+  result["anomaly_mode"] = torch::autograd::AnomalyMode::is_enabled();
   result["default_dtype"] = c10::toString(c10::get_default_dtype().toScalarType());
   auto& context = at::globalContext();
   result["deterministic_algorithms"] = context.deterministicAlgorithms();

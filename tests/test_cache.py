@@ -1,0 +1,426 @@
+"""The cache of one traced function: which trace goes, the limit, threads, recursion, refusals."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import lazytrace
+from lazytrace import CacheLimitError, UntraceableError, traced
+
+X = torch.tensor([-1.0, 0.5, 2.0])
+
+
+def sized(n: int) -> torch.Tensor:
+    return torch.arange(float(n))
+
+
+def call_sizes(fn, *sizes: int) -> None:
+    for n in sizes:
+        assert torch.equal(fn(sized(n)), sized(n) * 2)
+
+
+def recorded(fn, n: int) -> bool:
+    try:
+        fn.program(sized(n))
+    except LookupError:
+        return False
+    return True
+
+
+def counts(fn) -> tuple[int, int, int]:
+    """(hits, recordings, eager calls)."""
+    s = fn.stats()
+    return s.hits, s.recordings, s.eager_calls
+
+
+# ---------------------------------------------------------------- at the limit
+def test_the_least_recently_used_goes():
+    fn = traced(lambda x: x * 2, cache_limit=3)
+    call_sizes(fn, 1, 2, 3, 1, 4)
+    assert [recorded(fn, n) for n in (1, 2, 3, 4)] == [True, False, True, True]
+    call_sizes(fn, 3, 5)
+    assert [recorded(fn, n) for n in (1, 2, 3, 4, 5)] == [False, False, True, True, True]
+    assert counts(fn) == (2, 5, 0)
+    assert fn.stats().evictions == 2
+    assert fn.cache_info() == (2, 5, 3, 3)
+
+
+def test_evicted_and_needed_again():
+    fn = traced(lambda x: x * 2, cache_limit=1)
+    call_sizes(fn, 1, 2, 1)
+    stats = fn.stats()
+    assert (stats.recordings, stats.evictions, stats.cache_size) == (3, 2, 1)
+
+
+def test_limit_of_many_is_not_an_eviction():
+    fn = traced(lambda x: x * 2, cache_limit=4)
+    call_sizes(fn, 1, 2, 3, 4, 1, 2, 3, 4)
+    assert fn.stats().evictions == 0
+    assert fn.stats().limit_enough is None
+
+
+def test_limit_of_eager():
+    fn = traced(lambda x: x * 2, cache_limit=2, on_limit="eager")
+    call_sizes(fn, 1, 2, 3, 3, 1, 2, 4)
+    assert counts(fn) == (2, 2, 3)
+    assert fn.stats().eager == {"cache_limit=2 was reached": 3}
+    assert [recorded(fn, n) for n in (1, 2, 3, 4)] == [True, True, False, False]
+    assert fn.stats().limit_enough == 4
+
+
+def test_limit_of_raise():
+    @traced(cache_limit=2, on_limit="raise")
+    def step(x):
+        return x * 2
+
+    call_sizes(step, 1, 2, 1)
+    for _ in range(2):
+        with pytest.raises(CacheLimitError) as caught:
+            step(sized(3))
+        assert str(caught.value) == (
+            "step: cache_limit=2 was reached and this call needs trace 3, with on_limit='raise'. "
+            "Pass cache_limit=3 or more, or on_limit='evict' or 'eager' to carry on at the limit; "
+            "lazytrace.report() says what keeps changing."
+        )
+    with pytest.raises(CacheLimitError, match="needs trace 4"):
+        step(sized(4))
+    call_sizes(step, 1, 2)
+    assert step.stats().recordings == 2
+
+
+@pytest.mark.parametrize("on_limit", ["eager", "raise"])
+def test_limit_holds_where_state_changes_too(on_limit):
+    scale = 1.0
+
+    def step(x):
+        return x * scale
+
+    fn = traced(step, cache_limit=2, on_limit=on_limit)
+    raised = 0
+    for scale in (1.0, 2.0, 3.0, 4.0):
+        try:
+            assert torch.equal(fn(X), X * scale)
+        except CacheLimitError:
+            raised += 1
+    assert fn.stats().recordings == 2
+    assert fn.stats().evictions == 0
+    assert (raised, fn.stats().eager_calls) == ((2, 0) if on_limit == "raise" else (0, 2))
+
+
+def test_room_again_after_clearing():
+    fn = traced(lambda x: x * 2, cache_limit=1, on_limit="raise")
+    call_sizes(fn, 1)
+    fn.cache_clear()
+    call_sizes(fn, 2)
+    with pytest.raises(CacheLimitError):
+        fn(sized(1))
+
+
+def test_limit_that_is_enough_is_enough():
+    sizes = [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+    short = traced(lambda x: x * 2, cache_limit=2, name="short_of_room")
+    call_sizes(short, *sizes)
+    enough = short.stats().limit_enough
+    assert enough == 5
+    line = "short_of_room: cache_limit=2 was reached (8 evictions); cache_limit=5 would have been enough"
+    assert line in lazytrace.report()
+    longer = traced(lambda x: x * 2, cache_limit=enough)
+    call_sizes(longer, *sizes)
+    assert counts(longer) == (5, 5, 0)
+
+
+def test_limits_are_of_each_instance():
+    class Net:
+        @traced(cache_limit=2)
+        def run(self, x):
+            return x * 2
+
+    nets = [Net() for _ in range(3)]
+    for net in nets:
+        call_sizes(net.run, 1, 2)
+    for net in nets:
+        call_sizes(net.run, 1, 2)
+    assert (Net.run.stats().evictions, Net.run.stats().hits, Net.run.stats().cache_size) == (0, 6, 6)
+
+
+def test_evicted_traces_are_freed():
+    weight = torch.ones(3)
+    fn = traced(lambda x: x * 2, cache_limit=1)
+    first = fn(weight)
+    assert torch.equal(first, weight * 2)
+    gone = weakref.ref(fn.program(weight))
+    call_sizes(fn, 5)
+    assert gone() is None
+
+
+# ---------------------------------------------------------------- what cannot be replayed
+def test_untraceable_raises_where_asked():
+    @traced(on_untraceable="raise")
+    def step(x):
+        return x * len(x.tolist())
+
+    line = step.__code__.co_firstlineno + 2
+    for _ in range(3):
+        with pytest.raises(UntraceableError) as caught:
+            step(X)
+        assert str(caught.value) == (
+            "step: this call cannot be replayed, with on_untraceable='raise': "
+            f"calls .tolist() of a tensor (test_cache.py:{line}). "
+            "Take that out of the function, or pass on_untraceable='eager' to run such calls eagerly."
+        )
+
+
+def test_refusals_are_tried_again_at_calls_2_and_8():
+    tried = []
+
+    @traced
+    def step(x):
+        tried.append(lazytrace.is_tracing())
+        return x * len(x.tolist())
+
+    for _ in range(20):
+        assert torch.equal(step(X), X * 3)
+    assert [i + 1 for i, recording in enumerate(tried) if recording] == [1, 2, 8]
+    assert counts(step) == (0, 0, 20)
+
+
+def test_refusal_of_one_signature_leaves_others_alone():
+    @traced
+    def step(x):
+        return x * len(x.tolist()) if x.ndim == 1 else x * 2
+
+    square = torch.ones(2, 2)
+    for _ in range(3):
+        assert torch.equal(step(X), X * 3)
+        assert torch.equal(step(square), square * 2)
+    assert counts(step) == (2, 1, 3)
+
+
+def test_clearing_forgets_refusals():
+    tried = []
+
+    @traced
+    def step(x):
+        tried.append(lazytrace.is_tracing())
+        return x * len(x.tolist())
+
+    for _ in range(3):
+        step(X)
+    step.cache_clear()
+    step(X)
+    assert tried == [True, True, False, True]
+
+
+def test_lazily_made_state_is_recorded_at_the_second_call():
+    made = {}
+
+    @traced
+    def step(x):
+        if "w" not in made:
+            made["w"] = torch.ones(3)
+            x.tolist()
+        return x * made["w"]
+
+    for _ in range(5):
+        assert torch.equal(step(X), X)
+    assert counts(step) == (3, 1, 1)
+
+
+def test_too_many_branches_run_eagerly():
+    @traced
+    def step(x):
+        return x * int(x.sum())
+
+    xs = [torch.tensor([float(i), 1.0]) for i in range(12)]
+    for _ in range(3):
+        for x in xs:
+            assert torch.equal(step(x), x * int(x.sum()))
+    stats = step.stats()
+    reasons = [reason for reason in stats.eager if reason.startswith("too many branches: ")]
+    assert len(reasons) == 1
+    assert reasons[0].endswith("; a @script_if_tracing function keeps them in one program")
+    assert f"(test_cache.py:{step.__code__.co_firstlineno + 2})" in reasons[0]
+    assert stats.recordings == 8
+    assert stats.cache_size == 0
+
+
+def test_few_branches_stay():
+    @traced
+    def step(x):
+        return x * 2 if x.sum() > 0 else x * 3
+
+    for _ in range(5):
+        for x in (X, -X):
+            assert torch.equal(step(x), x * 2 if x.sum() > 0 else x * 3)
+    assert counts(step) == (8, 2, 0)
+
+
+# ---------------------------------------------------------------- threads
+def at_once(threads: int, fn) -> list:
+    """What `fn(i)` gives in threads that start together."""
+    barrier = threading.Barrier(threads)
+
+    def run(i):
+        barrier.wait()
+        return fn(i)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(run, range(threads)))
+
+
+def test_eight_first_calls_at_once_record_once():
+    w = torch.randn(64, 64)
+
+    @traced
+    def heavy(x):
+        for _ in range(20):
+            x = torch.tanh(x @ w)
+        return x
+
+    expected = heavy.original(w)
+    for out in at_once(8, lambda i: heavy(w)):
+        assert torch.equal(out, expected)
+    stats = heavy.stats()
+    assert stats.recordings == 1
+    assert stats.hits + stats.eager_calls == 7
+    assert set(stats.eager) <= {"another thread is recording this signature"}
+    assert stats.cache_size == 1
+
+
+def test_calls_during_a_recording_run_eagerly():
+    inside, go_on = threading.Event(), threading.Event()
+
+    @lazytrace.opaque
+    def wait(x):
+        inside.set()
+        assert go_on.wait(30)
+
+    @traced(check=False)
+    def step(x):
+        wait(x)
+        return x * 2
+
+    with ThreadPoolExecutor(1) as pool:
+        recording = pool.submit(step, X)
+        assert inside.wait(30)
+        threading.Timer(0.1, go_on.set).start()
+        assert torch.equal(step(X), X * 2)
+        assert torch.equal(recording.result(), X * 2)
+    assert step.stats().calls == 2
+    assert step.stats().recordings == 1
+    assert step.stats().eager == {"another thread is recording this signature": 1}
+
+
+def test_counts_of_threads_add_up():
+    fn = traced(lambda x: x * 2, cache_limit=3)
+    at_once(8, lambda i: [call_sizes(fn, 1 + (i + k) % 5) for k in range(100)])
+    stats = fn.stats()
+    assert stats.calls == 800
+    assert stats.hits + stats.recordings + stats.eager_calls == 800
+    assert stats.evictions == stats.recordings - stats.cache_size
+    assert stats.cache_size <= 3
+
+
+def test_threads_that_clear_and_call():
+    fn = traced(lambda x: x * 2)
+
+    def work(i):
+        for k in range(50):
+            if i == 0:
+                fn.cache_clear()
+            call_sizes(fn, 1 + k % 3)
+
+    at_once(4, work)
+    assert fn.stats().calls == 200
+
+
+# ---------------------------------------------------------------- calls inside calls
+def test_recursion():
+    @traced
+    def power(x, n):
+        return x if n == 1 else x * power(x, n - 1)
+
+    for _ in range(3):
+        assert torch.equal(power(X, 4), X**4)
+    assert counts(power) == (2, 1, 0)
+    assert power.stats().inlined == 3
+    assert power.program(X, 4).operators == 3
+
+
+def test_nested_traced_functions_are_inlined():
+    @traced
+    def inner(x):
+        return x * 2
+
+    @traced
+    def outer(x):
+        return inner(x) + inner(x + 1)
+
+    for _ in range(3):
+        assert torch.equal(outer(X), X * 2 + (X + 1) * 2)
+    assert counts(outer) == (2, 1, 0)
+    assert (inner.stats().inlined, inner.stats().calls, inner.cache_info()) == (2, 2, (0, 0, 64, 0))
+    assert outer.program(X).operators == 4
+    assert torch.equal(inner(X), X * 2)
+    assert inner.stats().recordings == 1
+
+
+def test_inner_recorded_first_and_inlined_then():
+    scale = 2.0
+
+    @traced
+    def inner(x):
+        return x * scale
+
+    @traced
+    def outer(x):
+        return inner(x) + 1
+
+    inner(X), inner(X)
+    for _ in range(2):
+        assert torch.equal(outer(X), X * 2 + 1)
+    scale = 3.0
+    assert torch.equal(outer(X), X * 3 + 1)
+    assert torch.equal(inner(X), X * 3)
+    assert counts(outer) == (1, 2, 0)
+
+
+def test_inner_that_cannot_be_replayed_makes_the_outer_eager():
+    @traced
+    def inner(x):
+        return x * len(x.tolist())
+
+    @traced
+    def outer(x):
+        return inner(x) + 1
+
+    for _ in range(4):
+        assert torch.equal(outer(X), X * 3 + 1)
+    assert counts(outer) == (0, 0, 4)
+    reason = f"calls .tolist() of a tensor (test_cache.py:{inner.__code__.co_firstlineno + 2})"
+    assert set(outer.stats().eager) == {reason}
+
+
+def test_failed_first_calls_are_recorded_later():
+    fail = True
+
+    @traced
+    def step(x):
+        y = x * 2
+        if fail:
+            raise ZeroDivisionError
+        return y
+
+    with pytest.raises(ZeroDivisionError):
+        step(X)
+    assert not lazytrace.is_tracing()
+    fail = False
+    for _ in range(3):
+        assert torch.equal(step(X), X * 2)
+    assert counts(step) == (2, 1, 1)
+    assert step.stats().eager == {"raised ZeroDivisionError": 1}

@@ -1,0 +1,508 @@
+"""Programs: what they print, what they export, what they compute, and how long they keep tensors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+
+import pytest
+import torch
+
+import lazytrace
+from lazytrace import traced
+
+X = torch.tensor([-1.0, 0.5, 2.0])
+SQUARE = torch.arange(9.0).reshape(3, 3) - 4
+
+
+def here(fn, offset: int) -> str:
+    """file:line of the line that is `offset` lines below the `def`."""
+    code = fn.__code__
+    first = code.co_firstlineno + (1 if code.co_name != "<lambda>" else 0)
+    return f"{os.path.basename(code.co_filename)}:{first + offset}"
+
+
+def counts(fn) -> tuple[int, int, int]:
+    """(hits, recordings, eager calls)."""
+    s = fn.stats()
+    return s.hits, s.recordings, s.eager_calls
+
+
+# ---------------------------------------------------------------- listing
+@traced
+def step(x, w):
+    h = x @ w
+    y = torch.tanh(h)
+    return y * 2.0 + x, h
+
+
+def test_listing():
+    x, w = torch.ones(2, 3), torch.ones(3, 3)
+    step(x, w)
+    assert step.program(x, w).listing() == (
+        "inputs: r0, r1\n"
+        f"   0  r2: float32[2, 3] = matmul(r0, r1)  # {here(step, 1)}\n"
+        f"   1  r3: float32[2, 3] = tanh(r2)  # {here(step, 2)}\n"
+        f"   2  r4: float32[2, 3] = mul.Tensor(r3, 2.0)  # {here(step, 3)}\n"
+        f"   3  r5: float32[2, 3] = add.Tensor(r4, r0, 1)  # {here(step, 3)}\n"
+        "return r5, r2"
+    )
+    assert str(step.program(x, w)) == step.program(x, w).listing()
+
+
+def test_listing_shows_state():
+    weight = torch.ones(3)
+
+    @traced
+    def scaled(x):
+        return x * weight
+
+    scaled(X)
+    assert scaled.program(X).listing() == (
+        "inputs: r0; state: r1 = weight\n"
+        f"   0  r2: float32[3] = mul.Tensor(r0, r1)  # {here(scaled, 1)}\n"
+        "return r2"
+    )
+
+
+def test_listing_shows_parameters_of_modules():
+    net = traced(torch.nn.Linear(3, 2))
+    net(X)
+    head, line, end = net.program(X).listing().splitlines()
+    assert head.startswith("inputs: r0; state: r1 = ")
+    assert ".weight" in head
+    assert ".bias" in head
+    assert "r3: float32[2] = linear(r0, r1, r2)" in line
+    assert end == "return r3"
+
+
+def test_listing_shows_lists_reads_and_several_results():
+    @traced
+    def parts(x):
+        low, high = x.topk(2)
+        if x.sum() > 100:
+            return low
+        return torch.cat([low, x]), high
+
+    parts(X)
+    text = parts.program(X).listing()
+    assert "r1: float32[2], r2: int64[2] = topk(r0, 2, -1, True, True)" in text
+    assert "cat([r1, r0], 0)" in text
+    assert "read False = " in text
+    assert text.count(f"# {here(parts, 2)}") == 3
+
+
+def test_listing_shows_modes():
+    @traced
+    def partly(x):
+        y = x * 2
+        with torch.no_grad():
+            z = y * 3
+        return y + z
+
+    x = X.clone().requires_grad_()
+    partly(x)
+    lines = partly.program(x).listing().splitlines()
+    assert [("no_grad" in line) for line in lines] == [False, False, True, False, False]
+
+
+def test_listing_shows_opaque_steps():
+    @lazytrace.opaque
+    def note(x):
+        return x + 1
+
+    @traced
+    def noted(x):
+        return note(x) * 2
+
+    noted(X)
+    text = noted.program(X).listing()
+    assert "opaque " in text
+    assert "note" in text
+
+
+def test_operators_counts_what_a_replay_runs():
+    x, w = torch.ones(2, 3), torch.ones(3, 3)
+    step(x, w)
+    assert step.program(x, w).operators == 4
+    assert 4 in step.stats().operators
+
+
+def test_program_of_a_method():
+    class Net:
+        @traced
+        def run(self, x):
+            return x * 2
+
+    net = Net()
+    net.run(X)
+    assert net.run.program(X).operators == 1
+    with pytest.raises(LookupError, match="has no program for these arguments"):
+        Net().run.program(X)
+
+
+def test_program_that_is_not_there():
+    fn = traced(lambda x: x * 2, name="double")
+    text = "double has no program for these arguments: call it with them first"
+    for ask in (fn.program, fn.graph):
+        with pytest.raises(LookupError) as caught:
+            ask(X)
+        assert str(caught.value) == text
+    fn(X)
+    fn.program(X)
+    with pytest.raises(LookupError, match=text):
+        fn.program(X, 3)
+    with pytest.raises(LookupError, match=text):
+        fn.program(X.double())
+    fn.cache_clear()
+    with pytest.raises(LookupError, match=text):
+        fn.program(X)
+
+
+def test_program_of_changed_state_is_another():
+    scale = 2.0
+
+    @traced
+    def scaled(x):
+        return x * scale
+
+    scaled(X)
+    scaled.program(X)
+    scale = 3.0
+    with pytest.raises(LookupError):
+        scaled.program(X)
+    assert scale == 3.0
+
+
+def test_asking_for_a_program_does_not_count():
+    fn = traced(lambda x: x * 2)
+    fn(X)
+    fn.program(X), fn.graph(X)
+    assert fn.stats().calls == 1
+
+
+# ---------------------------------------------------------------- fx
+def in_place(x):
+    y = x * 2
+    y.add_(1)
+    y[0] = x[1]
+    return y
+
+
+def views(x):
+    y = x * 1
+    y.t()[0].mul_(10)
+    return y, y.t(), x[1:]
+
+
+def list_arguments(x):
+    return torch.cat([x, x * 2]), torch.stack([x, x], dim=1), torch.einsum("ij,jk->ik", x, x)
+
+
+def literals(x):
+    return x + torch.tensor([1.0, 2.0, 3.0]), torch.full_like(x, 3), torch.arange(3)
+
+
+def several(x):
+    top, index = x.topk(2)
+    a, b, c = x.split(1)
+    return top, index, a + c, torch.max(x, dim=1), x.unbind(), b
+
+
+def keywords(x):
+    return torch.sum(x, dim=0, keepdim=True, dtype=torch.float64), torch.add(x, x, alpha=3)
+
+
+def numbers(x):
+    return 2 - x, x**2, x / 3, x > 0, torch.where(x > 0, x, 0.0), x.clamp(min=-1)
+
+
+def indexing(x):
+    return x[x > 0], x[[0, 2]], x[..., None], x[None, 1:, ::2]
+
+
+@pytest.mark.parametrize(
+    "function", [in_place, views, list_arguments, literals, several, keywords, numbers, indexing]
+)
+def test_graph_computes_the_same(function):
+    fn = traced(function)
+    fn(SQUARE.clone())
+    graph = fn.graph(SQUARE)
+    for x in (SQUARE.clone(), SQUARE + 0.5 if function is not indexing else SQUARE * 2):
+        expected = flat(function(x.clone()))
+        for _ in range(2):
+            out = graph(x.clone())
+            assert len(out) == len(expected)
+            for a, b in zip(out, expected, strict=True):
+                assert a.dtype == b.dtype
+                assert torch.equal(a, b)
+    assert counts(fn) == (0, 1, 0)
+
+
+def flat(value) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else [t for one in value for t in flat(one)]
+
+
+def test_graph_holds_aten_calls_only():
+    fn = traced(lambda x, w: torch.relu(x @ w) + 1)
+    fn(SQUARE, SQUARE)
+    graph = fn.graph(SQUARE, SQUARE)
+    assert isinstance(graph, torch.fx.GraphModule)
+    called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+    aten = torch.ops.aten
+    assert called == [aten.matmul.default, aten.relu.default, aten.add.Tensor]
+    graph.graph.lint()
+
+
+def test_graph_takes_state_as_arguments():
+    weight = torch.full((3,), 2.0)
+    fn = traced(lambda x: x * weight)
+    fn(X)
+    graph = fn.graph(X)
+    assert torch.equal(graph(X, weight)[0], X * 2)
+    assert torch.equal(graph(X, weight * 2)[0], X * 4)
+
+
+def test_graph_gradients():
+    fn = traced(lambda x: (x.sin() * 2).sum())
+    x = X.clone().requires_grad_()
+    fn(x)
+    (out,) = fn.graph(x)(x)
+    assert torch.equal(torch.autograd.grad(out, x)[0], 2 * X.cos())
+
+
+def test_graph_can_be_compiled_by_fx_consumers():
+    fn = traced(list_arguments)
+    fn(SQUARE)
+    graph = fn.graph(SQUARE)
+    retraced = torch.fx.symbolic_trace(graph)
+    for a, b in zip(retraced(SQUARE), list_arguments(SQUARE), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_graph_of_an_opaque_step_is_refused():
+    @lazytrace.opaque
+    def note(x):
+        return x + 1
+
+    fn = traced(lambda x: note(x) * 2)
+    fn(X)
+    with pytest.raises(NotImplementedError, match=r"note.*stays Python; an fx graph holds ATen calls only"):
+        fn.graph(X)
+
+
+# ---------------------------------------------------------------- results of replays
+def test_literals_are_fresh_at_each_replay():
+    @traced
+    def fresh(x):
+        y = torch.tensor([1.0, 2.0, 3.0])
+        y.add_(x)
+        return y
+
+    outs = [fresh(X) for _ in range(3)]
+    for out in outs:
+        assert torch.equal(out, torch.tensor([0.0, 2.5, 5.0]))
+    assert len({out.data_ptr() for out in outs}) == 3
+    assert counts(fresh) == (2, 1, 0)
+
+
+def test_numbers_written_into_a_tensor():
+    @traced
+    def fill(x):
+        y = x * 2
+        y[0] = 7
+        y[1:, 0] = 0.5
+        return y
+
+    for x in (SQUARE, SQUARE + 1, SQUARE):
+        assert torch.equal(fill(x), fill.original(x))
+    assert counts(fill) == (2, 1, 0), fill.stats().eager
+
+
+def test_results_keep_their_identity():
+    fn = traced(lambda x: (x, x[1:], [x, x * 2]))
+    for _ in range(3):
+        x = X.clone()
+        same, view, (again, _) = fn(x)
+        assert same is x
+        assert again is x
+        assert view._base is x
+        view.zero_()
+        assert torch.equal(x, torch.tensor([-1.0, 0.0, 0.0]))
+    assert counts(fn) == (2, 1, 0)
+
+
+def test_writes_to_inputs():
+    fn = traced(lambda x: x.mul_(2))
+    x = X.clone()
+    for i in range(1, 4):
+        assert fn(x) is x
+        assert torch.equal(x, X * 2**i)
+    assert counts(fn) == (2, 1, 0)
+
+
+def test_random_numbers_are_drawn_anew():
+    fn = traced(lambda x: x + torch.rand(3))
+    torch.manual_seed(0)
+    expected = [X + torch.rand(3) for _ in range(3)]
+    torch.manual_seed(0)
+    for out in expected:
+        assert torch.equal(fn(X), out)
+    assert counts(fn) == (2, 1, 0)
+
+
+def test_shapes_that_depend_on_values():
+    fn = traced(lambda x: (x.nonzero(), x[x > 0] * 2))
+    xs = [X, -X, X + 10, torch.zeros(3), X, -X]
+    for x in xs:
+        index, positive = fn(x)
+        assert torch.equal(index, x.nonzero())
+        assert torch.equal(positive, x[x > 0] * 2)
+    assert fn.stats().calls == len(xs)
+    assert fn.stats().hits >= 1
+
+
+def test_shapes_that_differ_after_an_effect_never_go_on_wrongly():
+    log = torch.zeros(1)
+
+    def function(x):
+        log.add_(1)
+        return (x[x > 0] * 2).sum()
+
+    fn = traced(function)
+    fn(X)
+    before = log.clone()
+    try:
+        out = fn(X - 10)
+    except lazytrace.ReplayError:
+        return
+    assert float(out) == 0.0
+    assert torch.equal(log, before + 1)
+
+
+# ---------------------------------------------------------------- the proof
+def test_proof_runs_the_program_once_more_unless_told_not_to():
+    ran = []
+
+    class Counting(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ran.append(1)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    for check, expected in ((True, (1, 2)), (False, (1, 1))):
+        ran.clear()
+        fn = traced(lambda x: Counting.apply(x), check=check)
+        assert torch.equal(fn(X), X * 2)
+        assert len(ran) in expected
+        fn(X)
+        assert torch.equal(fn(X), X * 2)
+        assert fn.stats().calls == 3
+
+
+def test_without_proof_the_program_is_the_same():
+    proved, unproved = traced(numbers), traced(numbers, check=False)
+    for fn in (proved, unproved):
+        for _ in range(3):
+            for a, b in zip(flat(fn(SQUARE)), flat(numbers(SQUARE)), strict=True):
+                assert torch.equal(a, b)
+        assert counts(fn) == (2, 1, 0)
+    assert len(proved.program(SQUARE).listing()) == len(unproved.program(SQUARE).listing())
+
+
+# ---------------------------------------------------------------- memory
+class Watch:
+    """An opaque step that notes how many of the tensors that went through it are alive."""
+
+    def __init__(self) -> None:
+        self.alive: list[weakref.ref[torch.Tensor]] = []
+        self.counts: list[int] = []
+        self.step = lazytrace.opaque(self._look)
+
+    def _look(self, x):
+        self.counts.append(sum(ref() is not None for ref in self.alive))
+        out = x + 1
+        self.alive.append(weakref.ref(out))
+        return out
+
+    def restart(self) -> None:
+        self.alive.clear()
+        self.counts.clear()
+
+
+def test_registers_are_freed_at_their_last_use():
+    watch = Watch()
+
+    @traced(check=False)
+    def chain(x):
+        for _ in range(6):
+            x = watch.step(x)
+            x = x * 2
+        return x
+
+    expected = chain.original(X)
+    chain(X)
+    for _ in range(2):
+        watch.restart()
+        assert torch.equal(chain(X), expected)
+        assert max(watch.counts) <= 1, watch.counts
+    assert chain.stats().hits == 2, chain.stats().eager
+
+
+def test_registers_that_are_used_later_stay():
+    watch = Watch()
+
+    @traced(check=False)
+    def both(x):
+        a = watch.step(x)
+        b = watch.step(x * 2)
+        return watch.step(a + b) + a
+
+    expected = both.original(X)
+    both(X)
+    watch.restart()
+    assert torch.equal(both(X), expected)
+    assert watch.counts[:2] == [0, 1]
+    assert both.stats().hits == 1
+
+
+def test_nothing_is_kept_after_a_replay():
+    watch = Watch()
+
+    @traced(check=False)
+    def keeps(x):
+        return watch.step(x) * 2
+
+    keeps(X)
+    watch.restart()
+    keeps(X)
+    assert watch.alive[0]() is None
+    assert keeps.stats().hits == 1
+
+
+def test_replays_leave_no_garbage():
+    fn = traced(list_arguments)
+    fn(SQUARE), fn(SQUARE)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            fn(SQUARE)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_dropped_functions_are_freed_with_their_programs():
+    weight = torch.ones(3)
+    fn = traced(lambda x, w=weight: x * w)
+    fn(X), fn(X)
+    gone = weakref.ref(fn.program(X)), weakref.ref(weight)
+    del fn, weight
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
