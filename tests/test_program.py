@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import lazytrace
 from lazytrace import traced
@@ -417,41 +418,55 @@ def test_without_proof_the_program_is_the_same():
 
 # ---------------------------------------------------------------- memory
 class Watch:
-    """An opaque step that notes how many of the tensors that went through it are alive."""
+    """An opaque step that notes how many of the tensors that it was shown, or made, are in memory."""
 
     def __init__(self) -> None:
-        self.alive: list[weakref.ref[torch.Tensor]] = []
-        self.counts: list[int] = []
+        self.shown: list[StorageWeakRef] = []
+        self.made: list[StorageWeakRef] = []
+        self.shown_alive: list[int] = []
+        self.made_alive: list[int] = []
         self.step = lazytrace.opaque(self._look)
 
     def _look(self, x):
-        self.counts.append(sum(ref() is not None for ref in self.alive))
+        self.shown_alive.append(alive(self.shown))
+        self.made_alive.append(alive(self.made))
         out = x + 1
-        self.alive.append(weakref.ref(out))
+        self.shown.append(StorageWeakRef(x.untyped_storage()))
+        self.made.append(StorageWeakRef(out.untyped_storage()))
         return out
 
     def restart(self) -> None:
-        self.alive.clear()
-        self.counts.clear()
+        for one in (self.shown, self.made, self.shown_alive, self.made_alive):
+            one.clear()
 
 
-def test_registers_are_freed_at_their_last_use():
+def alive(references: list[StorageWeakRef]) -> int:
+    return sum(not ref.expired() for ref in references)
+
+
+def replayed_chain() -> Watch:
     watch = Watch()
 
     @traced(check=False)
     def chain(x):
         for _ in range(6):
-            x = watch.step(x)
-            x = x * 2
+            x = watch.step(x * 2)
         return x
 
     expected = chain.original(X)
     chain(X)
-    for _ in range(2):
-        watch.restart()
-        assert torch.equal(chain(X), expected)
-        assert max(watch.counts) <= 1, watch.counts
-    assert chain.stats().hits == 2, chain.stats().eager
+    watch.restart()
+    assert torch.equal(chain(X), expected)
+    assert chain.stats().hits == 1, chain.stats().eager
+    return watch
+
+
+def test_results_of_operators_are_freed_at_their_last_use():
+    assert replayed_chain().shown_alive == [0] * 6
+
+
+def test_results_of_opaque_steps_are_freed_at_their_last_use():
+    assert replayed_chain().made_alive == [0] * 6
 
 
 def test_registers_that_are_used_later_stay():
@@ -459,15 +474,16 @@ def test_registers_that_are_used_later_stay():
 
     @traced(check=False)
     def both(x):
-        a = watch.step(x)
-        b = watch.step(x * 2)
-        return watch.step(a + b) + a
+        y = x * 2
+        a = watch.step(y)
+        b = watch.step(x * 3)
+        return watch.step(a + b) + y
 
     expected = both.original(X)
     both(X)
     watch.restart()
     assert torch.equal(both(X), expected)
-    assert watch.counts[:2] == [0, 1]
+    assert watch.shown_alive == [0, 1, 1]
     assert both.stats().hits == 1
 
 
@@ -481,7 +497,7 @@ def test_nothing_is_kept_after_a_replay():
     keeps(X)
     watch.restart()
     keeps(X)
-    assert watch.alive[0]() is None
+    assert (len(watch.made), alive(watch.made)) == (1, 0)
     assert keeps.stats().hits == 1
 
 

@@ -43,7 +43,8 @@ def test_outside_it_is_the_plain_function():
         return x * 2
 
     assert torch.equal(noted(X), X * 2)
-    assert ran == [X] or ran[0] is X
+    assert len(ran) == 1
+    assert ran[0] is X
     assert (noted.__name__, noted.__doc__) == ("noted", "Notes.")
 
 

@@ -756,13 +756,8 @@ def test_unknown_options(name, hint):
 def test_is_tracing():
     seen = []
 
-    @lazytrace.opaque
-    def note():
-        seen.append("note")
-
     def look(x):
-        tracing = lazytrace.is_tracing()
-        seen.append(tracing)
+        seen.append(lazytrace.is_tracing())
         return x * 2
 
     assert not lazytrace.is_tracing()

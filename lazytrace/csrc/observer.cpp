@@ -106,6 +106,27 @@ uintptr_t code_flags(PyObject* code) {
   return flags;
 }
 
+namespace {
+// The observer of this thread: looked up at every instruction, where unpacking a capsule would show in the
+// time of a recording.
+thread_local Observer* watching = nullptr;
+
+// An exception may be on its way while a frame is left; what the observer asks must not meet it.
+class KeepError {
+ public:
+  KeepError() : set_(PyErr_Occurred() != nullptr) {
+    if (set_) PyErr_Fetch(&type_, &value_, &traceback_);
+  }
+  ~KeepError() {
+    if (set_) PyErr_Restore(type_, value_, traceback_);
+  }
+
+ private:
+  bool set_;
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+}  // namespace
+
 // ---------------------------------------------------------------- life
 Observer::Observer(Recorder* recorder, GuardTree* tree) : recorder_(recorder), tree_(tree) {}
 
@@ -115,14 +136,19 @@ void Observer::start() {
   PyThreadState* thread = PyThreadState_Get();
   older_ = thread->c_tracefunc;
   older_argument_ = py::reinterpret_borrow<py::object>(thread->c_traceobj);
-  capsule_ = py::reinterpret_steal<py::object>(PyCapsule_New(this, "lazytrace.observer", nullptr));
-  PyEval_SetTrace(&Observer::trace, capsule_.ptr());
+  outer_ = watching;
+  watching = this;
+  // A collection in the middle would run finalizers as if the function had called them.
+  collecting_ = PyGC_Disable();
+  PyEval_SetTrace(&Observer::trace, Py_None);
   started_ = true;
 }
 
 bool Observer::stop() {
   if (!started_) return true;
   started_ = false;
+  watching = outer_;
+  if (collecting_) PyGC_Enable();
   bool ours = PyThreadState_Get()->c_tracefunc == &Observer::trace;
   if (ours) PyEval_SetTrace(older_, older_argument_.ptr());
   return ours;
@@ -166,18 +192,15 @@ bool Observer::is_fresh(PyObject* object) const {
 }
 
 // ---------------------------------------------------------------- events
-int Observer::trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument) {
-  auto* observer = static_cast<Observer*>(PyCapsule_GetPointer(self, "lazytrace.observer"));
+int Observer::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
+  Observer* observer = watching;
+  if (!observer) return 0;
   if (!observer->recorder_->failed() || observer->paused_ || what == PyTrace_RETURN) {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);  // an exception may be on its way while a frame is left
+    KeepError keep;
     if (what == PyTrace_OPCODE) observer->on_instruction(frame);
     if (what == PyTrace_CALL) observer->on_call(frame);
     if (what == PyTrace_RETURN) observer->on_return(frame, argument);
-    PyErr_Restore(type, value, traceback);
-  } else if (what == PyTrace_CALL) {
-    FrameView(frame).trace_instructions(false);
-  } else if (what == PyTrace_OPCODE) {
+  } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
     FrameView(frame).trace_instructions(false);  // the verdict stands: run on at full speed
   }
   if (observer->older_ && what != PyTrace_OPCODE)
@@ -267,7 +290,13 @@ void Observer::on_instruction(PyFrameObject* frame) {
   FrameView view(frame);
   if ((paused_ && !watch_writes_) || recorder_->failed()) return;
   auto* f = view.interpreter_frame();
-  if (!paused_ && code_flags(view.code()) & kUser) {
+  if (view.code() != seen_code_.ptr()) {
+    seen_code_ = py::reinterpret_borrow<py::object>(view.code());
+    seen_flags_ = code_flags(view.code());
+    // The code as it was compiled: the running copy has adapted instructions in it.
+    seen_bytes_ = py::reinterpret_steal<py::object>(PyCode_GetCode(f->f_code));
+  }
+  if (!paused_ && seen_flags_ & kUser) {
     if (last_code_ != view.code()) {
       last_code_ = view.code();
       codes_.push_back(py::reinterpret_borrow<py::object>(last_code_));
@@ -275,9 +304,7 @@ void Observer::on_instruction(PyFrameObject* frame) {
     recorder_->place = Place{last_code_, view.lasti()};
   }
   if (!paused_) settle_pending(f);
-  // The code as it was compiled: the running copy has adapted instructions in it.
-  py::object plain = py::reinterpret_steal<py::object>(PyCode_GetCode(f->f_code));
-  auto* at = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(plain.ptr())) + view.lasti();
+  auto* at = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(seen_bytes_.ptr())) + view.lasti();
   int opcode = at[0], oparg = at[1];
   while (opcode == EXTENDED_ARG) {  // the instruction that it extends has no event of its own
     at += 2;
@@ -609,6 +636,7 @@ Observer::GlobalsNode Observer::globals_of(_PyInterpreterFrame* f) {
 }
 
 void Observer::read_global(_PyInterpreterFrame* f, PyObject* name) {
+  if (touched_.empty() && seen(f->f_globals, name)) return;
   GlobalsNode globals = globals_of(f);
   if (globals.node < 0) return;
   if (touched_.count(f->f_globals))
@@ -669,7 +697,15 @@ void Observer::read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* lev
 }
 
 // ---------------------------------------------------------------- attributes
+bool Observer::seen(const void* owner, PyObject* name) {
+  if (!seen_.emplace(owner, name).second) return true;
+  held_names_.push_back(
+      py::reinterpret_borrow<py::object>(name));  // a computed name must not lend its address to the next
+  return false;
+}
+
 void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
+  if (seen(type, name)) return;
   int node = owner(reinterpret_cast<PyObject*>(type));
   if (node < 0) return;
   bool made;
@@ -691,7 +727,7 @@ void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
 
 void Observer::read_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !seen_.emplace(type, name).second) return;
   // Names are literals of this file: interned once by address.
   static auto* interned = new std::unordered_map<const char*, PyObject*>();
   PyObject*& key = (*interned)[name];

@@ -83,6 +83,8 @@ class Observer {
 
   // Reads. Each leaves guards for what was found.
   int owner(PyObject* object);
+  // Whether this was asked before in this recording: state does not change in one that is reusable.
+  bool seen(const void* owner, PyObject* name);
   bool is_fresh(PyObject* object) const;
   void learn(int node, bool made, PyObject* value);
   void read_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
@@ -162,7 +164,8 @@ class Observer {
   bool started_ = false;
   Py_tracefunc older_ = nullptr;
   py::object older_argument_;
-  py::object capsule_;
+  Observer* outer_ = nullptr;
+  bool collecting_ = false;
 
   std::unordered_map<PyObject*, int> known_;         // object -> guard node
   std::unordered_set<int> structural_;               // nodes whose contents the signature guards
@@ -181,6 +184,15 @@ class Observer {
     Place place;
   };
   void remember_late(PyObject* object, const std::string& what);
+  struct PairHash {
+    size_t operator()(const std::pair<const void*, const void*>& p) const {
+      return reinterpret_cast<size_t>(p.first) * 0x9E3779B97F4A7C15u ^ reinterpret_cast<size_t>(p.second);
+    }
+  };
+  std::unordered_set<std::pair<const void*, const void*>, PairHash> seen_;
+  std::vector<py::object> held_names_;
+  py::object seen_code_, seen_bytes_;  // of the frame that ran last
+  uintptr_t seen_flags_ = 0;
   std::vector<Late> late_;
   std::unordered_map<PyObject*, int> context_sets_;  // context variable -> sets that no reset has undone yet
   std::unordered_set<PyObject*> late_seen_;
