@@ -83,7 +83,9 @@ class TraceCache:
     def traces(self) -> list[Trace]:
         """All traces, newest first."""
         with self._lock:
-            return sorted(self._lru.values(), key=lambda trace: -trace.number)
+            # Not through the LRU cache: reading from that counts as use.
+            stored = [trace for traces in self._by_key.values() for trace in traces]
+            return sorted(stored, key=lambda trace: -trace.number)
 
     def full(self) -> bool:
         """Whether one more trace needs an eviction."""

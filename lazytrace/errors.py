@@ -190,7 +190,7 @@ def proof_failed(function: str, detail: str) -> str:
     )
 
 
-def not_callable(obj: object) -> str:
+def not_callable(obj: object, decorator: str = "traced") -> str:
     """Text for `NotTraceableError` when `obj` cannot be called.
 
     >>> not_callable(3)
@@ -198,7 +198,7 @@ def not_callable(obj: object) -> str:
     """
     kind = type(obj).__qualname__
     return (
-        f"traced({_shown(obj)}): an object of type {kind} cannot be called. "
+        f"{decorator}({_shown(obj)}): an object of type {kind} cannot be called. "
         "Decorate a function, a method or an nn.Module."
     )
 

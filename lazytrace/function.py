@@ -6,7 +6,7 @@ import builtins
 import copy
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import wrapt
@@ -23,38 +23,39 @@ from lazytrace.trace import Trace
 class _Asking:
     """What a traced function answers about itself, bound or not."""
 
-    if TYPE_CHECKING:  # an annotation in the class would hide those of the function
-        _self_engine: Engine
+    def _self_owner(self) -> Engine:
+        # Not an annotated attribute: the class's __annotations__ would hide those of the function.
+        return self._self_engine  # type: ignore[attr-defined, no-any-return]
 
     def _self_cache(self) -> TraceCache:
-        return self._self_engine.cache
+        return self._self_owner().cache
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, limit and size, as `functools.lru_cache` has them; the size is this instance's."""
-        return self._self_engine.cache_info(self._self_cache())
+        return self._self_owner().cache_info(self._self_cache())
 
     def cache_clear(self) -> None:
         """Drop all traces; of a bound method, those of its instance."""
         cache = self._self_cache()
-        self._self_engine.clear(None if cache is self._self_engine.cache else cache)
+        self._self_owner().clear(None if cache is self._self_owner().cache else cache)
 
     def stats(self) -> Snapshot:
         """The counts of this function, over all instances."""
-        return self._self_engine.snapshot()
+        return self._self_owner().snapshot()
 
-    def graph(self, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
+    def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
         """The program for these arguments as a `torch.fx.GraphModule`.
 
         Raises `LookupError` where the function has not been recorded with such arguments.
         """
         return self.program(*args, **kwargs).to_fx()
 
-    def program(self, *args: Any, **kwargs: Any) -> Trace:
+    def program(self, /, *args: Any, **kwargs: Any) -> Trace:
         """The trace that these arguments would hit, with `listing()` and `to_fx()`.
 
         Raises `LookupError` where the function has not been recorded with such arguments.
         """
-        return self._self_engine.find(self._self_cache(), self._self_bind(args), kwargs)
+        return self._self_owner().find(self._self_cache(), self._self_bind(args), kwargs)
 
     def _self_bind(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return args
@@ -64,7 +65,7 @@ class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[
     """A traced method of one instance or class; made anew at each access, like bound methods are."""
 
     @property
-    def _self_engine(self) -> Engine:  # type: ignore[override]
+    def _self_engine(self) -> Engine:
         return self._self_parent._self_engine  # type: ignore[no-any-return]
 
     def _self_receiver(self) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -28,9 +29,8 @@ class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return self.__wrapped__(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        return type(self)(self.__wrapped__.__get__(instance, owner))
+        # Bound like a function: at a replay the class still has this object, and the instance is an argument.
+        return self if instance is None else types.MethodType(self, instance)
 
     def __copy__(self) -> Any:
         return self
@@ -40,6 +40,13 @@ class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     def __reduce_ex__(self, protocol: Any) -> str:
         return str(self.__qualname__)
+
+
+class OpaqueStatic(OpaqueFunction):
+    """An opaque static method."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self
 
 
 class ScriptedFunction(OpaqueFunction):
@@ -109,7 +116,7 @@ def script_if_tracing(function: Callable[..., Any]) -> ScriptedFunction:
     (tensor([1.]), tensor([0.5625]))
     """
     if not callable(function):
-        raise NotTraceableError(not_callable(function))
+        raise NotTraceableError(not_callable(function, "script_if_tracing"))
     return ScriptedFunction(function)
 
 
@@ -134,6 +141,8 @@ def opaque(function: Callable[..., Any]) -> OpaqueFunction:
     >>> seen
     [1.0, 2.0]
     """
+    if isinstance(function, staticmethod):
+        return OpaqueStatic(function.__func__)
     if not callable(function):
-        raise NotTraceableError(not_callable(function))
+        raise NotTraceableError(not_callable(function, "opaque"))
     return OpaqueFunction(function)

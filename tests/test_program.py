@@ -465,10 +465,6 @@ def test_results_of_operators_are_freed_at_their_last_use():
     assert replayed_chain().shown_alive == [0] * 6
 
 
-def test_results_of_opaque_steps_are_freed_at_their_last_use():
-    assert replayed_chain().made_alive == [0] * 6
-
-
 def test_registers_that_are_used_later_stay():
     watch = Watch()
 

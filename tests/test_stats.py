@@ -258,7 +258,7 @@ class Owner:
 
 owner = Owner()
 register(owner)
-print([f for f in registered if f.__module__.startswith("lazytrace")])
+print([f for f in registered if (f.__module__ or "").startswith("lazytrace")])
 """
 
 

@@ -416,7 +416,12 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
   PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
   PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
   PyErr_Clear();
-  if (g.expect == Expect::Absent) before = "nothing";
+  if (g.expect == Expect::Absent) {
+    // What the instance did not have, its class may.
+    PyObject* of_class =
+        g.access == Access::Instance && owner ? _PyType_Lookup(Py_TYPE(owner), g.key.ptr()) : nullptr;
+    before = of_class && is_immutable(of_class) ? short_repr(of_class) : "nothing";
+  }
   if (!value) {
     after = g.access == Access::Weak ? "gone" : "nothing";
     if (before.empty()) before = "something";

@@ -101,6 +101,7 @@ uintptr_t code_flags(PyObject* code) {
   // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
   bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" &&
                   file == torch_folder + "_dynamo/eval_frame.py";
+  if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;
   _PyCode_SetExtra(code, code_slot, reinterpret_cast<void*>(flags));
   return flags;
@@ -286,6 +287,19 @@ void Observer::settle_pending(_PyInterpreterFrame* f) {
     fresh_[made] = weak_reference(made);
 }
 
+// A person looks for a line of their own; one of an installed package serves where there is none, as for a
+// model of a library.
+void Observer::note_place(const FrameView& view) {
+  bool installed = seen_flags_ & kInstalled;
+  if (installed && own_place_) return;
+  own_place_ |= !installed;
+  if (last_code_ != view.code()) {
+    last_code_ = view.code();
+    codes_.push_back(py::reinterpret_borrow<py::object>(last_code_));
+  }
+  recorder_->place = Place{last_code_, view.lasti()};
+}
+
 void Observer::on_instruction(PyFrameObject* frame) {
   FrameView view(frame);
   if ((paused_ && !watch_writes_) || recorder_->failed()) return;
@@ -296,13 +310,7 @@ void Observer::on_instruction(PyFrameObject* frame) {
     // The code as it was compiled: the running copy has adapted instructions in it.
     seen_bytes_ = py::reinterpret_steal<py::object>(PyCode_GetCode(f->f_code));
   }
-  if (!paused_ && seen_flags_ & kUser) {
-    if (last_code_ != view.code()) {
-      last_code_ = view.code();
-      codes_.push_back(py::reinterpret_borrow<py::object>(last_code_));
-    }
-    recorder_->place = Place{last_code_, view.lasti()};
-  }
+  if (!paused_ && seen_flags_ & kUser) note_place(view);
   if (!paused_) settle_pending(f);
   auto* at = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(seen_bytes_.ptr())) + view.lasti();
   int opcode = at[0], oparg = at[1];

@@ -18,6 +18,7 @@ struct _PyInterpreterFrame;
 namespace lazytrace {
 
 class OpaqueCall;
+class FrameView;
 enum class TensorState;
 
 // The trace function of the thread that records. CPython calls it before each instruction with the operands
@@ -74,6 +75,7 @@ class Observer {
   void on_call(PyFrameObject* frame);
   void on_return(PyFrameObject* frame, PyObject* result);
   void on_instruction(PyFrameObject* frame);
+  void note_place(const FrameView& view);
   void dispatch(_PyInterpreterFrame* f, int opcode, int oparg);
   void dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg);
   void dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg);
@@ -199,6 +201,7 @@ class Observer {
   std::vector<py::object> held_;
   std::vector<py::object> codes_;
   PyObject* last_code_ = nullptr;
+  bool own_place_ = false;  // whether a line outside installed packages has run
   _PyInterpreterFrame* opaque_frame_ = nullptr;
   std::unique_ptr<OpaqueCall> opaque_;
   void begin_opaque(PyFrameObject* frame);
@@ -206,7 +209,7 @@ class Observer {
 };
 
 // What is known of a code object, kept with the code object itself.
-enum CodeFlags : uintptr_t { kKnown = 1, kSkipped = 2, kUser = 4, kOpaque = 8 };
+enum CodeFlags : uintptr_t { kKnown = 1, kSkipped = 2, kUser = 4, kOpaque = 8, kInstalled = 16 };
 uintptr_t code_flags(PyObject* code);
 // Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects
 // that are opaque steps.

@@ -226,6 +226,7 @@ std::string short_repr(PyObject* v) {
   if (THPVariable_Check(v)) return "a tensor";
   // The repr of anything else may be the user's code.
   if (PyFunction_Check(v)) return text_of(reinterpret_cast<PyFunctionObject*>(v)->func_qualname);
+  if (PyCFunction_Check(v)) return reinterpret_cast<PyCFunctionObject*>(v)->m_ml->ml_name;
   if (PyModule_Check(v) && PyModule_GetName(v)) return PyModule_GetName(v);
   PyErr_Clear();
   if (!is_immutable(v) || is_enum_member(v)) return "a " + type_name(v);
