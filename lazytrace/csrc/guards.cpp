@@ -269,7 +269,7 @@ bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(g.keys.ptr()); ++i) {
     py::object key = py::reinterpret_steal<py::object>(iterator ? PyIter_Next(iterator.ptr()) : nullptr);
     PyObject* expected = PyTuple_GET_ITEM(g.keys.ptr(), i);
-    if (!key || (key.ptr() != expected && !(is_immutable(expected) && same_immutable(key.ptr(), expected))))
+    if (!key || (key.ptr() != expected && !(is_key(expected) && same_immutable(key.ptr(), expected))))
       return false;
   }
   return true;

@@ -68,7 +68,11 @@ bool is_immutable(PyObject* v) {
 }
 
 bool is_key(PyObject* v) {
-  return is_immutable(v) || (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash);
+  if (is_immutable(v) || (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash)) return true;
+  if (!PyTuple_CheckExact(v)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+    if (!is_key(PyTuple_GET_ITEM(v, i))) return false;
+  return true;
 }
 
 bool same_immutable(PyObject* a, PyObject* b) {
