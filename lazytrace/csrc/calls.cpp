@@ -189,7 +189,7 @@ bool runs_operators(PyCFunctionObject* f) {
 
 void Observer::hand_over(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!args[i]) continue;
+    if (!args[i] || THPVariable_Check(args[i]) || is_immutable(args[i])) continue;
     if (PyIter_Check(args[i])) advance(args[i]);
     judge_callback(args[i]);
     read_deep(args[i]);

@@ -121,7 +121,6 @@ void GuardTree::expect(int node, PyObject* value) {
   } else if (is_immutable(value)) {
     guard.expect = Expect::Constant;
     guard.value = py::reinterpret_borrow<py::object>(value);
-    guard.shown = short_repr(value);
   } else if (PyFunction_Check(value)) {
     guard.expect = Expect::Code;
     guard.value = py::reinterpret_borrow<py::object>(PyFunction_GET_CODE(value));
@@ -132,7 +131,6 @@ void GuardTree::expect(int node, PyObject* value) {
     guard.expect = Expect::Type;
     guard.raw = reinterpret_cast<PyObject*>(Py_TYPE(value));
     guard.weak = weak_reference(guard.raw);
-    guard.shown = "a " + type_name(value);
     if (PyTuple_CheckExact(value)) guard.length = PyTuple_GET_SIZE(value);
     guard.plain = plain_value(value);
   }
@@ -406,10 +404,21 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
   return "?";
 }
 
+// In words, what a guard expects; worked out when a person asks, for a recording makes hundreds of guards.
+std::string GuardTree::expected(const Guard& g) const {
+  if (g.expect == Expect::Constant) return short_repr(g.value.ptr());
+  if (g.expect == Expect::Type && still_alive(g.weak, g.raw)) {
+    auto* type = reinterpret_cast<PyHeapTypeObject*>(g.raw);
+    bool named = PyType_HasFeature(&type->ht_type, Py_TPFLAGS_HEAPTYPE);
+    return "a " + (named ? text_of(type->ht_qualname) : std::string(type->ht_type.tp_name));
+  }
+  return g.shown;
+}
+
 py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
                              const std::vector<std::string>& names) const {
   const Guard& g = nodes_[node];
-  std::string where = path(node, names), before = g.shown, after, remark;
+  std::string where = path(node, names), before = expected(g), after, remark;
   Values values;
   const std::vector<at::Tensor> none;
   check(roots, count, none, &values);

@@ -64,6 +64,8 @@ struct Guard {
 // of the user's alive. Every method needs the GIL. check() runs no Python code.
 class GuardTree {
  public:
+  GuardTree() { nodes_.reserve(256); }
+
   struct Values {
     std::vector<PyObject*> nodes;      // borrowed, by node
     std::vector<py::object> held;      // the few that are new references
@@ -100,6 +102,7 @@ class GuardTree {
   py::tuple explain(int node, PyObject* const* roots, size_t count,
                     const std::vector<std::string>& names) const;
   std::string path(int node, const std::vector<std::string>& names) const;
+  std::string expected(const Guard& guard) const;
 
  private:
   std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;

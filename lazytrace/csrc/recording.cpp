@@ -308,7 +308,8 @@ py::list Trace::guard_rows(const std::vector<std::string>& names) const {
   py::list rows;
   for (size_t i = 0; i < tree_.size(); ++i)
     if (tree_[i].expect != Expect::Anything || tree_[i].length >= 0)
-      rows.append(py::make_tuple(tree_.path(static_cast<int>(i), names), tree_[i].shown, tree_[i].capture));
+      rows.append(
+          py::make_tuple(tree_.path(static_cast<int>(i), names), tree_.expected(tree_[i]), tree_[i].capture));
   return rows;
 }
 
