@@ -440,7 +440,6 @@ void Observer::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t c
   static const Names kRefused = {"memoryview", "bytearray", "frame", "module"};
   if (kRefused.count(name)) return fail("makes a " + name);
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (PyIter_Check(args[i]) && !THPVariable_Check(args[i])) advance(args[i]);
     read_conversions(args[i]);
   }
   hand_over(args, count);
@@ -535,7 +534,6 @@ void Observer::call_builtins_function(const std::string& name, PyObject* const* 
   if (name == "callable") return;
   if (!kPureBuiltins.count(name)) return fail("calls " + name + "()");
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (PyIter_Check(args[i]) && !THPVariable_Check(args[i])) advance(args[i]);
     read_conversions(args[i]);
   }
   hand_over(args, count);

@@ -50,11 +50,7 @@ py::object opaque_call(py::object wrapper, const std::string& attribute, py::obj
                        py::dict kwargs, bool python) {
   if (auto* recording = lt::Recording::active())
     return recording->opaque(wrapper, attribute, function, args, kwargs, python);
-  auto& fed = lt::fed_results();
-  if (fed.empty()) return function(*args, **kwargs);
-  py::object result = fed.front();
-  fed.erase(fed.begin());
-  return result;
+  return lt::fed_or_called(function, args, kwargs);
 }
 
 }  // namespace

@@ -59,7 +59,6 @@ std::vector<py::object>& fed_results() {
   return results;
 }
 
-namespace {
 py::object fed_or_called(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
   auto& fed = fed_results();
   if (fed.empty()) return function(*args, **kwargs);
@@ -67,7 +66,6 @@ py::object fed_or_called(const py::object& function, const py::tuple& args, cons
   fed.erase(fed.begin());
   return result;
 }
-}  // namespace
 
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python) {

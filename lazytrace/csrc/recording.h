@@ -87,6 +87,8 @@ class Recording {
 // The results that opaque functions of this thread give instead of running: a replay ran them already. Empty:
 // none.
 std::vector<py::object>& fed_results();
+// The next of these, or where there is none the result of the call.
+py::object fed_or_called(const py::object& function, const py::tuple& args, const py::dict& kwargs);
 
 py::tuple place_tuple(const Place& place);
 
