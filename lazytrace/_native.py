@@ -47,6 +47,7 @@ def load() -> str:
         own = os.path.dirname(os.path.abspath(__file__)) + os.sep
         library = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
         _core.configure(_torch.torch_folder(), own, library, _torch.opaque_codes())
+        _core.configure_swap(_torch.swap_tensor_impl)
         globals()["core"] = _core
     return found
 

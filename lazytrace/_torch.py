@@ -37,3 +37,11 @@ def is_jit_tracing() -> bool:
     False
     """
     return torch._C._get_tracing_state() is not None
+
+
+def swap_tensor_impl(a: object, b: object) -> object:
+    """Exchange the tensors behind two Python objects.
+
+    `torch.utils.swap_tensors` is public, but refuses tensors that autograd holds too.
+    """
+    return torch._C._swap_tensor_impl(a, b)  # type: ignore[attr-defined]

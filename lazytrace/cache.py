@@ -64,6 +64,7 @@ class TraceCache:
         self._lru = _Lru(limit, self._drop)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
         self._refused: cachetools.LRUCache[bytes, Refusal] = cachetools.LRUCache(_REFUSALS_KEPT)
+        self._branches_refused: cachetools.LRUCache[bytes, int] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._recording: set[bytes] = set()
         # Signatures that were asked for, with the traces each had by then: what limit would have done.
         self.wanted: set[tuple[int, int]] = set()
@@ -80,6 +81,16 @@ class TraceCache:
         with self._lock, contextlib.suppress(KeyError):  # evicted meanwhile
             self._lru[trace.number]  # reading is what cachetools orders by; get() is not
 
+    def branched(self, key: bytes, number: int) -> None:
+        """Mark the trace with this number as the most recently used, and ask it first from now on."""
+        with self._lock:
+            traces = self._by_key.get(key, ())
+            taken = tuple(trace for trace in traces if trace.number == number)
+            for trace in taken:
+                self.used(trace)
+            if taken:
+                self._by_key[key] = taken + tuple(trace for trace in traces if trace.number != number)
+
     def traces(self) -> list[Trace]:
         """All traces, newest first."""
         with self._lock:
@@ -95,6 +106,7 @@ class TraceCache:
         """Store a trace, evicting the least recently used at the limit."""
         with self._lock:
             self._refused.pop(trace.key, None)
+            trace.native.join()
             self._lru[trace.number] = trace
             self._by_key[trace.key] = (trace, *self._by_key.get(trace.key, ()))
 
@@ -113,12 +125,20 @@ class TraceCache:
             else:
                 known.reason, known.where = reason, where
 
-    def refuse_for_good(self, key: bytes, reason: str) -> None:
+    def refuse_branch(self, key: bytes, reason: str, where: str, limit: int) -> None:
+        """Note that a branch of a signature could not be recorded; at the limit the whole runs eagerly."""
+        with self._lock:
+            count = self._branches_refused[key] = self._branches_refused.get(key, 0) + 1
+            if count >= limit:
+                self.refuse_for_good(key, reason, where)
+
+    def refuse_for_good(self, key: bytes, reason: str, where: str = "") -> None:
         """Remember that a signature runs eagerly until the cache is cleared, and drop its traces."""
         with self._lock:
             for trace in self.find(key):
                 self.discard(trace)
-            self._refused[key] = Refusal(reason, "", final=True)
+            self._branches_refused.pop(key, None)
+            self._refused[key] = Refusal(reason, where, final=True)
 
     def refusal(self, key: bytes) -> Refusal | None:
         """Why a signature runs eagerly, or None where it does not."""
@@ -143,6 +163,7 @@ class TraceCache:
         with self._lock:
             self._by_key.clear()
             self._refused.clear()
+            self._branches_refused.clear()
             self.wanted.clear()
             self._lru = _Lru(self.limit, self._drop)
 

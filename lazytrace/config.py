@@ -21,10 +21,12 @@ _NO = ("", "0", "false", "no", "off")
 class Options:
     """The options of one traced function; an instance is always valid.
 
-    `cache_limit` counts traces, `on_limit` says what happens to the call that needs one more,
-    `on_untraceable` what happens to a call that cannot be replayed, `check` whether a new program is proved
-    by one replay, `backend` whether programs are replayed at all, `name` replaces the function's own name in
-    reports. Raises `OptionError` where a value is not allowed.
+    `cache_limit` counts traces, `on_limit` says what happens to the call that needs one more.
+    `exit_limit` bounds the results that one side exit (a read, a data-dependent shape) has a branch for,
+    `branch_limit` the branches of one signature; past either the signature runs eagerly.
+    `on_untraceable` says what happens to a call that cannot be replayed, `check` whether a new program is
+    proved by one replay, `backend` whether programs are replayed at all, `name` replaces the function's own
+    name in reports. Raises `OptionError` where a value is not allowed.
 
     >>> Options(cache_limit=8).on_limit
     'evict'
@@ -41,9 +43,12 @@ Pass that, or leave cache_limit out for its default.
     check: bool = True
     backend: Backend = "replay"
     name: str | None = None
+    exit_limit: int = 8
+    branch_limit: int = 32
 
     def __post_init__(self) -> None:
-        _check_limit(self.cache_limit)
+        for limit in ("cache_limit", "exit_limit", "branch_limit"):
+            _check_limit(limit, getattr(self, limit))
         _check_choice("on_limit", self.on_limit, get_args(OnLimit))
         _check_choice("on_untraceable", self.on_untraceable, get_args(OnUntraceable))
         _check_switch("check", self.check)
@@ -63,7 +68,7 @@ Pass that, or leave cache_limit out for its default.
         Traceback (most recent call last):
             ...
         lazytrace.errors.OptionError: traced() has no option 'on_limits': did you mean 'on_limit'? \
-Its options are cache_limit, on_limit, on_untraceable, check, backend, name.
+Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, branch_limit.
         """
         known = [field.name for field in fields(cls)]
         for name in options:
@@ -106,10 +111,10 @@ set it to 1, true, yes, on, 0, false, no or off, or unset it.
         )
 
 
-def _check_limit(value: object) -> None:
+def _check_limit(name: str, value: object) -> None:
     # bool is an int: cache_limit=True would otherwise mean 1.
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise OptionError(bad_option("cache_limit", value, "an int of 1 or more"))
+        raise OptionError(bad_option(name, value, "an int of 1 or more"))
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -34,10 +34,7 @@ from lazytrace.stats import Counters, Snapshot
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
-    from lazytrace._core import Call, Miss
-
-# A program whose reads differ at every call costs more than it saves.
-_BRANCHES = 8
+    from lazytrace._core import Call, Miss, Resume
 
 _disabled_by_environment = Environment.read().disabled
 _disabled: contextvars.ContextVar[bool] = contextvars.ContextVar("lazytrace_disabled", default=False)
@@ -79,6 +76,12 @@ class CacheInfo(NamedTuple):
     misses: int
     maxsize: int
     currsize: int
+
+
+def _row(traces: tuple[Trace, ...], trace: Trace, miss: Miss) -> dict[str, Any]:
+    """The step of a miss, which another trace than the one that was asked may have come to."""
+    at = next((one for one in traces if one.number == miss.trace), trace)
+    return at.native.rows()[miss.step]
 
 
 def _inside_other_tracer() -> bool:
@@ -163,48 +166,98 @@ class Engine:
     def _match(self, cache: TraceCache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         traces = cache.find(call.key)
         changed: tuple[str, ...] | None = None
-        branches = 0
-        fed: list[Any] = []
+        restarts = 0
         for trace in traces:
-            result = trace.native.replay(call)
+            try:
+                result = trace.native.replay(call)
+            except BaseException as error:
+                self.counters.eager(f"raised {type(error).__name__}")
+                raise
+            if type(result) is core.Branched:
+                self.counters.hit()
+                cache.branched(call.key, result.trace)
+                return result.result
             if type(result) is not core.Miss:
                 self.counters.hit()
                 cache.used(trace)
                 return result
+            if result.resume is not None:
+                return self._resume(
+                    cache, call, args, kwargs, result, self._why(traces, trace, result, call, args, kwargs)
+                )
             if result.step >= 0:
-                branches += 1
-                self._refuse_to_go_on(trace, result)
-                fed = result.fed
-                if fed:
-                    branches = len(traces)
-                    changed = (self._why(trace, result, call, args, kwargs),)
-                    break
+                restarts += 1
+                self._refuse_to_go_on(traces, trace, result)
             if changed is None or result.step >= 0:
-                changed = (self._why(trace, result, call, args, kwargs),)
-        if branches >= _BRANCHES:
-            said = changed[0] if changed else ""
-            text = f"too many branches: {said}; a @script_if_tracing function keeps them in one program"
-            cache.refuse_for_good(call.key, text)
-        try:
-            # What opaque functions did in a replay that went no further is done: its results are given again.
-            core.feed(fed)
-            return self._miss(cache, call, args, kwargs, changed)
-        finally:
-            core.feed([])
+                changed = (self._why(traces, trace, result, call, args, kwargs),)
+        if restarts >= self.options.exit_limit and changed:
+            cache.refuse_for_good(call.key, self._too_many(changed[0]))
+        return self._miss(cache, call, args, kwargs, changed)
 
-    def _refuse_to_go_on(self, trace: Trace, miss: Miss) -> None:
+    def _too_many(self, said: str) -> str:
+        return f"too many branches: {said}; a @script_if_tracing function keeps them in one program"
+
+    def _resume(
+        self,
+        cache: TraceCache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        miss: Miss,
+        why: str,
+    ) -> Any:
+        """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
+        key = call.key
+        assert miss.resume is not None
+        full = cache.full() and self.options.on_limit != "evict"
+        if full and not miss.effects:
+            return self._over_limit(cache, key, args, kwargs)
+        many = (
+            miss.resume.branches >= self.options.exit_limit
+            or len(cache.find(key)) >= self.options.branch_limit
+        )
+        claimed = cache.begin(key)
+        unkept = (
+            "another thread is recording this signature"
+            if not claimed
+            else self._too_many(why)
+            if many
+            else f"cache_limit={cache.limit} was reached"
+            if full
+            else ""
+        )
+        try:
+            return self._record(cache, call, args, kwargs, (why,), miss.resume, unkept)
+        except core.Diverged as divergence:
+            detail = f"Python asked for something else than it did when it was recorded: {divergence}"
+            if miss.effects:
+                raise ReplayError(replay_diverged(self.name, detail)) from None
+        finally:
+            if claimed:
+                cache.end(key)
+            if many:
+                cache.refuse_for_good(key, self._too_many(why))
+        return self.eager(args, kwargs, detail)
+
+    def _refuse_to_go_on(self, traces: tuple[Trace, ...], trace: Trace, miss: Miss) -> None:
         if not miss.effects:
             return
-        row = trace.native.rows()[miss.step]
+        row = _row(traces, trace, miss)
         detail = f"{row['operator']} ({place(row['place'])}) gave {miss.found}"
         raise ReplayError(replay_diverged(self.name, detail))
 
     def _why(
-        self, trace: Trace, miss: Miss, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        traces: tuple[Trace, ...],
+        trace: Trace,
+        miss: Miss,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> str:
         if miss.step >= 0:
-            row = trace.native.rows()[miss.step]
-            old = row["results"][0]
+            row = _row(traces, trace, miss)
+            old = (row["results"] or [("none", None, "")])[0]
             was = repr(old[1]) if old[0] == "read" else "the recorded shape"
             at = place(row["place"])
             name = row["operator"].removeprefix("aten::")
@@ -250,6 +303,8 @@ class Engine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         changed: tuple[str, ...] | None,
+        resume: Resume | None = None,
+        unkept: str = "",
     ) -> Any:
         assert self.parameters is not None
         named = self.parameters.named(args, kwargs)
@@ -257,38 +312,48 @@ class Engine:
         names = root_names(self.name, named)
         start = time.perf_counter()
         try:
-            recorded = record(call, self.function, args, kwargs, check=self.options.check)
+            recorded = record(call, self.function, args, kwargs, check=self.options.check, resume=resume)
+        except core.Diverged:
+            raise
         except BaseException as error:
             self.counters.eager(f"raised {type(error).__name__}", seconds=time.perf_counter() - start)
             raise
+        if unkept:
+            self.counters.eager(unkept, seconds=recorded.seconds)
+            return recorded.result
         if recorded.native is None:
-            return self._rejected(cache, call.key, recorded)
-        reasons = changed
+            return self._rejected(cache, call.key, recorded, resume)
+        trace = Trace(recorded.native, call.key, words, names)
+        self._keep(cache, trace, changed, recorded.seconds)
+        return recorded.result
+
+    def _keep(self, cache: TraceCache, trace: Trace, reasons: tuple[str, ...] | None, seconds: float) -> None:
         known = cache.traces()
         if reasons is None and known:
-            closest = nearest(words, [trace.description for trace in known])
-            reasons = differences(closest, words) if closest is not None else ()
-        retrace = bool(known)
-        cache.wanted.add((hash(call.key), len(cache.find(call.key))))
+            closest = nearest(trace.description, [other.description for other in known])
+            reasons = differences(closest, trace.description) if closest is not None else ()
+        cache.wanted.add((hash(trace.key), len(cache.find(trace.key))))
         self.counters.wanted(len(cache.wanted))
-        cache.add(Trace(recorded.native, call.key, words, names))
+        cache.add(trace)
         self.counters.recorded(
-            recorded.seconds, recorded.native.size, self._reasons(reasons, retrace), retrace=retrace
+            seconds, trace.native.size, self._reasons(reasons, bool(known)), retrace=bool(known)
         )
-        return recorded.result
 
     def _reasons(self, reasons: tuple[str, ...] | None, retrace: bool) -> tuple[str, ...]:
         if not retrace:
             return ("first call",)
         return reasons or ("recorded again after an eviction",)
 
-    def _rejected(self, cache: TraceCache, key: bytes, recorded: Recorded) -> Any:
+    def _rejected(self, cache: TraceCache, key: bytes, recorded: Recorded, resume: Resume | None) -> Any:
         if recorded.wrong:
             self.counters.proof_failed()
             warnings.warn(proof_failed(self.name, recorded.wrong), ProofWarning, stacklevel=6)
-        cache.refuse(key, recorded.reason, recorded.where)
+        if resume is None:
+            cache.refuse(key, recorded.reason, recorded.where)
+        else:  # the other branches stay, unless this one is taken again and again
+            cache.refuse_branch(key, recorded.reason, recorded.where, self.options.exit_limit)
         self.counters.eager(recorded.reason, recorded.where, recorded.seconds)
-        if self.options.on_untraceable == "raise":
+        if self.options.on_untraceable == "raise" and resume is None:
             reason = f"{recorded.reason} ({recorded.where})" if recorded.where else recorded.reason
             raise UntraceableError(untraceable(self.name, reason))
         return recorded.result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lazytrace._native import core
 
 if TYPE_CHECKING:
-    from lazytrace._core import Call
+    from lazytrace._core import Call, Resume
     from lazytrace._core import Trace as NativeTrace
 
 
@@ -42,16 +42,25 @@ def place(where: tuple[str, int, str]) -> str:
 
 
 def record(
-    call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, check: bool
+    call: Call,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    check: bool,
+    resume: Resume | None = None,
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
     Whatever the function raises passes through, and leaves nothing behind. With `check` a program without
     effects is replayed once on the same arguments and compared with the eager result (the idea is
     `torch.jit.trace`'s `check_trace`, at the cost of one replay).
+
+    With `resume` a replay has run the first steps: these are fed to the function instead of being run again.
+    Raises `Diverged` where the function does not ask for them.
     """
     start = time.perf_counter()
-    recording = core.Recording(call)
+    recording = core.Recording(call, resume)
     result = recording.run(function, args, kwargs)
     native = recording.finish(result)
     wrong = native.prove(call) if native is not None and check else ""

@@ -21,7 +21,7 @@ class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; inside a recording the call becomes one step."""
-        if not available() or not (core.is_recording() or core.is_fed()):
+        if not available() or not core.is_recording():
             return self.__wrapped__(*args, **kwargs)
         return core.opaque_call(self, "__lazytrace_step__", self.__lazytrace_step__, args, kwargs, True)
 
@@ -62,7 +62,7 @@ class ScriptedFunction(OpaqueFunction):
         """Call the function; inside a recording, or under `torch.jit.trace`, the call becomes one step."""
         if is_jit_tracing():
             return self._self_script()(*args, **kwargs)
-        if not available() or not (core.is_recording() or core.is_fed()):
+        if not available() or not core.is_recording():
             return self.__wrapped__(*args, **kwargs)
         step = core.aside(self._self_script)
         # Scripted code returns values and writes to tensors, which shows; Python code may do anything.

@@ -28,6 +28,9 @@ class Trace:
     names: list[str]
     number: int = field(default_factory=lambda: next(_numbers))
 
+    def __post_init__(self) -> None:
+        self.native.number = self.number
+
     @property
     def operators(self) -> int:
         """How many operators a replay runs."""

@@ -715,7 +715,9 @@ def test_classes_that_are_no_modules_are_refused():
     )
 
 
-NAMES = "Its options are cache_limit, on_limit, on_untraceable, check, backend, name."
+NAMES = (
+    "Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, branch_limit."
+)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class FrameView {
   _PyInterpreterFrame* f_;
 };
 
+inline _PyInterpreterFrame* current_frame() { return PyThreadState_Get()->cframe->current_frame; }
 // peek(f, 1) is the top of the stack.
 inline PyObject* peek(_PyInterpreterFrame* f, int depth) { return f->localsplus[f->stacktop - depth]; }
 inline PyObject* name_at(_PyInterpreterFrame* f, int index) {

@@ -83,4 +83,11 @@ std::string TensorMeta::difference(const at::Tensor& tensor) const {
   return "";
 }
 
+size_t TensorMeta::bytes() const {
+  if (!defined_ || dtype_ == c10::ScalarType::Undefined) return 0;
+  size_t count = c10::elementSize(dtype_);
+  for (int64_t size : sizes_) count *= static_cast<size_t>(size);
+  return count;
+}
+
 }  // namespace lazytrace

@@ -20,6 +20,7 @@ class TensorMeta {
   std::string difference(const at::Tensor& tensor) const;
 
   bool defined() const { return defined_; }
+  size_t bytes() const;  // at most: views count as much as what they show
   bool requires_grad() const { return requires_grad_; }
   c10::ScalarType dtype() const { return dtype_; }
   const c10::SmallVector<int64_t, 5>& sizes() const { return sizes_; }

@@ -29,8 +29,18 @@ void bind_trace(py::module_& m) {
       .def_readonly("step", &lt::Miss::step)
       .def_readonly("effects", &lt::Miss::effects)
       .def_readonly("found", &lt::Miss::found)
-      .def_readonly("fed", &lt::Miss::fed);
+      .def_readonly("trace", &lt::Miss::trace)
+      .def_readonly("resume", &lt::Miss::resume);
+  py::class_<lt::Branched>(m, "Branched")
+      .def_readonly("trace", &lt::Branched::trace)
+      .def_readonly("result", &lt::Branched::result);
+  py::class_<lt::Resume, std::shared_ptr<lt::Resume>>(m, "Resume")
+      .def_property_readonly("branches", [](const lt::Resume& r) {
+        return r.family->branches(r.step, r.program->steps[r.step].node);
+      });
   py::class_<lt::Trace, std::shared_ptr<lt::Trace>>(m, "Trace")
+      .def_readwrite("number", &lt::Trace::number)
+      .def("join", [](const std::shared_ptr<lt::Trace>& trace) { lt::Trace::join(trace); })
       .def("replay", &lt::Trace::replay)
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
@@ -50,7 +60,7 @@ py::object opaque_call(py::object wrapper, const std::string& attribute, py::obj
                        py::dict kwargs, bool python) {
   if (auto* recording = lt::Recording::active())
     return recording->opaque(wrapper, attribute, function, args, kwargs, python);
-  return lt::fed_or_called(function, args, kwargs);
+  return function(*args, **kwargs);
 }
 
 }  // namespace
@@ -61,15 +71,15 @@ PYBIND11_MODULE(_core, m) {
   bind_signature(m);
   bind_trace(m);
   py::class_<lt::Recording>(m, "Recording")
-      .def(py::init<const lt::Call&>())
+      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>>())
       .def("run", &lt::Recording::run)
       .def("finish", &lt::Recording::finish)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)
       .def_property_readonly("where", &lt::Recording::where);
   m.def("configure", &lt::configure_observer);
-  m.def("feed", [](std::vector<py::object> results) { lt::fed_results() = std::move(results); });
-  m.def("is_fed", [] { return !lt::fed_results().empty(); });
+  m.def("configure_swap", &lt::configure_swap);
+  m.attr("Diverged") = py::reinterpret_borrow<py::object>(lt::divergence_type());
   m.def("opaque_call", &opaque_call);
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();

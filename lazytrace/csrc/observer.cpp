@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "exception_table.h"
 #include "frame_view.h"
 #include "opaque_call.h"
 #include "pytypes.h"
@@ -135,6 +136,7 @@ Observer::~Observer() { stop(); }
 
 void Observer::start() {
   PyThreadState* thread = PyThreadState_Get();
+  base_ = current_frame();
   older_ = thread->c_tracefunc;
   older_argument_ = py::reinterpret_borrow<py::object>(thread->c_traceobj);
   outer_ = watching;
@@ -192,11 +194,28 @@ bool Observer::is_fresh(PyObject* object) const {
   return found != fresh_.end() && found->second && still_alive(found->second, object);
 }
 
+bool Observer::touched_what_was_read() const {
+  return std::any_of(touched_.begin(), touched_.end(),
+                     [&](PyObject* object) { return known_.count(object) || cells_.count(object); });
+}
+
+bool Observer::would_catch() {
+  if (may_suppress_) return true;
+  py::gil_scoped_acquire gil;
+  for (_PyInterpreterFrame* f = current_frame(); f && f != base_; f = f->previous) {
+    int at = _PyInterpreterFrame_LASTI(f);
+    auto [known, missing] = catches_.try_emplace({f->f_code, at});
+    if (missing) known->second = ExceptionTable(f->f_code).catches(at);
+    if (known->second) return true;
+  }
+  return false;
+}
+
 // ---------------------------------------------------------------- events
-int Observer::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
+int Observer::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) try {
   Observer* observer = watching;
   if (!observer) return 0;
-  if (!observer->recorder_->failed() || observer->paused_ || what == PyTrace_RETURN) {
+  if (!observer->recorder_->stopped() || observer->paused_ || what == PyTrace_RETURN) {
     KeepError keep;
     if (what == PyTrace_OPCODE) observer->on_instruction(frame);
     if (what == PyTrace_CALL) observer->on_call(frame);
@@ -207,6 +226,9 @@ int Observer::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argumen
   if (observer->older_ && what != PyTrace_OPCODE)
     return observer->older_(observer->older_argument_.ptr(), frame, what, argument);
   return 0;
+} catch (py::error_already_set& error) {  // a function that resumes went another way
+  error.restore();
+  return -1;
 }
 
 void Observer::on_call(PyFrameObject* frame) {
@@ -302,7 +324,7 @@ void Observer::note_place(const FrameView& view) {
 
 void Observer::on_instruction(PyFrameObject* frame) {
   FrameView view(frame);
-  if ((paused_ && !watch_writes_) || recorder_->failed()) return;
+  if ((paused_ && !watch_writes_) || recorder_->stopped()) return;
   auto* f = view.interpreter_frame();
   if (view.code() != seen_code_.ptr()) {
     seen_code_ = py::reinterpret_borrow<py::object>(view.code());
@@ -558,6 +580,7 @@ void Observer::read_binary(PyObject* left, PyObject* right, int operation) {
 
 // torch's own context managers run in code that is not watched; one that is kept in state is read whole.
 void Observer::read_context_manager(PyObject* object) {
+  may_suppress_ |= is_python_class(Py_TYPE(object)) && !is_torch_class(Py_TYPE(object));
   int node = known(object);
   if (node < 0 || !is_python_class(Py_TYPE(object))) return;
   py::object dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
@@ -911,6 +934,7 @@ bool Observer::may_read(TensorState state, PyObject* tensor, bool argument) cons
 }
 
 void Observer::read_tensor_attribute(PyObject* tensor, PyObject* name) {
+  recorder_->saw(THPVariable_Unpack(tensor));
   bool argument = input_.count(tensor) > 0;
   int node = known(tensor);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);

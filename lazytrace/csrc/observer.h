@@ -49,6 +49,12 @@ class Observer {
   bool by_path(int node) const { return (*tree_)[node].access != Access::Weak; }
   bool made_here(PyObject* object) const { return is_fresh(object); }
   void refuse(const std::string& reason) { fail(reason); }
+  // Whether an exception that is raised now could be caught by the Python code of the recording.
+  bool would_catch();
+  // How many objects the Python code of opaque steps has written to so far.
+  size_t touched() const { return touched_.size(); }
+  // Whether any of these was read before.
+  bool touched_what_was_read() const;
   // Reads everything in a container that code which cannot be seen is handed.
   void read_deep(PyObject* object, int depth = 0);
 
@@ -201,7 +207,15 @@ class Observer {
   std::vector<py::object> held_;
   std::vector<py::object> codes_;
   PyObject* last_code_ = nullptr;
-  bool own_place_ = false;  // whether a line outside installed packages has run
+  bool own_place_ = false;               // whether a line outside installed packages has run
+  _PyInterpreterFrame* base_ = nullptr;  // the frame that called the recorded function
+  bool may_suppress_ = false;            // whether a context manager that may swallow exceptions was entered
+  struct CodePlace {
+    size_t operator()(const std::pair<PyCodeObject*, int>& p) const {
+      return reinterpret_cast<size_t>(p.first) * 31 + static_cast<size_t>(p.second);
+    }
+  };
+  std::unordered_map<std::pair<PyCodeObject*, int>, bool, CodePlace> catches_;
   _PyInterpreterFrame* opaque_frame_ = nullptr;
   std::unique_ptr<OpaqueCall> opaque_;
   void begin_opaque(PyFrameObject* frame);

@@ -39,6 +39,7 @@ OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* functio
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
+  touched_ = observer_->touched();
   recorder_->pause();
   observer_->pause(python);
 }
@@ -51,7 +52,10 @@ OpaqueCall::~OpaqueCall() {
 }
 
 void OpaqueCall::finish(PyObject* result) {
-  if (recorder_->failed()) return;
+  if (recorder_->stopped()) return;
+  if (recorder_->feeding()) return recorder_->add_opaque(step_, uses_, result);
+  step_->touches = observer_->touched() != touched_;
+  step_->confuses = step_->touches && observer_->touched_what_was_read();
   step_->random = random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
   recorder_->add_opaque(step_, uses_, result);
@@ -85,7 +89,10 @@ void Observer::begin_opaque(PyFrameObject* frame) {
 
 void Observer::end_opaque(PyObject* result) {
   opaque_frame_ = nullptr;
-  if (result) opaque_->finish(result);
+  if (result)
+    opaque_->finish(result);
+  else
+    fail("a function that stays whole raised");
   opaque_.reset();
 }
 

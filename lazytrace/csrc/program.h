@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <climits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ struct Place {
   PyObject* code = nullptr;
   int lasti = -1;
 };
+// (file, line, function); "" where there is none. Needs the GIL.
+py::tuple place_tuple(const Place& place);
 
 // One Python call that is made again at each replay: script_if_tracing, opaque, custom autograd functions.
 struct OpaqueStep {
@@ -50,12 +53,14 @@ struct OpaqueStep {
   std::vector<py::object> values;  // the leaves of the result that are not tensors (None for tensors)
   bool python = true;              // runs Python code, which may do anything, and then only once per call
   bool feedable = true;            // its result can be handed to the function when that must run again
-  bool effects = false;            // it wrote to a tensor that it was given
-  bool random = false;             // it drew random numbers
+  bool touches = false;            // it changed Python state that recordings could read
+  bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
+  bool effects = false;   // it wrote to a tensor that it was given
+  bool random = false;    // it drew random numbers
 };
 
 struct Step {
-  enum class Kind : uint8_t { Operator, Literal, Data, RequireGrad, Opaque } kind = Kind::Operator;
+  enum class Kind : uint8_t { Operator, Literal, Fill, Data, RequireGrad, Opaque } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
   Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
 
@@ -66,9 +71,19 @@ struct Step {
   int modes = -1;  // index into Program::modes where this step runs in other modes than the one before
   Place place;
   std::shared_ptr<OpaqueStep> opaque;
-  at::Tensor literal;   // Literal: cloned at each replay
+  at::Tensor
+      literal;  // Literal: cloned at each replay. Fill: what Python wrote to the memory of its argument
+  bool filled = false;  // an `empty` that a later Fill belongs to: Python fills its memory itself
   bool random = false;  // draws random numbers
   bool effect = false;  // changes something that outlives the call
+  // Traces that share all steps before this one, and their results, have the same node here; those that share
+  // its results too, the same branch. Numbers of the process, never used twice.
+  int64_t node = -1;
+  int64_t branch = -1;
+  bool exit = false;  // what it gives, or whether it raises, may differ from call to call: a side exit
+
+  // Must not be done again in the same call.
+  bool once() const { return effect || random || (opaque && opaque->python && opaque->feedable); }
 };
 
 // Ownership: a Program owns its constants and code objects, and no user function, module or parameter.
@@ -82,6 +97,18 @@ struct Program {
   std::vector<py::object> keep;
   bool effects = false;
   bool random = false;
+  int first_once = INT_MAX;   // the first step that must not be done again
+  int unresumable = INT_MAX;  // from this step on, Python code that runs again would see other metadata
+  int keep_until = -1;        // the last side exit that can be resumed: no register is freed before it
+
+  // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
+  bool resumable(size_t step, bool raised) const {
+    int at = static_cast<int>(step);
+    bool feedable = steps[step].kind == Step::Kind::Operator ||
+                    (steps[step].kind == Step::Kind::Opaque && steps[step].opaque->feedable);
+    return at <= keep_until && feedable && (at < unresumable || (at == unresumable && raised));
+  }
+  bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
 
   // How many operators a replay runs, opaque steps and literals included.
   size_t size() const { return steps.size(); }

@@ -69,6 +69,13 @@ bool is_python_class(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == deallocator && !type->tp_methods;
 }
 
+bool is_torch_class(PyTypeObject* type) {
+  static PyObject* name = PyUnicode_InternFromString("__module__");
+  PyObject* module = type->tp_dict ? PyDict_GetItemWithError(type->tp_dict, name) : nullptr;
+  std::string text = module ? text_of(module) : "";
+  return text == "torch" || text.rfind("torch.", 0) == 0;
+}
+
 PyTypeObject* c_base(PyTypeObject* type) {
   while (type && is_python_class(type)) type = type->tp_base;
   return type;

@@ -16,6 +16,7 @@ bool is_struct_sequence(PyTypeObject* type);
 bool is_named_tuple(PyObject* v);  // or a struct sequence: a tuple with names and nothing beside its items
 
 bool is_python_class(PyTypeObject* type);  // made by a class statement
+bool is_torch_class(PyTypeObject* type);   // of torch's own, by the name of its module
 // The nearest base that is written in C.
 PyTypeObject* c_base(PyTypeObject* type);
 bool has_c_layout_of(PyObject* v, PyTypeObject* type);

@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "opaque.h"
+#include "pytypes.h"
 #include "random_mark.h"
 #include "schema.h"
 
@@ -90,19 +91,83 @@ int Recorder::register_of(const at::Tensor& tensor) {
   auto found = known_.find(impl);
   if (found != known_.end()) return found->second.reg;
   auto explained = explained_.find(impl);
-  if (explained == explained_.end()) return data_register(tensor);
+  if (explained == explained_.end()) {
+    int lent = lent_register(tensor);
+    return lent >= 0 ? lent : data_register(tensor);
+  }
   int reg = new_register(tensor, true);
   program_->captures.push_back(reg);
   capture_nodes_.push_back(explained->second);
   return reg;
 }
 
+namespace {
+PyObject* swap_function = nullptr;
+
+bool same_place(const at::Tensor& a, const at::Tensor& b) {
+  return storage_of(a) && storage_of(a) == storage_of(b) && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.storage_offset() == b.storage_offset() && a.dtype() == b.dtype();
+}
+}  // namespace
+
+void configure_swap(py::object swap) { swap_function = swap.release().ptr(); }
+
+// torch's Python factories (torch.zeros, torch.rand) give Python a copy of what their operator returned where
+// somebody else holds that too, as a resumed replay does. The copy shares memory but no history: Python is
+// given the tensor itself back as soon as the copy is seen.
+int Recorder::lent_register(const at::Tensor& tensor) {
+  if (tensor.requires_grad()) return -1;
+  for (auto& [lent, reg] : lent_) {
+    if (!same_place(lent, tensor)) continue;
+    py::gil_scoped_acquire gil;
+    PyObject* copy = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
+    auto known = known_.find(lent.unsafeGetTensorImpl());
+    if (!copy || known == known_.end()) return reg;
+    // Tensors with weak references cannot be exchanged, and known_ keeps one.
+    bool requires_grad = known->second.requires_grad;
+    known_.erase(known);
+    py::object held = py::reinterpret_borrow<py::object>(copy);
+    py::object mine = py::reinterpret_steal<py::object>(THPVariable_Wrap(lent));
+    py::object done = py::reinterpret_steal<py::object>(
+        PyObject_CallFunctionObjArgs(swap_function, copy, mine.ptr(), nullptr));
+    known_.insert_or_assign(
+        lent.unsafeGetTensorImpl(),
+        Known{reg, requires_grad, c10::weak_intrusive_ptr<c10::TensorImpl>(lent.getIntrusivePtr())});
+    if (!done) throw py::error_already_set();
+    return reg;
+  }
+  return -1;
+}
+
+void Recorder::restore_lent(torch::jit::Stack* stack, size_t count) {
+  auto restored = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || known_.count(tensor.unsafeGetTensorImpl()) ||
+        explained_.count(tensor.unsafeGetTensorImpl()) || lent_register(tensor) < 0)
+      return tensor;
+    for (auto& [lent, reg] : lent_)
+      if (same_place(lent, tensor)) return lent;
+    return tensor;
+  };
+  for (size_t i = stack->size() - count; i < stack->size(); ++i) {
+    c10::IValue& value = (*stack)[i];
+    if (value.isTensor()) {
+      value = restored(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(restored(tensor));
+      value = list;
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& one : value.toListRef())
+        list.push_back(one.isTensor() ? std::optional<at::Tensor>(restored(one.toTensor())) : std::nullopt);
+      value = list;
+    }
+  }
+}
+
 int Recorder::data_register(const at::Tensor& tensor) {
   for (const at::Tensor& source : data_of_) {
-    if (!storage_of(tensor) || storage_of(source) != storage_of(tensor) || source.sizes() != tensor.sizes() ||
-        source.strides() != tensor.strides() || source.storage_offset() != tensor.storage_offset() ||
-        tensor.requires_grad())
-      continue;
+    if (!same_place(source, tensor) || source.is_same(tensor) || tensor.requires_grad()) continue;
     int from = register_of(source);
     if (from < 0) continue;
     static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
@@ -116,7 +181,8 @@ int Recorder::data_register(const at::Tensor& tensor) {
     result.reg = new_register(tensor, false);
     result.meta = TensorMeta::of(tensor);
     step.results.push_back(result);
-    program_->steps.push_back(std::move(step));
+    if (feeding()) feeder_->replace(result.reg, tensor);
+    push(std::move(step));
     return result.reg;
   }
   return -1;
@@ -152,7 +218,7 @@ void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet ke
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
     return;
   }
-  if (failed() || facts_of(op).profiling) return run_plain(op, stack);
+  if (stopped() || facts_of(op).profiling) return run_plain(op, stack);
   record_operator(op, stack);
 }
 
@@ -161,34 +227,46 @@ void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack
   op.callBoxed(stack);
 }
 
-void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                          const std::vector<c10::IValue>& values, Step* step) {
   const auto& schema = op.schema();
-  size_t count = schema.arguments().size();
-  Step step(op);
-  step.place = place;
-  note_modes(&step);
-  const OperatorFacts& facts = facts_of(op);
-  std::vector<c10::IValue> before(stack->end() - count, stack->end());
-  if (facts.lift && before[0].isTensor()) use_blank(before[0].toTensor(), false, false);
-  for (size_t i = 0; i < count; ++i) {
+  if (facts.lift && values[0].isTensor()) use_blank(values[0].toTensor(), false, false);
+  for (size_t i = 0; i < values.size(); ++i) {
     Argument argument;
-    if (!encode(schema.arguments()[i], before[i], &argument, facts.view,
+    if (!encode(schema.arguments()[i], values[i], &argument, facts.view,
                 facts.overwrites_outputs && schema.arguments()[i].alias_info()))
-      return run_plain(op, stack);
+      return false;
     // A constant that may come out again must be a new tensor at each replay.
     bool constant = argument.kind == Argument::Kind::Constant && argument.constant.isTensor() &&
                     argument.constant.toTensor().defined();
     if (constant && facts.lift) {
       at::NoGradGuard no_grad;
       c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
-      step.kind = Step::Kind::Literal;
-      step.literal = argument.constant.toTensor().clone();
+      step->kind = Step::Kind::Literal;
+      step->literal = argument.constant.toTensor().clone();
       continue;
     }
     if (constant && schema.arguments()[i].alias_info())
       fail("uses a Python number as a tensor that " + schema.name() + " returns");
-    step.arguments.push_back(std::move(argument));
+    step->arguments.push_back(std::move(argument));
   }
+  return true;
+}
+
+void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  size_t count = schema.arguments().size(), returns = schema.returns().size();
+  Step step(op);
+  step.place = place;
+  note_modes(&step);
+  const OperatorFacts& facts = facts_of(op);
+  if (!lent_.empty()) restore_lent(stack, count);
+  std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  if (!encode_all(op, facts, before, &step)) {
+    if (feeding()) diverge(schema.name() + " with another argument");
+    return run_plain(op, stack);
+  }
+  if (feeding()) return feed_operator(op, stack, std::move(step));
   note_effects(op, facts, before, &step);
   try {
     run_plain(op, stack);
@@ -203,21 +281,153 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   program_->random |= step.random;
   random_mark_ = now;
   if (failed()) return;
-  for (size_t i = 0; i < schema.returns().size(); ++i)
-    step.results.push_back(decode((*stack)[stack->size() - schema.returns().size() + i]));
-  bool reads = false;
-  for (auto& result : step.results) reads |= result.kind == Result::Kind::Read;
-  // What has been done cannot be undone to run the function again where the value differs.
-  if ((reads || shape_depends_on_values(facts, before)) && (program_->effects || program_->random))
-    fail("reads a tensor's value (" + schema.name() + ") after " +
-         (program_->effects ? "an in-place write to an argument or to state" : "drawing random numbers"));
-  int at = static_cast<int>(program_->steps.size());
-  if (facts.blank_factory && !step.results.empty() && step.results[0].kind == Result::Kind::Register)
-    if (auto* storage = storage_of((*stack)[stack->size() - schema.returns().size()].toTensor())) {
-      blank_[storage] = Blank{at, false};
-      keep_storage_.push_back((*stack)[stack->size() - schema.returns().size()].toTensor().storage());
+  if (facts.changes_metadata) program_->unresumable = std::min(program_->unresumable, at_step());
+  for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
+  note_exit(facts, before, &step);
+  note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
+  push(std::move(step));
+}
+
+// While feeding: the operator has run, and Python is given what it gave.
+void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step) {
+  const OperatorFacts& facts = facts_of(op);
+  const Step& expected = feeder_->expected();
+  size_t returns = op.schema().returns().size();
+  if (!feeder_->same(step)) diverge(op.schema().name());
+  bool refilled = (expected.kind == Step::Kind::Literal && facts.blank_factory) || expected.filled;
+  if (refilled) {
+    run_plain(op, stack);  // Python fills the memory itself, and a replay may have changed its own since
+  } else {
+    stack->erase(stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack->end());
+    try {
+      feeder_->give(stack);
+    } catch (...) {
+      feeder_->advance();
+      random_mark_ = RandomMark::now();
+      fail(op.schema().name() + " raised");
+      throw;
     }
+  }
+  for (size_t i = 0; i < returns; ++i) {
+    const c10::IValue& value = (*stack)[stack->size() - returns + i];
+    step.results.push_back(decode(value));
+    if (!feeder_->at_exit()) note_fed_gradients(expected.results[i], value);
+    if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled)
+      lent_.emplace_back(value.toTensor(), step.results[i].reg);
+  }
+  note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
+  push(std::move(step));
+}
+
+// A tensor that requires gradients by now did not do so when its step ran, where a later step made it.
+void Recorder::note_fed_gradients(const Result& expected, const c10::IValue& value) {
+  auto note = [&](const at::Tensor& tensor, const TensorMeta& meta) {
+    auto found = tensor.defined() ? known_.find(tensor.unsafeGetTensorImpl()) : known_.end();
+    if (found != known_.end()) found->second.requires_grad = meta.requires_grad();
+  };
+  if (expected.kind == Result::Kind::Register) note(value.toTensor(), expected.meta);
+  if (expected.kind != Result::Kind::List) return;
+  auto list = value.toTensorList();
+  for (size_t i = 0; i < list.size() && i < expected.list.size(); ++i)
+    note(list.get(i), expected.list[i].meta);
+}
+
+void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made) {
+  if (!facts.blank_factory || step.results.empty() || step.results[0].kind != Result::Kind::Register) return;
+  if (auto* storage = storage_of(made.toTensor())) {
+    blank_[storage] = Blank{at_step(), false};
+    keep_storage_.push_back(made.toTensor().storage());
+  }
+}
+
+void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
+  for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
+  step->exit |= shape_depends_on_values(facts, arguments);
+  // What has been done cannot be undone to run the function again where the value differs.
+  if (step->exit && changed_ && program_->unresumable <= at_step())
+    fail("reads a tensor's value (" + step->op.schema().name() + ") after " +
+         (program_->effects  ? "an in-place write to an argument or to state"
+          : program_->random ? "drawing random numbers"
+                             : "an opaque function") +
+         ", and the function cannot be resumed there: it has changed the shape of a tensor in place, or "
+         "called an autograd function of its own");
+  step->exit |= (changed_ || step->once()) && would_catch();
+}
+
+void Recorder::push(Step step) {
+  static std::atomic<int64_t> numbers{0};
+  bool fed = feeding();
+  if (fed) {
+    const Step& ran = feeder_->expected();
+    if (!feeder_->same(step)) diverge(ran.op.schema().name());
+    if (!feeder_->at_exit() && !feeder_->same_results(step)) diverge(ran.op.schema().name());
+    step.node = ran.node;
+    if (!feeder_->at_exit()) {
+      step.branch = ran.branch;
+      step.results = ran.results;  // as they were then: later steps may have changed what they require
+    }
+    step.random = ran.random;
+    step.effect = ran.effect;
+    if (step.opaque) note_fed_opaque(*ran.opaque, &step);
+    step.exit = ran.exit;
+    step.filled = ran.filled;
+    program_->random |= step.random;
+    program_->effects |= step.effect;
+    feeder_->advance();
+    if (!feeder_->active()) random_mark_ = RandomMark::now();
+  }
+  if (step.node < 0) step.node = numbers++;
+  if (step.branch < 0) step.branch = numbers++;
+  changed_ |= step.once();
   program_->steps.push_back(std::move(step));
+}
+
+// What it did to tensors and to Python state was not seen this time, but when its trace was recorded.
+void Recorder::note_fed_opaque(const OpaqueStep& ran, Step* step) {
+  OpaqueStep& made = *step->opaque;
+  made.effects = ran.effects || feeder_->at_exit();
+  made.random = ran.random;
+  made.touches = ran.touches;
+  made.confuses = ran.confuses;
+  step->effect |= made.effects;
+  if (!feeder_->at_exit()) made.shape = ran.shape, made.values = ran.values;
+  if (made.touches) fail("resumes after " + made.name + ", an opaque function that changed Python state");
+}
+
+PyObject* divergence_type() {
+  static PyObject* type = PyErr_NewException("lazytrace._core.Diverged", PyExc_BaseException, nullptr);
+  return type;
+}
+
+void Recorder::diverge(const std::string& how) {
+  py::gil_scoped_acquire gil;
+  if (feeder_->diverged.empty()) {
+    py::tuple at = place_tuple(place);
+    feeder_->diverged = how + (text_of(at[0].ptr()).empty() ? ""
+                                                            : " (" + text_of(at[0].ptr()) + ":" +
+                                                                  std::to_string(at[1].cast<int>()) + ")");
+  }
+  PyErr_SetString(divergence_type(), feeder_->diverged.c_str());
+  throw py::error_already_set();
+}
+
+py::object Recorder::fed_value() {
+  try {
+    return feeder_->value();
+  } catch (...) {
+    feeder_->advance();  // that was the exit
+    throw;
+  }
+}
+
+void Recorder::expect_opaque() {
+  if (!feeder_->active() || feeder_->expected().kind != Step::Kind::Opaque) diverge("an opaque function");
+}
+
+std::string Recorder::divergence() const {
+  if (!feeder_) return "";
+  if (!feeder_->diverged.empty()) return feeder_->diverged;
+  return feeder_->active() ? "it ended before " + feeder_->expected().op.schema().name() : "";
 }
 
 bool Recorder::shape_depends_on_values(const OperatorFacts& facts,
@@ -333,7 +543,7 @@ void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   argument.reg = reg;
   step.arguments.push_back(argument);
   step.place = place;
-  program_->steps.push_back(std::move(step));
+  push(std::move(step));
 }
 
 void Recorder::note_written(const at::Tensor& tensor, Step* step) {
@@ -382,7 +592,11 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return result;
   auto found = known_.find(tensor.unsafeGetTensorImpl());
   result.known = found != known_.end();
-  if (result.known) found->second.requires_grad = tensor.requires_grad();
+  if (result.known && found->second.requires_grad != tensor.requires_grad()) {
+    found->second.requires_grad = tensor.requires_grad();
+    // Code that runs again would see the tensor require gradients before this step.
+    if (!feeding()) program_->unresumable = std::min(program_->unresumable, at_step());
+  }
   if (!result.known && explained_.count(tensor.unsafeGetTensorImpl())) {
     result.known = true;
     result.reg = register_of(tensor);
@@ -415,10 +629,27 @@ void Recorder::make_literal(int at, const at::Tensor& tensor) {
         at::empty({0}, whole.options())
             .set_(whole.storage(), 0, meta.sizes(), c10::contiguous_strides(c10::IntArrayRef(meta.sizes())));
   }
+  for (size_t i = static_cast<size_t>(at); i < program_->steps.size(); ++i)
+    if (program_->steps[i].exit) return fill(at, whole.clone());
   step.literal = whole.clone();
   step.kind = Step::Kind::Literal;
   step.arguments.clear();
   if (!meta.matches(step.literal)) fail("uses a literal with a memory layout that cannot be kept");
+}
+
+// What Python wrote may hang on what it has read since the memory was made: other branches write other
+// values.
+void Recorder::fill(int at, at::Tensor literal) {
+  program_->steps[at].filled = true;
+  static auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  Step step(Step::Kind::Fill, copy);
+  Argument argument;
+  argument.kind = Argument::Kind::Register;
+  argument.reg = program_->steps[at].results[0].reg;
+  step.arguments.push_back(argument);
+  step.literal = std::move(literal);
+  step.place = place;
+  push(std::move(step));
 }
 
 // ---------------------------------------------------------------- opaque steps
@@ -452,8 +683,11 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   program_->effects |= step.effect;
   step.random = opaque->random;
   program_->random |= step.random;
+  step.exit = true;
+  if (!opaque->feedable || opaque->confuses)
+    program_->unresumable = std::min(program_->unresumable, at_step());
   step.opaque = std::move(opaque);
-  program_->steps.push_back(std::move(step));
+  push(std::move(step));
 }
 
 // ---------------------------------------------------------------- the program
@@ -476,19 +710,44 @@ void each_argument(const Step& step, F visit) {
 }  // namespace
 
 // The `empty` behind a literal, and literals that nobody uses any more.
+// A function that runs again asks for all of them up to the exit.
 void Recorder::drop_unused(const std::vector<int>& outputs) {
   std::vector<char> used(program_->registers, 0);
   for (int reg : outputs) used[reg] = 1;
+  size_t last_exit = 0;
+  for (size_t i = 0; i < program_->steps.size(); ++i)
+    if (program_->steps[i].exit) last_exit = i;
   std::vector<Step> kept;
   for (size_t i = program_->steps.size(); i-- > 0;) {
     Step& step = program_->steps[i];
     bool removable = step.kind == Step::Kind::Literal ||
                      (step.kind == Step::Kind::Operator && facts_of(step.op).blank_factory);
-    if (removable && step.modes < 0 && !used[step.results[0].reg]) continue;
+    if (removable && i > last_exit && step.modes < 0 && !used[step.results[0].reg]) continue;
     each_argument(step, [&](int reg) { used[reg] = 1; });
     kept.push_back(std::move(step));
   }
   program_->steps.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+}
+
+// Up to an exit before which nothing was changed the function can also run from its start. That is the better
+// choice where the results that would have to be kept for it are large.
+bool Recorder::worth_keeping(size_t exit) const {
+  constexpr size_t kMostBytes = size_t{32} << 20;
+  if (program_->changed_before(exit)) return true;
+  size_t bytes = 0;
+  for (size_t i = 0; i < exit; ++i)
+    for (auto& result : program_->steps[i].results)
+      if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta.bytes();
+  return bytes <= kMostBytes;
+}
+
+void Recorder::place_exits() {
+  for (size_t i = 0; i < program_->steps.size(); ++i) {
+    const Step& step = program_->steps[i];
+    int at = static_cast<int>(i);
+    if (step.once()) program_->first_once = std::min(program_->first_once, at);
+    if (step.exit && at <= program_->unresumable && worth_keeping(i)) program_->keep_until = at;
+  }
 }
 
 void Recorder::place_frees(const std::vector<int>& outputs) {
@@ -502,6 +761,9 @@ void Recorder::place_frees(const std::vector<int>& outputs) {
   for (int reg : outputs) last[reg] = -1;
   for (int reg = 0; reg < program_->registers; ++reg) {
     if (last[reg] < 0) continue;
+    // A function that runs again may ask for anything that was made before the last exit.
+    bool kept = last[reg] <= program_->keep_until;
+    if (kept) last[reg] = program_->keep_until;
     Step& step = program_->steps[last[reg]];
     step.frees.push_back(reg);
     int uses = 0;
@@ -509,18 +771,20 @@ void Recorder::place_frees(const std::vector<int>& outputs) {
     each_argument(step, [&](int used) { uses += used == reg; });
     for (auto& argument : step.arguments)
       if (argument.kind == Argument::Kind::Register && argument.reg == reg) only = &argument;
-    if (uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
+    if (!kept && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
   }
 }
 
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   drop_unused(outputs);
+  place_exits();
   place_frees(outputs);
   known_.clear();
   explained_.clear();
   explained_keep_.clear();
   keep_storage_.clear();
   data_of_.clear();
+  lent_.clear();
   return program_;
 }
 

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "feeder.h"
 #include "program.h"
 #include "random_mark.h"
 #include "schema.h"
@@ -20,6 +21,13 @@ namespace lazytrace {
 // else.
 constexpr c10::DispatchKey kRecordKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
+// The class of what is raised where a function that resumes goes another way; not an Exception, so that
+// ordinary handlers let it through. Needs the GIL.
+PyObject* divergence_type();
+
+// What exchanges the tensors behind two Python objects. Told by Python once.
+void configure_swap(py::object swap);
+
 // One recording of one thread. on_operator() runs without the GIL and touches no Python object; everything
 // else needs it. Tensors are told apart by TensorImpl; a weak reference to each keeps its address from being
 // used again, and nothing alive.
@@ -29,6 +37,17 @@ class Recorder {
 
   // The recorder that is active on this thread, or null.
   static Recorder* active();
+
+  // The steps up to a side exit have run: they are fed to Python instead of being run again. Before run().
+  void feed(std::shared_ptr<Resume> resume) { feeder_ = std::make_unique<Feeder>(std::move(resume)); }
+  bool resumed() const { return feeder_ != nullptr; }
+  bool feeding() const { return feeder_ && feeder_->active(); }
+  // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
+  std::string divergence() const;
+  // What an opaque function has returned, or raised.
+  py::object fed_value();
+  // Whether the next step to be fed is an opaque one; anything else is a divergence.
+  void expect_opaque();
 
   void add_input(const at::Tensor& tensor);
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is
@@ -44,7 +63,14 @@ class Recorder {
   void add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses, PyObject* result);
 
   // `source.data`, which makes a tensor behind the dispatcher, was read.
-  void saw_data(const at::Tensor& source) { data_of_.push_back(source); }
+  void saw_data(const at::Tensor& source) {
+    saw(source);
+    data_of_.push_back(source);
+  }
+  // A tensor that Python holds is looked at: of a resumed function it may be a copy of what it was fed.
+  void saw(const at::Tensor& tensor) {
+    if (resumed() && tensor.defined()) register_of(tensor);
+  }
 
   // The register of a tensor, made where its origin is known; -1 where it is not.
   int register_of(const at::Tensor& tensor);
@@ -55,11 +81,15 @@ class Recorder {
   // The first reason wins.
   void fail(const std::string& reason);
   bool failed() const { return !reason_.empty(); }
+  // Whether recording has no purpose any more. A feeding goes on: what has run must not run again.
+  bool stopped() const { return failed() && !feeding(); }
   const std::string& reason() const { return reason_; }
   Place failed_at() const { return failed_at_; }
 
   // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.
   Place place;
+  // Whether the Python code that is running would catch an exception. Takes the GIL.
+  std::function<bool()> would_catch = [] { return false; };
 
   // Hands over the program. `outputs`: registers that must survive to the end. `nodes[slot]`: guard node of
   // each capture.
@@ -73,6 +103,19 @@ class Recorder {
 
   void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
+  void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
+  void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
+  int lent_register(const at::Tensor& tensor);
+  void restore_lent(torch::jit::Stack* stack, size_t count);
+  void note_fed_opaque(const OpaqueStep& ran, Step* step);
+  void note_fed_gradients(const Result& expected, const c10::IValue& value);
+  // Appends a step; while feeding, the one that has run. Raises where they differ.
+  void push(Step step);
+  int at_step() const { return static_cast<int>(program_->steps.size()); }
+  [[noreturn]] void diverge(const std::string& how);
+  bool encode_all(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                  const std::vector<c10::IValue>& values, Step* step);
   bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
               bool written);
   bool encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied);
@@ -89,8 +132,11 @@ class Recorder {
   // A tensor made by `empty` whose memory something else than a recorded operator filled.
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
   void make_literal(int step, const at::Tensor& tensor);
+  void fill(int step, at::Tensor literal);
   bool is_external(const at::Tensor& tensor) const;
   void drop_unused(const std::vector<int>& outputs);
+  void place_exits();
+  bool worth_keeping(size_t exit) const;
   void place_frees(const std::vector<int>& outputs);
 
   struct Known {
@@ -114,6 +160,9 @@ class Recorder {
   std::vector<int> capture_nodes_;
   Modes modes_;
   RandomMark random_mark_ = RandomMark::now();
+  std::unique_ptr<Feeder> feeder_;
+  std::vector<std::pair<at::Tensor, int>> lent_;  // what was fed to Python and is no view, with its register
+  bool changed_ = false;                          // whether a step so far must not be done again
   int paused_ = 0;
   std::string reason_;
   Place failed_at_;

@@ -20,40 +20,54 @@ bool same_value(const c10::IValue& a, const c10::IValue& b) {
     auto x = a.toComplexDouble(), y = b.toComplexDouble();
     return std::memcmp(&x, &y, sizeof x) == 0;
   }
+  if (a.isTensor()) {  // a Python number that met a tensor operator
+    const at::Tensor &x = a.toTensor(), &y = b.toTensor();
+    if (!x.defined() || !y.defined()) return x.defined() == y.defined();
+    return x.is_same(y) || (x.dim() == 0 && y.dim() == 0 && x.scalar_type() == y.scalar_type() &&
+                            same_value(x.item(), y.item()));
+  }
+  if (a.isList()) {
+    auto x = a.toListRef(), y = b.toListRef();
+    if (x.size() != y.size()) return false;
+    for (size_t i = 0; i < x.size(); ++i)
+      if (!same_value(x[i], y[i])) return false;
+    return true;
+  }
   return a == b;
 }
 
-Outcome Runner::run() {
+namespace {
+const Modes& modes_at(const Program& program, size_t step) {
+  for (size_t i = step + 1; i-- > 0;)
+    if (program.steps[i].modes >= 0) return program.modes[program.steps[i].modes];
+  return program.modes[0];
+}
+}  // namespace
+
+Outcome Runner::run(size_t from, const Given* given) {
   Outcome outcome;
   ModeSwitch modes;
-  struct Fed {
-    std::vector<py::object>& results;
-    ~Fed() {
-      if (results.empty()) return;
-      py::gil_scoped_acquire gil;
-      results.clear();
-    }
-  } fed{fed_};
   py::gil_scoped_release released;
-  for (size_t i = 0; i < program_.steps.size(); ++i) {
+  if (given) modes.to(modes_at(program_, from));
+  for (size_t i = from; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
     bool accepted;
     try {
-      accepted = step(s);
+      accepted = given && i == from ? take(s, Given(*given)) : step(s, i);
     } catch (...) {
-      // The function may catch it: where nothing was changed yet, Python runs again and raises, or not, by
-      // itself.
-      if (changed_before(i)) throw;
+      // The function may catch it: it runs again, from the start where nothing was changed, and is given the
+      // exception.
+      if (!program_.resumable(i, true) && program_.changed_before(i)) throw;
+      outcome.given.error = std::current_exception();
       found_ = "an exception";
       accepted = false;
     }
     if (!accepted) {
       outcome.step = static_cast<int>(i);
-      outcome.result = result_;
       outcome.found = found_;
-      outcome.effects = changed_before(i);
-      outcome.fed = std::move(fed_);
+      outcome.given.results = std::move(stack_);
+      outcome.given.value = std::move(value_);
       return outcome;
     }
     for (int reg : s.frees) registers_[reg].reset();
@@ -61,19 +75,18 @@ Outcome Runner::run() {
   return outcome;
 }
 
-bool Runner::changed_before(size_t step) const {
-  for (size_t i = 0; i <= step; ++i)
-    if (program_.steps[i].effect || program_.steps[i].random) return true;
-  return false;
-}
-
-bool Runner::step(const Step& s) {
+bool Runner::step(const Step& s, size_t at) {
   switch (s.kind) {
     case Step::Kind::Operator:
       return call(s);
     case Step::Kind::Literal: {
       at::NoGradGuard no_grad;
       registers_[s.results[0].reg] = s.literal.clone();
+      return true;
+    }
+    case Step::Kind::Fill: {
+      at::NoGradGuard no_grad;
+      registers_[s.arguments[0].reg].variable_data().copy_(s.literal);
       return true;
     }
     case Step::Kind::Data:
@@ -83,7 +96,7 @@ bool Runner::step(const Step& s) {
       registers_[s.arguments[0].reg].set_requires_grad(true);
       return true;
     case Step::Kind::Opaque:
-      return opaque(s);
+      return opaque(s, at);
   }
   return false;
 }
@@ -92,10 +105,21 @@ bool Runner::call(const Step& s) {
   stack_.clear();
   for (auto& argument : s.arguments) push(argument);
   s.op.callBoxed(stack_);
-  for (size_t i = 0; i < s.results.size(); ++i) {
-    result_ = static_cast<int>(i);
-    if (!accept(s.results[i], std::move(stack_[i]))) return false;
+  for (size_t i = 0; i < s.results.size(); ++i)
+    if (!matches(s.results[i], stack_[i])) return false;
+  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(stack_[i]));
+  return true;
+}
+
+bool Runner::take(const Step& s, Given&& given) {
+  if (s.kind == Step::Kind::Opaque) {
+    py::gil_scoped_acquire gil;
+    value_ = given.value;
+    bool taken = take_value(s, value_.ptr());
+    if (taken) value_ = py::object();
+    return taken;
   }
+  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(given.results[i]));
   return true;
 }
 
@@ -126,79 +150,115 @@ void Runner::push(const Argument& argument) {
   }
 }
 
-bool Runner::accept(const Result& result, c10::IValue&& value) {
+bool Runner::matches(const Result& result, const c10::IValue& value) {
   switch (result.kind) {
     case Result::Kind::Ignored:
       return true;
-    case Result::Kind::Read:
-      return accept_read(result, value);
+    case Result::Kind::Read: {
+      if (same_value(result.read, value)) return true;
+      std::ostringstream text;
+      text << value;
+      found_ = text.str();
+      return false;
+    }
     case Result::Kind::Register:
-      return accept_tensor(result, std::move(value).toTensor());
+      return matches_tensor(result, value.toTensor());
     case Result::Kind::List: {
-      auto list = std::move(value).toTensorList();
+      auto list = value.toTensorList();
       if (list.size() != result.list.size()) {
         found_ = std::to_string(list.size()) + " tensors";
         return false;
       }
       for (size_t i = 0; i < list.size(); ++i)
-        if (!accept_tensor(result.list[i], list.get(i))) return false;
+        if (!matches_tensor(result.list[i], list.get(i))) return false;
       return true;
     }
   }
   return false;
 }
 
-bool Runner::accept_tensor(const Result& result, at::Tensor tensor) {
+bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
   if (!result.meta.matches(tensor)) {
     found_ = result.meta.difference(tensor);
     return false;
   }
-  if (result.reg < 0) return true;
-  if (result.known && registers_[result.reg].defined() && !registers_[result.reg].is_same(tensor)) {
+  if (result.reg >= 0 && result.known && registers_[result.reg].defined() &&
+      !registers_[result.reg].is_same(tensor)) {
     found_ = "a new tensor instead of its argument";
     return false;
   }
-  registers_[result.reg] = std::move(tensor);
   return true;
 }
 
-bool Runner::accept_read(const Result& result, const c10::IValue& value) {
-  if (same_value(result.read, value)) return true;
-  std::ostringstream text;
-  text << value;
-  found_ = text.str();
-  return false;
+void Runner::store(const Result& result, c10::IValue&& value) {
+  if (result.kind == Result::Kind::Register) return store_tensor(result, std::move(value).toTensor());
+  if (result.kind != Result::Kind::List) return;
+  auto list = std::move(value).toTensorList();
+  for (size_t i = 0; i < list.size(); ++i) store_tensor(result.list[i], list.get(i));
 }
 
-bool Runner::opaque(const Step& s) {
+void Runner::store_tensor(const Result& result, at::Tensor tensor) {
+  if (result.reg >= 0) registers_[result.reg] = std::move(tensor);
+}
+
+bool Runner::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   py::object call = s.opaque->call.build({registers_, state_});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
-  auto value = py::reinterpret_steal<py::object>(
+  value_ = py::reinterpret_steal<py::object>(
       PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
-  if (!value) throw py::error_already_set();
-  if (s.opaque->feedable) fed_.push_back(value);
+  if (!value_) throw py::error_already_set();
+  stack_.clear();
+  if (!take_value(s, value_.ptr())) return false;
+  if (program_.resumable(at, false)) opaque_.emplace_back(at, value_);
+  value_ = py::object();
+  return true;
+}
+
+bool Runner::take_value(const Step& s, PyObject* value) {
   std::vector<PyObject*> leaves;
   std::string shape;
-  flatten_value(value.ptr(), &leaves, &shape);
+  flatten_value(value, &leaves, &shape);
   if (leaves.size() != s.results.size() || shape != s.opaque->shape) {
     found_ = "a result of another structure";
     return false;
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
     const Result& result = s.results[i];
-    result_ = static_cast<int>(i);
     if (result.kind == Result::Kind::Register) {
       if (!THPVariable_Check(leaves[i])) {
         found_ = "a " + type_name(leaves[i]);
         return false;
       }
-      if (!accept_tensor(result, at::Tensor(THPVariable_Unpack(leaves[i])))) return false;
+      if (!matches_tensor(result, THPVariable_Unpack(leaves[i]))) return false;
     } else if (!same_immutable(leaves[i], s.opaque->values[i].ptr())) {
       found_ = short_repr(leaves[i]);
       return false;
     }
+  }
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (s.results[i].kind == Result::Kind::Register)
+      store_tensor(s.results[i], at::Tensor(THPVariable_Unpack(leaves[i])));
+  return true;
+}
+
+bool Runner::fits(const Step& step, const Given& given) {
+  if (given.error) return false;
+  static const Program none;
+  static const std::vector<PyObject*> no_state;
+  // Compared with no registers: that an in-place result is its argument was seen when the step ran.
+  std::vector<at::Tensor> registers;
+  for (auto& result : step.results)
+    registers.resize(std::max(registers.size(), static_cast<size_t>(std::max(result.reg, -1) + 1)));
+  OpaqueResults opaque;
+  Runner runner(none, registers, no_state, opaque);
+  if (step.kind == Step::Kind::Opaque) return given.value && runner.take_value(step, given.value.ptr());
+  if (step.results.size() != given.results.size()) return false;
+  for (size_t i = 0; i < step.results.size(); ++i) {
+    for (auto& one : step.results[i].list)
+      registers.resize(std::max(registers.size(), static_cast<size_t>(one.reg + 1)));
+    if (!runner.matches(step.results[i], given.results[i])) return false;
   }
   return true;
 }

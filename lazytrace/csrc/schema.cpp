@@ -46,6 +46,9 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
                                (name == "aten::where" && schema.arguments().size() == 1);
   facts.index = name == "aten::index";
   facts.hidden_writes = kHidden.count(name);
+  static const Names kChanging = {"aten::resize_", "aten::resize_as_",     "aten::set_",
+                                  "aten::detach_", "aten::requires_grad_", "aten::resize_as_sparse_"};
+  facts.changes_metadata = op.hasTag(at::Tag::inplace_view) || kChanging.count(name);
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;

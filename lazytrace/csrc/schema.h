@@ -13,9 +13,10 @@ struct OperatorFacts {
   bool overwrites_outputs = false;    // writes to its written arguments without reading them
   bool data_dependent_shape = false;  // the shape of the result follows from values
   bool index = false;  // aten::index: whether its shape follows from values hangs on the kind of index
-  bool hidden_writes = false;  // writes to arguments that the schema does not declare as written
-  bool seeded = false;         // draws random numbers
-  bool profiling = false;      // a mark in a profile: torch.optim makes them, and no value depends on them
+  bool hidden_writes = false;     // writes to arguments that the schema does not declare as written
+  bool changes_metadata = false;  // changes the shape or the memory of an argument in place
+  bool seeded = false;            // draws random numbers
+  bool profiling = false;         // a mark in a profile: torch.optim makes them, and no value depends on them
 };
 
 // Worked out once per operator and thread. Does not need the GIL.

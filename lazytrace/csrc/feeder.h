@@ -1,0 +1,48 @@
+// Hands back what the steps of a replay that went no further have given, while the function runs again.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "resume.h"
+
+namespace lazytrace {
+
+// The function must ask for the same operators on the same registers: anything else is a divergence, which is
+// raised and never papered over. Resuming after a side exit in this way was tried first in lazytrace's
+// design.
+//
+// Ownership: shares the Resume with whoever started the recording. Operators are fed without the GIL.
+class Feeder {
+ public:
+  explicit Feeder(std::shared_ptr<Resume> resume) : resume_(std::move(resume)) {}
+
+  // Whether the next step has run already.
+  bool active() const { return at_ <= resume_->step; }
+  const Step& expected() const { return resume_->program->steps[at_]; }
+  bool at_exit() const { return at_ == resume_->step; }
+  void advance() { ++at_; }
+
+  // Whether `made`, recorded just now, is the step that ran: the same operator on the same arguments.
+  bool same(const Step& made) const;
+  // The same registers in the results; not asked of the exit itself.
+  bool same_results(const Step& made) const;
+
+  // What the step gave, put on the stack. An exception that it raised is raised again.
+  void give(torch::jit::Stack* stack) const;
+  // What an opaque function returned. Needs the GIL.
+  py::object value() const;
+
+  // Python made this tensor itself (`x.data`), and goes on with it.
+  void replace(int reg, const at::Tensor& tensor) { resume_->registers[reg] = tensor; }
+
+  std::string diverged;  // how the function went another way; empty: it did not
+
+ private:
+  c10::IValue result(const Result& result) const;
+
+  std::shared_ptr<Resume> resume_;
+  size_t at_ = 0;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,251 @@
+#include "trace.h"
+
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <algorithm>
+
+namespace lazytrace {
+
+// ---------------------------------------------------------------- branches
+void Family::add(const std::shared_ptr<Trace>& trace) {
+  members_.erase(std::remove_if(members_.begin(), members_.end(), [](auto& one) { return one.expired(); }),
+                 members_.end());
+  members_.push_back(trace);
+}
+
+std::vector<std::shared_ptr<Trace>> Family::through(size_t step, int64_t node) const {
+  std::vector<std::shared_ptr<Trace>> found;
+  for (auto at = members_.rbegin(); at != members_.rend(); ++at) {
+    auto trace = at->lock();
+    if (trace && step < trace->program().steps.size() && trace->program().steps[step].node == node)
+      found.push_back(std::move(trace));
+  }
+  return found;
+}
+
+size_t Family::branches(size_t step, int64_t node) const {
+  std::vector<int64_t> known;
+  for (auto& trace : through(step, node)) known.push_back(trace->program().steps[step].branch);
+  std::sort(known.begin(), known.end());
+  return static_cast<size_t>(std::unique(known.begin(), known.end()) - known.begin());
+}
+
+void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trace); }
+
+// ---------------------------------------------------------------- replaying
+// The guards, and the registers at the start. -1, or the node that fails.
+int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const {
+  int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
+  if (failed >= 0) return failed;
+  registers->resize(program_->registers);
+  std::copy(call.tensors.begin(), call.tensors.end(), registers->begin());
+  for (size_t slot = 0; slot < program_->captures.size(); ++slot)
+    (*registers)[program_->captures[slot]] = std::move(values->captures[slot]);
+  return -1;
+}
+
+py::object Trace::replay(const Call& call) const {
+  std::vector<at::Tensor> registers;
+  GuardTree::Values values;
+  int failed = prepare(call, &registers, &values);
+  if (failed >= 0) return py::cast(Miss{failed, -1, false, "", number, nullptr});
+  OpaqueResults opaque;
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque).run();
+  std::shared_ptr<const Trace> other;
+  while (!outcome.ok()) {
+    const Trace& at = other ? *other : *this;
+    auto next = go_on(at, outcome, call, &registers, &values);
+    if (!next) return miss(call, at, std::move(outcome), std::move(registers), std::move(opaque));
+    other = std::move(next);
+    Given given = std::move(outcome.given);
+    outcome = Runner(*other->program_, registers, values.nodes, opaque)
+                  .run(static_cast<size_t>(outcome.step), &given);
+  }
+  if (!other) return output_.build({registers, values.nodes});
+  return py::cast(Branched{other->number, other->output_.build({registers, values.nodes})});
+}
+
+// A trace that shares all steps so far, expects what the last one gave, and whose guards hold.
+std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outcome, const Call& call,
+                                          std::vector<at::Tensor>* registers,
+                                          GuardTree::Values* values) const {
+  auto step = static_cast<size_t>(outcome.step);
+  if (outcome.given.error || !from.program_->resumable(step, false)) return nullptr;
+  for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
+    if (!Runner::fits(trace->program_->steps[step], outcome.given)) continue;
+    GuardTree::Values found;
+    if (trace->tree_.check(call.roots.data(), call.roots.size(), call.tensors, &found) >= 0) continue;
+    registers->resize(trace->program_->registers);
+    for (size_t slot = 0; slot < trace->program_->captures.size(); ++slot)
+      (*registers)[trace->program_->captures[slot]] = std::move(found.captures[slot]);
+    *values = std::move(found);
+    return trace;
+  }
+  return nullptr;
+}
+
+py::object Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
+                       OpaqueResults opaque) const {
+  auto step = static_cast<size_t>(outcome.step);
+  if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
+  Miss miss{-1, outcome.step, at.program_->changed_before(step), outcome.found, at.number, nullptr};
+  // Python code that ran meanwhile may have changed what the function reads again.
+  bool steady = opaque.empty() || at.check(call) < 0;
+  if (steady && at.program_->resumable(step, outcome.given.error != nullptr)) {
+    miss.resume = std::make_shared<Resume>();
+    miss.resume->program = at.program_;
+    miss.resume->family = at.family_;
+    miss.resume->step = step;
+    miss.resume->registers = std::move(registers);
+    miss.resume->given = std::move(outcome.given);
+    miss.resume->opaque = std::move(opaque);
+  }
+  return py::cast(std::move(miss));
+}
+
+int Trace::check(const Call& call) const {
+  GuardTree::Values values;
+  return tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
+}
+
+py::tuple Trace::explain(int node, const Call& call, const std::vector<std::string>& names) const {
+  return tree_.explain(node, call.roots.data(), call.roots.size(), names);
+}
+
+namespace {
+
+bool close(const at::Tensor& a, const at::Tensor& b);
+
+// A few dtypes have no kernel to be compared with; their operators ran all the same.
+bool comparable_and_close(const at::Tensor& a, const at::Tensor& b) {
+  try {
+    return close(a, b);
+  } catch (const c10::Error&) {
+    return true;
+  }
+}
+
+bool close(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_same(b)) return true;
+  at::NoGradGuard no_grad;
+  if (a.layout() != at::kStrided) return a.layout() == b.layout() && close(a.to_dense(), b.to_dense());
+  if (a.device().is_meta() || a.is_quantized()) return true;
+  if (!a.is_floating_point() && !a.is_complex()) return at::equal(a.resolve_neg(), b.resolve_neg());
+  if (a.numel() == 0) return true;
+  auto wide = a.is_complex() ? at::kComplexDouble : at::kDouble;
+  double tolerance =
+      a.element_size() < 4 ? 1e-2 : 1e-4;  // kernels may add in another order from call to call
+  return at::allclose(a.to(wide), b.to(wide), tolerance, tolerance, true);
+}
+
+}  // namespace
+
+std::string Trace::prove(const Call& call) {
+  auto first = std::move(first_);
+  first_.clear();
+  if (program_->effects || program_->random) return "";
+  for (const Step& step : program_->steps)
+    if (step.opaque && step.opaque->python) return "";  // Python code runs once per call
+  std::vector<at::Tensor> registers;
+  GuardTree::Values values;
+  int failed = prepare(call, &registers, &values);
+  if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
+  OpaqueResults opaque;
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque).run();
+  if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
+  for (auto& [reg, tensor] : first) {
+    const at::Tensor& again = registers[reg];
+    if (!TensorMeta::of(tensor).matches(again))
+      return "output differs: " + TensorMeta::of(tensor).difference(again);
+    if (!comparable_and_close(tensor, again)) return "output differs in value";
+  }
+  return "";
+}
+
+// ---------------------------------------------------------------- showing
+namespace {
+
+py::object constant(const c10::IValue& value) {
+  if (value.isTensor() && !value.toTensor().defined()) return py::none();
+  try {
+    return torch::jit::toPyObject(value);
+  } catch (const std::exception&) {
+    return py::str("<constant>");
+  }
+}
+
+py::object argument_row(const Argument& argument) {
+  if (argument.kind == Argument::Kind::Register) return py::make_tuple("r", argument.reg);
+  if (argument.kind == Argument::Kind::List) return py::make_tuple("l", argument.list);
+  return py::make_tuple("c", constant(argument.constant));
+}
+
+py::object result_row(const Result& result) {
+  if (result.kind == Result::Kind::Register) return py::make_tuple("r", result.reg, result.meta.text());
+  if (result.kind == Result::Kind::Read) return py::make_tuple("read", constant(result.read), "");
+  if (result.kind == Result::Kind::Ignored) return py::make_tuple("none", py::none(), "");
+  py::list list;
+  for (auto& one : result.list) list.append(result_row(one));
+  return py::make_tuple("l", list, "");
+}
+
+const char* kind_name(Step::Kind kind) {
+  switch (kind) {
+    case Step::Kind::Operator:
+      return "operator";
+    case Step::Kind::Literal:
+      return "literal";
+    case Step::Kind::Fill:
+      return "fill";
+    case Step::Kind::Data:
+      return "data";
+    case Step::Kind::RequireGrad:
+      return "requires_grad";
+    case Step::Kind::Opaque:
+      return "opaque";
+  }
+  return "";
+}
+
+}  // namespace
+
+py::list Trace::rows() const {
+  py::list rows;
+  for (const Step& step : program_->steps) {
+    py::list arguments, names, results;
+    for (auto& argument : step.arguments) arguments.append(argument_row(argument));
+    for (auto& argument : step.op.schema().arguments())
+      names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
+    for (auto& result : step.results) results.append(result_row(result));
+    py::dict row;
+    row["kind"] = kind_name(step.kind);
+    row["operator"] = step.kind == Step::Kind::Opaque ? step.opaque->name : step.op.schema().name();
+    row["overload"] = step.op.schema().overload_name();
+    row["arguments"] = arguments;
+    row["names"] = names;
+    row["results"] = results;
+    row["modes"] = step.modes >= 0 ? py::object(py::str(program_->modes[step.modes].text())) : py::none();
+    row["place"] = place_tuple(step.place);
+    row["frees"] = step.frees;
+    row["literal"] = step.literal.defined() ? py::cast(step.literal) : py::none();
+    rows.append(row);
+  }
+  return rows;
+}
+
+py::list Trace::guard_rows(const std::vector<std::string>& names) const {
+  py::list rows;
+  for (size_t i = 0; i < tree_.size(); ++i)
+    if (tree_[i].expect != Expect::Anything || tree_[i].length >= 0)
+      rows.append(
+          py::make_tuple(tree_.path(static_cast<int>(i), names), tree_.expected(tree_[i]), tree_[i].capture));
+  return rows;
+}
+
+py::list Trace::output_registers() const {
+  py::list list;
+  output_.each_register([&](int reg) { list.append(reg); });
+  return list;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,84 @@
+// What a reusable recording becomes: guards, a program and the shape of the result.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guards.h"
+#include "resume.h"
+#include "signature.h"
+
+namespace lazytrace {
+
+// Why a trace did not answer a call.
+struct Miss {
+  int node = -1;         // the guard that failed
+  int step = -1;         // the step whose result differed
+  bool effects = false;  // whether something had been changed by then that must not be done again
+  std::string found;
+  int64_t trace = -1;              // the number of the trace whose step it was
+  std::shared_ptr<Resume> resume;  // null: the function can only run from the start
+};
+
+// A hit that another trace than the one asked has finished.
+struct Branched {
+  int64_t trace;  // its number
+  py::object result;
+};
+
+// All that a hit needs. Immutable, so any thread may use it. Holds nothing of the user's alive; destroy it
+// with the GIL.
+class Trace {
+ public:
+  // The result of the call, a Branched where it took a side exit into another trace, or a Miss. Takes and
+  // gives back the GIL.
+  py::object replay(const Call& call) const;
+  // Runs the program on the arguments of the recording, and says how the result differs; empty where it does
+  // not.
+  std::string prove(const Call& call);
+  // Only the guards: -1, or the node that fails.
+  int check(const Call& call) const;
+  py::tuple explain(int node, const Call& call, const std::vector<std::string>& names) const;
+
+  const Program& program() const { return *program_; }
+  size_t guards() const { return tree_.size(); }
+  // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
+  py::list rows() const;
+  py::list guard_rows(const std::vector<std::string>& names) const;
+  py::list output_registers() const;
+
+  int64_t number = -1;  // given by whoever keeps it
+  // Lets other traces with the same first steps go on with this one.
+  static void join(const std::shared_ptr<Trace>& trace);
+
+ private:
+  friend class Recording;
+  int prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
+  std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
+                                     std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
+  py::object miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
+                  OpaqueResults opaque) const;
+
+  std::shared_ptr<Program> program_;
+  std::shared_ptr<Family> family_;
+  GuardTree tree_;
+  Tree output_;
+  std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved
+};
+
+// Traces that begin with the same steps: the branches of one tree of side exits. They share it, and it holds
+// none of them. Needs the GIL.
+class Family {
+ public:
+  void add(const std::shared_ptr<Trace>& trace);
+  // Those that share all steps before this one, newest first.
+  std::vector<std::shared_ptr<Trace>> through(size_t step, int64_t node) const;
+  // How many results of this step have a trace.
+  size_t branches(size_t step, int64_t node) const;
+
+ private:
+  std::vector<std::weak_ptr<Trace>> members_;
+};
+
+}  // namespace lazytrace
