@@ -74,7 +74,8 @@ def test_unknown_option_names_the_closest():
         Options.checked(cache_size=3)
     assert str(caught.value) == (
         "traced() has no option 'cache_size': did you mean 'cache_limit'? "
-        "Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, branch_limit."
+        "Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, "
+        "branch_limit."
     )
 
 
@@ -83,7 +84,8 @@ def test_unknown_option_that_is_close_to_none():
         Options.checked(zzz=3)
     assert str(caught.value) == (
         "traced() has no option 'zzz'. "
-        "Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, branch_limit."
+        "Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, "
+        "branch_limit."
     )
 
 
