@@ -118,6 +118,7 @@ class Look:
     def __init__(self, others: list[tuple[str, torch.Tensor]]) -> None:
         self.others = others
         self.seen: dict[int, int] = {}
+        self.kept: list[Any] = []  # what is seen must not make room for something else at its address
 
     def __call__(self, value: Any) -> Observation:
         if isinstance(value, torch.Tensor):
@@ -129,6 +130,7 @@ class Look:
         if id(value) in self.seen:
             return ("same as", self.seen[id(value)])
         self.seen[id(value)] = len(self.seen)
+        self.kept.append(value)
         inside = [self(child) for child in children(value)]
         return (type(value).__qualname__, inside, leaf_text(value) if not inside else "")
 
@@ -224,17 +226,18 @@ class Driver:
         try:
             out = (step.on or self.function)(*step.args, **step.kwargs)
         except Exception as error:
-            return {"raised": (type(error).__name__, str(error)), **self.after(step)}
+            return {"raised": (type(error).__name__, str(error)), **self.after(step, inputs)}
         seen = Look([*inputs, *state, *self.outputs])(out)
-        grads = gradients(out, [t for _, t in [*inputs, *state]])
+        sources = [t for _, t in [*inputs, *state]]
+        grads = (gradients(out, sources), gradients(self.watch(), sources))
         self.kept.append(out)
         self.outputs += [(f"out{number}.{i}", t) for i, t in enumerate(tensors_in(out))]
-        return {"output": seen, "gradients": grads, **self.after(step)}
+        return {"output": seen, "gradients": grads, **self.after(step, inputs)}
 
-    def after(self, step: Call) -> dict[str, Observation]:
+    def after(self, step: Call, inputs: list[tuple[str, torch.Tensor]]) -> dict[str, Observation]:
         return {
             "arguments": Look([])([step.args, step.kwargs]),
-            "state": Look([])(self.watch()),
+            "state": Look([*inputs, *self.outputs])(self.watch()),
             "ambient": ambient(),
         }
 
