@@ -268,6 +268,8 @@ def drive(make: Callable[..., Any], traced: bool) -> tuple[list[tuple[str, Obser
 
 def difference(path: str, a: Observation, b: Observation) -> str:
     """The first place where two observations differ."""
+    if isinstance(a, dict) and isinstance(b, dict) and "raised" in {*a} ^ {*b}:
+        return f"{path}: eager {a.get('raised', 'returned')!r}, traced {b.get('raised', 'returned')!r}"
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return next((d for k in a if (d := difference(f"{path}.{k}", a[k], b[k]))), "")
     if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
