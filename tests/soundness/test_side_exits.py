@@ -1,0 +1,974 @@
+"""A read that differs inside a replay: what was done is not done again, and the rest goes another way."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lazytrace
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+
+def scripted(trace, fn):
+    return lazytrace.script_if_tracing(fn) if trace.enabled else fn
+
+
+def opaque(trace, fn):
+    return lazytrace.opaque(fn) if trace.enabled else fn
+
+
+def both_ways(times=2, size=None):
+    """Positive and negative inputs, in turns."""
+    x = X() if size is None else torch.linspace(-1, 2, size)
+    return [call(sign * x) for sign in (1, -1, 1, -1, -1, 1) for _ in range(times)]
+
+
+# ---------------------------------------------------------------- after writes
+@cases
+def written_then_read(trace):
+    def fn(x, total):
+        total.add_(x)
+        return x * 2 if total.sum() > 2 else x - 1
+
+    total = torch.zeros(3)
+    steps = [call(X(), total), call(X(), total), lambda: total.neg_(), call(X(), total), call(X(), total)]
+    return trace(fn), [*steps, lambda: total.neg_(), *steps]
+
+
+@cases
+def written_twice_around_a_read(trace):
+    def fn(x, total):
+        total.add_(1)
+        if x.sum() > 0:
+            total.mul_(2)
+        total.sub_(3)
+        return total.sum().item() > 0, total * x
+
+    total = torch.zeros(3)
+    return trace(fn), [call(k * X(), total) for k in (1, 1, -1, -1, 1, -1, 1, 1, -1)]
+
+
+@cases
+def read_between_many_writes(trace):
+    w = torch.zeros(3)
+
+    def fn(x):
+        for k in range(4):
+            w[k % 3] += k
+            if x[k % 3] > 0:
+                w.mul_(2)
+        return w * x
+
+    xs = [torch.tensor([(-1.0) ** (n >> k & 1) for k in range(3)]) for n in (0, 0, 1, 2, 3, 0, 7, 7, 5, 6, 1)]
+    return trace(fn), [call(x) for x in xs], lambda: w
+
+
+@cases
+def view_written_through_then_read(trace):
+    def fn(x):
+        row = x[0]
+        row.mul_(2)
+        if row.sum() > 0:
+            row.add_(1)
+        else:
+            x.t()[0].zero_()
+        return row, x
+
+    x = X(2, 2)
+    return trace(fn), [call(x), call(x), lambda: x.neg_(), call(x), call(x), lambda: x.neg_(), call(x)]
+
+
+@cases
+def transposed_in_place_then_read(trace):
+    def fn(x):
+        x.t_()
+        return (x[0] * 2 if x[0, 1] > 0 else x[:, 0]), x
+
+    def make():
+        return torch.tensor([[1.0, -2.0], [3.0, 4.0]])
+
+    inputs = [make(), make(), -make(), -make(), make(), -make()]
+    return trace(fn), [call(x) for x in [*inputs, *inputs]]
+
+
+@cases
+def temporary_transposed_then_read(trace):
+    def fn(x):
+        y = x * 1
+        y.t_()
+        y.unsqueeze_(0)
+        return y * 2 if y[0, 0, 1] > 0 else y.squeeze_(0)
+
+    x = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
+    return trace(fn), [call(k * x) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def resized_then_read(trace):
+    def fn(x):
+        y = x * 2
+        y.resize_(2)
+        return y + 1 if y.sum() > 0 else y
+
+    return trace(fn), both_ways()
+
+
+@cases
+def argument_resized_then_read(trace):
+    def fn(x):
+        x.resize_(2)
+        return (x + 1 if x.sum() > 0 else x), x
+
+    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)]
+
+
+@cases
+def data_read_before(trace):
+    def fn(x, w):
+        w.data.add_(x)
+        return x * w if w.data.sum() > 4 else x - w
+
+    w = X(grad=True)
+    return trace(fn), [call(k * X(), w) for k in (1, 1, 1, 1, -1, -1, -2, -2, 3, 3)]
+
+
+@cases
+def data_replaced_before(trace):
+    def fn(x):
+        y = x * 1
+        y.data = x.data * 3
+        return y * 2 if y.sum() > 0 else y
+
+    return trace(fn), both_ways()
+
+
+@cases
+def index_put_then_read(trace):
+    def fn(x, seen):
+        seen[x > 0] = 1
+        return x / seen.sum() if seen.sum() > 2 else seen * 1
+
+    seen = torch.zeros(3)
+    return trace(fn), [call(k * X(), seen) for k in (1, 1, 1, -1, -1, 1)] + [seen.zero_, call(X(), seen)]
+
+
+@cases
+def counter_that_wraps(trace):
+    step = torch.zeros((), dtype=torch.long)
+
+    def fn(x):
+        step.add_(1)
+        if step % 3 == 0:
+            return x * 3
+        return x + step
+
+    return trace(fn), [call(X())] * 12, lambda: step
+
+
+@cases
+def out_argument_then_read(trace):
+    def fn(x, out):
+        torch.mul(x, 2, out=out)
+        return out.sum() if out[0] > 0 else out
+
+    out = torch.empty(3)
+    return trace(fn), [call(k * X(), out) for k in (1, 1, -1, -1, 1)]
+
+
+@cases
+def write_to_an_alias_of_what_is_read(trace):
+    def fn(x, y):
+        y.add_(1)
+        return x * 2 if x.sum() > 3 else x - 1
+
+    x, z = X(), X()
+    aliased = [call(x, x)] * 6 + [call(x, x[:])] * 3
+    return trace(fn), [call(x, z), call(x, z), *aliased, call(z, z[:]), call(z, x)]
+
+
+# ---------------------------------------------------------------- after random numbers
+@cases
+def dropout_then_branch(trace):
+    def fn(x):
+        y = F.dropout(x, 0.5)
+        return F.dropout(y, 0.5) if y.sum() > 1 else y + torch.rand(3)
+
+    return trace(fn), [call(X(grad=True))] * 14
+
+
+@cases
+def rejection_sampling(trace):
+    def fn(n):
+        kept = []
+        while len(kept) < 2:
+            u = torch.rand(2)
+            if u.sum() < 1:
+                kept.append(u)
+        return torch.stack(kept) * n
+
+    return trace(fn), [call(torch.ones(()))] * 12
+
+
+@cases
+def sampled_token_decides(trace):
+    def fn(logits):
+        tokens = []
+        for _ in range(4):
+            tokens.append(torch.multinomial(logits.softmax(0), 1))
+            if tokens[-1].item() == 0:
+                break
+        return torch.cat(tokens)
+
+    return trace(fn), [call(torch.zeros(3))] * 14
+
+
+@cases
+def random_write_then_read(trace):
+    def fn(x):
+        x.bernoulli_(0.5)
+        return x * 2 if x.sum() > 1 else x - torch.rand(3)
+
+    x = X()
+    return trace(fn), [call(x)] * 12
+
+
+@cases
+def random_mask_then_more_random(trace):
+    def fn(x):
+        kept = x[torch.rand(3) > 0.5]
+        return kept * torch.rand(kept.shape), torch.rand(2)
+
+    return trace(fn), [call(X())] * 12
+
+
+@cases
+def stochastic_depth(trace):
+    layers = [torch.nn.Linear(3, 3) for _ in range(3)]
+
+    def fn(x):
+        for layer in layers:
+            if torch.rand(()) > 0.4:
+                x = x + F.dropout(torch.tanh(layer(x)))
+        return x
+
+    return trace(fn), [call(X(grad=True))] * 16, lambda: [p for layer in layers for p in layer.parameters()]
+
+
+@cases
+def seed_between_calls(trace):
+    def fn(x):
+        return x * 2 if torch.rand(()) > 0.5 else x - torch.rand(3)
+
+    steps = []
+    for seed in (1, 2, 3, 1, 2, 3, 4, 5):
+        steps += [lambda seed=seed: torch.manual_seed(seed), call(X()), call(X())]
+    return trace(fn), steps
+
+
+# ---------------------------------------------------------------- loops
+@cases
+def loop_with_a_write_until(trace):
+    def fn(x, count):
+        while x.norm() > 1:
+            x = x * 0.5
+            count.add_(1)
+        return x
+
+    count = torch.zeros(())
+    return trace(fn), [call(X() * k, count) for k in (1, 1, 10, 10, 100, 1, 0.1, 1000, 10, 30, 1)]
+
+
+@cases
+def loop_in_place_until(trace):
+    def fn(x):
+        n = 0
+        while x.abs().max() > 1:
+            x.mul_(0.5)
+            n += 1
+        return n
+
+    return trace(fn), [call(X() * k) for k in (1, 1, 10, 10, 100, 1, 0.1, 1000, 10, 30, 1)]
+
+
+@cases
+def loop_left_early(trace):
+    def fn(x):
+        out = []
+        for row in x:
+            if row.sum() < 0:
+                continue
+            if row.max() > 5:
+                break
+            out.append(row * 2)
+        return out, len(out)
+
+    rows = torch.tensor([[1.0, 2.0], [-1.0, 0.0], [6.0, 0.0], [1.0, 1.0]])
+    orders = ([0, 1, 2, 3], [3, 2, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 3, 1, 2])
+    return trace(fn), [call(rows[order]) for order in orders for _ in range(2)] * 2
+
+
+@cases
+def item_grows_a_list(trace):
+    def fn(x):
+        xs = [x[i].item() for i in range(3)]
+        return torch.tensor(sorted(xs)) * x, max(xs)
+
+    return trace(fn), both_ways(1) * 2
+
+
+@cases
+def shape_that_depends_on_values_in_a_loop(trace):
+    def fn(x):
+        for _ in range(3):
+            x = x[x > x.mean()] if x.numel() > 1 else x + 1
+        return x, x.shape[0]
+
+    return trace(fn), [call(torch.linspace(a, 2, n)) for a in (-1, 1) for n in (9, 9, 3)] * 2
+
+
+# ---------------------------------------------------------------- exceptions
+@cases
+def branch_that_raises(trace):
+    def fn(x):
+        x.add_(1)
+        if x.sum() < 0:
+            raise ValueError(f"sum {x.sum().item()}")
+        return x * 2
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5, 1)]
+
+
+@cases
+def raises_after_random_numbers(trace):
+    def fn(x):
+        y = F.dropout(x)
+        if y.sum() == 0:
+            raise ValueError("nothing left")
+        return y
+
+    return trace(fn), [call(torch.tensor([1.0, 0.0]))] * 12
+
+
+@cases
+def caught_around_a_read(trace):
+    def fn(x):
+        try:
+            if x.sum() < 0:
+                raise ValueError
+            y = x * 2
+        except ValueError:
+            y = x - 1
+        finally:
+            x.add_(1)
+        return y
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5, 1)]
+
+
+@cases
+def item_of_several_elements(trace):
+    def fn(x):
+        x.add_(1)
+        picked = x[x > 1]
+        try:
+            return picked.item()
+        except RuntimeError:
+            return picked.sum()
+
+    return trace(fn), [call(torch.tensor(v)) for v in ([1.0, -1.0], [1.0, -1.0], [1.0, 2.0], [1.0, 2.0])] * 2
+
+
+@cases
+def index_out_of_range_is_caught(trace):
+    def fn(x, i):
+        x.mul_(2)
+        try:
+            return x[i] * 2
+        except IndexError:
+            return x
+
+    return trace(fn), [call(X(), torch.tensor(i)) for i in (0, 0, 2, 5, 5, 0, -1, 5)]
+
+
+@cases
+def assertion_in_a_context_manager(trace):
+    def fn(x):
+        y = torch.rand(3)
+        with torch.no_grad():
+            if x.sum() <= 0:
+                raise AssertionError("negative")
+            y = y + x
+        return y, torch.is_grad_enabled()
+
+    return trace(fn), [call(k * X(grad=True)) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def raised_in_a_nested_function_and_caught(trace):
+    @trace
+    def inner(x):
+        x.mul_(2)
+        if x.sum() < 0:
+            raise ValueError("inner")
+        return x + 1
+
+    def fn(x):
+        try:
+            return inner(x) * 2
+        except ValueError as error:
+            return x, str(error)
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)]
+
+
+# ---------------------------------------------------------------- literals, views, lifetimes
+@cases
+def literal_written_before_a_read(trace):
+    def fn(x):
+        y = torch.tensor([1.0, 2.0, 3.0])
+        y.add_(x)
+        y[0] = 5
+        return y.mul_(2) if y.sum() > 10 else y
+
+    return trace(fn), both_ways()
+
+
+@cases
+def literal_written_on_one_branch(trace):
+    def fn(x):
+        y = torch.tensor([1.0, 2.0, 3.0])
+        if x.sum() > 0:
+            y.add_(10)
+        return y, torch.tensor([1.0, 2.0, 3.0]) + y
+
+    return trace(fn), both_ways()
+
+
+@cases
+def literal_returned_and_written_by_the_caller(trace):
+    inner = trace(lambda x: (torch.tensor([1.0, 2.0]), x * 2) if x.sum() > 0 else (torch.zeros(2), x))
+
+    def use(x):
+        literal, y = inner(x)
+        literal.add_(100)
+        return literal, y
+
+    return use, both_ways()
+
+
+@cases
+def view_of_a_temporary_that_is_gone(trace):
+    def fn(x):
+        v = (x * 2)[1:]
+        w = v.view(-1, 1)
+        del v
+        if x.sum() > 0:
+            w.add_(1)
+        return w * 3, w
+
+    return trace(fn), both_ways()
+
+
+@cases
+def views_of_one_temporary_after_an_exit(trace):
+    def fn(x):
+        base = x * 2
+        first, last = base[:2], base[1:]
+        if x.sum() > 0:
+            first.add_(1)
+        last.mul_(3)
+        return first, last, base
+
+    return trace(fn), both_ways()
+
+
+@cases
+def detached_view_after_an_exit(trace):
+    def fn(x):
+        y = x * 2
+        z = y.detach()
+        if z.sum() > 0:
+            z.add_(1)
+        return y, z
+
+    return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def input_returned_after_an_exit(trace):
+    def fn(x, y):
+        x.add_(1)
+        return (x, y, x[:1]) if y.sum() > 0 else (y, x, y)
+
+    y = X()
+    return trace(fn), [call(X(), k * y) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def swapped_names_across_an_exit(trace):
+    def fn(x, y):
+        for _ in range(3):
+            if x.sum() > y.sum():
+                x, y = y, x
+            x = x + 1
+        return x, y
+
+    return trace(fn), [call(a * X(), b * X()) for a in (1, -1, 2) for b in (1, 3) for _ in range(2)]
+
+
+@cases
+def generator_across_an_exit(trace):
+    def fn(x):
+        def rows():
+            for i in range(3):
+                x.add_(i)
+                yield x[i] * 2
+
+        total = x.sum() * 0
+        for row in rows():
+            total = total + row if row > 1 else total - row
+        return total
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def scalar_from_before_the_exit(trace):
+    def fn(x):
+        x.add_(1)
+        a = x[0].item()
+        b = x[1].item()
+        return (x * a, a) if b > 0 else (x * b, b)
+
+    values = ([1.0, 2.0], [1.0, 2.0], [1.0, -3.0], [2.0, 2.0], [1.0, -3.0], [1.0, 2.0], [2.0, -3.0])
+    return trace(fn), [call(torch.tensor(v)) for v in values]
+
+
+# ---------------------------------------------------------------- nested functions and opaque steps
+@cases
+def nested_function_reads(trace):
+    inner = trace(lambda x: x * 2 if x.sum() > 0 else x - 1)
+
+    def fn(x):
+        x.add_(1)
+        return inner(inner(x) - 2)
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 5, 5, 1, -1)]
+
+
+@cases
+def nested_function_that_is_called_alone_too(trace):
+    w = torch.zeros(3)
+
+    @trace
+    def inner(x):
+        w.add_(x)
+        return x * 2 if w.sum() > 2 else x - 1
+
+    fn = trace(lambda x: inner(x) + inner(-x))
+    steps = [call(X()), call(X()).of(inner), call(X()), call(-X()).of(inner), call(-X()), call(X())]
+    return fn, steps * 2, lambda: w
+
+
+@cases
+def nested_only_on_one_branch(trace):
+    inner = trace(lambda x: F.dropout(x) if x.sum() > 1 else x)
+
+    def fn(x):
+        return inner(x) * 2 if x.sum() > 0 else inner(-x) - 1
+
+    return trace(fn), both_ways()
+
+
+@cases
+def opaque_before_and_after_a_read(trace):
+    runs = []
+
+    def noted(x):
+        runs.append(len(runs))
+        return x * 2
+
+    step = opaque(trace, noted)
+
+    def fn(x):
+        y = step(x)
+        z = step(y) if y.sum() > 0 else y - 1
+        return step(z)
+
+    return trace(fn), both_ways(), lambda: list(runs)
+
+
+@cases
+def opaque_writes_before_a_read(trace):
+    w = torch.zeros(3)
+
+    def write(x):
+        w.add_(x)
+        return w * 1
+
+    step = opaque(trace, write)
+    return (
+        trace(lambda x: x * 2 if step(x).sum() > 2 else step(x) - 1),
+        [call(k * X()) for k in (1, 1, 1, -1, -1, -3, 1)],
+        lambda: w,
+    )
+
+
+@cases
+def opaque_draws_before_a_read(trace):
+    step = opaque(trace, lambda x: F.dropout(x, 0.5))
+    fn = trace(lambda x: torch.rand(3) * x if step(x).sum() > 1 else step(x + 1))
+    return fn, [call(X())] * 14
+
+
+@cases
+def scripted_between_reads(trace):
+    def halve(x: torch.Tensor) -> torch.Tensor:
+        x = x + 0
+        while bool(x.norm() > 1):
+            x = torch.tanh(x) * 0.5
+        return x
+
+    step = scripted(trace, halve)
+
+    def fn(x):
+        x.mul_(2)
+        y = step(x) if x.sum() > 0 else x - 1
+        return step(y * 3) if y.sum() < 1 else y
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 5, 5, 1, -1)]
+
+
+@cases
+def opaque_result_changes_shape_before_effects(trace):
+    step = opaque(trace, lambda x: x[x > 0] * 2)
+
+    def fn(x):
+        y = step(x)
+        x.add_(1)
+        return y + 1 if y.numel() else x
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)]
+
+
+# ---------------------------------------------------------------- autograd
+@cases
+def gradients_through_branches(trace):
+    w = X(grad=True)
+
+    def fn(x):
+        y = (x * w).sin()
+        z = y * w if y.sum() > 0 else y.exp() - w
+        return z.cumsum(0) if z[0] > 0 else z * y
+
+    return trace(fn), [call(k * torch.linspace(0.5, 2, 3)) for k in (1, 1, -1, -1, 2, -2, 1)], lambda: w
+
+
+@cases
+def backward_inside_before_a_branch(trace):
+    w = X(grad=True)
+
+    def fn(x):
+        (g,) = torch.autograd.grad((x * w).square().sum(), w)
+        return g * 2 if g.sum() > 0 else x * w
+
+    return trace(fn), both_ways(), lambda: w
+
+
+@cases
+def double_backward_through_a_branch(trace):
+    def fn(x):
+        y = x**3 if x.sum() > 0 else x**2 * 3
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return g * y if g.sum() > 5 else g
+
+    return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 3, 3, 1)]
+
+
+@cases
+def hook_before_a_branch(trace):
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda g: g * 10)
+        return y if y.sum() > 0 else y * 3
+
+    return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1)]
+
+
+@cases
+def saved_tensor_written_after_the_exit(trace):
+    def fn(x):
+        y = x.sin()
+        z = y.exp()
+        if x.sum() > 0:
+            y.mul_(2)
+        else:
+            z.mul_(2)
+        return y.sum() + z.sum()
+
+    return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def grad_mode_switched_around_an_exit(trace):
+    def fn(x):
+        with torch.no_grad():
+            y = x * 2
+            if y.sum() > 0:
+                y = y + x
+        z = y * x
+        with torch.set_grad_enabled(bool(z.sum() > 5)):
+            return z * x, torch.is_grad_enabled()
+
+    return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 3, 3, 1)]
+
+
+@cases
+def checkpoint_with_a_branch(trace):
+    def block(x):
+        y = F.dropout(x.sin(), 0.5)
+        return y * 2 if y.sum() > 0.5 else y
+
+    def fn(x):
+        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) * x
+
+    return trace(fn), [call(X(grad=True))] * 6
+
+
+@cases
+def trained_with_clipping(trace):
+    w = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+
+    def loss(x):
+        y = (x * w).square().sum()
+        return y / y.detach() if y > 5 else y
+
+    traced = trace(loss)
+
+    def step(x):
+        value = traced(x)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        return value.detach()
+
+    return step, [call(k * X()) for k in (1, 1, 3, 3, 1, 3, 1)], lambda: w
+
+
+# ---------------------------------------------------------------- state on one branch
+@cases
+def state_read_on_one_branch(trace):
+    o = {"k": 2.0}
+    fn = trace(lambda x: x * o["k"] if x.sum() > 0 else x - 1)
+    change = [call(k * X()) for k in (1, -1, 1, -1)]
+    return fn, [*change, lambda: o.update(k=3.0), *change, lambda: o.update(k=torch.ones(3)), *change]
+
+
+@cases
+def state_read_before_on_the_other_branch(trace):
+    o = {"k": 2.0, "m": 3.0}
+
+    def fn(x):
+        x.add_(1)
+        return x * o["k"] if x.sum() > 0 else x * o["m"]
+
+    steps = [call(k * X()) for k in (1, -3, 1, -3)]
+    return trace(fn), [*steps, lambda: o.update(m=5.0), *steps, lambda: o.update(k=7.0), *steps]
+
+
+@cases
+def tensor_state_captured_on_one_branch(trace):
+    weights = {"a": X(grad=True), "b": X() * 2}
+
+    def fn(x):
+        return x * weights["a"] if torch.rand(()) > 0.5 else x * weights["b"]
+
+    def change():
+        weights["a"], weights["b"] = weights["b"], weights["a"]
+
+    return trace(fn), [*[call(X())] * 6, change, *[call(X())] * 6], lambda: weights
+
+
+@cases
+def shape_of_state_on_one_branch(trace):
+    o = {"w": torch.ones(3)}
+    fn = trace(lambda x: (x * 2 + o["w"], len(o["w"])) if x.sum() > 0 else (x, 0))
+    steps = [call(k * X()) for k in (1, -1, 1, -1)]
+    return fn, [
+        *steps,
+        lambda: o.update(w=torch.ones(1)),
+        *steps,
+        lambda: o.update(w=torch.ones(2, 3)),
+        *steps,
+    ]
+
+
+@cases
+def mode_changes_between_the_branches(trace):
+    m = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
+    torch.nn.init.ones_(m[0].weight)
+    fn = trace(lambda x: m(x) if x.sum() > 0 else m(-x).detach())
+    steps = [call(k * X()) for k in (1, -1, 1, -1)]
+    return fn, [*steps, m.eval, *steps, m.train, *steps]
+
+
+@cases
+def same_read_other_guard(trace):
+    flags = [True]
+
+    def fn(x):
+        return x * 2 if flags[0] and x.sum() > 0 else x - 1
+
+    steps = [call(k * X()) for k in (1, -1, 1, -1)]
+    return trace(fn), [
+        *steps,
+        lambda: flags.__setitem__(0, False),
+        *steps,
+        lambda: flags.__setitem__(0, True),
+        *steps,
+    ]
+
+
+@cases
+def module_swapped_on_one_branch(trace):
+    m = torch.nn.ModuleDict({"a": torch.nn.ReLU(), "b": torch.nn.Tanh()})
+
+    def swap():
+        m["b"] = torch.nn.Sigmoid()
+
+    fn = trace(lambda x: m["a"](x) if x.sum() > 0 else m["b"](x))
+    steps = [call(k * X()) for k in (1, -1, 1, -1)]
+    return fn, [*steps, swap, *steps]
+
+
+# ---------------------------------------------------------------- metadata that Python reads
+@cases
+def python_numbers_from_reads(trace):
+    def fn(x):
+        k = int(x.sum())
+        return x.repeat(k) if k > 0 else x[:k], f"{k:03d}", [k] * 2
+
+    return trace(fn), [call(torch.tensor([v, 1.0])) for v in (1.0, 1.0, 2.0, 2.0, -2.0, 1.0, -2.0)]
+
+
+@cases
+def bool_of_nan(trace):
+    def fn(x):
+        return x * 2 if x.sum() == x.sum() else x.nan_to_num()
+
+    bad = torch.tensor([1.0, float("nan")])
+    return trace(fn), [call(x) for x in (torch.ones(2), torch.ones(2), bad, bad, torch.ones(2), bad)]
+
+
+@cases
+def negative_zero_read(trace):
+    def fn(x):
+        x.mul_(1)
+        value = x.item()
+        return x / 1, value, 1.0 if value == 0 else 2.0
+
+    return trace(fn), [call(torch.tensor(v)) for v in (0.0, 0.0, -0.0, -0.0, 0.0, -0.0, 1.0)]
+
+
+@cases
+def big_integers_read(trace):
+    fn = trace(lambda x: (x.item() + 1, x * 2))
+    return fn, [call(torch.tensor(v)) for v in (2**62, 2**62, 2**62 + 1, 2**62 + 1, 0, 2**62)]
+
+
+@cases
+def complex_read(trace):
+    fn = trace(lambda x: x * x.item() if x.item().real > 0 else x)
+    return fn, [call(torch.tensor(v)) for v in (1 + 2j, 1 + 2j, -1j, -1j, 1 + 2j)]
+
+
+@cases
+def boolean_read_used_as_a_number(trace):
+    fn = trace(lambda x: x * bool(x.sum() > 0) + (x.sum() > 0).item())
+    return fn, both_ways()
+
+
+@cases
+def tree_of_four_branches(trace):
+    def fn(x):
+        x = x + 1
+        x = x * 2 if x[0] > 0 else x * 3
+        x = x - 5 if x[1] > 0 else x + 5
+        return x.sin() if x[2] > 0 else x.cos()
+
+    signs = [torch.tensor([a, b, c]) for a in (9.0, -9.0) for b in (9.0, -9.0) for c in (9.0, -9.0)]
+    return trace(fn), [call(x) for x in [*signs, *signs[::-1]]]
+
+
+@cases
+def returns_of_different_kinds(trace):
+    def fn(x):
+        s = x.sum()
+        if s > 5:
+            return None
+        if s > 1:
+            return {"a": x, "b": [s]}
+        return (x, x[:1], "neither") if s > -1 else s.item()
+
+    return trace(fn), [call(k * X()) for k in (1, 5, 0.1, -5)] * 3
+
+
+@cases.parametrize
+def test_side_exits(make, expected):
+    check(make, **expected)
+
+
+# ---------------------------------------------------------------- threads
+def branching(x, total):
+    total.add_(1)
+    y = x * 2 if x.sum() > 0 else x - 1
+    return y + 1 if y[0] > 0 else y * 3
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_threads_take_different_branches_at_once(warm):
+    fn = lazytrace.traced(branching)
+    inputs = [torch.tensor(v) for v in ([1.0, 1.0], [-1.0, 5.0], [-3.0, -3.0], [4.0, -9.0])]
+    expected = [branching(x, torch.zeros(())) for x in inputs]
+    if warm:
+        [fn(x, torch.zeros(())) for x in inputs for _ in range(2)]
+    gate = threading.Barrier(4)
+
+    def work(number):
+        gate.wait()
+        total, wrong = torch.zeros(()), 0
+        for turn in range(40):
+            which = (number + turn) % 4
+            wrong += not torch.equal(fn(inputs[which], total), expected[which])
+        return wrong, total.item()
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, range(4)))
+    assert results == [(0, 40.0)] * 4
+    assert fn.stats().calls == 160 + 8 * warm
+
+
+def test_branches_are_counted_once_each():
+    fn = lazytrace.traced(branching)
+    total = torch.zeros(())
+    for sign in (1, 1, -1, -1, 1, -1):
+        fn(sign * torch.ones(2), total)
+    assert total.item() == 6
+    assert fn.stats().calls == 6
+
+
+def test_no_warning_and_no_exception_of_its_own():
+    fn = lazytrace.traced(lambda x: F.dropout(x) if torch.rand(()) > 0.5 else x.normal_())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(12):
+            fn(torch.ones(3))
+    assert fn.stats().proof_failures == 0
