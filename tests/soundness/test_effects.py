@@ -1,4 +1,4 @@
-"""Writes to Python state: attributes, dictionaries, lists, cells, globals, buffers, made anew at each call."""
+"""Writes to Python state: attributes, dictionaries, lists, cells, globals, buffers, once for each call."""
 
 from __future__ import annotations
 
@@ -1411,6 +1411,436 @@ def old_value_dies_at_the_write(trace):
         return x + 1
 
     return trace(fn), [call(X())] * 4, lambda: [len(died)]
+
+
+# ---------------------------------------------------------------- where and how it is written
+@cases
+def class_gets_a_setattr_later(trace):
+    o, log = Thing(h=None), []
+
+    def fn(x):
+        o.h = x * 2
+        return x + 1
+
+    class Watched(Thing):
+        def __setattr__(self, name, value):
+            log.append(name)
+            object.__setattr__(self, name, value)
+
+    def change():
+        o.__class__ = Watched
+
+    return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [vars(o), list(log)]
+
+
+@cases
+def class_gets_a_property_later(trace):
+    class Model:
+        pass
+
+    o = Model()
+
+    def fn(x):
+        o.h = x * 2
+        return x + 1
+
+    def change():
+        Model.h = property(lambda self: None, lambda self, value: vars(self).update(other=value))
+
+    return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: vars(o)
+
+
+@cases
+def buffer_becomes_a_plain_attribute(trace):
+    m = Recurrent()
+
+    def fn(x):
+        m.h = m.h + x
+        return m.h * 2
+
+    def change():
+        h = m.h
+        del m.h
+        m.h = h
+
+    return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [m, m.h, list(m._buffers)]
+
+
+@cases
+def plain_attribute_becomes_a_buffer(trace):
+    m = Recurrent()
+    m.cache = None
+
+    def fn(x):
+        m.cache = x * 2
+        return m.cache + 1
+
+    def change():
+        del m.cache
+        m.register_buffer("cache", torch.zeros(3))
+
+    return (
+        trace(fn),
+        [call(X()), call(X()), change, call(X()), call(X())],
+        lambda: [m, m.cache, list(m._buffers)],
+    )
+
+
+@cases
+def plain_attribute_becomes_a_parameter(trace):
+    m = Recurrent()
+    m.cache = None
+
+    def fn(x):
+        m.cache = x * 2
+        return x + 1
+
+    def change():
+        m.cache = torch.nn.Parameter(X())
+
+    return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [m, list(m._parameters)]
+
+
+@cases
+def written_by_attribute_read_by_dictionary(trace):
+    o = Thing(h=X())
+
+    def fn(x):
+        o.h = x * 2
+        y = vars(o)["h"] + 1
+        o.__dict__["h"] = y
+        return getattr(o, "h") * 2  # noqa: B009
+
+    return trace(fn), changing(), lambda: o
+
+
+@cases
+def names_computed(trace):
+    o = Thing(h0=X(), h1=X(), turn=0)
+
+    def fn(x):
+        name = f"h{o.turn % 2}"
+        setattr(o, name, getattr(o, name) + x)
+        o.turn += 1
+        return o.h0 - o.h1
+
+    return trace(fn), [call(X())] * 6, lambda: o
+
+
+@cases
+def nested_containers_written(trace):
+    d = {"a": {"b": [X(), {"c": X()}]}}
+
+    def fn(x):
+        d["a"]["b"][1]["c"] = d["a"]["b"][0] * x
+        d["a"]["b"][0] = x
+        return d["a"]["b"][1]["c"]
+
+    def change():
+        d["a"]["b"] = [X() * 3, {"c": None}]
+
+    return trace(fn), [call(X()), call(X() * 2), call(X()), change, call(X()), call(X())], lambda: d
+
+
+@cases
+def two_arguments_that_are_one_list(trace):
+    def fn(x, a, b):
+        a.append(x * 2)
+        return len(b), b[-1] if b else x
+
+    both, other = [], []
+    return trace(fn), [
+        call(X(), both, both),
+        call(X(), both, both),
+        call(X(), both, other),
+        call(X(), other, both),
+    ] * 2
+
+
+@cases
+def key_from_a_value(trace):
+    d = {}
+
+    def fn(x):
+        key = int(x.sum())
+        d[key] = x * 2
+        return d[key] + len(d)
+
+    return trace(fn), [call(torch.tensor([v, 1.0])) for v in (1.0, 1.0, 2.0, 2.0, 1.0, 3.0)], lambda: d
+
+
+@cases
+def tensor_as_a_key(trace):
+    d, w = {}, X()
+
+    def fn(x):
+        d[w] = x * 2
+        return d[w] + len(d)
+
+    return trace(fn), changing(), lambda: list(d.items())
+
+
+@cases
+def key_with_its_own_equality(trace):
+    log = []
+
+    class Key:
+        def __hash__(self):
+            return 1
+
+        def __eq__(self, other):
+            log.append(1)
+            return True
+
+    d = {Key(): X()}
+
+    def fn(x):
+        d[Key()] = x * 2
+        return len(d)
+
+    return trace(fn), [call(X())] * 4, lambda: [list(d.values()), len(log)]
+
+
+@cases
+def set_of_names(trace):
+    seen = set()
+
+    def fn(x, name):
+        new = name not in seen
+        seen.add(name)
+        return x * 2 if new else x
+
+    return trace(fn), [call(X(), name) for name in ("a", "a", "a", "b", "b", "a")], lambda: sorted(seen)
+
+
+@cases
+def attribute_of_a_parameter(trace):
+    w = X(grad=True)
+    w.cached = None
+
+    def fn(x):
+        if w.cached is None:
+            w.cached = (w * 2).detach()
+        return x * w.cached
+
+    return (
+        trace(fn),
+        [call(X())] * 3 + [lambda: setattr(w, "cached", None)] + [call(X())] * 2,
+        lambda: [w.cached],
+    )
+
+
+@cases
+def attribute_of_an_argument_tensor(trace):
+    def fn(x):
+        x.seen = getattr(x, "seen", 0) + 1
+        return x * x.seen
+
+    x, y = X(), X()
+    return trace(fn), [call(t) for t in (x, x, y, x, y)], lambda: [getattr(t, "seen", None) for t in (x, y)]
+
+
+@cases
+def attribute_of_a_result(trace):
+    o = Thing(h=None)
+
+    def fn(x):
+        y = x * 2
+        y.note = "made here"
+        y.source = x
+        o.h = y
+        return y
+
+    return trace(fn), [call(X())] * 4, lambda: [o, o.h is not None and (o.h.note, o.h.source)]
+
+
+@cases
+def state_of_a_list_read_whole(trace):
+    log, o = [1, 2], Thing(n=0)
+
+    def fn(x):
+        o.n = sum(log)
+        log.append(o.n)
+        return x * len(log)
+
+    return trace(fn), [call(X())] * 5, lambda: [log, o]
+
+
+@cases
+def written_list_is_iterated_after(trace):
+    parts = [X(), X() * 2]
+
+    def fn(x):
+        parts[0] = x
+        total = sum(p * i for i, p in enumerate(parts, 1))
+        parts[1] = total
+        return [p + 1 for p in parts]
+
+    return trace(fn), [call(X())] * 5, lambda: parts
+
+
+@cases
+def existing_object_moved(trace):
+    a, b = Thing(items=[X()]), Thing(items=[X() * 2])
+
+    def fn(x):
+        a.items = b.items
+        a.items.append(x)
+        return len(b.items)
+
+    def change():
+        b.items = []
+
+    return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [a, b]
+
+
+@cases
+def state_that_is_the_argument(trace):
+    o = Thing(h=X())
+
+    def fn(x):
+        o.h = x + o.h
+        return o.h * x
+
+    def on_itself(k):
+        return traced(o.h)
+
+    traced = trace(fn)
+    return (
+        traced,
+        [call(X()), call(0).of(on_itself), call(0).of(on_itself), call(X()), call(0).of(on_itself)],
+        lambda: o,
+    )
+
+
+@cases
+def result_fed_back(trace):
+    o = Thing(h=None)
+
+    def fn(x):
+        o.h = y = x * 0.5
+        return y
+
+    def loop(x):
+        for _ in range(4):
+            x = traced(x)
+        return x, x is o.h
+
+    traced = trace(fn)
+    return loop, [call(X()), call(X()), call(X(grad=True))], lambda: o
+
+
+@cases
+def tensor_written_and_stored_in_turns(trace):
+    o = Thing(front=torch.zeros(3), back=torch.ones(3))
+
+    def fn(x):
+        o.back.copy_(o.front + x)
+        o.front, o.back = o.back, o.front
+        return o.front
+
+    return trace(fn), [call(X())] * 6, lambda: o
+
+
+@cases
+def write_of_equal_but_other_numbers(trace):
+    o = Thing(k=1)
+
+    def fn(x, k):
+        o.k = k
+        return x * o.k
+
+    return trace(fn), [call(X(), k) for k in (1, 1.0, True, 1, 1.0, -0.0, 0.0, 0)], lambda: o
+
+
+@cases
+def written_back_what_is_equal(trace):
+    o = Thing(k=1.0, name="a")
+
+    def fn(x):
+        o.k = 1
+        o.name = "".join(["a"])
+        return x * o.k
+
+    def change():
+        o.k, o.name = 2.5, "b"
+
+    return trace(fn), [call(X()), call(X()), change, call(X()), call(X()), change, call(X())], lambda: o
+
+
+@cases
+def lazily_initialized_by_a_property(trace):
+    class Model:
+        _table = None
+        made = 0
+
+        @property
+        def table(self):
+            if self._table is None:
+                self.made += 1
+                self._table = torch.arange(3.0)
+            return self._table
+
+    m = Model()
+    return (
+        trace(lambda x: x * m.table),
+        [call(X())] * 3 + [lambda: setattr(m, "_table", None)] + [call(X())] * 3,
+        lambda: m,
+    )
+
+
+@cases
+def write_in_a_recursion(trace):
+    o = Thing(depth=0, seen=[])
+
+    def fn(x):
+        o.depth += 1
+        o.seen.append(x * o.depth)
+        y = fn(x - 1) if o.depth < 3 else x
+        o.depth -= 1
+        return y + o.depth
+
+    return trace(fn), [call(X())] * 4, lambda: o
+
+
+@cases
+def write_in_a_comprehension_and_a_generator(trace):
+    o = Thing(n=0, h=X())
+
+    def bump(x):
+        o.n += 1
+        o.h = o.h + x
+        return o.h
+
+    return (
+        trace(lambda x: sum(bump(x) for _ in range(3)) + sum([bump(x) for _ in range(2)])),
+        [call(X())] * 4,
+        lambda: o,
+    )
+
+
+@cases
+def limit_of_one_trace(trace):
+    o = Thing(h=torch.zeros(3), n=0)
+
+    def fn(x):
+        o.h = o.h[:1] + x
+        o.n += 1
+        return o.h * 2
+
+    return trace(fn, cache_limit=1), [call(t) for t in (X(), X(2, 3), X(), X(), X(2, 3), X(2, 3))], lambda: o
+
+
+@cases
+def unchecked_effects(trace):
+    o = Thing(h=torch.zeros(3), log=[])
+
+    def fn(x):
+        o.h = torch.tanh(o.h + x)
+        o.log.append(o.h)
+        return o.h
+
+    return trace(fn, check=False), [call(X())] * 6, lambda: o
 
 
 @cases.parametrize

@@ -921,6 +921,275 @@ def returns_of_different_kinds(trace):
     return trace(fn), [call(k * X()) for k in (1, 5, 0.1, -5)] * 3
 
 
+# ---------------------------------------------------------------- read, then changed, then an exit
+@cases
+def shape_read_before_a_transposition(trace):
+    def fn(x):
+        rows, step = x.shape[0], x.stride()
+        x.t_()
+        return (x * rows, step) if x.sum() > 0 else (x - rows, step)
+
+    return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def size_read_before_a_resize(trace):
+    def fn(x):
+        n = x.numel()
+        x.resize_(2)
+        return (x * n, len(x)) if x.sum() > 0 else (x - n, n)
+
+    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)]
+
+
+@cases
+def requires_grad_read_before_a_write(trace):
+    w = X(grad=True)
+
+    def fn(x):
+        before = x.requires_grad, x.is_leaf
+        x.mul_(w)
+        return (x * 2, before) if x.sum() > 0 else (x - 1, before)
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: w
+
+
+@cases
+def requires_grad_branch_before_a_write(trace):
+    w = X(grad=True)
+
+    def fn(x):
+        y = x * 3 if x.requires_grad else x * 2
+        x.mul_(w)
+        return y * 2 if y.sum() > 0 else y - x
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: w
+
+
+@cases
+def gradient_read_before_backward(trace):
+    w = X(grad=True)
+
+    def fn(x):
+        first = w.grad is None
+        loss = (x * w).square().sum()
+        loss.backward()
+        return (loss * 2, first) if x.sum() > 0 else (loss - 1, first)
+
+    def reset():
+        w.grad = None
+
+    steps = [call(k * X()) for k in (1, 1, -1)]
+    return trace(fn), [*steps, reset, *steps, reset, call(-X()), reset, call(X())], lambda: [w, w.grad]
+
+
+@cases
+def gradient_added_to_before_an_exit(trace):
+    w = X(grad=True)
+
+    def fn(x):
+        (x * w).sum().backward()
+        return w.grad * 2 if x.sum() > 0 else w.grad - 1
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: [w, w.grad]
+
+
+@cases
+def data_swapped_after_its_shape_was_read(trace):
+    def fn(x, y):
+        shape, dtype = x.shape, x.dtype
+        x.data = y
+        return (x * 2, shape, dtype) if y.sum() > 0 else (x - 1, shape, dtype)
+
+    return trace(fn), [call(X(), torch.arange(3.0)[None] * k - 1) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def opaque_appends_to_what_was_read_before(trace):
+    log = [1.0]
+
+    def note(x):
+        log.append(2.0)
+        return x.sum()
+
+    step = opaque(trace, note)
+
+    def fn(x):
+        n = len(log)
+        return x * n if step(x) > 0 else x - n
+
+    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, 1)], lambda: list(log)
+
+
+@cases
+def opaque_transposes_its_argument(trace):
+    def turn(x):
+        x.t_()
+        return x.sum()
+
+    step = opaque(trace, turn)
+
+    def fn(x):
+        rows = x.shape[0]
+        return x * rows if step(x) > 0 else x - rows
+
+    return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def hook_changes_what_was_read_before(trace):
+    o, w = {"k": 2.0}, X(grad=True)
+    w.register_hook(lambda g: o.update(k=o["k"] + 1))
+
+    def fn(x):
+        k = o["k"]
+        (x * w).sum().backward()
+        return x * k if x.sum() > 0 else x - k
+
+    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, 1)], lambda: [o, w.grad]
+
+
+@cases
+def optimizer_step_before_a_read(trace):
+    w = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+
+    def fn(x):
+        optimizer.zero_grad()
+        loss = (w * x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach() if w.sum() > 1 else loss.item()
+
+    return trace(fn), [call(X())] * 8, lambda: [w, w.grad, optimizer.state[w]]
+
+
+@cases
+def batch_norm_with_a_cumulative_average(trace):
+    m = torch.nn.BatchNorm1d(3, momentum=None)
+
+    def fn(x):
+        y = m(x)
+        return y * 2 if y[0, 0] > 0 else y - 1
+
+    return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, -1, 1, -1, 1)], lambda: m
+
+
+@cases
+def version_that_a_library_checks(trace):
+    def fn(x):
+        y = x.exp()
+        before = y._version
+        y.mul_(2)
+        if x.sum() > 0:
+            y.add_(1)
+        return y, before, y._version
+
+    return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 1)]
+
+
+@cases
+def identity_of_what_an_operator_returns(trace):
+    def fn(x):
+        y = x.contiguous()
+        z = x.to(torch.float32)
+        y.add_(1)
+        same = y is x, z is y
+        return (y, same) if z.sum() > 0 else (z * 2, same)
+
+    square = torch.arange(4.0).view(2, 2) - 1
+    return trace(fn), [call(k * t) for t in (square, square.t()) for k in (1, 1, -1, -1, 1, -1)]
+
+
+@cases
+def autocast_around_an_exit(trace):
+    w = X(3, 3, grad=True)
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ w
+            z = y * 2 if y.sum() > 0 else (y - 1) @ w
+            return z, torch.is_autocast_enabled("cpu")
+
+    return trace(fn), [call(k * torch.ones(2, 3)) for k in (1, 1, -1, -1, 1, -1)], lambda: w
+
+
+@cases
+def inference_mode_around_an_exit(trace):
+    def fn(x):
+        with torch.inference_mode():
+            y = x * 2
+            y = y + 1 if y.sum() > 0 else y - 1
+        return y
+
+    return trace(fn), both_ways()
+
+
+@cases
+def vmap_before_and_after_an_exit(trace):
+    def fn(x):
+        y = torch.vmap(lambda row: row * 2 + row.sum())(x[None])
+        x.add_(1)
+        return torch.vmap(torch.sin)(y) if x.sum() > 0 else torch.func.grad(lambda t: t.sin().sum())(x)
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
+
+
+@cases
+def nested_function_with_other_state_after_the_exit(trace):
+    o = {"k": 1.0}
+    inner = trace(lambda x: x * o["k"])
+
+    def fn(x):
+        x.add_(1)
+        return inner(x) if x.sum() > 0 else inner(inner(x))
+
+    steps = [call(k * X()) for k in (1, -5, 1, -5)]
+    return trace(fn), [*steps, lambda: o.update(k=2.0), *steps, call(X()).of(inner), *steps]
+
+
+@cases
+def recursion_with_reads(trace):
+    def fn(x, total):
+        total.add_(1)
+        return fn(x * 0.5, total) + 1 if x.norm() > 1 else x
+
+    total = torch.zeros(())
+    return trace(fn), [call(k * X(), total) for k in (0.1, 0.1, 1, 1, 4, 4, 0.1, 1, 16)]
+
+
+@cases
+def exit_inside_a_backward_hook(trace):
+    w, o = X(grad=True), {"n": 0}
+
+    def clip(g):
+        if g.norm() > 1:
+            o["n"] += 1
+            return g / g.norm()
+        return g
+
+    w.register_hook(clip)
+
+    def fn(x):
+        (g,) = torch.autograd.grad((x * w).sum(), w)
+        return g * 2
+
+    return trace(fn), [call(k * X()) for k in (1, 0.1, 1, 0.1)], lambda: o
+
+
+@cases
+def exits_at_many_places_in_any_order(trace):
+    def fn(x, total):
+        for i in range(3):
+            total.add_(x[i])
+            x = x * 2 + torch.rand(()) if total > 0 else x.flip(0) - 1
+        return x
+
+    total = torch.zeros(())
+    rows = [torch.tensor(v) for v in ([1.0, -2.0, 3.0], [-1.0, 2.0, -3.0], [0.0, 0.0, 5.0], [-5.0, 0.0, 1.0])]
+    return trace(fn), [call(x, total) for x in [*rows, *rows[::-1], *rows]]
+
+
 @cases.parametrize
 def test_side_exits(make, expected):
     check(make, **expected)
