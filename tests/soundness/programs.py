@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import torch
@@ -228,6 +229,12 @@ def make(trace):
 """
 
 
+@cache
+def called_in(template: str) -> frozenset[str]:
+    """The functions that a template calls with something generated."""
+    return frozenset(re.findall(r"(?<!\w)(\w+)\(<", template))
+
+
 class Writer:
     """Writes one program, asking `pick` at each choice."""
 
@@ -244,8 +251,8 @@ class Writer:
 
     def allowed(self, rule: str) -> list[str]:
         """The templates of a rule that call only what is there already."""
-        closed = [name for name, there in self.callable.items() if not there]
-        options = [t for t in GRAMMAR[rule] if not any(re.search(rf"(?<!\w){name}\(<", t) for name in closed)]
+        closed = {name for name, there in self.callable.items() if not there}
+        options = [t for t in GRAMMAR[rule] if not closed & called_in(t)]
         return options if self.effects else [t for t in options if "<E>" not in t]
 
     def expand(self, rule: str, depth: int) -> str:

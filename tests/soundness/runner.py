@@ -116,7 +116,7 @@ class Look:
     """Writes down one value: structure, types, metadata, values, and what is the same object as what."""
 
     def __init__(self, others: list[tuple[str, torch.Tensor]]) -> None:
-        self.others = others
+        self.others = [(name, other, storage_of(other)) for name, other in others]
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []  # what is seen must not make room for something else at its address
 
@@ -135,10 +135,9 @@ class Look:
         return (type(value).__qualname__, inside, leaf_text(value) if not inside else "")
 
     def tensor(self, t: torch.Tensor) -> Observation:
-        alias = [name for name, other in self.others if other is t]
-        shared = [
-            n for n, o in self.others if o is not t and storage_of(t) and storage_of(o) == storage_of(t)
-        ]
+        alias = [name for name, other, _ in self.others if other is t]
+        memory = storage_of(t)
+        shared = [name for name, other, at in self.others if memory and at == memory and other is not t]
         number = self.seen.setdefault(id(t), len(self.seen))
         strides = t.stride() if t.layout is torch.strided and t.numel() else ()
         about = {
