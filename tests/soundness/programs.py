@@ -324,7 +324,7 @@ class Writer:
 # ---------------------------------------------------------------- what programs find around them
 def shrink_plain(x: torch.Tensor) -> torch.Tensor:
     """A loop on values that ends; never the argument itself."""
-    x = x * 1
+    x = x.clone()
     for _ in range(4):
         if bool(x.float().norm() > 1):
             x = torch.tanh(x)
