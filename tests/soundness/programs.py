@@ -47,7 +47,7 @@ GRAMMAR: dict[str, list[str]] = {
         "torch.autograd.grad((m.weight * <T>).sum(), m.weight)[0]", "torch.normal(<T> * 1.0, 1.0)",
         "o.method(<T>)", "torch.zeros(3).copy_(<L>)", "torch.empty(3).fill_(<N>)",
         "(<L> + torch.arange(3))", "<T>.masked_fill(<T> > 0, <N>)", "helper(<T>)", "m(<T>)", "inner(<T>)",
-        "shrink(<T> * 1.0)", "hidden(<T> * 1.0)", "f(<T>)", "o.method(<T>)", "inner(<L>)", "m(<L>)",
+        "shrink((<T> * 1.0).clone())", "hidden(<T> * 1.0)", "f(<T>)", "o.method(<T>)", "inner(<L>)", "m(<L>)",
         "torch.stack([<T>.sum(), <T>.sum(), <T>.max()])",
     ],
     # tensors of any shape
