@@ -47,8 +47,8 @@ GRAMMAR: dict[str, list[str]] = {
         "torch.autograd.grad((m.weight * <T>).sum(), m.weight)[0]", "torch.normal(<T> * 1.0, 1.0)",
         "o.method(<T>)", "torch.zeros(3).copy_(<L>)", "torch.empty(3).fill_(<N>)",
         "(<L> + torch.arange(3))", "<T>.masked_fill(<T> > 0, <N>)", "helper(<T>)", "m(<T>)", "inner(<T>)",
-        "shrink((<T> * 1.0).clone())", "hidden(<T> * 1.0)", "f(<T>)", "o.method(<T>)", "inner(<L>)", "m(<L>)",
-        "torch.stack([<T>.sum(), <T>.sum(), <T>.max()])",
+        "shrink((<T> * 1.0).clone())", "hidden(<T> * 1.0)", "f(<T>)", "o.method(<T>)", "inner(<L>)",
+        "m(<L>)", "torch.stack([<T>.sum(), <T>.sum(), <T>.max()])",
     ],
     # tensors of any shape
     "Z": [
@@ -124,13 +124,14 @@ GRAMMAR: dict[str, list[str]] = {
     ],
     # between the calls
     "A": [
-        "x0", "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x0", "x1", "x6",
+        "x0", "x0", "x1", "x6", "x10", "x0", "x1", "x6", "x10", "x2", "x3", "x4", "x5", "x7", "x8", "x9",
     ],
     "call": [
-        "call(x0, x1)", "call(<A>, <A>)", "call(<A>, <A>)", "call(x2, x2)", "call(<A>, <A>, k=2.0)",
-        "call(<A>, <A>).of(without_grad)", "call(<A>).of(on_state)", "call(<A>, <A>).of(then_scribble)",
-        "call(<A>, <A>).of(then_backward)", "call(x0, x6)", "call(x0, x3)", "call(x2, x1)", "call(x6, x1)",
-        "call(<A>).of(on_result)",
+        "call(x0, x1)", "call(<A>, <A>)", "call(<A>, <A>)", "call(<A>, <A>)", "call(<A>, <A>)",
+        "call(<A>, x1)", "call(x0, <A>)", "call(x2, x2)", "call(x6, x1)", "call(x10, x1)", "call(x1, x1)",
+        "call(<A>, <A>, k=2.0)", "call(<A>, <A>).of(without_grad)", "call(<A>).of(on_state)",
+        "call(<A>, <A>).of(then_scribble)", "call(<A>, <A>).of(then_backward)", "call(x0, x6)",
+        "call(x0, x3)", "call(x2, x1)", "call(<A>).of(on_result)",
     ],
     "change": [
         'setattr(o, "k", 3.0)', "o.w.detach().add_(1)", 'setattr(o, "w", torch.ones(3))',
@@ -146,7 +147,10 @@ GRAMMAR: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 
-# Functions that programs call; a function calls only those above it.
+# Rules that programs have whole.
+BASIC = ("A", "call")
+
+# Functions that programs call; a function calls only those before it.
 CALLED = ("method", "m", "helper", "inner", "shrink", "hidden")
 
 TEXT = """\
@@ -220,7 +224,8 @@ def make(trace):
     x2, x3 = torch.tensor([1.0, -0.5, 1.5], requires_grad=True), x0[:]
     x4, x5 = torch.tensor([[1.0, -1.0, 0.5], [2.0, 0.0, 1.0]]), torch.tensor([1.0, -1.0, 0.5]).double()
     x6, x7, x8, x9 = x0 * -3, torch.tensor([1, -2, 3]), x2 * 2, torch.tensor([0.5])
-    xs = [x0, x1, x2, x3, x4, x5, x6, x7, x8, x9]
+    x10 = torch.tensor([0.5, -1.0, 0.25])
+    xs = [x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10]
     watch = lambda: [o, d, lst, cell, flag, G, K, net, net.h, net.count, xs, [x2.grad, net.weight.grad]]
     steps = [
 {calls}
@@ -241,7 +246,12 @@ class Writer:
     def __init__(self, pick: Pick) -> None:
         self.pick = pick
         self.callable = {"f": False, **dict.fromkeys(CALLED, False)}
-        self.effects = bool(self.pick(2))
+        # Programs with a few features meet more of what these do together than programs with all of them.
+        some = random.Random(self.pick(1000))
+        self.kept = {
+            rule: {t for t in templates[1:] if rule in BASIC or some.random() < 0.4} | {templates[0]}
+            for rule, templates in GRAMMAR.items()
+        }
 
     def number(self, low: int, high: int) -> int:
         return low + self.pick(high - low + 1)
@@ -250,10 +260,9 @@ class Writer:
         return options[self.pick(len(options))]
 
     def allowed(self, rule: str) -> list[str]:
-        """The templates of a rule that call only what is there already."""
+        """The templates of a rule that this program has, and that call only what is there already."""
         closed = {name for name, there in self.callable.items() if not there}
-        options = [t for t in GRAMMAR[rule] if not closed & called_in(t)]
-        return options if self.effects else [t for t in options if "<E>" not in t]
+        return [t for t in GRAMMAR[rule] if t in self.kept[rule] and not closed & called_in(t)]
 
     def expand(self, rule: str, depth: int) -> str:
         """One choice of a rule, the simplest where `depth` has run out."""
@@ -274,7 +283,7 @@ class Writer:
         """The lines of a function body."""
         self.callable["f"] = False
         lines = [start] if start else []
-        lines += [self.expand("S", 4) for _ in range(statements)]
+        lines += [self.expand("S", 3) for _ in range(statements)]
         lines.append("return " + self.expand("R" if name == "fn" else "T", 3))
         text = "\n".join(lines)
         outer = [
@@ -290,15 +299,12 @@ class Writer:
         return text
 
     def calls(self) -> Iterator[str]:
-        """The steps: what is called is called again, so that something can be replayed."""
-        for _ in range(self.number(1, 4)):
-            again = self.expand("call", 2)
-            yield from [again] * self.number(2, 3)
-            yield self.choose(
-                [f"lambda: quietly(lambda: {self.expand('change', 1)})", self.expand("call", 2)]
-            )
-            yield again
-            yield again
+        """The steps: a few calls in any order, so that something can be replayed, and changes between."""
+        calls = [self.expand("call", 2) for _ in range(self.number(1, 3))]
+        for _ in range(self.number(4, 12)):
+            if self.pick(4) == 3:
+                yield f"lambda: quietly(lambda: {self.expand('change', 1)})"
+            yield self.choose(calls)
 
     def text(self) -> str:
         """The whole program."""
@@ -309,7 +315,7 @@ class Writer:
             "inner": self.small("inner", 8),
         }
         self.callable.update(shrink=True, hidden=True)
-        parts["fn"] = self.body("fn", self.number(1, 7), 8, "a, b, n, left, f = x, y * 1, 0, 5, helper")
+        parts["fn"] = self.body("fn", self.number(1, 5), 8, "a, b, n, left, f = x, y * 1, 0, 5, helper")
         self.callable["f"] = True
         return TEXT.format(
             **parts,
