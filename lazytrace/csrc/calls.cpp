@@ -189,7 +189,7 @@ bool runs_operators(PyCFunctionObject* f) {
 
 void Observer::hand_over(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!args[i] || THPVariable_Check(args[i]) || is_immutable(args[i])) continue;
+    if (!args[i] || is_tensor(args[i]) || is_immutable(args[i])) continue;
     if (PyIter_Check(args[i])) advance(args[i]);
     judge_callback(args[i]);
     read_deep(args[i]);
@@ -250,7 +250,7 @@ void Observer::call_operator_function(const std::string& name, PyObject* const* 
   static const Names kWriters = {"setitem", "delitem"};
   bool in_place = name.size() > 2 && name[0] == 'i' && name != "index" && name != "indexOf" &&
                   name != "inv" && name != "invert" && name != "is_" && name != "is_not";
-  if (count && (kWriters.count(name) || in_place) && !THPVariable_Check(args[0]) && !is_immutable(args[0]))
+  if (count && (kWriters.count(name) || in_place) && !is_tensor(args[0]) && !is_immutable(args[0]))
     return write(args[0], "calls operator." + name + "() on a " + type_name(args[0]));
   if (count && name == "call") return call(args[0], nullptr, args + 1, count - 1);
   if (count == 2 && name == "getitem") return read_item(args[0], args[1]);
@@ -289,8 +289,8 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
     if (count < 1) return;
     // Operators as methods: judged once per descriptor, which lives as long as the class.
     static auto* operators = new std::unordered_set<PyObject*>();
-    if (THPVariable_Check(args[0]) && operators->count(callable)) return call_torch("Tensor", args, count);
-    if (THPVariable_Check(args[0]) && !kTensorEscapes.count(text_of(descriptor->d_name)) &&
+    if (is_tensor(args[0]) && operators->count(callable)) return call_torch("Tensor", args, count);
+    if (is_tensor(args[0]) && !kTensorEscapes.count(text_of(descriptor->d_name)) &&
         text_of(descriptor->d_name).rfind("__", 0) != 0 &&
         descriptor->d_type->tp_name == std::string("torch._C.TensorBase"))
       operators->insert(callable);
@@ -396,7 +396,7 @@ void Observer::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t c
   if (type == &PyType_Type) {
     if (count != 1) return hand_over(args, count);
     int node = known(args[0]);
-    if (node >= 0 && !THPVariable_Check(args[0])) {
+    if (node >= 0 && !is_tensor(args[0])) {
       bool made;
       int child = tree_->child(node, Access::Type, nullptr, -1, &made);
       learn(child, made, reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
@@ -481,7 +481,7 @@ void Observer::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_
     return fail("calls " + module + "." + name);
   }
   if (self && !PyModule_Check(self)) {
-    if (THPVariable_Check(self)) {
+    if (is_tensor(self)) {
       std::vector<PyObject*> all = {self};
       all.insert(all.end(), args, args + count);
       return call_tensor_method(name, all.data(), static_cast<Py_ssize_t>(all.size()));
@@ -515,8 +515,8 @@ void Observer::call_builtins_function(const std::string& name, PyObject* const* 
   if (name == "vars" && count == 1) return read_attribute(args[0], py::str("__dict__").ptr());
   if (name == "next" && count >= 1) return advance(args[0]);
   if (name == "id" && count == 1) {
-    int node = known(args[0]) >= 0 || THPVariable_Check(args[0]) ? known(args[0]) : owner(args[0]);
-    if (node < 0 || THPVariable_Check(args[0]) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0])))
+    int node = known(args[0]) >= 0 || is_tensor(args[0]) ? known(args[0]) : owner(args[0]);
+    if (node < 0 || is_tensor(args[0]) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0])))
       return fail("calls id()");
     if ((*tree_)[node].access != Access::Weak) read_self(node, args[0]);
     return;
@@ -543,7 +543,7 @@ void Observer::call_torch(const char* name, PyObject* const* args, Py_ssize_t co
   hand_over(args, count);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* v = args[i];
-    if (!v || THPVariable_Check(v) || is_immutable(v)) continue;
+    if (!v || is_tensor(v) || is_immutable(v)) continue;
     if (PyList_Check(v) || PyTuple_Check(v) || PyDict_Check(v) || PyFunction_Check(v) || PyType_Check(v) ||
         PyAnySet_Check(v) || PySlice_Check(v))
       continue;
@@ -566,7 +566,7 @@ void Observer::call_method(PyTypeObject* type, const std::string& name, PyObject
   if (name == "__instancecheck__" || name == "__subclasscheck__" || name == "__prepare__" || name == "mro")
     return hand_over(args, count);
   std::string type_text = type->tp_name;
-  if (THPVariable_Check(self)) {
+  if (is_tensor(self)) {
     std::vector<PyObject*> all = {self};
     all.insert(all.end(), args, args + count);
     return call_tensor_method(name, all.data(), static_cast<Py_ssize_t>(all.size()));

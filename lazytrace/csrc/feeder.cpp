@@ -24,28 +24,33 @@ bool same_registers(const Result& a, const Result& b) {
 
 }  // namespace
 
-bool Feeder::same(const Step& made) const {
+std::string Feeder::difference(const Step& made) const {
   const Step& step = expected();
-  if (step.op != made.op) return false;
+  std::string names = made.op.schema().name() + " instead of " + step.op.schema().name();
+  if (step.op != made.op) return names;
   // The memory of a literal is filled again by Python; its operator is asked for as an ordinary one.
   if (step.kind == Step::Kind::Literal || step.filled)
-    return made.kind == Step::Kind::Literal || made.kind == Step::Kind::Operator;
-  if (step.opaque && made.opaque && step.opaque->name != made.opaque->name) return false;
-  if (step.kind != made.kind || step.modes != made.modes || step.arguments.size() != made.arguments.size())
-    return false;
+    return made.kind == Step::Kind::Literal || made.kind == Step::Kind::Operator ? "" : names;
+  if (step.kind != made.kind) return names;
+  if (step.opaque && step.opaque->name != made.opaque->name)
+    return made.opaque->name + " instead of " + step.opaque->name;
+  if (step.modes != made.modes) return made.op.schema().name() + " in other modes";
+  if (step.arguments.size() != made.arguments.size())
+    return made.op.schema().name() + " with other tensors inside its arguments";
   // Comparing wrapped numbers runs operators, which are no part of the recording.
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   for (size_t i = 0; i < step.arguments.size(); ++i)
-    if (!same_argument(step.arguments[i], made.arguments[i])) return false;
-  return true;
+    if (!same_argument(step.arguments[i], made.arguments[i]))
+      return made.op.schema().name() + " with another argument " + std::to_string(i);
+  return "";
 }
 
-bool Feeder::same_results(const Step& made) const {
+std::string Feeder::difference_of_results(const Step& made) const {
   const Step& step = expected();
-  if (step.results.size() != made.results.size()) return false;
-  for (size_t i = 0; i < step.results.size(); ++i)
-    if (!same_registers(step.results[i], made.results[i])) return false;
-  return true;
+  bool same = step.results.size() == made.results.size();
+  for (size_t i = 0; same && i < step.results.size(); ++i)
+    same = same_registers(step.results[i], made.results[i]);
+  return same ? "" : made.op.schema().name() + ", whose results are other tensors";
 }
 
 c10::IValue Feeder::result(const Result& result) const {

@@ -23,10 +23,10 @@ class Feeder {
   bool at_exit() const { return at_ == resume_->step; }
   void advance() { ++at_; }
 
-  // Whether `made`, recorded just now, is the step that ran: the same operator on the same arguments.
-  bool same(const Step& made) const;
-  // The same registers in the results; not asked of the exit itself.
-  bool same_results(const Step& made) const;
+  // How `made`, recorded just now, is not the step that ran, the same operator on the same arguments; or "".
+  std::string difference(const Step& made) const;
+  // The same of the registers of the results; not asked of the exit itself.
+  std::string difference_of_results(const Step& made) const;
 
   // What the step gave, put on the stack. An exception that it raised is raised again.
   void give(torch::jit::Stack* stack) const;
@@ -35,6 +35,8 @@ class Feeder {
 
   // Python made this tensor itself (`x.data`), and goes on with it.
   void replace(int reg, const at::Tensor& tensor) { resume_->registers[reg] = tensor; }
+
+  bool holds(int reg, const at::Tensor& tensor) const { return resume_->registers[reg].is_same(tensor); }
 
   std::string diverged;  // how the function went another way; empty: it did not
 

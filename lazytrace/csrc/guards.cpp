@@ -112,7 +112,7 @@ void GuardTree::expect(int node, PyObject* value) {
   Guard& guard = nodes_[node];
   if (!value) {
     guard.expect = Expect::Absent;
-  } else if (THPVariable_Check(value)) {
+  } else if (is_tensor(value)) {
     guard.expect = Expect::Tensor;
     guard.tensor = std::make_unique<TensorMeta>(TensorMeta::of(THPVariable_Unpack(value)));
     guard.tensor_type = Py_TYPE(value);
@@ -300,7 +300,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::T
   if (g.length >= 0 && !accepts_shape(g, value)) return false;
   if (g.same >= 0 && values.nodes[g.same] != value) return false;
   if (g.same_input >= 0 && static_cast<size_t>(g.same_input) < inputs.size() &&
-      !(THPVariable_Check(value) && inputs[g.same_input].is_same(THPVariable_Unpack(value))))
+      !(is_tensor(value) && inputs[g.same_input].is_same(THPVariable_Unpack(value))))
     return false;
   return true;
 }
@@ -434,7 +434,7 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
   if (!value) {
     after = g.access == Access::Weak ? "gone" : "nothing";
     if (before.empty()) before = "something";
-  } else if (g.expect == Expect::Tensor && THPVariable_Check(value)) {
+  } else if (g.expect == Expect::Tensor && is_tensor(value)) {
     std::string difference = g.tensor->difference(THPVariable_Unpack(value));
     size_t space = difference.find(' '), arrow = difference.find(" -> ");
     if (arrow != std::string::npos && space < arrow) {

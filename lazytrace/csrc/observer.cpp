@@ -361,8 +361,7 @@ void Observer::note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg) 
     if (!target || PyModule_Check(target)) target = first;
     if (PyFunction_Check(callable)) target = nullptr;
   }
-  if (!target || THPVariable_Check(target) || is_immutable(target) || PyModule_Check(target) ||
-      PyType_Check(target))
+  if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) || PyType_Check(target))
     return;
   if (touched_.insert(target).second) held_.push_back(py::reinterpret_borrow<py::object>(target));
 }
@@ -503,8 +502,7 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
       return read_operand(peek(f, 1));
     case FORMAT_VALUE:
       read_conversions(peek(f, oparg & 4 ? 2 : 1));
-      if (THPVariable_Check(peek(f, oparg & 4 ? 2 : 1)))
-        read_special(peek(f, oparg & 4 ? 2 : 1), "__format__");
+      if (is_tensor(peek(f, oparg & 4 ? 2 : 1))) read_special(peek(f, oparg & 4 ? 2 : 1), "__format__");
       return read_operand(peek(f, oparg & 4 ? 2 : 1));
     case UNARY_NOT:
     case JUMP_IF_FALSE_OR_POP:
@@ -572,8 +570,8 @@ void Observer::read_binary(PyObject* left, PyObject* right, int operation) {
   read_special(left, kNames[at]);
   read_special(right, kReflected[at]);
   read_operand(right);
-  if (in_place && !THPVariable_Check(left) && !is_immutable(left) &&
-      c_base(Py_TYPE(left)) != &PyBaseObject_Type && !PyTuple_Check(left))
+  if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
+      !PyTuple_Check(left))
     return write(left, "changes a " + type_name(left) + " in place");
   read_operand(left);
 }
@@ -601,7 +599,7 @@ int Observer::owner(PyObject* object) {
   if (touched_.count(object)) fail("reads a " + type_name(object) + " that an opaque function has changed");
   int node = known(object);
   if (node >= 0) return node;
-  if (THPVariable_Check(object) || is_immutable(object) || is_fresh(object)) return -1;
+  if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
   node = tree_->weak(object);
   if (node >= 0) {
     known_[object] = node;
@@ -617,7 +615,7 @@ void Observer::learn(int node, bool made, PyObject* value) {
   if (!made) return;
   tree_->expect(node, value);
   if (!value || is_immutable(value)) return;
-  if (THPVariable_Check(value)) {
+  if (is_tensor(value)) {
     auto input = input_.find(value);
     if (input != input_.end())
       (*tree_)[node].same_input = input->second;
@@ -786,7 +784,7 @@ bool generic_lookup(PyTypeObject* type) {
 
 void Observer::read_attribute(PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
-  if (THPVariable_Check(object)) return read_tensor_attribute(object, name);
+  if (is_tensor(object)) return read_tensor_attribute(object, name);
   if (PyModule_Check(object)) return read_module_attribute(object, name);
   if (PyType_Check(object)) return read_type_attribute(object, name);
   if (Py_IS_TYPE(object, &PySuper_Type)) return read_super_attribute(object, name);
@@ -967,7 +965,7 @@ void Observer::read_dict_item(PyObject* dict, PyObject* key) {
 void Observer::read_item(PyObject* object, PyObject* key) {
   read_special(key, "__index__");
   read_special(object, "__getitem__");
-  if (THPVariable_Check(object)) return read_deep(key);
+  if (is_tensor(object)) return read_deep(key);
   PyTypeObject* type = Py_TYPE(object);
   if (PyDict_Check(object)) {
     static PyObject* name = PyUnicode_InternFromString("__getitem__");
@@ -1002,7 +1000,7 @@ void Observer::read_foreign(PyObject* object) {
   if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyMethod_Check(object) ||
       PyCFunction_Check(object))
     return;
-  if (THPVariable_Check(object) || is_immutable(object) || PyIter_Check(object) || is_fresh(object)) return;
+  if (is_tensor(object) || is_immutable(object) || PyIter_Check(object) || is_fresh(object)) return;
   if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) ||
       PyComplex_Check(object))
     return;
@@ -1030,7 +1028,7 @@ void Observer::read_foreign(PyObject* object) {
 }
 
 void Observer::read_length(PyObject* object) {
-  if (THPVariable_Check(object) || is_immutable(object)) return;
+  if (is_tensor(object) || is_immutable(object)) return;
   read_foreign(object);
   read_special(object, "__bool__");
   read_special(object, "__len__");
@@ -1066,7 +1064,7 @@ void Observer::read_whole(PyObject* object) {
 }
 
 void Observer::read_iteration(PyObject* object) {
-  if (THPVariable_Check(object) || is_immutable(object)) return;
+  if (is_tensor(object) || is_immutable(object)) return;
   read_special(object, "__iter__");
   if (PyIter_Check(object)) return advance(object);
   read_whole(object);
@@ -1074,7 +1072,7 @@ void Observer::read_iteration(PyObject* object) {
 }
 
 void Observer::advance(PyObject* iterator) {
-  if (THPVariable_Check(iterator)) return;
+  if (is_tensor(iterator)) return;
   read_special(iterator, "__next__");
   int node = known(iterator);
   // A generator of ours is found by its weak root only while nobody else knows it.
@@ -1084,7 +1082,7 @@ void Observer::advance(PyObject* iterator) {
 }
 
 void Observer::read_contains(PyObject* container, PyObject* item) {
-  if (THPVariable_Check(container) || is_immutable(container)) return;
+  if (is_tensor(container) || is_immutable(container)) return;
   read_special(container, "__contains__");
   if (PyDict_Check(container)) return read_dict_item(container, item);
   if (PyIter_Check(container)) return advance(container);
@@ -1092,7 +1090,7 @@ void Observer::read_contains(PyObject* container, PyObject* item) {
 }
 
 void Observer::read_operand(PyObject* object) {
-  if (THPVariable_Check(object) || is_immutable(object)) return;
+  if (is_tensor(object) || is_immutable(object)) return;
   if (is_numpy_array(object)) return fail("computes with a numpy array");
   read_foreign(object);
   if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
@@ -1100,7 +1098,7 @@ void Observer::read_operand(PyObject* object) {
 }
 
 void Observer::read_deep(PyObject* object, int depth) {
-  if (THPVariable_Check(object) || is_immutable(object)) return;
+  if (is_tensor(object) || is_immutable(object)) return;
   if (is_numpy_array(object)) return fail("hands a numpy array to C code");
   read_foreign(object);
   if (depth > 50) return fail("reads a container that is nested too deeply");
@@ -1125,7 +1123,7 @@ void Observer::read_identity(PyObject* a, PyObject* b) {
     int node = known(object);
     if (node < 0) continue;
     Guard& guard = (*tree_)[node];
-    if (THPVariable_Check(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
+    if (is_tensor(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
       if (a != b) return fail("compares the identity of two objects that were there before the call");
     } else if (guard.access != Access::Weak && guard.expect == Expect::Type) {
       read_self(node, object);
@@ -1159,7 +1157,7 @@ void Observer::write(PyObject* object, const std::string& what) {
 
 void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
   std::string what = (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object);
-  if (THPVariable_Check(object)) return fail(what);
+  if (is_tensor(object)) return fail(what);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     read_special(object, "__setattr__");
@@ -1184,7 +1182,7 @@ void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value
 }
 
 void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
-  if (THPVariable_Check(object)) {
+  if (is_tensor(object)) {
     read_deep(key);
     return read_deep(value ? value : Py_None);
   }

@@ -23,6 +23,7 @@ OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* functio
     int reg = recorder->output_register(t);
     if (reg >= 0) {
       uses_.push_back(reg);
+      looks_.emplace_back(t, TensorMeta::of(t));
       if (!t.is_inference()) versions_.emplace_back(t, t._version());
     }
     return reg;
@@ -56,6 +57,7 @@ void OpaqueCall::finish(PyObject* result) {
   if (recorder_->feeding()) return recorder_->add_opaque(step_, uses_, result);
   step_->touches = observer_->touched() != touched_;
   step_->confuses = step_->touches && observer_->touched_what_was_read();
+  for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
   step_->random = random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
   recorder_->add_opaque(step_, uses_, result);

@@ -26,6 +26,7 @@ class OpaqueCall {
   std::vector<int> uses_;
   RandomMark random_mark_ = RandomMark::now();
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
+  std::vector<std::pair<at::Tensor, TensorMeta>> looks_;
   size_t touched_ = 0;
   bool paused_ = true;
 };

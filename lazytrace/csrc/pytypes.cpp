@@ -69,6 +69,11 @@ bool is_python_class(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == deallocator && !type->tp_methods;
 }
 
+bool is_tensor(PyObject* v) {
+  return THPVariable_CheckExact(v) ||
+         PyType_IsSubtype(Py_TYPE(v), reinterpret_cast<PyTypeObject*>(THPVariableClass));
+}
+
 bool is_torch_class(PyTypeObject* type) {
   static PyObject* name = PyUnicode_InternFromString("__module__");
   PyObject* module = type->tp_dict ? PyDict_GetItemWithError(type->tp_dict, name) : nullptr;
@@ -230,7 +235,7 @@ std::string type_name(PyObject* v) {
 }
 
 std::string short_repr(PyObject* v) {
-  if (THPVariable_Check(v)) return "a tensor";
+  if (is_tensor(v)) return "a tensor";
   // The repr of anything else may be the user's code.
   if (PyFunction_Check(v)) return text_of(reinterpret_cast<PyFunctionObject*>(v)->func_qualname);
   if (PyCFunction_Check(v)) return reinterpret_cast<PyCFunctionObject*>(v)->m_ml->ml_name;

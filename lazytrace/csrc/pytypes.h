@@ -7,6 +7,9 @@
 
 namespace lazytrace {
 
+// isinstance(v, torch.Tensor) by type alone: asking Python would run a __getattribute__ of the user's.
+bool is_tensor(PyObject* v);
+
 // All need the GIL. "New reference" results are NULL with an exception set on failure.
 bool is_numpy_scalar(PyObject* v);
 bool is_numpy_array(PyObject* v);

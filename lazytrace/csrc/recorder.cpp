@@ -18,6 +18,7 @@ thread_local Recorder* current = nullptr;
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (current && !current->paused()) return current->on_operator(op, keys, stack);
+  if (current) current->note_hidden(op, *stack);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
 }
@@ -55,7 +56,10 @@ void Recorder::fail(const std::string& reason) {
   failed_at_ = place;
 }
 
-void Recorder::pause() { ++paused_; }
+void Recorder::pause() {
+  ++paused_;
+  hidden_varies_ = false;
+}
 void Recorder::resume() {
   --paused_;
   random_mark_ = RandomMark::now();
@@ -92,8 +96,8 @@ int Recorder::register_of(const at::Tensor& tensor) {
   if (found != known_.end()) return found->second.reg;
   auto explained = explained_.find(impl);
   if (explained == explained_.end()) {
-    int lent = lent_register(tensor);
-    return lent >= 0 ? lent : data_register(tensor);
+    int data = data_register(tensor);
+    return data >= 0 ? data : lent_register(tensor);
   }
   int reg = new_register(tensor, true);
   program_->captures.push_back(reg);
@@ -263,7 +267,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (!lent_.empty()) restore_lent(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (!encode_all(op, facts, before, &step)) {
-    if (feeding()) diverge(schema.name() + " with another argument");
+    if (feeding()) diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
   }
   if (feeding()) return feed_operator(op, stack, std::move(step));
@@ -281,7 +285,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   program_->random |= step.random;
   random_mark_ = now;
   if (failed()) return;
-  if (facts.changes_metadata) program_->unresumable = std::min(program_->unresumable, at_step());
+  if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
   note_exit(facts, before, &step);
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
@@ -293,12 +297,14 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
   const OperatorFacts& facts = facts_of(op);
   const Step& expected = feeder_->expected();
   size_t returns = op.schema().returns().size();
-  if (!feeder_->same(step)) diverge(op.schema().name());
+  expect_same(feeder_->difference(step));
   bool refilled = (expected.kind == Step::Kind::Literal && facts.blank_factory) || expected.filled;
   if (refilled) {
     run_plain(op, stack);  // Python fills the memory itself, and a replay may have changed its own since
   } else {
-    stack->erase(stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack->end());
+    auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+    c10::IValue self = first == stack->end() ? c10::IValue() : *first;
+    stack->erase(first, stack->end());
     try {
       feeder_->give(stack);
     } catch (...) {
@@ -307,16 +313,30 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
       fail(op.schema().name() + " raised");
       throw;
     }
+    // A literal on its way (`to`, `lift_fresh`) stays Python's own memory until what was written there is
+    // known.
+    if (returns == 1 && expected.results[0].known && self.isTensor() && self.toTensor().defined() &&
+        blank_.count(storage_of(self.toTensor())))
+      stack->back() = self;
   }
   for (size_t i = 0; i < returns; ++i) {
     const c10::IValue& value = (*stack)[stack->size() - returns + i];
+    if (value.isTensor() && expected.results[i].known) know_again(expected.results[i].reg, value.toTensor());
     step.results.push_back(decode(value));
     if (!feeder_->at_exit()) note_fed_gradients(expected.results[i], value);
-    if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled)
+    if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled && !step.results[i].known)
       lent_.emplace_back(value.toTensor(), step.results[i].reg);
   }
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   push(std::move(step));
+}
+
+// The register of a literal: Python filled memory of its own, and goes on with that of the replay.
+void Recorder::know_again(int reg, const at::Tensor& tensor) {
+  if (reg < 0 || !tensor.defined() || !feeder_->holds(reg, tensor)) return;
+  known_.try_emplace(
+      tensor.unsafeGetTensorImpl(),
+      Known{reg, tensor.requires_grad(), c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
 }
 
 // A tensor that requires gradients by now did not do so when its step ran, where a later step made it.
@@ -340,6 +360,13 @@ void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c1
   }
 }
 
+void Recorder::note_hidden(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const OperatorFacts& facts = facts_of(op);
+  std::vector<c10::IValue> arguments(
+      stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack.end());
+  hidden_varies_ |= facts.reads || shape_depends_on_values(facts, arguments);
+}
+
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
   for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
   step->exit |= shape_depends_on_values(facts, arguments);
@@ -349,9 +376,14 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
          (program_->effects  ? "an in-place write to an argument or to state"
           : program_->random ? "drawing random numbers"
                              : "an opaque function") +
-         ", and the function cannot be resumed there: it has changed the shape of a tensor in place, or "
-         "called an autograd function of its own");
+         ", where the function cannot be resumed: " + unresumable_why_);
   step->exit |= (changed_ || step->once()) && would_catch();
+}
+
+void Recorder::end_resuming(const std::string& why) {
+  if (program_->unresumable <= at_step()) return;
+  program_->unresumable = at_step();
+  unresumable_why_ = why;
 }
 
 void Recorder::push(Step step) {
@@ -359,8 +391,8 @@ void Recorder::push(Step step) {
   bool fed = feeding();
   if (fed) {
     const Step& ran = feeder_->expected();
-    if (!feeder_->same(step)) diverge(ran.op.schema().name());
-    if (!feeder_->at_exit() && !feeder_->same_results(step)) diverge(ran.op.schema().name());
+    expect_same(feeder_->difference(step));
+    if (!feeder_->at_exit()) expect_same(feeder_->difference_of_results(step));
     step.node = ran.node;
     if (!feeder_->at_exit()) {
       step.branch = ran.branch;
@@ -420,6 +452,10 @@ py::object Recorder::fed_value() {
   }
 }
 
+void Recorder::expect_same(const std::string& difference) {
+  if (!difference.empty()) diverge(difference);
+}
+
 void Recorder::expect_opaque() {
   if (!feeder_->active() || feeder_->expected().kind != Step::Kind::Opaque) diverge("an opaque function");
 }
@@ -444,6 +480,8 @@ void Recorder::note_modes(Step* step) {
   Modes now = Modes::current();
   if (now == modes_) return;
   modes_ = now;
+  // Its cache of cast weights goes when a replay stops inside it.
+  if (now.any_autocast()) end_resuming("it enters an autocast region of its own");
   for (size_t i = 0; i < program_->modes.size(); ++i)
     if (program_->modes[i] == now) {
       step->modes = static_cast<int>(i);
@@ -595,7 +633,7 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
   if (result.known && found->second.requires_grad != tensor.requires_grad()) {
     found->second.requires_grad = tensor.requires_grad();
     // Code that runs again would see the tensor require gradients before this step.
-    if (!feeding()) program_->unresumable = std::min(program_->unresumable, at_step());
+    if (!feeding()) end_resuming("a tensor comes to require gradients in place");
   }
   if (!result.known && explained_.count(tensor.unsafeGetTensorImpl())) {
     result.known = true;
@@ -653,6 +691,20 @@ void Recorder::fill(int at, at::Tensor literal) {
 }
 
 // ---------------------------------------------------------------- opaque steps
+// What torch.zeros and the like have made: code that runs again gets another Python object for it, and the
+// opaque function may have kept the first.
+bool Recorder::made_by_factory(int reg) const {
+  for (const Step& step : program_->steps) {
+    if (step.kind != Step::Kind::Operator || step.results.empty() || step.results[0].reg != reg) continue;
+    const std::string& name = step.op.schema().name();
+    bool takes_tensors = std::any_of(step.arguments.begin(), step.arguments.end(), [](const Argument& one) {
+      return one.kind != Argument::Kind::Constant;
+    });
+    return !takes_tensors || (name.size() > 5 && name.compare(name.size() - 5, 5, "_like") == 0);
+  }
+  return false;
+}
+
 void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
                           PyObject* result) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
@@ -669,7 +721,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   flatten_value(result, &leaves, &opaque->shape);
   for (PyObject* leaf : leaves) {
     Result one;
-    if (THPVariable_Check(leaf)) {
+    if (is_tensor(leaf)) {
       one = decode_tensor(THPVariable_Unpack(leaf));
       opaque->values.push_back(py::none());
     } else {
@@ -679,13 +731,17 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
     }
     step.results.push_back(std::move(one));
   }
+  if (changed_ && !opaque->feedable && hidden_varies_)
+    fail("calls " + opaque->name + ", whose result hangs on values, after something that cannot be undone");
   step.effect = opaque->effects;
   program_->effects |= step.effect;
   step.random = opaque->random;
   program_->random |= step.random;
   step.exit = true;
-  if (!opaque->feedable || opaque->confuses)
-    program_->unresumable = std::min(program_->unresumable, at_step());
+  if (!opaque->feedable) end_resuming("it calls " + opaque->name + ", which cannot be fed");
+  for (int reg : uses)
+    if (made_by_factory(reg)) end_resuming(opaque->name + " was given what a factory of torch made");
+  if (opaque->confuses) end_resuming(opaque->name + " changes what the function has read");
   step.opaque = std::move(opaque);
   push(std::move(step));
 }

@@ -54,6 +54,8 @@ class Recorder {
   // used.
   void explain(const at::Tensor& tensor, int node);
 
+  // An operator inside an opaque step.
+  void note_hidden(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
   // Stops and starts recording around a call that becomes one opaque step.
@@ -69,7 +71,8 @@ class Recorder {
   }
   // A tensor that Python holds is looked at: of a resumed function it may be a copy of what it was fed.
   void saw(const at::Tensor& tensor) {
-    if (resumed() && tensor.defined()) register_of(tensor);
+    auto* impl = tensor.unsafeGetTensorImpl();
+    if (!lent_.empty() && !known_.count(impl) && !explained_.count(impl)) lent_register(tensor);
   }
 
   // The register of a tensor, made where its origin is known; -1 where it is not.
@@ -106,13 +109,17 @@ class Recorder {
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
+  void know_again(int reg, const at::Tensor& tensor);
   int lent_register(const at::Tensor& tensor);
   void restore_lent(torch::jit::Stack* stack, size_t count);
   void note_fed_opaque(const OpaqueStep& ran, Step* step);
   void note_fed_gradients(const Result& expected, const c10::IValue& value);
+  // From the next step on, Python code that runs again would not see what it saw.
+  void end_resuming(const std::string& why);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
   void push(Step step);
   int at_step() const { return static_cast<int>(program_->steps.size()); }
+  void expect_same(const std::string& difference);
   [[noreturn]] void diverge(const std::string& how);
   bool encode_all(const c10::OperatorHandle& op, const OperatorFacts& facts,
                   const std::vector<c10::IValue>& values, Step* step);
@@ -133,6 +140,7 @@ class Recorder {
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
   void make_literal(int step, const at::Tensor& tensor);
   void fill(int step, at::Tensor literal);
+  bool made_by_factory(int reg) const;
   bool is_external(const at::Tensor& tensor) const;
   void drop_unused(const std::vector<int>& outputs);
   void place_exits();
@@ -164,6 +172,8 @@ class Recorder {
   std::vector<std::pair<at::Tensor, int>> lent_;  // what was fed to Python and is no view, with its register
   bool changed_ = false;                          // whether a step so far must not be done again
   int paused_ = 0;
+  bool hidden_varies_ = false;  // whether an operator inside the opaque step reads values
+  std::string unresumable_why_;
   std::string reason_;
   Place failed_at_;
 };

@@ -66,6 +66,7 @@ Outcome Runner::run(size_t from, const Given* given) {
     if (!accepted) {
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
+      outcome.confused = confused_;
       outcome.given.results = std::move(stack_);
       outcome.given.value = std::move(value_);
       return outcome;
@@ -206,11 +207,16 @@ bool Runner::opaque(const Step& s, size_t at) {
   py::object call = s.opaque->call.build({registers_, state_});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
+  std::vector<TensorMeta> looks;
+  for (auto& argument : s.arguments) looks.push_back(TensorMeta::of(registers_[argument.reg]));
   value_ = py::reinterpret_steal<py::object>(
       PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
   if (!value_) throw py::error_already_set();
+  for (size_t i = 0; i < looks.size() && !s.opaque->confuses; ++i)
+    confused_ |= !looks[i].matches(registers_[s.arguments[i].reg]);
   stack_.clear();
-  if (!take_value(s, value_.ptr())) return false;
+  if (confused_) found_ = "an argument that it has changed the shape of";
+  if (confused_ || !take_value(s, value_.ptr())) return false;
   if (program_.resumable(at, false)) opaque_.emplace_back(at, value_);
   value_ = py::object();
   return true;
@@ -227,7 +233,7 @@ bool Runner::take_value(const Step& s, PyObject* value) {
   for (size_t i = 0; i < leaves.size(); ++i) {
     const Result& result = s.results[i];
     if (result.kind == Result::Kind::Register) {
-      if (!THPVariable_Check(leaves[i])) {
+      if (!is_tensor(leaves[i])) {
         found_ = "a " + type_name(leaves[i]);
         return false;
       }

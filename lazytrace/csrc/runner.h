@@ -21,9 +21,10 @@ struct Given {
 // How a replay ended. A difference leaves the registers as they were before the results of the step that
 // differed. Destroy it with the GIL.
 struct Outcome {
-  int step = -1;      // the step that differed, or -1
-  std::string found;  // what was found instead, as text
-  Given given;        // by that step
+  int step = -1;          // the step that differed, or -1
+  std::string found;      // what was found instead, as text
+  Given given;            // by that step
+  bool confused = false;  // whether Python code of an opaque step has changed how tensors look
   bool ok() const { return step < 0; }
 };
 
@@ -64,6 +65,7 @@ class Runner {
   torch::jit::Stack stack_;
   py::object value_;
   std::string found_;
+  bool confused_ = false;
 };
 
 // Equality of values that Python can see: nan is nan, 0.0 is not -0.0.

@@ -38,6 +38,11 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   const std::string& name = schema.name();
   OperatorFacts facts;
   for (auto& result : schema.returns()) facts.view |= result.alias_info() && !result.alias_info()->isWrite();
+  for (auto& result : schema.returns()) {
+    auto kind = result.type()->kind();
+    facts.reads |= kind == c10::TypeKind::NumberType || kind == c10::TypeKind::BoolType ||
+                   kind == c10::TypeKind::IntType || kind == c10::TypeKind::FloatType;
+  }
   facts.lift = name == "aten::lift_fresh" || name == "aten::lift_fresh_copy" || name == "aten::lift";
   facts.blank_factory = kBlank.count(name) && !has_out(schema);
   facts.overwrites_outputs = kOverwriting.count(name) || has_out(schema);
@@ -46,9 +51,12 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
                                (name == "aten::where" && schema.arguments().size() == 1);
   facts.index = name == "aten::index";
   facts.hidden_writes = kHidden.count(name);
-  static const Names kChanging = {"aten::resize_", "aten::resize_as_",     "aten::set_",
-                                  "aten::detach_", "aten::requires_grad_", "aten::resize_as_sparse_"};
-  facts.changes_metadata = op.hasTag(at::Tag::inplace_view) || kChanging.count(name);
+  static const Names kChanging = {"aten::resize_", "aten::resize_as_", "aten::set_",
+                                  "aten::resize_as_sparse_"};
+  // detach_ changes nothing but whether gradients are required, which is looked at by itself; torch.tensor
+  // calls it.
+  facts.changes_metadata =
+      (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;

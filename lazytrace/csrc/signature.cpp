@@ -177,7 +177,7 @@ struct Signature::Flattener {
   }
 
   void leaf(PyObject* v) {
-    if (THPVariable_Check(v)) return tensor(v);
+    if (is_tensor(v)) return tensor(v);
     if (immutable(v)) return;
     if (PyTuple_CheckExact(v) || PyList_CheckExact(v) || PyDict_CheckExact(v) ||
         Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))

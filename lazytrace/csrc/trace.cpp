@@ -70,7 +70,7 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
                                           std::vector<at::Tensor>* registers,
                                           GuardTree::Values* values) const {
   auto step = static_cast<size_t>(outcome.step);
-  if (outcome.given.error || !from.program_->resumable(step, false)) return nullptr;
+  if (outcome.given.error || outcome.confused || !from.program_->resumable(step, false)) return nullptr;
   for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
     if (!Runner::fits(trace->program_->steps[step], outcome.given)) continue;
     GuardTree::Values found;
@@ -90,7 +90,7 @@ py::object Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::
   if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
   Miss miss{-1, outcome.step, at.program_->changed_before(step), outcome.found, at.number, nullptr};
   // Python code that ran meanwhile may have changed what the function reads again.
-  bool steady = opaque.empty() || at.check(call) < 0;
+  bool steady = !outcome.confused && (opaque.empty() || at.check(call) < 0);
   if (steady && at.program_->resumable(step, outcome.given.error != nullptr)) {
     miss.resume = std::make_shared<Resume>();
     miss.resume->program = at.program_;

@@ -110,7 +110,7 @@ struct Tree::Builder {
 
   Tree build(PyObject* v) {
     Tree tree;
-    if (THPVariable_Check(v)) {
+    if (is_tensor(v)) {
       tree.index = source.tensor(v);
       if (tree.index < 0) throw std::runtime_error("returns a tensor that no recorded operator made");
       tree.kind = Kind::Register;
@@ -302,7 +302,7 @@ void Tree::each_state(const std::function<void(int&)>& visit) {
 }
 
 void Tree::containers(PyObject* value, std::vector<PyObject*>* out) {
-  if (out->size() > 10000 || THPVariable_Check(value) || is_immutable(value)) return;
+  if (out->size() > 10000 || is_tensor(value) || is_immutable(value)) return;
   for (PyObject* known : *out)
     if (known == value) return;
   out->push_back(value);
