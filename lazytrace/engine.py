@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import functools
+import itertools
 import threading
 import time
 import warnings
@@ -16,25 +18,37 @@ import torch
 
 from lazytrace._native import available, core, problem
 from lazytrace.cache import TraceCache
+from lazytrace.callsite import Site, call_site
 from lazytrace.config import Environment, Options
 from lazytrace.errors import (
     CacheLimitError,
     ProofWarning,
     ReplayError,
+    RetraceError,
+    RetraceWarning,
     UntraceableError,
     cache_limit,
     proof_failed,
     replay_diverged,
+    retrace_refused,
+    retraced,
+    retraces_waste,
     untraceable,
 )
+from lazytrace.explain import AGAIN, FIRST, Explanation, Search, candidates
 from lazytrace.guards import failed_guard
 from lazytrace.recording import Recorded, place, record
-from lazytrace.signature import Parameters, describe, differences, nearest, root_names
-from lazytrace.stats import Counters, Snapshot
+from lazytrace.signature import Parameters, describe, root_names
+from lazytrace.stats import Counters, EventLog, Reason, Snapshot, new_log, said, wasted
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, Miss
+
+_OTHER_TRACER = "runs inside another tracer or transform"
+_DISABLED = "lazytrace is disabled"
+_EAGER_BACKEND = 'backend="eager"'
+_DO_NOT_FIT = "the arguments do not fit the parameters"
 
 # A program whose reads differ at every call costs more than it saves.
 _BRANCHES = 8
@@ -85,6 +99,24 @@ def _inside_other_tracer() -> bool:
     return torch.compiler.is_compiling() or core.must_step_aside()
 
 
+def _tell_evicted(log: EventLog, limit: int, instance: int, trace: Trace) -> None:
+    # Not a method: a cache that refers to its engine would live until the collector comes.
+    log.evicted(trace.key, trace.operators, limit, instance)
+
+
+def _snapshot(
+    counters: Counters, log: EventLog, name: str, limit: int, parameters: str, source: str, size: int = 0
+) -> Snapshot:
+    counted = counters.snapshot(name, size, limit, parameters)
+    return dataclasses.replace(counted, events=log.events(), timeline=log.hits(), source=source)
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """`train.py:41`, the line where a function begins; "" of what has no Python code."""
+    code = getattr(function, "__code__", None)
+    return str(Site(code.co_filename, code.co_firstlineno)) if code is not None else ""
+
+
 class Engine:
     """Everything that a traced function owns beside the wrapper: options, counts, and traces by instance."""
 
@@ -94,17 +126,23 @@ class Engine:
         self.function = function
         self.options = options
         self.name = options.name or name
+        self.source = _source(function)
         self.counters = Counters()
+        self.log = new_log(self.counters, self.name, options.events)
+        self.frozen = False
+        self.warned_of_waste = False
         self.parameters = parameters
         # `Net.forward` says where it belongs; `step(x, w)` shows what its reasons speak of.
         self.shown = str(parameters) if parameters is not None and "." not in self.name else ""
+        self._instance_numbers = itertools.count()
         self.cache = self._new_cache()
         # Instances by id, with a reference that clears the entry: an instance need not be hashable.
         self._instances: dict[int, tuple[weakref.ref[Any], TraceCache]] = {}
         self._lock = threading.Lock()
 
     def _new_cache(self) -> TraceCache:
-        return TraceCache(self.options.cache_limit, self.counters.evicted)
+        limit, number = self.options.cache_limit, next(self._instance_numbers)
+        return TraceCache(limit, functools.partial(_tell_evicted, self.log, limit, number), number)
 
     def cache_of(self, instance: object) -> TraceCache:
         """The traces of an instance, or of the function itself (`None`, and what has no weak references)."""
@@ -137,32 +175,45 @@ class Engine:
             self.counters.inlined()
             return self.function(*args, **kwargs)
         if _inside_other_tracer():
-            return self.eager(args, kwargs, "runs inside another tracer or transform")
+            return self.eager(args, kwargs, _OTHER_TRACER)
         if _disabled_by_environment or _disabled.get():
-            return self.eager(args, kwargs, "lazytrace is disabled")
+            return self.eager(args, kwargs, _DISABLED)
         if self.options.backend == "eager":
-            return self.eager(args, kwargs, 'backend="eager"')
+            return self.eager(args, kwargs, _EAGER_BACKEND)
         assert self.parameters is not None
         call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
         if call is None:
-            return self.eager(args, kwargs, "the arguments do not fit the parameters")
+            return self.eager(args, kwargs, _DO_NOT_FIT)
         if call.unsupported:
             return self._untraced(args, kwargs, call.unsupported, "")
         return self._match(self.cache_of(instance), call, args, kwargs)
 
-    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str, where: str = "") -> Any:
+    def eager(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: str,
+        where: str = "",
+        key: bytes | None = None,
+    ) -> Any:
         """Run the plain function, counted with its reason."""
-        self.counters.eager(reason, where)
-        return self.function(*args, **kwargs)
+        site = str(call_site())
+        start = time.perf_counter()
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            self.log.eager(reason, where, start, time.perf_counter() - start, where=site, key=key)
 
-    def _untraced(self, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str, where: str) -> Any:
+    def _untraced(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str, where: str, key: bytes | None = None
+    ) -> Any:
         if self.options.on_untraceable == "raise":
             raise UntraceableError(untraceable(self.name, f"{reason} ({where})" if where else reason))
-        return self.eager(args, kwargs, reason, where)
+        return self.eager(args, kwargs, reason, where, key)
 
     def _match(self, cache: TraceCache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         traces = cache.find(call.key)
-        changed: tuple[str, ...] | None = None
+        changed: tuple[Reason, ...] | None = None
         branches = 0
         fed: list[Any] = []
         for trace in traces:
@@ -182,8 +233,8 @@ class Engine:
             if changed is None or result.step >= 0:
                 changed = (self._why(trace, result, call, args, kwargs),)
         if branches >= _BRANCHES:
-            said = changed[0] if changed else ""
-            text = f"too many branches: {said}; a @script_if_tracing function keeps them in one program"
+            newest = changed[0] if changed else ""
+            text = f"too many branches: {newest}; a @script_if_tracing function keeps them in one program"
             cache.refuse_for_good(call.key, text)
         try:
             # What opaque functions did in a replay that went no further is done: its results are given again.
@@ -201,14 +252,14 @@ class Engine:
 
     def _why(
         self, trace: Trace, miss: Miss, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> str:
+    ) -> Reason:
         if miss.step >= 0:
             row = trace.native.rows()[miss.step]
             old = row["results"][0]
             was = repr(old[1]) if old[0] == "read" else "the recorded shape"
             at = place(row["place"])
             name = row["operator"].removeprefix("aten::")
-            return f"result of {name} {was} -> {miss.found}" + (f" ({at})" if at else "")
+            return Reason(f"result of {name}", was, miss.found, "branch", at)
         assert self.parameters is not None
         names = root_names(self.name, self.parameters.named(args, kwargs))
         return failed_guard(trace.native.explain(miss.node, call, names))
@@ -219,16 +270,16 @@ class Engine:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changed: tuple[str, ...] | None,
+        changed: tuple[Reason, ...] | None,
     ) -> Any:
         key = call.key
         refusal = cache.refusal(key)
-        if refusal is not None and not refusal.again():
-            return self._untraced(args, kwargs, refusal.reason, refusal.where)
+        if refusal is not None and (self.frozen or not refusal.again()):
+            return self._untraced(args, kwargs, refusal.reason, refusal.where, key)
         if cache.full() and self.options.on_limit != "evict":
             return self._over_limit(cache, key, args, kwargs)
         if not cache.begin(key):
-            return self.eager(args, kwargs, "another thread is recording this signature")
+            return self.eager(args, kwargs, "another thread is recording this signature", key=key)
         try:
             return self._record(cache, call, args, kwargs, changed)
         finally:
@@ -241,7 +292,7 @@ class Engine:
         self.counters.wanted(len(cache.wanted))
         if self.options.on_limit == "raise":
             raise CacheLimitError(cache_limit(self.name, cache.limit, len(cache.wanted)))
-        return self.eager(args, kwargs, f"cache_limit={cache.limit} was reached")
+        return self.eager(args, kwargs, f"cache_limit={cache.limit} was reached", key=key)
 
     def _record(
         self,
@@ -249,45 +300,79 @@ class Engine:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changed: tuple[str, ...] | None,
+        changed: tuple[Reason, ...] | None,
     ) -> Any:
-        assert self.parameters is not None
-        named = self.parameters.named(args, kwargs)
-        words = describe(named, core.describe_ambient())
-        names = root_names(self.name, named)
+        search, site = self._search(cache, call, args, kwargs, changed), call_site()
+        retrace, reasons = bool(search.known), search.before()
+        self._steer(retrace, reasons, site)
+        self.log.knows(call.key, search.words)
         start = time.perf_counter()
         try:
             recorded = record(call, self.function, args, kwargs, check=self.options.check)
         except BaseException as error:
-            self.counters.eager(f"raised {type(error).__name__}", seconds=time.perf_counter() - start)
+            self._gave_up(call.key, site, f"raised {type(error).__name__}", "", start)
             raise
         if recorded.native is None:
+            self._gave_up(call.key, site, recorded.reason, recorded.where, start)
             return self._rejected(cache, call.key, recorded)
-        reasons = changed
-        known = cache.traces()
-        if reasons is None and known:
-            closest = nearest(words, [trace.description for trace in known])
-            reasons = differences(closest, words) if closest is not None else ()
-        retrace = bool(known)
+        trace = Trace(recorded.native, call.key, search.words, search.names)
         cache.wanted.add((hash(call.key), len(cache.find(call.key))))
         self.counters.wanted(len(cache.wanted))
-        cache.add(Trace(recorded.native, call.key, words, names))
-        self.counters.recorded(
-            recorded.seconds, recorded.native.size, self._reasons(reasons, retrace), retrace=retrace
+        cache.add(trace)
+        self.log.recorded(
+            start,
+            recorded.seconds,
+            recorded.native.size,
+            search.after(reasons, trace),
+            retrace=retrace,
+            where=str(site),
+            key=call.key,
+            instance=cache.instance,
         )
+        self._warn_of_waste(site)
         return recorded.result
 
-    def _reasons(self, reasons: tuple[str, ...] | None, retrace: bool) -> tuple[str, ...]:
-        if not retrace:
-            return ("first call",)
-        return reasons or ("recorded again after an eviction",)
+    def _search(
+        self,
+        cache: TraceCache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changed: tuple[Reason, ...] | None,
+    ) -> Search:
+        assert self.parameters is not None
+        named, ambient = self.parameters.named(args, kwargs), core.describe_ambient()
+        words, names = describe(named, ambient), root_names(self.name, named)
+        same_key = cache.find(call.key)
+        told_by = same_key[0] if changed and same_key else None
+        return Search(cache.traces(), call, words, names, ambient, changed, told_by)
+
+    def _gave_up(self, key: bytes, site: Site, reason: str, place: str, start: float) -> None:
+        seconds = time.perf_counter() - start
+        self.log.eager(reason, place, start, seconds, recording=True, where=str(site), key=key)
+
+    def _steer(self, retrace: bool, reasons: tuple[Reason, ...], site: Site) -> None:
+        """Refuse a retrace, or warn of it, where that is asked for."""
+        if self.frozen or (retrace and self.options.on_retrace == "raise"):
+            how = "is frozen" if self.frozen else "has on_retrace='raise'"
+            raise RetraceError(retrace_refused(self.name, how, said(reasons), str(site)))
+        if retrace and self.options.on_retrace == "warn":
+            self._warn(retraced(self.name, said(reasons)), site)
+
+    def _warn_of_waste(self, site: Site) -> None:
+        if not self.warned_of_waste and self.counters.wastes():
+            self.warned_of_waste = True
+            self._warn(retraces_waste(self.name, *wasted(self.snapshot())), site)
+
+    def _warn(self, text: str, site: Site) -> None:
+        # Of the line that called, however many frames of torch and lazytrace lie between.
+        warnings.warn_explicit(text, RetraceWarning, site.file or "?", site.line)
 
     def _rejected(self, cache: TraceCache, key: bytes, recorded: Recorded) -> Any:
         if recorded.wrong:
             self.counters.proof_failed()
             warnings.warn(proof_failed(self.name, recorded.wrong), ProofWarning, stacklevel=6)
         cache.refuse(key, recorded.reason, recorded.where)
-        self.counters.eager(recorded.reason, recorded.where, recorded.seconds)
         if self.options.on_untraceable == "raise":
             reason = f"{recorded.reason} ({recorded.where})" if recorded.where else recorded.reason
             raise UntraceableError(untraceable(self.name, reason))
@@ -296,16 +381,49 @@ class Engine:
     # ------------------------------------------------------------ asking
     def snapshot(self) -> Snapshot:
         """The counts, over all instances."""
-        size = sum(len(cache) for cache in self.caches())
-        return self.counters.snapshot(self.name, size, self.options.cache_limit, self.shown)
+        return self.last_snapshot()(sum(len(cache) for cache in self.caches()))
 
-    def last_snapshot(self) -> Callable[[], Snapshot]:
-        """A snapshot for when this engine is gone."""
-        return functools.partial(self.counters.snapshot, self.name, 0, self.options.cache_limit, self.shown)
+    def last_snapshot(self) -> Callable[..., Snapshot]:
+        """A snapshot for when this engine is gone; takes how many traces there are."""
+        limit = self.options.cache_limit
+        return functools.partial(
+            _snapshot, self.counters, self.log, self.name, limit, self.shown, self.source
+        )
+
+    def explain(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """What a call would do, and why; nothing runs and nothing is counted."""
+        reason = self._never_recorded()
+        call = None
+        if not reason:
+            assert self.parameters is not None
+            call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
+            reason = _DO_NOT_FIT if call is None else call.unsupported
+        if reason or call is None:
+            return Explanation(self.name, "eager", (Reason(reason, kind="eager"),))
+        for trace in cache.find(call.key):
+            if trace.native.check(call) < 0:
+                return Explanation(self.name, "hit", depends=trace.reads())
+        refusal = cache.refusal(call.key)
+        if refusal is not None and (self.frozen or not refusal.due()):
+            why = Reason(refusal.reason, kind="eager", where=refusal.where)
+            return Explanation(self.name, "eager", (why,))
+        search = self._search(cache, call, args, kwargs, None)
+        known = candidates(search.known, call, search.words, search.names, search.modes)
+        return Explanation(self.name, "record", (known[0].reasons or (AGAIN,)) if known else (FIRST,), known)
+
+    def _never_recorded(self) -> str:
+        """Why no call is recorded now, whatever its arguments; "" where calls are."""
+        if problem:
+            return problem
+        if _inside_other_tracer():
+            return _OTHER_TRACER
+        if _disabled_by_environment or _disabled.get():
+            return _DISABLED
+        return _EAGER_BACKEND if self.options.backend == "eager" else ""
 
     def cache_info(self, cache: TraceCache) -> CacheInfo:
         """Hits and misses of the function; size and limit of one cache."""
-        counted = self.snapshot()
+        counted = self.counters.snapshot(self.name, 0, cache.limit)
         return CacheInfo(
             counted.hits, counted.calls - counted.hits - counted.inlined, cache.limit, len(cache)
         )

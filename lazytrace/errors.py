@@ -63,6 +63,14 @@ class ReplayError(LazytraceError, RuntimeError):
     """
 
 
+class RetraceError(LazytraceError, RuntimeError):
+    """A call needs a recording where none may be made: frozen, `on_retrace="raise"` or inside `expect`.
+
+    >>> issubclass(RetraceError, RuntimeError)
+    True
+    """
+
+
 class LazytraceWarning(UserWarning):
     """Base of every warning that lazytrace gives.
 
@@ -83,6 +91,14 @@ class ProofWarning(LazytraceWarning):
     """A replay right after recording gave another result than the eager call: a bug of lazytrace.
 
     >>> issubclass(ProofWarning, UserWarning)
+    True
+    """
+
+
+class RetraceWarning(LazytraceWarning):
+    """A function was recorded again with `on_retrace="warn"`, or records more than it can save.
+
+    >>> issubclass(RetraceWarning, UserWarning)
     True
     """
 
@@ -160,6 +176,42 @@ def untraceable(function: str, reason: str) -> str:
     return (
         f"{function}: this call cannot be replayed, with on_untraceable='raise': {reason}. "
         "Take that out of the function, or pass on_untraceable='eager' to run such calls eagerly."
+    )
+
+
+def retrace_refused(function: str, how: str, reasons: str, where: str) -> str:
+    """Text for `RetraceError`; `how` says what forbids the recording, `where` is the line that called.
+
+    >>> print(retrace_refused("step", "is frozen", "x.shape[0] 64 -> 13", "train.py:9"))  # doctest: +ELLIPSIS
+    step is frozen, and the call at train.py:9 would be recorded: x.shape[0] 64 -> 13. Undo that change, ...
+    """
+    called = f"the call at {where}" if where else "this call"
+    return (
+        f"{function} {how}, and {called} would be recorded: {reasons}. "
+        "Undo that change, or make such a call once with lazytrace.warmup() before, "
+        "or let the function record: thaw() and on_retrace='record' do."
+    )
+
+
+def retraced(function: str, reasons: str) -> str:
+    """Text for `RetraceWarning` with `on_retrace="warn"`.
+
+    >>> retraced("step", "x.shape[0] 64 -> 13")
+    "step was recorded again, with on_retrace='warn': x.shape[0] 64 -> 13."
+    """
+    return f"{function} was recorded again, with on_retrace='warn': {reasons}."
+
+
+def retraces_waste(function: str, recordings: int, hits: int, seconds: float, cause: str) -> str:
+    """Text for `RetraceWarning`, given once per function; `cause` is a sentence on what keeps changing.
+
+    >>> print(retraces_waste("step", 16, 2, 0.031, "k changed 15 times."))  # doctest: +ELLIPSIS
+    step was recorded 16 times (31.0 ms) for 2 hits, which cost more than it saved. k changed 15 times. ...
+    """
+    return (
+        f"{function} was recorded {recordings} times ({seconds * 1e3:.1f} ms) for {hits} hits, "
+        f"which cost more than it saved. {cause} "
+        "lazytrace.report() lists every reason; this warning is given once for each function."
     )
 
 
