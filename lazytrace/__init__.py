@@ -18,21 +18,25 @@ from lazytrace.errors import (
 )
 from lazytrace.explain import Explanation
 from lazytrace.stats import (
+    CompileProfiler,
     Event,
     Reason,
     Snapshot,
     Suggestion,
+    compile_times,
     log_events,
     on_event,
     report,
     report_at_exit,
     stats,
     suggestions,
+    time_hits,
 )
 from lazytrace.steps import opaque, script_if_tracing
 
 __all__ = [
     "CacheLimitError",
+    "CompileProfiler",
     "Event",
     "Explanation",
     "ExtensionWarning",
@@ -48,6 +52,7 @@ __all__ = [
     "Snapshot",
     "Suggestion",
     "UntraceableError",
+    "compile_times",
     "disabled",
     "is_tracing",
     "log_events",
@@ -58,6 +63,7 @@ __all__ = [
     "script_if_tracing",
     "stats",
     "suggestions",
+    "time_hits",
     "traced",
 ]
 

@@ -39,7 +39,7 @@ from lazytrace.explain import AGAIN, FIRST, Explanation, Search, candidates
 from lazytrace.guards import failed_guard
 from lazytrace.recording import Recorded, place, record
 from lazytrace.signature import Parameters, describe, root_names
-from lazytrace.stats import Counters, EventLog, Reason, Snapshot, new_log, said, wasted
+from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_log, said, wasted
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
@@ -109,6 +109,16 @@ def _snapshot(
 ) -> Snapshot:
     counted = counters.snapshot(name, size, limit, parameters)
     return dataclasses.replace(counted, events=log.events(), timeline=log.hits(), source=source)
+
+
+def _programs(cache: TraceCache, instances: dict[int, tuple[Any, TraceCache]]) -> list[Program]:
+    found: list[Program] = []
+    signatures: dict[tuple[int, bytes], int] = {}
+    for one in [cache, *(other for _, other in list(instances.values()))]:
+        for trace in reversed(one.traces()):
+            number = signatures.setdefault((one.instance, trace.key), len(signatures))
+            found.append(trace.described(number, one.instance))
+    return found
 
 
 def _source(function: Callable[..., Any]) -> str:
@@ -437,6 +447,10 @@ class Engine:
             if call is not None and trace.native.check(call) < 0:
                 return trace
         raise LookupError(f"{self.name} has no program for these arguments: call it with them first")
+
+    def last_programs(self) -> Callable[[], list[Program]]:
+        """The programs for when this engine is gone: traces hold nothing of the user's."""
+        return functools.partial(_programs, self.cache, self._instances)
 
     def clear(self, cache: TraceCache | None = None) -> None:
         """Drop the traces of one cache, or of all."""

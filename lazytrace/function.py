@@ -18,6 +18,7 @@ from lazytrace.engine import CacheInfo, Engine
 from lazytrace.explain import Explanation
 from lazytrace.signature import Parameters
 from lazytrace.stats import Snapshot, register
+from lazytrace.timing import time_hits
 from lazytrace.trace import Trace
 
 
@@ -131,7 +132,7 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
         self._self_kind = type(function) if isinstance(function, classmethod | staticmethod) else None
         self._self_engine = self._self_make_engine(function, options)
         engine = self._self_engine
-        register(self, engine.last_snapshot(), engine.source)
+        register(self, engine.last_snapshot(), engine.source, engine.last_programs())
 
     def _self_make_engine(self, function: Callable[..., Any], options: Options) -> Engine:
         inner = getattr(function, "__func__", function) if self._self_kind else function
@@ -145,6 +146,9 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
     def original(self) -> Callable[..., Any]:
         """The plain function."""
         return self.__wrapped__
+
+    def __lazytrace_time_hits__(self, enabled: bool) -> None:
+        time_hits(self._self_engine, enabled)
 
     def __copy__(self) -> TracedFunction:
         return self

@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
     ("api",),
     ("function", "steps"),
+    ("timing",),
     ("engine",),
     ("explain", "cache"),
     ("recording",),
@@ -171,7 +172,7 @@ def pins() -> dict[str, str]:
 
 def test_runtime_dependencies() -> None:
     text = declared()["options"]["install_requires"]
-    assert requirement_names(text) == {"torch", "wrapt", "cachetools", "rich"}
+    assert requirement_names(text) == {"torch", "wrapt", "cachetools", "rich", "jinja2"}
     assert "torch>=2.13,<2.14" in text
 
 

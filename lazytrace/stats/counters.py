@@ -135,6 +135,16 @@ class Snapshot:
         return self.seconds_recording + self.seconds_eager
 
     @property
+    def happened(self) -> tuple[Event | Hit, ...]:
+        """The events and timed hits that are kept, in the order of their starts.
+
+        >>> Snapshot("step").happened
+        ()
+        """
+        every: list[Event | Hit] = [*self.events, *self.timeline]
+        return tuple(sorted(every, key=lambda one: one.time))
+
+    @property
     def eager_calls(self) -> int:
         """Calls that ran eagerly, whatever the reason.
 
@@ -309,6 +319,23 @@ class Counters:
             self._eager[text] += 1
             self._eager_seconds[text] = self._eager_seconds.get(text, 0.0) + seconds
             self._eager_called_at[text] = called_at
+
+    def time_hits(self, stop: Callable[[], object] | None) -> None:
+        """Call `stop` at each hit, right where it is counted; None for no longer.
+
+        >>> counters = Counters()
+        >>> counters.time_hits(lambda: print("hit"))
+        >>> counters.hit()
+        hit
+        """
+        count = self._count
+
+        def hit() -> None:
+            count()
+            if stop is not None:
+                stop()
+
+        self.hit = count if stop is None else hit
 
     def timed(self, seconds: float, checking: float) -> None:
         """Add the time of one hit, and what of it checking guards took; the hit itself is counted by `hit`.

@@ -13,6 +13,8 @@ from lazytrace.stats.events import Event, Reason
 
 # Twice may be chance: a last batch that is smaller, an evaluation.
 _OFTEN = 3
+# With this many hits for each recording, what varies has paid for itself.
+_PAID = 16
 _SHOWN = 4
 _LONGEST = 40
 
@@ -86,6 +88,8 @@ def _distinct(pairs: Sequence[tuple[Event, Reason]]) -> int:
 
 
 def _changes(snapshot: Snapshot, pattern: str, advice: str, *kinds: str) -> Iterator[Suggestion]:
+    if snapshot.hits > _PAID * snapshot.recordings:
+        return
     for path, pairs in _by_path(snapshot, *kinds):
         event, reason = pairs[-1]
         values = _values([one for _, one in pairs])
