@@ -32,6 +32,7 @@ from lazytrace.stats import (
     suggestions,
     time_hits,
 )
+from lazytrace.steering import expect, warmup
 from lazytrace.steps import opaque, script_if_tracing
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "UntraceableError",
     "compile_times",
     "disabled",
+    "expect",
     "is_tracing",
     "log_events",
     "on_event",
@@ -65,6 +67,7 @@ __all__ = [
     "suggestions",
     "time_hits",
     "traced",
+    "warmup",
 ]
 
 __version__ = "0.1.0"

@@ -215,6 +215,49 @@ def retraces_waste(function: str, recordings: int, hits: int, seconds: float, ca
     )
 
 
+def unexpected_calls(what: str, expected: int, found: int, lines: Iterable[str]) -> str:
+    """Text for calls that a block should not have had; `lines` tell of each.
+
+    >>> print(unexpected_calls("trace", 0, 2, ["step: x.shape[0] 64 -> 13 (called at train.py:9)"]))
+    expected 0 traces in this block, 2 were recorded:
+      step: x.shape[0] 64 -> 13 (called at train.py:9)
+    Make such calls before the block, or undo what changed.
+    """
+    verb = "recorded" if what != "eager call" else "made"
+    was = "was" if found == 1 else "were"
+    told = "".join(f"\n  {line}" for line in lines)
+    plural = what if expected == 1 else f"{what}s"
+    return (
+        f"expected {expected} {plural} in this block, {found or 'none'} {was} {verb}"
+        f"{':' if told else '.'}{told}\n"
+        "Make such calls before the block, or undo what changed."
+    )
+
+
+def wrong_traces(function: str, wanted: str, found: int, lines: Iterable[str]) -> str:
+    """Text for a function that was recorded another number of times than a test asserts.
+
+    >>> print(wrong_traces("step", "exactly 1", 2, ["step: first call", "step: x.shape[0] 64 -> 13"]))
+    step: expected exactly 1 recordings, found 2
+      step: first call
+      step: x.shape[0] 64 -> 13
+    """
+    return "\n  ".join([f"{function}: expected {wanted} recordings, found {found}", *lines])
+
+
+def not_traced(asker: str, obj: object) -> str:
+    """Text for `NotTraceableError` where a traced function is needed.
+
+    >>> not_traced("warmup", 3)
+    'warmup(3): an object of type int is not traced. Decorate it with lazytrace.traced first.'
+    """
+    kind = type(obj).__qualname__
+    return (
+        f"{asker}({_shown(obj)}): an object of type {kind} is not traced. "
+        "Decorate it with lazytrace.traced first."
+    )
+
+
 def replay_diverged(function: str, detail: str) -> str:
     """Text for `ReplayError`; `detail` says which step differed, and how.
 

@@ -19,6 +19,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the top down: a module imports from layers below its own, or from within its own package.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
+    ("__main__", "pytest_plugin"),
+    ("cli", "testing"),
+    ("decorate", "steering"),
     ("api",),
     ("function", "steps"),
     ("timing",),

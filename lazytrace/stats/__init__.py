@@ -1,5 +1,6 @@
 """Counting: events, counters and snapshots, and the reports made of them."""
 
+from lazytrace.stats.compare import more
 from lazytrace.stats.counters import Counters, Program, Retrace, Snapshot, Step
 from lazytrace.stats.document import Process, Report, by_loss, merged, since
 from lazytrace.stats.events import Event, EventLog, Hit, Reason, brief, said, texts
@@ -12,6 +13,7 @@ from lazytrace.stats.registry import (
     baseline,
     compile_times,
     full_report,
+    in_test,
     keep_dead,
     log_events,
     new_log,
@@ -49,9 +51,11 @@ __all__ = [
     "format_of",
     "formatted",
     "full_report",
+    "in_test",
     "keep_dead",
     "log_events",
     "merged",
+    "more",
     "new_log",
     "on_event",
     "on_terminal",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
@@ -241,6 +242,8 @@ class Counters:
         "_seconds_checking",
         "_seconds_eager",
         "_seconds_hits",
+        "_unjudged",
+        "_warming",
         "hit",
     )
 
@@ -254,6 +257,7 @@ class Counters:
         self._lock = threading.RLock()
         self._recordings = self._retraces = self._evictions = self._inlined = 0
         self._proof_failures = self._peak_wanted = 0
+        self._unjudged = self._warming = 0
         self._seconds = self._seconds_eager = self._seconds_hits = self._seconds_checking = 0.0
         self._hits_timed = 0
         self._eager: Counter[str] = Counter()
@@ -357,7 +361,30 @@ class Counters:
         False
         """
         with self._lock:
-            return self._recordings >= _RECORDINGS_TO_JUDGE and self._hits() < self._recordings
+            judged = self._recordings - self._unjudged
+            return not self._warming and judged >= _RECORDINGS_TO_JUDGE and self._hits() < judged
+
+    @contextlib.contextmanager
+    def unjudged(self) -> Iterator[list[int]]:
+        """Do not take the recordings inside the block for waste; gives a list of their numbers.
+
+        >>> counters = Counters()
+        >>> with counters.unjudged() as made:
+        ...     counters.recorded(0.1, 3, (), retrace=False)
+        >>> len(made)
+        1
+        """
+        made: list[int] = []
+        with self._lock:
+            before = self._recordings
+            self._warming += 1
+        try:
+            yield made
+        finally:
+            with self._lock:
+                self._warming -= 1
+                made += range(before, self._recordings)
+                self._unjudged += len(made)
 
     def inlined(self) -> None:
         """Count a call that was recorded into an outer traced function.

@@ -99,6 +99,10 @@ class _Registry:
                 snapshot = replace(snapshot, made=max(1, self.made[snapshot.source]))
                 yield number, replace(snapshot, programs=tuple(entry.programs())) if programs else snapshot
 
+    def number_of(self, owner: Counted) -> int:
+        found = (number for number, entry in self._entries.copy().items() if entry.owner() is owner)
+        return next(found, -1)
+
     def time_hits(self, enabled: bool) -> None:
         self.stream.timing = enabled
         for entry in self._entries.copy().values():
@@ -243,6 +247,18 @@ def start_of_test(begins: Baseline | None = None) -> Baseline:
     if begins is not None:
         _registry.test_started = begins
     return _registry.test_started
+
+
+def in_test(owner: Counted) -> Snapshot:
+    """What an owner counted in the running test; everything where no test plugin is at work.
+
+    >>> class Step:
+    ...     def stats(self) -> Snapshot:
+    ...         return Snapshot("step", hits=3)
+    >>> in_test(Step()).hits
+    3
+    """
+    return since(_registry.test_started.get(_registry.number_of(owner)), owner.stats())
 
 
 def keep_dead(change: Literal[1, -1]) -> None:
