@@ -112,6 +112,7 @@ class Search:
     modes: Container[str]
     told: tuple[Reason, ...] | None
     told_by: Trace | None = None
+    _nearest: Trace | None = None
 
     def before(self) -> tuple[Reason, ...]:
         """What is known of the reasons before the function runs."""
@@ -121,15 +122,10 @@ class Search:
             if self.told_by is None or self.told[0].kind == "branch":
                 return self.told
             return guard_reasons(self.told_by, self.call, self.names) or self.told
-        closest = self._closest()
-        if closest is None:
-            return (AGAIN,)
-        return against(closest, self.call, self.words, self.names, self.modes) or (AGAIN,)
-
-    def _closest(self) -> Trace | None:
-        by_words = {id(trace.description): trace for trace in self.known}
-        found = nearest(self.words, [trace.description for trace in self.known])
-        return by_words.get(id(found)) if found is not None else None
+        # Of equals the newest, and the known ones come newest first.
+        closest = nearest(self.words, [trace.description for trace in self.known])
+        self._nearest = next(trace for trace in self.known if trace.description is closest)
+        return against(self._nearest, self.call, self.words, self.names, self.modes) or (AGAIN,)
 
     def after(self, reasons: tuple[Reason, ...], new: Trace) -> tuple[Reason, ...]:
         """All reasons, once the new program can be compared with the nearest one.
@@ -137,7 +133,7 @@ class Search:
         A check stops at the first guard that fails; what two programs expect shows the others.
         """
         state = [reason for reason in reasons if reason.kind == "state"]
-        old = self.told_by if self.told is not None else self._closest()
+        old = self.told_by if self.told is not None else self._nearest
         if old is None or not state or hasattr(old.native, "explain_all"):
             return reasons
         rows = old.native.guard_rows(old.names), new.native.guard_rows(new.names)

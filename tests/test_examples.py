@@ -21,6 +21,12 @@ EXPECTED = {
         r"scale 1000: norm 0\.5986",
         r"lazytrace: 1 function, 6 calls: 5 hits .*",
     ],
+    "retraces.py": [
+        r"lazytrace: 5 functions, 60 calls: 0 hits \(0\.0 %\), 36 recordings .*, 24 eager, 0 inlined",
+        r"  gate\(x\): self\.strength changed in 11 ways: 0\.9 -> .*",
+        r"  soften\(logits, temperature\): temperature changed in 11 ways: 1\.0 -> 0\.95, .*",
+        r"  normalize\(tokens\): tokens\.shape\[0\] changed in 11 ways: 3 -> 4, \.\.\., 13 -> 14   x11, .*",
+    ],
     "digits.py": [
         r"epoch 8: loss 0\.0\d+, held out 0\.\d+, accuracy 9[5-9]\.\d\d%",
         r"float64: held out 0\.\d+, accuracy 9[5-9]\.\d\d%",
@@ -54,6 +60,16 @@ def test_example(example: Path, tmp_path: Path) -> None:
     lines = run(example, tmp_path).splitlines()
     for pattern in EXPECTED[example.name]:
         assert any(re.fullmatch(pattern, line) for line in lines), (pattern, lines)
+
+
+def test_the_report_leads_to_every_planted_line(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "retraces.py"
+    lines = example.read_text().splitlines()
+    planted = {f"retraces.py:{n}" for n, line in enumerate(lines, 1) if "  # planted: " in line}
+    assert len(planted) == 5
+    text = run(example, tmp_path)
+    suggested = set(re.findall(r"retraces\.py:\d+", text.partition("\nSuggestions\n")[2]))
+    assert suggested == planted
 
 
 def test_every_expectation_has_its_example() -> None:

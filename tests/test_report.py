@@ -160,7 +160,7 @@ def test_many_values_of_one_argument_are_one_line():
     other = (Retrace("x.dtype float32 -> float64", 1, 0.001),)
     text = render([Snapshot("step", hits=1, retraces=9, retrace_reasons=found + other)])
     assert text.split("Retraces\n")[1] == (
-        "  step: k changed in 4 ways, from k 0 -> 1 to k 3 -> 4   x8, 4.0 ms, called at a.py:3\n"
+        "  step: k changed in 4 ways: 0 -> 1, ..., 3 -> 4   x8, 4.0 ms, called at a.py:3\n"
         "  step: x.dtype float32 -> float64   x1, 1.0 ms\n"
     )
 

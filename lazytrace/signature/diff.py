@@ -9,6 +9,7 @@ from typing import Final
 from lazytrace.signature.describe import Description
 from lazytrace.stats import Reason, texts
 
+_ONE_CHANGE = 2
 _KINDS: Final = (
     (r"\.shape\[\d+\]$|\.ndim$", "shape"),
     (r"\.dtype$", "dtype"),
@@ -66,4 +67,13 @@ def nearest(new: Description, known: Iterable[Description]) -> Description | Non
     {'a': '1', 'b': '3'}
     """
     items = new.items()
-    return min(known, key=lambda old: len(items ^ old.items()), default=None)
+    closest: Description | None = None
+    fewest = 0
+    for old in known:
+        # An old and a new item for each property, so one change counts twice.
+        found = len(items ^ old.items())
+        if closest is None or found < fewest:
+            closest, fewest = old, found
+        if fewest <= _ONE_CHANGE:
+            break  # none can be nearer, and there may be many
+    return closest

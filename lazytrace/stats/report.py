@@ -130,8 +130,10 @@ def _together(reasons: Sequence[Retrace]) -> Iterator[tuple[str, int, float, str
         if len(found) <= _TOLD_APART:
             yield from ((one.text, one.count, one.seconds, one.where) for one in found)
             continue
-        first, last = found[0].text, found[-1].text
-        text = f"{', '.join(paths)} changed in {len(found)} ways, from {first} to {last}"
+        # Of several paths each is said with its values.
+        own = f"{paths[0]} " if len(paths) == 1 else ""
+        first, last = found[0].text.removeprefix(own), found[-1].text.removeprefix(own)
+        text = f"{', '.join(paths)} changed in {len(found)} ways: {first}, ..., {last}"
         yield text, sum(one.count for one in found), sum(one.seconds for one in found), found[-1].where
 
 
