@@ -409,9 +409,15 @@ def test_brief():
         "type(x)": "Tensor",
         "len(rest)": "1",
         "rest[0]": "2",
-        "grad_mode": "True",
+        "grad_mode": "False",
     }
-    assert brief(words) == "x: float32[64, 3], rest[0]: 2, grad_mode: True"
+    assert brief(words) == "x: float32[64, 3], rest[0]: 2, grad_mode: False"
+
+
+def test_brief_leaves_out_what_is_as_usual():
+    step = traced(lambda x, k: x * k)
+    step(X, 2)
+    assert brief(events(step)[-1].signature) == "x: float32[3], k: 2"
 
 
 def test_more_than_eight_reasons_are_counted():

@@ -20,6 +20,19 @@ _SAID_AT_ONCE = 8
 _SIGNATURES_KEPT = 128
 _HITS_KEPT = 20_000
 
+# What torch starts with, and what need not be said.
+_USUAL: Final = {
+    "grad_mode": "True",
+    "inference_mode": "False",
+    "autocast_cache": "True",
+    "anomaly_mode": "False",
+    "default_dtype": "Float",
+    "deterministic_algorithms": "False",
+    "cudnn.benchmark": "False",
+    "mkldnn.enabled": "True",
+    "float32_matmul_precision": "0",
+}
+
 _LOGGERS: Final = {
     topic: logging.getLogger(f"lazytrace.{topic}") for topic in ("record", "retrace", "eager", "evict")
 }
@@ -71,13 +84,15 @@ def said(reasons: Sequence[object]) -> str:
 
 
 def brief(signature: Mapping[str, str]) -> str:
-    """A signature in one line, tensors as dtype and shape.
+    """A signature in one line: tensors as dtype and shape, and the modes that are not as usual.
 
-    >>> brief({"x.dtype": "float32", "x.shape[0]": "64", "x.shape[1]": "3", "k": "2", "grad_mode": "True"})
-    'x: float32[64, 3], k: 2, grad_mode: True'
+    >>> brief({"x.dtype": "float32", "x.shape[0]": "64", "x.shape[1]": "3", "k": "2", "grad_mode": "False"})
+    'x: float32[64, 3], k: 2, grad_mode: False'
     """
     parts: dict[str, list[str]] = {}
     for path, value in signature.items():
+        if _USUAL.get(path) == value or (path.startswith("autocast(") and value == "off"):
+            continue
         owner, dot, what = path.rpartition(".")
         if dot and what == "dtype":
             parts[owner] = [value]
