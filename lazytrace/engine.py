@@ -419,7 +419,19 @@ class Engine:
             return Explanation(self.name, "eager", (why,))
         search = self._search(cache, call, args, kwargs, None)
         known = candidates(search.known, call, search.words, search.names, search.modes)
-        return Explanation(self.name, "record", (known[0].reasons or (AGAIN,)) if known else (FIRST,), known)
+        reasons = (known[0].reasons or (AGAIN,)) if known else (FIRST,)
+        outcome, more = self._instead_of_recording(cache, bool(known))
+        return Explanation(self.name, outcome, (*more, *reasons), known)
+
+    def _instead_of_recording(self, cache: TraceCache, retrace: bool) -> tuple[str, tuple[Reason, ...]]:
+        """What becomes of a call that would need a recording, and what in the options says so."""
+        if cache.full() and self.options.on_limit != "evict":
+            return self.options.on_limit, (Reason(f"cache_limit={cache.limit} was reached", kind="limit"),)
+        if self.frozen:
+            return "raise", (Reason("frozen", kind="limit"),)
+        if retrace and self.options.on_retrace == "raise":
+            return "raise", (Reason("on_retrace='raise'", kind="limit"),)
+        return "record", ()
 
     def _never_recorded(self) -> str:
         """Why no call is recorded now, whatever its arguments; "" where calls are."""

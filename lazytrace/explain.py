@@ -35,9 +35,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a call would do: `outcome` is "hit", "record" or "eager".
+    """What a call would do: `outcome` is "hit", "record", "eager" or "raise".
 
-    `reasons` say why it would not hit: every difference to the nearest trace, or what makes it run eagerly.
+    `reasons` say why it would not hit: every difference to the nearest trace, or what makes it run eagerly or
+    raise.
     `candidates` are all traces by the number of differences, the nearest first. `depends` names the values in
     the program of a hit that Python looked at: a call in which one of them differs takes another branch.
 
@@ -64,7 +65,7 @@ class Explanation:
         if self.hit:
             unless = f", unless one of these differs: {'; '.join(self.depends)}" if self.depends else ""
             return f"{self.function} would hit{unless}"
-        verb = "be recorded" if self.outcome == "record" else "run eagerly"
+        verb = {"record": "be recorded", "eager": "run eagerly"}.get(self.outcome, "raise")
         lines = [f"{self.function} would {verb}: {'; '.join(texts(self.reasons))}"]
         others = self.candidates[1:] if self.outcome == "record" else ()
         return "\n".join([*lines, *(f"  {one}" for one in others)])

@@ -387,6 +387,39 @@ def test_explain_arguments_that_do_not_fit():
     assert str(step.explain()) == "step would run eagerly: the arguments do not fit the parameters"
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"on_limit": "eager"}, "run eagerly: cache_limit=1 was reached; k 1 -> 2"),
+        ({"on_limit": "raise"}, "raise: cache_limit=1 was reached; k 1 -> 2"),
+        ({"on_retrace": "raise"}, "raise: on_retrace='raise'; k 1 -> 2"),
+        ({"on_retrace": "warn"}, "be recorded: k 1 -> 2"),
+    ],
+)
+def test_explain_follows_the_options(options, told):
+    step = traced(lambda x, k: x * k, name="step", cache_limit=1, **options)
+    step(X, 1)
+    assert str(step.explain(X, 2)) == f"step would {told}"
+
+
+def test_explain_a_frozen_function():
+    step = traced(lambda x, k: x * k, name="step")
+    step(X, 1)
+    step.freeze()
+    assert str(step.explain(X, 2)) == "step would raise: frozen; k 1 -> 2"
+    assert step.explain(X, 1).hit
+
+
+def test_events_are_the_same_objects_until_there_are_new_ones():
+    step = traced(lambda x: x * 2)
+    step(X)
+    first = events(step)
+    assert events(step) is first
+    step(torch.ones(7))
+    assert [event.number for event in events(step)][:1] == [first[0].number]
+    assert len(events(step)) == 2
+
+
 def test_explain_a_method():
     class Scaler:
         @traced

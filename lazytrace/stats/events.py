@@ -211,10 +211,18 @@ class EventLog:
         # The words of a signature are worked out once, and kept for as long as an event may have its key.
         self._signatures: dict[object, Mapping[str, str]] = {}
         self._signatures_kept = max(keep, _SIGNATURES_KEPT)
+        self._lock = threading.Lock()
+        self._asked: tuple[tuple[Any, ...] | None, tuple[Event, ...]] = (None, ())
 
     def events(self) -> tuple[Event, ...]:
         """The events that are kept, oldest first."""
-        return tuple(self._unpacked(packed) for packed in self._kept.copy())
+        kept = self._kept.copy()
+        newest, events = self._asked
+        # Asked again and again, as by a plugin at each test, most functions have nothing new.
+        if kept and kept[-1] is not newest:
+            events = tuple(self._unpacked(packed) for packed in kept)
+            self._asked = (kept[-1], events)
+        return events
 
     def hits(self) -> tuple[Hit, ...]:
         """The newest timed hits, oldest first; none unless hits are timed."""
@@ -222,10 +230,11 @@ class EventLog:
 
     def knows(self, key: bytes, signature: Mapping[str, str]) -> None:
         """Remember the words of a signature, for the events that have its key."""
-        self._signatures.pop(key, None)
-        self._signatures[key] = signature
-        if len(self._signatures) > self._signatures_kept:
-            self._signatures.pop(next(iter(self._signatures)), None)
+        with self._lock:
+            self._signatures.pop(key, None)
+            self._signatures[key] = signature
+            if len(self._signatures) > self._signatures_kept:
+                del self._signatures[next(iter(self._signatures))]
 
     def recorded(
         self,

@@ -241,8 +241,8 @@ def baseline() -> Baseline:
 def start_of_test(begins: Baseline | None = None) -> Baseline:
     """What the running test counts from; sets it, too, where `begins` is given.
 
-    >>> start_of_test()
-    {}
+    >>> isinstance(start_of_test(), dict)
+    True
     """
     if begins is not None:
         _registry.test_started = begins
@@ -331,8 +331,11 @@ def report_at_exit(target: bool | str = True) -> None:
     atexit.unregister(_write_report)
     if _registry.target:
         keep_dead(-1)
+    before = _registry.target
     _registry.target = target if isinstance(target, str) else "text" * target
-    time_hits(wants_timed_hits(_registry.target))
+    # Who switched the timing of hits on otherwise goes on having them timed.
+    if wants_timed_hits(before) != wants_timed_hits(_registry.target):
+        time_hits(wants_timed_hits(_registry.target))
     if not _registry.target:
         return
     _registry.started_by = os.getpid()
