@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 import lazytrace
+import lazytrace.engine
 from lazytrace import Event, Reason, Snapshot, traced
 from lazytrace.signature import changes
-from lazytrace.stats import brief, said, suggestions, wasted
+from lazytrace.stats import EventLog, brief, said, suggestions, wasted
 
 X = torch.tensor([-1.0, 0.5, 2.0])
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -180,6 +181,22 @@ def test_hits_are_no_events():
     for _ in range(5):
         step(X)
     assert len(events(step)) == 1
+
+
+def test_a_hit_does_nothing_for_events(monkeypatch):
+    step = traced(lambda x: x * 2)
+    step(X)
+
+    def forbidden(*args, **kwargs):
+        raise AssertionError("called on a hit")
+
+    for method in ("recorded", "eager", "evicted", "hit", "knows", "_add"):
+        monkeypatch.setattr(EventLog, method, forbidden)
+    for name in ("call_site", "describe", "root_names"):
+        monkeypatch.setattr(lazytrace.engine, name, forbidden)
+    assert torch.equal(step(X), X * 2)
+    with pytest.raises(AssertionError, match="called on a hit"):
+        step(torch.ones(7))
 
 
 def test_instances_are_numbered():
