@@ -315,13 +315,14 @@ def test_a_message_is_one_line():
     assert event.line() == "step: retraced in 2.0 ms, called at a.py:1: k 'a\\nb' -> 'c\\r'"
 
 
-def test_log_of_the_environment():
+def test_log_of_the_environment(tmp_path):
     program = (
         "import torch, lazytrace\nstep = lazytrace.traced(lambda x: x * 2, name='step')\n"
         "for n in (1, 1, 2): step(torch.ones(n))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": ROOT, "LAZYTRACE_LOG": "retrace,eager,evict"},
         capture_output=True,
         text=True,
