@@ -12,33 +12,67 @@ from lazytrace.errors import (
     OptionError,
     ProofWarning,
     ReplayError,
+    RetraceError,
+    RetraceWarning,
     UntraceableError,
 )
-from lazytrace.stats import Snapshot, report, report_at_exit, stats
+from lazytrace.explain import Explanation
+from lazytrace.stats import (
+    CompileProfiler,
+    Event,
+    Reason,
+    Snapshot,
+    Suggestion,
+    compile_times,
+    log_events,
+    on_event,
+    report,
+    report_at_exit,
+    stats,
+    suggestions,
+    time_hits,
+)
+from lazytrace.steering import expect, warmup
 from lazytrace.steps import opaque, script_if_tracing
 
 __all__ = [
     "CacheLimitError",
+    "CompileProfiler",
+    "Event",
+    "Explanation",
     "ExtensionWarning",
     "LazytraceError",
     "LazytraceWarning",
     "NotTraceableError",
     "OptionError",
     "ProofWarning",
+    "Reason",
     "ReplayError",
+    "RetraceError",
+    "RetraceWarning",
     "Snapshot",
+    "Suggestion",
     "UntraceableError",
+    "compile_times",
     "disabled",
+    "expect",
     "is_tracing",
+    "log_events",
+    "on_event",
     "opaque",
     "report",
     "report_at_exit",
     "script_if_tracing",
     "stats",
+    "suggestions",
+    "time_hits",
     "traced",
+    "warmup",
 ]
 
 __version__ = "0.1.0"
 
-if _Environment.read().report:
-    report_at_exit()
+_environment = _Environment.read()
+if _environment.report:
+    report_at_exit(_environment.report)
+log_events(*_environment.log)

@@ -39,9 +39,14 @@ def is_jit_tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
-def swap_tensor_impl(a: object, b: object) -> object:
+def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
     """Exchange the tensors behind two Python objects.
 
     `torch.utils.swap_tensors` is public, but refuses tensors that autograd holds too.
+
+    >>> a, b = torch.ones(1), torch.zeros(1)
+    >>> swap_tensor_impl(a, b)
+    >>> a
+    tensor([0.])
     """
-    return torch._C._swap_tensor_impl(a, b)  # type: ignore[attr-defined]
+    torch._C._swap_tensor_impl(a, b)

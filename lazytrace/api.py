@@ -26,9 +26,9 @@ def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     `nn.Module` instances, and `nn.Module` classes (whose `forward` is traced).
 
     Options: `cache_limit` (64 traces), `on_limit` ("evict", "eager" or "raise"), `on_untraceable` ("eager" or
-    "raise"), `check` (True: prove each new program by one replay), `backend` ("replay", or "eager" to only
-    count), `name` (for reports). Raises `OptionError` for a wrong option and `NotTraceableError` for what
-    cannot be traced.
+    "raise"), `on_retrace` ("record", "warn" or "raise"), `check` (True: prove each new program by one
+    replay), `backend` ("replay", or "eager" to only count), `name` (for reports), `events` (256 of the newest
+    are kept). Raises `OptionError` for a wrong option and `NotTraceableError` for what cannot be traced.
 
     >>> import torch
     >>> @traced(cache_limit=8)

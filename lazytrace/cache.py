@@ -33,8 +33,17 @@ class Refusal:
         >>> [refusal.again() for _ in range(8)]
         [True, False, False, False, False, False, True, False]
         """
+        due = self.due()
         self.calls += 1
-        return self.calls in _TRIED_AGAIN_AT and not self.final
+        return due
+
+    def due(self) -> bool:
+        """Whether the next call should try to record once more.
+
+        >>> Refusal("calls print()", "train.py:3").due()
+        True
+        """
+        return self.calls + 1 in _TRIED_AGAIN_AT and not self.final
 
 
 class _Lru(cachetools.LRUCache[int, Trace]):
@@ -57,8 +66,11 @@ class TraceCache:
     held while a function runs.
     """
 
-    def __init__(self, limit: int, evicted: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, limit: int, evicted: Callable[[Trace], object] = lambda _: None, instance: int = 0
+    ) -> None:
         self.limit = limit
+        self.instance = instance
         self._on_evicted = evicted
         self._lock = threading.RLock()
         self._lru = _Lru(limit, self._drop)
@@ -169,7 +181,7 @@ class TraceCache:
 
     def _drop(self, trace: Trace) -> None:
         self._forget(trace)
-        self._on_evicted()
+        self._on_evicted(trace)
 
     def _forget(self, trace: Trace) -> None:
         rest = tuple(other for other in self._by_key.get(trace.key, ()) if other is not trace)

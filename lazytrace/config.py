@@ -11,7 +11,12 @@ from lazytrace.errors import OptionError, bad_environment, bad_option, unknown_o
 
 OnLimit = Literal["evict", "eager", "raise"]
 OnUntraceable = Literal["eager", "raise"]
+OnRetrace = Literal["record", "warn", "raise"]
 Backend = Literal["replay", "eager"]
+
+LOG_TOPICS = ("record", "retrace", "eager", "evict")
+REPORT_ENDINGS = (".json", ".csv", ".html", ".trace", ".txt", "/")
+REPORT_TARGETS = "1, text, a file that ends with .json, .csv, .html, .trace or .txt, or a folder with a slash"
 
 _YES = ("1", "true", "yes", "on")
 _NO = ("", "0", "false", "no", "off")
@@ -24,9 +29,10 @@ class Options:
     `cache_limit` counts traces, `on_limit` says what happens to the call that needs one more.
     `exit_limit` bounds the results that one side exit (a read, a data-dependent shape) has a branch for,
     `branch_limit` the branches of one signature; past either the signature runs eagerly.
-    `on_untraceable` says what happens to a call that cannot be replayed, `check` whether a new program is
-    proved by one replay, `backend` whether programs are replayed at all, `name` replaces the function's own
-    name in reports. Raises `OptionError` where a value is not allowed.
+    `on_untraceable` says what happens to a call that cannot be replayed, `on_retrace` what happens to a call
+    that needs a recording after the first, `check` whether a new program is proved by one replay, `backend`
+    whether programs are replayed at all, `name` replaces the function's own name in reports, `events` counts
+    the newest events that are kept. Raises `OptionError` where a value is not allowed.
 
     >>> Options(cache_limit=8).on_limit
     'evict'
@@ -40,17 +46,20 @@ Pass that, or leave cache_limit out for its default.
     cache_limit: int = 64
     on_limit: OnLimit = "evict"
     on_untraceable: OnUntraceable = "eager"
+    on_retrace: OnRetrace = "record"
     check: bool = True
     backend: Backend = "replay"
     name: str | None = None
     exit_limit: int = 8
     branch_limit: int = 32
+    events: int = 256
 
     def __post_init__(self) -> None:
-        for limit in ("cache_limit", "exit_limit", "branch_limit"):
+        for limit in ("cache_limit", "exit_limit", "branch_limit", "events"):
             _check_limit(limit, getattr(self, limit))
         _check_choice("on_limit", self.on_limit, get_args(OnLimit))
         _check_choice("on_untraceable", self.on_untraceable, get_args(OnUntraceable))
+        _check_choice("on_retrace", self.on_retrace, get_args(OnRetrace))
         _check_switch("check", self.check)
         _check_choice("backend", self.backend, get_args(Backend))
         _check_name(self.name)
@@ -68,7 +77,8 @@ Pass that, or leave cache_limit out for its default.
         Traceback (most recent call last):
             ...
         lazytrace.errors.OptionError: traced() has no option 'on_limits': did you mean 'on_limit'? \
-Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, branch_limit.
+Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, exit_limit, \
+branch_limit, events.
         """
         known = [field.name for field in fields(cls)]
         for name in options:
@@ -81,33 +91,36 @@ Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exi
 class Environment:
     """What the environment variables ask for.
 
-    `disabled` (`LAZYTRACE_DISABLE`) makes every call run eagerly, `report` (`LAZYTRACE_REPORT`) prints the
-    report at exit.
+    `disabled` (`LAZYTRACE_DISABLE`) makes every call run eagerly; `report` (`LAZYTRACE_REPORT`) says where
+    the report goes at exit: "" nowhere, "text" to stderr, otherwise a file whose ending is the format, or a
+    folder that ends with a slash; `log` (`LAZYTRACE_LOG`) names the events that are logged to stderr.
 
     >>> Environment()
-    Environment(disabled=False, report=False)
+    Environment(disabled=False, report='', log=())
     """
 
     disabled: bool = False
-    report: bool = False
+    report: str = ""
+    log: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Environment:
         """The environment as it is now; unset and empty mean off, case and outer spaces do not matter.
 
-        Raises `OptionError` where a value is none of 1, true, yes, on, 0, false, no, off.
+        Raises `OptionError` where a value is not understood.
 
-        >>> Environment.read({"LAZYTRACE_REPORT": "1"})
-        Environment(disabled=False, report=True)
-        >>> Environment.read({"LAZYTRACE_REPORT": "maybe"})
+        >>> Environment.read({"LAZYTRACE_REPORT": "run.html", "LAZYTRACE_LOG": "retrace,eager"})
+        Environment(disabled=False, report='run.html', log=('retrace', 'eager'))
+        >>> Environment.read({"LAZYTRACE_DISABLE": "maybe"})
         Traceback (most recent call last):
             ...
-        lazytrace.errors.OptionError: environment variable LAZYTRACE_REPORT='maybe' is not understood: \
+        lazytrace.errors.OptionError: environment variable LAZYTRACE_DISABLE='maybe' is not understood: \
 set it to 1, true, yes, on, 0, false, no or off, or unset it.
         """
         return cls(
             disabled=_read_switch(environ, "LAZYTRACE_DISABLE"),
-            report=_read_switch(environ, "LAZYTRACE_REPORT"),
+            report=_read_report(environ.get("LAZYTRACE_REPORT", "").strip()),
+            log=_read_log(environ.get("LAZYTRACE_LOG", "")),
         )
 
 
@@ -138,6 +151,42 @@ def _read_switch(environ: Mapping[str, str], variable: str) -> bool:
     if word in _YES or word in _NO:
         return word in _YES
     raise OptionError(bad_environment(variable, value, _either(_YES + _NO[1:])))
+
+
+def report_target(value: str) -> str | None:
+    """Where a report goes, from what a person wrote: "", "text", a file or a folder; None where unclear.
+
+    >>> [report_target(value) for value in ("no", "1", "run.html", "runs/", "run.pdf")]
+    ['', 'text', 'run.html', 'runs/', None]
+    """
+    word = value.lower()
+    if word in _NO:
+        return ""
+    if word in _YES or word == "text":
+        return "text"
+    return value if word.endswith(REPORT_ENDINGS) else None
+
+
+def _read_report(value: str) -> str:
+    target = report_target(value)
+    if target is None:
+        raise OptionError(bad_environment("LAZYTRACE_REPORT", value, REPORT_TARGETS))
+    return target
+
+
+def _read_log(value: str) -> tuple[str, ...]:
+    words = [word.strip().lower() for word in value.split(",")]
+    if words in ([word] for word in _NO):
+        return ()
+    if words in (["1"], ["all"]):
+        return LOG_TOPICS
+    if set(words) <= set(LOG_TOPICS):
+        return tuple(words)
+    raise OptionError(
+        bad_environment(
+            "LAZYTRACE_LOG", value, f"all, or some of {', '.join(LOG_TOPICS)} with commas between"
+        )
+    )
 
 
 def _either(choices: tuple[str, ...]) -> str:

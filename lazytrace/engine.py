@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import functools
+import itertools
 import threading
 import time
 import warnings
@@ -16,25 +18,37 @@ import torch
 
 from lazytrace._native import available, core, problem
 from lazytrace.cache import TraceCache
+from lazytrace.callsite import Site, call_site
 from lazytrace.config import Environment, Options
 from lazytrace.errors import (
     CacheLimitError,
     ProofWarning,
     ReplayError,
+    RetraceError,
+    RetraceWarning,
     UntraceableError,
     cache_limit,
     proof_failed,
     replay_diverged,
+    retrace_refused,
+    retraced,
+    retraces_waste,
     untraceable,
 )
+from lazytrace.explain import AGAIN, FIRST, Explanation, Search, candidates
 from lazytrace.guards import failed_guard
 from lazytrace.recording import Recorded, place, record
-from lazytrace.signature import Parameters, describe, differences, nearest, root_names
-from lazytrace.stats import Counters, Snapshot
+from lazytrace.signature import Parameters, describe, root_names
+from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_log, said, wasted
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, Miss, Resume
+
+_OTHER_TRACER = "runs inside another tracer or transform"
+_DISABLED = "lazytrace is disabled"
+_EAGER_BACKEND = 'backend="eager"'
+_DO_NOT_FIT = "the arguments do not fit the parameters"
 
 _disabled_by_environment = Environment.read().disabled
 _disabled: contextvars.ContextVar[bool] = contextvars.ContextVar("lazytrace_disabled", default=False)
@@ -88,6 +102,34 @@ def _inside_other_tracer() -> bool:
     return torch.compiler.is_compiling() or core.must_step_aside()
 
 
+def _tell_evicted(log: EventLog, limit: int, instance: int, trace: Trace) -> None:
+    # Not a method: a cache that refers to its engine would live until the collector comes.
+    log.evicted(trace.key, trace.operators, limit, instance)
+
+
+def _snapshot(
+    counters: Counters, log: EventLog, name: str, limit: int, parameters: str, source: str, size: int = 0
+) -> Snapshot:
+    counted = counters.snapshot(name, size, limit, parameters)
+    return dataclasses.replace(counted, events=log.events(), timeline=log.hits(), source=source)
+
+
+def _programs(cache: TraceCache, instances: dict[int, tuple[Any, TraceCache]]) -> list[Program]:
+    found: list[Program] = []
+    signatures: dict[tuple[int, bytes], int] = {}
+    for one in [cache, *(other for _, other in list(instances.values()))]:
+        for trace in reversed(one.traces()):
+            number = signatures.setdefault((one.instance, trace.key), len(signatures))
+            found.append(trace.described(number, one.instance))
+    return found
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """`train.py:41`, the line where a function begins; "" of what has no Python code."""
+    code = getattr(function, "__code__", None)
+    return str(Site(code.co_filename, code.co_firstlineno)) if code is not None else ""
+
+
 class Engine:
     """Everything that a traced function owns beside the wrapper: options, counts, and traces by instance."""
 
@@ -97,17 +139,23 @@ class Engine:
         self.function = function
         self.options = options
         self.name = options.name or name
+        self.source = _source(function)
         self.counters = Counters()
+        self.log = new_log(self.counters, self.name, options.events)
+        self.frozen = False
+        self.warned_of_waste = False
         self.parameters = parameters
         # `Net.forward` says where it belongs; `step(x, w)` shows what its reasons speak of.
         self.shown = str(parameters) if parameters is not None and "." not in self.name else ""
+        self._instance_numbers = itertools.count()
         self.cache = self._new_cache()
         # Instances by id, with a reference that clears the entry: an instance need not be hashable.
         self._instances: dict[int, tuple[weakref.ref[Any], TraceCache]] = {}
         self._lock = threading.Lock()
 
     def _new_cache(self) -> TraceCache:
-        return TraceCache(self.options.cache_limit, self.counters.evicted)
+        limit, number = self.options.cache_limit, next(self._instance_numbers)
+        return TraceCache(limit, functools.partial(_tell_evicted, self.log, limit, number), number)
 
     def cache_of(self, instance: object) -> TraceCache:
         """The traces of an instance, or of the function itself (`None`, and what has no weak references)."""
@@ -140,38 +188,53 @@ class Engine:
             self.counters.inlined()
             return self.function(*args, **kwargs)
         if _inside_other_tracer():
-            return self.eager(args, kwargs, "runs inside another tracer or transform")
+            return self.eager(args, kwargs, _OTHER_TRACER)
         if _disabled_by_environment or _disabled.get():
-            return self.eager(args, kwargs, "lazytrace is disabled")
+            return self.eager(args, kwargs, _DISABLED)
         if self.options.backend == "eager":
-            return self.eager(args, kwargs, 'backend="eager"')
+            return self.eager(args, kwargs, _EAGER_BACKEND)
         assert self.parameters is not None
         call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
         if call is None:
-            return self.eager(args, kwargs, "the arguments do not fit the parameters")
+            return self.eager(args, kwargs, _DO_NOT_FIT)
         if call.unsupported:
             return self._untraced(args, kwargs, call.unsupported, "")
         return self._match(self.cache_of(instance), call, args, kwargs)
 
-    def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str, where: str = "") -> Any:
+    def eager(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: str,
+        where: str = "",
+        key: bytes | None = None,
+    ) -> Any:
         """Run the plain function, counted with its reason."""
-        self.counters.eager(reason, where)
-        return self.function(*args, **kwargs)
+        site = str(call_site())
+        start = time.perf_counter()
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            self.log.eager(reason, where, start, time.perf_counter() - start, where=site, key=key)
 
-    def _untraced(self, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str, where: str) -> Any:
+    def _untraced(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str, where: str, key: bytes | None = None
+    ) -> Any:
         if self.options.on_untraceable == "raise":
             raise UntraceableError(untraceable(self.name, f"{reason} ({where})" if where else reason))
-        return self.eager(args, kwargs, reason, where)
+        return self.eager(args, kwargs, reason, where, key)
 
     def _match(self, cache: TraceCache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         traces = cache.find(call.key)
-        changed: tuple[str, ...] | None = None
+        changed: tuple[Reason, ...] | None = None
         restarts = 0
         for trace in traces:
             try:
                 result = trace.native.replay(call)
             except BaseException as error:
-                self.counters.eager(f"raised {type(error).__name__}")
+                # Its time is not known: a clock would have to be read at every hit.
+                reason = f"raised {type(error).__name__}"
+                self._gave_up(call.key, call_site(), reason, "", time.perf_counter())
                 raise
             if type(result) is core.Branched:
                 self.counters.hit()
@@ -194,8 +257,8 @@ class Engine:
             cache.refuse_for_good(call.key, self._too_many(changed[0]))
         return self._miss(cache, call, args, kwargs, changed)
 
-    def _too_many(self, said: str) -> str:
-        return f"too many branches: {said}; a @script_if_tracing function keeps them in one program"
+    def _too_many(self, newest: Reason) -> str:
+        return f"too many branches: {newest}; a @script_if_tracing function keeps them in one program"
 
     def _resume(
         self,
@@ -204,7 +267,7 @@ class Engine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         miss: Miss,
-        why: str,
+        why: Reason,
     ) -> Any:
         """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
         key = call.key
@@ -224,6 +287,9 @@ class Engine:
             if many
             else f"cache_limit={cache.limit} was reached"
             if full
+            # What has been done cannot be undone: the call is finished, and its branch not kept.
+            else f"{self._refuses()}: {why}"
+            if self._refuses() and miss.effects
             else ""
         )
         try:
@@ -254,14 +320,14 @@ class Engine:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> str:
+    ) -> Reason:
         if miss.step >= 0:
             row = _row(traces, trace, miss)
             old = (row["results"] or [("none", None, "")])[0]
             was = repr(old[1]) if old[0] == "read" else "the recorded shape"
             at = place(row["place"])
             name = row["operator"].removeprefix("aten::")
-            return f"result of {name} {was} -> {miss.found}" + (f" ({at})" if at else "")
+            return Reason(f"result of {name}", was, miss.found, "branch", at)
         assert self.parameters is not None
         names = root_names(self.name, self.parameters.named(args, kwargs))
         return failed_guard(trace.native.explain(miss.node, call, names))
@@ -272,16 +338,16 @@ class Engine:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changed: tuple[str, ...] | None,
+        changed: tuple[Reason, ...] | None,
     ) -> Any:
         key = call.key
         refusal = cache.refusal(key)
-        if refusal is not None and not refusal.again():
-            return self._untraced(args, kwargs, refusal.reason, refusal.where)
+        if refusal is not None and (self.frozen or not refusal.again()):
+            return self._untraced(args, kwargs, refusal.reason, refusal.where, key)
         if cache.full() and self.options.on_limit != "evict":
             return self._over_limit(cache, key, args, kwargs)
         if not cache.begin(key):
-            return self.eager(args, kwargs, "another thread is recording this signature")
+            return self.eager(args, kwargs, "another thread is recording this signature", key=key)
         try:
             return self._record(cache, call, args, kwargs, changed)
         finally:
@@ -294,7 +360,7 @@ class Engine:
         self.counters.wanted(len(cache.wanted))
         if self.options.on_limit == "raise":
             raise CacheLimitError(cache_limit(self.name, cache.limit, len(cache.wanted)))
-        return self.eager(args, kwargs, f"cache_limit={cache.limit} was reached")
+        return self.eager(args, kwargs, f"cache_limit={cache.limit} was reached", key=key)
 
     def _record(
         self,
@@ -302,47 +368,99 @@ class Engine:
         call: Call,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changed: tuple[str, ...] | None,
+        changed: tuple[Reason, ...] | None,
         resume: Resume | None = None,
         unkept: str = "",
     ) -> Any:
-        assert self.parameters is not None
-        named = self.parameters.named(args, kwargs)
-        words = describe(named, core.describe_ambient())
-        names = root_names(self.name, named)
+        search, site = self._search(cache, call, args, kwargs, changed), call_site()
+        retrace, reasons = bool(search.known), search.before()
+        if not unkept:
+            self._steer(retrace, reasons, site)
+        self.log.knows(call.key, search.words)
         start = time.perf_counter()
         try:
             recorded = record(call, self.function, args, kwargs, check=self.options.check, resume=resume)
         except core.Diverged:
             raise
         except BaseException as error:
-            self.counters.eager(f"raised {type(error).__name__}", seconds=time.perf_counter() - start)
+            self._gave_up(call.key, site, f"raised {type(error).__name__}", "", start)
             raise
         if unkept:
-            self.counters.eager(unkept, seconds=recorded.seconds)
+            self._gave_up(call.key, site, unkept, "", start)
             return recorded.result
         if recorded.native is None:
+            self._gave_up(call.key, site, recorded.reason, recorded.where, start)
             return self._rejected(cache, call.key, recorded, resume)
-        trace = Trace(recorded.native, call.key, words, names)
-        self._keep(cache, trace, changed, recorded.seconds)
+        trace = Trace(recorded.native, call.key, search.words, search.names)
+        self._keep(cache, trace, search, reasons, start, recorded.seconds, site)
         return recorded.result
 
-    def _keep(self, cache: TraceCache, trace: Trace, reasons: tuple[str, ...] | None, seconds: float) -> None:
-        known = cache.traces()
-        if reasons is None and known:
-            closest = nearest(trace.description, [other.description for other in known])
-            reasons = differences(closest, trace.description) if closest is not None else ()
+    def _keep(
+        self,
+        cache: TraceCache,
+        trace: Trace,
+        search: Search,
+        reasons: tuple[Reason, ...],
+        start: float,
+        seconds: float,
+        site: Site,
+    ) -> None:
         cache.wanted.add((hash(trace.key), len(cache.find(trace.key))))
         self.counters.wanted(len(cache.wanted))
         cache.add(trace)
-        self.counters.recorded(
-            seconds, trace.native.size, self._reasons(reasons, bool(known)), retrace=bool(known)
+        self.log.recorded(
+            start,
+            seconds,
+            trace.native.size,
+            search.after(reasons, trace),
+            retrace=bool(search.known),
+            where=str(site),
+            key=trace.key,
+            instance=cache.instance,
         )
+        self._warn_of_waste(site)
 
-    def _reasons(self, reasons: tuple[str, ...] | None, retrace: bool) -> tuple[str, ...]:
-        if not retrace:
-            return ("first call",)
-        return reasons or ("recorded again after an eviction",)
+    def _search(
+        self,
+        cache: TraceCache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changed: tuple[Reason, ...] | None,
+    ) -> Search:
+        assert self.parameters is not None
+        named, ambient = self.parameters.named(args, kwargs), core.describe_ambient()
+        words, names = describe(named, ambient), root_names(self.name, named)
+        same_key = cache.find(call.key)
+        told_by = same_key[0] if changed and same_key else None
+        return Search(cache.traces(), call, words, names, ambient, changed, told_by)
+
+    def _gave_up(self, key: bytes, site: Site, reason: str, place: str, start: float) -> None:
+        seconds = time.perf_counter() - start
+        self.log.eager(reason, place, start, seconds, recording=True, where=str(site), key=key)
+
+    def _refuses(self) -> str:
+        """What forbids a retrace, to go on after the function's name; "" where nothing does."""
+        if self.frozen:
+            return "is frozen"
+        return "has on_retrace='raise'" if self.options.on_retrace == "raise" else ""
+
+    def _steer(self, retrace: bool, reasons: tuple[Reason, ...], site: Site) -> None:
+        """Refuse a retrace, or warn of it, where that is asked for."""
+        how = self._refuses()
+        if how and (retrace or self.frozen):
+            raise RetraceError(retrace_refused(self.name, how, said(reasons), str(site)))
+        if retrace and self.options.on_retrace == "warn":
+            self._warn(retraced(self.name, said(reasons)), site)
+
+    def _warn_of_waste(self, site: Site) -> None:
+        if not self.warned_of_waste and self.counters.wastes():
+            self.warned_of_waste = True
+            self._warn(retraces_waste(self.name, *wasted(self.snapshot())), site)
+
+    def _warn(self, text: str, site: Site) -> None:
+        # Of the line that called, however many frames of torch and lazytrace lie between.
+        warnings.warn_explicit(text, RetraceWarning, site.file or "?", site.line)
 
     def _rejected(self, cache: TraceCache, key: bytes, recorded: Recorded, resume: Resume | None) -> Any:
         if recorded.wrong:
@@ -352,7 +470,6 @@ class Engine:
             cache.refuse(key, recorded.reason, recorded.where)
         else:  # the other branches stay, unless this one is taken again and again
             cache.refuse_branch(key, recorded.reason, recorded.where, self.options.exit_limit)
-        self.counters.eager(recorded.reason, recorded.where, recorded.seconds)
         if self.options.on_untraceable == "raise" and resume is None:
             reason = f"{recorded.reason} ({recorded.where})" if recorded.where else recorded.reason
             raise UntraceableError(untraceable(self.name, reason))
@@ -361,16 +478,61 @@ class Engine:
     # ------------------------------------------------------------ asking
     def snapshot(self) -> Snapshot:
         """The counts, over all instances."""
-        size = sum(len(cache) for cache in self.caches())
-        return self.counters.snapshot(self.name, size, self.options.cache_limit, self.shown)
+        return self.last_snapshot()(sum(len(cache) for cache in self.caches()))
 
-    def last_snapshot(self) -> Callable[[], Snapshot]:
-        """A snapshot for when this engine is gone."""
-        return functools.partial(self.counters.snapshot, self.name, 0, self.options.cache_limit, self.shown)
+    def last_snapshot(self) -> Callable[..., Snapshot]:
+        """A snapshot for when this engine is gone; takes how many traces there are."""
+        limit = self.options.cache_limit
+        return functools.partial(
+            _snapshot, self.counters, self.log, self.name, limit, self.shown, self.source
+        )
+
+    def explain(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """What a call would do, and why; nothing runs and nothing is counted."""
+        reason = self._never_recorded()
+        call = None
+        if not reason:
+            assert self.parameters is not None
+            call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
+            reason = _DO_NOT_FIT if call is None else call.unsupported
+        if reason or call is None:
+            return Explanation(self.name, "eager", (Reason(reason, kind="eager"),))
+        for trace in cache.find(call.key):
+            if trace.native.check(call) < 0:
+                return Explanation(self.name, "hit", depends=trace.reads())
+        refusal = cache.refusal(call.key)
+        if refusal is not None and (self.frozen or not refusal.due()):
+            why = Reason(refusal.reason, kind="eager", where=refusal.where)
+            return Explanation(self.name, "eager", (why,))
+        search = self._search(cache, call, args, kwargs, None)
+        known = candidates(search.known, call, search.words, search.names, search.modes)
+        reasons = (known[0].reasons or (AGAIN,)) if known else (FIRST,)
+        outcome, more = self._instead_of_recording(cache, bool(known))
+        return Explanation(self.name, outcome, (*more, *reasons), known)
+
+    def _instead_of_recording(self, cache: TraceCache, retrace: bool) -> tuple[str, tuple[Reason, ...]]:
+        """What becomes of a call that would need a recording, and what in the options says so."""
+        if cache.full() and self.options.on_limit != "evict":
+            return self.options.on_limit, (Reason(f"cache_limit={cache.limit} was reached", kind="limit"),)
+        if self.frozen:
+            return "raise", (Reason("frozen", kind="limit"),)
+        if retrace and self.options.on_retrace == "raise":
+            return "raise", (Reason("on_retrace='raise'", kind="limit"),)
+        return "record", ()
+
+    def _never_recorded(self) -> str:
+        """Why no call is recorded now, whatever its arguments; "" where calls are."""
+        if problem:
+            return problem
+        if _inside_other_tracer():
+            return _OTHER_TRACER
+        if _disabled_by_environment or _disabled.get():
+            return _DISABLED
+        return _EAGER_BACKEND if self.options.backend == "eager" else ""
 
     def cache_info(self, cache: TraceCache) -> CacheInfo:
         """Hits and misses of the function; size and limit of one cache."""
-        counted = self.snapshot()
+        counted = self.counters.snapshot(self.name, 0, cache.limit)
         return CacheInfo(
             counted.hits, counted.calls - counted.hits - counted.inlined, cache.limit, len(cache)
         )
@@ -384,6 +546,10 @@ class Engine:
             if call is not None and trace.native.check(call) < 0:
                 return trace
         raise LookupError(f"{self.name} has no program for these arguments: call it with them first")
+
+    def last_programs(self) -> Callable[[], list[Program]]:
+        """The programs for when this engine is gone: traces hold nothing of the user's."""
+        return functools.partial(_programs, self.cache, self._instances)
 
     def clear(self, cache: TraceCache | None = None) -> None:
         """Drop the traces of one cache, or of all."""

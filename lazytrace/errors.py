@@ -63,6 +63,14 @@ class ReplayError(LazytraceError, RuntimeError):
     """
 
 
+class RetraceError(LazytraceError, RuntimeError):
+    """A call needs a recording where none may be made: frozen, `on_retrace="raise"` or inside `expect`.
+
+    >>> issubclass(RetraceError, RuntimeError)
+    True
+    """
+
+
 class LazytraceWarning(UserWarning):
     """Base of every warning that lazytrace gives.
 
@@ -83,6 +91,14 @@ class ProofWarning(LazytraceWarning):
     """A replay right after recording gave another result than the eager call: a bug of lazytrace.
 
     >>> issubclass(ProofWarning, UserWarning)
+    True
+    """
+
+
+class RetraceWarning(LazytraceWarning):
+    """A function was recorded again with `on_retrace="warn"`, or records more than it can save.
+
+    >>> issubclass(RetraceWarning, UserWarning)
     True
     """
 
@@ -160,6 +176,85 @@ def untraceable(function: str, reason: str) -> str:
     return (
         f"{function}: this call cannot be replayed, with on_untraceable='raise': {reason}. "
         "Take that out of the function, or pass on_untraceable='eager' to run such calls eagerly."
+    )
+
+
+def retrace_refused(function: str, how: str, reasons: str, where: str) -> str:
+    """Text for `RetraceError`; `how` says what forbids the recording, `where` is the line that called.
+
+    >>> print(retrace_refused("step", "is frozen", "x.shape[0] 64 -> 13", "train.py:9"))  # doctest: +ELLIPSIS
+    step is frozen, and the call at train.py:9 would be recorded: x.shape[0] 64 -> 13. Undo that change, ...
+    """
+    called = f"the call at {where}" if where else "this call"
+    return (
+        f"{function} {how}, and {called} would be recorded: {reasons}. "
+        "Undo that change, or make such a call once with lazytrace.warmup() before, "
+        "or let the function record: thaw() and on_retrace='record' do."
+    )
+
+
+def retraced(function: str, reasons: str) -> str:
+    """Text for `RetraceWarning` with `on_retrace="warn"`.
+
+    >>> retraced("step", "x.shape[0] 64 -> 13")
+    "step was recorded again, with on_retrace='warn': x.shape[0] 64 -> 13."
+    """
+    return f"{function} was recorded again, with on_retrace='warn': {reasons}."
+
+
+def retraces_waste(function: str, recordings: int, hits: int, seconds: float, cause: str) -> str:
+    """Text for `RetraceWarning`, given once per function; `cause` is a sentence on what keeps changing.
+
+    >>> print(retraces_waste("step", 16, 2, 0.031, "k changed 15 times."))  # doctest: +ELLIPSIS
+    step was recorded 16 times (31.0 ms) for 2 hits, which cost more than it saved. k changed 15 times. ...
+    """
+    return (
+        f"{function} was recorded {recordings} times ({seconds * 1e3:.1f} ms) for {hits} hits, "
+        f"which cost more than it saved. {cause} "
+        "lazytrace.report() lists every reason; this warning is given once for each function."
+    )
+
+
+def unexpected_calls(what: str, expected: int, found: int, lines: Iterable[str]) -> str:
+    """Text for calls that a block should not have had; `lines` tell of each.
+
+    >>> print(unexpected_calls("trace", 0, 2, ["step: x.shape[0] 64 -> 13 (called at train.py:9)"]))
+    expected 0 traces in this block, 2 were recorded:
+      step: x.shape[0] 64 -> 13 (called at train.py:9)
+    Make such calls before the block, or undo what changed.
+    """
+    verb = "recorded" if what != "eager call" else "made"
+    was = "was" if found == 1 else "were"
+    told = "".join(f"\n  {line}" for line in lines)
+    plural = what if expected == 1 else f"{what}s"
+    return (
+        f"expected {expected} {plural} in this block, {found or 'none'} {was} {verb}"
+        f"{':' if told else '.'}{told}\n"
+        "Make such calls before the block, or undo what changed."
+    )
+
+
+def wrong_traces(function: str, wanted: str, found: int, lines: Iterable[str]) -> str:
+    """Text for a function that was recorded another number of times than a test asserts.
+
+    >>> print(wrong_traces("step", "exactly 1", 2, ["step: first call", "step: x.shape[0] 64 -> 13"]))
+    step: expected exactly 1 recordings, found 2
+      step: first call
+      step: x.shape[0] 64 -> 13
+    """
+    return "\n  ".join([f"{function}: expected {wanted} recordings, found {found}", *lines])
+
+
+def not_traced(asker: str, obj: object) -> str:
+    """Text for `NotTraceableError` where a traced function is needed.
+
+    >>> not_traced("warmup", 3)
+    'warmup(3): an object of type int is not traced. Decorate it with lazytrace.traced first.'
+    """
+    kind = type(obj).__qualname__
+    return (
+        f"{asker}({_shown(obj)}): an object of type {kind} is not traced. "
+        "Decorate it with lazytrace.traced first."
     )
 
 

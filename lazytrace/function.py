@@ -15,8 +15,10 @@ from lazytrace._native import available
 from lazytrace.cache import TraceCache
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine
+from lazytrace.explain import Explanation
 from lazytrace.signature import Parameters
 from lazytrace.stats import Snapshot, register
+from lazytrace.timing import time_hits
 from lazytrace.trace import Trace
 
 
@@ -49,6 +51,18 @@ class _Asking:
         Raises `LookupError` where the function has not been recorded with such arguments.
         """
         return self.program(*args, **kwargs).to_fx()
+
+    def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
+        """Whether this call would hit, and if not, every reason; runs nothing and counts nothing."""
+        return self._self_owner().explain(self._self_cache(), self._self_bind(args), kwargs)
+
+    def freeze(self) -> None:
+        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
+        self._self_owner().frozen = True
+
+    def thaw(self) -> None:
+        """Take `freeze` back."""
+        self._self_owner().frozen = False
 
     def program(self, /, *args: Any, **kwargs: Any) -> Trace:
         """The trace that these arguments would hit, with `listing()` and `to_fx()`.
@@ -117,7 +131,8 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
         super().__init__(function, _unused)
         self._self_kind = type(function) if isinstance(function, classmethod | staticmethod) else None
         self._self_engine = self._self_make_engine(function, options)
-        register(self, self._self_engine.last_snapshot())
+        engine = self._self_engine
+        register(self, engine.last_snapshot(), engine.source, engine.last_programs())
 
     def _self_make_engine(self, function: Callable[..., Any], options: Options) -> Engine:
         inner = getattr(function, "__func__", function) if self._self_kind else function
@@ -131,6 +146,9 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
     def original(self) -> Callable[..., Any]:
         """The plain function."""
         return self.__wrapped__
+
+    def __lazytrace_time_hits__(self, enabled: bool) -> None:
+        time_hits(self._self_engine, enabled)
 
     def __copy__(self) -> TracedFunction:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import torch
 from torch import fx
 
 from lazytrace.signature import Description
+from lazytrace.stats import Program, Step, brief
 
 if TYPE_CHECKING:
     from lazytrace._core import Trace as NativeTrace
@@ -59,6 +61,31 @@ class Trace:
         """
         return _Exporter(self.native).export()
 
+    def reads(self) -> tuple[str, ...]:
+        """The values in the program that Python looked at, as in `is_nonzero True (train.py:4)`."""
+        return tuple(_read(row) for row in self.native.rows() if row["results"] and _is_read(row))
+
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the program, each with its line of the user's code."""
+        return tuple(_step(i, row) for i, row in enumerate(self.native.rows()))
+
+    def described(self, signature_id: int, instance: int) -> Program:
+        """What reports say of this trace; `signature_id` is common to the branches of one signature."""
+        rows = self.native.rows()
+        literals = [row["literal"] for row in rows if row["literal"] is not None]
+        return Program(
+            brief(self.description),
+            signature_id,
+            operators=self.operators,
+            guards=self.native.guards,
+            reads=self.reads(),
+            effects=self.native.effects,
+            random=self.native.random,
+            bytes=sum(literal.nbytes for literal in literals),
+            instance=instance,
+            steps=self.steps(),
+        )
+
     def __str__(self) -> str:
         return self.listing()
 
@@ -95,6 +122,24 @@ def _line(number: int, row: dict[str, Any]) -> str:
     place = f"  # {os.path.basename(file)}:{line}" if file else ""
     modes = f"  [{row['modes'] or 'default modes'}]" if row["modes"] is not None else ""
     return f"{number:4d}  {results} = {name}({arguments}){modes}{place}"
+
+
+def _is_read(row: dict[str, Any]) -> bool:
+    return any(result[0] == "read" for result in row["results"])
+
+
+def _read(row: dict[str, Any]) -> str:
+    file, line, _ = row["place"]
+    value = next(value for kind, value, _ in row["results"] if kind == "read")
+    place = f" ({os.path.basename(file)}:{line})" if file else ""
+    return f"{row['operator'].removeprefix('aten::')} {value!r}{place}"
+
+
+def _step(number: int, row: dict[str, Any]) -> Step:
+    file, line, _ = row["place"]
+    source = linecache.getline(file, line).strip() if file else ""
+    text = _line(number, row).partition("  # ")[0].strip()
+    return Step(text, f"{os.path.basename(file)}:{line}" if file else "", source)
 
 
 class _Exporter:

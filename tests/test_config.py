@@ -20,7 +20,7 @@ def function_to_name() -> None: ...
 
 
 def test_defaults():
-    assert Options.checked() == Options(64, "evict", "eager", True, "replay", None)
+    assert Options.checked() == Options(64, "evict", "eager", "record", True, "replay", None, 8, 32, 256)
 
 
 def test_every_allowed_value():
@@ -52,6 +52,8 @@ def test_options_cannot_be_changed():
         ("on_limit", "drop", "'drop'", "'evict', 'eager' or 'raise'"),
         ("on_limit", ["evict"], "['evict']", "'evict', 'eager' or 'raise'"),
         ("on_untraceable", "evict", "'evict'", "'eager' or 'raise'"),
+        ("on_retrace", "replay", "'replay'", "'record', 'warn' or 'raise'"),
+        ("events", 0, "0", "an int of 1 or more"),
         ("check", 1, "1", "True or False"),
         ("check", None, "None", "True or False"),
         ("backend", "inductor", "'inductor'", "'replay' or 'eager'"),
@@ -74,8 +76,8 @@ def test_unknown_option_names_the_closest():
         Options.checked(cache_size=3)
     assert str(caught.value) == (
         "traced() has no option 'cache_size': did you mean 'cache_limit'? "
-        "Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, "
-        "branch_limit."
+        "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
+        "exit_limit, branch_limit, events."
     )
 
 
@@ -84,29 +86,68 @@ def test_unknown_option_that_is_close_to_none():
         Options.checked(zzz=3)
     assert str(caught.value) == (
         "traced() has no option 'zzz'. "
-        "Its options are cache_limit, on_limit, on_untraceable, check, backend, name, exit_limit, "
-        "branch_limit."
+        "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
+        "exit_limit, branch_limit, events."
     )
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", " on "])
 def test_environment_on(value):
     assert Environment.read({"LAZYTRACE_DISABLE": value}) == Environment(disabled=True)
-    assert Environment.read({"LAZYTRACE_REPORT": value}) == Environment(report=True)
+    assert Environment.read({"LAZYTRACE_REPORT": value}) == Environment(report="text")
 
 
 @pytest.mark.parametrize("value", ["0", "false", "No", "off", "", " "])
 def test_environment_off(value):
-    assert Environment.read({"LAZYTRACE_DISABLE": value, "LAZYTRACE_REPORT": value}) == Environment()
+    variables = dict.fromkeys(("LAZYTRACE_DISABLE", "LAZYTRACE_REPORT", "LAZYTRACE_LOG"), value)
+    assert Environment.read(variables) == Environment()
+
+
+@pytest.mark.parametrize(
+    "target", ["text", "run.json", "a/b.csv", "Run.HTML", "run.trace", "run.txt", "runs/", "/abs/runs/"]
+)
+def test_report_targets(target):
+    assert Environment.read({"LAZYTRACE_REPORT": f" {target} "}) == Environment(report=target)
+
+
+@pytest.mark.parametrize(
+    ("value", "topics"),
+    [
+        ("retrace", ("retrace",)),
+        ("Retrace, evict", ("retrace", "evict")),
+        ("all", ("record", "retrace", "eager", "evict")),
+        ("1", ("record", "retrace", "eager", "evict")),
+    ],
+)
+def test_log_topics(value, topics):
+    assert Environment.read({"LAZYTRACE_LOG": value}) == Environment(log=topics)
+
+
+def test_report_target_that_is_not_understood():
+    with pytest.raises(OptionError) as caught:
+        Environment.read({"LAZYTRACE_REPORT": "run.pdf"})
+    assert str(caught.value) == (
+        "environment variable LAZYTRACE_REPORT='run.pdf' is not understood: set it to 1, text, a file that "
+        "ends with .json, .csv, .html, .trace or .txt, or a folder with a slash, or unset it."
+    )
+
+
+def test_log_topic_that_is_not_understood():
+    with pytest.raises(OptionError) as caught:
+        Environment.read({"LAZYTRACE_LOG": "retraces,eager"})
+    assert str(caught.value) == (
+        "environment variable LAZYTRACE_LOG='retraces,eager' is not understood: set it to all, or some of "
+        "record, retrace, eager, evict with commas between, or unset it."
+    )
 
 
 def test_environment_of_the_process(monkeypatch):
     monkeypatch.delenv("LAZYTRACE_DISABLE", raising=False)
     monkeypatch.setenv("LAZYTRACE_REPORT", "1")
-    assert Environment.read() == Environment(report=True)
+    assert Environment.read() == Environment(report="text")
 
 
-@pytest.mark.parametrize("variable", ["LAZYTRACE_DISABLE", "LAZYTRACE_REPORT"])
+@pytest.mark.parametrize("variable", ["LAZYTRACE_DISABLE"])
 def test_environment_that_is_not_understood(variable):
     with pytest.raises(OptionError) as caught:
         Environment.read({variable: "2"})

@@ -21,6 +21,12 @@ EXPECTED = {
         r"scale 1000: norm 0\.5986",
         r"lazytrace: 1 function, 6 calls: 5 hits .*",
     ],
+    "retraces.py": [
+        r"lazytrace: 5 functions, 60 calls: 0 hits \(0\.0 %\), 36 recordings .*, 24 eager, 0 inlined",
+        r"  gate\(x\): self\.strength changed in 11 ways: 0\.9 -> .*",
+        r"  soften\(logits, temperature\): temperature changed in 11 ways: 1\.0 -> 0\.95, .*",
+        r"  normalize\(tokens\): tokens\.shape\[0\] changed in 11 ways: 3 -> 4, \.\.\., 13 -> 14   x11, .*",
+    ],
     "digits.py": [
         r"epoch 8: loss 0\.0\d+, held out 0\.\d+, accuracy 9[5-9]\.\d\d%",
         r"float64: held out 0\.\d+, accuracy 9[5-9]\.\d\d%",
@@ -49,26 +55,71 @@ def run(program: Path | str, directory: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each example prints; they take a while, so each is run once."""
+    return {path.name: run(path, tmp_path_factory.mktemp("run")) for path in EXAMPLES}
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_example(example: Path, tmp_path: Path) -> None:
-    lines = run(example, tmp_path).splitlines()
+def test_example(example: Path, printed: dict[str, str]) -> None:
+    lines = printed[example.name].splitlines()
     for pattern in EXPECTED[example.name]:
         assert any(re.fullmatch(pattern, line) for line in lines), (pattern, lines)
+
+
+def test_the_report_leads_to_every_planted_line(printed: dict[str, str]) -> None:
+    example = ROOT / "examples" / "retraces.py"
+    lines = example.read_text().splitlines()
+    planted = {f"retraces.py:{n}" for n, line in enumerate(lines, 1) if "  # planted: " in line}
+    assert len(planted) == 5
+    text = printed["retraces.py"]
+    suggested = set(re.findall(r"retraces\.py:\d+", text.partition("\nSuggestions\n")[2]))
+    assert suggested == planted
 
 
 def test_every_expectation_has_its_example() -> None:
     assert set(EXPECTED) == {path.name for path in EXAMPLES}
 
 
-def readme_programs() -> list[str]:
-    """The Python blocks of the README, each of which stands alone."""
-    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_readme_holds_programs() -> None:
-    assert readme_programs()
+def programs() -> list[tuple[str, str]]:
+    """The Python blocks of the README and of docs, each of which stands alone, with the name of its page."""
+    pattern = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return [(page.name, text) for page in PAGES for text in pattern.findall(page.read_text())]
 
 
-@pytest.mark.parametrize("number", range(len(readme_programs())))
-def test_readme_program(number: int, tmp_path: Path) -> None:
-    run(readme_programs()[number], tmp_path)
+def test_every_page_holds_programs() -> None:
+    assert {name for name, _ in programs()} == {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("number", range(len(programs())))
+def test_program_of_a_page(number: int, tmp_path: Path) -> None:
+    run(programs()[number][1], tmp_path)
+
+
+READING = (ROOT / "docs" / "reading_a_report.md").read_text()
+
+
+def test_the_page_on_reports_shows_what_its_program_prints(tmp_path: Path) -> None:
+    program = next(text for name, text in programs() if name == "reading_a_report.md")
+    shown = READING.partition("This prints\n\n```text\n")[2].partition("```")[0]
+    assert run(program, tmp_path) == shown
+
+
+def without_times(text: str) -> str:
+    return re.sub(r" +", " ", re.sub(r"\d+\.\d( ms)?", "{ms}", text))
+
+
+def test_the_page_on_reports_shows_what_digits_prints(printed: dict[str, str]) -> None:
+    shown = READING.partition("```text\n")[2].partition("```")[0]
+    assert shown.startswith("lazytrace: 1 function")
+    assert without_times(printed["digits.py"]).endswith(without_times(shown))
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"

@@ -19,13 +19,17 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the top down: a module imports from layers below its own, or from within its own package.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__",),
+    ("__main__", "pytest_plugin"),
+    ("cli", "testing"),
+    ("decorate", "steering"),
     ("api",),
     ("function", "steps"),
+    ("timing",),
     ("engine",),
-    ("cache",),
+    ("explain", "cache"),
     ("recording",),
     ("trace",),
-    ("signature", "guards"),
+    ("signature", "guards", "callsite"),
     ("stats", "config"),
     ("_native",),
     ("errors",),
@@ -171,7 +175,7 @@ def pins() -> dict[str, str]:
 
 def test_runtime_dependencies() -> None:
     text = declared()["options"]["install_requires"]
-    assert requirement_names(text) == {"torch", "wrapt", "cachetools", "rich"}
+    assert requirement_names(text) == {"torch", "wrapt", "cachetools", "rich", "jinja2"}
     assert "torch>=2.13,<2.14" in text
 
 

@@ -467,11 +467,13 @@ print("done")
 
 REPORT = [
     "lazytrace: 3 functions, 10 calls: 1 hit (10.0 %), 6 recordings (4 retraces, {ms}), 3 eager, 0 inlined",
-    "step(x, w): x.shape[0] 64 -> 13   x1, {ms}",
-    "step(x, w): global scale 2.0 -> 3.0   x1, {ms}",
-    "small(x): x.shape[0] 1 -> 2   x1, {ms}",
-    "small(x): x.shape[0] 2 -> 1   x1, {ms}",
+    "step(x, w): x.shape[0] 64 -> 13   x1, {ms}, called at program.py:25",
+    "step(x, w): global scale 2.0 -> 3.0   x1, {ms}, called at program.py:27",
+    "small(x): x.shape[0] 1 -> 2   x1, {ms}, called at program.py:31",
+    "small(x): x.shape[0] 2 -> 1   x1, {ms}, called at program.py:31",
     "reads: calls .tolist() of a tensor (program.py:13)   x3",
+    "reads: ran eagerly 3 times, calls .tolist() of a tensor (program.py:13): "
+    "move it behind the traced function, or wrap the helper that does it in lazytrace.opaque.",
     "small: cache_limit=1 was reached (2 evictions); cache_limit=2 would have been enough",
 ]
 

@@ -15,10 +15,11 @@ STEP = Snapshot(
     inlined=3,
     eager={"disabled": 1, "calls x.tolist() (train.py:41)": 3},
     seconds_recording=0.0123,
+    seconds_eager=0.0045,
     operators=(7, 35, 7),
     retrace_reasons=(
         Retrace("x.dtype float32 -> float64", 1, 0.0009),
-        Retrace("x.shape[0] 64 -> 13", 3, 0.0012),
+        Retrace("x.shape[0] 64 -> 13", 3, 0.0012, ("x.shape[0]",), "train.py:30"),
     ),
     retrace_reasons_dropped=4,
     cache_size=2,
@@ -44,14 +45,14 @@ IDLE = Snapshot("idle", cache_limit=64)
 FULL = """\
 lazytrace: 2 functions, 158 calls: 140 hits (88.6 %), 11 recordings (9 retraces, 32.3 ms), 4 eager, 3 inlined
 
-function     calls  hits  recorded  retraces  evicted  eager  inlined  rec.ms  ops/program  cache
-Net.forward     42    40         2         1        0      0        0    20.0           35   2/64
-step           116   100         9         8        5      4        3    12.3         7-35    2/2
+function     calls  hits  recorded  retraces  evicted  eager  inlined  rec.ms  eager.ms  ops/program  cache
+Net.forward     42    40         2         1        0      0        0    20.0       0.0           35   2/64
+step           116   100         9         8        5      4        3    12.3       4.5         7-35    2/2
 
 Retraces
   Net.forward(x): self.training True -> False   x1, 10.1 ms
   step(x, w): x.dtype float32 -> float64   x1, 0.9 ms
-  step(x, w): x.shape[0] 64 -> 13   x3, 1.2 ms
+  step(x, w): x.shape[0] 64 -> 13   x3, 1.2 ms, called at train.py:30
   step: 4 older retraces for reasons not listed here
 
 Eager calls
@@ -64,13 +65,19 @@ Limits
 Proof failures
   step: 1 recording differed from the eager call when replayed; the eager results were returned. \
 This is a bug of lazytrace: please report it together with the function
+
+Suggestions
+  step: its signatures alternate beyond cache_limit=2, so recordings are dropped and made again: \
+cache_limit=7 would have been enough.
+  step: ran eagerly 3 times, calls x.tolist() (train.py:41): move it behind the traced function, or wrap the \
+helper that does it in lazytrace.opaque.
 """
 
 SMALL = """\
 lazytrace: 1 function, 1 call: 0 hits (0.0 %), 1 recording (0 retraces, 2.0 ms), 0 eager, 0 inlined
 
-function  calls  hits  recorded  retraces  evicted  eager  inlined  rec.ms  ops/program  cache
-step          1     0         1         0        0      0        0     2.0           35   1/64
+function  calls  hits  recorded  retraces  evicted  eager  inlined  rec.ms  eager.ms  ops/program  cache
+step          1     0         1         0        0      0        0     2.0       0.0           35   1/64
 """
 
 
@@ -146,3 +153,24 @@ def test_names_are_not_markup():
 def test_all_hits_is_said_only_of_all():
     assert "(99.9 %)" in render([Snapshot("step", hits=999_999, inlined=1)])
     assert "(100.0 %)" in render([Snapshot("step", hits=999_999)])
+
+
+def test_many_values_of_one_argument_are_one_line():
+    found = tuple(Retrace(f"k {n} -> {n + 1}", 2, 0.001, ("k",), f"a.py:{n}") for n in range(4))
+    other = (Retrace("x.dtype float32 -> float64", 1, 0.001),)
+    text = render([Snapshot("step", hits=1, retraces=9, retrace_reasons=found + other)])
+    assert text.split("Retraces\n")[1] == (
+        "  step: k changed in 4 ways: 0 -> 1, ..., 3 -> 4   x8, 4.0 ms, called at a.py:3\n"
+        "  step: x.dtype float32 -> float64   x1, 1.0 ms\n"
+    )
+
+
+def test_titles_are_bold_on_a_terminal():
+    plain, bold = render([STEP]), render([STEP], color=True)
+    assert [line for line in bold.splitlines() if line.startswith("\x1b[1m")] == [
+        f"\x1b[1m{line}\x1b[0m"
+        for line in plain.splitlines()
+        if line.startswith("lazytrace: ")
+        or line in ("Retraces", "Eager calls", "Limits", "Proof failures", "Suggestions")
+    ]
+    assert bold.replace("\x1b[1m", "").replace("\x1b[0m", "") == plain

@@ -71,6 +71,7 @@ def test_every_event():
         cache_limit=2,
         limit_enough=4,
         parameters="(x, w)",
+        eager_seconds={"calls x.tolist() (train.py:41)": 0.25, "disabled": 0.0},
     )
     assert (snapshot.calls, snapshot.eager_calls) == (7, 2)
 
@@ -148,7 +149,10 @@ def test_as_dict_is_json_and_a_snapshot_pickles():
     plain = snapshot.as_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert (plain["calls"], plain["eager_calls"], plain["operators"]) == (6, 2, [35])
-    assert plain["retrace_reasons"] == [{"text": "x 1 -> 2", "count": 1, "seconds": 0.5}]
+    assert plain["retrace_reasons"] == [
+        {"text": "x 1 -> 2", "count": 1, "seconds": 0.5, "paths": [], "where": ""}
+    ]
+    assert Snapshot.from_dict(plain) == snapshot
     assert pickle.loads(pickle.dumps(snapshot)) == snapshot
 
 

@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable
+from typing import Final
 
 from lazytrace.signature.describe import Description
+from lazytrace.stats import Reason, texts
 
-_SAID_ONCE = 8
-_IMPLIED = (".is_contiguous()", ".stride()", ".ndim")
+_ONE_CHANGE = 2
+_KINDS: Final = (
+    (r"\.shape\[\d+\]$|\.ndim$", "shape"),
+    (r"\.dtype$", "dtype"),
+    (r"\.device$", "device"),
+    (r"\.is_contiguous\(\)$|\.stride\(\)$|\.layout$", "layout"),
+    (r"\.requires_grad$|\.is_leaf$|\.is_inference\(\)$", "grad"),
+)
 
 
-def differences(old: Description, new: Description) -> tuple[str, ...]:
-    """Each property in which `new` differs from `old`, as `x.shape[0] 64 -> 13`.
+def changes(old: Description, new: Description, modes: Container[str] = ()) -> tuple[Reason, ...]:
+    """Each property in which `new` differs from `old`; `modes` are the paths that are no arguments.
 
-    >>> differences({"x.dtype": "float32", "n": "3"}, {"x.dtype": "float64", "n": "3"})
-    ('x.dtype float32 -> float64',)
+    >>> changes({"x.dtype": "float32", "n": "3"}, {"x.dtype": "float64", "n": "3"})
+    (Reason(path='x.dtype', old='float32', new='float64', kind='dtype', where=''),)
     """
     changed = [path for path in {**old, **new} if old.get(path) != new.get(path)]
     # A tensor of another rank differs in everything; the rank says it.
     ranks = {path.removesuffix(".ndim") for path in changed if path.endswith(".ndim")}
-    shown = [p for p in changed if not _follows_from_rank(p, ranks)]
-    texts = [f"{path} {old.get(path, 'nothing')} -> {new.get(path, 'nothing')}" for path in shown]
-    if len(texts) > _SAID_ONCE:
-        texts = [*texts[:_SAID_ONCE], f"and {len(texts) - _SAID_ONCE} more"]
-    return tuple(texts)
+    return tuple(
+        Reason(path, old.get(path, "nothing"), new.get(path, "nothing"), _kind(path, modes))
+        for path in changed
+        if not _follows_from_rank(path, ranks)
+    )
+
+
+def differences(old: Description, new: Description) -> tuple[str, ...]:
+    """The same as texts, as in `x.shape[0] 64 -> 13`: the first eight, and how many more there are.
+
+    >>> differences({"x.dtype": "float32", "n": "3"}, {"x.dtype": "float64", "n": "3"})
+    ('x.dtype float32 -> float64',)
+    """
+    return texts(changes(old, new))
+
+
+def _kind(path: str, modes: Container[str]) -> str:
+    if path in modes:
+        return "mode"
+    if path.startswith("memory of "):
+        return "memory"
+    if path.startswith(("type(", "len(")):
+        return "structure"
+    return next((kind for ending, kind in _KINDS if re.search(ending, path)), "value")
 
 
 def _follows_from_rank(path: str, ranks: set[str]) -> bool:
@@ -39,4 +67,13 @@ def nearest(new: Description, known: Iterable[Description]) -> Description | Non
     {'a': '1', 'b': '3'}
     """
     items = new.items()
-    return min(known, key=lambda old: len(items ^ old.items()), default=None)
+    closest: Description | None = None
+    fewest = 0
+    for old in known:
+        # An old and a new item for each property, so one change counts twice.
+        found = len(items ^ old.items())
+        if closest is None or found < fewest:
+            closest, fewest = old, found
+        if fewest <= _ONE_CHANGE:
+            break  # none can be nearer, and there may be many
+    return closest

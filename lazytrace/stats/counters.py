@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import Counter, deque
-from dataclasses import asdict, dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+from lazytrace.stats.events import Event, Hit, Reason, said
 
 _REASONS_KEPT = 200
 _PROGRAMS_KEPT = 1000
+# A first pass over a few sizes is no waste yet.
+_RECORDINGS_TO_JUDGE = 16
 _OTHER_REASONS = f"other reasons, past the first {_REASONS_KEPT}"
 _NO_REASON = "no difference found (a bug of lazytrace: please report it)"
 
@@ -18,13 +24,54 @@ _NO_REASON = "no difference found (a bug of lazytrace: please report it)"
 class Retrace:
     """One reason for retracing: how many recordings it caused, and the seconds that these took.
 
-    >>> Retrace("x.shape[0] 64 -> 13", count=3, seconds=0.0012).count
+    `paths` are what changed, without the values; `where` is the line that made the newest of the calls.
+
+    >>> Retrace("x.shape[0] 64 -> 13", count=3, seconds=0.0012, paths=("x.shape[0]",)).count
     3
     """
 
     text: str
     count: int
     seconds: float
+    paths: tuple[str, ...] = ()
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a program as text, and the line of the user's code that it comes from.
+
+    >>> Step("r1 = aten::tanh(r0)", "train.py:12", "return torch.tanh(x)").place
+    'train.py:12'
+    """
+
+    text: str
+    place: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A stored program: what it answers, what it does and how big it is.
+
+    Programs with one `signature_id` answer the same arguments: each is a branch, told apart by `guards` (the
+    state that it was recorded under) and by `reads`, the values that Python looked at. `effects` says that it
+    writes to what outlives the call, `random` that it draws random numbers, `bytes` what its literals take.
+
+    >>> Program("x: float32[3]", 0, operators=2, reads=("is_nonzero True (train.py:4)",)).reads
+    ('is_nonzero True (train.py:4)',)
+    """
+
+    signature: str
+    signature_id: int
+    operators: int = 0
+    guards: int = 0
+    reads: tuple[str, ...] = ()
+    effects: bool = False
+    random: bool = False
+    bytes: int = 0
+    instance: int = 0
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +85,13 @@ class Snapshot:
     `retrace_reasons_dropped` counts the retraces of the others. `cache_size` and `cache_limit` count traces;
     `limit_enough` is the `cache_limit` that no call would have gone past, None where none did.
     `parameters`, as in `"(x, w)"`, may follow the name where a reason speaks of arguments.
+
+    `seconds_recording` holds recordings that were given up too; `seconds_eager` the other eager calls.
+    `seconds_hits` and `seconds_checking` (of those, in guards) are of the `hits_timed` hits only.
+    `eager_seconds` and `eager_called_at` tell of each eager reason what it took and the line that called
+    last. `events` are the newest, oldest first, `timeline` the newest timed hits; `programs` is filled in
+    reports only. `source` is the line of the function, `made` how often a function of that line was
+    decorated.
 
     >>> snapshot = Snapshot("step", hits=8, recordings=1, eager={"calls x.tolist() (train.py:41)": 2})
     >>> snapshot.calls, snapshot.eager_calls
@@ -60,6 +114,36 @@ class Snapshot:
     cache_limit: int = 0
     limit_enough: int | None = None
     parameters: str = ""
+    seconds_eager: float = 0.0
+    seconds_hits: float = 0.0
+    seconds_checking: float = 0.0
+    hits_timed: int = 0
+    eager_seconds: dict[str, float] = field(default_factory=dict)
+    eager_called_at: dict[str, str] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    timeline: tuple[Hit, ...] = ()
+    programs: tuple[Program, ...] = ()
+    source: str = ""
+    made: int = 1
+
+    @property
+    def seconds_lost(self) -> float:
+        """What was spent on anything but hits.
+
+        >>> Snapshot("step", seconds_recording=0.5, seconds_eager=0.25).seconds_lost
+        0.75
+        """
+        return self.seconds_recording + self.seconds_eager
+
+    @property
+    def happened(self) -> tuple[Event | Hit, ...]:
+        """The events and timed hits that are kept, in the order of their starts.
+
+        >>> Snapshot("step").happened
+        ()
+        """
+        every: list[Event | Hit] = [*self.events, *self.timeline]
+        return tuple(sorted(every, key=lambda one: one.time))
 
     @property
     def eager_calls(self) -> int:
@@ -85,10 +169,42 @@ class Snapshot:
         >>> Snapshot("step", hits=5).as_dict()["calls"]
         5
         """
-        plain = asdict(self)
+        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["operators"] = list(self.operators)
-        plain["retrace_reasons"] = list(plain["retrace_reasons"])
+        for name in ("retrace_reasons", "timeline", "programs"):
+            plain[name] = [_listed(asdict(one)) for one in plain[name]]
+        plain["events"] = [event.as_dict() for event in self.events]
         return {**plain, "calls": self.calls, "eager_calls": self.eager_calls}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Snapshot:
+        """The snapshot behind `as_dict`; raises `KeyError` or `TypeError` where it is none.
+
+        >>> Snapshot.from_dict(Snapshot("step", hits=5).as_dict()).hits
+        5
+        """
+        known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
+        known["operators"] = tuple(known.get("operators", ()))
+        known["retrace_reasons"] = tuple(_made(Retrace, one) for one in plain.get("retrace_reasons", ()))
+        known["events"] = tuple(Event.from_dict(one) for one in plain.get("events", ()))
+        known["timeline"] = tuple(Hit(**one) for one in plain.get("timeline", ()))
+        known["programs"] = tuple(_program(one) for one in plain.get("programs", ()))
+        return cls(**known)
+
+
+def _listed(plain: dict[str, Any]) -> dict[str, Any]:
+    """Tuples as the lists that JSON has."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+
+def _made(kind: Callable[..., Any], plain: Mapping[str, Any]) -> Any:
+    """The instance behind such a dict."""
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})
+
+
+def _program(plain: Mapping[str, Any]) -> Program:
+    made: Program = _made(Program, {**plain, "steps": [Step(**step) for step in plain["steps"]]})
+    return made
 
 
 class Counters:
@@ -107,9 +223,13 @@ class Counters:
 
     __slots__ = (
         "__weakref__",
+        "_count",
         "_eager",
+        "_eager_called_at",
+        "_eager_seconds",
         "_evictions",
         "_hits_read",
+        "_hits_timed",
         "_inlined",
         "_lock",
         "_operators",
@@ -119,27 +239,46 @@ class Counters:
         "_retrace_reasons",
         "_retraces",
         "_seconds",
+        "_seconds_checking",
+        "_seconds_eager",
+        "_seconds_hits",
+        "_unjudged",
+        "_warming",
         "hit",
     )
 
     def __init__(self) -> None:
         # One atomic increment: measured at 65 ns, against 480 ns for a method that takes the lock.
-        self.hit: Final = itertools.count().__next__
+        self._count: Final = itertools.count().__next__
+        # Replaced only while hits are timed, so that timing costs nothing while they are not.
+        self.hit: Callable[[], object] = self._count
         self._hits_read = 0
         # Reentrant: a destructor that counts may run while this thread counts.
         self._lock = threading.RLock()
         self._recordings = self._retraces = self._evictions = self._inlined = 0
         self._proof_failures = self._peak_wanted = 0
-        self._seconds = 0.0
+        self._unjudged = self._warming = 0
+        self._seconds = self._seconds_eager = self._seconds_hits = self._seconds_checking = 0.0
+        self._hits_timed = 0
         self._eager: Counter[str] = Counter()
+        self._eager_seconds: dict[str, float] = {}
+        self._eager_called_at: dict[str, str] = {}
         self._operators: deque[int] = deque(maxlen=_PROGRAMS_KEPT)
         self._retrace_reasons: dict[str, Retrace] = {}
 
-    def recorded(self, seconds: float, operators: int, reasons: tuple[str, ...], *, retrace: bool) -> None:
+    def recorded(
+        self,
+        seconds: float,
+        operators: int,
+        reasons: Sequence[str | Reason],
+        *,
+        retrace: bool,
+        where: str = "",
+    ) -> None:
         """Count a call that was recorded and stored as a program of `operators` operators.
 
         `seconds` is what the call took. `retrace` says that its owner had a recording before; `reasons` are
-        then what changed, each with old and new value.
+        then what changed, each with old and new value, and `where` is the line that called.
 
         >>> counters = Counters()
         >>> counters.recorded(0.0002, 35, ("x.shape[0] 64 -> 13", "x.dtype float32 -> float64"), retrace=True)
@@ -151,12 +290,22 @@ class Counters:
             self._seconds += seconds
             self._operators.append(operators)
             if retrace:
-                self._retraced("; ".join(reasons) or _NO_REASON, seconds)
+                paths = tuple(r.path for r in reasons if isinstance(r, Reason))
+                self._retraced(said(reasons) or _NO_REASON, seconds, paths, where)
 
-    def eager(self, reason: str, where: str = "", seconds: float = 0.0) -> None:
+    def eager(
+        self,
+        reason: str,
+        where: str = "",
+        seconds: float = 0.0,
+        *,
+        recording: bool = True,
+        called_at: str = "",
+    ) -> None:
         """Count a call that ran eagerly, with its reason and the `file:line` that it is about.
 
-        `seconds` is the time of a recording that was given up, 0 where there was none.
+        `seconds` is what it took, as a recording that was given up or, with `recording` off, as a plain call;
+        `called_at` is the line that called.
 
         >>> counters = Counters()
         >>> counters.eager("calls x.tolist()", "train.py:41")
@@ -165,10 +314,77 @@ class Counters:
         """
         text = f"{reason} ({where})" if where else reason
         with self._lock:
-            self._seconds += seconds
+            if recording:
+                self._seconds += seconds
+            else:
+                self._seconds_eager += seconds
             if text not in self._eager and len(self._eager) >= _REASONS_KEPT:
                 text = _OTHER_REASONS
             self._eager[text] += 1
+            self._eager_seconds[text] = self._eager_seconds.get(text, 0.0) + seconds
+            self._eager_called_at[text] = called_at
+
+    def time_hits(self, stop: Callable[[], object] | None) -> None:
+        """Call `stop` at each hit, right where it is counted; None for no longer.
+
+        >>> counters = Counters()
+        >>> counters.time_hits(lambda: print("hit"))
+        >>> counters.hit()
+        hit
+        """
+        count = self._count
+
+        def hit() -> None:
+            count()
+            if stop is not None:
+                stop()
+
+        self.hit = count if stop is None else hit
+
+    def timed(self, seconds: float, checking: float) -> None:
+        """Add the time of one hit, and what of it checking guards took; the hit itself is counted by `hit`.
+
+        >>> counters = Counters()
+        >>> counters.timed(0.5, 0.25)
+        >>> counters.snapshot("step", 0, 64).seconds_hits
+        0.5
+        """
+        with self._lock:
+            self._hits_timed += 1
+            self._seconds_hits += seconds
+            self._seconds_checking += checking
+
+    def wastes(self) -> bool:
+        """Whether recording has certainly cost more than the hits saved: no hit saves what a recording takes.
+
+        >>> Counters().wastes()
+        False
+        """
+        with self._lock:
+            judged = self._recordings - self._unjudged
+            return not self._warming and judged >= _RECORDINGS_TO_JUDGE and self._hits() < judged
+
+    @contextlib.contextmanager
+    def unjudged(self) -> Iterator[list[int]]:
+        """Do not take the recordings inside the block for waste; gives a list of their numbers.
+
+        >>> counters = Counters()
+        >>> with counters.unjudged() as made:
+        ...     counters.recorded(0.1, 3, (), retrace=False)
+        >>> len(made)
+        1
+        """
+        made: list[int] = []
+        with self._lock:
+            before = self._recordings
+            self._warming += 1
+        try:
+            yield made
+        finally:
+            with self._lock:
+                self._warming -= 1
+                made += range(before, self._recordings)
+                self._unjudged += len(made)
 
     def inlined(self) -> None:
         """Count a call that was recorded into an outer traced function.
@@ -239,18 +455,24 @@ class Counters:
                 cache_limit=limit,
                 limit_enough=self._limit_enough(limit),
                 parameters=parameters,
+                seconds_eager=self._seconds_eager,
+                seconds_hits=self._seconds_hits,
+                seconds_checking=self._seconds_checking,
+                hits_timed=self._hits_timed,
+                eager_seconds=dict(self._eager_seconds),
+                eager_called_at={text: where for text, where in self._eager_called_at.items() if where},
             )
 
     def _hits(self) -> int:
         # A count can only be read by counting, so the reads are counted too.
-        value = self.hit() - self._hits_read
+        value = self._count() - self._hits_read
         self._hits_read += 1
         return value
 
-    def _retraced(self, text: str, seconds: float) -> None:
+    def _retraced(self, text: str, seconds: float, paths: tuple[str, ...], where: str) -> None:
         self._retraces += 1
         known = self._retrace_reasons.pop(text, Retrace(text, 0, 0.0))
-        self._retrace_reasons[text] = Retrace(text, known.count + 1, known.seconds + seconds)
+        self._retrace_reasons[text] = Retrace(text, known.count + 1, known.seconds + seconds, paths, where)
         if len(self._retrace_reasons) > _REASONS_KEPT:
             del self._retrace_reasons[next(iter(self._retrace_reasons))]
 

@@ -9,12 +9,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lazytrace.stats.counters import Snapshot
+from lazytrace.stats.counters import Retrace, Snapshot
+from lazytrace.stats.document import by_loss
+from lazytrace.stats.patterns import suggestions
 
 _WIDTH = 100
 _NARROWEST_NAME = 24
 _GAP = 2
 _UNBOUNDED = 10_000
+_TOLD_APART = 3
 _NOTHING = "lazytrace: no traced function was called\n"
 
 _COLUMNS: tuple[tuple[str, Callable[[Snapshot], str]], ...] = (
@@ -26,30 +29,43 @@ _COLUMNS: tuple[tuple[str, Callable[[Snapshot], str]], ...] = (
     ("eager", lambda s: str(s.eager_calls)),
     ("inlined", lambda s: str(s.inlined)),
     ("rec.ms", lambda s: f"{s.seconds_recording * 1e3:.1f}"),
+    ("eager.ms", lambda s: f"{s.seconds_eager * 1e3:.1f}"),
     ("ops/program", lambda s: _span(s.operators)),
     ("cache", lambda s: f"{s.cache_size}/{s.cache_limit}"),
 )
 
 
-def render(snapshots: Sequence[Snapshot], width: int | None = None) -> str:
-    """The report on `snapshots`: totals, a row per function that was called, and every reason.
+def render(snapshots: Sequence[Snapshot], width: int | None = None, color: bool = False) -> str:
+    """The report on `snapshots`: totals, a row per function that was called, every reason, and what to do.
 
-    Functions come by time spent recording, then by calls. `width`, in characters (100 where None), bounds the
-    table as far as its figures allow; reasons stay on one line each, however long. Plain ASCII but for what
-    names and reasons bring along, no colors, ends with a newline.
+    Functions come by the time that they lost (recording and eager), then by calls. `width`, in characters
+    (100 where None), bounds the table as far as its figures allow; reasons stay on one line each, however
+    long. Plain ASCII but for what names and reasons bring along, titles bold with `color`, ends with a
+    newline.
 
     >>> print(render([Snapshot("step", hits=9, recordings=1, seconds_recording=0.002)]).splitlines()[0])
     lazytrace: 1 function, 10 calls: 9 hits (90.0 %), 1 recording (0 retraces, 2.0 ms), 0 eager, 0 inlined
     """
-    called = sorted((s for s in snapshots if s.calls), key=lambda s: (-s.seconds_recording, -s.calls))
+    called = by_loss(snapshots)
     if not called:
         return _NOTHING
-    parts = [_totals(called), _table(called, width or _WIDTH)]
-    for title, lines in _SECTIONS:
-        body = [f"  {_one_line(line)}" for snapshot in called for line in lines(snapshot)]
+    totals, *rest = [_totals(called), _table(called, width or _WIDTH)]
+    parts = [_bold(totals) if color else totals, *rest]
+    for title, body in _sections(snapshots, called):
         if body:
-            parts.append("\n".join([title, *body]))
+            lines = [f"  {_one_line(line)}" for line in body]
+            parts.append("\n".join([_bold(title) if color else title, *lines]))
     return "\n\n".join(parts) + "\n"
+
+
+def _sections(snapshots: Sequence[Snapshot], called: Sequence[Snapshot]) -> Iterator[tuple[str, list[str]]]:
+    for title, lines in _SECTIONS:
+        yield title, [line for snapshot in called for line in lines(snapshot)]
+    yield "Suggestions", [str(one) for one in suggestions(snapshots)]
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m"
 
 
 def _totals(called: Sequence[Snapshot]) -> str:
@@ -98,10 +114,27 @@ def _printed(table: Table) -> str:
 
 
 def _retraces(s: Snapshot) -> Iterator[str]:
-    for reason in s.retrace_reasons:
-        yield f"{s.name}{s.parameters}: {reason.text}   x{reason.count}, {_milliseconds(reason.seconds)}"
+    for text, count, seconds, where in _together(s.retrace_reasons):
+        at = f", called at {where}" if where else ""
+        yield f"{s.name}{s.parameters}: {text}   x{count}, {_milliseconds(seconds)}{at}"
     if s.retrace_reasons_dropped:
         yield f"{s.name}: {_plural(s.retrace_reasons_dropped, 'older retrace')} for reasons not listed here"
+
+
+def _together(reasons: Sequence[Retrace]) -> Iterator[tuple[str, int, float, str]]:
+    """Reasons as (text, count, seconds, line); many that differ only in their values become one."""
+    same: dict[tuple[str, ...], list[Retrace]] = {}
+    for reason in reasons:
+        same.setdefault(reason.paths or (reason.text,), []).append(reason)
+    for paths, found in same.items():
+        if len(found) <= _TOLD_APART:
+            yield from ((one.text, one.count, one.seconds, one.where) for one in found)
+            continue
+        # Of several paths each is said with its values.
+        own = f"{paths[0]} " if len(paths) == 1 else ""
+        first, last = found[0].text.removeprefix(own), found[-1].text.removeprefix(own)
+        text = f"{', '.join(paths)} changed in {len(found)} ways: {first}, ..., {last}"
+        yield text, sum(one.count for one in found), sum(one.seconds for one in found), found[-1].where
 
 
 def _eager_calls(s: Snapshot) -> Iterator[str]:

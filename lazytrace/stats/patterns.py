@@ -1,0 +1,223 @@
+"""What keeps going wrong, by name, each with what to do about it; pure functions of snapshots."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lazytrace.stats.counters import Snapshot
+from lazytrace.stats.events import Event, Reason
+
+# Twice may be chance: a last batch that is smaller, an evaluation.
+_OFTEN = 3
+# With this many hits for each recording, what varies has paid for itself.
+_PAID = 16
+_SHOWN = 4
+_LONGEST = 40
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A pattern that was found in one function, and a sentence on what to do.
+
+    `pattern` is "varying value", "varying dimension", "varying state", "varying branch", "decorated in a
+    loop", "thrash", "same program per instance" or "repeated eager call"; `where` is the line to look at.
+
+    >>> str(Suggestion("step", "varying value", "k differs at each call.", "train.py:9", 7))
+    'step: k differs at each call. (train.py:9)'
+    """
+
+    function: str
+    pattern: str
+    text: str
+    where: str = ""
+    count: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.text}" + (f" ({self.where})" if self.where else "")
+
+
+def suggestions(snapshots: Sequence[Snapshot]) -> tuple[Suggestion, ...]:
+    """Every pattern in the events and counts of some functions, each once.
+
+    >>> event = Event("recorded", "step", 0, 0.0, 0.0, "", 0, "train.py:9", {}, (), True)
+    >>> suggestions([Snapshot("step", recordings=1, events=(event,))])
+    ()
+    """
+    found = [one for snapshot in snapshots for rule in _RULES for one in rule(snapshot)]
+    return (*found, *_made_in_loops(snapshots))
+
+
+def wasted(snapshot: Snapshot) -> tuple[int, int, float, str]:
+    """Recordings, hits, seconds recording, and a sentence on what caused most of the recordings.
+
+    >>> wasted(Snapshot("step", hits=2, recordings=16, seconds_recording=0.5))
+    (16, 2, 0.5, 'No single argument or value causes it.')
+    """
+    retraces = [event for event in snapshot.events if event.retrace]
+    paths = Counter(reason.path for event in retraces for reason in event.reasons)
+    cause = "No single argument or value causes it."
+    for path, times in paths.most_common(1):
+        reasons = [reason for event in retraces for reason in event.reasons if reason.path == path]
+        cause = f"{path} changed {times} times ({_values(reasons)})."
+    return snapshot.recordings, snapshot.hits, snapshot.seconds_recording, cause
+
+
+def _values(reasons: Sequence[Reason]) -> str:
+    """The distinct values in the order of their first appearance, the first few of them."""
+    values = list(dict.fromkeys([reasons[0].old, *(reason.new for reason in reasons)]))
+    shown = [v if len(v) <= _LONGEST else v[: _LONGEST - 3] + "..." for v in values[:_SHOWN]]
+    return ", ".join([*shown, f"and {len(values) - _SHOWN} more"] if len(values) > _SHOWN else shown)
+
+
+def _by_path(snapshot: Snapshot, *kinds: str) -> Iterator[tuple[str, list[tuple[Event, Reason]]]]:
+    """Each path that changed often, with its changes."""
+    found: dict[str, list[tuple[Event, Reason]]] = {}
+    for event in snapshot.events:
+        for reason in event.reasons if event.retrace else ():
+            if reason.kind in kinds:
+                found.setdefault(reason.path, []).append((event, reason))
+    yield from ((path, pairs) for path, pairs in found.items() if _distinct(pairs) >= _OFTEN)
+
+
+def _distinct(pairs: Sequence[tuple[Event, Reason]]) -> int:
+    return len({pairs[0][1].old, *(reason.new for _, reason in pairs)})
+
+
+def _changes(snapshot: Snapshot, pattern: str, advice: str, *kinds: str) -> Iterator[Suggestion]:
+    if snapshot.hits > _PAID * snapshot.recordings:
+        return
+    for path, pairs in _by_path(snapshot, *kinds):
+        event, reason = pairs[-1]
+        values = _values([one for _, one in pairs])
+        text = f"{path} had {_distinct(pairs)} different values ({values}): {advice}"
+        yield Suggestion(snapshot.name, pattern, text, _line(reason) or event.where, len(pairs))
+
+
+def _line(reason: Reason) -> str:
+    """The place that a reason is about, without what is said around it."""
+    return reason.where if reason.kind == "branch" else ""
+
+
+def _varying_values(snapshot: Snapshot) -> Iterator[Suggestion]:
+    advice = (
+        "each value is recorded by itself. Pass it as a tensor, torch.tensor(value), "
+        "or use it outside the traced function."
+    )
+    return _changes(snapshot, "varying value", advice, "value", "structure")
+
+
+def _varying_dimensions(snapshot: Snapshot) -> Iterator[Suggestion]:
+    advice = (
+        "each size is recorded by itself. Pad or bucket to a few sizes; drop_last=True of a DataLoader "
+        "does away with a smaller last batch."
+    )
+    return _changes(snapshot, "varying dimension", advice, "shape")
+
+
+def _varying_state(snapshot: Snapshot) -> Iterator[Suggestion]:
+    advice = (
+        "the function reads it, so each value is recorded by itself. Keep it as a tensor and write to that "
+        "in place, or pass it as a tensor argument."
+    )
+    return _changes(snapshot, "varying state", advice, "state", "mode")
+
+
+def _varying_branches(snapshot: Snapshot) -> Iterator[Suggestion]:
+    advice = (
+        "Python looks at this value, so each one is recorded by itself. Use torch.where, or move the branch "
+        "into a @script_if_tracing function."
+    )
+    return _changes(snapshot, "varying branch", advice, "branch")
+
+
+def _thrash(snapshot: Snapshot) -> Iterator[Suggestion]:
+    if snapshot.evictions < _OFTEN or snapshot.limit_enough is None:
+        return
+    text = (
+        f"its signatures alternate beyond cache_limit={snapshot.cache_limit}, so recordings are dropped and "
+        f"made again: cache_limit={snapshot.limit_enough} would have been enough."
+    )
+    yield Suggestion(snapshot.name, "thrash", text, snapshot.source, snapshot.evictions)
+
+
+def _instances(snapshot: Snapshot) -> Iterator[Suggestion]:
+    same: dict[tuple[int, frozenset[tuple[str, str]]], set[int]] = {}
+    for event in snapshot.events:
+        if event.kind == "recorded" and event.instance:
+            same.setdefault((event.operators, frozenset(event.signature.items())), set()).add(event.instance)
+    most = max((len(numbers) for numbers in same.values()), default=0)
+    if most < _OFTEN:
+        return
+    text = (
+        f"{most} instances each recorded the same program. Keep the instances, if they are made anew each "
+        "time; or trace a function that takes what differs between them as tensor arguments."
+    )
+    yield Suggestion(snapshot.name, "same program per instance", text, snapshot.source, most)
+
+
+# What is in a reason, and what to do about it; the first that fits.
+_ADVICE: Final = (
+    (
+        r"\.tolist\(\)|\.item\(\)|\.numpy\(\)|data_ptr|__array__",
+        "move it behind the traced function, or wrap the helper that does it in lazytrace.opaque.",
+    ),
+    (
+        r"\bprint\b|write to|writes|append|sets|stores|assign",
+        "do it outside the traced function, or in a helper wrapped in lazytrace.opaque.",
+    ),
+    (
+        r"too many branches",
+        "use torch.where, or move the branch into a @script_if_tracing function.",
+    ),
+    (r"cache_limit=", "raise cache_limit, or let it evict with on_limit='evict'."),
+    (r"cannot be imported|was built for", "build the extension: python setup.py build_ext --inplace."),
+    (
+        r"^raised ",
+        "what raises while it is recorded is not kept; handle the exception outside the traced function.",
+    ),
+    (r"another thread is recording", "call it once before the threads start: lazytrace.warmup() does."),
+)
+# Asked for, or passing by itself: no advice needed.
+_WANTED: Final = r"lazytrace is disabled|backend=|inside another tracer"
+
+
+def _eager(snapshot: Snapshot) -> Iterator[Suggestion]:
+    for text, count in snapshot.eager.items():
+        if count < _OFTEN or re.search(_WANTED, text):
+            continue
+        advice = next(
+            (one for pattern, one in _ADVICE if re.search(pattern, text)),
+            "take that out of the traced function, or wrap the helper that does it in lazytrace.opaque.",
+        )
+        said = f"ran eagerly {count} times, {text}: {advice}"
+        yield Suggestion(snapshot.name, "repeated eager call", said, "", count)
+
+
+def _made_in_loops(snapshots: Sequence[Snapshot]) -> Iterator[Suggestion]:
+    made: dict[tuple[str, str], int] = {}
+    for snapshot in snapshots:
+        if snapshot.source and snapshot.recordings:
+            place = snapshot.name, snapshot.source
+            made[place] = max(made.get(place, 0), snapshot.made)
+    for (name, source), times in made.items():
+        if times >= _OFTEN:
+            text = (
+                f"was decorated {times} times, and each decoration starts without recordings: decorate it "
+                "once, outside the loop or the function that makes it."
+            )
+            yield Suggestion(name, "decorated in a loop", text, source, times)
+
+
+_RULES: Final[tuple[Callable[[Snapshot], Iterator[Suggestion]], ...]] = (
+    _varying_values,
+    _varying_dimensions,
+    _varying_state,
+    _varying_branches,
+    _thrash,
+    _instances,
+    _eager,
+)

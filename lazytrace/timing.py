@@ -1,0 +1,61 @@
+"""Timing of hits: switched on for timelines, and not there at all otherwise."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import Any
+
+from lazytrace._native import core, problem
+from lazytrace.engine import Engine
+
+
+def time_hits(engine: Engine, enabled: bool) -> None:
+    """Time each hit of an engine from now on, or no longer do so.
+
+    While it is off a hit runs the very code that it would without this module.
+    """
+    # An attribute of the instance goes before the method of the class.
+    engine.__dict__.pop("call", None)
+    engine.counters.time_hits(None)
+    if enabled and not problem:
+        clock = _Clock(engine)
+        engine.counters.time_hits(clock.stop)
+        engine.__dict__["call"] = clock.call
+
+
+class _Clock:
+    """Starts at a call and stops where the call is counted as a hit."""
+
+    def __init__(self, engine: Engine) -> None:
+        # A strong reference would be a cycle, and the engine would live until the collector comes.
+        self._engine = weakref.ref(engine)
+        self._running = threading.local()
+
+    def call(self, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        engine = self._engine()
+        assert engine is not None
+        if not core.is_recording():
+            self._running.checking = _seconds_checking(engine, instance, args, kwargs)
+            self._running.start = time.perf_counter()
+        return Engine.call(engine, instance, args, kwargs)
+
+    def stop(self) -> None:
+        now, engine = time.perf_counter(), self._engine()
+        start = getattr(self._running, "start", None)
+        if engine is not None and start is not None:
+            engine.log.hit(start, now - start, self._running.checking)
+            self._running.start = None
+
+
+def _seconds_checking(
+    engine: Engine, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> float:
+    """What it takes to bind the arguments and to check the guards of the traces that they have."""
+    assert engine.parameters is not None
+    start = time.perf_counter()
+    call = engine.parameters.native.bind(engine.function, args, kwargs, engine.parameters.defaults())
+    if call is not None and not call.unsupported:
+        any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).find(call.key))
+    return time.perf_counter() - start
