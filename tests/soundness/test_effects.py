@@ -386,7 +386,7 @@ def dataclass_field_replaced(trace):
 
 
 # ---------------------------------------------------------------- one branch only, exceptions
-@cases
+@cases(hits=2)
 def written_on_one_branch(trace):
     o = Thing(cache=None, n=0)
 
@@ -602,7 +602,7 @@ def list_of_an_argument(trace):
     return trace(fn), [call(X(), out) for out in ([], [], [X()], [X()], [])]
 
 
-@cases
+@cases(hits=2)
 def list_iterated_while_it_grows(trace):
     log = [X()]
 
@@ -674,7 +674,7 @@ def dictionary_value_set(trace):
     return trace(fn), changing(), lambda: d
 
 
-@cases
+@cases(hits=2)
 def dictionary_key_added(trace):
     d = {}
 
@@ -686,7 +686,7 @@ def dictionary_key_added(trace):
     return trace(fn), [call(X())] * 3 + [d.clear] + [call(X() * 3)] * 3, lambda: d
 
 
-@cases
+@cases(hits=2)
 def dictionary_keyed_by_shape(trace):
     made = {}
 
@@ -850,7 +850,7 @@ def nonlocal_tensor(trace):
     return trace(fn), [call(X())] * 6, lambda: h
 
 
-@cases
+@cases(hits=2)
 def nonlocal_shared_by_two_functions(trace):
     h = torch.zeros(3)
 
@@ -1083,7 +1083,7 @@ def submodule_replaced(trace):
     return trace(fn), [call(X())] * 5, lambda: repr(m)
 
 
-@cases
+@cases(hits=2)
 def buffer_registered_lazily(trace):
     class Mask(torch.nn.Module):
         def forward(self, x):
@@ -1099,7 +1099,7 @@ def buffer_registered_lazily(trace):
     )
 
 
-@cases
+@cases(hits=1)
 def positions_cached_and_grown(trace):
     class Rotary(torch.nn.Module):
         def __init__(self):
@@ -1173,7 +1173,7 @@ def cache_written_in_place_at_a_position(trace):
     return trace(fn), ([call(k * X()) for k in (1, 2, 3)] + reset) * 3, lambda: o
 
 
-@cases
+@cases(hits=2)
 def cache_position_in_a_tensor(trace):
     keys, position = torch.zeros(4, 3), torch.zeros(1, dtype=torch.long)
 
@@ -1227,7 +1227,7 @@ def nested_function_writes(trace):
     return fn, [call(X()), call(X()).of(inner), call(X()), call(X()).of(inner), call(X())], lambda: o
 
 
-@cases
+@cases(hits=2)
 def write_seen_by_a_guard_of_another_function(trace):
     o = Thing(k=2.0)
     read = trace(lambda x: x * o.k)
@@ -1371,7 +1371,7 @@ def write_under_no_grad_and_inference(trace):
     return traced, [call(x), call(x), call(x).of(inference), call(x).of(inference), call(x)], lambda: o
 
 
-@cases
+@cases(hits=1)
 def frozen_after_the_first_call(trace):
     o = Thing(scale=None, ready=False)
 
@@ -1613,7 +1613,7 @@ def set_of_names(trace):
     return trace(fn), [call(X(), name) for name in ("a", "a", "a", "b", "b", "a")], lambda: sorted(seen)
 
 
-@cases
+@cases(hits=1)
 def attribute_of_a_parameter(trace):
     w = X(grad=True)
     w.cached = None
@@ -1768,7 +1768,7 @@ def written_back_what_is_equal(trace):
     return trace(fn), [call(X()), call(X()), change, call(X()), call(X()), change, call(X())], lambda: o
 
 
-@cases
+@cases(hits=2)
 def lazily_initialized_by_a_property(trace):
     class Model:
         _table = None

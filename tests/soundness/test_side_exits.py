@@ -31,7 +31,7 @@ def both_ways(times=2, size=None):
 
 
 # ---------------------------------------------------------------- after writes
-@cases
+@cases(hits=2)
 def written_then_read(trace):
     def fn(x, total):
         total.add_(x)
@@ -55,7 +55,7 @@ def written_twice_around_a_read(trace):
     return trace(fn), [call(k * X(), total) for k in (1, 1, -1, -1, 1, -1, 1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def read_between_many_writes(trace):
     w = torch.zeros(3)
 
@@ -70,7 +70,7 @@ def read_between_many_writes(trace):
     return trace(fn), [call(x) for x in xs], lambda: w
 
 
-@cases
+@cases(hits=2)
 def view_written_through_then_read(trace):
     def fn(x):
         row = x[0]
@@ -98,7 +98,7 @@ def transposed_in_place_then_read(trace):
     return trace(fn), [call(x) for x in [*inputs, *inputs]]
 
 
-@cases
+@cases(hits=2)
 def temporary_transposed_then_read(trace):
     def fn(x):
         y = x * 1
@@ -110,7 +110,7 @@ def temporary_transposed_then_read(trace):
     return trace(fn), [call(k * x) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def resized_then_read(trace):
     def fn(x):
         y = x * 2
@@ -129,7 +129,7 @@ def argument_resized_then_read(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)]
 
 
-@cases
+@cases(hits=2)
 def data_read_before(trace):
     def fn(x, w):
         w.data.add_(x)
@@ -149,7 +149,7 @@ def data_replaced_before(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def index_put_then_read(trace):
     def fn(x, seen):
         seen[x > 0] = 1
@@ -159,7 +159,7 @@ def index_put_then_read(trace):
     return trace(fn), [call(k * X(), seen) for k in (1, 1, 1, -1, -1, 1)] + [seen.zero_, call(X(), seen)]
 
 
-@cases
+@cases(hits=2)
 def counter_that_wraps(trace):
     step = torch.zeros((), dtype=torch.long)
 
@@ -172,7 +172,7 @@ def counter_that_wraps(trace):
     return trace(fn), [call(X())] * 12, lambda: step
 
 
-@cases
+@cases(hits=2)
 def out_argument_then_read(trace):
     def fn(x, out):
         torch.mul(x, 2, out=out)
@@ -182,7 +182,7 @@ def out_argument_then_read(trace):
     return trace(fn), [call(k * X(), out) for k in (1, 1, -1, -1, 1)]
 
 
-@cases
+@cases(hits=2)
 def write_to_an_alias_of_what_is_read(trace):
     def fn(x, y):
         y.add_(1)
@@ -194,7 +194,7 @@ def write_to_an_alias_of_what_is_read(trace):
 
 
 # ---------------------------------------------------------------- after random numbers
-@cases
+@cases(hits=2)
 def dropout_then_branch(trace):
     def fn(x):
         y = F.dropout(x, 0.5)
@@ -203,7 +203,7 @@ def dropout_then_branch(trace):
     return trace(fn), [call(X(grad=True))] * 14
 
 
-@cases
+@cases(hits=2)
 def rejection_sampling(trace):
     def fn(n):
         kept = []
@@ -216,7 +216,7 @@ def rejection_sampling(trace):
     return trace(fn), [call(torch.ones(()))] * 12
 
 
-@cases
+@cases(hits=2)
 def sampled_token_decides(trace):
     def fn(logits):
         tokens = []
@@ -229,7 +229,7 @@ def sampled_token_decides(trace):
     return trace(fn), [call(torch.zeros(3))] * 14
 
 
-@cases
+@cases(hits=2)
 def random_write_then_read(trace):
     def fn(x):
         x.bernoulli_(0.5)
@@ -239,7 +239,7 @@ def random_write_then_read(trace):
     return trace(fn), [call(x)] * 12
 
 
-@cases
+@cases(hits=2)
 def random_mask_then_more_random(trace):
     def fn(x):
         kept = x[torch.rand(3) > 0.5]
@@ -248,7 +248,7 @@ def random_mask_then_more_random(trace):
     return trace(fn), [call(X())] * 12
 
 
-@cases
+@cases(hits=2)
 def stochastic_depth(trace):
     layers = [torch.nn.Linear(3, 3) for _ in range(3)]
 
@@ -261,7 +261,7 @@ def stochastic_depth(trace):
     return trace(fn), [call(X(grad=True))] * 16, lambda: [p for layer in layers for p in layer.parameters()]
 
 
-@cases
+@cases(hits=2)
 def seed_between_calls(trace):
     def fn(x):
         return x * 2 if torch.rand(()) > 0.5 else x - torch.rand(3)
@@ -273,7 +273,7 @@ def seed_between_calls(trace):
 
 
 # ---------------------------------------------------------------- loops
-@cases
+@cases(hits=2)
 def loop_with_a_write_until(trace):
     def fn(x, count):
         while x.norm() > 1:
@@ -285,7 +285,7 @@ def loop_with_a_write_until(trace):
     return trace(fn), [call(X() * k, count) for k in (1, 1, 10, 10, 100, 1, 0.1, 1000, 10, 30, 1)]
 
 
-@cases
+@cases(hits=2)
 def loop_in_place_until(trace):
     def fn(x):
         n = 0
@@ -297,7 +297,7 @@ def loop_in_place_until(trace):
     return trace(fn), [call(X() * k) for k in (1, 1, 10, 10, 100, 1, 0.1, 1000, 10, 30, 1)]
 
 
-@cases
+@cases(hits=2)
 def loop_left_early(trace):
     def fn(x):
         out = []
@@ -314,7 +314,7 @@ def loop_left_early(trace):
     return trace(fn), [call(rows[order]) for order in orders for _ in range(2)] * 2
 
 
-@cases
+@cases(hits=2)
 def item_grows_a_list(trace):
     def fn(x):
         xs = [x[i].item() for i in range(3)]
@@ -323,7 +323,7 @@ def item_grows_a_list(trace):
     return trace(fn), both_ways(1) * 2
 
 
-@cases
+@cases(hits=2)
 def shape_that_depends_on_values_in_a_loop(trace):
     def fn(x):
         for _ in range(3):
@@ -334,7 +334,7 @@ def shape_that_depends_on_values_in_a_loop(trace):
 
 
 # ---------------------------------------------------------------- exceptions
-@cases
+@cases(hits=2)
 def branch_that_raises(trace):
     def fn(x):
         x.add_(1)
@@ -345,7 +345,7 @@ def branch_that_raises(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5, 1)]
 
 
-@cases
+@cases(hits=2)
 def raises_after_random_numbers(trace):
     def fn(x):
         y = F.dropout(x)
@@ -356,7 +356,7 @@ def raises_after_random_numbers(trace):
     return trace(fn), [call(torch.tensor([1.0, 0.0]))] * 12
 
 
-@cases
+@cases(hits=2)
 def caught_around_a_read(trace):
     def fn(x):
         try:
@@ -372,7 +372,7 @@ def caught_around_a_read(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5, 1)]
 
 
-@cases
+@cases(hits=1)
 def item_of_several_elements(trace):
     def fn(x):
         x.add_(1)
@@ -385,7 +385,7 @@ def item_of_several_elements(trace):
     return trace(fn), [call(torch.tensor(v)) for v in ([1.0, -1.0], [1.0, -1.0], [1.0, 2.0], [1.0, 2.0])] * 2
 
 
-@cases
+@cases(hits=2)
 def index_out_of_range_is_caught(trace):
     def fn(x, i):
         x.mul_(2)
@@ -397,7 +397,7 @@ def index_out_of_range_is_caught(trace):
     return trace(fn), [call(X(), torch.tensor(i)) for i in (0, 0, 2, 5, 5, 0, -1, 5)]
 
 
-@cases
+@cases(hits=1)
 def assertion_in_a_context_manager(trace):
     def fn(x):
         y = torch.rand(3)
@@ -410,7 +410,7 @@ def assertion_in_a_context_manager(trace):
     return trace(fn), [call(k * X(grad=True)) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def raised_in_a_nested_function_and_caught(trace):
     @trace
     def inner(x):
@@ -429,7 +429,7 @@ def raised_in_a_nested_function_and_caught(trace):
 
 
 # ---------------------------------------------------------------- literals, views, lifetimes
-@cases
+@cases(hits=2)
 def literal_written_before_a_read(trace):
     def fn(x):
         y = torch.tensor([1.0, 2.0, 3.0])
@@ -440,7 +440,7 @@ def literal_written_before_a_read(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def literal_written_on_one_branch(trace):
     def fn(x):
         y = torch.tensor([1.0, 2.0, 3.0])
@@ -451,7 +451,7 @@ def literal_written_on_one_branch(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def literal_returned_and_written_by_the_caller(trace):
     inner = trace(lambda x: (torch.tensor([1.0, 2.0]), x * 2) if x.sum() > 0 else (torch.zeros(2), x))
 
@@ -463,7 +463,7 @@ def literal_returned_and_written_by_the_caller(trace):
     return use, both_ways()
 
 
-@cases
+@cases(hits=2)
 def view_of_a_temporary_that_is_gone(trace):
     def fn(x):
         v = (x * 2)[1:]
@@ -476,7 +476,7 @@ def view_of_a_temporary_that_is_gone(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def views_of_one_temporary_after_an_exit(trace):
     def fn(x):
         base = x * 2
@@ -489,7 +489,7 @@ def views_of_one_temporary_after_an_exit(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def detached_view_after_an_exit(trace):
     def fn(x):
         y = x * 2
@@ -501,7 +501,7 @@ def detached_view_after_an_exit(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def input_returned_after_an_exit(trace):
     def fn(x, y):
         x.add_(1)
@@ -511,7 +511,7 @@ def input_returned_after_an_exit(trace):
     return trace(fn), [call(X(), k * y) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def swapped_names_across_an_exit(trace):
     def fn(x, y):
         for _ in range(3):
@@ -523,7 +523,7 @@ def swapped_names_across_an_exit(trace):
     return trace(fn), [call(a * X(), b * X()) for a in (1, -1, 2) for b in (1, 3) for _ in range(2)]
 
 
-@cases
+@cases(hits=2)
 def generator_across_an_exit(trace):
     def fn(x):
         def rows():
@@ -539,7 +539,7 @@ def generator_across_an_exit(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def scalar_from_before_the_exit(trace):
     def fn(x):
         x.add_(1)
@@ -552,7 +552,7 @@ def scalar_from_before_the_exit(trace):
 
 
 # ---------------------------------------------------------------- nested functions and opaque steps
-@cases
+@cases(hits=2)
 def nested_function_reads(trace):
     inner = trace(lambda x: x * 2 if x.sum() > 0 else x - 1)
 
@@ -563,7 +563,7 @@ def nested_function_reads(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 5, 5, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def nested_function_that_is_called_alone_too(trace):
     w = torch.zeros(3)
 
@@ -577,7 +577,7 @@ def nested_function_that_is_called_alone_too(trace):
     return fn, steps * 2, lambda: w
 
 
-@cases
+@cases(hits=2)
 def nested_only_on_one_branch(trace):
     inner = trace(lambda x: F.dropout(x) if x.sum() > 1 else x)
 
@@ -587,7 +587,7 @@ def nested_only_on_one_branch(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def opaque_before_and_after_a_read(trace):
     runs = []
 
@@ -605,7 +605,7 @@ def opaque_before_and_after_a_read(trace):
     return trace(fn), both_ways(), lambda: list(runs)
 
 
-@cases
+@cases(hits=2)
 def opaque_writes_before_a_read(trace):
     w = torch.zeros(3)
 
@@ -621,14 +621,14 @@ def opaque_writes_before_a_read(trace):
     )
 
 
-@cases
+@cases(hits=2)
 def opaque_draws_before_a_read(trace):
     step = opaque(trace, lambda x: F.dropout(x, 0.5))
     fn = trace(lambda x: torch.rand(3) * x if step(x).sum() > 1 else step(x + 1))
     return fn, [call(X())] * 14
 
 
-@cases
+@cases(hits=2)
 def scripted_between_reads(trace):
     def halve(x: torch.Tensor) -> torch.Tensor:
         x = x + 0
@@ -646,7 +646,7 @@ def scripted_between_reads(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 5, 5, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def opaque_result_changes_shape_before_effects(trace):
     step = opaque(trace, lambda x: x[x > 0] * 2)
 
@@ -659,7 +659,7 @@ def opaque_result_changes_shape_before_effects(trace):
 
 
 # ---------------------------------------------------------------- autograd
-@cases
+@cases(hits=2)
 def gradients_through_branches(trace):
     w = X(grad=True)
 
@@ -702,7 +702,7 @@ def hook_before_a_branch(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1)]
 
 
-@cases
+@cases(hits=2)
 def saved_tensor_written_after_the_exit(trace):
     def fn(x):
         y = x.sin()
@@ -716,7 +716,7 @@ def saved_tensor_written_after_the_exit(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def grad_mode_switched_around_an_exit(trace):
     def fn(x):
         with torch.no_grad():
@@ -742,7 +742,7 @@ def checkpoint_with_a_branch(trace):
     return trace(fn), [call(X(grad=True))] * 6
 
 
-@cases
+@cases(hits=2)
 def trained_with_clipping(trace):
     w = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
@@ -764,7 +764,7 @@ def trained_with_clipping(trace):
 
 
 # ---------------------------------------------------------------- state on one branch
-@cases
+@cases(hits=2)
 def state_read_on_one_branch(trace):
     o = {"k": 2.0}
     fn = trace(lambda x: x * o["k"] if x.sum() > 0 else x - 1)
@@ -772,7 +772,7 @@ def state_read_on_one_branch(trace):
     return fn, [*change, lambda: o.update(k=3.0), *change, lambda: o.update(k=torch.ones(3)), *change]
 
 
-@cases
+@cases(hits=2)
 def state_read_before_on_the_other_branch(trace):
     o = {"k": 2.0, "m": 3.0}
 
@@ -784,7 +784,7 @@ def state_read_before_on_the_other_branch(trace):
     return trace(fn), [*steps, lambda: o.update(m=5.0), *steps, lambda: o.update(k=7.0), *steps]
 
 
-@cases
+@cases(hits=2)
 def tensor_state_captured_on_one_branch(trace):
     weights = {"a": X(grad=True), "b": X() * 2}
 
@@ -797,7 +797,7 @@ def tensor_state_captured_on_one_branch(trace):
     return trace(fn), [*[call(X())] * 6, change, *[call(X())] * 6], lambda: weights
 
 
-@cases
+@cases(hits=2)
 def shape_of_state_on_one_branch(trace):
     o = {"w": torch.ones(3)}
     fn = trace(lambda x: (x * 2 + o["w"], len(o["w"])) if x.sum() > 0 else (x, 0))
@@ -811,7 +811,7 @@ def shape_of_state_on_one_branch(trace):
     ]
 
 
-@cases
+@cases(hits=2)
 def mode_changes_between_the_branches(trace):
     m = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
     torch.nn.init.ones_(m[0].weight)
@@ -820,7 +820,7 @@ def mode_changes_between_the_branches(trace):
     return fn, [*steps, m.eval, *steps, m.train, *steps]
 
 
-@cases
+@cases(hits=2)
 def same_read_other_guard(trace):
     flags = [True]
 
@@ -837,7 +837,7 @@ def same_read_other_guard(trace):
     ]
 
 
-@cases
+@cases(hits=2)
 def module_swapped_on_one_branch(trace):
     m = torch.nn.ModuleDict({"a": torch.nn.ReLU(), "b": torch.nn.Tanh()})
 
@@ -850,7 +850,7 @@ def module_swapped_on_one_branch(trace):
 
 
 # ---------------------------------------------------------------- metadata that Python reads
-@cases
+@cases(hits=2)
 def python_numbers_from_reads(trace):
     def fn(x):
         k = int(x.sum())
@@ -859,7 +859,7 @@ def python_numbers_from_reads(trace):
     return trace(fn), [call(torch.tensor([v, 1.0])) for v in (1.0, 1.0, 2.0, 2.0, -2.0, 1.0, -2.0)]
 
 
-@cases
+@cases(hits=2)
 def bool_of_nan(trace):
     def fn(x):
         return x * 2 if x.sum() == x.sum() else x.nan_to_num()
@@ -868,7 +868,7 @@ def bool_of_nan(trace):
     return trace(fn), [call(x) for x in (torch.ones(2), torch.ones(2), bad, bad, torch.ones(2), bad)]
 
 
-@cases
+@cases(hits=2)
 def negative_zero_read(trace):
     def fn(x):
         x.mul_(1)
@@ -878,25 +878,25 @@ def negative_zero_read(trace):
     return trace(fn), [call(torch.tensor(v)) for v in (0.0, 0.0, -0.0, -0.0, 0.0, -0.0, 1.0)]
 
 
-@cases
+@cases(hits=2)
 def big_integers_read(trace):
     fn = trace(lambda x: (x.item() + 1, x * 2))
     return fn, [call(torch.tensor(v)) for v in (2**62, 2**62, 2**62 + 1, 2**62 + 1, 0, 2**62)]
 
 
-@cases
+@cases(hits=2)
 def complex_read(trace):
     fn = trace(lambda x: x * x.item() if x.item().real > 0 else x)
     return fn, [call(torch.tensor(v)) for v in (1 + 2j, 1 + 2j, -1j, -1j, 1 + 2j)]
 
 
-@cases
+@cases(hits=2)
 def boolean_read_used_as_a_number(trace):
     fn = trace(lambda x: x * bool(x.sum() > 0) + (x.sum() > 0).item())
     return fn, both_ways()
 
 
-@cases
+@cases(hits=2)
 def tree_of_four_branches(trace):
     def fn(x):
         x = x + 1
@@ -908,7 +908,7 @@ def tree_of_four_branches(trace):
     return trace(fn), [call(x) for x in [*signs, *signs[::-1]]]
 
 
-@cases
+@cases(hits=2)
 def returns_of_different_kinds(trace):
     def fn(x):
         s = x.sum()
@@ -1088,7 +1088,7 @@ def version_that_a_library_checks(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 1)]
 
 
-@cases
+@cases(hits=2)
 def identity_of_what_an_operator_returns(trace):
     def fn(x):
         y = x.contiguous()
@@ -1101,7 +1101,7 @@ def identity_of_what_an_operator_returns(trace):
     return trace(fn), [call(k * t) for t in (square, square.t()) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(hits=2)
 def autocast_around_an_exit(trace):
     w = X(3, 3, grad=True)
 
@@ -1114,7 +1114,7 @@ def autocast_around_an_exit(trace):
     return trace(fn), [call(k * torch.ones(2, 3)) for k in (1, 1, -1, -1, 1, -1)], lambda: w
 
 
-@cases
+@cases(hits=2)
 def inference_mode_around_an_exit(trace):
     def fn(x):
         with torch.inference_mode():
@@ -1135,7 +1135,7 @@ def vmap_before_and_after_an_exit(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
 
 
-@cases
+@cases(hits=2)
 def nested_function_with_other_state_after_the_exit(trace):
     o = {"k": 1.0}
     inner = trace(lambda x: x * o["k"])
@@ -1148,7 +1148,7 @@ def nested_function_with_other_state_after_the_exit(trace):
     return trace(fn), [*steps, lambda: o.update(k=2.0), *steps, call(X()).of(inner), *steps]
 
 
-@cases
+@cases(hits=2)
 def recursion_with_reads(trace):
     def fn(x, total):
         total.add_(1)
@@ -1177,7 +1177,7 @@ def exit_inside_a_backward_hook(trace):
     return trace(fn), [call(k * X()) for k in (1, 0.1, 1, 0.1)], lambda: o
 
 
-@cases
+@cases(hits=2)
 def exits_at_many_places_in_any_order(trace):
     def fn(x, total):
         for i in range(3):

@@ -1,0 +1,315 @@
+"""What random programs and attacks have found: each of these was wrong once."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+import lazytrace
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+
+def opaque(trace, fn):
+    return lazytrace.opaque(fn) if trace.enabled else fn
+
+
+def positive(x):
+    """A step that raises."""
+    if x.sum() < 0:
+        raise ValueError("negative")
+    return x * 2
+
+
+class Positive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return positive(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def both_ways():
+    """Inputs that let `positive` raise first, and later."""
+    return [call(k * X()) for k in (-5, 1, 1, -5, -5, 1)]
+
+
+# ---------------------------------------------------------------- steps that raise
+@cases
+def opaque_step_raises_and_is_caught(trace):
+    step = opaque(trace, positive)
+
+    def fn(x):
+        try:
+            return step(x)
+        except ValueError:
+            return x - 1
+
+    return trace(fn), both_ways()
+
+
+@cases
+def opaque_step_raises_later(trace):
+    step = opaque(trace, positive)
+
+    def fn(x):
+        try:
+            return step(x)
+        except ValueError:
+            return x - 1
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
+
+
+@cases
+def opaque_step_raises_after_a_write(trace):
+    step = opaque(trace, positive)
+
+    def fn(x):
+        x.add_(1)
+        try:
+            return step(x)
+        except ValueError:
+            return x - 1
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
+
+
+@cases
+def scripted_step_raises_and_is_caught(trace):
+    def half(x: torch.Tensor) -> torch.Tensor:
+        if bool(x.sum() < 0):
+            raise ValueError("negative")
+        return torch.tanh(x)
+
+    step = lazytrace.script_if_tracing(half) if trace.enabled else half
+
+    def fn(x):
+        try:
+            return step(x)
+        except Exception:
+            return x - 1
+
+    return trace(fn), both_ways()
+
+
+@cases
+def autograd_function_raises_and_is_caught(trace):
+    def fn(x):
+        try:
+            return Positive.apply(x)
+        except ValueError:
+            return x - 1
+
+    return trace(fn), both_ways()
+
+
+@cases
+def autograd_function_raises_after_a_write(trace):
+    def fn(x):
+        x.add_(1)
+        try:
+            return Positive.apply(x)
+        except ValueError:
+            return x - 1
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
+
+
+@cases
+def nested_function_whose_step_raises(trace):
+    step = opaque(trace, positive)
+    inner = trace(lambda x: step(x) + 1)
+
+    def fn(x):
+        try:
+            return inner(x)
+        except ValueError as error:
+            return str(error)
+
+    return trace(fn), both_ways()
+
+
+@cases
+def step_raises_and_is_suppressed(trace):
+    step = opaque(trace, positive)
+
+    def fn(x):
+        y = x
+        with contextlib.suppress(ValueError):
+            y = step(x)
+        return y + 1
+
+    return trace(fn), both_ways()
+
+
+@cases
+def step_raises_and_finally_returns(trace):
+    step = opaque(trace, positive)
+
+    def fn(x):
+        y = x
+        try:
+            y = step(x)
+        finally:
+            return y + 1  # noqa: B012
+
+    return trace(fn), both_ways()
+
+
+# ---------------------------------------------------------------- operators that raise after a write
+@cases
+def operator_raises_after_a_write(trace):
+    def fn(x, w):
+        w.add_(1)
+        try:
+            return torch.linalg.cholesky(x) + w
+        except RuntimeError:
+            return torch.linalg.cholesky(x + 10 * torch.eye(2)) - w
+
+    good, bad, w = torch.eye(2), -torch.eye(2), torch.zeros(())
+    return trace(fn), [call(x, w) for x in (good, good, bad, bad, good, bad)]
+
+
+@cases
+def operator_raises_after_random_numbers(trace):
+    def fn(x):
+        y = torch.rand(2, 2)
+        try:
+            return torch.linalg.cholesky(x) + y
+        except RuntimeError:
+            return y
+
+    return trace(fn), [call(k * torch.eye(2)) for k in (1, 1, -5, -5, 1, -5)]
+
+
+@cases
+def write_that_raises_on_a_view(trace):
+    def fn(x):
+        x.add_(1)
+        try:
+            x.detach_()
+        except RuntimeError:
+            return x * 2
+        return x * 3
+
+    x = torch.ones(3)
+    return trace(fn), [call(torch.ones(3)), call(torch.ones(3)), call(x[:]), call(x[:])]
+
+
+@cases
+def index_out_of_range_after_a_write(trace):
+    table, used = torch.nn.Embedding(3, 2), torch.zeros(())
+
+    def fn(i):
+        used.add_(1)
+        try:
+            return table(i)
+        except IndexError:
+            return table(i * 0) + used
+
+    return trace(fn), [call(torch.tensor([k])) for k in (1, 1, 7, 7, 1, 7)], lambda: used
+
+
+def test_a_call_that_raises_in_its_first_write_is_counted():
+    fn = lazytrace.traced(lambda x: x.detach_())
+    fn(torch.ones(3))
+    with contextlib.suppress(RuntimeError):
+        fn(torch.ones(3)[:])
+    assert fn.stats().calls == 2
+
+
+# ---------------------------------------------------------------- opaque steps: results, state, arguments
+@cases
+def tensor_or_none_after_a_write(trace):
+    step = opaque(trace, lambda x: x * 2 if x.sum() > 0 else None)
+
+    def fn(x):
+        x.add_(1)
+        y = step(x)
+        return x if y is None else y
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
+
+
+@cases
+def autograd_function_of_changing_shape_after_a_write(trace):
+    class Positives(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x[x > 0] * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return torch.ones(3)
+
+    w = torch.zeros(())
+
+    def fn(x):
+        w.add_(1)
+        return Positives.apply(x) + w
+
+    return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -5, -5, 1, -5)], lambda: w
+
+
+@cases
+def opaque_step_changes_what_was_read_before(trace):
+    o = {"k": 2.0}
+
+    def bump(x):
+        o["k"] = o["k"] % 3 + 1
+        return x.sum()
+
+    step = opaque(trace, bump)
+
+    def fn(x):
+        k = o["k"]
+        return x * k if step(x) > 0 else x - k
+
+    return trace(fn), [call(k * X()) for k in (1, 1, 1, 1, 1, -1, -1, 1, -1, 1, -1, -1)], lambda: o
+
+
+@cases
+def opaque_step_keeps_what_it_was_given(trace):
+    kept = []
+
+    def keep(x):
+        kept.append(x)
+        return x.sum()
+
+    step = opaque(trace, keep)
+
+    def fn(x):
+        y = x * 2
+        total = step(y)
+        y.add_(1)
+        return y if total > 0 else y * 3
+
+    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)], lambda: kept
+
+
+# ---------------------------------------------------------------- what is fed after an exit
+@cases
+def literal_before_an_exit(trace):
+    total = torch.zeros(())
+
+    def fn(x):
+        total.add_(1)
+        y = x + torch.tensor([1.0, 2.0, 3.0])
+        return y * 2 if x.sum() > 0 else y
+
+    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1)], lambda: total
+
+
+@cases
+def empty_literal_before_an_exit(trace):
+    return trace(lambda x: torch.tensor([]).sum() + torch.rand(()).item()), [call(X())] * 4
+
+
+@cases.parametrize
+def test_found(make, expected):
+    check(make, **expected)
