@@ -310,6 +310,29 @@ def empty_literal_before_an_exit(trace):
     return trace(lambda x: torch.tensor([]).sum() + torch.rand(()).item()), [call(X())] * 4
 
 
+@cases
+def state_loaded_before_another_operator(trace):
+    w = torch.ones(3)
+
+    def fn(x):
+        w.sub_(0.1 * x)
+        return x * w if torch.rand(()) > 0.5 else x
+
+    return trace(fn), [call(X())] * 6, lambda: w
+
+
+@cases
+def scalar_of_state_loaded_before_another_operator(trace):
+    c = torch.tensor(3.0)
+    return trace(lambda x: c.masked_fill(x > 0, torch.rand(()).item())), [call(X())] * 4
+
+
+@cases
+def opaque_step_that_returns_a_new_constant(trace):
+    keep = opaque(trace, lambda x: x)
+    return trace(lambda x: (keep(torch.full((), 0.5)), torch.rand(()).item())), [call(X())] * 4
+
+
 @cases.parametrize
 def test_found(make, expected):
     check(make, **expected)
