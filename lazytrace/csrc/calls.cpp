@@ -635,10 +635,10 @@ void Observer::call_object_method(const std::string& name, PyObject* self, PyObj
   if (name == "__setattr__" && count == 2) {
     PyObject* descriptor = PyUnicode_Check(args[0]) ? _PyType_Lookup(Py_TYPE(self), args[0]) : nullptr;
     PyObject** dict = PyType_Check(self) ? nullptr : _PyObject_GetDictPtr(self);
-    PyObject* before = dict && *dict ? PyDict_GetItemWithError(*dict, args[0]) : nullptr;
-    bool plain = !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
-    if (plain && before && is_immutable(args[1]) && same_immutable(before, args[1]) && known(self) >= 0)
-      return read_child(owner(self), Access::Instance, args[0], -1, before);
+    bool plain =
+        dict && *dict && PyUnicode_Check(args[0]) && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+    if (plain)
+      return write_entry(self, args[0], args[1], "sets ." + text_of(args[0]) + " of a " + type_name(self));
     return write(self, "sets ." + text_of(args[0]) + " of a " + type_name(self));
   }
   if (name == "__delattr__" && count == 1)
@@ -662,6 +662,10 @@ void Observer::call_container_method(const std::string& name, PyObject* self, Py
                          : PyAnySet_Check(self) ? kSetWriters
                                                 : kListWriters;
   std::string what = "calls ." + name + "() of a " + type_name(self);
+  if (PyList_CheckExact(self) && name == "append" && count == 1)
+    return write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
+  if (PyDict_CheckExact(self) && name == "__setitem__" && count == 2)
+    return write_item(self, args[0], args[1]);
   if (!PyTuple_Check(self) && writers.count(name)) {
     hand_over(args, count);
     return write(self, what);
@@ -672,7 +676,6 @@ void Observer::call_container_method(const std::string& name, PyObject* self, Py
     int present = PyDict_Contains(self, args[0]);
     return present == 1 ? read_dict_item(self, args[0]) : write(self, what);
   }
-  if (PyDict_Check(self) && name == "__setitem__" && count == 2) return write_item(self, args[0], args[1]);
   if (name == "__len__") return read_length(self);
   if (PyDict_Check(self)) return read_whole(self);
   read_deep(self);

@@ -46,21 +46,29 @@ bool same_key(const py::object& known, PyObject* key) {
 }
 }  // namespace
 
-int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made) {
+namespace {
+size_t bucket_of(int parent, Access access, PyObject* key, Py_ssize_t index) {
   Py_hash_t hash = key ? PyObject_Hash(key) : index;
   if (hash == -1) PyErr_Clear();
-  size_t bucket = (static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access)) * 1000003u ^
-                  static_cast<size_t>(hash);
-  auto range = index_.equal_range(bucket);
+  return (static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access)) * 1000003u ^
+         static_cast<size_t>(hash);
+}
+}  // namespace
+
+int GuardTree::find(int parent, Access access, PyObject* key, Py_ssize_t index) const {
+  auto range = index_.equal_range(bucket_of(parent, access, key, index));
   for (auto at = range.first; at != range.second; ++at) {
     const Guard& known = nodes_[at->second];
-    if (known.parent == parent && known.access == access && known.index == index &&
-        same_key(known.key, key)) {
-      *made = false;
+    if (known.parent == parent && known.access == access && known.index == index && same_key(known.key, key))
       return at->second;
-    }
   }
-  *made = true;
+  return -1;
+}
+
+int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made) {
+  int known = find(parent, access, key, index);
+  *made = known < 0;
+  if (known >= 0) return known;
   nodes_.emplace_back();
   Guard& guard = nodes_.back();
   guard.parent = parent;
@@ -68,7 +76,7 @@ int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index,
   guard.index = index;
   if (key) guard.key = py::reinterpret_borrow<py::object>(key);
   int node = static_cast<int>(nodes_.size()) - 1;
-  index_.emplace(bucket, node);
+  index_.emplace(bucket_of(parent, access, key, index), node);
   return node;
 }
 

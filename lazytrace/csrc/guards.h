@@ -78,9 +78,23 @@ class GuardTree {
   int weak(PyObject* object);
   // The node for a read, made where there is none; `made` says which. Nothing is expected of a new node.
   int child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made);
+  // The same where there is one, or -1.
+  int find(int parent, Access access, PyObject* key, Py_ssize_t index) const;
   int root_of(int node) const {
     while (nodes_[node].parent >= 0) node = nodes_[node].parent;
     return node;
+  }
+  // The first node that had the same object.
+  int first_of(int node) const {
+    while (true) {
+      const Guard& guard = nodes_[node];
+      if (guard.same >= 0)
+        node = guard.same;
+      else if (guard.access == Access::Self)
+        node = guard.parent;
+      else
+        return node;
+    }
   }
   Guard& operator[](int node) { return nodes_[node]; }
   const Guard& operator[](int node) const { return nodes_[node]; }

@@ -269,9 +269,12 @@ void Observer::read_function(PyObject* function) {
     read_deep(value);
   }
   PyObject* closure = PyFunction_GET_CLOSURE(function);
-  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
-    if (cells_.emplace(PyTuple_GET_ITEM(closure, i), std::make_pair(node, i)).second)
-      held_.push_back(py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(closure, i)));
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
+    PyObject* cell = PyTuple_GET_ITEM(closure, i);
+    auto [known, first] = cells_.emplace(cell, std::make_pair(node, i));
+    if (first) held_.push_back(py::reinterpret_borrow<py::object>(cell));
+    if (known->second.first != node) shared_cells_.insert(cell);
+  }
 }
 
 namespace {
@@ -668,6 +671,7 @@ void Observer::read_global(_PyInterpreterFrame* f, PyObject* name) {
   if (touched_.empty() && seen(f->f_globals, name)) return;
   GlobalsNode globals = globals_of(f);
   if (globals.node < 0) return;
+  if (writes_.wrote(f->f_globals, name)) return;
   if (touched_.count(f->f_globals))
     fail("reads the global " + text_of(name) + " after an opaque function has set globals");
   PyObject* value = PyDict_GetItemWithError(f->f_globals, name);
@@ -689,7 +693,15 @@ void Observer::read_cell(_PyInterpreterFrame* f, int index) {
   PyObject* cell = f->localsplus[index];
   if (!cell || !PyCell_Check(cell)) return;
   if (touched_.count(cell)) fail("reads a variable that an opaque function has changed");
+  if (writes_.wrote_to(cell)) return;
   auto found = cells_.find(cell);
+  // Two functions share it now; each may have one of its own at the next call.
+  if (shared_cells_.count(cell) && f->f_func && !is_fresh(reinterpret_cast<PyObject*>(f->f_func))) {
+    int first = f->f_code->co_nlocalsplus - f->f_code->co_nfreevars;
+    int function = owner(reinterpret_cast<PyObject*>(f->f_func));
+    if (index >= first && function >= 0)
+      read_child(function, Access::Cell, nullptr, index - first, PyCell_GET(cell));
+  }
   if (found != cells_.end())
     read_child(found->second.first, Access::Cell, nullptr, found->second.second, PyCell_GET(cell));
 }
@@ -697,6 +709,7 @@ void Observer::read_cell(_PyInterpreterFrame* f, int index) {
 void Observer::read_module_attribute(PyObject* module, PyObject* name) {
   int node = owner(module);
   if (node < 0) return;
+  if (writes_.wrote(PyModule_GetDict(module), name)) return;
   PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
   read_child(node, Access::Instance, name, -1, value);
   if (value) return;
@@ -813,6 +826,7 @@ void Observer::read_attribute(PyObject* object, PyObject* name) {
 void Observer::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (value && writes_.wrote(*dict, name)) return;
   int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : owner(object);
   if (node >= 0) read_child(node, Access::Instance, name, -1, value);
   if (value || descriptor) return;
@@ -959,6 +973,7 @@ void Observer::read_dict_item(PyObject* dict, PyObject* key) {
   int node = owner(dict);
   if (node < 0 || structural_.count(node)) return;
   if (!is_key(key)) return read_whole(dict);
+  if (writes_.wrote(dict, key)) return;
   read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
 }
 
@@ -981,10 +996,12 @@ void Observer::read_item(PyObject* object, PyObject* key) {
     int node = owner(object);
     if (node < 0 || structural_.count(node)) return;
     if (!PyLong_Check(key)) return read_whole(object);
+    if (writes_.appended_to(object)) return fail("reads a list that it has appended to");
     Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(object);
     if (index < 0 || index >= size) tree_->expect_length(node, object);
     if (index < 0) index += size;
     if (index < 0 || index >= size) return PyErr_Clear();
+    if (writes_.wrote(object, index)) return;
     return read_child(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(object, index));
   }
   read_operand(object);
@@ -1035,14 +1052,18 @@ void Observer::read_length(PyObject* object) {
   if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
     return;
   int node = owner(object);
-  if (node >= 0 && !structural_.count(node)) tree_->expect_length(node, object);
+  if (node < 0 || structural_.count(node)) return;
+  if (writes_.wrote_to(object)) return fail("reads a " + type_name(object) + " that it has written to");
+  tree_->expect_length(node, object);
 }
 
 void Observer::read_whole(PyObject* object) {
   if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
     return;
   int node = owner(object);
-  if (node < 0 || structural_.count(node) || !whole_.insert(object).second) return;
+  if (node < 0 || structural_.count(node)) return;
+  if (writes_.wrote_to(object)) return fail("reads a " + type_name(object) + " that it has written to");
+  if (!whole_.insert(object).second) return;
   Py_ssize_t size = PyObject_Size(object);
   if (size > 10000) return fail("reads a container with " + std::to_string(size) + " entries");
   tree_->expect_length(node, object);
@@ -1155,6 +1176,69 @@ void Observer::write(PyObject* object, const std::string& what) {
   remember_late(object, what);
 }
 
+void Observer::write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key,
+                           Py_ssize_t index, PyObject* value, const std::string& what) {
+  if (is_fresh(object)) return;
+  if (recorder_->inside_operator()) return fail(what);
+  int node = known(object);
+  if (node < 0) return write(object, what);
+  int root = tree_->root_of(node);
+  if ((*tree_)[root].access == Access::Weak && !lasting(root)) return write(object, what);
+  Guard& guard = (*tree_)[node];
+  bool grows =
+      kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
+  if (grows && guard.length >= 0) return fail(what);  // its length was read
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At, Access::Cell};
+  Writes::Write one;
+  one.effect.kind = kind;
+  one.effect.owner = node;
+  one.effect.index = index;
+  if (key) one.effect.key = py::reinterpret_borrow<py::object>(key);
+  one.owner = py::reinterpret_borrow<py::object>(object);
+  one.value = py::reinterpret_borrow<py::object>(value);
+  one.before =
+      kind == Effect::Kind::Append ? -1 : tree_->find(node, kAccess[static_cast<size_t>(kind)], key, index);
+  one.what = what;
+  one.place = recorder_->place;
+  if (kind == Effect::Kind::At && !structural_.count(node)) tree_->expect_length(node, object);
+  writes_.add(std::move(one), container);
+}
+
+// An entry of the instance __dict__. Writing what is there already changes nothing, as long as it is there:
+// that is guarded like a read.
+void Observer::write_entry(PyObject* object, PyObject* name, PyObject* value, const std::string& what) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  PyObject* before = PyDict_GetItemWithError(*dict, name);
+  bool same = before && is_immutable(value) && same_immutable(before, value);
+  if (same && known(object) >= 0 && !writes_.wrote(*dict, name))
+    return read_child(owner(object), Access::Instance, name, -1, before);
+  write_again(Effect::Kind::Attribute, object, *dict, name, -1, value, what);
+}
+
+void Observer::settle_writes() {
+  std::vector<Writes::Write> kept;
+  for (Writes::Write& one : writes_.all()) {
+    const Guard* before = one.before >= 0 ? &(*tree_)[one.before] : nullptr;
+    PyObject* value = one.value.ptr();
+    if (one.effect.kind == Effect::Kind::Cell && shared_cells_.count(one.owner.ptr())) {
+      recorder_->place = one.place;
+      return fail(one.what + " that other functions share");
+    }
+    bool constant = before && before->expect == Expect::Constant;
+    if (constant && is_immutable(value) && same_immutable(before->value.ptr(), value)) continue;
+    if (before && before->expect == Expect::Identity && before->raw == value) continue;
+    if (before && !is_tensor(value) && known(value) == one.before) continue;
+    // The guard on what was read there would fail at the next call, and at each one after.
+    bool tensors = before && before->expect == Expect::Tensor && is_tensor(value);
+    if (before && before->expect != Expect::Anything && !tensors) {
+      recorder_->place = one.place;
+      return fail(one.what);
+    }
+    kept.push_back(std::move(one));
+  }
+  writes_.all() = std::move(kept);
+}
+
 void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
   std::string what = (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object);
   if (is_tensor(object)) return fail(what);
@@ -1172,13 +1256,8 @@ void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value
     }
   }
   PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
-  PyObject* before = dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set)
-                         ? PyDict_GetItemWithError(*dict, name)
-                         : nullptr;
-  // Writing what is there already changes nothing, as long as it is there: that is guarded like a read.
-  if (value && before && is_immutable(value) && same_immutable(before, value) && known(object) >= 0)
-    return read_child(owner(object), Access::Instance, name, -1, before);
-  write(object, what);
+  bool plain = value && dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  plain ? write_entry(object, name, value, what) : write(object, what);
 }
 
 void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
@@ -1192,26 +1271,60 @@ void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
     PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
     if (own && PyFunction_Check(own)) return;
   }
-  if (value && PyDict_CheckExact(object) && is_key(key) && is_immutable(value)) {
+  std::string said = (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) +
+                     "] of a " + type_name(object);
+  if (value && PyDict_CheckExact(object) && is_key(key)) {
     PyObject* before = PyDict_GetItemWithError(object, key);
-    if (before && same_immutable(before, value)) return read_dict_item(object, key);
+    bool same = before && is_immutable(value) && same_immutable(before, value);
+    if (same && !writes_.wrote(object, key)) return read_dict_item(object, key);
+    return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
   }
-  write(object, (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) +
-                    "] of a " + type_name(object));
+  Py_ssize_t index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
+  if (value && PyList_CheckExact(object) && PyLong_CheckExact(key)) {
+    if (index < 0) index += PyList_GET_SIZE(object);
+    if (index < 0 || index >= PyList_GET_SIZE(object)) return PyErr_Clear();
+    return write_again(Effect::Kind::At, object, object, nullptr, index, value, said);
+  }
+  write(object, said);
 }
 
 void Observer::write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value) {
   PyObject* before = PyDict_GetItemWithError(f->f_globals, name);
-  if (value && before && is_immutable(value) && same_immutable(before, value)) return read_global(f, name);
-  fail("sets the global " + text_of(name));
+  if (value && before && is_immutable(value) && same_immutable(before, value) &&
+      !writes_.wrote(f->f_globals, name))
+    return read_global(f, name);
+  GlobalsNode globals = value ? globals_of(f) : GlobalsNode{-1, Access::Item};
+  std::string what = "sets the global " + text_of(name);
+  if (globals.node < 0 || recorder_->inside_operator()) return fail(what);
+  bool module = globals.access == Access::Instance;
+  Writes::Write one;
+  one.effect.kind = module ? Effect::Kind::Attribute : Effect::Kind::Item;
+  one.effect.owner = globals.node;
+  one.effect.key = py::reinterpret_borrow<py::object>(name);
+  one.value = py::reinterpret_borrow<py::object>(value);
+  one.before = tree_->find(globals.node, globals.access, name, -1);
+  one.what = what;
+  one.place = recorder_->place;
+  writes_.add(std::move(one), f->f_globals);
 }
 
 void Observer::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
   PyObject* cell = f->localsplus[index];
   if (!cell || !PyCell_Check(cell) || !cells_.count(cell)) return;
   PyObject* before = PyCell_GET(cell);
-  if (value && before && is_immutable(value) && same_immutable(before, value)) return read_cell(f, index);
-  fail("sets a variable of an enclosing function");
+  if (value && before && is_immutable(value) && same_immutable(before, value) && !writes_.wrote_to(cell))
+    return read_cell(f, index);
+  if (!value) return fail("deletes a variable of an enclosing function");
+  if (recorder_->inside_operator()) return fail("sets a variable of an enclosing function");
+  Writes::Write one;
+  one.effect.kind = Effect::Kind::Cell;
+  std::tie(one.effect.owner, one.effect.index) = cells_[cell];
+  one.owner = py::reinterpret_borrow<py::object>(cell);
+  one.value = py::reinterpret_borrow<py::object>(value);
+  one.before = tree_->find(one.effect.owner, Access::Cell, nullptr, one.effect.index);
+  one.what = "sets a variable of an enclosing function";
+  one.place = recorder_->place;
+  writes_.add(std::move(one), cell);
 }
 
 // ---------------------------------------------------------------- the end

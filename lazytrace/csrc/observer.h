@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "effects.h"
 #include "guards.h"
 #include "recorder.h"
 
@@ -58,8 +59,13 @@ class Observer {
   // Reads everything in a container that code which cannot be seen is handed.
   void read_deep(PyObject* object, int depth = 0);
 
-  // Checks what only the end of the call can tell; `result` is what the function returned.
+  // Checks what only the end of the call can tell; `result` is what the function returned, and beside it all
+  // that it has written.
   void finish(PyObject* result);
+  // Writes to state so far; after settle_writes() those that a replay must make again.
+  std::vector<Writes::Write>& writes() { return writes_.all(); }
+  // Drops writes that leave what was there before, and refuses those that the next call would trip over.
+  void settle_writes();
 
   // `watch_writes`: whether what runs meanwhile is Python code that may change state.
   void pause(bool watch_writes = false) {
@@ -132,6 +138,10 @@ class Observer {
   bool lasting(
       int root) const;  // whether a weak root outlives the call for sure: a module, class or function
   void write(PyObject* object, const std::string& what);
+  // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
+  void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
+                   PyObject* value, const std::string& what);
+  void write_entry(PyObject* object, PyObject* name, PyObject* value, const std::string& what);
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);
   void write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value);
@@ -168,6 +178,7 @@ class Observer {
   GuardTree* tree_;
   int paused_ = 0;
   bool watch_writes_ = false;
+  Writes writes_;
   std::unordered_set<PyObject*> touched_;  // what opaque steps have written to
   bool started_ = false;
   Py_tracefunc older_ = nullptr;
@@ -180,6 +191,7 @@ class Observer {
   std::unordered_map<PyObject*, py::object> fresh_;  // made during the call -> weak reference
   std::unordered_map<PyObject*, int> input_;         // tensor argument -> register
   std::unordered_map<PyObject*, std::pair<int, Py_ssize_t>> cells_;
+  std::unordered_set<PyObject*> shared_cells_;  // by several functions that were there before the call
   std::unordered_map<PyObject*, GlobalsNode> globals_;
   std::unordered_set<PyObject*> whole_;  // containers whose contents are all guarded
   std::unordered_map<_PyInterpreterFrame*, PyTypeObject*>

@@ -40,6 +40,9 @@ OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* functio
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
+  // It would see the state as it was before the call: a replay writes when its program is done.
+  if (python && !observer_->writes().empty())
+    recorder_->fail("calls " + step_->name + " after writing to Python state that it may read");
   touched_ = observer_->touched();
   recorder_->pause();
   observer_->pause(python);

@@ -227,6 +227,11 @@ void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet ke
 }
 
 void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  struct Inside {
+    int& depth;
+    explicit Inside(int& d) : depth(d) { ++depth; }
+    ~Inside() { --depth; }
+  } inside(inside_operator_);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
 }
@@ -271,6 +276,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
     return run_plain(op, stack);
   }
   if (feeding()) return feed_operator(op, stack, std::move(step));
+  if (facts.forward_mode) fail("uses forward-mode differentiation");
   note_effects(op, facts, before, &step);
   try {
     run_plain(op, stack);
@@ -731,8 +737,6 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
     }
     step.results.push_back(std::move(one));
   }
-  if (changed_ && !opaque->feedable && hidden_varies_)
-    fail("calls " + opaque->name + ", whose result hangs on values, after something that cannot be undone");
   step.effect = opaque->effects;
   program_->effects |= step.effect;
   step.random = opaque->random;
@@ -742,6 +746,9 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   for (int reg : uses)
     if (made_by_factory(reg)) end_resuming(opaque->name + " was given what a factory of torch made");
   if (opaque->confuses) end_resuming(opaque->name + " changes what the function has read");
+  if (changed_ && hidden_varies_ && program_->unresumable <= at_step())
+    fail("calls " + opaque->name +
+         ", whose result hangs on values, where the function cannot be resumed: " + unresumable_why_);
   step.opaque = std::move(opaque);
   push(std::move(step));
 }

@@ -40,6 +40,8 @@ class Recorder {
 
   // The steps up to a side exit have run: they are fed to Python instead of being run again. Before run().
   void feed(std::shared_ptr<Resume> resume) { feeder_ = std::make_unique<Feeder>(std::move(resume)); }
+  // Whether Python code that runs now was called by an operator: a hook, which a replay calls by itself.
+  bool inside_operator() const { return inside_operator_ > 0; }
   bool resumed() const { return feeder_ != nullptr; }
   bool feeding() const { return feeder_ && feeder_->active(); }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
@@ -171,6 +173,7 @@ class Recorder {
   std::unique_ptr<Feeder> feeder_;
   std::vector<std::pair<at::Tensor, int>> lent_;  // what was fed to Python and is no view, with its register
   bool changed_ = false;                          // whether a step so far must not be done again
+  int inside_operator_ = 0;
   int paused_ = 0;
   bool hidden_varies_ = false;  // whether an operator inside the opaque step reads values
   std::string unresumable_why_;

@@ -17,7 +17,7 @@ Recording* Recording::active() { return current_recording; }
 Recording::Recording(const Call& call, std::shared_ptr<Resume> resume) : observer_(&recorder_, &tree_) {
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
-  recorder_.would_catch = [this] { return observer_.would_catch(); };
+  recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
   for (size_t i = 0; i < call.roots.size(); ++i)
     observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
@@ -109,6 +109,7 @@ bool Recording::renumber(Trace* trace) {
     complete &= node >= 0;
   };
   trace->output_.each_state(rename);
+  for (Effect& effect : trace->effects_) rename(effect.owner);
   for (Step& step : trace->program_->steps)
     if (step.opaque) {
       step.opaque->call.each_state(rename);
@@ -125,11 +126,20 @@ bool Recording::renumber(Trace* trace) {
 
 std::shared_ptr<Trace> Recording::finish(py::object result) {
   if (replaced_) recorder_.fail("the trace function of the thread was replaced during the call");
-  observer_.finish(result.ptr());
+  observer_.settle_writes();
+  if (recorder_.failed()) return nullptr;
+  // The result and what was written are one value: what is the same object in both stays so.
+  py::list parts;
+  parts.append(result);
+  for (auto& one : observer_.writes()) parts.append(one.value);
+  py::tuple whole(parts);
+  parts = py::list();
+  observer_.finish(whole.ptr());
   auto trace = std::make_shared<Trace>();
   if (recorder_.failed()) return nullptr;
   try {
-    trace->output_ = take_apart(result.ptr(), &trace->first_);
+    trace->output_ = take_apart(whole.ptr(), &trace->first_);
+    for (auto& one : observer_.writes()) trace->effects_.push_back(one.effect);
   } catch (const std::runtime_error& error) {
     recorder_.fail(error.what());
   }

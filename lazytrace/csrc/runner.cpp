@@ -115,10 +115,8 @@ bool Runner::call(const Step& s) {
 bool Runner::take(const Step& s, Given&& given) {
   if (s.kind == Step::Kind::Opaque) {
     py::gil_scoped_acquire gil;
-    value_ = given.value;
-    bool taken = take_value(s, value_.ptr());
-    if (taken) value_ = py::object();
-    return taken;
+    store_value(s, given.value.ptr());
+    return true;
   }
   for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(given.results[i]));
   return true;
@@ -216,13 +214,14 @@ bool Runner::opaque(const Step& s, size_t at) {
     confused_ |= !looks[i].matches(registers_[s.arguments[i].reg]);
   stack_.clear();
   if (confused_) found_ = "an argument that it has changed the shape of";
-  if (confused_ || !take_value(s, value_.ptr())) return false;
+  if (confused_ || !matches_value(s, value_.ptr())) return false;
+  store_value(s, value_.ptr());
   if (program_.resumable(at, false)) opaque_.emplace_back(at, value_);
   value_ = py::object();
   return true;
 }
 
-bool Runner::take_value(const Step& s, PyObject* value) {
+bool Runner::matches_value(const Step& s, PyObject* value) {
   std::vector<PyObject*> leaves;
   std::string shape;
   flatten_value(value, &leaves, &shape);
@@ -243,29 +242,36 @@ bool Runner::take_value(const Step& s, PyObject* value) {
       return false;
     }
   }
-  for (size_t i = 0; i < leaves.size(); ++i)
-    if (s.results[i].kind == Result::Kind::Register)
-      store_tensor(s.results[i], at::Tensor(THPVariable_Unpack(leaves[i])));
   return true;
 }
 
-bool Runner::fits(const Step& step, const Given& given) {
+void Runner::store_value(const Step& s, PyObject* value) {
+  std::vector<PyObject*> leaves;
+  std::string shape;
+  flatten_value(value, &leaves, &shape);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (s.results[i].kind == Result::Kind::Register)
+      store_tensor(s.results[i], at::Tensor(THPVariable_Unpack(leaves[i])));
+}
+
+bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {
   if (given.error) return false;
-  static const Program none;
-  static const std::vector<PyObject*> no_state;
-  // Compared with no registers: that an in-place result is its argument was seen when the step ran.
-  std::vector<at::Tensor> registers;
-  for (auto& result : step.results)
-    registers.resize(std::max(registers.size(), static_cast<size_t>(std::max(result.reg, -1) + 1)));
+  static const Program* none = new Program();
+  static const auto* no_state = new std::vector<PyObject*>();
   OpaqueResults opaque;
-  Runner runner(none, registers, no_state, opaque);
-  if (step.kind == Step::Kind::Opaque) return given.value && runner.take_value(step, given.value.ptr());
-  if (step.results.size() != given.results.size()) return false;
-  for (size_t i = 0; i < step.results.size(); ++i) {
-    for (auto& one : step.results[i].list)
-      registers.resize(std::max(registers.size(), static_cast<size_t>(one.reg + 1)));
-    if (!runner.matches(step.results[i], given.results[i])) return false;
+  // Registers that the other trace has beyond those of this one hold nothing yet.
+  std::vector<at::Tensor> seen = registers;
+  int most = -1;
+  for (auto& result : step.results) {
+    most = std::max(most, result.reg);
+    for (auto& one : result.list) most = std::max(most, one.reg);
   }
+  seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
+  Runner runner(*none, seen, *no_state, opaque);
+  if (step.kind == Step::Kind::Opaque) return given.value && runner.matches_value(step, given.value.ptr());
+  if (step.results.size() != given.results.size()) return false;
+  for (size_t i = 0; i < step.results.size(); ++i)
+    if (!runner.matches(step.results[i], given.results[i])) return false;
   return true;
 }
 

@@ -43,15 +43,16 @@ class Runner {
   // changed.
   Outcome run(size_t from = 0, const Given* given = nullptr);
 
-  // Whether the results of a step are as this step of another trace expects. Needs the GIL for opaque steps.
-  static bool fits(const Step& step, const Given& given);
+  // Whether the results of a step are as this step of another trace expects. Needs the GIL.
+  static bool fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers);
 
  private:
   bool step(const Step& step, size_t at);
   bool call(const Step& step);
   bool opaque(const Step& step, size_t at);
   bool take(const Step& step, Given&& given);
-  bool take_value(const Step& step, PyObject* value);
+  bool matches_value(const Step& step, PyObject* value);
+  void store_value(const Step& step, PyObject* value);
   void push(const Argument& argument);
   bool matches(const Result& result, const c10::IValue& value);
   bool matches_tensor(const Result& result, const at::Tensor& tensor);

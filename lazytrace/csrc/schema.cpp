@@ -58,6 +58,8 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.changes_metadata =
       (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  facts.forward_mode =
+      name == "aten::_make_dual" || name == "aten::_unpack_dual" || name == "aten::_fw_primal";
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;
 }

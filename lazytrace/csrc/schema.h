@@ -17,6 +17,7 @@ struct OperatorFacts {
   bool hidden_writes = false;     // writes to arguments that the schema does not declare as written
   bool changes_metadata = false;  // changes the shape or the memory of an argument in place
   bool seeded = false;            // draws random numbers
+  bool forward_mode = false;      // belongs to a level of forward-mode differentiation, which is no argument
   bool profiling = false;         // a mark in a profile: torch.optim makes them, and no value depends on them
 };
 

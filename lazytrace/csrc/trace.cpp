@@ -33,9 +33,22 @@ size_t Family::branches(size_t step, int64_t node) const {
 void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trace); }
 
 // ---------------------------------------------------------------- replaying
+// What the recording read of one object, after it had written to another, would not show a write if both were
+// one.
+int Trace::aliased(const GuardTree::Values& values) const {
+  for (const Effect& effect : effects_) {
+    int written = tree_.first_of(effect.owner);
+    for (size_t i = 0; i < values.nodes.size(); ++i)
+      if (values.nodes[i] == values.nodes[written] && tree_.first_of(static_cast<int>(i)) != written)
+        return static_cast<int>(i);
+  }
+  return -1;
+}
+
 // The guards, and the registers at the start. -1, or the node that fails.
 int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const {
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
+  if (failed < 0) failed = aliased(*values);
   if (failed >= 0) return failed;
   registers->resize(program_->registers);
   std::copy(call.tensors.begin(), call.tensors.end(), registers->begin());
@@ -61,8 +74,17 @@ py::object Trace::replay(const Call& call) const {
     outcome = Runner(*other->program_, registers, values.nodes, opaque)
                   .run(static_cast<size_t>(outcome.step), &given);
   }
-  if (!other) return output_.build({registers, values.nodes});
-  return py::cast(Branched{other->number, other->output_.build({registers, values.nodes})});
+  if (!other) return end(registers, values);
+  return py::cast(Branched{other->number, other->end(registers, values)});
+}
+
+// The result, after the writes to Python state.
+py::object Trace::end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const {
+  py::object whole = output_.build({registers, values.nodes});
+  for (size_t i = 0; i < effects_.size(); ++i)
+    effects_[i].apply(values.nodes[effects_[i].owner],
+                      PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
+  return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
 
 // A trace that shares all steps so far, expects what the last one gave, and whose guards hold.
@@ -72,9 +94,10 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
   auto step = static_cast<size_t>(outcome.step);
   if (outcome.given.error || outcome.confused || !from.program_->resumable(step, false)) return nullptr;
   for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
-    if (!Runner::fits(trace->program_->steps[step], outcome.given)) continue;
+    if (!Runner::fits(trace->program_->steps[step], outcome.given, *registers)) continue;
     GuardTree::Values found;
     if (trace->tree_.check(call.roots.data(), call.roots.size(), call.tensors, &found) >= 0) continue;
+    if (trace->aliased(found) >= 0) continue;
     registers->resize(trace->program_->registers);
     for (size_t slot = 0; slot < trace->program_->captures.size(); ++slot)
       (*registers)[trace->program_->captures[slot]] = std::move(found.captures[slot]);
@@ -143,7 +166,7 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
 std::string Trace::prove(const Call& call) {
   auto first = std::move(first_);
   first_.clear();
-  if (program_->effects || program_->random) return "";
+  if (program_->effects || program_->random || !effects_.empty()) return "";
   for (const Step& step : program_->steps)
     if (step.opaque && step.opaque->python) return "";  // Python code runs once per call
   std::vector<at::Tensor> registers;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "effects.h"
 #include "guards.h"
 #include "resume.h"
 #include "signature.h"
@@ -36,6 +37,7 @@ class Trace {
   py::object replay(const Call& call) const;
   // Runs the program on the arguments of the recording, and says how the result differs; empty where it does
   // not.
+  // Not asked of a recording that has changed anything.
   std::string prove(const Call& call);
   // Only the guards: -1, or the node that fails.
   int check(const Call& call) const;
@@ -54,7 +56,10 @@ class Trace {
 
  private:
   friend class Recording;
+  // A node whose object is by now one that the program writes to, though it was another; -1: none.
+  int aliased(const GuardTree::Values& values) const;
   int prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
+  py::object end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
   py::object miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
@@ -63,7 +68,8 @@ class Trace {
   std::shared_ptr<Program> program_;
   std::shared_ptr<Family> family_;
   GuardTree tree_;
-  Tree output_;
+  Tree output_;  // (the result, what is written...)
+  std::vector<Effect> effects_;
   std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved
 };
 

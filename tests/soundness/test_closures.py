@@ -50,6 +50,22 @@ def int_to_bool_to_float(trace):
     return trace(lambda x: (x * k, k)), steps
 
 
+@cases(hits=2)
+def shared_cell_comes_apart(trace):
+    def build():
+        n = torch.tensor(2.0)
+        return (lambda x: x + n + held["g"](x)), (lambda x: x * n)
+
+    held = {}
+    f, held["g"] = build()
+
+    def change():
+        cell = types.CellType(torch.tensor(5.0))
+        held["g"] = types.FunctionType(held["g"].__code__, globals(), "g", None, (cell,))
+
+    return trace(f), around(change, X())
+
+
 @cases
 def zero_to_negative_zero_to_nan(trace):
     k = 0.0

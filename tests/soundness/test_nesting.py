@@ -51,7 +51,7 @@ def inner_called_alone_too(trace):
     return outer, [call(X()), call(X()).of(inner), call(X()), call(X()).of(inner), call(X())]
 
 
-@cases(eager=True)
+@cases(hits=2)
 def inner_with_an_effect(trace):
     seen = []
 

@@ -1,0 +1,63 @@
+#include "effects.h"
+
+#include "tree.h"
+
+namespace lazytrace {
+
+void Effect::apply(PyObject* owner_now, PyObject* value) const {
+  int failed = -1;
+  switch (kind) {
+    case Kind::Attribute:
+      failed = PyModule_Check(owner_now) ? PyDict_SetItem(PyModule_GetDict(owner_now), key.ptr(), value)
+                                         : PyObject_GenericSetAttr(owner_now, key.ptr(), value);
+      break;
+    case Kind::Item:
+      failed = PyDict_SetItem(owner_now, key.ptr(), value);
+      break;
+    case Kind::At:
+      Py_INCREF(value);
+      failed = PyList_SetItem(owner_now, index, value);
+      break;
+    case Kind::Append:
+      failed = PyList_Append(owner_now, value);
+      break;
+    case Kind::Cell:
+      failed = PyCell_Set(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index), value);
+      break;
+  }
+  if (failed < 0) throw py::error_already_set();
+}
+
+const Writes::Slot* Writes::find(PyObject* container, PyObject* key, Py_ssize_t index) const {
+  for (const Slot& slot : slots_)
+    if (slot.container == container && slot.index == index &&
+        (slot.key == key || (slot.key && key && is_key(key) && same_immutable(slot.key, key))))
+      return &slot;
+  return nullptr;
+}
+
+bool Writes::wrote(PyObject* container, PyObject* key) const {
+  return !writes_.empty() && find(container, key, -1);
+}
+
+bool Writes::wrote(PyObject* container, Py_ssize_t index) const {
+  return !writes_.empty() && find(container, nullptr, index);
+}
+
+void Writes::add(Write write, PyObject* container) {
+  containers_.insert(container);
+  if (write.effect.kind == Effect::Kind::Append) {
+    appended_.insert(container);
+    writes_.push_back(std::move(write));
+    return;
+  }
+  PyObject* key = write.effect.key.ptr();
+  if (const Slot* slot = find(container, key, write.effect.index)) {
+    writes_[slot->write].value = std::move(write.value);
+    return;
+  }
+  slots_.push_back({container, key, write.effect.index, writes_.size()});
+  writes_.push_back(std::move(write));
+}
+
+}  // namespace lazytrace
