@@ -60,6 +60,7 @@ void OpaqueCall::finish(PyObject* result) {
   if (recorder_->feeding()) return recorder_->add_opaque(step_, uses_, result);
   step_->touches = observer_->touched() != touched_;
   step_->confuses = step_->touches && observer_->touched_what_was_read();
+  step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
   for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
   step_->random = random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;

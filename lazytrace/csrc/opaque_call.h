@@ -28,6 +28,7 @@ class OpaqueCall {
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
   std::vector<std::pair<at::Tensor, TensorMeta>> looks_;
   size_t touched_ = 0;
+  Modes modes_ = Modes::current();
   bool paused_ = true;
 };
 

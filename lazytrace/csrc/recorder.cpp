@@ -146,7 +146,7 @@ int Recorder::lent_register(const at::Tensor& tensor) {
 void Recorder::restore_lent(torch::jit::Stack* stack, size_t count) {
   auto restored = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || known_.count(tensor.unsafeGetTensorImpl()) ||
-        explained_.count(tensor.unsafeGetTensorImpl()) || lent_register(tensor) < 0)
+        explained_.count(tensor.unsafeGetTensorImpl()) || is_data(tensor) || lent_register(tensor) < 0)
       return tensor;
     for (auto& [lent, reg] : lent_)
       if (same_place(lent, tensor)) return lent;
@@ -167,6 +167,13 @@ void Recorder::restore_lent(torch::jit::Stack* stack, size_t count) {
       value = list;
     }
   }
+}
+
+// Whether it may be the `.data` of a tensor that was asked for it.
+bool Recorder::is_data(const at::Tensor& tensor) const {
+  return std::any_of(data_of_.begin(), data_of_.end(), [&](const at::Tensor& source) {
+    return same_place(source, tensor) && !source.is_same(tensor);
+  });
 }
 
 int Recorder::data_register(const at::Tensor& tensor) {
@@ -383,7 +390,12 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
           : program_->random ? "drawing random numbers"
                              : "an opaque function") +
          ", where the function cannot be resumed: " + unresumable_why_);
-  step->exit |= (changed_ || step->once()) && would_catch();
+  if ((changed_ || step->once()) && !step->exit && would_catch()) {
+    step->exit = true;
+    if (program_->unresumable < at_step())
+      fail("runs " + step->op.schema().name() +
+           " where an exception could be caught, and the function could not be resumed: " + unresumable_why_);
+  }
 }
 
 void Recorder::end_resuming(const std::string& why) {

@@ -111,6 +111,7 @@ class Recorder {
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
+  bool is_data(const at::Tensor& tensor) const;
   void know_again(int reg, const at::Tensor& tensor);
   int lent_register(const at::Tensor& tensor);
   void restore_lent(torch::jit::Stack* stack, size_t count);

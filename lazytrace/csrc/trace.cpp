@@ -71,6 +71,7 @@ py::object Trace::replay(const Call& call) const {
     if (!next) return miss(call, at, std::move(outcome), std::move(registers), std::move(opaque));
     other = std::move(next);
     Given given = std::move(outcome.given);
+    if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
     outcome = Runner(*other->program_, registers, values.nodes, opaque)
                   .run(static_cast<size_t>(outcome.step), &given);
   }
