@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import torch
+import torch.nn.functional as F
 
 import lazytrace
 from tests.soundness.runner import Cases, X, call, check
@@ -225,6 +226,15 @@ def test_a_call_that_raises_in_its_first_write_is_counted():
 
 # ---------------------------------------------------------------- opaque steps: results, state, arguments
 @cases
+def argument_or_new_tensor_after_random_numbers(trace):
+    def shrink(x):
+        return torch.tanh(x) if x.norm() > 1 else x
+
+    step = opaque(trace, shrink)
+    return trace(lambda x: step(F.dropout(x, 0.5)) * 2), [call(torch.tensor([2.0, 0.25]))] * 8
+
+
+@cases
 def tensor_or_none_after_a_write(trace):
     step = opaque(trace, lambda x: x * 2 if x.sum() > 0 else None)
 
@@ -292,24 +302,23 @@ def opaque_step_keeps_what_it_was_given(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)], lambda: kept
 
 
+@cases
+def opaque_step_with_an_effect_before_another_shape(trace):
+    class Thing:
+        pass
+
+    o = Thing()
+    o.n, o.w = 0, torch.tensor(-2.0)
+
+    def spoil(x):
+        o.n += 1
+        return x + o.n
+
+    first, second = opaque(trace, spoil), opaque(trace, lambda x: x[x > 0])
+    return trace(lambda x: second(first(o.w)) + x.sum()), [call(X())] * 5, lambda: o
+
+
 # ---------------------------------------------------------------- what is fed after an exit
-@cases
-def literal_before_an_exit(trace):
-    total = torch.zeros(())
-
-    def fn(x):
-        total.add_(1)
-        y = x + torch.tensor([1.0, 2.0, 3.0])
-        return y * 2 if x.sum() > 0 else y
-
-    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1)], lambda: total
-
-
-@cases
-def empty_literal_before_an_exit(trace):
-    return trace(lambda x: torch.tensor([]).sum() + torch.rand(()).item()), [call(X())] * 4
-
-
 @cases
 def state_loaded_before_another_operator(trace):
     w = torch.ones(3)
@@ -331,6 +340,94 @@ def scalar_of_state_loaded_before_another_operator(trace):
 def opaque_step_that_returns_a_new_constant(trace):
     keep = opaque(trace, lambda x: x)
     return trace(lambda x: (keep(torch.full((), 0.5)), torch.rand(()).item())), [call(X())] * 4
+
+
+@cases
+def literal_before_an_exit(trace):
+    total = torch.zeros(())
+
+    def fn(x):
+        total.add_(1)
+        y = x + torch.tensor([1.0, 2.0, 3.0])
+        return y * 2 if x.sum() > 0 else y
+
+    return trace(fn), [call(k * X()) for k in (1, -1, 1, -1)], lambda: total
+
+
+@cases
+def empty_literal_before_an_exit(trace):
+    return trace(lambda x: torch.tensor([]).sum() + torch.rand(()).item()), [call(X())] * 4
+
+
+@cases
+def data_of_a_random_result_before_an_exit(trace):
+    w = torch.tensor(0.0)
+
+    def fn(x):
+        a = torch.normal(w, 1.0).data
+        return x * 2 if a < 0 else x
+
+    return trace(fn), [call(X())] * 6
+
+
+@cases
+def opaque_step_with_an_effect_before_an_error(trace):
+    class Thing:
+        pass
+
+    o = Thing()
+    o.n, o.w = 0, torch.zeros(3)
+
+    def spoil(x):
+        o.n += 1
+        return x + o.n
+
+    step = opaque(trace, spoil)
+
+    def fn(x):
+        try:
+            if o.w.sum():
+                pass
+            return torch.linalg.cholesky(torch.eye(3) * step(x).sum())
+        except RuntimeError:
+            return x
+
+    def reset():
+        o.n = 0
+
+    return trace(fn), [call(X()), reset, call(X()), reset, call(X() * -9), reset, call(X() * -9)], lambda: o
+
+
+@cases
+def opaque_step_that_switches_the_mode_before_an_exit(trace):
+    total = torch.zeros(())
+    switch = opaque(trace, lambda flag: (torch.set_grad_enabled(flag), None)[1])
+
+    def fn(x):
+        total.add_(1)
+        switch(False)
+        y = x * 2
+        switch(True)
+        return y if torch.rand(()) > 0.5 else x
+
+    return trace(fn), [call(X(grad=True))] * 5, lambda: total
+
+
+@cases
+def opaque_step_of_two_shapes_before_an_exit(trace):
+    total = torch.zeros(())
+    step = opaque(trace, lambda x: x[x > 0] * 2)
+
+    def fn(x):
+        total.add_(1)
+        y = step(x)
+        x.add_(1)
+        out = y + 1 if y.numel() else x
+        if torch.rand(()) > 0.5:
+            total.add_(1)
+        return out
+
+    return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: total
 
 
 @cases.parametrize
