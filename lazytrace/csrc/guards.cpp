@@ -2,6 +2,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <map>
+#include <tuple>
+
 #include "pytypes.h"
 #include "tree.h"
 
@@ -313,14 +316,77 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::T
   return true;
 }
 
+namespace {
+// The dict or class that a guard reads an entry of, and its version; 0 where it has none.
+GuardGroup namespace_of(const Guard& g, PyObject* owner) {
+  if (g.access == Access::Class || g.access == Access::Own) {
+    auto* type = reinterpret_cast<PyTypeObject*>(owner);
+    bool valid = PyType_Check(owner) && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+    return {owner, valid ? type->tp_version_tag : 0};
+  }
+  PyObject* dict = owner;
+  if (g.access == Access::Instance) {
+    PyObject** place = _PyObject_GetDictPtr(owner);
+    dict = place ? *place : nullptr;
+  }
+  bool known = dict && PyDict_Check(dict);
+  return {dict, known ? reinterpret_cast<PyDictObject*>(dict)->ma_version_tag : 0};
+}
+}  // namespace
+
+void GuardTree::group() {
+  std::map<std::tuple<int, Access>, int> known;
+  for (Guard& g : nodes_) {
+    g.steady = !g.plain && g.length < 0 && g.same < 0 && g.same_input < 0 && g.capture < 0 &&
+               (g.expect == Expect::Anything || g.expect == Expect::Absent || g.expect == Expect::Constant ||
+                g.expect == Expect::Identity);
+    bool entry = g.access == Access::Instance || g.access == Access::Item || g.access == Access::Class ||
+                 g.access == Access::Own;
+    if (!entry || g.parent < 0) continue;
+    auto [at, first] = known.try_emplace({g.parent, g.access}, static_cast<int>(groups_.size()));
+    if (first) groups_.emplace_back();
+    g.group = at->second;
+  }
+  seen_.assign(nodes_.size(), nullptr);
+}
+
+GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::vector<GuardGroup>* now) const {
+  GuardGroup& found = (*now)[g.group];
+  found = namespace_of(g, owner);
+  const GuardGroup& before = groups_[g.group];
+  return found.version && found.version == before.version && found.holder == before.holder
+             ? Standing::Unchanged
+             : Standing::Changed;
+}
+
 int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
                      Values* values) const {
   values->nodes.assign(nodes_.size(), nullptr);
   values->inputs = &inputs;
+  std::vector<GuardGroup> now(groups_.size());
+  std::vector<Standing> standings(groups_.size(), Standing::Unknown);
+  bool changed = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
-    PyObject* value = read(g, g.parent >= 0 ? values->nodes[g.parent] : nullptr, roots, count, values);
-    if (PyErr_Occurred()) PyErr_Clear();
+    PyObject* owner = g.parent >= 0 ? values->nodes[g.parent] : nullptr;
+    PyObject* value;
+    Standing known = Standing::Changed;
+    if (g.group >= 0) {
+      Standing& group = standings[g.group];
+      if (group == Standing::Unknown) group = standing(g, owner, &now);
+      known = group;
+    }
+    if (known == Standing::Unchanged) {
+      value = seen_[i];
+      if (g.steady) {
+        values->nodes[i] = value;
+        continue;
+      }
+    } else {
+      value = read(g, owner, roots, count, values);
+      if (PyErr_Occurred()) PyErr_Clear();
+      changed |= g.group >= 0;
+    }
     if (!value) {
       if (g.expect == Expect::Absent) continue;
       return static_cast<int>(i);
@@ -331,6 +397,10 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at:
       if (values->captures.size() <= static_cast<size_t>(g.capture)) values->captures.resize(g.capture + 1);
       values->captures[g.capture] = THPVariable_Unpack(value);
     }
+  }
+  if (changed) {
+    groups_ = std::move(now);
+    seen_ = values->nodes;
   }
   return -1;
 }

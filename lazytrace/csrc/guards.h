@@ -57,6 +57,15 @@ struct Guard {
   PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
   int capture = -1;                     // slot of the program that takes this tensor
   std::string shown;                    // the value at the recording, for reports
+  int group = -1;                       // the namespace that it is an entry of, or -1
+  bool steady = false;  // holds as long as its namespace is unchanged: nothing that can change is behind it
+};
+
+// Guards on entries of one namespace: a dict or a class. CPython gives each a version that every change
+// renews and that no other ever has, so that one comparison stands for all of them.
+struct GuardGroup {
+  PyObject* holder = nullptr;  // at the last check that passed; compared, never dereferenced
+  uint64_t version = 0;
 };
 
 // Ownership: strong references only to immutable values, code objects and C objects. User objects are
@@ -105,6 +114,9 @@ class GuardTree {
   void expect_identity(int node, PyObject* value);
   void expect_length(int node, PyObject* value);
 
+  // Once all guards are there: finds the groups.
+  void group();
+
   // Drops what hangs on weak roots that are gone; returns the new number of each node, -1 for the dropped.
   std::vector<int> prune();
 
@@ -126,7 +138,13 @@ class GuardTree {
                const Values& values) const;
   bool accepts_shape(const Guard& guard, PyObject* value) const;
 
+  enum class Standing : uint8_t { Unknown, Changed, Unchanged };
+  Standing standing(const Guard& guard, PyObject* owner, std::vector<GuardGroup>* now) const;
+
   std::vector<Guard> nodes_;
+  // What the last check that passed has seen. Changed with the GIL only.
+  mutable std::vector<GuardGroup> groups_;
+  mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
   std::unordered_multimap<size_t, int> index_;
   std::unordered_map<PyObject*, int> weak_;
 };

@@ -151,6 +151,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result) {
   if (!renumber(trace.get())) recorder_.fail("uses a tensor or an object that was gone after the call");
   if (recorder_.failed()) return nullptr;
   trace->tree_ = std::move(tree_);
+  trace->tree_.group();
   trace->family_ = family_;
   return trace;
 }
