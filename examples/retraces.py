@@ -45,7 +45,7 @@ def soften(logits: Tensor, temperature: float) -> Tensor:
 def log_loss(probabilities: Tensor) -> Tensor:
     """The mean negative logarithm, kept for a plot."""
     loss = -probabilities.log().mean()
-    history.append(loss.item())  # planted: appending to a list
+    history.extend([loss.item()])  # planted: changing a list
     return loss
 
 

@@ -412,7 +412,7 @@ class Engine:
             start,
             seconds,
             trace.native.size,
-            search.after(reasons, trace),
+            reasons,
             retrace=bool(search.known),
             where=str(site),
             key=trace.key,

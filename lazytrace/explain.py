@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazytrace.guards import failed_guard, other_guards
+from lazytrace.guards import failed_guard
 from lazytrace.signature import Description, changes, nearest
 from lazytrace.stats import Reason, said, texts
 from lazytrace.trace import Trace
@@ -72,15 +72,8 @@ class Explanation:
 
 
 def guard_reasons(trace: Trace, call: Call, names: list[str]) -> tuple[Reason, ...]:
-    """The guards of a trace that a call fails; () where all hold.
-
-    All of them where the core lists them in one go, otherwise the first.
-    """
-    every = getattr(trace.native, "explain_all", None)
-    if every is not None:
-        return tuple(failed_guard(one) for one in every(call, names))
-    node = trace.native.check(call)
-    return (failed_guard(trace.native.explain(node, call, names)),) if node >= 0 else ()
+    """All guards of a trace that a call fails; () where all hold."""
+    return tuple(dict.fromkeys(failed_guard(one) for one in trace.native.explain_all(call, names)))
 
 
 def against(
@@ -127,15 +120,3 @@ class Search:
         closest = nearest(self.words, [trace.description for trace in self.known])
         self._nearest = next(trace for trace in self.known if trace.description is closest)
         return against(self._nearest, self.call, self.words, self.names, self.modes) or (AGAIN,)
-
-    def after(self, reasons: tuple[Reason, ...], new: Trace) -> tuple[Reason, ...]:
-        """All reasons, once the new program can be compared with the nearest one.
-
-        A check stops at the first guard that fails; what two programs expect shows the others.
-        """
-        state = [reason for reason in reasons if reason.kind == "state"]
-        old = self.told_by if self.told is not None else self._nearest
-        if old is None or not state or hasattr(old.native, "explain_all"):
-            return reasons
-        rows = old.native.guard_rows(old.names), new.native.guard_rows(new.names)
-        return reasons + other_guards(*rows, state[0])

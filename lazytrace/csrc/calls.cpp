@@ -637,6 +637,8 @@ void Observer::call_object_method(const std::string& name, PyObject* self, PyObj
     PyObject** dict = PyType_Check(self) ? nullptr : _PyObject_GetDictPtr(self);
     bool plain =
         dict && *dict && PyUnicode_Check(args[0]) && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+    if (PyUnicode_Check(args[0]) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE))
+      read_class(Py_TYPE(self), args[0], descriptor);
     if (plain)
       return write_entry(self, args[0], args[1], "sets ." + text_of(args[0]) + " of a " + type_name(self));
     return write(self, "sets ." + text_of(args[0]) + " of a " + type_name(self));

@@ -28,12 +28,41 @@ void Effect::apply(PyObject* owner_now, PyObject* value) const {
   if (failed < 0) throw py::error_already_set();
 }
 
+namespace {
+bool same_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!a || !b || !is_key(a) || !is_key(b)) return false;
+  int equal = PyObject_RichCompareBool(a, b, Py_EQ);  // as a dict compares: 1, True and 1.0 are one key
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+}  // namespace
+
 const Writes::Slot* Writes::find(PyObject* container, PyObject* key, Py_ssize_t index) const {
   for (const Slot& slot : slots_)
-    if (slot.container == container && slot.index == index &&
-        (slot.key == key || (slot.key && key && is_key(key) && same_immutable(slot.key, key))))
-      return &slot;
+    if (slot.container == container && slot.index == index && same_key(slot.key, key)) return &slot;
   return nullptr;
+}
+
+PyObject* Effect::container(PyObject* owner_now) const {
+  if (kind == Kind::Cell) return PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index);
+  if (kind != Kind::Attribute) return owner_now;
+  if (PyModule_Check(owner_now)) return PyModule_GetDict(owner_now);
+  PyObject** dict = _PyObject_GetDictPtr(owner_now);
+  return dict && *dict ? *dict : owner_now;
+}
+
+bool reaches(PyObject* object, PyObject* container) {
+  if (object == container) return true;
+  if (PyFunction_Check(object) && PyCell_Check(container)) {
+    PyObject* closure = PyFunction_GET_CLOSURE(object);
+    for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
+      if (PyTuple_GET_ITEM(closure, i) == container) return true;
+  }
+  if (!PyDict_Check(container)) return false;
+  if (PyModule_Check(object)) return PyModule_GetDict(object) == container;
+  PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+  return dict && *dict == container;
 }
 
 bool Writes::wrote(PyObject* container, PyObject* key) const {

@@ -19,7 +19,12 @@ struct Effect {
 
   // Does it. Needs the GIL; throws what Python raises.
   void apply(PyObject* owner_now, PyObject* value) const;
+  // The dict, list or cell that changes; borrowed.
+  PyObject* container(PyObject* owner_now) const;
 };
+
+// Whether the container is the object, its __dict__ or one of its closure cells.
+bool reaches(PyObject* object, PyObject* container);
 
 // The writes of one recording in their order. Only the last to each place counts; what a place held before
 // the call is known where it was read.

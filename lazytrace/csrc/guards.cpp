@@ -405,6 +405,27 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at:
   return -1;
 }
 
+std::vector<int> GuardTree::failing(PyObject* const* roots, size_t count,
+                                    const std::vector<at::Tensor>& inputs) const {
+  Values values;
+  values.nodes.assign(nodes_.size(), nullptr);
+  values.inputs = &inputs;
+  std::vector<int> failed;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
+    if (g.parent >= 0 && !owner) continue;
+    PyObject* value = read(g, owner, roots, count, &values);
+    PyErr_Clear();
+    bool holds = value ? accepts(g, value, inputs, values) : g.expect == Expect::Absent;
+    if (holds)
+      values.nodes[i] = value;
+    else
+      failed.push_back(static_cast<int>(i));
+  }
+  return failed;
+}
+
 // ---------------------------------------------------------------- explaining
 std::string GuardTree::attribute_path(int owner, const std::string& name,
                                       const std::vector<std::string>& names) const {

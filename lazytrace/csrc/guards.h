@@ -124,6 +124,9 @@ class GuardTree {
   int check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
             Values* values) const;
 
+  // All nodes whose value is not as expected, but for what hangs on another such node.
+  std::vector<int> failing(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs) const;
+
   // (path, what it was, what it is now, remark) of a node that failed.
   py::tuple explain(int node, PyObject* const* roots, size_t count,
                     const std::vector<std::string>& names) const;

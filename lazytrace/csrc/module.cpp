@@ -45,6 +45,7 @@ void bind_trace(py::module_& m) {
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
       .def("explain", &lt::Trace::explain)
+      .def("explain_all", &lt::Trace::explain_all)
       .def("rows", &lt::Trace::rows)
       .def("guard_rows", &lt::Trace::guard_rows)
       .def("output_registers", &lt::Trace::output_registers)

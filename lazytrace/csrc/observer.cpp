@@ -1176,6 +1176,18 @@ void Observer::write(PyObject* object, const std::string& what) {
   remember_late(object, what);
 }
 
+// Whether an entry was read under a key that is equal to this int, but of another type.
+bool Observer::read_as_other_number(int node, PyObject* key) const {
+  py::object number = py::reinterpret_steal<py::object>(PyNumber_Float(key));
+  long value = PyLong_AsLong(key);
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return true;
+  }
+  return tree_->find(node, Access::Item, number.ptr(), -1) >= 0 ||
+         ((value == 0 || value == 1) && tree_->find(node, Access::Item, value ? Py_True : Py_False, -1) >= 0);
+}
+
 void Observer::write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key,
                            Py_ssize_t index, PyObject* value, const std::string& what) {
   if (is_fresh(object)) return;
@@ -1185,6 +1197,8 @@ void Observer::write_again(Effect::Kind kind, PyObject* object, PyObject* contai
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !lasting(root)) return write(object, what);
   Guard& guard = (*tree_)[node];
+  if (kind == Effect::Kind::Item && PyLong_CheckExact(key) && read_as_other_number(node, key))
+    return fail(what);
   bool grows =
       kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
   if (grows && guard.length >= 0) return fail(what);  // its length was read
@@ -1217,6 +1231,7 @@ void Observer::write_entry(PyObject* object, PyObject* name, PyObject* value, co
 
 void Observer::settle_writes() {
   std::vector<Writes::Write> kept;
+  for (Writes::Write& one : writes_.all()) written_.push_back(one.effect);
   for (Writes::Write& one : writes_.all()) {
     const Guard* before = one.before >= 0 ? &(*tree_)[one.before] : nullptr;
     PyObject* value = one.value.ptr();
@@ -1249,7 +1264,7 @@ void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value
     PyObject* own = _PyType_Lookup(Py_TYPE(object), setter);
     if (own && PyFunction_Check(own)) return;  // its body will be seen
     if (own && own != PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, setter)) return write(object, what);
-    if (descriptor) read_class(Py_TYPE(object), name, descriptor);
+    read_class(Py_TYPE(object), name, descriptor);
     if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
       py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, "fset"));
       if (target && PyFunction_Check(target.ptr())) return;
@@ -1273,17 +1288,22 @@ void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
   }
   std::string said = (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) +
                      "] of a " + type_name(object);
-  if (value && PyDict_CheckExact(object) && is_key(key)) {
+  // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
+  bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
+  if (value && PyDict_CheckExact(object) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);
     bool same = before && is_immutable(value) && same_immutable(before, value);
     if (same && !writes_.wrote(object, key)) return read_dict_item(object, key);
     return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
   }
-  Py_ssize_t index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key)) {
-    if (index < 0) index += PyList_GET_SIZE(object);
-    if (index < 0 || index >= PyList_GET_SIZE(object)) return PyErr_Clear();
-    return write_again(Effect::Kind::At, object, object, nullptr, index, value, said);
+    Py_ssize_t index = PyLong_AsSsize_t(key), size = PyList_GET_SIZE(object);
+    PyErr_Clear();
+    if (writes_.appended_to(object)) return fail("writes to a list that it has appended to");
+    if (index < 0) index += size;
+    if (index >= 0 && index < size)
+      return write_again(Effect::Kind::At, object, object, nullptr, index, value, said);
+    return read_length(object);  // an IndexError, as long as the list is as short as that
   }
   write(object, said);
 }

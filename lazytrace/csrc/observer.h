@@ -66,6 +66,8 @@ class Observer {
   std::vector<Writes::Write>& writes() { return writes_.all(); }
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.
   void settle_writes();
+  // After it: all places that were written, those too that hold again what they held.
+  std::vector<Effect>& written() { return written_; }
 
   // `watch_writes`: whether what runs meanwhile is Python code that may change state.
   void pause(bool watch_writes = false) {
@@ -141,6 +143,7 @@ class Observer {
   // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
   void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
                    PyObject* value, const std::string& what);
+  bool read_as_other_number(int node, PyObject* key) const;
   void write_entry(PyObject* object, PyObject* name, PyObject* value, const std::string& what);
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);
@@ -179,6 +182,7 @@ class Observer {
   int paused_ = 0;
   bool watch_writes_ = false;
   Writes writes_;
+  std::vector<Effect> written_;
   std::unordered_set<PyObject*> touched_;  // what opaque steps have written to
   bool started_ = false;
   Py_tracefunc older_ = nullptr;

@@ -29,8 +29,10 @@ OpaqueCall::OpaqueCall(Recorder* recorder, Observer* observer, PyObject* functio
     return reg;
   };
   auto state = [&](PyObject* v) {
-    int node = PyTuple_CheckExact(v) || PyDict_CheckExact(v) || PyList_CheckExact(v) ? observer->known(v)
-                                                                                     : observer->reach(v);
+    bool bound = PyCFunction_Check(v) && !is_free_builtin(v);
+    int node = bound || PyTuple_CheckExact(v) || PyDict_CheckExact(v) || PyList_CheckExact(v)
+                   ? observer->known(v)
+                   : observer->reach(v);
     return node;
   };
   try {

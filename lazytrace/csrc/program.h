@@ -97,9 +97,10 @@ struct Program {
   std::vector<py::object> keep;
   bool effects = false;
   bool random = false;
-  int first_once = INT_MAX;   // the first step that must not be done again
-  int unresumable = INT_MAX;  // from this step on, Python code that runs again would see other metadata
-  int keep_until = -1;        // the last side exit that can be resumed: no register is freed before it
+  bool changes_looks = false;  // shape, memory or requires_grad of a tensor, in place
+  int first_once = INT_MAX;    // the first step that must not be done again
+  int unresumable = INT_MAX;   // from this step on, Python code that runs again would see other metadata
+  int keep_until = -1;         // the last side exit that can be resumed: no register is freed before it
 
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
   bool resumable(size_t step, bool raised) const {

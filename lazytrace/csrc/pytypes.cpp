@@ -74,6 +74,12 @@ bool is_tensor(PyObject* v) {
          PyType_IsSubtype(Py_TYPE(v), reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
 
+bool is_free_builtin(PyObject* v) {
+  if (!PyCFunction_Check(v)) return false;
+  PyObject* self = reinterpret_cast<PyCFunctionObject*>(v)->m_self;
+  return !self || PyModule_Check(self) || PyType_Check(self);
+}
+
 bool is_torch_class(PyTypeObject* type) {
   static PyObject* name = PyUnicode_InternFromString("__module__");
   PyObject* module = type->tp_dict ? PyDict_GetItemWithError(type->tp_dict, name) : nullptr;

@@ -18,6 +18,7 @@ bool is_enum_member(PyObject* v);
 bool is_struct_sequence(PyTypeObject* type);
 bool is_named_tuple(PyObject* v);  // or a struct sequence: a tuple with names and nothing beside its items
 
+bool is_free_builtin(PyObject* v);         // a C function that is bound to no object but its module or class
 bool is_python_class(PyTypeObject* type);  // made by a class statement
 bool is_torch_class(PyTypeObject* type);   // of torch's own, by the name of its module
 // The nearest base that is written in C.

@@ -298,6 +298,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   program_->random |= step.random;
   random_mark_ = now;
   if (failed()) return;
+  program_->changes_looks |= facts.changes_metadata;
   if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
   note_exit(facts, before, &step);
@@ -650,6 +651,7 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
   result.known = found != known_.end();
   if (result.known && found->second.requires_grad != tensor.requires_grad()) {
     found->second.requires_grad = tensor.requires_grad();
+    program_->changes_looks = true;
     // Code that runs again would see the tensor require gradients before this step.
     if (!feeding()) end_resuming("a tensor comes to require gradients in place");
   }

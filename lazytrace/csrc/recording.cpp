@@ -91,7 +91,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     return reg;
   };
   auto state = [&](PyObject* v) {
-    bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || PyCFunction_Check(v) ||
+    bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || is_free_builtin(v) ||
                  is_enum_member(v);
     int node = named && !observer_.made_here(v) ? observer_.reach(v) : observer_.known(v);
     if (node < 0 || observer_.by_path(node) || named) return node;
@@ -106,10 +106,12 @@ bool Recording::renumber(Trace* trace) {
   bool complete = true;
   auto rename = [&](int& node) {
     node = renamed[node];
+    trace->needed_.push_back(node);
     complete &= node >= 0;
   };
   trace->output_.each_state(rename);
   for (Effect& effect : trace->effects_) rename(effect.owner);
+  for (Effect& effect : trace->written_) rename(effect.owner);
   for (Step& step : trace->program_->steps)
     if (step.opaque) {
       step.opaque->call.each_state(rename);
@@ -140,6 +142,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result) {
   try {
     trace->output_ = take_apart(whole.ptr(), &trace->first_);
     for (auto& one : observer_.writes()) trace->effects_.push_back(one.effect);
+    trace->written_ = std::move(observer_.written());
   } catch (const std::runtime_error& error) {
     recorder_.fail(error.what());
   }

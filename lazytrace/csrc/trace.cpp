@@ -1,8 +1,10 @@
 #include "trace.h"
 
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace lazytrace {
 
@@ -36,20 +38,47 @@ void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trac
 // What the recording read of one object, after it had written to another, would not show a write if both were
 // one.
 int Trace::aliased(const GuardTree::Values& values) const {
-  for (const Effect& effect : effects_) {
-    int written = tree_.first_of(effect.owner);
+  auto object_of = [&](int node) {
+    int first = tree_.first_of(node);
+    return tree_[first].access == Access::Namespace ? tree_.first_of(tree_[first].parent) : first;
+  };
+  for (const Effect& effect : written_) {
+    PyObject* container = effect.container(values.nodes[effect.owner]);
+    int written = object_of(effect.owner);
     for (size_t i = 0; i < values.nodes.size(); ++i)
-      if (values.nodes[i] == values.nodes[written] && tree_.first_of(static_cast<int>(i)) != written)
+      if (values.nodes[i] && reaches(values.nodes[i], container) && object_of(static_cast<int>(i)) != written)
         return static_cast<int>(i);
   }
   return -1;
+}
+
+// Where the look of a tensor changes in place, or a function is resumed, which tells tensors apart by their
+// identity: those that were different must be so again.
+int Trace::merged(const Call& call, const GuardTree::Values& values) const {
+  if (program_->first_once > program_->keep_until && !program_->changes_looks) return -1;
+  std::unordered_set<c10::TensorImpl*> known;
+  for (const at::Tensor& tensor : call.tensors) known.insert(tensor.unsafeGetTensorImpl());
+  for (size_t i = 0; i < tree_.size(); ++i) {
+    const Guard& g = tree_[static_cast<int>(i)];
+    if (g.expect != Expect::Tensor || g.same >= 0 || g.same_input >= 0 || g.access == Access::Input) continue;
+    if (!known.insert(THPVariable_Unpack(values.nodes[i]).unsafeGetTensorImpl()).second)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Another thread may drop what guards have found while the program runs without the GIL.
+void Trace::hold(GuardTree::Values* values) const {
+  for (int node : needed_) values->held.push_back(py::reinterpret_borrow<py::object>(values->nodes[node]));
 }
 
 // The guards, and the registers at the start. -1, or the node that fails.
 int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const {
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
   if (failed < 0) failed = aliased(*values);
+  if (failed < 0) failed = merged(call, *values);
   if (failed >= 0) return failed;
+  hold(values);
   registers->resize(program_->registers);
   std::copy(call.tensors.begin(), call.tensors.end(), registers->begin());
   for (size_t slot = 0; slot < program_->captures.size(); ++slot)
@@ -82,9 +111,11 @@ py::object Trace::replay(const Call& call) const {
 // The result, after the writes to Python state.
 py::object Trace::end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const {
   py::object whole = output_.build({registers, values.nodes});
+  std::vector<py::object> owners;  // one write may drop the owner of the next
+  for (const Effect& effect : effects_)
+    owners.push_back(py::reinterpret_borrow<py::object>(values.nodes[effect.owner]));
   for (size_t i = 0; i < effects_.size(); ++i)
-    effects_[i].apply(values.nodes[effects_[i].owner],
-                      PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
+    effects_[i].apply(owners[i].ptr(), PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
 
@@ -98,11 +129,12 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
     if (!Runner::fits(trace->program_->steps[step], outcome.given, *registers)) continue;
     GuardTree::Values found;
     if (trace->tree_.check(call.roots.data(), call.roots.size(), call.tensors, &found) >= 0) continue;
-    if (trace->aliased(found) >= 0) continue;
+    if (trace->aliased(found) >= 0 || trace->merged(call, found) >= 0) continue;
     registers->resize(trace->program_->registers);
     for (size_t slot = 0; slot < trace->program_->captures.size(); ++slot)
       (*registers)[trace->program_->captures[slot]] = std::move(found.captures[slot]);
     *values = std::move(found);
+    trace->hold(values);
     return trace;
   }
   return nullptr;
@@ -134,6 +166,13 @@ int Trace::check(const Call& call) const {
 
 py::tuple Trace::explain(int node, const Call& call, const std::vector<std::string>& names) const {
   return tree_.explain(node, call.roots.data(), call.roots.size(), names);
+}
+
+py::list Trace::explain_all(const Call& call, const std::vector<std::string>& names) const {
+  py::list rows;
+  for (int node : tree_.failing(call.roots.data(), call.roots.size(), call.tensors))
+    rows.append(explain(node, call, names));
+  return rows;
 }
 
 namespace {

@@ -43,6 +43,9 @@ class Trace {
   int check(const Call& call) const;
   py::tuple explain(int node, const Call& call, const std::vector<std::string>& names) const;
 
+  // The same of all guards that fail.
+  py::list explain_all(const Call& call, const std::vector<std::string>& names) const;
+
   const Program& program() const { return *program_; }
   size_t guards() const { return tree_.size(); }
   // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
@@ -58,6 +61,9 @@ class Trace {
   friend class Recording;
   // A node whose object is by now one that the program writes to, though it was another; -1: none.
   int aliased(const GuardTree::Values& values) const;
+  // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
+  int merged(const Call& call, const GuardTree::Values& values) const;
+  void hold(GuardTree::Values* values) const;
   int prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
   py::object end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
@@ -70,6 +76,8 @@ class Trace {
   GuardTree tree_;
   Tree output_;  // (the result, what is written...)
   std::vector<Effect> effects_;
+  std::vector<int> needed_;      // nodes whose values are used after the guards were checked
+  std::vector<Effect> written_;  // these, and writes that left what was there
   std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved
 };
 
