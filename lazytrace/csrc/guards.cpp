@@ -408,6 +408,12 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at:
 std::vector<int> GuardTree::failing(PyObject* const* roots, size_t count,
                                     const std::vector<at::Tensor>& inputs) const {
   Values values;
+  return walk(roots, count, inputs, &values);
+}
+
+std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+                                 Values* all) const {
+  Values& values = *all;
   values.nodes.assign(nodes_.size(), nullptr);
   values.inputs = &inputs;
   std::vector<int> failed;
@@ -520,7 +526,7 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
   std::string where = path(node, names), before = expected(g), after, remark;
   Values values;
   const std::vector<at::Tensor> none;
-  check(roots, count, none, &values);
+  walk(roots, count, none, &values);
   PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
   PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
   PyErr_Clear();

@@ -139,6 +139,9 @@ class GuardTree {
                  Values* values) const;
   bool accepts(const Guard& guard, PyObject* value, const std::vector<at::Tensor>& inputs,
                const Values& values) const;
+  // Asks all nodes but those that hang on one that fails; returns those that do.
+  std::vector<int> walk(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+                        Values* all) const;
   bool accepts_shape(const Guard& guard, PyObject* value) const;
 
   enum class Standing : uint8_t { Unknown, Changed, Unchanged };
