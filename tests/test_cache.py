@@ -249,6 +249,34 @@ def test_too_many_branches_run_eagerly():
     assert stats.cache_size == 0
 
 
+@pytest.mark.parametrize(("options", "kept"), [({"exit_limit": 3}, 3), ({"branch_limit": 5}, 5)])
+def test_limits_of_branches_are_options(options, kept):
+    @traced(**options)
+    def step(x):
+        return x * int(x.sum())
+
+    for i in range(7):
+        x = torch.tensor([float(i), 1.0])
+        assert torch.equal(step(x), x * int(x.sum()))
+    stats = step.stats()
+    assert stats.recordings == kept
+    assert stats.eager_calls == 7 - kept
+    assert all(reason.startswith("too many branches: result of item ") for reason in stats.eager)
+
+
+def test_branch_limit_counts_the_ways_of_a_loop():
+    @traced(branch_limit=4)
+    def halve(x):
+        while x.sum() > 1:
+            x = x / 2
+        return x
+
+    for power in (1, 2, 3, 4, 3, 2, 1, 5, 6):
+        x = torch.tensor([2.0**power])
+        assert torch.equal(halve(x), halve.original(x))
+    assert (halve.stats().recordings, halve.stats().hits, halve.stats().eager_calls) == (4, 3, 2)
+
+
 def test_few_branches_stay():
     @traced
     def step(x):

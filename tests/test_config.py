@@ -49,6 +49,8 @@ def test_options_cannot_be_changed():
         ("cache_limit", True, "True", "an int of 1 or more"),
         ("cache_limit", 2.0, "2.0", "an int of 1 or more"),
         ("cache_limit", None, "None", "an int of 1 or more"),
+        ("exit_limit", 0, "0", "an int of 1 or more"),
+        ("branch_limit", "many", "'many'", "an int of 1 or more"),
         ("on_limit", "drop", "'drop'", "'evict', 'eager' or 'raise'"),
         ("on_limit", ["evict"], "['evict']", "'evict', 'eager' or 'raise'"),
         ("on_untraceable", "evict", "'evict'", "'eager' or 'raise'"),
