@@ -1298,7 +1298,10 @@ void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
   }
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key)) {
     Py_ssize_t index = PyLong_AsSsize_t(key), size = PyList_GET_SIZE(object);
-    PyErr_Clear();
+    if (PyErr_Occurred()) {  // no list is as long as that
+      PyErr_Clear();
+      index = size;
+    }
     if (writes_.appended_to(object)) return fail("writes to a list that it has appended to");
     if (index < 0) index += size;
     if (index >= 0 && index < size)

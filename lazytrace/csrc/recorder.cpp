@@ -299,6 +299,9 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   random_mark_ = now;
   if (failed()) return;
   program_->changes_looks |= facts.changes_metadata;
+  // What such a function returns at the next call may be a tensor whose shape was read already.
+  if (facts.changes_metadata && after_opaque_)
+    fail("changes the shape of a tensor in place (" + schema.name() + ") after an opaque function");
   if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
   note_exit(facts, before, &step);
@@ -763,6 +766,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   if (changed_ && hidden_varies_ && program_->unresumable <= at_step())
     fail("calls " + opaque->name +
          ", whose result hangs on values, where the function cannot be resumed: " + unresumable_why_);
+  after_opaque_ |= opaque->python;
   step.opaque = std::move(opaque);
   push(std::move(step));
 }

@@ -176,6 +176,7 @@ class Recorder {
   bool changed_ = false;                          // whether a step so far must not be done again
   int inside_operator_ = 0;
   int paused_ = 0;
+  bool after_opaque_ = false;   // whether a Python function was called as one step
   bool hidden_varies_ = false;  // whether an operator inside the opaque step reads values
   std::string unresumable_why_;
   std::string reason_;
