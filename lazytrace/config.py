@@ -29,6 +29,7 @@ class Options:
     `cache_limit` counts traces, `on_limit` says what happens to the call that needs one more.
     `exit_limit` bounds the results that one side exit (a read, a data-dependent shape) has a branch for,
     `branch_limit` the branches of one signature; past either the signature runs eagerly.
+    `ignore` names what may happen at recordings only, and not at replays: "print", "logging".
     `on_untraceable` says what happens to a call that cannot be replayed, `on_retrace` what happens to a call
     that needs a recording after the first, `check` whether a new program is proved by one replay, `backend`
     whether programs are replayed at all, `name` replaces the function's own name in reports, `events` counts
@@ -53,8 +54,10 @@ Pass that, or leave cache_limit out for its default.
     exit_limit: int = 8
     branch_limit: int = 32
     events: int = 256
+    ignore: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _check_ignore(self.ignore)
         for limit in ("cache_limit", "exit_limit", "branch_limit", "events"):
             _check_limit(limit, getattr(self, limit))
         _check_choice("on_limit", self.on_limit, get_args(OnLimit))
@@ -78,7 +81,7 @@ Pass that, or leave cache_limit out for its default.
             ...
         lazytrace.errors.OptionError: traced() has no option 'on_limits': did you mean 'on_limit'? \
 Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, exit_limit, \
-branch_limit, events.
+branch_limit, events, ignore.
         """
         known = [field.name for field in fields(cls)]
         for name in options:
@@ -128,6 +131,11 @@ def _check_limit(name: str, value: object) -> None:
     # bool is an int: cache_limit=True would otherwise mean 1.
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise OptionError(bad_option(name, value, "an int of 1 or more"))
+
+
+def _check_ignore(value: object) -> None:
+    if not isinstance(value, tuple) or not set(value) <= {"print", "logging"}:
+        raise OptionError(bad_option("ignore", value, "a tuple of 'print' and 'logging'"))
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

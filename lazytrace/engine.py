@@ -379,7 +379,15 @@ class Engine:
         self.log.knows(call.key, search.words)
         start = time.perf_counter()
         try:
-            recorded = record(call, self.function, args, kwargs, check=self.options.check, resume=resume)
+            recorded = record(
+                call,
+                self.function,
+                args,
+                kwargs,
+                check=self.options.check,
+                resume=resume,
+                ignore=self.options.ignore,
+            )
         except core.Diverged:
             raise
         except BaseException as error:

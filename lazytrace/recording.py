@@ -49,6 +49,7 @@ def record(
     *,
     check: bool,
     resume: Resume | None = None,
+    ignore: tuple[str, ...] = (),
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -61,6 +62,7 @@ def record(
     """
     start = time.perf_counter()
     recording = core.Recording(call, resume)
+    recording.ignore("print" in ignore, "logging" in ignore)
     result = recording.run(function, args, kwargs)
     native = recording.finish(result)
     wrong = native.prove(call) if native is not None and check else ""

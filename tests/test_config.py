@@ -49,6 +49,8 @@ def test_options_cannot_be_changed():
         ("cache_limit", True, "True", "an int of 1 or more"),
         ("cache_limit", 2.0, "2.0", "an int of 1 or more"),
         ("cache_limit", None, "None", "an int of 1 or more"),
+        ("ignore", "print", "'print'", "a tuple of 'print' and 'logging'"),
+        ("ignore", ("print", "time"), "('print', 'time')", "a tuple of 'print' and 'logging'"),
         ("exit_limit", 0, "0", "an int of 1 or more"),
         ("branch_limit", "many", "'many'", "an int of 1 or more"),
         ("on_limit", "drop", "'drop'", "'evict', 'eager' or 'raise'"),
@@ -79,7 +81,7 @@ def test_unknown_option_names_the_closest():
     assert str(caught.value) == (
         "traced() has no option 'cache_size': did you mean 'cache_limit'? "
         "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
-        "exit_limit, branch_limit, events."
+        "exit_limit, branch_limit, events, ignore."
     )
 
 
@@ -89,7 +91,7 @@ def test_unknown_option_that_is_close_to_none():
     assert str(caught.value) == (
         "traced() has no option 'zzz'. "
         "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
-        "exit_limit, branch_limit, events."
+        "exit_limit, branch_limit, events, ignore."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import logging
 import operator
 import os
 import pickle
@@ -717,7 +718,7 @@ def test_classes_that_are_no_modules_are_refused():
 
 NAMES = (
     "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, exit_limit, "
-    "branch_limit, events."
+    "branch_limit, events, ignore."
 )
 
 
@@ -862,3 +863,44 @@ def test_environment_bad_value():
         f"lazytrace.errors.OptionError: environment variable {variable}='maybe' is not understood: "
         "set it to 1, true, yes, on, 0, false, no or off, or unset it."
     )
+
+
+def test_ignored_prints_happen_at_recordings_only(capsys):
+    @traced(ignore=("print",))
+    def step(x):
+        y = x * 2
+        print("y is", y)
+        return y + 1
+
+    for _ in range(3):
+        assert torch.equal(step(torch.ones(2)), torch.full((2,), 3.0))
+    assert capsys.readouterr().out == "y is tensor([2., 2.])\n"
+    assert (step.stats().hits, step.stats().recordings) == (2, 1)
+    # What print asked of the tensor is no part of the program: other values take no branch.
+    assert torch.equal(step(torch.zeros(2)), torch.ones(2))
+    assert step.stats().hits == 3
+
+
+def test_ignored_logging_happens_at_recordings_only(caplog):
+    logger = logging.getLogger("test_ignored")
+
+    @traced(ignore=("logging",))
+    def step(x):
+        logger.warning("sum %s", x.sum())
+        return x + 1
+
+    for _ in range(3):
+        assert torch.equal(step(torch.ones(2)), torch.full((2,), 2.0))
+    assert [record.getMessage() for record in caplog.records] == ["sum tensor(2.)"]
+    assert (step.stats().hits, step.stats().recordings) == (2, 1)
+
+
+def test_prints_that_are_not_ignored_run_eagerly(capsys):
+    @traced(ignore=("logging",))
+    def step(x):
+        print("here")
+        return x + 1
+
+    step(torch.ones(2)), step(torch.ones(2))
+    assert capsys.readouterr().out == "here\nhere\n"
+    assert step.stats().hits == 0

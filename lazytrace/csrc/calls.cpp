@@ -532,6 +532,7 @@ void Observer::call_builtins_function(const std::string& name, PyObject* const* 
                           : reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
   }
   if (name == "callable") return;
+  if (name == "print" && ignore_print_ && calling_ && !ignored_) return begin_ignored(calling_);
   if (!kPureBuiltins.count(name)) return fail("calls " + name + "()");
   for (Py_ssize_t i = 0; i < count; ++i) {
     read_conversions(args[i]);

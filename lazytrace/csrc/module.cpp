@@ -75,6 +75,7 @@ PYBIND11_MODULE(_core, m) {
       .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>>())
       .def("run", &lt::Recording::run)
       .def("finish", &lt::Recording::finish)
+      .def("ignore", &lt::Recording::ignore)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)
       .def_property_readonly("where", &lt::Recording::where);

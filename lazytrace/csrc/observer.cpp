@@ -103,6 +103,7 @@ uintptr_t code_flags(PyObject* code) {
   bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" &&
                   file == torch_folder + "_dynamo/eval_frame.py";
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
+  if (file == library_folder + "logging/__init__.py") flags |= kLogging;
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;
   _PyCode_SetExtra(code, code_slot, reinterpret_cast<void*>(flags));
   return flags;
@@ -236,6 +237,7 @@ void Observer::on_call(PyFrameObject* frame) {
   auto* f = view.interpreter_frame();
   pending_.erase(f);
   uintptr_t flags = code_flags(view.code());
+  if (!paused_ && ignore_logging_ && (flags & kLogging)) begin_ignored(f);
   bool watch = (!paused_ || watch_writes_) && !(flags & kSkipped);
   view.trace_instructions(watch);
   if (!older_) view.trace_lines(false);
@@ -247,11 +249,24 @@ void Observer::on_call(PyFrameObject* frame) {
 
 void Observer::on_return(PyFrameObject* frame, PyObject* result) {
   FrameView view(frame);
+  if (ignored_ == view.interpreter_frame()) end_ignored();
   pending_.erase(view.interpreter_frame());
   if (opaque_frame_ == view.interpreter_frame()) end_opaque(result);
   // A generator may be run on by somebody else.
   view.trace_instructions(false);
   view.trace_lines(true);
+}
+
+void Observer::begin_ignored(_PyInterpreterFrame* frame) {
+  ignored_ = frame;
+  recorder_->pause();
+  pause();
+}
+
+void Observer::end_ignored() {
+  ignored_ = nullptr;
+  recorder_->resume();
+  resume();
 }
 
 // Defaults and closure cells of a function that was there before the call.
@@ -327,6 +342,7 @@ void Observer::note_place(const FrameView& view) {
 
 void Observer::on_instruction(PyFrameObject* frame) {
   FrameView view(frame);
+  if (ignored_ == view.interpreter_frame()) end_ignored();
   if ((paused_ && !watch_writes_) || recorder_->stopped()) return;
   auto* f = view.interpreter_frame();
   if (view.code() != seen_code_.ptr()) {
@@ -422,6 +438,7 @@ void Observer::dispatch(_PyInterpreterFrame* f, int opcode, int oparg) {
       pending_[f] = &PyFunction_Type;
       return;
     case CALL: {
+      calling_ = f;
       PyObject* method = peek(f, oparg + 2);
       PyObject** args = f->localsplus + f->stacktop - oparg;
       if (method)

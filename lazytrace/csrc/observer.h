@@ -39,6 +39,12 @@ class Observer {
   // False where somebody else replaced the trace function meanwhile.
   bool stop();
 
+  // What a person has allowed to happen at recordings only: print() and logging.
+  void ignore(bool print, bool logging) {
+    ignore_print_ = print;
+    ignore_logging_ = logging;
+  }
+
   // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
   void add_root(PyObject* object, Py_ssize_t index, bool structural);
   void add_input(PyObject* tensor, int reg);
@@ -232,6 +238,11 @@ class Observer {
     }
   };
   std::unordered_map<std::pair<PyCodeObject*, int>, bool, CodePlace> catches_;
+  bool ignore_print_ = false, ignore_logging_ = false;
+  _PyInterpreterFrame* calling_ = nullptr;  // the frame that makes the call that is judged
+  _PyInterpreterFrame* ignored_ = nullptr;  // until it goes on, or returns, nothing is recorded
+  void begin_ignored(_PyInterpreterFrame* frame);
+  void end_ignored();
   _PyInterpreterFrame* opaque_frame_ = nullptr;
   std::unique_ptr<OpaqueCall> opaque_;
   void begin_opaque(PyFrameObject* frame);
@@ -239,7 +250,14 @@ class Observer {
 };
 
 // What is known of a code object, kept with the code object itself.
-enum CodeFlags : uintptr_t { kKnown = 1, kSkipped = 2, kUser = 4, kOpaque = 8, kInstalled = 16 };
+enum CodeFlags : uintptr_t {
+  kKnown = 1,
+  kSkipped = 2,
+  kUser = 4,
+  kOpaque = 8,
+  kInstalled = 16,
+  kLogging = 32
+};
 uintptr_t code_flags(PyObject* code);
 // Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects
 // that are opaque steps.

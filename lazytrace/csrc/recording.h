@@ -24,6 +24,7 @@ class Recording {
   // Runs the function for real. Its exceptions pass through unchanged; nothing stays switched. Raises
   // Diverged where a function that resumes does not ask for the steps that have run.
   py::object run(py::object function, py::tuple args, py::dict kwargs);
+  void ignore(bool print, bool logging) { observer_.ignore(print, logging); }
   // The trace, or null with reason() and where() set.
   std::shared_ptr<Trace> finish(py::object result);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
