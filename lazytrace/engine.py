@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _OTHER_TRACER = "runs inside another tracer or transform"
 _DISABLED = "lazytrace is disabled"
 _EAGER_BACKEND = 'backend="eager"'
+_RECORDED_ELSEWHERE = "another thread is recording this signature"
 _DO_NOT_FIT = "the arguments do not fit the parameters"
 
 _disabled_by_environment = Environment.read().disabled
@@ -280,18 +281,17 @@ class Engine:
             or len(cache.find(key)) >= self.options.branch_limit
         )
         claimed = cache.begin(key)
-        unkept = (
-            "another thread is recording this signature"
-            if not claimed
-            else self._too_many(why)
-            if many
-            else f"cache_limit={cache.limit} was reached"
-            if full
+        if not claimed:
+            unkept = _RECORDED_ELSEWHERE
+        elif many:
+            unkept = self._too_many(why)
+        elif full:
+            unkept = self._limit_reached(cache)
+        elif miss.effects and self._refuses():
             # What has been done cannot be undone: the call is finished, and its branch not kept.
-            else f"{self._refuses()}: {why}"
-            if self._refuses() and miss.effects
-            else ""
-        )
+            unkept = f"{self._refuses()}: {why}"
+        else:
+            unkept = ""
         try:
             return self._record(cache, call, args, kwargs, (why,), miss.resume, unkept)
         except core.Diverged as divergence:
@@ -347,7 +347,7 @@ class Engine:
         if cache.full() and self.options.on_limit != "evict":
             return self._over_limit(cache, key, args, kwargs)
         if not cache.begin(key):
-            return self.eager(args, kwargs, "another thread is recording this signature", key=key)
+            return self.eager(args, kwargs, _RECORDED_ELSEWHERE, key=key)
         try:
             return self._record(cache, call, args, kwargs, changed)
         finally:
@@ -360,7 +360,10 @@ class Engine:
         self.counters.wanted(len(cache.wanted))
         if self.options.on_limit == "raise":
             raise CacheLimitError(cache_limit(self.name, cache.limit, len(cache.wanted)))
-        return self.eager(args, kwargs, f"cache_limit={cache.limit} was reached", key=key)
+        return self.eager(args, kwargs, self._limit_reached(cache), key=key)
+
+    def _limit_reached(self, cache: TraceCache) -> str:
+        return f"cache_limit={cache.limit} was reached"
 
     def _record(
         self,

@@ -73,7 +73,8 @@ bool Writes::wrote(PyObject* container, Py_ssize_t index) const {
   return !writes_.empty() && find(container, nullptr, index);
 }
 
-void Writes::add(Write write, PyObject* container) {
+void Writes::add(Write write) {
+  PyObject* container = write.container.ptr();
   containers_.insert(container);
   if (write.effect.kind == Effect::Kind::Append) {
     appended_.insert(container);

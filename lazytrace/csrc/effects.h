@@ -29,19 +29,19 @@ bool reaches(PyObject* object, PyObject* container);
 // The writes of one recording in their order. Only the last to each place counts; what a place held before
 // the call is known where it was read.
 //
-// Ownership: holds owners and values until the recording ends. Needs the GIL.
+// Ownership: holds containers and values until the recording ends. Needs the GIL.
 class Writes {
  public:
   struct Write {
     Effect effect;
-    py::object owner, value;
+    py::object container;  // identifies the place with key or index: the dict, list or cell that changes
+    py::object value;
     int before = -1;  // the guard node of the place, where it was read before it was first written
     std::string what;
     Place place;
   };
 
-  // `container`: what identifies the place together with key or index: the dict, list or cell that changes.
-  void add(Write write, PyObject* container);
+  void add(Write write);
 
   bool empty() const { return writes_.empty(); }
   // Whether the entry was written, so that reading it says nothing of the state before the call.

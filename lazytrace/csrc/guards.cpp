@@ -405,12 +405,6 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at:
   return -1;
 }
 
-std::vector<int> GuardTree::failing(PyObject* const* roots, size_t count,
-                                    const std::vector<at::Tensor>& inputs) const {
-  Values values;
-  return walk(roots, count, inputs, &values);
-}
-
 std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
                                  Values* all) const {
   Values& values = *all;
@@ -522,11 +516,26 @@ std::string GuardTree::expected(const Guard& g) const {
 
 py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
                              const std::vector<std::string>& names) const {
-  const Guard& g = nodes_[node];
-  std::string where = path(node, names), before = expected(g), after, remark;
   Values values;
   const std::vector<at::Tensor> none;
   walk(roots, count, none, &values);
+  return explain(node, roots, count, names, &values);
+}
+
+py::list GuardTree::explain_all(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+                                const std::vector<std::string>& names) const {
+  Values values;
+  py::list rows;
+  for (int node : walk(roots, count, inputs, &values))
+    rows.append(explain(node, roots, count, names, &values));
+  return rows;
+}
+
+py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
+                             const std::vector<std::string>& names, Values* all) const {
+  const Guard& g = nodes_[node];
+  std::string where = path(node, names), before = expected(g), after, remark;
+  Values& values = *all;
   PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
   PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
   PyErr_Clear();

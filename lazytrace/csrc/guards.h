@@ -124,12 +124,12 @@ class GuardTree {
   int check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
             Values* values) const;
 
-  // All nodes whose value is not as expected, but for what hangs on another such node.
-  std::vector<int> failing(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs) const;
-
   // (path, what it was, what it is now, remark) of a node that failed.
   py::tuple explain(int node, PyObject* const* roots, size_t count,
                     const std::vector<std::string>& names) const;
+  // The same of all nodes that fail, but for what hangs on another such node.
+  py::list explain_all(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+                       const std::vector<std::string>& names) const;
   std::string path(int node, const std::vector<std::string>& names) const;
   std::string expected(const Guard& guard) const;
 
@@ -139,6 +139,8 @@ class GuardTree {
                  Values* values) const;
   bool accepts(const Guard& guard, PyObject* value, const std::vector<at::Tensor>& inputs,
                const Values& values) const;
+  py::tuple explain(int node, PyObject* const* roots, size_t count, const std::vector<std::string>& names,
+                    Values* values) const;
   // Asks all nodes but those that hang on one that fails; returns those that do.
   std::vector<int> walk(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
                         Values* all) const;

@@ -1205,6 +1205,20 @@ bool Observer::read_as_other_number(int node, PyObject* key) const {
          ((value == 0 || value == 1) && tree_->find(node, Access::Item, value ? Py_True : Py_False, -1) >= 0);
 }
 
+void Observer::enter_write(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At, Access::Cell};
+  Access access = kAccess[static_cast<size_t>(effect.kind)];
+  Writes::Write one;
+  if (effect.kind != Effect::Kind::Append)
+    one.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
+  one.effect = std::move(effect);
+  one.container = py::reinterpret_borrow<py::object>(container);
+  one.value = py::reinterpret_borrow<py::object>(value);
+  one.what = what;
+  one.place = recorder_->place;
+  writes_.add(std::move(one));
+}
+
 void Observer::write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key,
                            Py_ssize_t index, PyObject* value, const std::string& what) {
   if (is_fresh(object)) return;
@@ -1219,20 +1233,9 @@ void Observer::write_again(Effect::Kind kind, PyObject* object, PyObject* contai
   bool grows =
       kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
   if (grows && guard.length >= 0) return fail(what);  // its length was read
-  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At, Access::Cell};
-  Writes::Write one;
-  one.effect.kind = kind;
-  one.effect.owner = node;
-  one.effect.index = index;
-  if (key) one.effect.key = py::reinterpret_borrow<py::object>(key);
-  one.owner = py::reinterpret_borrow<py::object>(object);
-  one.value = py::reinterpret_borrow<py::object>(value);
-  one.before =
-      kind == Effect::Kind::Append ? -1 : tree_->find(node, kAccess[static_cast<size_t>(kind)], key, index);
-  one.what = what;
-  one.place = recorder_->place;
   if (kind == Effect::Kind::At && !structural_.count(node)) tree_->expect_length(node, object);
-  writes_.add(std::move(one), container);
+  enter_write({kind, node, key ? py::reinterpret_borrow<py::object>(key) : py::object(), index}, container,
+              value, what);
 }
 
 // An entry of the instance __dict__. Writing what is there already changes nothing, as long as it is there:
@@ -1252,7 +1255,7 @@ void Observer::settle_writes() {
   for (Writes::Write& one : writes_.all()) {
     const Guard* before = one.before >= 0 ? &(*tree_)[one.before] : nullptr;
     PyObject* value = one.value.ptr();
-    if (one.effect.kind == Effect::Kind::Cell && shared_cells_.count(one.owner.ptr())) {
+    if (one.effect.kind == Effect::Kind::Cell && shared_cells_.count(one.container.ptr())) {
       recorder_->place = one.place;
       return fail(one.what + " that other functions share");
     }
@@ -1336,16 +1339,8 @@ void Observer::write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* va
   GlobalsNode globals = value ? globals_of(f) : GlobalsNode{-1, Access::Item};
   std::string what = "sets the global " + text_of(name);
   if (globals.node < 0 || recorder_->inside_operator()) return fail(what);
-  bool module = globals.access == Access::Instance;
-  Writes::Write one;
-  one.effect.kind = module ? Effect::Kind::Attribute : Effect::Kind::Item;
-  one.effect.owner = globals.node;
-  one.effect.key = py::reinterpret_borrow<py::object>(name);
-  one.value = py::reinterpret_borrow<py::object>(value);
-  one.before = tree_->find(globals.node, globals.access, name, -1);
-  one.what = what;
-  one.place = recorder_->place;
-  writes_.add(std::move(one), f->f_globals);
+  Effect::Kind kind = globals.access == Access::Instance ? Effect::Kind::Attribute : Effect::Kind::Item;
+  enter_write({kind, globals.node, py::reinterpret_borrow<py::object>(name), -1}, f->f_globals, value, what);
 }
 
 void Observer::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
@@ -1356,15 +1351,9 @@ void Observer::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
     return read_cell(f, index);
   if (!value) return fail("deletes a variable of an enclosing function");
   if (recorder_->inside_operator()) return fail("sets a variable of an enclosing function");
-  Writes::Write one;
-  one.effect.kind = Effect::Kind::Cell;
-  std::tie(one.effect.owner, one.effect.index) = cells_[cell];
-  one.owner = py::reinterpret_borrow<py::object>(cell);
-  one.value = py::reinterpret_borrow<py::object>(value);
-  one.before = tree_->find(one.effect.owner, Access::Cell, nullptr, one.effect.index);
-  one.what = "sets a variable of an enclosing function";
-  one.place = recorder_->place;
-  writes_.add(std::move(one), cell);
+  auto [function, place] = cells_[cell];
+  enter_write({Effect::Kind::Cell, function, {}, place}, cell, value,
+              "sets a variable of an enclosing function");
 }
 
 // ---------------------------------------------------------------- the end

@@ -149,6 +149,7 @@ class Observer {
   // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
   void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
                    PyObject* value, const std::string& what);
+  void enter_write(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool read_as_other_number(int node, PyObject* key) const;
   void write_entry(PyObject* object, PyObject* name, PyObject* value, const std::string& what);
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);

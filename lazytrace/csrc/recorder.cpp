@@ -812,22 +812,17 @@ void Recorder::drop_unused(const std::vector<int>& outputs) {
 
 // Up to an exit before which nothing was changed the function can also run from its start. That is the better
 // choice where the results that would have to be kept for it are large.
-bool Recorder::worth_keeping(size_t exit) const {
-  constexpr size_t kMostBytes = size_t{32} << 20;
-  if (program_->changed_before(exit)) return true;
-  size_t bytes = 0;
-  for (size_t i = 0; i < exit; ++i)
-    for (auto& result : program_->steps[i].results)
-      if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta.bytes();
-  return bytes <= kMostBytes;
-}
-
 void Recorder::place_exits() {
+  constexpr size_t kMostBytes = size_t{32} << 20;
+  size_t bytes = 0;
   for (size_t i = 0; i < program_->steps.size(); ++i) {
     const Step& step = program_->steps[i];
     int at = static_cast<int>(i);
     if (step.once()) program_->first_once = std::min(program_->first_once, at);
-    if (step.exit && at <= program_->unresumable && worth_keeping(i)) program_->keep_until = at;
+    bool worth_keeping = program_->changed_before(i) || bytes <= kMostBytes;
+    if (step.exit && at <= program_->unresumable && worth_keeping) program_->keep_until = at;
+    for (auto& result : step.results)
+      if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta.bytes();
   }
 }
 

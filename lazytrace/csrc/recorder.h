@@ -42,7 +42,6 @@ class Recorder {
   void feed(std::shared_ptr<Resume> resume) { feeder_ = std::make_unique<Feeder>(std::move(resume)); }
   // Whether Python code that runs now was called by an operator: a hook, which a replay calls by itself.
   bool inside_operator() const { return inside_operator_ > 0; }
-  bool resumed() const { return feeder_ != nullptr; }
   bool feeding() const { return feeder_ && feeder_->active(); }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const;
@@ -147,7 +146,6 @@ class Recorder {
   bool is_external(const at::Tensor& tensor) const;
   void drop_unused(const std::vector<int>& outputs);
   void place_exits();
-  bool worth_keeping(size_t exit) const;
   void place_frees(const std::vector<int>& outputs);
 
   struct Known {

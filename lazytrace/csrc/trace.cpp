@@ -67,7 +67,8 @@ int Trace::merged(const Call& call, const GuardTree::Values& values) const {
   return -1;
 }
 
-// Another thread may drop what guards have found while the program runs without the GIL.
+// Another thread may drop what guards have found while the program runs without the GIL, and one write to
+// state the owner of the next.
 void Trace::hold(GuardTree::Values* values) const {
   for (int node : needed_) values->held.push_back(py::reinterpret_borrow<py::object>(values->nodes[node]));
 }
@@ -111,11 +112,9 @@ py::object Trace::replay(const Call& call) const {
 // The result, after the writes to Python state.
 py::object Trace::end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const {
   py::object whole = output_.build({registers, values.nodes});
-  std::vector<py::object> owners;  // one write may drop the owner of the next
-  for (const Effect& effect : effects_)
-    owners.push_back(py::reinterpret_borrow<py::object>(values.nodes[effect.owner]));
   for (size_t i = 0; i < effects_.size(); ++i)
-    effects_[i].apply(owners[i].ptr(), PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
+    effects_[i].apply(values.nodes[effects_[i].owner],
+                      PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
 
@@ -128,13 +127,8 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
   for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
     if (!Runner::fits(trace->program_->steps[step], outcome.given, *registers)) continue;
     GuardTree::Values found;
-    if (trace->tree_.check(call.roots.data(), call.roots.size(), call.tensors, &found) >= 0) continue;
-    if (trace->aliased(found) >= 0 || trace->merged(call, found) >= 0) continue;
-    registers->resize(trace->program_->registers);
-    for (size_t slot = 0; slot < trace->program_->captures.size(); ++slot)
-      (*registers)[trace->program_->captures[slot]] = std::move(found.captures[slot]);
+    if (trace->prepare(call, registers, &found) >= 0) continue;
     *values = std::move(found);
-    trace->hold(values);
     return trace;
   }
   return nullptr;
@@ -169,10 +163,7 @@ py::tuple Trace::explain(int node, const Call& call, const std::vector<std::stri
 }
 
 py::list Trace::explain_all(const Call& call, const std::vector<std::string>& names) const {
-  py::list rows;
-  for (int node : tree_.failing(call.roots.data(), call.roots.size(), call.tensors))
-    rows.append(explain(node, call, names));
-  return rows;
+  return tree_.explain_all(call.roots.data(), call.roots.size(), call.tensors, names);
 }
 
 namespace {
