@@ -624,7 +624,7 @@ void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& 
     if (arguments[i].isTensorList())
       for (const at::Tensor& tensor : arguments[i].toTensorVector()) note_written(tensor, step);
   }
-  step->random = facts.seeded;
+  step->random = may_draw(facts, arguments);
 }
 
 Result Recorder::decode(const c10::IValue& value) {

@@ -27,6 +27,16 @@ const Names kHidden = {
     "aten::instance_norm",    "aten::cudnn_batch_norm",       "aten::miopen_batch_norm",
     "aten::rrelu_with_noise", "aten::_batch_norm_with_update"};
 
+// Those that give back what they were given where p is 0 (_dropout_impl in ATen/native/Dropout.cpp).
+const Names kDropouts = {"aten::dropout",
+                         "aten::dropout_",
+                         "aten::feature_dropout",
+                         "aten::alpha_dropout",
+                         "aten::alpha_dropout_",
+                         "aten::feature_dropout_",
+                         "aten::feature_alpha_dropout",
+                         "aten::feature_alpha_dropout_"};
+
 bool has_out(const c10::FunctionSchema& schema) {
   for (auto& argument : schema.arguments())
     if (argument.is_out()) return true;
@@ -58,6 +68,12 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.changes_metadata =
       (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const std::string& argument = schema.arguments()[i].name();
+    if (argument == "dropout_p" || (argument == "p" && kDropouts.count(name)))
+      facts.dropout = static_cast<int>(i);
+    if (argument == "train" || argument == "training") facts.training = static_cast<int>(i);
+  }
   facts.forward_mode =
       name == "aten::_make_dual" || name == "aten::_unpack_dual" || name == "aten::_fw_primal";
   facts.profiling = name.rfind("profiler::", 0) == 0;
@@ -83,6 +99,13 @@ bool hidden_write(const c10::OperatorHandle& op, size_t argument, const torch::j
       return arguments[i].toBool();
   }
   return true;
+}
+
+bool may_draw(const OperatorFacts& facts, const torch::jit::Stack& arguments) {
+  if (!facts.seeded) return false;
+  auto is_zero = [&](int i) { return i >= 0 && arguments[i].isDouble() && arguments[i].toDouble() == 0; };
+  auto is_false = [&](int i) { return i >= 0 && arguments[i].isBool() && !arguments[i].toBool(); };
+  return !is_zero(facts.dropout) && !is_false(facts.training);
 }
 
 }  // namespace lazytrace

@@ -16,7 +16,9 @@ struct OperatorFacts {
   bool index = false;  // aten::index: whether its shape follows from values hangs on the kind of index
   bool hidden_writes = false;     // writes to arguments that the schema does not declare as written
   bool changes_metadata = false;  // changes the shape or the memory of an argument in place
-  bool seeded = false;            // draws random numbers
+  bool seeded = false;            // may draw random numbers
+  int dropout = -1;               // of an operator that draws only where this argument is not 0
+  int training = -1;              // of an operator that draws only where this argument is true
   bool forward_mode = false;      // belongs to a level of forward-mode differentiation, which is no argument
   bool profiling = false;         // a mark in a profile: torch.optim makes them, and no value depends on them
 };
@@ -26,5 +28,8 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op);
 
 // Of an operator with hidden writes: whether it writes to this argument in this call (running statistics).
 bool hidden_write(const c10::OperatorHandle& op, size_t argument, const torch::jit::Stack& arguments);
+
+// Whether an operator may draw random numbers in this call: dropout does so in training only.
+bool may_draw(const OperatorFacts& facts, const torch::jit::Stack& arguments);
 
 }  // namespace lazytrace
