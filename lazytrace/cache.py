@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import cachetools
 
+from lazytrace._native import core
 from lazytrace.trace import Trace
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
@@ -46,15 +46,19 @@ class Refusal:
         return self.calls + 1 in _TRIED_AGAIN_AT and not self.final
 
 
-class _Lru(cachetools.LRUCache[int, Trace]):
-    """Tells its owner what it drops: cachetools evicts inside `__setitem__`."""
+class _Lru(cachetools.Cache[int, Trace]):
+    """Drops what was not used for longest, and tells its owner: cachetools evicts inside `__setitem__`.
+
+    Not an `LRUCache`: the core marks what it has used, without Python.
+    """
 
     def __init__(self, maxsize: int, evicted: Callable[[Trace], None]) -> None:
         super().__init__(maxsize)
         self._evicted = evicted
 
     def popitem(self) -> tuple[int, Trace]:
-        number, trace = super().popitem()
+        number = min(self, key=lambda number: self[number].native.used)
+        trace = self.pop(number)
         self._evicted(trace)
         return number, trace
 
@@ -75,6 +79,8 @@ class TraceCache:
         self._lock = threading.RLock()
         self._lru = _Lru(limit, self._drop)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
+        # The same for hits: they look up and mark traces without Python.
+        self.native = core.TraceTable() if core is not None else None
         self._refused: cachetools.LRUCache[bytes, Refusal] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._branches_refused: cachetools.LRUCache[bytes, int] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._recording: set[bytes] = set()
@@ -90,8 +96,8 @@ class TraceCache:
 
     def used(self, trace: Trace) -> None:
         """Mark a trace as the most recently used."""
-        with self._lock, contextlib.suppress(KeyError):  # evicted meanwhile
-            self._lru[trace.number]  # reading is what cachetools orders by; get() is not
+        if self.native is not None:
+            self.native.mark(trace.native)
 
     def branched(self, key: bytes, number: int) -> None:
         """Mark the trace with this number as the most recently used, and ask it first from now on."""
@@ -101,12 +107,11 @@ class TraceCache:
             for trace in taken:
                 self.used(trace)
             if taken:
-                self._by_key[key] = taken + tuple(trace for trace in traces if trace.number != number)
+                self._store(key, taken + tuple(trace for trace in traces if trace.number != number))
 
     def traces(self) -> list[Trace]:
         """All traces, newest first."""
         with self._lock:
-            # Not through the LRU cache: reading from that counts as use.
             stored = [trace for traces in self._by_key.values() for trace in traces]
             return sorted(stored, key=lambda trace: -trace.number)
 
@@ -119,8 +124,9 @@ class TraceCache:
         with self._lock:
             self._refused.pop(trace.key, None)
             trace.native.join()
+            self.used(trace)
             self._lru[trace.number] = trace
-            self._by_key[trace.key] = (trace, *self._by_key.get(trace.key, ()))
+            self._store(trace.key, (trace, *self._by_key.get(trace.key, ())))
 
     def discard(self, trace: Trace) -> None:
         """Drop one trace without counting it as evicted."""
@@ -174,6 +180,8 @@ class TraceCache:
         """Drop all traces and refusals."""
         with self._lock:
             self._by_key.clear()
+            if self.native is not None:
+                self.native.clear()
             self._refused.clear()
             self._branches_refused.clear()
             self.wanted.clear()
@@ -184,8 +192,12 @@ class TraceCache:
         self._on_evicted(trace)
 
     def _forget(self, trace: Trace) -> None:
-        rest = tuple(other for other in self._by_key.get(trace.key, ()) if other is not trace)
-        if rest:
-            self._by_key[trace.key] = rest
+        self._store(trace.key, tuple(t for t in self._by_key.get(trace.key, ()) if t is not trace))
+
+    def _store(self, key: bytes, traces: tuple[Trace, ...]) -> None:
+        if traces:
+            self._by_key[key] = traces
         else:
-            self._by_key.pop(trace.key, None)
+            self._by_key.pop(key, None)
+        if self.native is not None:
+            self.native.set(key, [trace.native for trace in traces])

@@ -43,7 +43,7 @@ from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_l
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
-    from lazytrace._core import Call, Miss, Resume
+    from lazytrace._core import Call, Matcher, Miss, Resume
 
 _OTHER_TRACER = "runs inside another tracer or transform"
 _DISABLED = "lazytrace is disabled"
@@ -53,6 +53,8 @@ _DO_NOT_FIT = "the arguments do not fit the parameters"
 
 _disabled_by_environment = Environment.read().disabled
 _disabled: contextvars.ContextVar[bool] = contextvars.ContextVar("lazytrace_disabled", default=False)
+if available():
+    core.configure_disabled(_disabled)
 
 
 @contextlib.contextmanager
@@ -108,6 +110,19 @@ def _tell_evicted(log: EventLog, limit: int, instance: int, trace: Trace) -> Non
     log.evicted(trace.key, trace.operators, limit, instance)
 
 
+def _forget(
+    instances: dict[int, tuple[weakref.ref[Any], TraceCache]],
+    matcher: Matcher | None,
+    instance: int,
+    reference: weakref.ref[Any],
+) -> None:
+    # Another object may have taken the place, and be known by now.
+    if instance in instances and instances[instance][0] is reference:
+        del instances[instance]
+        if matcher is not None:
+            matcher.leave(instance)
+
+
 def _snapshot(
     counters: Counters, log: EventLog, name: str, limit: int, parameters: str, source: str, size: int = 0
 ) -> Snapshot:
@@ -141,7 +156,8 @@ class Engine:
         self.options = options
         self.name = options.name or name
         self.source = _source(function)
-        self.counters = Counters()
+        hits = core.HitCount() if available() else None
+        self.counters = Counters(hits)
         self.log = new_log(self.counters, self.name, options.events)
         self.frozen = False
         self.warned_of_waste = False
@@ -153,6 +169,11 @@ class Engine:
         # Instances by id, with a reference that clears the entry: an instance need not be hashable.
         self._instances: dict[int, tuple[weakref.ref[Any], TraceCache]] = {}
         self._lock = threading.Lock()
+        self.matcher: Matcher | None = None
+        self.hits_natively = options.backend != "eager" and not _disabled_by_environment
+        if parameters is not None and hits is not None and self.cache.native is not None:
+            self.matcher = core.Matcher(parameters.native, self.cache.native, hits)
+            self.matcher.enabled = self.hits_natively
 
     def _new_cache(self) -> TraceCache:
         limit, number = self.options.cache_limit, next(self._instance_numbers)
@@ -166,14 +187,16 @@ class Engine:
         if known is not None and known[0]() is instance:
             return known[1]
         try:
-            # The callback passes the dead reference on, as what pop() gives where the entry is gone already.
-            reference = weakref.ref(instance, functools.partial(self._instances.pop, id(instance)))
+            forget = functools.partial(_forget, self._instances, self.matcher, id(instance))
+            reference = weakref.ref(instance, forget)
         except TypeError:
             return self.cache
         with self._lock:
             known = self._instances.get(id(instance))
             if known is None or known[0]() is not instance:
                 known = self._instances[id(instance)] = (reference, self._new_cache())
+                if self.matcher is not None and known[1].native is not None:
+                    self.matcher.enter(instance, reference, known[1].native)
             return known[1]
 
     def caches(self) -> list[TraceCache]:
@@ -195,7 +218,7 @@ class Engine:
         if self.options.backend == "eager":
             return self.eager(args, kwargs, _EAGER_BACKEND)
         assert self.parameters is not None
-        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
+        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
         if call is None:
             return self.eager(args, kwargs, _DO_NOT_FIT)
         if call.unsupported:
@@ -225,13 +248,35 @@ class Engine:
             raise UntraceableError(untraceable(self.name, f"{reason} ({where})" if where else reason))
         return self.eager(args, kwargs, reason, where, key)
 
-    def _match(self, cache: TraceCache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def go_on(
+        self,
+        instance: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        call: Call,
+        number: int,
+        outcome: Any,
+    ) -> Any:
+        """A call that the core has begun: the trace with this number ran and took a side exit, or raised."""
+        return self._match(self.cache_of(instance), call, args, kwargs, (number, outcome))
+
+    def _match(
+        self,
+        cache: TraceCache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ran: tuple[int, Any] = (-1, None),
+    ) -> Any:
         traces = cache.find(call.key)
         changed: tuple[Reason, ...] | None = None
         restarts = 0
-        for trace in traces:
+        begin = next((i for i, trace in enumerate(traces) if trace.number == ran[0]), 0)
+        for trace in traces[begin:]:
             try:
-                result = trace.native.replay(call)
+                result = ran[1] if trace.number == ran[0] else trace.native.replay(call)
+                if type(result) is core.Raised:
+                    result.rethrow()
             except BaseException as error:
                 # Its time is not known: a clock would have to be read at every hit.
                 reason = f"raised {type(error).__name__}"
@@ -504,7 +549,7 @@ class Engine:
         call = None
         if not reason:
             assert self.parameters is not None
-            call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
+            call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
             reason = _DO_NOT_FIT if call is None else call.unsupported
         if reason or call is None:
             return Explanation(self.name, "eager", (Reason(reason, kind="eager"),))
@@ -552,7 +597,7 @@ class Engine:
         """The trace that a call would hit; `LookupError` where it would not."""
         if self.parameters is None:
             raise LookupError(f"{self.name} has no programs: {problem}")
-        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.defaults())
+        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
         for trace in cache.find(call.key) if call is not None else ():
             if call is not None and trace.native.check(call) < 0:
                 return trace

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import wrapt
 
-from lazytrace._native import available
+from lazytrace._native import available, core
 from lazytrace.cache import TraceCache
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine
@@ -75,7 +75,13 @@ class _Asking:
         return args
 
 
-class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]
+if available():
+    _Function, _Bound = core.make_wrapper_classes(wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)
+else:
+    _Function, _Bound = wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper
+
+
+class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
     """A traced method of one instance or class; made anew at each access, like bound methods are."""
 
     @property
@@ -118,7 +124,7 @@ class BoundTracedFunction(_Asking, wrapt.BoundFunctionWrapper):  # type: ignore[
         return self.__wrapped__
 
 
-class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
+class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
     """A function that is recorded once per signature and then replayed.
 
     It is a function in every other respect: name, doc, signature, `isinstance`. It binds as a method, pickles
@@ -132,6 +138,9 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
         self._self_kind = type(function) if isinstance(function, classmethod | staticmethod) else None
         self._self_engine = self._self_make_engine(function, options)
         engine = self._self_engine
+        if engine.matcher is not None and engine.parameters is not None:
+            source, plain = engine.parameters.source(), self._self_kind is None
+            core.arm(self, engine, engine.function, source, engine.matcher, plain)
         register(self, engine.last_snapshot(), engine.source, engine.last_programs())
 
     def _self_make_engine(self, function: Callable[..., Any], options: Options) -> Engine:
@@ -139,7 +148,10 @@ class TracedFunction(_Asking, wrapt.FunctionWrapper):  # type: ignore[type-arg]
         return Engine(inner, options, _short_name(inner), _parameters(inner))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function: a hit, a recording, or the plain function."""
+        """Call the function: a hit, a recording, or the plain function.
+
+        Most calls do not come here: see `core.call_natively` below.
+        """
         return self._self_engine.call(None, args, kwargs)
 
     @property
@@ -205,6 +217,11 @@ class TracedModule(TracedCallable):
             return self if result is self.__wrapped__ else result
 
         return returning_self
+
+
+if available():
+    for _class in (TracedFunction, TracedCallable, TracedModule, BoundTracedFunction):
+        core.call_natively(_class)
 
 
 def _unused(wrapped: Any, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

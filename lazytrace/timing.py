@@ -19,6 +19,8 @@ def time_hits(engine: Engine, enabled: bool) -> None:
     # An attribute of the instance goes before the method of the class.
     engine.__dict__.pop("call", None)
     engine.counters.time_hits(None)
+    if engine.matcher is not None:
+        engine.matcher.enabled = not enabled and engine.hits_natively
     if enabled and not problem:
         clock = _Clock(engine)
         engine.counters.time_hits(clock.stop)
@@ -55,7 +57,7 @@ def _seconds_checking(
     """What it takes to bind the arguments and to check the guards of the traces that they have."""
     assert engine.parameters is not None
     start = time.perf_counter()
-    call = engine.parameters.native.bind(engine.function, args, kwargs, engine.parameters.defaults())
+    call = engine.parameters.native.bind(engine.function, args, kwargs, engine.parameters.source())
     if call is not None and not call.unsupported:
         any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).find(call.key))
     return time.perf_counter() - start

@@ -200,8 +200,7 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return static_cast<size_t>(g.index) < count ? roots[g.index] : nullptr;
     case Access::Input: {
       if (!values->inputs || static_cast<size_t>(g.index) >= values->inputs->size()) return nullptr;
-      values->held.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap((*values->inputs)[g.index])));
-      return values->held.back().ptr();
+      return (*values->inputs)[g.index];
     }
     case Access::Weak: {
       PyObject* object = PyWeakref_GET_OBJECT(g.weak.ptr());
@@ -284,7 +283,7 @@ bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
   return true;
 }
 
-bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::Tensor>& inputs,
+bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObject*>& inputs,
                         const Values& values) const {
   switch (g.expect) {
     case Expect::Anything:
@@ -311,7 +310,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<at::T
   if (g.length >= 0 && !accepts_shape(g, value)) return false;
   if (g.same >= 0 && values.nodes[g.same] != value) return false;
   if (g.same_input >= 0 && static_cast<size_t>(g.same_input) < inputs.size() &&
-      !(is_tensor(value) && inputs[g.same_input].is_same(THPVariable_Unpack(value))))
+      !(is_tensor(value) && THPVariable_Unpack(inputs[g.same_input]).is_same(THPVariable_Unpack(value))))
     return false;
   return true;
 }
@@ -359,12 +358,14 @@ GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::ve
              : Standing::Changed;
 }
 
-int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                      Values* values) const {
   values->nodes.assign(nodes_.size(), nullptr);
   values->inputs = &inputs;
-  std::vector<GuardGroup> now(groups_.size());
-  std::vector<Standing> standings(groups_.size(), Standing::Unknown);
+  std::vector<GuardGroup>& now = values->groups;
+  std::vector<Standing>& standings = values->standings;
+  now.resize(groups_.size());
+  standings.assign(groups_.size(), Standing::Unknown);
   bool changed = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
@@ -399,13 +400,13 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<at:
     }
   }
   if (changed) {
-    groups_ = std::move(now);
+    groups_ = now;
     seen_ = values->nodes;
   }
   return -1;
 }
 
-std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                                  Values* all) const {
   Values& values = *all;
   values.nodes.assign(nodes_.size(), nullptr);
@@ -517,12 +518,12 @@ std::string GuardTree::expected(const Guard& g) const {
 py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
                              const std::vector<std::string>& names) const {
   Values values;
-  const std::vector<at::Tensor> none;
+  const std::vector<PyObject*> none;
   walk(roots, count, none, &values);
   return explain(node, roots, count, names, &values);
 }
 
-py::list GuardTree::explain_all(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+py::list GuardTree::explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                                 const std::vector<std::string>& names) const {
   Values values;
   py::list rows;

@@ -75,11 +75,23 @@ class GuardTree {
  public:
   GuardTree() { nodes_.reserve(256); }
 
+  enum class Standing : uint8_t { Unknown, Changed, Unchanged };
+
   struct Values {
     std::vector<PyObject*> nodes;      // borrowed, by node
     std::vector<py::object> held;      // the few that are new references
     std::vector<at::Tensor> captures;  // by slot
-    const std::vector<at::Tensor>* inputs = nullptr;
+    const std::vector<PyObject*>* inputs = nullptr;
+    std::vector<GuardGroup> groups;  // as check() has found them, once each
+    std::vector<Standing> standings;
+
+    // For the next check: keeps the memory.
+    void clear() {
+      nodes.clear();
+      held.clear();
+      captures.clear();
+      inputs = nullptr;
+    }
   };
 
   int root(Py_ssize_t index);
@@ -121,14 +133,13 @@ class GuardTree {
   std::vector<int> prune();
 
   // The first node whose value is not as expected, or -1.
-  int check(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
-            Values* values) const;
+  int check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs, Values* values) const;
 
   // (path, what it was, what it is now, remark) of a node that failed.
   py::tuple explain(int node, PyObject* const* roots, size_t count,
                     const std::vector<std::string>& names) const;
   // The same of all nodes that fail, but for what hangs on another such node.
-  py::list explain_all(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+  py::list explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                        const std::vector<std::string>& names) const;
   std::string path(int node, const std::vector<std::string>& names) const;
   std::string expected(const Guard& guard) const;
@@ -137,16 +148,15 @@ class GuardTree {
   std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
   PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count,
                  Values* values) const;
-  bool accepts(const Guard& guard, PyObject* value, const std::vector<at::Tensor>& inputs,
+  bool accepts(const Guard& guard, PyObject* value, const std::vector<PyObject*>& inputs,
                const Values& values) const;
   py::tuple explain(int node, PyObject* const* roots, size_t count, const std::vector<std::string>& names,
                     Values* values) const;
   // Asks all nodes but those that hang on one that fails; returns those that do.
-  std::vector<int> walk(PyObject* const* roots, size_t count, const std::vector<at::Tensor>& inputs,
+  std::vector<int> walk(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                         Values* all) const;
   bool accepts_shape(const Guard& guard, PyObject* value) const;
 
-  enum class Standing : uint8_t { Unknown, Changed, Unchanged };
   Standing standing(const Guard& guard, PyObject* owner, std::vector<GuardGroup>* now) const;
 
   std::vector<Guard> nodes_;

@@ -47,9 +47,10 @@ std::string Modes::text() const {
 }
 
 void ModeSwitch::to(const Modes& modes) {
+  if (!base_) base_ = now_ = Modes::current();
   if (modes == now_) return;
   inference_.reset();
-  if (modes.inference != base_.inference) inference_.emplace(modes.inference);
+  if (modes.inference != base_->inference) inference_.emplace(modes.inference);
   at::GradMode::set_enabled(modes.grad);
   apply_autocast(modes);
   now_ = modes;
@@ -71,13 +72,13 @@ void ModeSwitch::apply_autocast(const Modes& modes) {
 
 ModeSwitch::~ModeSwitch() {
   inference_.reset();
-  if (now_ != base_) {
-    at::GradMode::set_enabled(base_.grad);
+  if (base_ && now_ != *base_) {
+    at::GradMode::set_enabled(base_->grad);
     for (size_t i = 0; i < kAutocastCount; ++i) {
-      at::autocast::set_autocast_enabled(kAutocastDevices[i], base_.autocast[i]);
-      at::autocast::set_autocast_dtype(kAutocastDevices[i], base_.autocast_dtype[i]);
+      at::autocast::set_autocast_enabled(kAutocastDevices[i], base_->autocast[i]);
+      at::autocast::set_autocast_dtype(kAutocastDevices[i], base_->autocast_dtype[i]);
     }
-    at::autocast::set_autocast_cache_enabled(base_.autocast_cache);
+    at::autocast::set_autocast_cache_enabled(base_->autocast_cache);
   }
   leave_autocast();
 }

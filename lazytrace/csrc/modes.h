@@ -30,7 +30,7 @@ struct Modes {
 // Switches this thread's modes, and puts back what it found when it goes out of scope. No GIL needed.
 class ModeSwitch {
  public:
-  ModeSwitch() : base_(Modes::current()), now_(base_) {}
+  ModeSwitch() = default;
   ~ModeSwitch();
   ModeSwitch(const ModeSwitch&) = delete;
   ModeSwitch& operator=(const ModeSwitch&) = delete;
@@ -41,7 +41,9 @@ class ModeSwitch {
   void apply_autocast(const Modes& modes);
   void leave_autocast();
 
-  Modes base_, now_;
+  // Looked up at the first switch: most programs stay in the modes that they start in.
+  std::optional<Modes> base_;
+  Modes now_;
   bool nested_ = false;  // whether this switch entered autocast, whose cache it must then clear
   std::optional<c10::InferenceMode> inference_;
 };

@@ -1,11 +1,10 @@
 // lazytrace._core: what Python sees of the recorder, the runner, the observer and the signatures.
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
 #include "opaque_call.h"
 #include "recording.h"
+#include "wrapper.h"
 
 namespace lt = lazytrace;
 namespace py = pybind11;
@@ -14,12 +13,13 @@ namespace {
 
 void bind_signature(py::module_& m) {
   py::class_<lt::Call>(m, "Call")
-      .def_property_readonly("key", &lt::Call::key_bytes)
+      .def_property_readonly("key", [](const lt::Call& c) { return py::bytes(c.key.view()); })
       .def_readonly("unsupported", &lt::Call::unsupported)
       .def_property_readonly("tensor_count", [](const lt::Call& c) { return c.tensors.size(); });
-  py::class_<lt::Signature>(m, "Signature")
+  py::class_<lt::Signature, std::shared_ptr<lt::Signature>>(m, "Signature")
       .def(py::init<std::vector<std::string>, int, int, bool, bool>())
-      .def("bind", &lt::Signature::bind);
+      .def("bind",
+           py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_));
   m.def("describe_ambient", &lt::describe_ambient);
 }
 
@@ -40,8 +40,9 @@ void bind_trace(py::module_& m) {
       });
   py::class_<lt::Trace, std::shared_ptr<lt::Trace>>(m, "Trace")
       .def_readwrite("number", &lt::Trace::number)
+      .def_readonly("used", &lt::Trace::used)
       .def("join", [](const std::shared_ptr<lt::Trace>& trace) { lt::Trace::join(trace); })
-      .def("replay", &lt::Trace::replay)
+      .def("replay", py::overload_cast<const lt::Call&>(&lt::Trace::replay, py::const_))
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
       .def("explain", &lt::Trace::explain)
@@ -55,6 +56,35 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("captures", [](const lt::Trace& t) { return t.program().captures; })
       .def_property_readonly("effects", [](const lt::Trace& t) { return t.program().effects; })
       .def_property_readonly("random", [](const lt::Trace& t) { return t.program().random; });
+}
+
+void bind_calls(py::module_& m) {
+  py::class_<lt::HitCount, std::shared_ptr<lt::HitCount>>(m, "HitCount")
+      .def(py::init<>())
+      .def("add", &lt::HitCount::add)
+      .def_readonly("value", &lt::HitCount::value);
+  py::class_<lt::TraceTable, std::shared_ptr<lt::TraceTable>>(m, "TraceTable")
+      .def(py::init<>())
+      .def("set",
+           [](lt::TraceTable& table, std::string_view key,
+              const std::vector<std::shared_ptr<lt::Trace>>& traces) {
+             table.set(key, {traces.begin(), traces.end()});
+           })
+      .def("clear", &lt::TraceTable::clear)
+      .def("mark", &lt::TraceTable::mark);
+  py::class_<lt::Raised>(m, "Raised").def("rethrow", [](const lt::Raised& r) {
+    std::rethrow_exception(r.error);
+  });
+  py::class_<lt::Matcher, std::shared_ptr<lt::Matcher>>(m, "Matcher")
+      .def(py::init<std::shared_ptr<lt::Signature>, std::shared_ptr<lt::TraceTable>,
+                    std::shared_ptr<lt::HitCount>>())
+      .def("enter", &lt::Matcher::enter)
+      .def("leave", &lt::Matcher::leave)
+      .def_readwrite("enabled", &lt::Matcher::enabled);
+  m.def("make_wrapper_classes", &lt::make_wrapper_classes);
+  m.def("call_natively", &lt::call_natively);
+  m.def("arm", &lt::arm);
+  m.def("configure_disabled", &lt::configure_disabled);
 }
 
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
@@ -87,9 +117,6 @@ PYBIND11_MODULE(_core, m) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });
   m.def("is_recording", [] { return lt::Recording::active() != nullptr; });
-  // Somebody else is tracing or transforming: a traced function then steps aside.
-  m.def("must_step_aside", [] {
-    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
-           torch::jit::tracer::isTracing();
-  });
+  m.def("must_step_aside", &lt::must_step_aside);
+  bind_calls(m);
 }

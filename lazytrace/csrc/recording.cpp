@@ -21,8 +21,8 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume) : observe
   for (size_t i = 0; i < call.roots.size(); ++i)
     observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
-    observer_.add_input(call.tensor_objects[i], static_cast<int>(i));
-    recorder_.add_input(call.tensors[i]);
+    observer_.add_input(call.tensors[i], static_cast<int>(i));
+    recorder_.add_input(call.tensor(i));
   }
 }
 

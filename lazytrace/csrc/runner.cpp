@@ -45,7 +45,9 @@ const Modes& modes_at(const Program& program, size_t step) {
 }  // namespace
 
 Outcome Runner::run(size_t from, const Given* given) {
+  stack_.clear();
   Outcome outcome;
+  if (program_.steps.empty()) return outcome;
   ModeSwitch modes;
   py::gil_scoped_release released;
   if (given) modes.to(modes_at(program_, from));
@@ -259,6 +261,7 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
   static const Program* none = new Program();
   static const auto* no_state = new std::vector<PyObject*>();
   OpaqueResults opaque;
+  torch::jit::Stack stack;
   // Registers that the other trace has beyond those of this one hold nothing yet.
   std::vector<at::Tensor> seen = registers;
   int most = -1;
@@ -267,7 +270,7 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
     for (auto& one : result.list) most = std::max(most, one.reg);
   }
   seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
-  Runner runner(*none, seen, *no_state, opaque);
+  Runner runner(*none, seen, *no_state, opaque, stack);
   if (step.kind == Step::Kind::Opaque) return given.value && runner.matches_value(step, given.value.ptr());
   if (step.results.size() != given.results.size()) return false;
   for (size_t i = 0; i < step.results.size(); ++i)

@@ -33,10 +33,10 @@ using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 class Runner {
  public:
   // `state`: values of the guard nodes for opaque steps, borrowed for the length of the run. `opaque` takes
-  // the results of the opaque steps, for a function that must run again.
+  // the results of the opaque steps, for a function that must run again. `stack`: memory to work in.
   Runner(const Program& program, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
-         OpaqueResults& opaque)
-      : program_(program), registers_(registers), state_(state), opaque_(opaque) {}
+         OpaqueResults& opaque, torch::jit::Stack& stack)
+      : program_(program), registers_(registers), state_(state), opaque_(opaque), stack_(stack) {}
 
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
   // run already. Exceptions of operators pass through where the function cannot be resumed and something was
@@ -63,7 +63,7 @@ class Runner {
   std::vector<at::Tensor>& registers_;
   const std::vector<PyObject*>& state_;
   OpaqueResults& opaque_;
-  torch::jit::Stack stack_;
+  torch::jit::Stack& stack_;
   py::object value_;
   std::string found_;
   bool confused_ = false;

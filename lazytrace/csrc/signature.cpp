@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Device.h>
@@ -12,8 +13,9 @@
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "modes.h"
 #include "pytypes.h"
@@ -23,108 +25,131 @@ namespace lazytrace {
 
 namespace {
 
-template <typename T>
-void put(std::string* key, const T& value) {
-  key->append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-void put_text(std::string* key, const std::string& text) {
-  put(key, static_cast<uint32_t>(text.size()));
-  key->append(text);
-}
+PyTypeObject* tensor_class() { return reinterpret_cast<PyTypeObject*>(THPVariableClass); }
 
 // A tensor argument may be a Tensor or a Parameter; anything else has behavior of its own.
 bool is_plain_tensor(PyObject* v) {
-  if (Py_TYPE(v) == reinterpret_cast<PyTypeObject*>(THPVariableClass)) return true;
-  static PyTypeObject* parameter = nullptr;
-  if (!parameter)
-    parameter = reinterpret_cast<PyTypeObject*>(
-        py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
-  return Py_TYPE(v) == parameter;
+  if (Py_IS_TYPE(v, tensor_class())) return true;
+  static auto* parameter = reinterpret_cast<PyTypeObject*>(
+      py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
+  return Py_IS_TYPE(v, parameter);
+}
+
+// Asking a view for its grad_fn may make one, under a lock; most tensors are none.
+bool is_leaf(const at::Tensor& t, c10::AutogradMetaInterface* interface) {
+  if (!interface) return true;
+  auto* meta = static_cast<torch::autograd::AutogradMeta*>(interface);
+  return meta->is_view_ ? t.is_leaf() : !meta->grad_fn_;
 }
 
 }  // namespace
 
 struct Signature::Flattener {
   Call* call;
-  std::unordered_map<c10::StorageImpl*, int> storages;
-  std::unordered_map<c10::TensorImpl*, int> impls;
-  std::vector<PyObject*> open;  // containers that are being walked
+  Key* key = &call->key;
+  int changeable = 0;             // how many lists and dicts are open: what lies in them is held
+  std::vector<PyObject*> open{};  // containers that are being walked
+
+  explicit Flattener(Call* made) : call(made) {}
 
   void refuse(const std::string& why) {
     if (call->unsupported.empty()) call->unsupported = why;
   }
 
   void tensor(PyObject* v) {
-    std::string* key = &call->key;
-    const at::Tensor& t = THPVariable_Unpack(v);
     if (!is_plain_tensor(v)) return refuse("takes a " + type_name(v) + ", a subclass of Tensor");
-    if (t.is_nested()) return refuse("takes a nested tensor");
-    key->push_back('T');
-    put(key, t.key_set().raw_repr());
-    put(key, t.scalar_type());
-    put(key, t.device());
-    key->push_back(static_cast<char>(t.requires_grad() | t.is_leaf() << 1 |
-                                     (Py_TYPE(v) != reinterpret_cast<PyTypeObject*>(THPVariableClass)) << 2));
+    const at::Tensor& t = THPVariable_Unpack(v);
+    c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+    if (impl->key_set().has(c10::DispatchKey::NestedTensor)) return refuse("takes a nested tensor");
+    c10::AutogradMetaInterface* meta = impl->autograd_meta();
+    struct {
+      char tag = 'T';
+      c10::ScalarType dtype;
+      uint8_t flags;
+      uint8_t none = 0;
+      uint32_t dimensions;
+      uint64_t keys;
+    } look;
+    static_assert(sizeof look == 16, "no byte of a key may be left unset");
     auto sizes = t.sizes();
-    put(key, static_cast<uint32_t>(sizes.size()));
-    key->append(reinterpret_cast<const char*>(sizes.data()), sizes.size() * sizeof(int64_t));
+    look.keys = impl->key_set().raw_repr();
+    look.dimensions = static_cast<uint32_t>(sizes.size());
+    look.dtype = t.scalar_type();
+    bool requires_grad = meta && meta->requires_grad();
+    look.flags =
+        static_cast<uint8_t>(requires_grad | is_leaf(t, meta) << 1 | !Py_IS_TYPE(v, tensor_class()) << 2);
+    key->put(look);
+    c10::Device device = t.device();
+    key->put(static_cast<int16_t>(static_cast<int>(device.type()) << 8 | (device.index() & 0xff)));
+    key->put(sizes.data(), sizes.size() * sizeof(int64_t));
     if (t.layout() == at::kStrided) {
       auto strides = t.strides();
-      key->append(reinterpret_cast<const char*>(strides.data()), strides.size() * sizeof(int64_t));
+      key->put(strides.data(), strides.size() * sizeof(int64_t));
     }
-    sharing(t);
-    call->tensors.push_back(t);
-    call->tensor_objects.push_back(v);
+    sharing(t, impl);
+    call->tensors.push_back(v);
+    if (changeable) call->hold(v);
   }
 
   // Which tensors are the same, and which share memory at what distance.
-  void sharing(const at::Tensor& t) {
-    std::string* key = &call->key;
+  void sharing(const at::Tensor& t, c10::TensorImpl* impl) {
     int number = static_cast<int>(call->tensors.size());
-    int first = impls.emplace(t.unsafeGetTensorImpl(), number).first->second;
-    put(key, first);
-    if (!t.has_storage() || first != number) return;
-    int holder = storages.emplace(t.storage().unsafeGetStorageImpl(), number).first->second;
-    put(key, holder);
-    if (holder != number) put(key, t.storage_offset() - call->tensors[holder].storage_offset());
+    bool stored = t.has_storage();
+    int holder = stored ? call->storages.first(t.storage().unsafeGetStorageImpl(), number) : -1;
+    if (holder == number) return key->put_tag('1');
+    // Only a tensor whose memory was met before can be one of those.
+    int first = 0;
+    while (first < number && call->tensor(first).unsafeGetTensorImpl() != impl) ++first;
+    if (first < number) {
+      key->put_tag('=');
+      key->put(first);
+    } else if (stored) {
+      key->put_tag('+');
+      key->put(holder);
+      key->put(t.storage_offset() - call->tensor(holder).storage_offset());
+    } else {
+      key->put_tag('0');
+    }
+  }
+
+  void text(PyObject* v) {
+    // A str has the narrowest of three widths, so that equal ones have equal bytes.
+    key->put_tag('s');
+    key->put(static_cast<uint8_t>(PyUnicode_KIND(v)));
+    key->put_text({static_cast<const char*>(PyUnicode_DATA(v)),
+                   static_cast<size_t>(PyUnicode_GET_LENGTH(v)) * PyUnicode_KIND(v)});
   }
 
   bool immutable(PyObject* v) {
-    std::string* key = &call->key;
     if (v == Py_None || PyBool_Check(v)) {
-      key->push_back(v == Py_None ? 'N' : v == Py_True ? 't' : 'f');
+      key->put_tag(v == Py_None ? 'N' : v == Py_True ? 't' : 'f');
     } else if (PyLong_CheckExact(v)) {
       int overflow = 0;
       long long value = PyLong_AsLongLongAndOverflow(v, &overflow);
-      key->push_back(overflow ? 'I' : 'i');
+      key->put_tag(overflow ? 'I' : 'i');
       if (overflow)
-        put_text(key, text_of(py::str(py::handle(v)).ptr()));
+        key->put_text(text_of(py::str(py::handle(v)).ptr()));
       else
-        put(key, value);
+        key->put(value);
     } else if (PyFloat_CheckExact(v)) {
       double value = PyFloat_AS_DOUBLE(v);
-      key->push_back(value != value ? 'n' : 'd');
-      if (value == value) put(key, value);
+      key->put_tag(value != value ? 'n' : 'd');
+      if (value == value) key->put(value);
     } else if (PyUnicode_CheckExact(v)) {
-      key->push_back('s');
-      py::object bytes =
-          py::reinterpret_steal<py::object>(PyUnicode_AsEncodedString(v, "utf-8", "surrogatepass"));
-      put_text(key, std::string(PyBytes_AS_STRING(bytes.ptr()), PyBytes_GET_SIZE(bytes.ptr())));
+      text(v);
     } else if (PyBytes_CheckExact(v)) {
-      key->push_back('b');
-      put_text(key, std::string(PyBytes_AS_STRING(v), PyBytes_GET_SIZE(v)));
+      key->put_tag('b');
+      key->put_text({PyBytes_AS_STRING(v), static_cast<size_t>(PyBytes_GET_SIZE(v))});
     } else if (THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) || v == Py_Ellipsis ||
                v == Py_NotImplemented) {
-      key->push_back('p');  // one object each, for the whole process
-      put(key, v);
+      key->put_tag('p');  // one object each, for the whole process
+      key->put(v);
     } else if (THPDevice_Check(v)) {
-      key->push_back('D');
-      put(key, reinterpret_cast<THPDevice*>(v)->device);
+      key->put_tag('D');
+      key->put(reinterpret_cast<THPDevice*>(v)->device);
     } else if (PyComplex_CheckExact(v)) {
-      Py_complex value = PyComplex_AsCComplex(v);
-      key->push_back('c');
-      put(key, value);
+      key->put_tag('c');
+      key->put(PyComplex_AsCComplex(v));
     } else {
       return false;
     }
@@ -132,19 +157,17 @@ struct Signature::Flattener {
   }
 
   void sequence(PyObject* v, char kind) {
-    std::string* key = &call->key;
-    key->push_back(kind);
-    if (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)) put(key, Py_TYPE(v));
+    key->put_tag(kind);
+    if (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)) key->put(Py_TYPE(v));
     Py_ssize_t n = PySequence_Fast_GET_SIZE(v);
-    put(key, static_cast<uint32_t>(n));
+    key->put(static_cast<uint32_t>(n));
     for (Py_ssize_t i = 0; i < n; ++i) leaf(PySequence_Fast_GET_ITEM(v, i));
   }
 
   void mapping(PyObject* v) {
-    std::string* key = &call->key;
-    key->push_back('{');
-    put(key, Py_TYPE(v));
-    put(key, static_cast<uint32_t>(PyDict_GET_SIZE(v)));
+    key->put_tag('{');
+    key->put(Py_TYPE(v));
+    key->put(static_cast<uint32_t>(PyDict_GET_SIZE(v)));
     py::object held;
     if (!PyDict_CheckExact(v)) held = py::reinterpret_steal<py::object>(ordered_items(v));
     PyObject *name, *item;
@@ -155,29 +178,38 @@ struct Signature::Flattener {
     }
   }
 
+  // Guards may start from it.
+  void root(PyObject* v, bool structural) {
+    call->roots.push_back(v);
+    call->structural.push_back(structural);
+    if (changeable) call->hold(v);
+  }
+
   void container(PyObject* v) {
     for (PyObject* outer : open)
       if (outer == v) return refuse("takes a container that holds itself");
     if (open.size() > 64) return refuse("takes a value that is nested too deeply");
-    call->roots.push_back(v);
-    call->structural.push_back(true);
+    root(v, true);
     // The same list twice is not two lists.
     for (size_t i = 1; i + 1 < call->roots.size(); ++i)
       if (call->roots[i] == v) {
-        call->key.push_back('=');
-        put(&call->key, static_cast<uint32_t>(i));
+        key->put_tag('=');
+        key->put(static_cast<uint32_t>(i));
         break;
       }
     open.push_back(v);
+    bool changes = PyDict_Check(v) || PyList_Check(v);
+    changeable += changes;
     if (PyDict_Check(v))
       mapping(v);
     else
       sequence(v, PyList_Check(v) ? '[' : PyTuple_CheckExact(v) ? '(' : 'C');
+    changeable -= changes;
     open.pop_back();
   }
 
   void leaf(PyObject* v) {
-    if (is_tensor(v)) return tensor(v);
+    if (Py_IS_TYPE(v, tensor_class()) || is_tensor(v)) return tensor(v);
     if (immutable(v)) return;
     if (PyTuple_CheckExact(v) || PyList_CheckExact(v) || PyDict_CheckExact(v) ||
         Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))
@@ -186,12 +218,11 @@ struct Signature::Flattener {
     if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE))
       return refuse("takes a " + type_name(v));
     // Anything else is guarded by what the function reads of it.
-    call->key.push_back('O');
-    put(&call->key, Py_TYPE(v));
+    key->put_tag('O');
+    key->put(Py_TYPE(v));
     for (size_t i = 0; i < call->roots.size(); ++i)
-      if (call->roots[i] == v) put(&call->key, static_cast<uint32_t>(i));
-    call->roots.push_back(v);
-    call->structural.push_back(false);
+      if (call->roots[i] == v) key->put(static_cast<uint32_t>(i));
+    root(v, false);
   }
 };
 
@@ -202,53 +233,93 @@ Signature::Signature(std::vector<std::string> names, int positional_only, int po
     names_.push_back(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name.c_str())));
 }
 
-std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::dict kwargs,
-                                      py::dict defaults) const {
-  auto call = std::make_unique<Call>();
-  call->key.reserve(256);
-  call->roots.push_back(function.ptr());
+// Read from the function at each call: defaults can be assigned to.
+PyObject* Signature::default_of(size_t parameter, PyObject* defaults) const {
+  PyObject* name = names_[parameter].ptr();
+  if (PyDict_Check(defaults)) return PyDict_GetItemWithError(defaults, name);
+  if (static_cast<int>(parameter) >= positional_) {
+    PyObject* named = PyFunction_GET_KW_DEFAULTS(defaults);
+    return named ? PyDict_GetItemWithError(named, name) : nullptr;
+  }
+  PyObject* last = PyFunction_GET_DEFAULTS(defaults);
+  Py_ssize_t count = last ? PyTuple_GET_SIZE(last) : 0;
+  Py_ssize_t at = static_cast<Py_ssize_t>(parameter) - (positional_ - count);
+  return at >= 0 && at < count ? PyTuple_GET_ITEM(last, at) : nullptr;
+}
+
+namespace {
+// The place of a keyword among those that were passed, or -1. Most are interned, and so the same object.
+Py_ssize_t place_of(PyObject* name, const Passed& passed) {
+  Py_ssize_t count = passed.named();
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (PyTuple_GET_ITEM(passed.names, i) == name) return i;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(passed.names, i), name) == 0) return i;
+  return -1;
+}
+}  // namespace
+
+bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const {
+  call->roots.push_back(function);
   call->structural.push_back(false);
-  Flattener flat{call.get(), {}, {}, {}};
-  Py_ssize_t given = PyTuple_GET_SIZE(args.ptr()), used = 0;
-  if (given > positional_ && !star_) return nullptr;
+  Flattener flat(call);
+  if (passed.count > positional_ && !star_) return false;
+  Py_ssize_t used = 0;
   for (size_t i = 0; i < names_.size(); ++i) {
-    PyObject* name = names_[i].ptr();
-    PyObject* value = nullptr;
-    PyObject* keyword =
-        static_cast<int>(i) >= positional_only_ ? PyDict_GetItemWithError(kwargs.ptr(), name) : nullptr;
-    if (static_cast<int>(i) < positional_ && static_cast<Py_ssize_t>(i) < given) {
-      if (keyword) return nullptr;
-      value = PyTuple_GET_ITEM(args.ptr(), i);
-    } else if (keyword) {
-      value = keyword;
+    PyObject* value;
+    bool nameable = passed.names && static_cast<int>(i) >= positional_only_;
+    Py_ssize_t keyword = nameable ? place_of(names_[i].ptr(), passed) : -1;
+    if (static_cast<int>(i) < positional_ && static_cast<Py_ssize_t>(i) < passed.count) {
+      if (keyword >= 0) return false;
+      value = passed.positional[i];
+    } else if (keyword >= 0) {
+      value = passed.values[keyword];
       ++used;
     } else {
-      value = PyDict_GetItemWithError(defaults.ptr(), name);
+      value = default_of(i, defaults);
+      if (value) call->hold(value);
     }
-    if (!value) return nullptr;
+    if (!value) return false;
     flat.leaf(value);
   }
   if (star_) {
-    call->key.push_back('*');
-    put(&call->key, static_cast<uint32_t>(given > positional_ ? given - positional_ : 0));
-    for (Py_ssize_t i = positional_; i < given; ++i) flat.leaf(PyTuple_GET_ITEM(args.ptr(), i));
+    Py_ssize_t more = std::max<Py_ssize_t>(passed.count - positional_, 0);
+    call->key.put_tag('*');
+    call->key.put(static_cast<uint32_t>(more));
+    for (Py_ssize_t i = 0; i < more; ++i) flat.leaf(passed.positional[positional_ + i]);
   }
-  if (PyDict_GET_SIZE(kwargs.ptr()) > used) {
-    if (!double_star_) return nullptr;
-    call->key.push_back('%');
-    PyObject *name, *value;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(kwargs.ptr(), &position, &name, &value)) {
-      bool named = false;
-      for (size_t i = positional_only_; i < names_.size(); ++i)
-        named |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
-      if (named) continue;
-      put_text(&call->key, text_of(name));
-      flat.leaf(value);
-    }
-  }
+  if (passed.named() > used && !bind_rest(&flat, passed)) return false;
   std::string why = append_ambient(&call->key);
-  if (call->unsupported.empty()) call->unsupported = why;
+  if (call->unsupported.empty()) call->unsupported = std::move(why);
+  return true;
+}
+
+bool Signature::bind_rest(Flattener* flat, const Passed& passed) const {
+  if (!double_star_) return false;
+  flat->key->put_tag('%');
+  for (Py_ssize_t k = 0; k < passed.named(); ++k) {
+    PyObject* name = PyTuple_GET_ITEM(passed.names, k);
+    bool known = false;
+    for (size_t i = positional_only_; i < names_.size(); ++i)
+      known |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
+    if (known) continue;
+    flat->text(name);
+    flat->leaf(passed.values[k]);
+  }
+  return true;
+}
+
+std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::dict kwargs,
+                                      py::object defaults) const {
+  std::vector<PyObject*> values;
+  py::tuple names(py::len(kwargs));
+  for (auto item : kwargs) {
+    names[values.size()] = item.first;
+    values.push_back(item.second.ptr());
+  }
+  Passed passed{&PyTuple_GET_ITEM(args.ptr(), 0), PyTuple_GET_SIZE(args.ptr()), names.ptr(), values.data()};
+  auto call = std::make_unique<Call>();
+  if (!bind(call.get(), function.ptr(), passed, defaults.ptr())) return nullptr;
   return call;
 }
 
@@ -257,7 +328,7 @@ namespace {
 
 // A plain device context is the one torch-function mode that a recording can live with: it only fills in
 // device=.
-std::string append_function_modes(std::string* key) {
+std::string append_function_modes(Key* key) {
   int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
   static py::handle device_context =
       py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
@@ -266,7 +337,7 @@ std::string append_function_modes(std::string* key) {
     if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != device_context.ptr())
       return "a torch function mode is active (" + type_name(mode) + ")";
     py::object device = py::reinterpret_borrow<py::object>(mode).attr("device");
-    put_text(key, text_of(py::str(device).ptr()));
+    key->put_text(text_of(py::str(device).ptr()));
   }
   return "";
 }
@@ -285,16 +356,26 @@ uint64_t flags() {
 
 }  // namespace
 
-std::string append_ambient(std::string* key) {
-  Modes modes = Modes::current();
-  key->push_back('|');
-  key->push_back(static_cast<char>(modes.grad | modes.inference << 1 | modes.autocast_cache << 2));
-  for (size_t i = 0; i < kAutocastCount; ++i) {
-    key->push_back(static_cast<char>(modes.autocast[i]));
-    put(key, modes.autocast_dtype[i]);
-  }
-  put(key, c10::get_default_dtype().toScalarType());
-  put(key, flags());
+std::string append_ambient(Key* key) {
+  // The keys that are switched on and off say which kinds of autocast are on, and whether this is a no_grad
+  // or inference block of C++; grad mode is apart.
+  auto local = c10::impl::tls_local_dispatch_key_set();
+  struct {
+    uint64_t included, excluded, flags;
+    c10::ScalarType dtypes[kAutocastCount + 1];
+    uint8_t modes;
+    uint8_t none[2] = {};
+  } ambient;
+  static_assert(sizeof ambient == 32, "no byte of a key may be left unset");
+  ambient.included = local.included_.raw_repr();
+  ambient.excluded = local.excluded_.raw_repr();
+  ambient.flags = flags();
+  for (size_t i = 0; i < kAutocastCount; ++i)
+    ambient.dtypes[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
+  ambient.dtypes[kAutocastCount] = c10::get_default_dtype_as_scalartype();
+  ambient.modes = static_cast<uint8_t>(at::GradMode::is_enabled() | c10::InferenceMode::is_enabled() << 1 |
+                                       at::autocast::is_autocast_cache_enabled() << 2);
+  key->put(ambient);
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch dispatch mode is active";
   if (at::impl::torch_function_mode_enabled()) return append_function_modes(key);
   return "";

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "workspace.h"
+
 namespace lazytrace {
 
 // ---------------------------------------------------------------- branches
@@ -57,7 +59,7 @@ int Trace::aliased(const GuardTree::Values& values) const {
 int Trace::merged(const Call& call, const GuardTree::Values& values) const {
   if (program_->first_once > program_->keep_until && !program_->changes_looks) return -1;
   std::unordered_set<c10::TensorImpl*> known;
-  for (const at::Tensor& tensor : call.tensors) known.insert(tensor.unsafeGetTensorImpl());
+  for (size_t i = 0; i < call.tensors.size(); ++i) known.insert(call.tensor(i).unsafeGetTensorImpl());
   for (size_t i = 0; i < tree_.size(); ++i) {
     const Guard& g = tree_[static_cast<int>(i)];
     if (g.expect != Expect::Tensor || g.same >= 0 || g.same_input >= 0 || g.access == Access::Input) continue;
@@ -81,36 +83,57 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTr
   if (failed >= 0) return failed;
   hold(values);
   registers->resize(program_->registers);
-  std::copy(call.tensors.begin(), call.tensors.end(), registers->begin());
+  for (size_t i = 0; i < call.tensors.size(); ++i) (*registers)[i] = call.tensor(i);
   for (size_t slot = 0; slot < program_->captures.size(); ++slot)
     (*registers)[program_->captures[slot]] = std::move(values->captures[slot]);
   return -1;
 }
 
-py::object Trace::replay(const Call& call) const {
-  std::vector<at::Tensor> registers;
-  GuardTree::Values values;
+Answer Trace::replay(const Call& call, Workspace* space) const {
+  std::vector<at::Tensor>& registers = space->registers;
+  GuardTree::Values& values = space->values;
+  Answer answer;
   int failed = prepare(call, &registers, &values);
-  if (failed >= 0) return py::cast(Miss{failed, -1, false, "", number, nullptr});
-  OpaqueResults opaque;
-  Outcome outcome = Runner(*program_, registers, values.nodes, opaque).run();
+  if (failed >= 0) {
+    answer.miss.node = failed;
+    answer.miss.trace = number;
+    return answer;
+  }
+  OpaqueResults& opaque = space->opaque;
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, space->stack).run();
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
     auto next = go_on(at, outcome, call, &registers, &values);
-    if (!next) return miss(call, at, std::move(outcome), std::move(registers), std::move(opaque));
+    if (!next) {
+      answer.miss = miss(call, at, std::move(outcome), std::move(registers), std::move(opaque));
+      return answer;
+    }
     other = std::move(next);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
-    outcome = Runner(*other->program_, registers, values.nodes, opaque)
+    outcome = Runner(*other->program_, registers, values.nodes, opaque, space->stack)
                   .run(static_cast<size_t>(outcome.step), &given);
   }
-  if (!other) return end(registers, values);
-  return py::cast(Branched{other->number, other->end(registers, values)});
+  if (other) answer.branch = other->number;
+  answer.result = (other ? *other : *this).end(registers, values);
+  return answer;
+}
+
+py::object Trace::replay(const Call& call) const {
+  WorkspaceLease space;
+  return to_python(replay(call, &*space));
+}
+
+py::object to_python(Answer answer) {
+  if (!answer.result) return py::cast(std::move(answer.miss));
+  if (answer.branch >= 0) return py::cast(Branched{answer.branch, answer.result});
+  return std::move(answer.result);
 }
 
 // The result, after the writes to Python state.
 py::object Trace::end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const {
+  if (effects_.empty()) return output_.build_first({registers, values.nodes});
   py::object whole = output_.build({registers, values.nodes});
   for (size_t i = 0; i < effects_.size(); ++i)
     effects_[i].apply(values.nodes[effects_[i].owner],
@@ -134,8 +157,8 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
   return nullptr;
 }
 
-py::object Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
-                       OpaqueResults opaque) const {
+Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
+                 OpaqueResults opaque) const {
   auto step = static_cast<size_t>(outcome.step);
   if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
   Miss miss{-1, outcome.step, at.program_->changed_before(step), outcome.found, at.number, nullptr};
@@ -150,7 +173,7 @@ py::object Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::
     miss.resume->given = std::move(outcome.given);
     miss.resume->opaque = std::move(opaque);
   }
-  return py::cast(std::move(miss));
+  return miss;
 }
 
 int Trace::check(const Call& call) const {
@@ -205,7 +228,8 @@ std::string Trace::prove(const Call& call) {
   int failed = prepare(call, &registers, &values);
   if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
   OpaqueResults opaque;
-  Outcome outcome = Runner(*program_, registers, values.nodes, opaque).run();
+  torch::jit::Stack stack;
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, stack).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {
     const at::Tensor& again = registers[reg];

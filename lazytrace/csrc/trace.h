@@ -12,6 +12,8 @@
 
 namespace lazytrace {
 
+struct Workspace;
+
 // Why a trace did not answer a call.
 struct Miss {
   int node = -1;         // the guard that failed
@@ -22,18 +24,29 @@ struct Miss {
   std::shared_ptr<Resume> resume;  // null: the function can only run from the start
 };
 
-// A hit that another trace than the one asked has finished.
+// A hit that another trace than the one asked has finished, as Python sees it.
 struct Branched {
   int64_t trace;  // its number
   py::object result;
 };
 
+// What a trace says to a call: its result, or why it has none.
+struct Answer {
+  py::object result;    // of a hit
+  int64_t branch = -1;  // the number of the other trace that has finished the hit after a side exit
+  Miss miss;
+};
+
+// The result, a Branched or a Miss.
+py::object to_python(Answer answer);
+
 // All that a hit needs. Immutable, so any thread may use it. Holds nothing of the user's alive; destroy it
 // with the GIL.
 class Trace {
  public:
-  // The result of the call, a Branched where it took a side exit into another trace, or a Miss. Takes and
-  // gives back the GIL.
+  // Needs the GIL, and lets go of it while operators run. `space`: memory to work in, but for its call.
+  Answer replay(const Call& call, Workspace* space) const;
+  // The same for Python: the result of the call, a Branched or a Miss.
   py::object replay(const Call& call) const;
   // Runs the program on the arguments of the recording, and says how the result differs; empty where it does
   // not.
@@ -53,7 +66,8 @@ class Trace {
   py::list guard_rows(const std::vector<std::string>& names) const;
   py::list output_registers() const;
 
-  int64_t number = -1;  // given by whoever keeps it
+  int64_t number = -1;        // given by whoever keeps it
+  mutable uint64_t used = 0;  // when it was last hit, by the clock of its table. Changed with the GIL only
   // Lets other traces with the same first steps go on with this one.
   static void join(const std::shared_ptr<Trace>& trace);
 
@@ -68,8 +82,8 @@ class Trace {
   py::object end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
-  py::object miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
-                  OpaqueResults opaque) const;
+  Miss miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
+            OpaqueResults opaque) const;
 
   std::shared_ptr<Program> program_;
   std::shared_ptr<Family> family_;

@@ -291,6 +291,15 @@ struct Tree::Rebuilder {
 
 py::object Tree::build(const Fill& fill) const { return Rebuilder{fill, {}}.build(*this); }
 
+py::object Tree::build_first(const Fill& fill) const {
+  if (kind == Kind::Constant) return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(value.ptr(), 0));
+  Rebuilder rebuilder{fill, {}};
+  const Tree& first = items[0];
+  // Objects that are the same are numbered with the tuple as the first.
+  if (!first.items.empty()) rebuilder.made.push_back(nullptr);
+  return rebuilder.build(first);
+}
+
 void Tree::each_register(const std::function<void(int)>& visit) const {
   if (kind == Kind::Register) visit(index);
   for (auto& item : items) item.each_register(visit);

@@ -31,6 +31,8 @@ class Tree {
   static Tree of(PyObject* value, const Source& source);
 
   py::object build(const Fill& fill) const;
+  // The first item alone of a tuple.
+  py::object build_first(const Fill& fill) const;
 
   // Calls `visit` on every register number in the tree.
   void each_register(const std::function<void(int)>& visit) const;

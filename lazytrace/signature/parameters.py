@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,18 @@ class Parameters:
             inspect.Parameter.VAR_POSITIONAL in kinds,
             inspect.Parameter.VAR_KEYWORD in kinds,
         )
+
+    def source(self) -> Any:
+        """What the native signature takes defaults from: the function that has them, or a dict by name.
+
+        >>> Parameters(len).source()
+        {}
+        """
+        inner = getattr(self._function, "__func__", self._function)
+        # A signature that was put there says nothing of where the code has its defaults.
+        if isinstance(inner, types.FunctionType) and not hasattr(inner, "__signature__"):
+            return inner
+        return self.defaults()
 
     def defaults(self) -> dict[str, Any]:
         """Parameter name -> default, as the function has them now: they can be assigned to."""
