@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import cachetools
 
-from lazytrace._native import core
+from lazytrace._native import available, core
 from lazytrace.trace import Trace
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
@@ -80,7 +80,7 @@ class TraceCache:
         self._lru = _Lru(limit, self._drop)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
         # The same for hits: they look up and mark traces without Python.
-        self.native = core.TraceTable() if core is not None else None
+        self.native = core.TraceTable() if available() else None
         self._refused: cachetools.LRUCache[bytes, Refusal] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._branches_refused: cachetools.LRUCache[bytes, int] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._recording: set[bytes] = set()

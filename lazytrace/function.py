@@ -121,7 +121,8 @@ class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
     @property
     def original(self) -> Callable[..., Any]:
         """The plain bound method."""
-        return self.__wrapped__
+        plain: Callable[..., Any] = self.__wrapped__
+        return plain
 
 
 class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
@@ -157,7 +158,8 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
     @property
     def original(self) -> Callable[..., Any]:
         """The plain function."""
-        return self.__wrapped__
+        plain: Callable[..., Any] = self.__wrapped__
+        return plain
 
     def __lazytrace_time_hits__(self, enabled: bool) -> None:
         time_hits(self._self_engine, enabled)

@@ -463,16 +463,6 @@ def deterministic():
         torch.use_deterministic_algorithms(False)
 
 
-@contextlib.contextmanager
-def matmul_precision():
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 AMBIENT = {
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
@@ -481,7 +471,6 @@ AMBIENT = {
     "autocast without cache": lambda: torch.autocast("cpu", cache_enabled=False),
     "default dtype": lambda: default_dtype(torch.float64),
     "deterministic": deterministic,
-    "matmul precision": matmul_precision,
 }
 
 

@@ -25,7 +25,7 @@ class Key {
   }
   // Room for so many bytes at the end, to be written by the caller.
   char* room(size_t count) {
-    if (size_ + count > capacity_) grow(count);
+    if (__builtin_expect(size_ + count > capacity_, 0)) grow(count);
     char* at = bytes_.get() + size_;
     size_ += count;
     return at;
@@ -34,7 +34,7 @@ class Key {
   std::string_view view() const { return {bytes_.get(), size_}; }
 
  private:
-  void grow(size_t count) {
+  __attribute__((noinline)) void grow(size_t count) {
     capacity_ = 2 * (capacity_ + count) + 256;
     std::unique_ptr<char[]> larger(new char[capacity_]);
     if (size_) std::memcpy(larger.get(), bytes_.get(), size_);

@@ -93,6 +93,7 @@ struct Program {
   std::vector<Modes> modes;  // [0]: the modes at the start
   int registers = 0;
   int inputs = 0;             // registers [0, inputs) are the tensors of the arguments
+  std::vector<int> used;      // those of them that anything needs: taking hold of a tensor is not free
   std::vector<int> captures;  // register of each tensor that the guards collect
   std::vector<py::object> keep;
   bool effects = false;

@@ -851,9 +851,23 @@ void Recorder::place_frees(const std::vector<int>& outputs) {
   }
 }
 
+void Recorder::place_inputs(const std::vector<int>& outputs) {
+  std::vector<char> used(program_->registers, program_->keep_until >= 0);
+  for (int reg : outputs) used[reg] = 1;
+  for (const Step& step : program_->steps) {
+    each_argument(step, [&](int reg) { used[reg] = 1; });
+    each_result(step, [&](int reg) {
+      if (reg >= 0) used[reg] = 1;
+    });
+  }
+  for (int reg = 0; reg < program_->inputs; ++reg)
+    if (used[reg]) program_->used.push_back(reg);
+}
+
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   drop_unused(outputs);
   place_exits();
+  place_inputs(outputs);
   place_frees(outputs);
   known_.clear();
   explained_.clear();

@@ -146,6 +146,7 @@ class Recorder {
   bool is_external(const at::Tensor& tensor) const;
   void drop_unused(const std::vector<int>& outputs);
   void place_exits();
+  void place_inputs(const std::vector<int>& outputs);
   void place_frees(const std::vector<int>& outputs);
 
   struct Known {

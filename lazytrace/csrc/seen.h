@@ -11,7 +11,7 @@ class Seen {
  public:
   // The number that came with `pointer` first: `number` itself where it is new.
   int first(const void* pointer, int number) {
-    if (2 * (count_ + 1) > slots_.size()) grow();
+    if (__builtin_expect(2 * (count_ + 1) > slots_.size(), 0)) grow();
     Slot& slot = find(pointer);
     if (slot.round == round_) return slot.number;
     slot = {pointer, round_, number};
@@ -37,7 +37,7 @@ class Seen {
     return slots_[at];
   }
 
-  void grow() {
+  __attribute__((noinline)) void grow() {
     std::vector<Slot> old = std::move(slots_);
     slots_.assign(old.empty() ? 64 : 2 * old.size(), Slot());
     for (Slot& slot : old)

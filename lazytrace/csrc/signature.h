@@ -42,6 +42,10 @@ class Call {
   std::vector<PyObject*> tensors;  // in order of appearance
   std::string unsupported;         // why this call cannot be keyed, or empty
 
+  // The first reason stands.
+  void refuse(const std::string& why) {
+    if (unsupported.empty()) unsupported = why;
+  }
   const at::Tensor& tensor(size_t i) const { return THPVariable_Unpack(tensors[i]); }
   void hold(PyObject* object) {
     Py_INCREF(object);
@@ -88,9 +92,8 @@ class Signature {
   bool star_, double_star_;
 };
 
-// The ambient part of the key: modes, default dtype, flags. Appended to `key`; returns why it cannot be
-// keyed, or "".
-std::string append_ambient(Key* key);
+// The ambient part of the key: modes, default dtype, flags. Refuses a call where they cannot be keyed.
+void append_ambient(Call* call);
 
 // Names and values of the ambient state, for reports.
 py::dict describe_ambient();

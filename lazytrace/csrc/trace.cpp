@@ -83,7 +83,7 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTr
   if (failed >= 0) return failed;
   hold(values);
   registers->resize(program_->registers);
-  for (size_t i = 0; i < call.tensors.size(); ++i) (*registers)[i] = call.tensor(i);
+  for (int reg : program_->used) (*registers)[reg] = call.tensor(static_cast<size_t>(reg));
   for (size_t slot = 0; slot < program_->captures.size(); ++slot)
     (*registers)[program_->captures[slot]] = std::move(values->captures[slot]);
   return -1;

@@ -30,7 +30,6 @@ _USUAL: Final = {
     "deterministic_algorithms": "False",
     "cudnn.benchmark": "False",
     "mkldnn.enabled": "True",
-    "float32_matmul_precision": "0",
 }
 
 _LOGGERS: Final = {

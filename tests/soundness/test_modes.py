@@ -213,6 +213,10 @@ def leaves_precision(x):
     return x * 2
 
 
+def reads_precision(x):
+    return x * (2 if torch.get_float32_matmul_precision() == "highest" else 3)
+
+
 def leaves_backend_flag(x):
     torch.backends.mkldnn.enabled = False
     return x * 2
@@ -257,6 +261,7 @@ inside("leaves_autocast_on", leaves_autocast_on, hits=0)
 inside("leaves_default_dtype", leaves_default_dtype, hits=0)
 inside("leaves_deterministic", leaves_deterministic, hits=0)
 inside("leaves_precision", leaves_precision, hits=0)
+inside("reads_precision", reads_precision, hits=0)
 inside("leaves_backend_flag", leaves_backend_flag, hits=0)
 inside("leaves_anomaly", leaves_anomaly, hits=0)
 inside("backend_flags_inside", backend_flags_inside, hits=0)
@@ -398,6 +403,18 @@ def function_mode_inside(trace):
             return torch.sin(x)
 
     return trace(fn), [call(X()), call(X()), lambda: None, call(X())]
+
+
+@cases
+def another_matmul_precision_between_calls(trace):
+    """Read by kernels when they run, and part of no program."""
+    fn = trace(lambda x: x @ x.T)
+
+    def use(x, precision):
+        torch.set_float32_matmul_precision(precision)
+        return fn(x)
+
+    return use, [call(X(), "highest"), call(X(), "medium"), call(X(), "high"), call(X(), "highest")]
 
 
 @cases.parametrize
