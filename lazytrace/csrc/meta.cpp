@@ -1,5 +1,6 @@
 #include "meta.h"
 
+#include <algorithm>
 #include <sstream>
 
 namespace lazytrace {
@@ -88,6 +89,28 @@ size_t TensorMeta::bytes() const {
   size_t count = c10::elementSize(dtype_);
   for (int64_t size : sizes_) count *= static_cast<size_t>(size);
   return count;
+}
+
+bool TensorMeta::plain_keys() const {
+  c10::DispatchKeySet keys(c10::DispatchKeySet::RAW, keys_);
+  return !keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                            c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor,
+                                            c10::DispatchKey::Python})) &&
+         !keys.has(c10::DispatchKey::QuantizedCPU) && !keys.has(c10::DispatchKey::SparseCPU) &&
+         keys.has_any(c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA}));
+}
+
+bool TensorMeta::dense() const {
+  c10::SmallVector<std::pair<int64_t, int64_t>, 5> order;  // (stride, size)
+  for (size_t i = 0; i < sizes_.size(); ++i)
+    if (sizes_[i] != 1) order.emplace_back(strides_[i], sizes_[i]);
+  std::sort(order.begin(), order.end());
+  int64_t expected = 1;
+  for (auto& [stride, size] : order) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
 }
 
 }  // namespace lazytrace

@@ -24,6 +24,19 @@ class TensorMeta {
   bool requires_grad() const { return requires_grad_; }
   c10::ScalarType dtype() const { return dtype_; }
   const c10::SmallVector<int64_t, 5>& sizes() const { return sizes_; }
+  const c10::SmallVector<int64_t, 5>& strides() const { return strides_; }
+  uint64_t keys() const { return keys_; }
+  // No conjugate, sparse, quantized or other special kind of tensor.
+  bool plain_keys() const;
+  // Whether its elements lie side by side, in whatever order.
+  bool dense() const;
+  bool strided() const { return defined_ && strided_; }
+  c10::Device device() const { return device_; }
+  // Whether a tensor of other sizes and strides, which begins where its memory begins, could look like this.
+  bool fits_memory_of(const c10::TensorImpl& impl) const {
+    return impl.key_set().raw_repr() == keys_ && impl.dtype() == c10::scalarTypeToTypeMeta(dtype_) &&
+           impl.unsafe_storage().nbytes() == bytes();
+  }
 
  private:
   bool defined_ = false;

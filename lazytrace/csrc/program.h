@@ -30,7 +30,9 @@ struct Result {
       false;  // the same TensorImpl as a register that was there before the step (an in-place result)
   int reg = -1;
   TensorMeta meta;
-  c10::IValue read;  // the value that Python saw
+  c10::IValue read;      // the value that Python saw
+  int base = -1;         // the register of an argument whose memory it shows
+  int64_t distance = 0;  // of its first element from that of the argument, in elements
   std::vector<Result> list;
 };
 
@@ -59,6 +61,8 @@ struct OpaqueStep {
   bool random = false;    // it drew random numbers
 };
 
+class Lowered;
+
 struct Step {
   enum class Kind : uint8_t { Operator, Literal, Fill, Data, RequireGrad, Opaque } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
@@ -80,6 +84,7 @@ struct Step {
   // its results too, the same branch. Numbers of the process, never used twice.
   int64_t node = -1;
   int64_t branch = -1;
+  std::shared_ptr<const Lowered> lowered;  // a shorter way to run it, or null
   bool exit = false;  // what it gives, or whether it raises, may differ from call to call: a side exit
 
   // Must not be done again in the same call.
@@ -98,6 +103,7 @@ struct Program {
   std::vector<py::object> keep;
   bool effects = false;
   bool random = false;
+  bool brief = false;          // so little work that letting go of the GIL would take longer
   bool changes_looks = false;  // shape, memory or requires_grad of a tensor, in place
   int first_once = INT_MAX;    // the first step that must not be done again
   int unresumable = INT_MAX;   // from this step on, Python code that runs again would see other metadata

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
+#include "lowering.h"
 #include "opaque.h"
 #include "pytypes.h"
 #include "random_mark.h"
@@ -304,6 +305,9 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
     fail("changes the shape of a tensor in place (" + schema.name() + ") after an opaque function");
   if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
+  note_bases(before, *stack, &step);
+  for (const c10::IValue& value : before) note_size(value);
+  for (size_t i = 0; i < returns; ++i) note_size((*stack)[stack->size() - returns + i]);
   note_exit(facts, before, &step);
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   push(std::move(step));
@@ -382,6 +386,42 @@ void Recorder::note_hidden(const c10::OperatorHandle& op, const torch::jit::Stac
   std::vector<c10::IValue> arguments(
       stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack.end());
   hidden_varies_ |= facts.reads || shape_depends_on_values(facts, arguments);
+}
+
+void Recorder::note_size(const c10::IValue& value) {
+  auto note = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    elements_ += tensor.is_nested() ? SIZE_MAX / 2 : static_cast<size_t>(tensor.numel());
+    only_cpu_ &= tensor.device().is_cpu();
+  };
+  if (value.isTensor()) note(value.toTensor());
+  if (value.isTensorList())
+    for (const at::Tensor& tensor : value.toTensorVector()) note(tensor);
+}
+
+// Which results show the memory of an argument.
+void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
+                          Step* step) {
+  auto look = [&](const at::Tensor& tensor, Result* result) {
+    auto* storage = result->known || !tensor.defined() ? nullptr : storage_of(tensor);
+    for (size_t i = 0; storage && i < arguments.size() && i < step->arguments.size(); ++i) {
+      if (!arguments[i].isTensor() || !arguments[i].toTensor().defined() ||
+          step->arguments[i].kind != Argument::Kind::Register ||
+          storage_of(arguments[i].toTensor()) != storage)
+        continue;
+      result->base = step->arguments[i].reg;
+      result->distance = tensor.storage_offset() - arguments[i].toTensor().storage_offset();
+      return;
+    }
+  };
+  size_t first = stack.size() - step->results.size();
+  for (size_t i = 0; i < step->results.size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    if (value.isTensor()) look(value.toTensor(), &step->results[i]);
+    if (!value.isTensorList()) continue;
+    auto list = value.toTensorVector();
+    for (size_t k = 0; k < list.size(); ++k) look(list[k], &step->results[i].list[k]);
+  }
 }
 
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
@@ -851,6 +891,14 @@ void Recorder::place_frees(const std::vector<int>& outputs) {
   }
 }
 
+// A few small operators of torch itself, on the CPU: none of them waits for anybody.
+void Recorder::judge_length() {
+  constexpr size_t kMostSteps = 4, kMostElements = 2048;
+  program_->brief = program_->steps.size() <= kMostSteps && elements_ <= kMostElements && only_cpu_;
+  for (const Step& step : program_->steps)
+    program_->brief &= step.kind == Step::Kind::Operator && step.op.schema().name().rfind("aten::", 0) == 0;
+}
+
 void Recorder::place_inputs(const std::vector<int>& outputs) {
   std::vector<char> used(program_->registers, program_->keep_until >= 0);
   for (int reg : outputs) used[reg] = 1;
@@ -867,7 +915,9 @@ void Recorder::place_inputs(const std::vector<int>& outputs) {
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   drop_unused(outputs);
   place_exits();
+  judge_length();
   place_inputs(outputs);
+  lower(program_.get(), outputs);
   place_frees(outputs);
   known_.clear();
   explained_.clear();

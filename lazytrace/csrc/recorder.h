@@ -109,6 +109,9 @@ class Recorder {
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
+  void note_size(const c10::IValue& value);
+  static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
+                         Step* step);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   bool is_data(const at::Tensor& tensor) const;
   void know_again(int reg, const at::Tensor& tensor);
@@ -146,6 +149,7 @@ class Recorder {
   bool is_external(const at::Tensor& tensor) const;
   void drop_unused(const std::vector<int>& outputs);
   void place_exits();
+  void judge_length();
   void place_inputs(const std::vector<int>& outputs);
   void place_frees(const std::vector<int>& outputs);
 
@@ -174,6 +178,8 @@ class Recorder {
   std::vector<std::pair<at::Tensor, int>> lent_;  // what was fed to Python and is no view, with its register
   bool changed_ = false;                          // whether a step so far must not be done again
   int inside_operator_ = 0;
+  size_t elements_ = 0;   // of all arguments and results so far
+  bool only_cpu_ = true;  // whether all of these are on the CPU
   int paused_ = 0;
   bool after_opaque_ = false;   // whether a Python function was called as one step
   bool hidden_varies_ = false;  // whether an operator inside the opaque step reads values

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "lowering.h"
 #include "opaque.h"
 
 namespace lazytrace {
@@ -49,7 +50,9 @@ Outcome Runner::run(size_t from, const Given* given) {
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
   ModeSwitch modes;
-  py::gil_scoped_release released;
+  watched_ = operators_are_watched();
+  std::optional<py::gil_scoped_release> released;
+  if (!program_.brief) released.emplace();
   if (given) modes.to(modes_at(program_, from));
   for (size_t i = from; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
@@ -73,7 +76,7 @@ Outcome Runner::run(size_t from, const Given* given) {
       outcome.given.value = std::move(value_);
       return outcome;
     }
-    for (int reg : s.frees) registers_[reg].reset();
+    for (int reg : s.frees) recycler_.give(std::move(registers_[reg]));
   }
   return outcome;
 }
@@ -81,7 +84,7 @@ Outcome Runner::run(size_t from, const Given* given) {
 bool Runner::step(const Step& s, size_t at) {
   switch (s.kind) {
     case Step::Kind::Operator:
-      return call(s);
+      return (s.lowered && !watched_ && s.lowered->run(s, registers_, recycler_)) || call(s);
     case Step::Kind::Literal: {
       at::NoGradGuard no_grad;
       registers_[s.results[0].reg] = s.literal.clone();
@@ -261,7 +264,7 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
   static const Program* none = new Program();
   static const auto* no_state = new std::vector<PyObject*>();
   OpaqueResults opaque;
-  torch::jit::Stack stack;
+  RunnerMemory memory;
   // Registers that the other trace has beyond those of this one hold nothing yet.
   std::vector<at::Tensor> seen = registers;
   int most = -1;
@@ -270,7 +273,7 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
     for (auto& one : result.list) most = std::max(most, one.reg);
   }
   seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
-  Runner runner(*none, seen, *no_state, opaque, stack);
+  Runner runner(*none, seen, *no_state, opaque, memory);
   if (step.kind == Step::Kind::Opaque) return given.value && runner.matches_value(step, given.value.ptr());
   if (step.results.size() != given.results.size()) return false;
   for (size_t i = 0; i < step.results.size(); ++i)

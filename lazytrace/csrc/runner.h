@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "program.h"
+#include "recycler.h"
 
 namespace lazytrace {
 
@@ -30,13 +31,24 @@ struct Outcome {
 
 using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 
+// What a run works in; kept from run to run by one thread.
+struct RunnerMemory {
+  torch::jit::Stack stack;
+  Recycler recycler;
+};
+
 class Runner {
  public:
   // `state`: values of the guard nodes for opaque steps, borrowed for the length of the run. `opaque` takes
-  // the results of the opaque steps, for a function that must run again. `stack`: memory to work in.
+  // the results of the opaque steps, for a function that must run again. `memory`: to work in.
   Runner(const Program& program, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
-         OpaqueResults& opaque, torch::jit::Stack& stack)
-      : program_(program), registers_(registers), state_(state), opaque_(opaque), stack_(stack) {}
+         OpaqueResults& opaque, RunnerMemory& memory)
+      : program_(program),
+        registers_(registers),
+        state_(state),
+        opaque_(opaque),
+        stack_(memory.stack),
+        recycler_(memory.recycler) {}
 
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
   // run already. Exceptions of operators pass through where the function cannot be resumed and something was
@@ -64,6 +76,8 @@ class Runner {
   const std::vector<PyObject*>& state_;
   OpaqueResults& opaque_;
   torch::jit::Stack& stack_;
+  Recycler& recycler_;
+  bool watched_ = false;  // whether each operator must run as it was recorded
   py::object value_;
   std::string found_;
   bool confused_ = false;

@@ -100,7 +100,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     return answer;
   }
   OpaqueResults& opaque = space->opaque;
-  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, space->stack).run();
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, space->memory).run();
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
@@ -112,7 +112,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     other = std::move(next);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
-    outcome = Runner(*other->program_, registers, values.nodes, opaque, space->stack)
+    outcome = Runner(*other->program_, registers, values.nodes, opaque, space->memory)
                   .run(static_cast<size_t>(outcome.step), &given);
   }
   if (other) answer.branch = other->number;
@@ -228,8 +228,8 @@ std::string Trace::prove(const Call& call) {
   int failed = prepare(call, &registers, &values);
   if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
   OpaqueResults opaque;
-  torch::jit::Stack stack;
-  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, stack).run();
+  RunnerMemory memory;
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {
     const at::Tensor& again = registers[reg];

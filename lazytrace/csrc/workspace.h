@@ -15,7 +15,7 @@ struct Workspace {
   GuardTree::Values values;
   std::vector<at::Tensor> registers;
   OpaqueResults opaque;
-  torch::jit::Stack stack;
+  RunnerMemory memory;
 
   void clear() {
     if (call)
@@ -25,7 +25,7 @@ struct Workspace {
     values.clear();
     registers.clear();
     opaque.clear();
-    stack.clear();
+    memory.stack.clear();
   }
 };
 
