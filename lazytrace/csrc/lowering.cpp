@@ -403,6 +403,10 @@ class Lowering {
     if (is_alias(result, at) && known_view(schema.name()) && torchs_own(step.op)) return alias();
     if (result.kind != Result::Kind::Register || result.known || result.base >= 0 || !is_plain(result.meta))
       return nullptr;
+    // With a bias and three dimensions the result is a view of a matrix.
+    bool viewed = schema.name() == "aten::linear" && result.meta.sizes().size() == 3 && result.reg >= 0 &&
+                  step.arguments[2].kind == Argument::Kind::Register;
+    if (viewed && bound_[result.reg]) return nullptr;
     auto maker = makers().find(name);
     if (maker == makers().end() || !torchs_own(step.op)) return nullptr;
     return maker->second(step);
