@@ -66,7 +66,7 @@ class Alias final : public Lowered {
     if (result.reg < 0) return true;
     const at::Tensor& base = registers[result.base];
     registers[result.reg] =
-        alias_of(base, result.meta.sizes(), result.meta.strides(), base.storage_offset() + result.distance);
+        alias_of(base, result.meta->sizes(), result.meta->strides(), base.storage_offset() + result.distance);
     return true;
   }
 };
@@ -176,7 +176,7 @@ class Out final : public Lowered {
 
   bool run(const Step& step, Registers& registers, Recycler& recycler) const override {
     const Result& result = step.results[0];
-    at::Tensor out = blank(result.meta, recycler);
+    at::Tensor out = blank(*result.meta, recycler);
     if (!out.defined()) return false;
     at::AutoDispatchBelowADInplaceOrView below;
     call(registers, out, std::index_sequence_for<A...>());
@@ -255,7 +255,7 @@ class Linear final : public Lowered {
     if (a.size() != 3 || !made->input_.set(a[0]) || !made->weight_.set(a[1])) return nullptr;
     made->biased_ = a[2].kind == Argument::Kind::Register;
     if (made->biased_) made->bias_.set(a[2]);
-    auto& sizes = step.results[0].meta.sizes();
+    auto& sizes = step.results[0].meta->sizes();
     // An input without a batch is multiplied as a vector.
     if (sizes.size() != 2 && sizes.size() != 3) return nullptr;
     made->width_ = sizes.back();
@@ -268,9 +268,9 @@ class Linear final : public Lowered {
     const Result& result = step.results[0];
     const at::Tensor &input = input_.get(registers), &weight = weight_.get(registers);
     if (!input.is_contiguous() || weight.dim() != 2 ||
-        input.dim() != static_cast<int64_t>(result.meta.sizes().size()))
+        input.dim() != static_cast<int64_t>(result.meta->sizes().size()))
       return false;
-    at::Tensor whole = blank(result.meta, recycler);
+    at::Tensor whole = blank(*result.meta, recycler);
     if (!whole.defined()) return false;
     at::AutoDispatchBelowADInplaceOrView below;
     int64_t inner = weight.size(1);
@@ -359,9 +359,8 @@ class Lowering {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       Step& step = program_.steps[i];
       if (step.modes >= 0) modes = &program_.modes[step.modes];
-      if (step.kind != Step::Kind::Operator || step.effect || step.random || step.results.size() != 1)
-        continue;
-      step.lowered = way_of(step, i, *modes);
+      if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
+      if (step.results.size() == 1) step.lowered = way_of(step, i, *modes);
     }
   }
 
@@ -401,10 +400,10 @@ class Lowering {
     if (gives_back(step, schema.name())) return nothing();
     if (modes.grad || modes.any_autocast()) return nullptr;
     if (is_alias(result, at) && known_view(schema.name()) && torchs_own(step.op)) return alias();
-    if (result.kind != Result::Kind::Register || result.known || result.base >= 0 || !is_plain(result.meta))
+    if (result.kind != Result::Kind::Register || result.known || result.base >= 0 || !is_plain(*result.meta))
       return nullptr;
     // With a bias and three dimensions the result is a view of a matrix.
-    bool viewed = schema.name() == "aten::linear" && result.meta.sizes().size() == 3 && result.reg >= 0 &&
+    bool viewed = schema.name() == "aten::linear" && result.meta->sizes().size() == 3 && result.reg >= 0 &&
                   step.arguments[2].kind == Argument::Kind::Register;
     if (viewed && bound_[result.reg]) return nullptr;
     auto maker = makers().find(name);
@@ -442,7 +441,7 @@ class Lowering {
   }
 
   bool is_loose(const Result& result) const {
-    return result.base >= 0 && !result.known && result.meta.strided() && result.meta.plain_keys() &&
+    return result.base >= 0 && !result.known && result.meta->strided() && result.meta->plain_keys() &&
            (result.reg < 0 || !bound_[result.reg]);
   }
 

@@ -19,6 +19,11 @@ TensorMeta TensorMeta::of(const at::Tensor& tensor) {
   return meta;
 }
 
+const std::shared_ptr<const TensorMeta>& TensorMeta::undefined() {
+  static const auto* none = new std::shared_ptr<const TensorMeta>(std::make_shared<const TensorMeta>());
+  return *none;
+}
+
 bool TensorMeta::matches(const at::Tensor& tensor) const {
   if (tensor.defined() != defined_) return false;
   if (!defined_) return true;

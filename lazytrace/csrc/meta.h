@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <memory>
 #include <string>
 
 namespace lazytrace {
@@ -11,6 +12,8 @@ class TensorMeta {
  public:
   TensorMeta() = default;
   static TensorMeta of(const at::Tensor& tensor);
+  // That of no tensor.
+  static const std::shared_ptr<const TensorMeta>& undefined();
 
   // Exact comparison without allocating; neither needs nor takes the GIL.
   bool matches(const at::Tensor& tensor) const;

@@ -29,10 +29,10 @@ struct Result {
   bool known =
       false;  // the same TensorImpl as a register that was there before the step (an in-place result)
   int reg = -1;
-  TensorMeta meta;
-  c10::IValue read;      // the value that Python saw
   int base = -1;         // the register of an argument whose memory it shows
   int64_t distance = 0;  // of its first element from that of the argument, in elements
+  std::shared_ptr<const TensorMeta> meta = TensorMeta::undefined();
+  c10::IValue read;  // the value that Python saw
   std::vector<Result> list;
 };
 

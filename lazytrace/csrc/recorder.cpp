@@ -191,7 +191,7 @@ int Recorder::data_register(const at::Tensor& tensor) {
     step.place = place;
     Result result;
     result.reg = new_register(tensor, false);
-    result.meta = TensorMeta::of(tensor);
+    result.meta = meta_of(tensor);
     step.results.push_back(result);
     if (feeding()) feeder_->replace(result.reg, tensor);
     push(std::move(step));
@@ -366,11 +366,11 @@ void Recorder::note_fed_gradients(const Result& expected, const c10::IValue& val
     auto found = tensor.defined() ? known_.find(tensor.unsafeGetTensorImpl()) : known_.end();
     if (found != known_.end()) found->second.requires_grad = meta.requires_grad();
   };
-  if (expected.kind == Result::Kind::Register) note(value.toTensor(), expected.meta);
+  if (expected.kind == Result::Kind::Register) note(value.toTensor(), *expected.meta);
   if (expected.kind != Result::Kind::List) return;
   auto list = value.toTensorList();
   for (size_t i = 0; i < list.size() && i < expected.list.size(); ++i)
-    note(list.get(i), expected.list[i].meta);
+    note(list.get(i), *expected.list[i].meta);
 }
 
 void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made) {
@@ -617,7 +617,7 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
   }
   int reg = register_of(tensor);
   if (reg < 0 && is_python_number(tensor) && !copied) {
-    argument->constant = tensor;
+    argument->constant = number_of(tensor);
     return true;
   }
   if (reg < 0) {
@@ -686,9 +686,33 @@ Result Recorder::decode(const c10::IValue& value) {
   return result;
 }
 
+// Many results of one program look the same: they share what is known of them.
+std::shared_ptr<const TensorMeta> Recorder::meta_of(const at::Tensor& tensor) {
+  constexpr size_t kAsked = 16;  // of the newest
+  for (size_t i = metas_.size(); i-- > 0 && metas_.size() - i <= kAsked;)
+    if (metas_[i]->matches(tensor)) return metas_[i];
+  metas_.push_back(std::make_shared<const TensorMeta>(TensorMeta::of(tensor)));
+  return metas_.back();
+}
+
+// Python numbers that are written again and again in a function are one constant of the program: no operator
+// writes to it, and none gives it back.
+at::Tensor Recorder::number_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage() || !tensor.device().is_cpu()) return tensor;
+  for (const at::Tensor& known : numbers_) {
+    bool same =
+        known.scalar_type() == tensor.scalar_type() && known.key_set() == tensor.key_set() &&
+        known.unsafeGetTensorImpl()->is_wrapped_number() == tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    if (same && std::memcmp(known.const_data_ptr(), tensor.const_data_ptr(), known.element_size()) == 0)
+      return known;
+  }
+  numbers_.push_back(tensor);
+  return tensor;
+}
+
 Result Recorder::decode_tensor(const at::Tensor& tensor) {
   Result result;
-  result.meta = TensorMeta::of(tensor);
+  result.meta = meta_of(tensor);
   if (!tensor.defined()) return result;
   auto found = known_.find(tensor.unsafeGetTensorImpl());
   result.known = found != known_.end();
@@ -721,7 +745,7 @@ void Recorder::make_literal(int at, const at::Tensor& tensor) {
   Step& step = program_->steps[at];
   at::NoGradGuard no_grad;
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
-  const TensorMeta& meta = step.results[0].meta;
+  const TensorMeta& meta = *step.results[0].meta;
   at::Tensor whole = tensor.detach();
   if (whole.sizes() != c10::IntArrayRef(meta.sizes()) || !whole.is_non_overlapping_and_dense()) {
     // A view came first: the literal is everything behind it.
@@ -847,7 +871,12 @@ void Recorder::drop_unused(const std::vector<int>& outputs) {
     each_argument(step, [&](int reg) { used[reg] = 1; });
     kept.push_back(std::move(step));
   }
-  program_->steps.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  program_->steps =
+      std::vector<Step>(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  for (Step& step : program_->steps) {
+    step.arguments.shrink_to_fit();
+    step.results.shrink_to_fit();
+  }
 }
 
 // Up to an exit before which nothing was changed the function can also run from its start. That is the better
@@ -862,7 +891,7 @@ void Recorder::place_exits() {
     bool worth_keeping = program_->changed_before(i) || bytes <= kMostBytes;
     if (step.exit && at <= program_->unresumable && worth_keeping) program_->keep_until = at;
     for (auto& result : step.results)
-      if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta.bytes();
+      if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta->bytes();
   }
 }
 
@@ -924,6 +953,8 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   explained_keep_.clear();
   keep_storage_.clear();
   data_of_.clear();
+  metas_.clear();
+  numbers_.clear();
   lent_.clear();
   return program_;
 }

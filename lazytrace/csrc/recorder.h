@@ -133,6 +133,8 @@ class Recorder {
   bool encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied);
   Result decode(const c10::IValue& value);
   Result decode_tensor(const at::Tensor& tensor);
+  std::shared_ptr<const TensorMeta> meta_of(const at::Tensor& tensor);
+  at::Tensor number_of(const at::Tensor& tensor);
   int new_register(const at::Tensor& tensor, bool external);
   int data_register(const at::Tensor& tensor);
   static bool shape_depends_on_values(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments);
@@ -171,6 +173,8 @@ class Recorder {
   std::unordered_map<c10::StorageImpl*, Blank> blank_;
   std::vector<c10::Storage> keep_storage_;
   std::vector<at::Tensor> data_of_;
+  std::vector<std::shared_ptr<const TensorMeta>> metas_;
+  std::vector<at::Tensor> numbers_;
   std::vector<int> capture_nodes_;
   Modes modes_;
   RandomMark random_mark_ = RandomMark::now();

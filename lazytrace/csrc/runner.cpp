@@ -97,7 +97,7 @@ bool Runner::step(const Step& s, size_t at) {
     }
     case Step::Kind::Data:
       registers_[s.results[0].reg] = registers_[s.arguments[0].reg].variable_data();
-      return s.results[0].meta.matches(registers_[s.results[0].reg]);
+      return s.results[0].meta->matches(registers_[s.results[0].reg]);
     case Step::Kind::RequireGrad:
       registers_[s.arguments[0].reg].set_requires_grad(true);
       return true;
@@ -182,8 +182,8 @@ bool Runner::matches(const Result& result, const c10::IValue& value) {
 }
 
 bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
-  if (!result.meta.matches(tensor)) {
-    found_ = result.meta.difference(tensor);
+  if (!result.meta->matches(tensor)) {
+    found_ = result.meta->difference(tensor);
     return false;
   }
   if (result.reg >= 0 && result.known && registers_[result.reg].defined() &&

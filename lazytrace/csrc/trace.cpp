@@ -259,7 +259,7 @@ py::object argument_row(const Argument& argument) {
 }
 
 py::object result_row(const Result& result) {
-  if (result.kind == Result::Kind::Register) return py::make_tuple("r", result.reg, result.meta.text());
+  if (result.kind == Result::Kind::Register) return py::make_tuple("r", result.reg, result.meta->text());
   if (result.kind == Result::Kind::Read) return py::make_tuple("read", constant(result.read), "");
   if (result.kind == Result::Kind::Ignored) return py::make_tuple("none", py::none(), "");
   py::list list;
