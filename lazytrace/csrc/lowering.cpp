@@ -342,8 +342,12 @@ std::string full_name(const c10::FunctionSchema& schema) {
 
 // A kernel that somebody has put in the place of torch's own, from Python, runs as it is.
 bool is_torchs_own(const c10::OperatorHandle& op) {
-  std::string kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU).debug();
-  return kernel.find(".py") == std::string::npos && kernel.find("/dev/null") == std::string::npos;
+  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU}) {
+    std::string kernel = op.getComputedKernelForDispatchKey(key).debug();
+    if (kernel.find(".py") != std::string::npos || kernel.find("/dev/null") != std::string::npos)
+      return false;
+  }
+  return true;
 }
 
 class Lowering {
@@ -361,6 +365,7 @@ class Lowering {
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
       if (step.results.size() == 1) step.lowered = way_of(step, i, *modes);
+      step.quiet = !modes->grad && !modes->any_autocast() && is_quiet(step);
     }
   }
 
@@ -409,6 +414,25 @@ class Lowering {
     auto maker = makers().find(name);
     if (maker == makers().end() || !torchs_own(step.op)) return nullptr;
     return maker->second(step);
+  }
+
+  // Whether the operator may run below autograd, and below what counts versions and keeps track of views:
+  // where none of its results is seen, and it changes nothing else, nobody can tell.
+  bool is_quiet(const Step& step) {
+    auto seen = [&](const Result& result) { return result.known || (result.reg >= 0 && bound_[result.reg]); };
+    for (const Result& result : step.results) {
+      if (result.kind == Result::Kind::Read || seen(result)) return false;
+      for (const Result& one : result.list)
+        if (seen(one)) return false;
+    }
+    const auto& schema = step.op.schema();
+    // What the kernels of autograd do by themselves (VariableTypeManual.cpp).
+    static const std::unordered_set<std::string> kByHand = {"aten::detach", "aten::_fw_primal",
+                                                            "aten::_make_dual", "aten::_unpack_dual"};
+    if (schema.name().rfind("aten::", 0) != 0 || kByHand.count(schema.name())) return false;
+    for (auto& argument : schema.arguments())
+      if (argument.alias_info() && argument.alias_info()->isWrite()) return false;
+    return torchs_own(step.op);
   }
 
   // Whether the operator gives its argument back for reasons that the look of the argument decides.

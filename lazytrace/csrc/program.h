@@ -85,6 +85,7 @@ struct Step {
   int64_t node = -1;
   int64_t branch = -1;
   std::shared_ptr<const Lowered> lowered;  // a shorter way to run it, or null
+  bool quiet = false;                      // nobody will see what its results are to autograd
   bool exit = false;  // what it gives, or whether it raises, may differ from call to call: a side exit
 
   // Must not be done again in the same call.

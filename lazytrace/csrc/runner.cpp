@@ -1,5 +1,6 @@
 #include "runner.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
@@ -84,7 +85,13 @@ Outcome Runner::run(size_t from, const Given* given) {
 bool Runner::step(const Step& s, size_t at) {
   switch (s.kind) {
     case Step::Kind::Operator:
-      return (s.lowered && !watched_ && s.lowered->run(s, registers_, recycler_)) || call(s);
+      if (watched_) return call(s);
+      if (s.lowered && s.lowered->run(s, registers_, recycler_)) return true;
+      if (s.quiet) {
+        at::AutoDispatchBelowADInplaceOrView below;
+        return call(s);
+      }
+      return call(s);
     case Step::Kind::Literal: {
       at::NoGradGuard no_grad;
       registers_[s.results[0].reg] = s.literal.clone();
