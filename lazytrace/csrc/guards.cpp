@@ -396,7 +396,7 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
     values->nodes[i] = value;
     if (g.capture >= 0) {
       if (values->captures.size() <= static_cast<size_t>(g.capture)) values->captures.resize(g.capture + 1);
-      values->captures[g.capture] = THPVariable_Unpack(value);
+      values->captures[g.capture] = value;
     }
   }
   if (changed) {

@@ -78,9 +78,9 @@ class GuardTree {
   enum class Standing : uint8_t { Unknown, Changed, Unchanged };
 
   struct Values {
-    std::vector<PyObject*> nodes;      // borrowed, by node
-    std::vector<py::object> held;      // the few that are new references
-    std::vector<at::Tensor> captures;  // by slot
+    std::vector<PyObject*> nodes;     // borrowed, by node
+    std::vector<py::object> held;     // the few that are new references
+    std::vector<PyObject*> captures;  // tensors by slot, borrowed
     const std::vector<PyObject*>* inputs = nullptr;
     std::vector<GuardGroup> groups;  // as check() has found them, once each
     std::vector<Standing> standings;

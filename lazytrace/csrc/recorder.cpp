@@ -904,6 +904,9 @@ void Recorder::place_frees(const std::vector<int>& outputs) {
     });
   }
   for (int reg : outputs) last[reg] = -1;
+  // Of these the caller and the state keep hold.
+  for (int reg = 0; reg < program_->inputs; ++reg) last[reg] = -1;
+  for (int reg : program_->captures) last[reg] = -1;
   for (int reg = 0; reg < program_->registers; ++reg) {
     if (last[reg] < 0) continue;
     // A function that runs again may ask for anything that was made before the last exit.

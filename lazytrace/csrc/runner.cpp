@@ -209,7 +209,9 @@ void Runner::store(const Result& result, c10::IValue&& value) {
 }
 
 void Runner::store_tensor(const Result& result, at::Tensor tensor) {
-  if (result.reg >= 0) registers_[result.reg] = std::move(tensor);
+  if (result.reg < 0) return;
+  // What an in-place operator gives back is there already, and perhaps lent.
+  if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
 }
 
 bool Runner::opaque(const Step& s, size_t at) {

@@ -76,24 +76,31 @@ void Trace::hold(GuardTree::Values* values) const {
 }
 
 // The guards, and the registers at the start. -1, or the node that fails.
-int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const {
+int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+                   GuardTree::Values* values) const {
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
   if (failed < 0) failed = aliased(*values);
   if (failed < 0) failed = merged(call, *values);
   if (failed >= 0) return failed;
   hold(values);
+  loan->end();
   registers->resize(program_->registers);
-  for (int reg : program_->used) (*registers)[reg] = call.tensor(static_cast<size_t>(reg));
-  for (size_t slot = 0; slot < program_->captures.size(); ++slot)
-    (*registers)[program_->captures[slot]] = std::move(values->captures[slot]);
+  for (int reg : program_->used) loan->lend(reg, call.tensor(static_cast<size_t>(reg)));
+  for (size_t slot = 0; slot < program_->captures.size(); ++slot) {
+    PyObject* tensor = values->captures[slot];
+    // Another thread may put another in its place meanwhile.
+    values->held.push_back(py::reinterpret_borrow<py::object>(tensor));
+    loan->lend(program_->captures[slot], THPVariable_Unpack(tensor));
+  }
   return -1;
 }
 
 Answer Trace::replay(const Call& call, Workspace* space) const {
   std::vector<at::Tensor>& registers = space->registers;
   GuardTree::Values& values = space->values;
+  Loan loan(&registers);
   Answer answer;
-  int failed = prepare(call, &registers, &values);
+  int failed = prepare(call, &registers, &loan, &values);
   if (failed >= 0) {
     answer.miss.node = failed;
     answer.miss.trace = number;
@@ -104,8 +111,9 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
-    auto next = go_on(at, outcome, call, &registers, &values);
+    auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
+      loan.keep();
       answer.miss = miss(call, at, std::move(outcome), std::move(registers), std::move(opaque));
       return answer;
     }
@@ -143,14 +151,14 @@ py::object Trace::end(const std::vector<at::Tensor>& registers, const GuardTree:
 
 // A trace that shares all steps so far, expects what the last one gave, and whose guards hold.
 std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outcome, const Call& call,
-                                          std::vector<at::Tensor>* registers,
+                                          std::vector<at::Tensor>* registers, Loan* loan,
                                           GuardTree::Values* values) const {
   auto step = static_cast<size_t>(outcome.step);
   if (outcome.given.error || outcome.confused || !from.program_->resumable(step, false)) return nullptr;
   for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
     if (!Runner::fits(trace->program_->steps[step], outcome.given, *registers)) continue;
     GuardTree::Values found;
-    if (trace->prepare(call, registers, &found) >= 0) continue;
+    if (trace->prepare(call, registers, loan, &found) >= 0) continue;
     *values = std::move(found);
     return trace;
   }
@@ -225,7 +233,8 @@ std::string Trace::prove(const Call& call) {
     if (step.opaque && step.opaque->python) return "";  // Python code runs once per call
   std::vector<at::Tensor> registers;
   GuardTree::Values values;
-  int failed = prepare(call, &registers, &values);
+  Loan loan(&registers);
+  int failed = prepare(call, &registers, &loan, &values);
   if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
   OpaqueResults opaque;
   RunnerMemory memory;

@@ -7,6 +7,7 @@
 
 #include "effects.h"
 #include "guards.h"
+#include "loan.h"
 #include "resume.h"
 #include "signature.h"
 
@@ -78,10 +79,12 @@ class Trace {
   // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
   int merged(const Call& call, const GuardTree::Values& values) const;
   void hold(GuardTree::Values* values) const;
-  int prepare(const Call& call, std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
+  int prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+              GuardTree::Values* values) const;
   py::object end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
-                                     std::vector<at::Tensor>* registers, GuardTree::Values* values) const;
+                                     std::vector<at::Tensor>* registers, Loan* loan,
+                                     GuardTree::Values* values) const;
   Miss miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
             OpaqueResults opaque) const;
 
