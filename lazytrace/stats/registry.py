@@ -21,7 +21,6 @@ from lazytrace.stats.counters import Counters, Program, Snapshot
 from lazytrace.stats.document import Report, since
 from lazytrace.stats.events import Callback, EventLog, Stream
 from lazytrace.stats.output import Format, formatted, on_terminal, wants_timed_hits, write
-from lazytrace.stats.tables import compile_times_of
 
 Baseline = dict[int, Snapshot]
 """The snapshot of each registered function, by the number of its registration."""
@@ -313,6 +312,8 @@ def compile_times(repr: Literal["str", "csv"] = "str") -> str | tuple[list[str],
     >>> compile_times().splitlines()[0]
     'lazytrace recording metrics:'
     """
+    from lazytrace.stats.tables import compile_times_of
+
     return compile_times_of(stats(), repr)
 
 
