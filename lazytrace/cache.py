@@ -47,19 +47,20 @@ class Refusal:
 
 
 class _Lru(cachetools.Cache[int, Trace]):
-    """Drops what was not used for longest, and tells its owner: cachetools evicts inside `__setitem__`.
+    """Drops what was not used for longest, and keeps it for its owner: cachetools evicts in `__setitem__`.
 
     Not an `LRUCache`: the core marks what it has used, without Python.
     """
 
-    def __init__(self, maxsize: int, evicted: Callable[[Trace], None]) -> None:
+    def __init__(self, maxsize: int) -> None:
         super().__init__(maxsize)
-        self._evicted = evicted
+        # Not told by a callback, which would make a cycle: the traces of an instance go when it goes.
+        self.evicted: list[Trace] = []
 
     def popitem(self) -> tuple[int, Trace]:
         number = min(self, key=lambda number: self[number].native.used)
         trace = self.pop(number)
-        self._evicted(trace)
+        self.evicted.append(trace)
         return number, trace
 
 
@@ -77,7 +78,7 @@ class TraceCache:
         self.instance = instance
         self._on_evicted = evicted
         self._lock = threading.RLock()
-        self._lru = _Lru(limit, self._drop)
+        self._lru = _Lru(limit)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
         # The same for hits: they look up and mark traces without Python.
         self.native = core.TraceTable() if available() else None
@@ -126,7 +127,13 @@ class TraceCache:
             trace.native.join()
             self.used(trace)
             self._lru[trace.number] = trace
+            gone, self._lru.evicted = self._lru.evicted, []
+            for one in gone:
+                self._forget(one)
             self._store(trace.key, (trace, *self._by_key.get(trace.key, ())))
+        # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
+        for one in gone:
+            self._on_evicted(one)
 
     def discard(self, trace: Trace) -> None:
         """Drop one trace without counting it as evicted."""
@@ -185,11 +192,7 @@ class TraceCache:
             self._refused.clear()
             self._branches_refused.clear()
             self.wanted.clear()
-            self._lru = _Lru(self.limit, self._drop)
-
-    def _drop(self, trace: Trace) -> None:
-        self._forget(trace)
-        self._on_evicted(trace)
+            self._lru = _Lru(self.limit)
 
     def _forget(self, trace: Trace) -> None:
         self._store(trace.key, tuple(t for t in self._by_key.get(trace.key, ()) if t is not trace))
