@@ -13,6 +13,8 @@ from lazytrace.trace import Trace
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
 _REFUSALS_KEPT = 1024
+# Signatures that are new at each call would otherwise be remembered without end; no limit is set that high.
+_WANTED_KEPT = 16384
 # A call that could not be recorded once may be recordable later: lazily made state is there the second time.
 _TRIED_AGAIN_AT = (2, 8)
 
@@ -86,7 +88,7 @@ class TraceCache:
         self._branches_refused: cachetools.LRUCache[bytes, int] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._recording: set[bytes] = set()
         # Signatures that were asked for, with the traces each had by then: what limit would have done.
-        self.wanted: set[tuple[int, int]] = set()
+        self._wanted: set[tuple[int, int]] = set()
 
     def __len__(self) -> int:
         return len(self._lru)
@@ -110,6 +112,13 @@ class TraceCache:
             if taken:
                 self._store(key, taken + tuple(trace for trace in traces if trace.number != number))
 
+    def want(self, key: bytes) -> int:
+        """Note that a signature needs one trace more; how many are needed by now, were none ever dropped."""
+        with self._lock:
+            if len(self._wanted) < _WANTED_KEPT:
+                self._wanted.add((hash(key), len(self.find(key))))
+            return len(self._wanted)
+
     def traces(self) -> list[Trace]:
         """All traces, newest first."""
         with self._lock:
@@ -119,6 +128,10 @@ class TraceCache:
     def full(self) -> bool:
         """Whether one more trace needs an eviction."""
         return len(self._lru) >= self.limit
+
+    def overbooked(self) -> bool:
+        """Whether the recordings under way need more room than there is."""
+        return len(self._lru) + len(self._recording) > self.limit
 
     def add(self, trace: Trace) -> None:
         """Store a trace, evicting the least recently used at the limit."""
@@ -191,7 +204,7 @@ class TraceCache:
                 self.native.clear()
             self._refused.clear()
             self._branches_refused.clear()
-            self.wanted.clear()
+            self._wanted.clear()
             self._lru = _Lru(self.limit)
 
     def _forget(self, trace: Trace) -> None:

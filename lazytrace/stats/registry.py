@@ -74,7 +74,7 @@ class _Registry:
         # What a forked child had from its parent, and what a test had from those before it.
         self.inherited: Baseline = {}
         self.test_started: Baseline = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
         self._numbers = itertools.count()
 
@@ -147,7 +147,8 @@ def register(
     False
     """
     if source:
-        _registry.made[source] += 1
+        with _registry.lock:
+            _registry.made[source] += 1
     _registry.add(owner, last, programs)
 
 
