@@ -49,6 +49,7 @@ _OTHER_TRACER = "runs inside another tracer or transform"
 _DISABLED = "lazytrace is disabled"
 _EAGER_BACKEND = 'backend="eager"'
 _RECORDED_ELSEWHERE = "another thread is recording this signature"
+_CHANGED_MEANWHILE = "another thread changed what it was called with"
 _DO_NOT_FIT = "the arguments do not fit the parameters"
 
 _disabled_by_environment = Environment.read().disabled
@@ -407,12 +408,30 @@ class Engine:
             # the last place.
             current = cache.find(key) == asked and cache.refusal(key) is refusal
             if current and (self.options.on_limit == "evict" or not cache.overbooked()):
-                return self._record(cache, call, args, kwargs, changed)
+                return self._record_steadily(cache, call, args, kwargs, changed)
         finally:
             cache.end(key)
         if current:
             return self._over_limit(cache, key, args, kwargs)
         return self._match(cache, call, args, kwargs)
+
+    def _record_steadily(
+        self,
+        cache: TraceCache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changed: tuple[Reason, ...] | None,
+    ) -> Any:
+        """Record a call whose defaults may be assigned by another thread before the function reads them."""
+        assert self.parameters is not None
+        all_args, all_kwargs = self.parameters.explicit(args, kwargs)
+        if len(all_args) == len(args) and len(all_kwargs) == len(kwargs):
+            return self._record(cache, call, args, kwargs, changed)
+        again = self.parameters.native.bind(self.function, all_args, all_kwargs, self.parameters.source())
+        if again is None or again.key != call.key:
+            return self.eager(args, kwargs, _CHANGED_MEANWHILE, key=call.key)
+        return self._record(cache, again, all_args, all_kwargs, changed)
 
     def _over_limit(
         self, cache: TraceCache, key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]

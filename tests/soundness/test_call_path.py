@@ -147,6 +147,23 @@ def arguments_that_change_between_calls(trace):
     ]
 
 
+@cases(hits=3)
+def containers_that_the_function_writes_to(trace):
+    def fn(x, items, table):
+        items.append(x * 2)
+        table["y"] = x + 1
+        table["n"] = 1.0
+        return x - 1
+
+    made = trace(fn)
+
+    def use(x):
+        items, table = [1.0], {"n": 0.0}
+        return made(x, items, table), items, table
+
+    return use, [call(X())] * 4
+
+
 @cases
 def class_lies_about_itself(trace):
     """`isinstance` asks `__class__`, which may run Python in the middle of matching."""

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 import lazytrace
+from lazytrace import engine
 from tests.soundness.runner import Cases, X, call, check
 
 cases = Cases()
@@ -412,14 +413,59 @@ def test_state_that_is_switched_while_others_call(state):
         warnings.simplefilter("ignore")
         at_once(write, *[read] * (THREADS - 1))
         assert {tuple(y) for y in seen} <= {(k,) * 3 for k in legal}
-        for k in (2.0, 1.0, 5.0, 2.0):
+        for n, k in enumerate((2.0, 1.0, 5.0, 2.0, 1.0)):
+            if n == 2:
+                fn.cache_clear()  # a recording that saw the state change is refused for long
             thread = threading.Thread(target=put, args=(k,))
             thread.start()
             thread.join()
             assert at_once(lambda i: fn(torch.ones(3)).tolist()) == [[k] * 3] * THREADS
     stats = fn.stats()
     assert stats.hits > 0
-    assert stats.calls == len(seen) + 4 * THREADS
+    assert stats.calls == len(seen) + 5 * THREADS
+
+
+def meanwhile(monkeypatch, *acts):
+    """Does these things, one at each recording, after its call was matched and before the function runs."""
+    waiting, describe = list(acts), engine.describe
+
+    def described(*args):
+        if waiting:
+            waiting.pop(0)()
+        return describe(*args)
+
+    monkeypatch.setattr(engine, "describe", described)
+
+
+@pytest.mark.parametrize("place", ["positional only", "positional", "keyword only"])
+def test_defaults_that_are_assigned_before_a_recording_runs(monkeypatch, place):
+    """The recording has the default that its call was matched with; the next call has the new one."""
+    if place == "positional only":
+
+        def fn(x, k=2.0, /, *, other=0.0):
+            return x * k + other
+    elif place == "positional":
+
+        def fn(x, k=2.0, *, other=0.0):
+            return x * k + other
+    else:
+
+        def fn(x, *, k=2.0, other=0.0):
+            return x * k + other
+
+    def put(k):
+        if place == "keyword only":
+            fn.__kwdefaults__["k"] = k
+        else:
+            fn.__defaults__ = (k,)
+
+    step, x = lazytrace.traced(fn), torch.ones(1)
+    meanwhile(monkeypatch, lambda: put(3.0))
+    assert step(x).item() in (2.0, 3.0)
+    for k in (3.0, 2.0, 3.0, 2.0):
+        put(k)
+        assert step(x).item() == k
+    assert step.stats().recordings == 2
 
 
 @pytest.mark.usefixtures("often")
