@@ -397,8 +397,10 @@ def test_state_that_is_switched_while_others_call(state):
     done, seen = threading.Event(), []
 
     def write(_):
-        for n in range(300):
+        end, n = time.monotonic() + 10, 0
+        while n < 300 or (len(seen) < 700 and time.monotonic() < end):
             put(legal[n % 3])
+            n += 1
         done.set()
 
     def read(_):
@@ -475,7 +477,9 @@ def test_arguments_that_another_thread_changes():
     items, table, done = [torch.ones(2048)], {"k": torch.ones(2048)}, threading.Event()
 
     def write(_):
-        for n in range(400):
+        end, n = time.monotonic() + 10, 0
+        while n < 400 or (fn.stats().hits < 400 and time.monotonic() < end):
+            n += 1
             items[0] = torch.full((2048,), float(n % 3))
             table["k"] = torch.full((2048,), float(n % 3))
         done.set()
