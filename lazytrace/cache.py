@@ -13,6 +13,8 @@ from lazytrace.trace import Trace
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
 _REFUSALS_KEPT = 1024
+# Signatures that are new at each call would otherwise be remembered without end; no limit is set that high.
+_WANTED_KEPT = 16384
 # A call that could not be recorded once may be recordable later: lazily made state is there the second time.
 _TRIED_AGAIN_AT = (2, 8)
 
@@ -47,19 +49,20 @@ class Refusal:
 
 
 class _Lru(cachetools.Cache[int, Trace]):
-    """Drops what was not used for longest, and tells its owner: cachetools evicts inside `__setitem__`.
+    """Drops what was not used for longest, and keeps it for its owner: cachetools evicts in `__setitem__`.
 
     Not an `LRUCache`: the core marks what it has used, without Python.
     """
 
-    def __init__(self, maxsize: int, evicted: Callable[[Trace], None]) -> None:
+    def __init__(self, maxsize: int) -> None:
         super().__init__(maxsize)
-        self._evicted = evicted
+        # Not told by a callback, which would make a cycle: the traces of an instance go when it goes.
+        self.evicted: list[Trace] = []
 
     def popitem(self) -> tuple[int, Trace]:
         number = min(self, key=lambda number: self[number].native.used)
         trace = self.pop(number)
-        self._evicted(trace)
+        self.evicted.append(trace)
         return number, trace
 
 
@@ -77,7 +80,7 @@ class TraceCache:
         self.instance = instance
         self._on_evicted = evicted
         self._lock = threading.RLock()
-        self._lru = _Lru(limit, self._drop)
+        self._lru = _Lru(limit)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
         # The same for hits: they look up and mark traces without Python.
         self.native = core.TraceTable() if available() else None
@@ -85,7 +88,7 @@ class TraceCache:
         self._branches_refused: cachetools.LRUCache[bytes, int] = cachetools.LRUCache(_REFUSALS_KEPT)
         self._recording: set[bytes] = set()
         # Signatures that were asked for, with the traces each had by then: what limit would have done.
-        self.wanted: set[tuple[int, int]] = set()
+        self._wanted: set[tuple[int, int]] = set()
 
     def __len__(self) -> int:
         return len(self._lru)
@@ -109,6 +112,13 @@ class TraceCache:
             if taken:
                 self._store(key, taken + tuple(trace for trace in traces if trace.number != number))
 
+    def want(self, key: bytes) -> int:
+        """Note that a signature needs one trace more; how many are needed by now, were none ever dropped."""
+        with self._lock:
+            if len(self._wanted) < _WANTED_KEPT:
+                self._wanted.add((hash(key), len(self.find(key))))
+            return len(self._wanted)
+
     def traces(self) -> list[Trace]:
         """All traces, newest first."""
         with self._lock:
@@ -119,6 +129,10 @@ class TraceCache:
         """Whether one more trace needs an eviction."""
         return len(self._lru) >= self.limit
 
+    def overbooked(self) -> bool:
+        """Whether the recordings under way need more room than there is."""
+        return len(self._lru) + len(self._recording) > self.limit
+
     def add(self, trace: Trace) -> None:
         """Store a trace, evicting the least recently used at the limit."""
         with self._lock:
@@ -126,7 +140,13 @@ class TraceCache:
             trace.native.join()
             self.used(trace)
             self._lru[trace.number] = trace
+            gone, self._lru.evicted = self._lru.evicted, []
+            for one in gone:
+                self._forget(one)
             self._store(trace.key, (trace, *self._by_key.get(trace.key, ())))
+        # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
+        for one in gone:
+            self._on_evicted(one)
 
     def discard(self, trace: Trace) -> None:
         """Drop one trace without counting it as evicted."""
@@ -184,12 +204,8 @@ class TraceCache:
                 self.native.clear()
             self._refused.clear()
             self._branches_refused.clear()
-            self.wanted.clear()
-            self._lru = _Lru(self.limit, self._drop)
-
-    def _drop(self, trace: Trace) -> None:
-        self._forget(trace)
-        self._on_evicted(trace)
+            self._wanted.clear()
+            self._lru = _Lru(self.limit)
 
     def _forget(self, trace: Trace) -> None:
         self._store(trace.key, tuple(t for t in self._by_key.get(trace.key, ()) if t is not trace))

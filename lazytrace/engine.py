@@ -49,6 +49,7 @@ _OTHER_TRACER = "runs inside another tracer or transform"
 _DISABLED = "lazytrace is disabled"
 _EAGER_BACKEND = 'backend="eager"'
 _RECORDED_ELSEWHERE = "another thread is recording this signature"
+_CHANGED_MEANWHILE = "another thread changed what it was called with"
 _DO_NOT_FIT = "the arguments do not fit the parameters"
 
 _disabled_by_environment = Environment.read().disabled
@@ -95,10 +96,10 @@ class CacheInfo(NamedTuple):
     currsize: int
 
 
-def _row(traces: tuple[Trace, ...], trace: Trace, miss: Miss) -> dict[str, Any]:
-    """The step of a miss, which another trace than the one that was asked may have come to."""
+def _row(traces: tuple[Trace, ...], trace: Trace | None, miss: Miss) -> dict[str, Any] | None:
+    """The step of a miss, which another trace than the one asked may have come to; None: that is gone."""
     at = next((one for one in traces if one.number == miss.trace), trace)
-    return at.native.rows()[miss.step]
+    return at.native.rows()[miss.step] if at is not None and at.number == miss.trace else None
 
 
 def _inside_other_tracer() -> bool:
@@ -168,7 +169,8 @@ class Engine:
         self.cache = self._new_cache()
         # Instances by id, with a reference that clears the entry: an instance need not be hashable.
         self._instances: dict[int, tuple[weakref.ref[Any], TraceCache]] = {}
-        self._lock = threading.Lock()
+        # Reentrant, as all locks here: a destructor that calls a traced function may run in the middle.
+        self._lock = threading.RLock()
         self.matcher: Matcher | None = None
         self.hits_natively = options.backend != "eager" and not _disabled_by_environment
         if parameters is not None and hits is not None and self.cache.native is not None:
@@ -269,12 +271,14 @@ class Engine:
         ran: tuple[int, Any] = (-1, None),
     ) -> Any:
         traces = cache.find(call.key)
+        number, outcome = ran
         changed: tuple[Reason, ...] | None = None
         restarts = 0
-        begin = next((i for i, trace in enumerate(traces) if trace.number == ran[0]), 0)
-        for trace in traces[begin:]:
+        # The trace that ran may be gone by now: its outcome counts all the same, as it ran.
+        begin = next((i for i, trace in enumerate(traces) if trace.number == number), -1)
+        for trace in (None, *traces) if number >= 0 and begin < 0 else traces[max(begin, 0) :]:
             try:
-                result = ran[1] if trace.number == ran[0] else trace.native.replay(call)
+                result = outcome if trace is None or trace.number == number else trace.native.replay(call)
                 if type(result) is core.Raised:
                     result.rethrow()
             except BaseException as error:
@@ -288,7 +292,8 @@ class Engine:
                 return result.result
             if type(result) is not core.Miss:
                 self.counters.hit()
-                cache.used(trace)
+                if trace is not None:
+                    cache.used(trace)
                 return result
             if result.resume is not None:
                 return self._resume(
@@ -301,7 +306,7 @@ class Engine:
                 changed = (self._why(traces, trace, result, call, args, kwargs),)
         if restarts >= self.options.exit_limit and changed:
             cache.refuse_for_good(call.key, self._too_many(changed[0]))
-        return self._miss(cache, call, args, kwargs, changed)
+        return self._miss(cache, call, args, kwargs, changed, traces)
 
     def _too_many(self, newest: Reason) -> str:
         return f"too many branches: {newest}; a @script_if_tracing function keeps them in one program"
@@ -350,17 +355,18 @@ class Engine:
                 cache.refuse_for_good(key, self._too_many(why))
         return self.eager(args, kwargs, detail)
 
-    def _refuse_to_go_on(self, traces: tuple[Trace, ...], trace: Trace, miss: Miss) -> None:
+    def _refuse_to_go_on(self, traces: tuple[Trace, ...], trace: Trace | None, miss: Miss) -> None:
         if not miss.effects:
             return
         row = _row(traces, trace, miss)
-        detail = f"{row['operator']} ({place(row['place'])}) gave {miss.found}"
+        what = f"{row['operator']} ({place(row['place'])})" if row is not None else "an operator"
+        detail = f"{what} gave {miss.found}"
         raise ReplayError(replay_diverged(self.name, detail))
 
     def _why(
         self,
         traces: tuple[Trace, ...],
-        trace: Trace,
+        trace: Trace | None,
         miss: Miss,
         call: Call,
         args: tuple[Any, ...],
@@ -368,12 +374,15 @@ class Engine:
     ) -> Reason:
         if miss.step >= 0:
             row = _row(traces, trace, miss)
+            if row is None:
+                return Reason("result of a step whose trace was dropped meanwhile", "", miss.found, "branch")
             old = (row["results"] or [("none", None, "")])[0]
             was = repr(old[1]) if old[0] == "read" else "the recorded shape"
             at = place(row["place"])
             name = row["operator"].removeprefix("aten::")
             return Reason(f"result of {name}", was, miss.found, "branch", at)
         assert self.parameters is not None
+        assert trace is not None  # what the core hands over has run
         names = root_names(self.name, self.parameters.named(args, kwargs))
         return failed_guard(trace.native.explain(miss.node, call, names))
 
@@ -384,6 +393,7 @@ class Engine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         changed: tuple[Reason, ...] | None,
+        asked: tuple[Trace, ...],
     ) -> Any:
         key = call.key
         refusal = cache.refusal(key)
@@ -394,17 +404,42 @@ class Engine:
         if not cache.begin(key):
             return self.eager(args, kwargs, _RECORDED_ELSEWHERE, key=key)
         try:
-            return self._record(cache, call, args, kwargs, changed)
+            # Another thread may have recorded this very call since the traces were asked, or be about to take
+            # the last place.
+            current = cache.find(key) == asked and cache.refusal(key) is refusal
+            if current and (self.options.on_limit == "evict" or not cache.overbooked()):
+                return self._record_steadily(cache, call, args, kwargs, changed)
         finally:
             cache.end(key)
+        if current:
+            return self._over_limit(cache, key, args, kwargs)
+        return self._match(cache, call, args, kwargs)
+
+    def _record_steadily(
+        self,
+        cache: TraceCache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changed: tuple[Reason, ...] | None,
+    ) -> Any:
+        """Record a call whose defaults may be assigned by another thread before the function reads them."""
+        assert self.parameters is not None
+        all_args, all_kwargs = self.parameters.explicit(args, kwargs)
+        if len(all_args) == len(args) and len(all_kwargs) == len(kwargs):
+            return self._record(cache, call, args, kwargs, changed)
+        again = self.parameters.native.bind(self.function, all_args, all_kwargs, self.parameters.source())
+        if again is None or again.key != call.key:
+            return self.eager(args, kwargs, _CHANGED_MEANWHILE, key=call.key)
+        return self._record(cache, again, all_args, all_kwargs, changed)
 
     def _over_limit(
         self, cache: TraceCache, key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        cache.wanted.add((hash(key), len(cache.find(key))))
-        self.counters.wanted(len(cache.wanted))
+        wanted = cache.want(key)
+        self.counters.wanted(wanted)
         if self.options.on_limit == "raise":
-            raise CacheLimitError(cache_limit(self.name, cache.limit, len(cache.wanted)))
+            raise CacheLimitError(cache_limit(self.name, cache.limit, wanted))
         return self.eager(args, kwargs, self._limit_reached(cache), key=key)
 
     def _limit_reached(self, cache: TraceCache) -> str:
@@ -461,8 +496,7 @@ class Engine:
         seconds: float,
         site: Site,
     ) -> None:
-        cache.wanted.add((hash(trace.key), len(cache.find(trace.key))))
-        self.counters.wanted(len(cache.wanted))
+        self.counters.wanted(cache.want(trace.key))
         cache.add(trace)
         self.log.recorded(
             start,

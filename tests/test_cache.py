@@ -453,3 +453,96 @@ def test_failed_first_calls_are_recorded_later():
         assert torch.equal(step(X), X * 2)
     assert counts(step) == (2, 1, 1)
     assert step.stats().eager == {"raised ZeroDivisionError": 1}
+
+
+# ---------------------------------------------------------------- a cache that changes while a trace runs
+@pytest.mark.parametrize("how", ["new branch", "known branch", "exception"])
+@pytest.mark.parametrize("change", ["clear", "evict"])
+def test_what_a_replay_has_done_counts_though_its_trace_is_gone(how, change):
+    """Its writes are made once, whatever happens to the trace before the call ends."""
+    total, answers = torch.zeros(1), []
+    meanwhile = []
+
+    @lazytrace.opaque
+    def look(x):
+        for act in meanwhile:
+            act()
+        return answers[-1]
+
+    @traced(cache_limit=2)
+    def step(x, index):
+        total.add_(1)
+        return (x * 2 if look(x) else x * 3).index_select(0, index)
+
+    calls = 0
+
+    def call(answer: bool, index: int = 0) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        answers.append(answer)
+        return step(X, torch.tensor([index]))
+
+    def dropped() -> None:
+        if change == "clear":
+            step.cache_clear()
+        else:
+            with lazytrace.CompileProfiler():
+                answers.append(True)
+                for n in (5, 6):
+                    meanwhile.clear()
+                    step(sized(n), torch.tensor([0]))
+            total.sub_(2)
+            answers.pop()
+
+    known = [True, True, False, True, False, True] if how == "known branch" else [True, True, True]
+    for answer in known:
+        call(answer)
+    assert total.item() == calls
+    meanwhile.append(dropped)
+    if how == "exception":
+        with pytest.raises(IndexError):
+            call(True, 99)
+    else:
+        assert call(False).item() == X[0].item() * 3
+    assert total.item() == calls
+    meanwhile.clear()
+    for answer in (True, False, True):
+        assert call(answer).item() == X[0].item() * (2 if answer else 3)
+    assert total.item() == calls
+
+
+def test_signatures_that_are_new_at_each_call_are_not_remembered_without_end(monkeypatch):
+    monkeypatch.setattr(lazytrace.cache, "_WANTED_KEPT", 10)
+    fn = traced(lambda x: x * 2, cache_limit=1)
+    call_sizes(fn, *range(1, 15))
+    assert fn.stats().limit_enough == 10
+    assert fn.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize("on_limit", ["eager", "raise"])
+def test_recordings_at_once_keep_the_limit(on_limit):
+    gate = threading.Barrier(4)
+
+    @lazytrace.opaque
+    def wait(x):
+        if not gate.broken:
+            try:
+                gate.wait(5)
+            except threading.BrokenBarrierError:
+                return
+
+    @traced(cache_limit=2, on_limit=on_limit, check=False)
+    def step(x):
+        wait(x)
+        return x * 2
+
+    def run(i: int) -> bool:
+        try:
+            return torch.equal(step(sized(i + 1)), sized(i + 1) * 2)
+        except CacheLimitError:
+            gate.abort()
+            return on_limit == "raise"
+
+    assert all(at_once(4, run))
+    assert step.stats().evictions == 0
+    assert step.cache_info().currsize <= 2

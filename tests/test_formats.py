@@ -398,6 +398,24 @@ def test_report_at_exit(tmp_path, target, start):
     assert (tmp_path / target).read_text().startswith(start)
 
 
+def test_report_at_exit_of_a_command_with_redirected_output(tmp_path):
+    """What draws the report is imported when the interpreter is about to end."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
+    command = PROGRAM + "import sys; assert 'rich' not in sys.modules; print('done')"
+    with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
+        subprocess.run(
+            [sys.executable, "-c", command],
+            cwd=tmp_path,
+            env={**clean, "PYTHONPATH": str(ROOT), "LAZYTRACE_REPORT": "1"},
+            stdout=out,
+            stderr=err,
+            timeout=120,
+            check=True,
+        )
+    assert (tmp_path / "out").read_text() == "done\n"
+    assert (tmp_path / "err").read_text().startswith("lazytrace: 1 function, 3 calls: 1 hit ")
+
+
 def test_report_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     done = run(tmp_path, PROGRAM, LAZYTRACE_REPORT="file/run.json")

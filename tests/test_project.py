@@ -6,7 +6,10 @@ import ast
 import configparser
 import importlib.metadata
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,6 +152,35 @@ def test_imports_point_down(path: Path) -> None:
         assert other in LEVEL, f"lazytrace/{label(path)}:{line}: give {other!r} a place in LAYERS"
         assert LEVEL[other] > LEVEL[part], f"lazytrace/{label(path)}:{line}: {part} may not import {other}"
         assert part not in STANDS_ALONE, f"lazytrace/{label(path)}:{line}: {part} stands alone"
+
+
+# In a fresh process: this one has everything imported.
+LISTS_IMPORTS = """
+import sys, torch
+before = set(sys.modules)
+import lazytrace
+dir(lazytrace), lazytrace.traced(torch.relu)(torch.ones(1))
+print(*sorted(name for name in set(sys.modules) - before if name.split(".")[0] != "lazytrace"))
+"""
+# What a program pays for `import lazytrace`, beside torch. Reports, their formats and the command line import
+# what they need when they are asked for.
+IMPORTED_AT_ONCE = {"wrapt", "cachetools"}
+
+
+def test_importing_and_calling_takes_little() -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LISTS_IMPORTS],
+        cwd=ROOT,
+        env={**environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    found = set(done.stdout.split())
+    assert found  # wrapt at least: otherwise something imported lazytrace before
+    assert {name for name in found if name.split(".")[0] not in IMPORTED_AT_ONCE} == set()
 
 
 @pytest.mark.parametrize("path", FILES, ids=label)

@@ -75,6 +75,39 @@ class Parameters:
             self._defaults = {p.name: p.default for p in self._declared if p.default is not p.empty}
         return self._defaults
 
+    def explicit(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with the defaults of now passed: one that is assigned meanwhile makes no difference.
+
+        >>> def step(x, k=2.0, /, y=3.0, *, scale=4.0): ...
+        >>> Parameters(step).explicit((1,), {"y": 5.0})
+        ((1, 2.0), {'y': 5.0, 'scale': 4.0})
+        """
+        source = self.source()
+        if not isinstance(source, types.FunctionType) or not (source.__defaults__ or source.__kwdefaults__):
+            return args, kwargs
+        names, positional_only, positional, _, _ = self._layout()
+        code, defaults, named = source.__code__, source.__defaults__ or (), dict(source.__kwdefaults__ or {})
+        count = code.co_argcount + code.co_kwonlyargcount
+        if list(code.co_varnames[count - len(names) : count]) != names:
+            return args, kwargs  # other code was put there
+        all_args, all_kwargs = [*args], {**kwargs}
+        for i in range(len(args), positional):
+            at = i - (positional - len(defaults))
+            if i >= positional_only and names[i] in kwargs:
+                continue
+            if at < 0:
+                return args, kwargs  # one is missing: the function says so
+            if i < positional_only:
+                all_args.append(defaults[at])
+            else:
+                all_kwargs[names[i]] = defaults[at]
+        for name in names[positional:]:
+            if name not in kwargs and name in named:
+                all_kwargs[name] = named[name]
+        return tuple(all_args), all_kwargs
+
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call as (name, value), in the order in which the native signature walks them."""
         names, _, positional, star, _ = self._layout()

@@ -180,7 +180,7 @@ class Stream:
 
     numbers: itertools.count[int] = field(default_factory=itertools.count)
     callbacks: tuple[Callback, ...] = ()
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
     timing: bool = False
     # Monotonic seconds become seconds since the epoch, the same for the whole process.
     epoch: float = field(default_factory=lambda: time.time() - time.perf_counter())
@@ -210,7 +210,8 @@ class EventLog:
         # The words of a signature are worked out once, and kept for as long as an event may have its key.
         self._signatures: dict[object, Mapping[str, str]] = {}
         self._signatures_kept = max(keep, _SIGNATURES_KEPT)
-        self._lock = threading.Lock()
+        # Reentrant: a destructor that calls the function may run while this thread is told of another call.
+        self._lock = threading.RLock()
         self._asked: tuple[tuple[Any, ...] | None, tuple[Event, ...]] = (None, ())
 
     def events(self) -> tuple[Event, ...]:

@@ -21,7 +21,6 @@ from lazytrace.stats.counters import Counters, Program, Snapshot
 from lazytrace.stats.document import Report, since
 from lazytrace.stats.events import Callback, EventLog, Stream
 from lazytrace.stats.output import Format, formatted, on_terminal, wants_timed_hits, write
-from lazytrace.stats.tables import compile_times_of
 
 Baseline = dict[int, Snapshot]
 """The snapshot of each registered function, by the number of its registration."""
@@ -75,7 +74,7 @@ class _Registry:
         # What a forked child had from its parent, and what a test had from those before it.
         self.inherited: Baseline = {}
         self.test_started: Baseline = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
         self._numbers = itertools.count()
 
@@ -148,7 +147,8 @@ def register(
     False
     """
     if source:
-        _registry.made[source] += 1
+        with _registry.lock:
+            _registry.made[source] += 1
     _registry.add(owner, last, programs)
 
 
@@ -313,6 +313,8 @@ def compile_times(repr: Literal["str", "csv"] = "str") -> str | tuple[list[str],
     >>> compile_times().splitlines()[0]
     'lazytrace recording metrics:'
     """
+    from lazytrace.stats.tables import compile_times_of
+
     return compile_times_of(stats(), repr)
 
 

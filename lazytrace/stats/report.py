@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from lazytrace.stats.counters import Retrace, Snapshot
 from lazytrace.stats.document import by_loss
 from lazytrace.stats.patterns import suggestions
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# rich is imported where a table is drawn: most programs that import lazytrace never print a report.
 
 _WIDTH = 100
 _NARROWEST_NAME = 24
@@ -82,6 +84,9 @@ def _totals(called: Sequence[Snapshot]) -> str:
 
 
 def _table(called: Sequence[Snapshot], width: int) -> str:
+    from rich.table import Table
+    from rich.text import Text
+
     figures = [[title, *(cell(snapshot) for snapshot in called)] for title, cell in _COLUMNS]
     taken = sum(_GAP + max(map(len, column)) for column in figures)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
@@ -95,6 +100,8 @@ def _table(called: Sequence[Snapshot], width: int) -> str:
 
 
 def _printed(table: Table) -> str:
+    from rich.console import Console
+
     out = io.StringIO()
     # Size, colors and jupyter are all given, so that nothing of the terminal or the environment gets in.
     console = Console(
