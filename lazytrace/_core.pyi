@@ -14,7 +14,13 @@ class Call:
 
 class Signature:
     def __init__(
-        self, names: list[str], positional_only: int, positional: int, star: bool, double_star: bool
+        self,
+        names: list[str],
+        positional_only: int,
+        positional: int,
+        star: bool,
+        double_star: bool,
+        code: CodeType | None,
     ) -> None: ...
     def bind(
         self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], defaults: object
@@ -63,6 +69,8 @@ class Trace:
     def effects(self) -> bool: ...
     @property
     def random(self) -> bool: ...
+    @property
+    def changes_state(self) -> bool: ...
 
 class HitCount:
     def __init__(self) -> None: ...

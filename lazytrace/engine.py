@@ -445,6 +445,11 @@ class Engine:
     def _limit_reached(self, cache: TraceCache) -> str:
         return f"cache_limit={cache.limit} was reached"
 
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+        assert self.parameters is not None
+        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
+        return call.key if call is not None else None
+
     def _record(
         self,
         cache: TraceCache,
@@ -468,6 +473,7 @@ class Engine:
                 args,
                 kwargs,
                 check=self.options.check,
+                key_now=functools.partial(self._key, args, kwargs),
                 resume=resume,
                 ignore=self.options.ignore,
             )

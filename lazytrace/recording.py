@@ -48,6 +48,7 @@ def record(
     kwargs: dict[str, Any],
     *,
     check: bool,
+    key_now: Callable[[], bytes | None],
     resume: Resume | None = None,
     ignore: tuple[str, ...] = (),
 ) -> Recorded:
@@ -59,12 +60,22 @@ def record(
 
     With `resume` a replay has run the first steps: these are fed to the function instead of being run again.
     Raises `Diverged` where the function does not ask for them.
+
+    `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
+    and a program must not be stored for what they were before.
     """
     start = time.perf_counter()
     recording = core.Recording(call, resume)
     recording.ignore("print" in ignore, "logging" in ignore)
+    # What a replay has done before a resumed function may have changed the look of an argument.
+    steady = resume is not None or key_now() == call.key
     result = recording.run(function, args, kwargs)
     native = recording.finish(result)
+    if native is not None and not native.changes_state:
+        steady = steady and key_now() == call.key
+    if native is not None and not steady:
+        recording.fail("an argument changed while it was recorded")
+        native = None
     wrong = native.prove(call) if native is not None and check else ""
     seconds = time.perf_counter() - start
     if wrong:

@@ -17,7 +17,7 @@ void bind_signature(py::module_& m) {
       .def_readonly("unsupported", &lt::Call::unsupported)
       .def_property_readonly("tensor_count", [](const lt::Call& c) { return c.tensors.size(); });
   py::class_<lt::Signature, std::shared_ptr<lt::Signature>>(m, "Signature")
-      .def(py::init<std::vector<std::string>, int, int, bool, bool>())
+      .def(py::init<std::vector<std::string>, int, int, bool, bool, py::object>())
       .def("bind",
            py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_));
   m.def("describe_ambient", &lt::describe_ambient);
@@ -55,6 +55,7 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("inputs", [](const lt::Trace& t) { return t.program().inputs; })
       .def_property_readonly("captures", [](const lt::Trace& t) { return t.program().captures; })
       .def_property_readonly("effects", [](const lt::Trace& t) { return t.program().effects; })
+      .def_property_readonly("changes_state", &lt::Trace::changes_state)
       .def_property_readonly("random", [](const lt::Trace& t) { return t.program().random; });
 }
 

@@ -234,8 +234,12 @@ struct Signature::Flattener {
 };
 
 Signature::Signature(std::vector<std::string> names, int positional_only, int positional, bool star,
-                     bool double_star)
-    : positional_only_(positional_only), positional_(positional), star_(star), double_star_(double_star) {
+                     bool double_star, py::object code)
+    : positional_only_(positional_only),
+      positional_(positional),
+      star_(star),
+      double_star_(double_star),
+      code_(code.is_none() ? py::object() : std::move(code)) {
   for (auto& name : names)
     names_.push_back(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name.c_str())));
 }
@@ -267,6 +271,8 @@ Py_ssize_t place_of(PyObject* name, const Passed& passed) {
 }  // namespace
 
 bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const {
+  if (code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) != code_.ptr())
+    call->refuse("its code was replaced after it was decorated");
   call->roots.push_back(function);
   call->structural.push_back(false);
   Flattener flat(call);
@@ -305,6 +311,7 @@ bool Signature::bind_rest(Flattener* flat, const Passed& passed) const {
   flat->key->put_tag('%');
   for (Py_ssize_t k = 0; k < passed.named(); ++k) {
     PyObject* name = PyTuple_GET_ITEM(passed.names, k);
+    if (!PyUnicode_CheckExact(name)) flat->refuse("takes a keyword that is a " + type_name(name));
     bool known = false;
     for (size_t i = positional_only_; i < names_.size(); ++i)
       known |= PyUnicode_Compare(names_[i].ptr(), name) == 0;

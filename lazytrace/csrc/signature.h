@@ -73,8 +73,9 @@ class Call {
 class Signature {
  public:
   // names: positional parameters, then keyword-only ones. A function whose parameters cannot be known has
-  // none and both stars.
-  Signature(std::vector<std::string> names, int positional_only, int positional, bool star, bool double_star);
+  // none and both stars. `code`: that the names are of, or None.
+  Signature(std::vector<std::string> names, int positional_only, int positional, bool star, bool double_star,
+            py::object code);
 
   // `defaults`: the function that has them, or a dict name -> default. False where the arguments do not fit
   // (the function itself says how).
@@ -90,6 +91,7 @@ class Signature {
   std::vector<py::object> names_;
   int positional_only_, positional_;
   bool star_, double_star_;
+  py::object code_;
 };
 
 // The ambient part of the key: modes, default dtype, flags. Refuses a call where they cannot be keyed.

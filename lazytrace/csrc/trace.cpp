@@ -184,6 +184,12 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector
   return miss;
 }
 
+bool Trace::changes_state() const {
+  bool changes = program_->effects || !effects_.empty() || !written_.empty();
+  for (const Step& step : program_->steps) changes |= step.opaque && step.opaque->python;
+  return changes;
+}
+
 int Trace::check(const Call& call) const {
   GuardTree::Values values;
   return tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);

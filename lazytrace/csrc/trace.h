@@ -62,6 +62,8 @@ class Trace {
 
   const Program& program() const { return *program_; }
   size_t guards() const { return tree_.size(); }
+  // Whether a replay may change tensors or objects that were there before, arguments among them.
+  bool changes_state() const;
   // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
   py::list rows() const;
   py::list guard_rows(const std::vector<std::string>& names) const;

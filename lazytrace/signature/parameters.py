@@ -34,7 +34,8 @@ class Parameters:
         self._defaults: dict[str, Any] = {}
         found = _signature_of(function)
         self._declared = list(found.parameters.values())[skip:] if found else None
-        self.native = core.Signature(*self._layout())
+        plain = self._plain()
+        self.native = core.Signature(*self._layout(), plain.__code__ if plain is not None else None)
 
     def _layout(self) -> tuple[list[str], int, int, bool, bool]:
         if self._declared is None:
@@ -50,17 +51,21 @@ class Parameters:
             inspect.Parameter.VAR_KEYWORD in kinds,
         )
 
+    def _plain(self) -> types.FunctionType | None:
+        inner = getattr(self._function, "__func__", self._function)
+        # A signature that was put there says nothing of the parameters and defaults of the code.
+        if isinstance(inner, types.FunctionType) and not hasattr(inner, "__signature__"):
+            return inner
+        return None
+
     def source(self) -> Any:
         """What the native signature takes defaults from: the function that has them, or a dict by name.
 
         >>> Parameters(len).source()
         {}
         """
-        inner = getattr(self._function, "__func__", self._function)
-        # A signature that was put there says nothing of where the code has its defaults.
-        if isinstance(inner, types.FunctionType) and not hasattr(inner, "__signature__"):
-            return inner
-        return self.defaults()
+        plain = self._plain()
+        return plain if plain is not None else self.defaults()
 
     def defaults(self) -> dict[str, Any]:
         """Parameter name -> default, as the function has them now: they can be assigned to."""

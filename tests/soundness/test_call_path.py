@@ -701,10 +701,6 @@ def keywords_that_only_compare_equal(trace):
     return fn, [call(X(), k=2.0, z=1), call(X(), **{Name("k"): 2.0, Name("z"): 1})] * 3
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="csrc/signature.cpp: bind_rest keys the text of a keyword, not that it is a subclass of str",
-)
 def test_subclass_of_str_as_a_keyword():
     check(keywords_that_only_compare_equal)
 
@@ -718,10 +714,6 @@ def code_exchanged_for_other_names(trace):
     return made, [*twice, lambda: setattr(fn, "__code__", (lambda y, x: x - 3 * y).__code__), *twice]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="csrc/signature.cpp: Signature binds by the names of the code that was decorated",
-)
 def test_code_of_other_names():
     check(code_exchanged_for_other_names)
 

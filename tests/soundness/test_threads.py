@@ -470,10 +470,6 @@ def test_defaults_that_are_assigned_before_a_recording_runs(monkeypatch, place):
     assert step.stats().recordings == 2
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="csrc/observer.cpp: what is read of a list or dict argument is not compared with the key",
-)
 @pytest.mark.parametrize("make", [lambda: [2.0], lambda: {0: 2.0}])
 def test_arguments_that_change_before_a_recording_runs(monkeypatch, make):
     """A trace of 2.0 must not be stored for what is a 1.0 in its key."""
