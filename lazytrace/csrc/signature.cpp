@@ -259,6 +259,20 @@ PyObject* Signature::default_of(size_t parameter, PyObject* defaults) const {
 }
 
 namespace {
+bool same_parameters(PyObject* a, PyObject* b) {
+  auto *x = reinterpret_cast<PyCodeObject*>(a), *y = reinterpret_cast<PyCodeObject*>(b);
+  constexpr int kStars = CO_VARARGS | CO_VARKEYWORDS;
+  if (x->co_argcount != y->co_argcount || x->co_posonlyargcount != y->co_posonlyargcount ||
+      x->co_kwonlyargcount != y->co_kwonlyargcount || (x->co_flags & kStars) != (y->co_flags & kStars))
+    return false;
+  py::object names = py::reinterpret_steal<py::object>(PyCode_GetVarnames(x));
+  py::object others = py::reinterpret_steal<py::object>(PyCode_GetVarnames(y));
+  for (Py_ssize_t i = 0; i < x->co_argcount + x->co_kwonlyargcount; ++i)
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(names.ptr(), i), PyTuple_GET_ITEM(others.ptr(), i)) != 0)
+      return false;
+  return true;
+}
+
 // The place of a keyword among those that were passed, or -1. Most are interned, and so the same object.
 Py_ssize_t place_of(PyObject* name, const Passed& passed) {
   Py_ssize_t count = passed.named();
@@ -271,8 +285,9 @@ Py_ssize_t place_of(PyObject* name, const Passed& passed) {
 }  // namespace
 
 bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const {
-  if (code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) != code_.ptr())
-    call->refuse("its code was replaced after it was decorated");
+  if (code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) != code_.ptr() &&
+      !same_parameters(PyFunction_GET_CODE(defaults), code_.ptr()))
+    call->refuse("its code was replaced by one with other parameters");
   call->roots.push_back(function);
   call->structural.push_back(false);
   Flattener flat(call);
