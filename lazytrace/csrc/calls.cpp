@@ -274,8 +274,10 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
     PyObject* function = PyMethod_GET_FUNCTION(callable);
     int node = owner(callable);
     if (node >= 0 && by_path(node)) {
-      read_child(node, Access::Attribute, py::str("__func__").ptr(), -1, function);
-      read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, PyMethod_GET_SELF(callable));
+      static PyObject *held_function = PyUnicode_InternFromString("__func__"),
+                      *held_self = PyUnicode_InternFromString("__self__");
+      read_child(node, Access::Attribute, held_function, -1, function);
+      read_child(node, Access::Attribute, held_self, -1, PyMethod_GET_SELF(callable));
     }
     if (PyFunction_Check(function)) return call_function(function, PyMethod_GET_SELF(callable), args, count);
     std::vector<PyObject*> all = {PyMethod_GET_SELF(callable)};
@@ -372,7 +374,7 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
 void Observer::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) {
   read_iteration(args);
   if (kwargs) read_whole(kwargs);
-  std::vector<PyObject*> all;
+  c10::SmallVector<PyObject*, 16> all;
   if (PyTuple_Check(args) || PyList_Check(args))
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args); ++i)
       all.push_back(PySequence_Fast_GET_ITEM(args, i));

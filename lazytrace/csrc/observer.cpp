@@ -707,7 +707,7 @@ int Observer::owner(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
   if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
-  node = tree_->weak(object);
+  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) node = tree_->weak(object);
   if (node >= 0) {
     known_[object] = node;
     return node;
@@ -720,8 +720,10 @@ int Observer::owner(PyObject* object) {
 void Observer::learn(int node, bool made, PyObject* value) {
   if (!made) return;
   tree_->expect(node, value);
-  if (!value || is_immutable(value)) return;
-  if (is_tensor(value)) {
+  Expect expected = (*tree_)[node].expect;
+  // Immutable values are kept as constants, and members of enums by their identity.
+  if (!value || expected == Expect::Constant || is_enum_member(value)) return;
+  if (expected == Expect::Tensor) {
     if (const int* input = input_.find(value))
       (*tree_)[node].same_input = *input;
     else
@@ -1096,7 +1098,7 @@ void Observer::read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* des
 namespace {
 // What read_attribute() will do again for the next object of this class, or for this module or class.
 Memo::Kind kind_of(PyObject* object, PyObject* name, PyObject* descriptor) {
-  if (PyModule_Check(object) || PyType_Check(object)) return Memo::Kind::Settled;
+  if (PyModule_Check(object) || PyType_Check(object)) return Memo::Kind::Itself;
   PyTypeObject* type = Py_TYPE(object);
   bool data = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   if (is_tensor(object)) {
@@ -1112,6 +1114,10 @@ Memo::Kind kind_of(PyObject* object, PyObject* name, PyObject* descriptor) {
   return computed && text_of(name) == "__dict__" ? Memo::Kind::Namespace : Memo::Kind::Nothing;
 }
 
+uint64_t version_of(PyTypeObject* type) {
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
 // One for each (object, name) of the last recordings, whoever comes last: asked and filled with the GIL.
 Memo& memo_of(const void* object, PyObject* name) {
   static auto* memos = new std::array<Memo, 2048>();
@@ -1124,28 +1130,36 @@ Memo& memo_of(const void* object, PyObject* name) {
 // another version at each change, and no version twice: where the version is that of the memo, the class or
 // the module is the same, and so is what it has under the name.
 void Observer::read_attribute_again(PyObject* object, PyObject* name) {
-  bool module = PyModule_Check(object), type = PyType_Check(object);
+  PyTypeObject* type = Py_TYPE(object);
+  Memo& of_type = memo_of(type, name);
+  if (of_type.kind != Memo::Kind::Itself && holds(of_type, type, name, version_of(type)))
+    return repeat(of_type, object, name);
+  bool module = PyModule_Check(object), itself = PyType_Check(object);
+  // What a module or a class has is its own.
   PyObject* dict = module ? PyModule_GetDict(object) : nullptr;
-  auto* asked = reinterpret_cast<PyTypeObject*>(type ? object : reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  auto version_now = [&]() -> uint64_t {
-    if (module) return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-    return PyType_HasFeature(asked, Py_TPFLAGS_VALID_VERSION_TAG) ? asked->tp_version_tag : 0;
+  auto version_now = [&] {
+    return module ? reinterpret_cast<PyDictObject*>(dict)->ma_version_tag
+                  : version_of(itself ? reinterpret_cast<PyTypeObject*>(object) : type);
   };
-  const void* key = module ? static_cast<const void*>(dict) : asked;
+  const void* key = module ? dict : itself ? object : reinterpret_cast<PyObject*>(type);
   Memo& memo = memo_of(key, name);
-  if (memo.recording == number_ && memo.object == key && memo.name.ptr() == name && touched_.empty() &&
-      memo.version == version_now() && memo.kind != Memo::Kind::Nothing)
-    return repeat(memo, object, name);
+  if (memo.kind == Memo::Kind::Itself && (module || itself) && holds(memo, key, name, version_now())) return;
   read_attribute(object, name);
-  PyObject* descriptor = module || type ? nullptr : _PyType_Lookup(asked, name);
+  PyObject* descriptor = module || itself ? nullptr : _PyType_Lookup(type, name);
   uint64_t version = version_now();
   Memo::Kind kind = version ? kind_of(object, name, descriptor) : Memo::Kind::Nothing;
   memo = {kind, number_, key, version, py::reinterpret_borrow<py::object>(name), descriptor};
 }
 
+bool Observer::holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const {
+  return memo.recording == number_ && memo.object == object && memo.name.ptr() == name &&
+         memo.version == version && memo.kind != Memo::Kind::Nothing && touched_.empty();
+}
+
 void Observer::repeat(const Memo& memo, PyObject* object, PyObject* name) {
   switch (memo.kind) {
     case Memo::Kind::Nothing:
+    case Memo::Kind::Itself:
     case Memo::Kind::Settled:
       return;
     case Memo::Kind::Instance:
@@ -1164,7 +1178,7 @@ void Observer::repeat(const Memo& memo, PyObject* object, PyObject* name) {
 void Observer::read_dict_item(PyObject* dict, PyObject* key) {
   int node = owner(dict);
   if (node < 0 || structural(node)) return;
-  if (!is_key(key)) return read_whole(dict);
+  if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   if (writes_.wrote(dict, key)) return;
   read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
 }

@@ -126,6 +126,7 @@ class Observer {
   void read_cell(_PyInterpreterFrame* f, int index);
   void read_global_again(_PyInterpreterFrame* f, PyObject* name, GlobalMemo* memo);
   void read_attribute_again(PyObject* object, PyObject* name);
+  bool holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const;
   void repeat(const Memo& memo, PyObject* object, PyObject* name);
   void read_namespace(PyObject* object);
   void read_attribute(PyObject* object, PyObject* name);
@@ -285,7 +286,8 @@ uintptr_t code_flags(PyObject* code);
 struct Memo {
   enum class Kind : uint8_t {
     Nothing,
-    Settled,    // all that is read is the class, or the module or class itself that was asked
+    Itself,     // a module or a class that was asked itself: nothing
+    Settled,    // of an instance: all that is read is its class
     Instance,   // the class, and the entry of the instance
     Namespace,  // the class, and the instance's __dict__
     Tensor,     // the class, of a tensor

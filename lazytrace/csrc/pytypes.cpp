@@ -238,11 +238,13 @@ std::string text_of(PyObject* v) {
 }
 
 std::string type_name(PyObject* v) {
-  PyObject* name = PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(v)), "__qualname__");
-  std::string text = text_of(name);
-  Py_XDECREF(name);
-  PyErr_Clear();
-  return text.empty() ? Py_TYPE(v)->tp_name : text;
+  PyTypeObject* type = Py_TYPE(v);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    std::string text = text_of(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
+    if (!text.empty()) return text;
+  }
+  const char* dot = std::strrchr(type->tp_name, '.');
+  return dot ? dot + 1 : type->tp_name;
 }
 
 std::string short_repr(PyObject* v) {

@@ -34,7 +34,8 @@ class Parameters:
         self._defaults: dict[str, Any] = {}
         found = _signature_of(function)
         self._declared = list(found.parameters.values())[skip:] if found else None
-        self.native = core.Signature(*self._layout())
+        self._shape = self._layout()
+        self.native = core.Signature(*self._shape)
 
     def _layout(self) -> tuple[list[str], int, int, bool, bool]:
         if self._declared is None:
@@ -77,7 +78,7 @@ class Parameters:
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call as (name, value), in the order in which the native signature walks them."""
-        names, _, positional, star, _ = self._layout()
+        names, _, positional, star, _ = self._shape
         defaults, rest = self.defaults(), dict(kwargs)
         result = []
         for i, name in enumerate(names):
