@@ -159,14 +159,16 @@ std::string module_of(PyObject* function) {
   return "";
 }
 
-bool is_lru_cache(PyTypeObject* type) { return std::string(type->tp_name) == "functools._lru_cache_wrapper"; }
+bool is_lru_cache(PyTypeObject* type) {
+  return std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0;
+}
 
 }  // namespace
 
 namespace {
 // Method definitions are static, and one that only runs operators does so whatever it is called with.
 bool runs_operators(PyCFunctionObject* f) {
-  static auto* known = new std::unordered_set<const PyMethodDef*>();
+  static auto* known = new AddressSet();
   if (known->count(f->m_ml)) return true;
   PyObject* self = f->m_self;
   bool of_class =
@@ -220,7 +222,7 @@ void Observer::judge_callback(PyObject* v) {
   }
   if (starts_with(Py_TYPE(v)->tp_name, "operator."))
     return fail("hands an " + std::string(Py_TYPE(v)->tp_name) + " to C code");
-  if (Py_IS_TYPE(v, &_PyMethodWrapper_Type) || std::string(Py_TYPE(v)->tp_name) == "functools.partial")
+  if (Py_IS_TYPE(v, &_PyMethodWrapper_Type) || std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0)
     return call(v, nullptr, nullptr, 0);
 }
 
@@ -250,7 +252,7 @@ void Observer::call_operator_function(const std::string& name, PyObject* const* 
   bool in_place = name.size() > 2 && name[0] == 'i' && name != "index" && name != "indexOf" &&
                   name != "inv" && name != "invert" && name != "is_" && name != "is_not";
   if (count && (kWriters.count(name) || in_place) && !is_tensor(args[0]) && !is_immutable(args[0]))
-    return write(args[0], "calls operator." + name + "() on a " + type_name(args[0]));
+    return write(args[0], [&] { return "calls operator." + name + "() on a " + type_name(args[0]); });
   if (count && name == "call") return call(args[0], nullptr, args + 1, count - 1);
   if (count == 2 && name == "getitem") return read_item(args[0], args[1]);
   if (count == 2 && name == "contains") return read_contains(args[0], args[1]);
@@ -271,9 +273,11 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
   if (PyMethod_Check(callable)) {
     PyObject* function = PyMethod_GET_FUNCTION(callable);
     int node = owner(callable);
-    if (node >= 0 && (*tree_)[node].access != Access::Weak) {
-      read_child(node, Access::Attribute, py::str("__func__").ptr(), -1, function);
-      read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, PyMethod_GET_SELF(callable));
+    if (node >= 0 && by_path(node)) {
+      static PyObject *held_function = PyUnicode_InternFromString("__func__"),
+                      *held_self = PyUnicode_InternFromString("__self__");
+      read_child(node, Access::Attribute, held_function, -1, function);
+      read_child(node, Access::Attribute, held_self, -1, PyMethod_GET_SELF(callable));
     }
     if (PyFunction_Check(function)) return call_function(function, PyMethod_GET_SELF(callable), args, count);
     std::vector<PyObject*> all = {PyMethod_GET_SELF(callable)};
@@ -287,7 +291,7 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
     auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
     if (count < 1) return;
     // Operators as methods: judged once per descriptor, which lives as long as the class.
-    static auto* operators = new std::unordered_set<PyObject*>();
+    static auto* operators = new AddressSet();
     if (is_tensor(args[0]) && operators->count(callable)) return call_torch("Tensor", args, count);
     if (is_tensor(args[0]) && !kTensorEscapes.count(text_of(descriptor->d_name)) &&
         text_of(descriptor->d_name).rfind("__", 0) != 0 &&
@@ -370,7 +374,7 @@ void Observer::call(PyObject* callable, PyObject* self, PyObject* const* args, P
 void Observer::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) {
   read_iteration(args);
   if (kwargs) read_whole(kwargs);
-  std::vector<PyObject*> all;
+  c10::SmallVector<PyObject*, 16> all;
   if (PyTuple_Check(args) || PyList_Check(args))
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args); ++i)
       all.push_back(PySequence_Fast_GET_ITEM(args, i));
@@ -404,10 +408,11 @@ void Observer::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t c
   }
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     // A Python class shows its __new__ and __init__. What its C base takes of the arguments counts as read.
-    for (const char* name : {"__new__", "__init__"}) {
-      py::str key(name);
-      PyObject* value = _PyType_Lookup(type, key.ptr());
-      if (value) read_class(type, key.ptr(), value);
+    static PyObject *make = PyUnicode_InternFromString("__new__"),
+                    *initialize = PyUnicode_InternFromString("__init__");
+    for (PyObject* name : {make, initialize}) {
+      PyObject* value = _PyType_Lookup(type, name);
+      if (value) read_class(type, name, value);
     }
     PyTypeObject* meta = Py_TYPE(reinterpret_cast<PyObject*>(type));
     if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE))
@@ -633,18 +638,18 @@ void Observer::call_context_variable(const std::string& name, PyObject* variable
 void Observer::call_object_method(const std::string& name, PyObject* self, PyObject* const* args,
                                   Py_ssize_t count) {
   if (name == "__setattr__" && count == 2) {
+    auto sets = [&] { return "sets ." + text_of(args[0]) + " of a " + type_name(self); };
     PyObject* descriptor = PyUnicode_Check(args[0]) ? _PyType_Lookup(Py_TYPE(self), args[0]) : nullptr;
     PyObject** dict = PyType_Check(self) ? nullptr : _PyObject_GetDictPtr(self);
     bool plain =
         dict && *dict && PyUnicode_Check(args[0]) && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
     if (PyUnicode_Check(args[0]) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE))
       read_class(Py_TYPE(self), args[0], descriptor);
-    if (plain)
-      return write_entry(self, args[0], args[1], "sets ." + text_of(args[0]) + " of a " + type_name(self));
-    return write(self, "sets ." + text_of(args[0]) + " of a " + type_name(self));
+    if (plain) return write_entry(self, args[0], args[1], sets);
+    return write(self, sets);
   }
   if (name == "__delattr__" && count == 1)
-    return write(self, "deletes ." + text_of(args[0]) + " of a " + type_name(self));
+    return write(self, [&] { return "deletes ." + text_of(args[0]) + " of a " + type_name(self); });
   if (name == "__getattribute__" && count == 1) {
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), args[0]);
     if (PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE)) read_class(Py_TYPE(self), args[0], descriptor);
@@ -663,7 +668,7 @@ void Observer::call_container_method(const std::string& name, PyObject* self, Py
   const Names& writers = PyDict_Check(self)     ? kDictWriters
                          : PyAnySet_Check(self) ? kSetWriters
                                                 : kListWriters;
-  std::string what = "calls ." + name + "() of a " + type_name(self);
+  auto what = [&] { return "calls ." + name + "() of a " + type_name(self); };
   if (PyList_CheckExact(self) && name == "append" && count == 1)
     return write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
   if (PyDict_CheckExact(self) && name == "__setitem__" && count == 2)

@@ -22,6 +22,7 @@ class FrameView {
 
   _PyInterpreterFrame* interpreter_frame() const { return f_; }
   PyObject* code() const { return reinterpret_cast<PyObject*>(f_->f_code); }
+  int instruction() const { return _PyInterpreterFrame_LASTI(f_); }
   int lasti() const { return _PyInterpreterFrame_LASTI(f_) * static_cast<int>(sizeof(_Py_CODEUNIT)); }
   void trace_instructions(bool on) { frame_->f_trace_opcodes = on; }
   void trace_lines(bool on) { frame_->f_trace_lines = on; }

@@ -2,8 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <map>
-#include <tuple>
+#include <cstring>
 
 #include "pytypes.h"
 #include "tree.h"
@@ -22,14 +21,22 @@ bool still_alive(const py::object& weak, PyObject* object) {
 }
 
 // ---------------------------------------------------------------- building
+namespace {
+// How many guards the last recording of this thread came to: the next one is often as large, and moving
+// thousands of guards to larger memory again and again shows in its time.
+thread_local size_t usual_size = 256;
+}  // namespace
+
+GuardTree::GuardTree() { nodes_.reserve(usual_size); }
+
 int GuardTree::root(Py_ssize_t index) {
   bool made;
   return child(-1, Access::Root, nullptr, index, &made);
 }
 
 int GuardTree::weak(PyObject* object) {
-  auto found = weak_.find(object);
-  if (found != weak_.end() && still_alive(nodes_[found->second].weak, object)) return found->second;
+  const int* found = weak_.find(object);
+  if (found && still_alive(nodes_[*found].weak, object)) return *found;
   py::object reference = weak_reference(object);
   if (!reference) return -1;
   nodes_.emplace_back();
@@ -53,23 +60,26 @@ namespace {
 size_t bucket_of(int parent, Access access, PyObject* key, Py_ssize_t index) {
   Py_hash_t hash = key ? PyObject_Hash(key) : index;
   if (hash == -1) PyErr_Clear();
-  return (static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access)) * 1000003u ^
-         static_cast<size_t>(hash);
+  size_t place = static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access);
+  return (place * 0x9E3779B97F4A7C15u ^ static_cast<size_t>(hash)) * 0x9E3779B97F4A7C15u >> 20;
 }
 }  // namespace
 
 int GuardTree::find(int parent, Access access, PyObject* key, Py_ssize_t index) const {
-  auto range = index_.equal_range(bucket_of(parent, access, key, index));
-  for (auto at = range.first; at != range.second; ++at) {
-    const Guard& known = nodes_[at->second];
-    if (known.parent == parent && known.access == access && known.index == index && same_key(known.key, key))
-      return at->second;
-  }
-  return -1;
+  return find(bucket_of(parent, access, key, index), parent, access, key, index);
+}
+
+int GuardTree::find(size_t hash, int parent, Access access, PyObject* key, Py_ssize_t index) const {
+  return index_.find(hash, [&](int node) {
+    const Guard& known = nodes_[node];
+    return known.parent == parent && known.access == access && known.index == index &&
+           same_key(known.key, key);
+  });
 }
 
 int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made) {
-  int known = find(parent, access, key, index);
+  size_t hash = bucket_of(parent, access, key, index);
+  int known = find(hash, parent, access, key, index);
   *made = known < 0;
   if (known >= 0) return known;
   nodes_.emplace_back();
@@ -79,7 +89,7 @@ int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index,
   guard.index = index;
   if (key) guard.key = py::reinterpret_borrow<py::object>(key);
   int node = static_cast<int>(nodes_.size()) - 1;
-  index_.emplace(bucket_of(parent, access, key, index), node);
+  index_.add(hash, node);
   return node;
 }
 
@@ -106,8 +116,7 @@ bool may_be_held(PyObject* v) {
   if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
       type == &PyClassMethodDescr_Type)
     return !is_python_class(reinterpret_cast<PyDescrObject*>(v)->d_type);
-  std::string name = type->tp_name;
-  return name.rfind("operator.", 0) == 0 || name.rfind("torch.", 0) == 0;
+  return std::strncmp(type->tp_name, "operator.", 9) == 0 || std::strncmp(type->tp_name, "torch.", 6) == 0;
 }
 
 // Objects of C classes that are what they are; containers, bound methods and properties are their contents.
@@ -173,9 +182,16 @@ void GuardTree::expect_length(int node, PyObject* value) {
   guard.length = length_of(value);
 }
 
+std::vector<int> GuardTree::roots() const {
+  std::vector<int> roots(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    roots[i] = nodes_[i].parent < 0 ? static_cast<int>(i) : roots[nodes_[i].parent];
+  return roots;
+}
+
 std::vector<int> GuardTree::prune() {
   std::vector<int> renamed(nodes_.size(), -1);
-  std::vector<Guard> kept;
+  size_t kept = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Guard& guard = nodes_[i];
     bool gone = guard.access == Access::Weak ? PyWeakref_GET_OBJECT(guard.weak.ptr()) == Py_None
@@ -183,12 +199,15 @@ std::vector<int> GuardTree::prune() {
     if (gone) continue;
     if (guard.parent >= 0) guard.parent = renamed[guard.parent];
     if (guard.same >= 0) guard.same = renamed[guard.same];
-    renamed[i] = static_cast<int>(kept.size());
-    kept.push_back(std::move(guard));
+    renamed[i] = static_cast<int>(kept);
+    if (kept != i) nodes_[kept] = std::move(guard);
+    ++kept;
   }
-  nodes_ = std::move(kept);
-  index_.clear();
-  weak_.clear();
+  nodes_.resize(kept);
+  usual_size = std::max<size_t>(256, renamed.size() + renamed.size() / 8);
+  if (nodes_.capacity() > 2 * kept + 64) nodes_.shrink_to_fit();
+  index_ = {};
+  weak_ = {};
   return renamed;
 }
 
@@ -334,17 +353,34 @@ GuardGroup namespace_of(const Guard& g, PyObject* owner) {
 }  // namespace
 
 void GuardTree::group() {
-  std::map<std::tuple<int, Access>, int> known;
+  // A node is the owner of four namespaces at most.
+  auto kind_of = [](Access access) {
+    switch (access) {
+      case Access::Instance:
+        return 0;
+      case Access::Item:
+        return 1;
+      case Access::Class:
+        return 2;
+      case Access::Own:
+        return 3;
+      default:
+        return -1;
+    }
+  };
+  std::vector<int> known(nodes_.size() * 4, -1);
   for (Guard& g : nodes_) {
     g.steady = !g.plain && g.length < 0 && g.same < 0 && g.same_input < 0 && g.capture < 0 &&
                (g.expect == Expect::Anything || g.expect == Expect::Absent || g.expect == Expect::Constant ||
                 g.expect == Expect::Identity);
-    bool entry = g.access == Access::Instance || g.access == Access::Item || g.access == Access::Class ||
-                 g.access == Access::Own;
-    if (!entry || g.parent < 0) continue;
-    auto [at, first] = known.try_emplace({g.parent, g.access}, static_cast<int>(groups_.size()));
-    if (first) groups_.emplace_back();
-    g.group = at->second;
+    int kind = kind_of(g.access);
+    if (kind < 0 || g.parent < 0) continue;
+    int& group = known[static_cast<size_t>(g.parent) * 4 + static_cast<size_t>(kind)];
+    if (group < 0) {
+      group = static_cast<int>(groups_.size());
+      groups_.emplace_back();
+    }
+    g.group = group;
   }
   seen_.assign(nodes_.size(), nullptr);
 }

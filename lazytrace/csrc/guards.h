@@ -5,9 +5,9 @@
 
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "address_map.h"
 #include "meta.h"
 
 namespace lazytrace {
@@ -73,7 +73,7 @@ struct GuardGroup {
 // of the user's alive. Every method needs the GIL. check() runs no Python code.
 class GuardTree {
  public:
-  GuardTree() { nodes_.reserve(256); }
+  GuardTree();
 
   enum class Standing : uint8_t { Unknown, Changed, Unchanged };
 
@@ -129,6 +129,9 @@ class GuardTree {
   // Once all guards are there: finds the groups.
   void group();
 
+  // Of each node the first above it.
+  std::vector<int> roots() const;
+
   // Drops what hangs on weak roots that are gone; returns the new number of each node, -1 for the dropped.
   std::vector<int> prune();
 
@@ -156,6 +159,7 @@ class GuardTree {
   std::vector<int> walk(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                         Values* all) const;
   bool accepts_shape(const Guard& guard, PyObject* value) const;
+  int find(size_t hash, int parent, Access access, PyObject* key, Py_ssize_t index) const;
 
   Standing standing(const Guard& guard, PyObject* owner, std::vector<GuardGroup>* now) const;
 
@@ -163,8 +167,8 @@ class GuardTree {
   // What the last check that passed has seen. Changed with the GIL only.
   mutable std::vector<GuardGroup> groups_;
   mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
-  std::unordered_multimap<size_t, int> index_;
-  std::unordered_map<PyObject*, int> weak_;
+  HashedNumbers index_;                  // nodes by parent, access and key
+  AddressMap<int> weak_;                 // nodes of weak roots by object
 };
 
 // A weak reference to `object`, or an empty object where its type has none.

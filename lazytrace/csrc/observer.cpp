@@ -81,16 +81,14 @@ void configure_observer(const std::string& torch, const std::string& own, const 
   library_folder = library;
   for (auto& code : codes) opaque_codes.insert(code.ptr());
   for (auto& code : codes) Py_INCREF(code.ptr());
-  if (code_slot < 0) code_slot = _PyEval_RequestCodeExtraIndex(nullptr);
+  if (code_slot < 0)
+    code_slot = _PyEval_RequestCodeExtraIndex([](void* facts) { delete static_cast<CodeFacts*>(facts); });
 }
 
-uintptr_t code_flags(PyObject* code) {
-  void* extra = nullptr;
-  _PyCode_GetExtra(code, code_slot, &extra);
-  auto flags = reinterpret_cast<uintptr_t>(extra);
-  if (flags & kKnown) return flags;
+namespace {
+uintptr_t flags_of(PyObject* code) {
   std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
-  flags = kKnown;
+  uintptr_t flags = 0;
   if (trusted(file)) flags |= kSkipped;
   // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that
   // led there.
@@ -105,9 +103,91 @@ uintptr_t code_flags(PyObject* code) {
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;
-  _PyCode_SetExtra(code, code_slot, reinterpret_cast<void*>(flags));
   return flags;
 }
+
+CodeFacts* facts_of(PyObject* code) {
+  void* extra = nullptr;
+  _PyCode_GetExtra(code, code_slot, &extra);
+  if (extra) return static_cast<CodeFacts*>(extra);
+  auto* facts = new CodeFacts;
+  facts->flags = flags_of(code);
+  _PyCode_SetExtra(code, code_slot, facts);
+  return facts;
+}
+
+// What these do touches the stack and the locals of their frame, and objects that they make.
+bool is_harmless(int opcode) {
+  switch (opcode) {
+    case NOP:
+    case POP_TOP:
+    case PUSH_NULL:
+    case RESUME:
+    case CACHE:
+    case COPY:
+    case SWAP:
+    case LOAD_CONST:
+    case LOAD_FAST:
+    case STORE_FAST:
+    case DELETE_FAST:
+    case JUMP_FORWARD:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
+    case RETURN_VALUE:
+    case BUILD_TUPLE:
+    case BUILD_LIST:
+    case BUILD_STRING:
+    case BUILD_SLICE:
+    case MAKE_CELL:
+    case COPY_FREE_VARS:
+    case LOAD_CLOSURE:
+    case PRECALL:
+    case KW_NAMES:
+    case POP_EXCEPT:
+    case PUSH_EXC_INFO:
+    case LOAD_ASSERTION_ERROR:
+    case LIST_APPEND:
+    case RETURN_GENERATOR:
+    case YIELD_VALUE:
+    case LIST_TO_TUPLE:
+    case LOAD_BUILD_CLASS:
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case POP_JUMP_BACKWARD_IF_NONE:
+    case POP_JUMP_BACKWARD_IF_NOT_NONE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void decode(PyCodeObject* code, CodeFacts* facts) {
+  // The code as it was compiled: the running copy has adapted instructions in it.
+  py::object bytes = py::reinterpret_steal<py::object>(PyCode_GetCode(code));
+  const auto* first = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes.ptr()));
+  auto count = static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())) / 2;
+  facts->operations.resize(count);
+  facts->memos.resize(1);
+  for (size_t i = 0; i < count; ++i) {
+    const unsigned char* at = first + 2 * i;
+    int opcode = at[0], oparg = at[1];
+    while (opcode == EXTENDED_ARG) {  // the instruction that it extends has no event of its own
+      at += 2;
+      opcode = at[0];
+      oparg = oparg << 8 | at[1];
+    }
+    Operation& operation = facts->operations[i];
+    operation.opcode = static_cast<uint8_t>(opcode);
+    operation.oparg = oparg;
+    operation.harmless = is_harmless(opcode);
+    if (opcode != LOAD_GLOBAL || facts->memos.size() > UINT16_MAX) continue;
+    operation.memo = static_cast<uint16_t>(facts->memos.size());
+    facts->memos.emplace_back();
+  }
+}
+}  // namespace
+
+uintptr_t code_flags(PyObject* code) { return facts_of(code)->flags; }
 
 namespace {
 // The observer of this thread: looked up at every instruction, where unpacking a capsule would show in the
@@ -131,7 +211,10 @@ class KeepError {
 }  // namespace
 
 // ---------------------------------------------------------------- life
-Observer::Observer(Recorder* recorder, GuardTree* tree) : recorder_(recorder), tree_(tree) {}
+Observer::Observer(Recorder* recorder, GuardTree* tree) : recorder_(recorder), tree_(tree) {
+  static uint64_t recordings = 0;  // counted with the GIL
+  number_ = ++recordings;
+}
 
 Observer::~Observer() { stop(); }
 
@@ -166,10 +249,9 @@ void Observer::add_root(PyObject* object, Py_ssize_t index, bool structural) {
   int node = tree_->root(index);
   known_.emplace(object, node);
   held_.push_back(py::reinterpret_borrow<py::object>(object));
-  if (structural)
-    structural_.insert(node);
-  else
-    tree_->expect(node, object);
+  if (!structural) return tree_->expect(node, object);
+  structural_.resize(static_cast<size_t>(node) + 1, 0);
+  structural_.back() = 1;
 }
 
 void Observer::add_input(PyObject* tensor, int reg) {
@@ -178,10 +260,10 @@ void Observer::add_input(PyObject* tensor, int reg) {
 }
 
 int Observer::known(PyObject* object) const {
-  auto found = known_.find(object);
-  if (found == known_.end()) return -1;
-  const Guard& guard = (*tree_)[found->second];
-  return guard.access != Access::Weak || still_alive(guard.weak, object) ? found->second : -1;
+  const int* found = known_.find(object);
+  if (!found || *found < 0) return -1;
+  const Guard& guard = (*tree_)[*found];
+  return guard.access != Access::Weak || still_alive(guard.weak, object) ? *found : -1;
 }
 
 int Observer::reach(PyObject* object) {
@@ -191,13 +273,12 @@ int Observer::reach(PyObject* object) {
 }
 
 bool Observer::is_fresh(PyObject* object) const {
-  auto found = fresh_.find(object);
-  return found != fresh_.end() && found->second && still_alive(found->second, object);
+  const py::object* found = fresh_.find(object);
+  return found && *found && still_alive(*found, object);
 }
 
 bool Observer::touched_what_was_read() const {
-  return std::any_of(touched_.begin(), touched_.end(),
-                     [&](PyObject* object) { return known_.count(object) || cells_.count(object); });
+  return touched_.any([&](const void* object) { return known_.count(object) || cells_.count(object); });
 }
 
 bool Observer::would_catch() {
@@ -217,8 +298,12 @@ int Observer::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argumen
   Observer* observer = watching;
   if (!observer) return 0;
   if (!observer->recorder_->stopped() || observer->paused_ || what == PyTrace_RETURN) {
+    if (what ==
+        PyTrace_OPCODE) {  // no exception is on its way before an instruction, and nobody else listens
+      observer->on_instruction(frame);
+      return 0;
+    }
     KeepError keep;
-    if (what == PyTrace_OPCODE) observer->on_instruction(frame);
     if (what == PyTrace_CALL) observer->on_call(frame);
     if (what == PyTrace_RETURN) observer->on_return(frame, argument);
   } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
@@ -235,7 +320,7 @@ int Observer::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argumen
 void Observer::on_call(PyFrameObject* frame) {
   FrameView view(frame);
   auto* f = view.interpreter_frame();
-  pending_.erase(f);
+  forget_pending(f);
   uintptr_t flags = code_flags(view.code());
   if (!paused_ && ignore_logging_ && (flags & kLogging)) begin_ignored(f);
   bool watch = (!paused_ || watch_writes_) && !(flags & kSkipped);
@@ -250,7 +335,7 @@ void Observer::on_call(PyFrameObject* frame) {
 void Observer::on_return(PyFrameObject* frame, PyObject* result) {
   FrameView view(frame);
   if (ignored_ == view.interpreter_frame()) end_ignored();
-  pending_.erase(view.interpreter_frame());
+  forget_pending(view.interpreter_frame());
   if (opaque_frame_ == view.interpreter_frame()) end_opaque(result);
   // A generator may be run on by somebody else.
   view.trace_instructions(false);
@@ -274,13 +359,19 @@ void Observer::read_function(PyObject* function) {
   if (is_fresh(function)) return;
   int node = owner(function);
   if (node < 0) return;
-  for (const char* name : {"__defaults__", "__kwdefaults__"}) {
-    auto* f = reinterpret_cast<PyFunctionObject*>(function);
-    PyObject* value = name[2] == 'd' ? f->func_defaults : f->func_kwdefaults;
-    py::str key(name);
+  // Read once, as long as nothing was written to that its defaults may hold.
+  auto at = static_cast<size_t>(node);
+  if (read_functions_.size() <= at) read_functions_.resize(at + 256, 0);
+  if (read_functions_[at] && writes_.empty() && touched_.empty()) return;
+  read_functions_[at] = 1;
+  auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  static PyObject *positional = PyUnicode_InternFromString("__defaults__"),
+                  *by_keyword = PyUnicode_InternFromString("__kwdefaults__");
+  for (PyObject* name : {positional, by_keyword}) {
+    PyObject* value = name == positional ? f->func_defaults : f->func_kwdefaults;
     if (!value || (*tree_)[node].access == Access::Root)
       continue;  // the signature holds the defaults of the root
-    read_child(node, Access::Attribute, key.ptr(), -1, value);
+    read_child(node, Access::Attribute, name, -1, value);
     read_deep(value);
   }
   PyObject* closure = PyFunction_GET_CLOSURE(function);
@@ -288,7 +379,7 @@ void Observer::read_function(PyObject* function) {
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
     auto [known, first] = cells_.emplace(cell, std::make_pair(node, i));
     if (first) held_.push_back(py::reinterpret_borrow<py::object>(cell));
-    if (known->second.first != node) shared_cells_.insert(cell);
+    if (known->first != node) shared_cells_.insert(cell);
   }
 }
 
@@ -305,22 +396,40 @@ bool makes_new(PyTypeObject* type) {
 }
 }  // namespace
 
+void Observer::expect_new(_PyInterpreterFrame* f, PyTypeObject* type) {
+  for (auto& [frame, made] : pending_)
+    if (frame == f) {
+      made = type;
+      return;
+    }
+  pending_.emplace_back(f, type);
+}
+
+void Observer::forget_pending(_PyInterpreterFrame* f) {
+  for (size_t i = pending_.size(); i-- > 0;)
+    if (pending_[i].first == f) pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+PyTypeObject* Observer::pending_of(_PyInterpreterFrame* f) const {
+  for (auto& [frame, type] : pending_)
+    if (frame == f) return type;
+  return nullptr;
+}
+
 // The object is new from the first line of its __init__ on.
 void Observer::note_initialized(_PyInterpreterFrame* f) {
-  if (!f->previous) return;
-  auto found = pending_.find(f->previous);
-  if (found == pending_.end() || text_of(f->f_code->co_name) != "__init__") return;
+  PyTypeObject* type = f->previous ? pending_of(f->previous) : nullptr;
+  if (!type || text_of(f->f_code->co_name) != "__init__") return;
   PyObject* self = f->f_code->co_argcount > 0 ? f->localsplus[0] : nullptr;
   if (self && PyCell_Check(self)) self = PyCell_GET(self);
-  if (self && Py_TYPE(self) == found->second && makes_new(found->second) && known(self) < 0)
+  if (self && Py_TYPE(self) == type && makes_new(type) && known(self) < 0)
     fresh_[self] = weak_reference(self);
 }
 
 void Observer::settle_pending(_PyInterpreterFrame* f) {
-  auto found = pending_.find(f);
-  if (found == pending_.end()) return;
-  PyTypeObject* type = found->second;
-  pending_.erase(found);
+  PyTypeObject* type = pending_of(f);
+  if (!type) return;
+  forget_pending(f);
   if (f->stacktop <= f->f_code->co_nlocalsplus) return;
   PyObject* made = peek(f, 1);
   if (made && Py_TYPE(made) == type && makes_new(type) && known(made) < 0)
@@ -330,7 +439,7 @@ void Observer::settle_pending(_PyInterpreterFrame* f) {
 // A person looks for a line of their own; one of an installed package serves where there is none, as for a
 // model of a library.
 void Observer::note_place(const FrameView& view) {
-  bool installed = seen_flags_ & kInstalled;
+  bool installed = seen_facts_->flags & kInstalled;
   if (installed && own_place_) return;
   own_place_ |= !installed;
   if (last_code_ != view.code()) {
@@ -345,22 +454,19 @@ void Observer::on_instruction(PyFrameObject* frame) {
   if (ignored_ == view.interpreter_frame()) end_ignored();
   if ((paused_ && !watch_writes_) || recorder_->stopped()) return;
   auto* f = view.interpreter_frame();
-  if (view.code() != seen_code_.ptr()) {
-    seen_code_ = py::reinterpret_borrow<py::object>(view.code());
-    seen_flags_ = code_flags(view.code());
-    // The code as it was compiled: the running copy has adapted instructions in it.
-    seen_bytes_ = py::reinterpret_steal<py::object>(PyCode_GetCode(f->f_code));
-  }
-  if (!paused_ && seen_flags_ & kUser) note_place(view);
-  if (!paused_) settle_pending(f);
-  auto* at = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(seen_bytes_.ptr())) + view.lasti();
-  int opcode = at[0], oparg = at[1];
-  while (opcode == EXTENDED_ARG) {  // the instruction that it extends has no event of its own
-    at += 2;
-    opcode = at[0];
-    oparg = oparg << 8 | at[1];
-  }
-  return paused_ ? note_opaque_write(f, opcode, oparg) : dispatch(f, opcode, oparg);
+  if (view.code() != seen_code_.ptr()) enter(view.code());
+  const Operation& operation = seen_facts_->operations[static_cast<size_t>(view.instruction())];
+  if (!pending_.empty() && !paused_) settle_pending(f);
+  if (operation.harmless) return;
+  if (paused_) return note_opaque_write(f, operation.opcode, operation.oparg);
+  if (seen_facts_->flags & kUser) note_place(view);
+  dispatch(f, operation);
+}
+
+void Observer::enter(PyObject* code) {
+  seen_code_ = py::reinterpret_borrow<py::object>(code);
+  seen_facts_ = facts_of(code);
+  if (seen_facts_->operations.empty()) decode(reinterpret_cast<PyCodeObject*>(code), seen_facts_);
 }
 
 // What Python code inside an opaque step writes to: the function must not go on to read it, for its guards
@@ -382,60 +488,42 @@ void Observer::note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg) 
   }
   if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) || PyType_Check(target))
     return;
-  if (touched_.insert(target).second) held_.push_back(py::reinterpret_borrow<py::object>(target));
+  if (touched_.insert(target)) held_.push_back(py::reinterpret_borrow<py::object>(target));
 }
 
 // ---------------------------------------------------------------- instructions
-void Observer::dispatch(_PyInterpreterFrame* f, int opcode, int oparg) {
+void Observer::dispatch(_PyInterpreterFrame* f, const Operation& operation) {
+  int opcode = operation.opcode, oparg = operation.oparg;
   switch (opcode) {
-    case NOP:
-    case POP_TOP:
-    case PUSH_NULL:
-    case RESUME:
-    case CACHE:
-    case COPY:
-    case SWAP:
-    case LOAD_CONST:
-    case LOAD_FAST:
-    case STORE_FAST:
-    case DELETE_FAST:
-    case JUMP_FORWARD:
-    case JUMP_BACKWARD:
-    case JUMP_BACKWARD_NO_INTERRUPT:
-    case RETURN_VALUE:
-    case BUILD_TUPLE:
-    case BUILD_LIST:
     case BUILD_SET:
     case BUILD_MAP:
-    case BUILD_STRING:
-    case BUILD_SLICE:
     case BUILD_CONST_KEY_MAP:
-    case MAKE_CELL:
-    case COPY_FREE_VARS:
-    case LOAD_CLOSURE:
-    case PRECALL:
-    case KW_NAMES:
-    case POP_EXCEPT:
-    case PUSH_EXC_INFO:
     case RERAISE:
     case CHECK_EXC_MATCH:
-    case LOAD_ASSERTION_ERROR:
     case RAISE_VARARGS:
-    case LIST_APPEND:
     case SET_ADD:
     case MAP_ADD:
-    case RETURN_GENERATOR:
-    case YIELD_VALUE:
-    case LIST_TO_TUPLE:
     case WITH_EXCEPT_START:
-    case LOAD_BUILD_CLASS:
-    case POP_JUMP_FORWARD_IF_NONE:
-    case POP_JUMP_FORWARD_IF_NOT_NONE:
-    case POP_JUMP_BACKWARD_IF_NONE:
-    case POP_JUMP_BACKWARD_IF_NOT_NONE:
       return;
+    case LOAD_GLOBAL:
+      return operation.memo
+                 ? read_global_again(f, name_at(f, oparg >> 1), &seen_facts_->memos[operation.memo])
+                 : read_global(f, name_at(f, oparg >> 1));
+    case LOAD_ATTR:
+    case LOAD_METHOD:
+      return read_attribute_again(peek(f, 1), name_at(f, oparg));
+    case UNARY_NOT:
+    case JUMP_IF_FALSE_OR_POP:
+    case JUMP_IF_TRUE_OR_POP:
+    case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_FORWARD_IF_TRUE:
+    case POP_JUMP_BACKWARD_IF_FALSE:
+    case POP_JUMP_BACKWARD_IF_TRUE: {
+      PyObject* asked = peek(f, 1);
+      return asked == Py_True || asked == Py_False || asked == Py_None ? void() : read_length(asked);
+    }
     case MAKE_FUNCTION:
-      pending_[f] = &PyFunction_Type;
+      expect_new(f, &PyFunction_Type);
       return;
     case CALL: {
       calling_ = f;
@@ -446,12 +534,12 @@ void Observer::dispatch(_PyInterpreterFrame* f, int opcode, int oparg) {
       else
         call(*(args - 1), nullptr, args, oparg);
       PyObject* callee = method ? method : *(args - 1);
-      if (PyType_Check(callee)) pending_[f] = reinterpret_cast<PyTypeObject*>(callee);
+      if (PyType_Check(callee)) expect_new(f, reinterpret_cast<PyTypeObject*>(callee));
       return;
     }
     case CALL_FUNCTION_EX:
       if (PyType_Check(peek(f, oparg & 1 ? 3 : 2)))
-        pending_[f] = reinterpret_cast<PyTypeObject*>(peek(f, oparg & 1 ? 3 : 2));
+        expect_new(f, reinterpret_cast<PyTypeObject*>(peek(f, oparg & 1 ? 3 : 2)));
       return call_extended(peek(f, oparg & 1 ? 3 : 2), peek(f, oparg & 1 ? 2 : 1),
                            oparg & 1 ? peek(f, 1) : nullptr);
     case STORE_ATTR:
@@ -472,15 +560,11 @@ void Observer::dispatch(_PyInterpreterFrame* f, int opcode, int oparg) {
 
 void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
   switch (opcode) {
-    case LOAD_GLOBAL:
-      return read_global(f, name_at(f, oparg >> 1));
     case LOAD_NAME:
       return read_name(f, name_at(f, oparg));
     case LOAD_DEREF:
     case LOAD_CLASSDEREF:
       return read_cell(f, oparg);
-    case LOAD_ATTR:
-    case LOAD_METHOD:
     case IMPORT_FROM:
       return read_attribute(peek(f, 1), name_at(f, oparg));
     case BINARY_SUBSCR:
@@ -524,13 +608,6 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
       read_conversions(peek(f, oparg & 4 ? 2 : 1));
       if (is_tensor(peek(f, oparg & 4 ? 2 : 1))) read_special(peek(f, oparg & 4 ? 2 : 1), "__format__");
       return read_operand(peek(f, oparg & 4 ? 2 : 1));
-    case UNARY_NOT:
-    case JUMP_IF_FALSE_OR_POP:
-    case JUMP_IF_TRUE_OR_POP:
-    case POP_JUMP_FORWARD_IF_FALSE:
-    case POP_JUMP_FORWARD_IF_TRUE:
-    case POP_JUMP_BACKWARD_IF_FALSE:
-    case POP_JUMP_BACKWARD_IF_TRUE:
     case GET_LEN:
       return read_length(peek(f, 1));
     case BEFORE_WITH:
@@ -592,7 +669,7 @@ void Observer::read_binary(PyObject* left, PyObject* right, int operation) {
   read_operand(right);
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
       !PyTuple_Check(left))
-    return write(left, "changes a " + type_name(left) + " in place");
+    return write(left, [&] { return "changes a " + type_name(left) + " in place"; });
   read_operand(left);
 }
 
@@ -608,11 +685,21 @@ void Observer::read_context_manager(PyObject* object) {
 }
 
 // ---------------------------------------------------------------- provenance
-void Observer::remember_late(PyObject* object, const std::string& what) {
-  if (!late_seen_.insert(object).second) return;
-  Late late{object, weak_reference(object), {}, what, recorder_->place};
+Observer::Late* Observer::remember_late(PyObject* object) {
+  if (!late_seen_.insert(object)) return nullptr;
+  Late late{object, weak_reference(object), {}, true, "", recorder_->place};
   if (!late.weak) late.held = py::reinterpret_borrow<py::object>(object);
   late_.push_back(std::move(late));
+  return &late_.back();
+}
+
+void Observer::remember_read(PyObject* object) { remember_late(object); }
+
+void Observer::remember_write(PyObject* object, Wording what) {
+  Late* late = remember_late(object);
+  if (!late) return;
+  late->read = false;
+  late->what = what();
 }
 
 int Observer::owner(PyObject* object) {
@@ -620,25 +707,25 @@ int Observer::owner(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
   if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
-  node = tree_->weak(object);
+  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) node = tree_->weak(object);
   if (node >= 0) {
     known_[object] = node;
     return node;
   }
   // Containers have no weak references: whether this one was made during the call shows at its end.
-  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object))
-    remember_late(object, "reads a " + type_name(object) + " of unknown origin");
+  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object)) remember_read(object);
   return -1;
 }
 
 void Observer::learn(int node, bool made, PyObject* value) {
   if (!made) return;
   tree_->expect(node, value);
-  if (!value || is_immutable(value)) return;
-  if (is_tensor(value)) {
-    auto input = input_.find(value);
-    if (input != input_.end())
-      (*tree_)[node].same_input = input->second;
+  Expect expected = (*tree_)[node].expect;
+  // Immutable values are kept as constants, and members of enums by their identity.
+  if (!value || expected == Expect::Constant || is_enum_member(value)) return;
+  if (expected == Expect::Tensor) {
+    if (const int* input = input_.find(value))
+      (*tree_)[node].same_input = *input;
     else
       recorder_->explain(THPVariable_Unpack(value), node);
   }
@@ -660,8 +747,7 @@ void Observer::read_child(int node, Access access, PyObject* key, Py_ssize_t ind
 
 // ---------------------------------------------------------------- names
 Observer::GlobalsNode Observer::globals_of(_PyInterpreterFrame* f) {
-  auto found = globals_.find(f->f_globals);
-  if (found != globals_.end()) return found->second;
+  if (const GlobalsNode* found = globals_.find(f->f_globals)) return *found;
   GlobalsNode result{-1, Access::Item};
   PyObject* name = PyDict_GetItemString(f->f_globals, "__name__");
   PyObject* module = name && PyUnicode_Check(name) ? PyDict_GetItem(PyImport_GetModuleDict(), name) : nullptr;
@@ -682,6 +768,13 @@ Observer::GlobalsNode Observer::globals_of(_PyInterpreterFrame* f) {
     known_[f->f_globals] = tree_->child(result.node, Access::Namespace, nullptr, -1, &made);
   }
   return globals_[f->f_globals] = result;
+}
+
+// `seen` asks the same of the whole recording; this of one instruction, and without a search.
+void Observer::read_global_again(_PyInterpreterFrame* f, PyObject* name, GlobalMemo* memo) {
+  if (memo->recording == number_ && memo->globals == f->f_globals && touched_.empty()) return;
+  if (touched_.empty()) *memo = {number_, f->f_globals};
+  read_global(f, name);
 }
 
 void Observer::read_global(_PyInterpreterFrame* f, PyObject* name) {
@@ -711,7 +804,8 @@ void Observer::read_cell(_PyInterpreterFrame* f, int index) {
   if (!cell || !PyCell_Check(cell)) return;
   if (touched_.count(cell)) fail("reads a variable that an opaque function has changed");
   if (writes_.wrote_to(cell)) return;
-  auto found = cells_.find(cell);
+  const std::pair<int, Py_ssize_t>* found = cells_.find(cell);
+  if (!found && shared_cells_.empty()) return;  // one of this call
   // Two functions share it now; each may have one of its own at the next call.
   if (shared_cells_.count(cell) && f->f_func && !is_fresh(reinterpret_cast<PyObject*>(f->f_func))) {
     int first = f->f_code->co_nlocalsplus - f->f_code->co_nfreevars;
@@ -719,8 +813,7 @@ void Observer::read_cell(_PyInterpreterFrame* f, int index) {
     if (index >= first && function >= 0)
       read_child(function, Access::Cell, nullptr, index - first, PyCell_GET(cell));
   }
-  if (found != cells_.end())
-    read_child(found->second.first, Access::Cell, nullptr, found->second.second, PyCell_GET(cell));
+  if (found) read_child(found->first, Access::Cell, nullptr, found->second, PyCell_GET(cell));
 }
 
 void Observer::read_module_attribute(PyObject* module, PyObject* name) {
@@ -756,8 +849,18 @@ void Observer::read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* lev
 }
 
 // ---------------------------------------------------------------- attributes
+bool Observer::asked(const void* owner, const void* what) {
+  size_t hash =
+      spread(reinterpret_cast<uintptr_t>(owner)) * 31 ^ spread(reinterpret_cast<uintptr_t>(what) << 4);
+  auto same = [&](int at) { return asked_[static_cast<size_t>(at)] == std::make_pair(owner, what); };
+  if (asked_index_.find(hash, same) >= 0) return true;
+  asked_index_.add(hash, static_cast<int>(asked_.size()));
+  asked_.emplace_back(owner, what);
+  return false;
+}
+
 bool Observer::seen(const void* owner, PyObject* name) {
-  if (!seen_.emplace(owner, name).second) return true;
+  if (asked(owner, name)) return true;
   held_names_.push_back(
       py::reinterpret_borrow<py::object>(name));  // a computed name must not lend its address to the next
   return false;
@@ -786,7 +889,7 @@ void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
 
 void Observer::read_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !seen_.emplace(type, name).second) return;
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || asked(type, name)) return;
   // Names are literals of this file: interned once by address.
   static auto* interned = new std::unordered_map<const char*, PyObject*>();
   PyObject*& key = (*interned)[name];
@@ -840,6 +943,14 @@ void Observer::read_attribute(PyObject* object, PyObject* name) {
   read_instance(object, name, descriptor);
 }
 
+void Observer::read_namespace(PyObject* object) {
+  int node = owner(object);
+  PyObject* dict = PyObject_GenericGetDict(object, nullptr);
+  if (node >= 0 && dict) read_child(node, Access::Namespace, nullptr, -1, dict);
+  Py_XDECREF(dict);
+  PyErr_Clear();
+}
+
 void Observer::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
@@ -872,14 +983,9 @@ void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* 
     return fail("reads ." + text_of(name) + " of a " + type_name(object));
   }
   std::string text = text_of(name);
+  if (text == "__dict__") return read_namespace(object);
   int node = owner(object);
   if (text == "__class__") return;
-  if (text == "__dict__") {
-    PyObject* dict = PyObject_GenericGetDict(object, nullptr);
-    if (node >= 0 && dict) read_child(node, Access::Namespace, nullptr, -1, dict);
-    Py_XDECREF(dict);
-    return PyErr_Clear();
-  }
   py::object value = py::reinterpret_steal<py::object>(
       Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
   if (!value) PyErr_Clear();
@@ -964,32 +1070,115 @@ bool Observer::may_read(TensorState state, PyObject* tensor, bool argument) cons
 
 void Observer::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   recorder_->saw(THPVariable_Unpack(tensor));
-  bool argument = input_.count(tensor) > 0;
-  int node = known(tensor);
+  bool argument = input_.count(tensor);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   read_class(Py_TYPE(tensor), name, descriptor);
   TensorState state = tensor_state(name);
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
   if (state != TensorState::Plain && !may_read(state, tensor, argument))
     return fail("reads ." + text_of(name) + " of a tensor");
-  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return;
+  if (!descriptor || !Py_TYPE(descriptor)->tp_descr_set) read_tensor_entry(tensor, name, descriptor);
+}
+
+// What was put on the tensor itself under the name of a method, or of nothing that its class has.
+void Observer::read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* descriptor) {
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   if (!value && descriptor) return;  // a method
-  if (argument && node < 0) {
+  int node = known(tensor);
+  if (const int* argument = node < 0 ? input_.find(tensor) : nullptr) {
     bool first;
-    node = tree_->child(-1, Access::Input, nullptr, input_[tensor], &first);
+    node = tree_->child(-1, Access::Input, nullptr, *argument, &first);
     known_.emplace(tensor, node);
   }
   if (node >= 0) return read_child(node, Access::Instance, name, -1, value);
   if (value) fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");
 }
 
+namespace {
+// What read_attribute() will do again for the next object of this class, or for this module or class.
+Memo::Kind kind_of(PyObject* object, PyObject* name, PyObject* descriptor) {
+  if (PyModule_Check(object) || PyType_Check(object)) return Memo::Kind::Itself;
+  PyTypeObject* type = Py_TYPE(object);
+  bool data = descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  if (is_tensor(object)) {
+    if (tensor_state(name) != TensorState::Plain) return Memo::Kind::Nothing;
+    return data ? Memo::Kind::Tensor : Memo::Kind::Method;
+  }
+  if (Py_IS_TYPE(object, &PySuper_Type)) return Memo::Kind::Nothing;
+  if (overrides_getattribute(type)) return Memo::Kind::Settled;
+  if (!generic_lookup(type)) return Memo::Kind::Nothing;
+  if (!data) return Memo::Kind::Instance;
+  if (Py_IS_TYPE(descriptor, &PyProperty_Type)) return Memo::Kind::Settled;
+  bool computed = Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
+  return computed && text_of(name) == "__dict__" ? Memo::Kind::Namespace : Memo::Kind::Nothing;
+}
+
+uint64_t version_of(PyTypeObject* type) {
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+// One for each (object, name) of the last recordings, whoever comes last: asked and filled with the GIL.
+Memo& memo_of(const void* object, PyObject* name) {
+  static auto* memos = new std::array<Memo, 2048>();
+  size_t place = spread(reinterpret_cast<uintptr_t>(object)) * 31 + spread(reinterpret_cast<uintptr_t>(name));
+  return (*memos)[place & (memos->size() - 1)];
+}
+}  // namespace
+
+// read_attribute() without what it has done in this recording already. CPython gives a class and a dict
+// another version at each change, and no version twice: where the version is that of the memo, the class or
+// the module is the same, and so is what it has under the name.
+void Observer::read_attribute_again(PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  Memo& of_type = memo_of(type, name);
+  if (of_type.kind != Memo::Kind::Itself && holds(of_type, type, name, version_of(type)))
+    return repeat(of_type, object, name);
+  bool module = PyModule_Check(object), itself = PyType_Check(object);
+  // What a module or a class has is its own.
+  PyObject* dict = module ? PyModule_GetDict(object) : nullptr;
+  auto version_now = [&] {
+    return module ? reinterpret_cast<PyDictObject*>(dict)->ma_version_tag
+                  : version_of(itself ? reinterpret_cast<PyTypeObject*>(object) : type);
+  };
+  const void* key = module ? dict : itself ? object : reinterpret_cast<PyObject*>(type);
+  Memo& memo = memo_of(key, name);
+  if (memo.kind == Memo::Kind::Itself && (module || itself) && holds(memo, key, name, version_now())) return;
+  read_attribute(object, name);
+  PyObject* descriptor = module || itself ? nullptr : _PyType_Lookup(type, name);
+  uint64_t version = version_now();
+  Memo::Kind kind = version ? kind_of(object, name, descriptor) : Memo::Kind::Nothing;
+  memo = {kind, number_, key, version, py::reinterpret_borrow<py::object>(name), descriptor};
+}
+
+bool Observer::holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const {
+  return memo.recording == number_ && memo.object == object && memo.name.ptr() == name &&
+         memo.version == version && memo.kind != Memo::Kind::Nothing && touched_.empty();
+}
+
+void Observer::repeat(const Memo& memo, PyObject* object, PyObject* name) {
+  switch (memo.kind) {
+    case Memo::Kind::Nothing:
+    case Memo::Kind::Itself:
+    case Memo::Kind::Settled:
+      return;
+    case Memo::Kind::Instance:
+      return read_instance(object, name, memo.descriptor);
+    case Memo::Kind::Namespace:
+      return read_namespace(object);
+    case Memo::Kind::Tensor:
+      return recorder_->saw(THPVariable_Unpack(object));
+    case Memo::Kind::Method:
+      recorder_->saw(THPVariable_Unpack(object));
+      return read_tensor_entry(object, name, memo.descriptor);
+  }
+}
+
 // ---------------------------------------------------------------- containers
 void Observer::read_dict_item(PyObject* dict, PyObject* key) {
   int node = owner(dict);
-  if (node < 0 || structural_.count(node)) return;
-  if (!is_key(key)) return read_whole(dict);
+  if (node < 0 || structural(node)) return;
+  if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   if (writes_.wrote(dict, key)) return;
   read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
 }
@@ -1006,12 +1195,12 @@ void Observer::read_item(PyObject* object, PyObject* key) {
     bool plain = PyDict_CheckExact(object) || PyDict_Contains(object, key) == 1;
     PyErr_Clear();
     if (!plain && known(object) >= 0)
-      return write(object, "looks up a missing key of a " + type_name(object));
+      return write(object, [&] { return "looks up a missing key of a " + type_name(object); });
     return read_dict_item(object, key);
   }
   if (PyList_Check(object) || PyTuple_Check(object)) {
     int node = owner(object);
-    if (node < 0 || structural_.count(node)) return;
+    if (node < 0 || structural(node)) return;
     if (!PyLong_Check(key)) return read_whole(object);
     if (writes_.appended_to(object)) return fail("reads a list that it has appended to");
     Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(object);
@@ -1058,7 +1247,7 @@ void Observer::read_foreign(PyObject* object) {
     return;
   int node = known(object);
   if (node >= 0 && (*tree_)[node].access != Access::Weak) return fail("reads a " + type_name(object));
-  remember_late(object, "reads a " + type_name(object) + " of unknown origin");
+  remember_read(object);
 }
 
 void Observer::read_length(PyObject* object) {
@@ -1069,7 +1258,7 @@ void Observer::read_length(PyObject* object) {
   if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
     return;
   int node = owner(object);
-  if (node < 0 || structural_.count(node)) return;
+  if (node < 0 || structural(node)) return;
   if (writes_.wrote_to(object)) return fail("reads a " + type_name(object) + " that it has written to");
   tree_->expect_length(node, object);
 }
@@ -1078,9 +1267,9 @@ void Observer::read_whole(PyObject* object) {
   if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
     return;
   int node = owner(object);
-  if (node < 0 || structural_.count(node)) return;
+  if (node < 0 || structural(node)) return;
   if (writes_.wrote_to(object)) return fail("reads a " + type_name(object) + " that it has written to");
-  if (!whole_.insert(object).second) return;
+  if (!whole_.insert(object)) return;
   Py_ssize_t size = PyObject_Size(object);
   if (size > 10000) return fail("reads a container with " + std::to_string(size) + " entries");
   tree_->expect_length(node, object);
@@ -1182,15 +1371,15 @@ bool Observer::lasting(int root) const {
          (PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder));
 }
 
-void Observer::write(PyObject* object, const std::string& what) {
+void Observer::write(PyObject* object, Wording what) {
   if (is_fresh(object)) return;
   int node = known(object);
   if (node >= 0) {
     int root = tree_->root_of(node);
     PyObject* holder = (*tree_)[root].access == Access::Weak ? (*tree_)[root].raw : nullptr;
-    return !holder || lasting(root) ? fail(what) : remember_late(holder, what);
+    return !holder || lasting(root) ? fail(what()) : remember_write(holder, what);
   }
-  remember_late(object, what);
+  remember_write(object, what);
 }
 
 // Whether an entry was read under a key that is equal to this int, but of another type.
@@ -1220,27 +1409,27 @@ void Observer::enter_write(Effect effect, PyObject* container, PyObject* value, 
 }
 
 void Observer::write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key,
-                           Py_ssize_t index, PyObject* value, const std::string& what) {
+                           Py_ssize_t index, PyObject* value, Wording what) {
   if (is_fresh(object)) return;
-  if (recorder_->inside_operator()) return fail(what);
+  if (recorder_->inside_operator()) return fail(what());
   int node = known(object);
   if (node < 0) return write(object, what);
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !lasting(root)) return write(object, what);
   Guard& guard = (*tree_)[node];
   if (kind == Effect::Kind::Item && PyLong_CheckExact(key) && read_as_other_number(node, key))
-    return fail(what);
+    return fail(what());
   bool grows =
       kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
-  if (grows && guard.length >= 0) return fail(what);  // its length was read
-  if (kind == Effect::Kind::At && !structural_.count(node)) tree_->expect_length(node, object);
+  if (grows && guard.length >= 0) return fail(what());  // its length was read
+  if (kind == Effect::Kind::At && !structural(node)) tree_->expect_length(node, object);
   enter_write({kind, node, key ? py::reinterpret_borrow<py::object>(key) : py::object(), index}, container,
-              value, what);
+              value, what());
 }
 
 // An entry of the instance __dict__. Writing what is there already changes nothing, as long as it is there:
 // that is guarded like a read.
-void Observer::write_entry(PyObject* object, PyObject* name, PyObject* value, const std::string& what) {
+void Observer::write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* before = PyDict_GetItemWithError(*dict, name);
   bool same = before && is_immutable(value) && same_immutable(before, value);
@@ -1275,8 +1464,8 @@ void Observer::settle_writes() {
 }
 
 void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
-  std::string what = (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object);
-  if (is_tensor(object)) return fail(what);
+  auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
+  if (is_tensor(object)) return fail(what());
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     read_special(object, "__setattr__");
@@ -1306,8 +1495,10 @@ void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
     PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
     if (own && PyFunction_Check(own)) return;
   }
-  std::string said = (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) +
-                     "] of a " + type_name(object);
+  auto said = [&] {
+    return (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) + "] of a " +
+           type_name(object);
+  };
   // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
   bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
   if (value && PyDict_CheckExact(object) && simple) {
@@ -1362,15 +1553,18 @@ void Observer::finish(PyObject* result) {
     if (sets != 0) fail("sets a context variable");
   // What hangs on an object that only weak references lead to must not be kept alive by having been looked
   // at.
-  for (auto at = known_.begin(); at != known_.end();) {
-    int root = tree_->root_of(at->second);
-    at = (*tree_)[root].access == Access::Weak && root != at->second && !lasting(root) ? known_.erase(at)
-                                                                                       : std::next(at);
+  std::vector<int> roots = tree_->roots();
+  std::vector<char> lasts(roots.size(), 1);
+  for (size_t i = 0; i < roots.size(); ++i)
+    if (roots[i] == static_cast<int>(i) && (*tree_)[roots[i]].access == Access::Weak)
+      lasts[i] = lasting(roots[i]);
+  known_.each([&](const void*, int& node) {
+    if (node >= 0 && roots[node] != node && !lasts[roots[node]]) node = -1;
+  });
+  for (auto& object : held_) {
+    const int* node = known_.find(object.ptr());
+    if (!node || *node < 0) object = py::object();
   }
-  std::unordered_set<PyObject*> keep;
-  for (auto& [object, node] : known_) keep.insert(object);
-  for (auto& object : held_)
-    if (!keep.count(object.ptr())) object = py::object();
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);
   // One that only another of them holds goes with it.
@@ -1389,11 +1583,10 @@ void Observer::finish(PyObject* result) {
     bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
     if (gone || is_fresh(late.object)) continue;
     if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) continue;
-    if (known(late.object) >= 0 && (*tree_)[known(late.object)].access != Access::Weak &&
-        late.what.rfind("reads", 0) == 0)
-      continue;
+    int node = late.read ? known(late.object) : -1;
+    if (node >= 0 && by_path(node)) continue;
     recorder_->place = late.place;
-    fail(late.what);
+    fail(late.read ? "reads a " + type_name(late.object) + " of unknown origin" : late.what);
   }
 }
 

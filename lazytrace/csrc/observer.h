@@ -2,14 +2,15 @@
 // around it.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "address_map.h"
 #include "effects.h"
 #include "guards.h"
 #include "recorder.h"
@@ -20,7 +21,14 @@ namespace lazytrace {
 
 class OpaqueCall;
 class FrameView;
+struct CodeFacts;
+struct Operation;
+struct GlobalMemo;
+struct Memo;
 enum class TensorState;
+
+// What a write is called in a reason: put into words only where somebody will read them.
+using Wording = c10::function_ref<std::string()>;
 
 // The trace function of the thread that records. CPython calls it before each instruction with the operands
 // on the frame's stack, so what is read is known exactly: the object, the name and the value. Each read of an
@@ -89,14 +97,13 @@ class Observer {
   std::vector<py::object> take_codes();
 
  private:
-  friend struct Instruction;
-
   static int trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   void on_call(PyFrameObject* frame);
   void on_return(PyFrameObject* frame, PyObject* result);
   void on_instruction(PyFrameObject* frame);
+  void enter(PyObject* code);
   void note_place(const FrameView& view);
-  void dispatch(_PyInterpreterFrame* f, int opcode, int oparg);
+  void dispatch(_PyInterpreterFrame* f, const Operation& operation);
   void dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg);
   void dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg);
   void note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg);
@@ -107,12 +114,21 @@ class Observer {
   int owner(PyObject* object);
   // Whether this was asked before in this recording: state does not change in one that is reusable.
   bool seen(const void* owner, PyObject* name);
+  bool asked(const void* owner, const void* what);
+  bool structural(int node) const {
+    return static_cast<size_t>(node) < structural_.size() && structural_[static_cast<size_t>(node)];
+  }
   bool is_fresh(PyObject* object) const;
   void learn(int node, bool made, PyObject* value);
   void read_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   void read_global(_PyInterpreterFrame* f, PyObject* name);
   void read_name(_PyInterpreterFrame* f, PyObject* name);
   void read_cell(_PyInterpreterFrame* f, int index);
+  void read_global_again(_PyInterpreterFrame* f, PyObject* name, GlobalMemo* memo);
+  void read_attribute_again(PyObject* object, PyObject* name);
+  bool holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const;
+  void repeat(const Memo& memo, PyObject* object, PyObject* name);
+  void read_namespace(PyObject* object);
   void read_attribute(PyObject* object, PyObject* name);
   void read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor);
@@ -123,6 +139,7 @@ class Observer {
   void read_module_attribute(PyObject* module, PyObject* name);
   bool may_read(TensorState state, PyObject* tensor, bool argument) const;
   void read_tensor_attribute(PyObject* tensor, PyObject* name);
+  void read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* descriptor);
   void read_item(PyObject* object, PyObject* key);
   void read_dict_item(PyObject* dict, PyObject* key);
   void read_whole(PyObject* object);
@@ -145,13 +162,13 @@ class Observer {
   // Writes.
   bool lasting(
       int root) const;  // whether a weak root outlives the call for sure: a module, class or function
-  void write(PyObject* object, const std::string& what);
+  void write(PyObject* object, Wording what);
   // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
   void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
-                   PyObject* value, const std::string& what);
+                   PyObject* value, Wording what);
   void enter_write(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool read_as_other_number(int node, PyObject* key) const;
-  void write_entry(PyObject* object, PyObject* name, PyObject* value, const std::string& what);
+  void write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);
   void write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value);
@@ -190,43 +207,47 @@ class Observer {
   bool watch_writes_ = false;
   Writes writes_;
   std::vector<Effect> written_;
-  std::unordered_set<PyObject*> touched_;  // what opaque steps have written to
+  AddressSet touched_;  // what opaque steps have written to
   bool started_ = false;
   Py_tracefunc older_ = nullptr;
   py::object older_argument_;
   Observer* outer_ = nullptr;
   bool collecting_ = false;
 
-  std::unordered_map<PyObject*, int> known_;         // object -> guard node
-  std::unordered_set<int> structural_;               // nodes whose contents the signature guards
-  std::unordered_map<PyObject*, py::object> fresh_;  // made during the call -> weak reference
-  std::unordered_map<PyObject*, int> input_;         // tensor argument -> register
-  std::unordered_map<PyObject*, std::pair<int, Py_ssize_t>> cells_;
-  std::unordered_set<PyObject*> shared_cells_;  // by several functions that were there before the call
-  std::unordered_map<PyObject*, GlobalsNode> globals_;
-  std::unordered_set<PyObject*> whole_;  // containers whose contents are all guarded
-  std::unordered_map<_PyInterpreterFrame*, PyTypeObject*>
-      pending_;  // frames whose next stack top is a new object
+  uint64_t number_;               // of this recording, among all of this process
+  AddressMap<int> known_;         // object -> guard node
+  std::vector<char> structural_;  // by node: whether the signature guards its contents
+  AddressMap<py::object> fresh_;  // made during the call -> weak reference
+  AddressMap<int> input_;         // tensor argument -> register
+  AddressMap<std::pair<int, Py_ssize_t>> cells_;
+  AddressSet shared_cells_;  // by several functions that were there before the call
+  AddressMap<GlobalsNode> globals_;
+  AddressSet whole_;                  // containers whose contents are all guarded
+  std::vector<char> read_functions_;  // by node: functions whose defaults and cells are known
+  // Frames whose next stack top is a new object; few at once.
+  std::vector<std::pair<_PyInterpreterFrame*, PyTypeObject*>> pending_;
+  void expect_new(_PyInterpreterFrame* f, PyTypeObject* type);
+  void forget_pending(_PyInterpreterFrame* f);
+  PyTypeObject* pending_of(_PyInterpreterFrame* f) const;
   struct Late {
     PyObject* object;
     py::object weak;  // empty: `held` keeps it
     py::object held;
+    bool read;  // what was done, or else `what`
     std::string what;
     Place place;
   };
-  void remember_late(PyObject* object, const std::string& what);
-  struct PairHash {
-    size_t operator()(const std::pair<const void*, const void*>& p) const {
-      return reinterpret_cast<size_t>(p.first) * 0x9E3779B97F4A7C15u ^ reinterpret_cast<size_t>(p.second);
-    }
-  };
-  std::unordered_set<std::pair<const void*, const void*>, PairHash> seen_;
+  void remember_read(PyObject* object);
+  void remember_write(PyObject* object, Wording what);
+  Late* remember_late(PyObject* object);
+  std::vector<std::pair<const void*, const void*>> asked_;  // (owner, name), once each
+  HashedNumbers asked_index_;
   std::vector<py::object> held_names_;
-  py::object seen_code_, seen_bytes_;  // of the frame that ran last
-  uintptr_t seen_flags_ = 0;
+  py::object seen_code_;  // of the frame that ran last
+  CodeFacts* seen_facts_ = nullptr;
   std::vector<Late> late_;
   std::unordered_map<PyObject*, int> context_sets_;  // context variable -> sets that no reset has undone yet
-  std::unordered_set<PyObject*> late_seen_;
+  AddressSet late_seen_;
   std::vector<py::object> held_;
   std::vector<py::object> codes_;
   PyObject* last_code_ = nullptr;
@@ -260,6 +281,45 @@ enum CodeFlags : uintptr_t {
   kLogging = 32
 };
 uintptr_t code_flags(PyObject* code);
+
+// What the observer keeps in mind of an attribute that it has seen read. Good for one recording.
+struct Memo {
+  enum class Kind : uint8_t {
+    Nothing,
+    Itself,     // a module or a class that was asked itself: nothing
+    Settled,    // of an instance: all that is read is its class
+    Instance,   // the class, and the entry of the instance
+    Namespace,  // the class, and the instance's __dict__
+    Tensor,     // the class, of a tensor
+    Method,     // the same, and what may have been put on the tensor itself
+  } kind = Kind::Nothing;
+  uint64_t recording = 0;
+  const void* object =
+      nullptr;  // the class, of an instance; the __dict__ of a module; a class that was asked
+  uint64_t version = 0;
+  py::object name;
+  PyObject* descriptor = nullptr;  // borrowed: what the class has under the name, in this version
+};
+
+// The globals that an instruction has read a name of, and in which recording.
+struct GlobalMemo {
+  uint64_t recording = 0;
+  PyObject* globals = nullptr;
+};
+
+// One instruction, with the bytes of EXTENDED_ARG before it taken in.
+struct Operation {
+  uint8_t opcode = 0;
+  bool harmless = false;  // reads nothing of what was there before the call, writes nothing, calls nothing
+  uint16_t memo = 0;      // 0: none
+  int oparg = 0;
+};
+
+struct CodeFacts {
+  uintptr_t flags = 0;
+  std::vector<Operation> operations;  // by instruction; empty until the code is watched
+  std::vector<GlobalMemo> memos;
+};
 // Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects
 // that are opaque steps.
 void configure_observer(const std::string& torch_folder, const std::string& own_folder,

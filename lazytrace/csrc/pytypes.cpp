@@ -56,6 +56,7 @@ std::string numpy_bytes(PyObject* scalar) {
 }
 
 bool is_enum_member(PyObject* v) {
+  if (Py_IS_TYPE(Py_TYPE(v), &PyType_Type)) return false;
   static PyTypeObject* meta = nullptr;
   if (!meta) meta = imported_type("enum", "EnumMeta");
   return meta && PyObject_TypeCheck(reinterpret_cast<PyObject*>(Py_TYPE(v)), meta);
@@ -70,8 +71,12 @@ bool is_python_class(PyTypeObject* type) {
 }
 
 bool is_tensor(PyObject* v) {
-  return THPVariable_CheckExact(v) ||
-         PyType_IsSubtype(Py_TYPE(v), reinterpret_cast<PyTypeObject*>(THPVariableClass));
+  if (THPVariable_CheckExact(v)) return true;
+  // Classes that Python made of torch.Tensor have its metaclass or one made of it: nearly everything else is
+  // told apart without a walk along its bases.
+  PyTypeObject* type = Py_TYPE(v);
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !Py_IS_TYPE(type, &PyType_Type) &&
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
 
 bool is_free_builtin(PyObject* v) {
@@ -233,11 +238,13 @@ std::string text_of(PyObject* v) {
 }
 
 std::string type_name(PyObject* v) {
-  PyObject* name = PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(v)), "__qualname__");
-  std::string text = text_of(name);
-  Py_XDECREF(name);
-  PyErr_Clear();
-  return text.empty() ? Py_TYPE(v)->tp_name : text;
+  PyTypeObject* type = Py_TYPE(v);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    std::string text = text_of(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
+    if (!text.empty()) return text;
+  }
+  const char* dot = std::strrchr(type->tp_name, '.');
+  return dot ? dot + 1 : type->tp_name;
 }
 
 std::string short_repr(PyObject* v) {

@@ -40,7 +40,7 @@ bool surely_mutable(PyObject* v) {
   PyTypeObject* type = Py_TYPE(v);
   if (type == &PyFunction_Type || type == &PyList_Type || type == &PyDict_Type || type == &PyModule_Type ||
       type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyCell_Type ||
-      type == &PyType_Type)
+      type == &PyType_Type || type == &PyODict_Type || type == &PyMethod_Type)
     return true;
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type && !PyTuple_Check(v) &&
          type->tp_base == &PyBaseObject_Type;

@@ -2,33 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
-Description = dict[str, str]
+Description = Mapping[str, str]
 """Path -> value, as in `{"x.shape[0]": "64", "x.dtype": "float32", "grad_mode": "True"}`."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
 
 
-def _tensor(path: str, t: torch.Tensor) -> Iterator[tuple[str, str]]:
-    yield f"{path}.dtype", str(t.dtype).removeprefix("torch.")
-    yield f"{path}.ndim", str(t.ndim)
-    for i, size in enumerate(t.shape):
-        yield f"{path}.shape[{i}]", str(size)
-    if t.layout is torch.strided:
+class _Look(NamedTuple):
+    """What there is to say of a tensor, without the tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    contiguous: bool | None  # None of one that has no strides
+    stride: tuple[int, ...]
+    layout: torch.layout
+    device: torch.device
+    requires_grad: bool
+    is_leaf: bool
+    is_inference: bool
+    type_name: str
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> _Look:
+        layout = t.layout
+        contiguous = t.is_contiguous() if layout is torch.strided else None
         # Strides follow from the shape unless the memory lies otherwise, and would only repeat it.
-        yield f"{path}.is_contiguous()", str(t.is_contiguous())
-        if not t.is_contiguous():
-            yield f"{path}.stride()", str(t.stride())
-    yield f"{path}.layout", str(t.layout).removeprefix("torch.")
-    yield f"{path}.device", str(t.device)
-    yield f"{path}.requires_grad", str(t.requires_grad)
-    yield f"{path}.is_leaf", str(t.is_leaf)
-    yield f"{path}.is_inference()", str(t.is_inference())
-    yield f"type({path})", type(t).__name__
+        stride = t.stride() if contiguous is False else ()
+        return cls(
+            *(t.dtype, t.shape, contiguous, stride, layout, t.device),
+            *(t.requires_grad, t.is_leaf, t.is_inference(), type(t).__name__),
+        )
+
+    def words(self, path: str) -> Iterator[tuple[str, str]]:
+        yield f"{path}.dtype", str(self.dtype).removeprefix("torch.")
+        yield f"{path}.ndim", str(len(self.shape))
+        for i, size in enumerate(self.shape):
+            yield f"{path}.shape[{i}]", str(size)
+        if self.contiguous is not None:
+            yield f"{path}.is_contiguous()", str(self.contiguous)
+            if not self.contiguous:
+                yield f"{path}.stride()", str(self.stride)
+        yield f"{path}.layout", str(self.layout).removeprefix("torch.")
+        yield f"{path}.device", str(self.device)
+        yield f"{path}.requires_grad", str(self.requires_grad)
+        yield f"{path}.is_leaf", str(self.is_leaf)
+        yield f"{path}.is_inference()", str(self.is_inference)
+        yield f"type({path})", self.type_name
+
+
+class _Described(Mapping[str, str]):
+    """The words of one call, put together when somebody reads them: most recordings are never asked.
+
+    Holds looks, texts and modes, nothing of the user's.
+    """
+
+    __slots__ = ("_ambient", "_rows", "_words")
+
+    def __init__(self, rows: list[tuple[str, str | _Look]], ambient: dict[str, Any]) -> None:
+        self._rows = rows
+        self._ambient = ambient
+        self._words: dict[str, str] | None = None
+
+    def _all(self) -> dict[str, str]:
+        if self._words is None:
+            words: dict[str, str] = {}
+            for path, said in self._rows:
+                words.update(said.words(path) if isinstance(said, _Look) else ((path, said),))
+            words.update({name: str(value) for name, value in self._ambient.items()})
+            self._words = words
+        return self._words
+
+    def __getitem__(self, path: str) -> str:
+        return self._all()[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def items(self) -> ItemsView[str, str]:
+        return self._all().items()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._all(),)
+
+    def __repr__(self) -> str:
+        return repr(self._all())
 
 
 def _is_container(value: object) -> bool:
@@ -48,9 +113,9 @@ def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}[{i}]", item) for i, item in enumerate(value))
 
 
-def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
+def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _Look]]:
     if isinstance(value, torch.Tensor):
-        yield from _tensor(path, value)
+        yield path, _Look.of(value)
     elif isinstance(value, _PLAIN):
         yield path, repr(value)
     elif _is_container(value) and depth < 64:
@@ -88,12 +153,10 @@ def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Descr
     '3'
     """
     named = list(named)
-    words: Description = {}
-    for path, value in named:
-        words.update(_walk(path, value))
-    words.update(_sharing([pair for path, value in named for pair in _tensors(path, value)]))
-    words.update({name: str(value) for name, value in ambient.items()})
-    return words
+    rows: list[tuple[str, str | _Look]] = [row for path, value in named for row in _walk(path, value)]
+    if sum(isinstance(said, _Look) for _, said in rows) > 1:
+        rows += _sharing([pair for path, value in named for pair in _tensors(path, value)])
+    return _Described(rows, ambient)
 
 
 def _roots(path: str, value: Any, depth: int = 0) -> Iterator[str]:

@@ -35,7 +35,8 @@ class Parameters:
         found = _signature_of(function)
         self._declared = list(found.parameters.values())[skip:] if found else None
         plain = self._plain()
-        self.native = core.Signature(*self._layout(), plain.__code__ if plain is not None else None)
+        self._shape = self._layout()
+        self.native = core.Signature(*self._shape, plain.__code__ if plain is not None else None)
 
     def _layout(self) -> tuple[list[str], int, int, bool, bool]:
         if self._declared is None:
@@ -115,7 +116,7 @@ class Parameters:
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call as (name, value), in the order in which the native signature walks them."""
-        names, _, positional, star, _ = self._layout()
+        names, _, positional, star, _ = self._shape
         defaults, rest = self.defaults(), dict(kwargs)
         result = []
         for i, name in enumerate(names):

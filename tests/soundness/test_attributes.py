@@ -583,6 +583,83 @@ def file_that_appears(trace):
     return trace(lambda x: x * 2 if os.path.exists(path) else x * 3), steps
 
 
+@cases(hits=2)
+def class_and_then_instance(trace):
+    class A:
+        k = 2.0
+
+    o = A()
+    return trace(lambda x: x * A.k * o.k), around(lambda: setattr(o, "k", 3.0), X())
+
+
+@cases(hits=2)
+def instance_and_then_class(trace):
+    class A:
+        k = 2.0
+
+    o = A()
+    o.k = 1.0
+    return trace(lambda x: x * o.k * A.k), around(lambda: setattr(A, "k", 3.0), X())
+
+
+@cases(hits=2)
+def one_name_of_many_instances(trace):
+    class A:
+        k = 2.0
+
+    several = [A() for _ in range(4)]
+
+    def fn(x):
+        for o in several:
+            x = x * o.k
+        return x
+
+    return trace(fn), around(lambda: setattr(several[3], "k", 3.0), X())
+
+
+@cases(hits=2)
+def one_name_of_several_classes(trace):
+    class A:
+        k = 2.0
+
+    class B(A):
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, name)
+
+    class C(A):
+        @property
+        def k(self):
+            return self.__dict__["hidden"]
+
+    c = C()
+    c.hidden = 5.0
+    several = [A(), B(), c, A, types.SimpleNamespace(k=7.0), A()]
+
+    def fn(x):
+        for o in several:
+            x = x * o.k
+        return x
+
+    return trace(fn), around(lambda: setattr(c, "hidden", 3.0), X())
+
+
+@cases(hits=2)
+def a_class_that_changes_in_the_call(trace):
+    class A:
+        k = 2.0
+
+    o = A()
+    other = A()
+
+    def fn(x):
+        made = type("Made", (A,), {"k": 4.0})()
+        for one in (o, made, other):
+            x = x * one.k
+        return x
+
+    return trace(fn), around(lambda: setattr(other, "k", 3.0), X())
+
+
 @cases
 def identity_reused_address(trace):
     o = Box(now=Box(k=2.0))

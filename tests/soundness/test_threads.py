@@ -486,6 +486,7 @@ def test_arguments_that_another_thread_changes():
     """What a call took out of a list or dict stays alive, though the container lets it go meanwhile."""
     fn = lazytrace.traced(lambda items, table: items[0] * 2 + table["k"] + items[0])
     items, table, done = [torch.ones(2048)], {"k": torch.ones(2048)}, threading.Event()
+    fn(items, table)  # a recording during which they change is given up
 
     def write(_):
         end, n = time.monotonic() + 10, 0
