@@ -214,6 +214,10 @@ class KeepError {
 Observer::Observer(Recorder* recorder, GuardTree* tree) : recorder_(recorder), tree_(tree) {
   static uint64_t recordings = 0;  // counted with the GIL
   number_ = ++recordings;
+  late_.reserve(64);
+  held_.reserve(1024);
+  held_names_.reserve(256);
+  asked_.reserve(256);
 }
 
 Observer::~Observer() { stop(); }
@@ -1120,7 +1124,7 @@ uint64_t version_of(PyTypeObject* type) {
 
 // One for each (object, name) of the last recordings, whoever comes last: asked and filled with the GIL.
 Memo& memo_of(const void* object, PyObject* name) {
-  static auto* memos = new std::array<Memo, 2048>();
+  static auto* memos = new std::array<Memo, 1024>();
   size_t place = spread(reinterpret_cast<uintptr_t>(object)) * 31 + spread(reinterpret_cast<uintptr_t>(name));
   return (*memos)[place & (memos->size() - 1)];
 }

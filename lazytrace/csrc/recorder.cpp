@@ -49,6 +49,9 @@ Recorder* Recorder::active() { return current; }
 
 Recorder::Recorder() : program_(std::make_shared<Program>()), modes_(Modes::current()) {
   program_->modes.push_back(modes_);
+  // A first guess: moving steps to larger memory again and again shows in the time of a recording.
+  program_->steps.reserve(128);
+  known_.reserve(256);
 }
 
 void Recorder::fail(const std::string& reason) {
@@ -248,6 +251,7 @@ bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& fa
                           const std::vector<c10::IValue>& values, Step* step) {
   const auto& schema = op.schema();
   if (facts.lift && values[0].isTensor()) use_blank(values[0].toTensor(), false, false);
+  step->arguments.reserve(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     Argument argument;
     if (!encode(schema.arguments()[i], values[i], &argument, facts.view,
@@ -304,6 +308,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (facts.changes_metadata && after_opaque_)
     fail("changes the shape of a tensor in place (" + schema.name() + ") after an opaque function");
   if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
+  step.results.reserve(returns);
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
   note_bases(before, *stack, &step);
   for (const c10::IValue& value : before) note_size(value);
