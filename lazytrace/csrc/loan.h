@@ -1,4 +1,4 @@
-// Registers that show tensors which somebody else keeps alive for as long as a replay runs.
+// Registers that show tensors which somebody else keeps alive for as long as a short replay runs.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,11 +7,11 @@
 
 namespace lazytrace {
 
-// The first reference to a tensor of Python also takes and gives back one to its Python object, which costs
-// more than a small operator's share of a hit; and threads that count references to one parameter slow each
-// other down. So arguments and captured state are lent: the caller holds the former, the guards' values the
-// Python objects of the latter. Whatever else takes a tensor from a register takes a reference of its own.
-// Nothing may be moved out of a lent register, or put into it, while the loan lasts.
+// The first reference to a tensor of Python also takes and gives back one to its Python object, for which it
+// needs the GIL: more than a small operator's share of a hit. So a replay that keeps the GIL all the time is
+// lent its arguments and captured state; nothing can let go of these meanwhile. Another replay takes
+// references at its start, while it has the GIL, so that no kernel has to wait for it. Nothing may be moved
+// out of a lent register, or put into it, while the loan lasts.
 class Loan {
  public:
   explicit Loan(std::vector<at::Tensor>* registers) : registers_(registers) {}

@@ -85,13 +85,15 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   hold(values);
   loan->end();
   registers->resize(program_->registers);
-  for (int reg : program_->used) loan->lend(reg, call.tensor(static_cast<size_t>(reg)));
-  for (size_t slot = 0; slot < program_->captures.size(); ++slot) {
-    PyObject* tensor = values->captures[slot];
-    // Another thread may put another in its place meanwhile.
-    values->held.push_back(py::reinterpret_borrow<py::object>(tensor));
-    loan->lend(program_->captures[slot], THPVariable_Unpack(tensor));
-  }
+  auto put = [&](int reg, const at::Tensor& tensor) {
+    if (program_->brief)
+      loan->lend(reg, tensor);
+    else
+      (*registers)[reg] = tensor;
+  };
+  for (int reg : program_->used) put(reg, call.tensor(static_cast<size_t>(reg)));
+  for (size_t slot = 0; slot < program_->captures.size(); ++slot)
+    put(program_->captures[slot], THPVariable_Unpack(values->captures[slot]));
   return -1;
 }
 
@@ -221,7 +223,8 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
   at::NoGradGuard no_grad;
   if (a.layout() != at::kStrided) return a.layout() == b.layout() && close(a.to_dense(), b.to_dense());
   if (a.device().is_meta() || a.is_quantized()) return true;
-  if (!a.is_floating_point() && !a.is_complex()) return at::equal(a.resolve_neg(), b.resolve_neg());
+  if (at::equal(a.resolve_neg(), b.resolve_neg())) return true;
+  if (!a.is_floating_point() && !a.is_complex()) return false;
   if (a.numel() == 0) return true;
   auto wide = a.is_complex() ? at::kComplexDouble : at::kDouble;
   double tolerance =
