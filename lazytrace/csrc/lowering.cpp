@@ -144,6 +144,25 @@ struct Slot<at::OptionalIntArrayRef> {
     return value ? at::OptionalIntArrayRef(*value) : at::OptionalIntArrayRef();
   }
 };
+// A list of tensors that the registers hold meanwhile: without references of its own, which are not free.
+class Borrowed {
+ public:
+  Borrowed(const std::vector<int>& list, const Registers& registers) {
+    for (int reg : list) tensors_.emplace_back(Pointer::reclaim(registers[reg].unsafeGetTensorImpl()));
+  }
+  ~Borrowed() {
+    for (at::Tensor& tensor : tensors_) tensor.unsafeReleaseTensorImpl();
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+  at::TensorList list() const { return tensors_; }
+
+ private:
+  using Pointer = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  c10::SmallVector<at::Tensor, 8> tensors_;
+};
+
 template <>
 struct Slot<const at::ITensorListRef&> {
   std::vector<int> list;
@@ -152,11 +171,7 @@ struct Slot<const at::ITensorListRef&> {
     list = a.list;
     return true;
   }
-  c10::SmallVector<at::Tensor, 4> get(const Registers& registers) const {
-    c10::SmallVector<at::Tensor, 4> tensors;
-    for (int reg : list) tensors.push_back(registers[reg]);
-    return tensors;
-  }
+  Borrowed get(const Registers& registers) const { return {list, registers}; }
 };
 
 // A structured operator computes its result by the very kernel that its out= variant uses, once the result is
@@ -192,8 +207,8 @@ class Out final : public Lowered {
   template <size_t... I>
   void call(const Registers& registers, at::Tensor& out, std::index_sequence<I...>) const {
     if constexpr ((std::is_same_v<A, const at::ITensorListRef&> || ...)) {
-      auto tensors = std::get<0>(slots_).get(registers);
-      at::ITensorListRef list{at::TensorList(tensors)};
+      const Borrowed tensors = std::get<0>(slots_).get(registers);
+      at::ITensorListRef list(tensors.list());
       with_list(list, registers, out, std::index_sequence_for<A...>());
     } else {
       call_(std::get<I>(slots_).get(registers)..., out);
