@@ -13,30 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from peers.models import SmallOps
 from torch import nn
 
 from lazytrace import traced
 
 ROUNDS = 15
-
-
-class SmallOps(nn.Module):
-    """10 layers of 13 small operators on a (4, 64) tensor: 130 operators, no submodules."""
-
-    def __init__(self, width: int = 64, layers: int = 10) -> None:
-        super().__init__()
-        self.weights = nn.ParameterList([torch.randn(width, width) * 0.1 for _ in range(layers)])
-        self.biases = nn.ParameterList([torch.zeros(width) for _ in range(layers)])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, width) -> (batch, width)."""
-        for w, b in zip(self.weights, self.biases, strict=True):
-            h = torch.mm(x, w) + b
-            h = h - h.mean(-1, keepdim=True)
-            variance = (h * h).mean(-1, keepdim=True)
-            h = h * torch.rsqrt(variance + 1e-5)
-            x = x + h * torch.sigmoid(h) * 0.5
-        return x
 
 
 class Layers(nn.Module):

@@ -220,7 +220,7 @@ class Engine:
         if self.options.backend == "eager":
             return self.eager(args, kwargs, _EAGER_BACKEND)
         assert self.parameters is not None
-        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
+        call = self.parameters.bind(self.function, args, kwargs)
         if call is None:
             return self.eager(args, kwargs, _DO_NOT_FIT)
         if call.unsupported:
@@ -428,7 +428,7 @@ class Engine:
         all_args, all_kwargs = self.parameters.explicit(args, kwargs)
         if len(all_args) == len(args) and len(all_kwargs) == len(kwargs):
             return self._record(cache, call, args, kwargs, changed)
-        again = self.parameters.native.bind(self.function, all_args, all_kwargs, self.parameters.source())
+        again = self.parameters.bind(self.function, all_args, all_kwargs)
         if again is None or again.key != call.key:
             return self.eager(args, kwargs, _CHANGED_MEANWHILE, key=call.key)
         return self._record(cache, again, all_args, all_kwargs, changed)
@@ -447,7 +447,7 @@ class Engine:
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
         assert self.parameters is not None
-        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
+        call = self.parameters.bind(self.function, args, kwargs)
         return call.key if call is not None else None
 
     def _record(
@@ -589,7 +589,7 @@ class Engine:
         call = None
         if not reason:
             assert self.parameters is not None
-            call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
+            call = self.parameters.bind(self.function, args, kwargs)
             reason = _DO_NOT_FIT if call is None else call.unsupported
         if reason or call is None:
             return Explanation(self.name, "eager", (Reason(reason, kind="eager"),))
@@ -637,7 +637,7 @@ class Engine:
         """The trace that a call would hit; `LookupError` where it would not."""
         if self.parameters is None:
             raise LookupError(f"{self.name} has no programs: {problem}")
-        call = self.parameters.native.bind(self.function, args, kwargs, self.parameters.source())
+        call = self.parameters.bind(self.function, args, kwargs)
         for trace in cache.find(call.key) if call is not None else ():
             if call is not None and trace.native.check(call) < 0:
                 return trace

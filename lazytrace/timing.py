@@ -57,7 +57,7 @@ def _seconds_checking(
     """What it takes to bind the arguments and to check the guards of the traces that they have."""
     assert engine.parameters is not None
     start = time.perf_counter()
-    call = engine.parameters.native.bind(engine.function, args, kwargs, engine.parameters.source())
+    call = engine.parameters.bind(engine.function, args, kwargs)
     if call is not None and not call.unsupported:
         any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).find(call.key))
     return time.perf_counter() - start

@@ -327,8 +327,6 @@ py::list Trace::rows() const {
     row["modes"] = step.modes >= 0 ? py::object(py::str(program_->modes[step.modes].text())) : py::none();
     row["place"] = place_tuple(step.place);
     row["frees"] = step.frees;
-    row["exit"] = step.exit;
-    row["once"] = step.once();
     row["literal"] = step.literal.defined() ? py::cast(step.literal) : py::none();
     rows.append(row);
   }

@@ -2,8 +2,6 @@
 
 #include <structmember.h>
 
-#include "recording.h"
-
 namespace lazytrace {
 
 namespace {

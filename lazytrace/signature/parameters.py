@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lazytrace._native import core
+
+if TYPE_CHECKING:
+    from lazytrace._core import Call
 
 _NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -52,6 +55,16 @@ class Parameters:
             inspect.Parameter.VAR_KEYWORD in kinds,
         )
 
+    def bind(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call | None:
+        """A call of `function`, which runs what these are the parameters of; None where they do not fit.
+
+        >>> Parameters(len).bind(len, (), {}) is None
+        True
+        """
+        return self.native.bind(function, args, kwargs, self.source())
+
     def _plain(self) -> types.FunctionType | None:
         inner = getattr(self._function, "__func__", self._function)
         # A signature that was put there says nothing of the parameters and defaults of the code.
@@ -93,7 +106,7 @@ class Parameters:
         source = self.source()
         if not isinstance(source, types.FunctionType) or not (source.__defaults__ or source.__kwdefaults__):
             return args, kwargs
-        names, positional_only, positional, _, _ = self._layout()
+        names, positional_only, positional, _, _ = self._shape
         code, defaults, named = source.__code__, source.__defaults__ or (), dict(source.__kwdefaults__ or {})
         count = code.co_argcount + code.co_kwonlyargcount
         if list(code.co_varnames[count - len(names) : count]) != names:
