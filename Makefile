@@ -20,7 +20,7 @@ FIND_PYTHON := for p in python3.11 python3 python; do \
 PYTHON ?= $(shell $(FIND_PYTHON))
 
 TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
-CSRC := $(wildcard lazytrace/csrc/*.cpp lazytrace/csrc/*.h)
+CSRC := $(shell find lazytrace/csrc -name '*.cpp' -o -name '*.h' -o -name '*.def')
 HAVE_TORCH := $(VENV)/.have-torch
 INSTALLED := $(VENV)/.installed
 CORE := $(VENV)/.core-built
@@ -38,12 +38,12 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy --strict lazytrace
-	$(VENV)/bin/clang-format --dry-run -Werror $(CSRC)
+	$(VENV)/bin/clang-format --dry-run -Werror $(filter-out %.def,$(CSRC))
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
-	$(VENV)/bin/clang-format -i $(CSRC)
+	$(VENV)/bin/clang-format -i $(filter-out %.def,$(CSRC))
 
 build: $(CORE)
 

@@ -1,4 +1,4 @@
-"""Builds the native part, `lazytrace._core`, from `lazytrace/csrc/*.cpp`; everything else is in setup.cfg.
+"""Builds the native part, `lazytrace._core`, from `lazytrace/csrc`; everything else is in setup.cfg.
 
 Environment:
     LAZYTRACE_PURE=1            install the Python part only (every call then runs eagerly)
@@ -17,7 +17,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
-SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("lazytrace/csrc/*.cpp"))
+SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("lazytrace/csrc/**/*.cpp"))
 SANITIZERS = ("address", "undefined")
 
 
@@ -72,6 +72,7 @@ def core_extension() -> Extension:
         SOURCES,
         define_macros=[("LAZYTRACE_TORCH_VERSION", f'"{torch.__version__}"')],
         extra_compile_args=[
+            *("-iquote", str(ROOT / "lazytrace/csrc")),
             *(flag for path in system for flag in ("-isystem", path)),
             *("-std=c++17", "-O2", "-g1" if sanitize else "-g0", "-fvisibility=hidden"),
             *("-Wall", "-Wextra", "-Werror=return-type", f"-fmacro-prefix-map={ROOT}/="),

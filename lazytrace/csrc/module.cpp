@@ -2,9 +2,9 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
-#include "opaque_call.h"
-#include "recording.h"
-#include "wrapper.h"
+#include "call/wrapper.h"
+#include "record/python/opaque_call.h"
+#include "record/recording.h"
 
 namespace lt = lazytrace;
 namespace py = pybind11;

@@ -1,0 +1,55 @@
+#include "call/table.h"
+
+namespace lazytrace {
+
+namespace {
+// Eight bytes at a time, mixed by multiplication (the finalizer of Austin Appleby's MurmurHash3).
+uint64_t hash_of(std::string_view bytes) {
+  uint64_t hash = bytes.size();
+  auto mix = [&](uint64_t word) {
+    hash ^= word;
+    hash *= 0xff51afd7ed558ccdu;
+    hash ^= hash >> 33;
+  };
+  const char* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    mix(word);
+  }
+  uint64_t rest = 0;
+  if (left) std::memcpy(&rest, at, left);
+  mix(rest);
+  return hash;
+}
+}  // namespace
+
+std::shared_ptr<const TraceTable::Traces> TraceTable::find(std::string_view key) {
+  if (last_ && last_->key == key) return last_->traces;
+  auto range = entries_.equal_range(hash_of(key));
+  for (auto at = range.first; at != range.second; ++at)
+    if (at->second.key == key) {
+      last_ = &at->second;
+      return last_->traces;
+    }
+  return nullptr;
+}
+
+void TraceTable::set(std::string_view key, Traces traces) {
+  last_ = nullptr;
+  uint64_t hash = hash_of(key);
+  auto range = entries_.equal_range(hash);
+  auto at = range.first;
+  while (at != range.second && at->second.key != key) ++at;
+  if (at != range.second) entries_.erase(at);
+  if (traces.empty()) return;
+  entries_.emplace(hash, Entry{std::string(key), std::make_shared<const Traces>(std::move(traces))});
+}
+
+void TraceTable::clear() {
+  last_ = nullptr;
+  entries_.clear();
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,268 @@
+#include "cpython/objects.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstring>
+
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+namespace {
+
+// Looked up once; a type of an imported module lives as long as the process.
+PyTypeObject* imported_type(const char* module, const char* name) {
+  PyObject* modules = PyImport_GetModuleDict();
+  PyObject* m = PyDict_GetItemString(modules, module);
+  if (!m) return nullptr;
+  PyObject* type = PyObject_GetAttrString(m, name);
+  if (!type) PyErr_Clear();
+  Py_XDECREF(type);
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+PyTypeObject* numpy_type(const char* name, PyTypeObject** slot) {
+  if (!*slot) *slot = imported_type("numpy", name);
+  return *slot;
+}
+
+}  // namespace
+
+bool is_numpy_scalar(PyObject* v) {
+  static PyTypeObject* generic = nullptr;
+  PyTypeObject* type = numpy_type("generic", &generic);
+  if (!type || !PyObject_TypeCheck(v, type)) return false;
+  static PyTypeObject* object = nullptr;
+  PyTypeObject* holder = numpy_type("void", &object);  // structured scalars can be written to
+  return !holder || !PyObject_TypeCheck(v, holder);
+}
+
+bool is_numpy_array(PyObject* v) {
+  static PyTypeObject* array = nullptr;
+  PyTypeObject* type = numpy_type("ndarray", &array);
+  return type && PyObject_TypeCheck(v, type);
+}
+
+std::string numpy_bytes(PyObject* scalar) {
+  py::object bytes = py::reinterpret_steal<py::object>(PyObject_CallMethod(scalar, "tobytes", nullptr));
+  if (!bytes) {
+    PyErr_Clear();
+    return "";
+  }
+  return std::string(PyBytes_AS_STRING(bytes.ptr()), PyBytes_GET_SIZE(bytes.ptr()));
+}
+
+bool is_enum_member(PyObject* v) {
+  if (Py_IS_TYPE(Py_TYPE(v), &PyType_Type)) return false;
+  static PyTypeObject* meta = nullptr;
+  if (!meta) meta = imported_type("enum", "EnumMeta");
+  return meta && PyObject_TypeCheck(reinterpret_cast<PyObject*>(Py_TYPE(v)), meta);
+}
+
+bool is_python_class(PyTypeObject* type) {
+  // A class statement gives every class the same deallocator; a heap type that C code made (random.Random)
+  // has its own.
+  static const destructor deallocator = imported_type("abc", "ABC")->tp_dealloc;
+  // Some of those take the common one; what a class statement makes never has a table of methods.
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == deallocator && !type->tp_methods;
+}
+
+bool is_tensor(PyObject* v) {
+  if (THPVariable_CheckExact(v)) return true;
+  // Classes that Python made of torch.Tensor have its metaclass or one made of it: nearly everything else is
+  // told apart without a walk along its bases.
+  PyTypeObject* type = Py_TYPE(v);
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !Py_IS_TYPE(type, &PyType_Type) &&
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass));
+}
+
+bool is_free_builtin(PyObject* v) {
+  if (!PyCFunction_Check(v)) return false;
+  PyObject* self = reinterpret_cast<PyCFunctionObject*>(v)->m_self;
+  return !self || PyModule_Check(self) || PyType_Check(self);
+}
+
+bool is_torch_class(PyTypeObject* type) {
+  static PyObject* name = PyUnicode_InternFromString("__module__");
+  PyObject* module = type->tp_dict ? PyDict_GetItemWithError(type->tp_dict, name) : nullptr;
+  std::string text = module ? text_of(module) : "";
+  return text == "torch" || text.rfind("torch.", 0) == 0;
+}
+
+PyTypeObject* c_base(PyTypeObject* type) {
+  while (type && is_python_class(type)) type = type->tp_base;
+  return type;
+}
+
+bool has_c_layout_of(PyObject* v, PyTypeObject* type) { return c_base(Py_TYPE(v)) == type; }
+
+// torch.return_types and the like: made by PyStructSequence, every field in the tuple.
+bool is_struct_sequence(PyTypeObject* type) {
+  if (!PyType_IsSubtype(type, &PyTuple_Type) || !type->tp_dict) return false;
+  PyObject* fields = PyDict_GetItemString(type->tp_dict, "n_fields");
+  PyObject* shown = PyDict_GetItemString(type->tp_dict, "n_sequence_fields");
+  return fields && shown && PyLong_Check(fields) && PyLong_Check(shown) &&
+         PyLong_AsLong(fields) == PyLong_AsLong(shown);
+}
+
+bool is_named_tuple(PyObject* v) {
+  if (is_struct_sequence(Py_TYPE(v))) return true;
+  if (!PyTuple_Check(v) || PyTuple_CheckExact(v) || !has_c_layout_of(v, &PyTuple_Type)) return false;
+  PyObject** dict = _PyObject_GetDictPtr(v);
+  return !dict;  // __slots__ = (): nothing beside the items
+}
+
+bool is_ordered_dict_type(PyTypeObject* type) { return PyType_IsSubtype(type, &PyODict_Type); }
+
+namespace {
+
+// Calls visit(member descriptor) for every slot of the Python classes of `type`.
+template <typename F>
+bool each_slot(PyTypeObject* type, F visit) {
+  PyObject* mro = type->tp_mro;
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (!PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE)) continue;
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(cls->tp_dict, &pos, &key, &value))
+      if (Py_IS_TYPE(value, &PyMemberDescr_Type) && !visit(key, value)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_rebuildable(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return Py_IS_TYPE(v, &PyODict_Type);
+  PyTypeObject* base = c_base(type);
+  if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyODict_Type && base != &PyList_Type)
+    return false;
+  return !PyType_Check(v);
+}
+
+PyObject* instance_state(PyObject* v) {
+  PyObject* state = PyDict_New();
+  if (!state) return nullptr;
+  PyObject** found = _PyObject_GetDictPtr(v);
+  PyObject* dict = found ? PyObject_GenericGetDict(v, nullptr) : nullptr;
+  if (dict) PyDict_Update(state, dict);
+  Py_XDECREF(dict);
+  PyErr_Clear();
+  each_slot(Py_TYPE(v), [&](PyObject* name, PyObject* descr) {
+    PyObject* value = Py_TYPE(descr)->tp_descr_get(descr, v, reinterpret_cast<PyObject*>(Py_TYPE(v)));
+    if (value) PyDict_SetItem(state, name, value);
+    Py_XDECREF(value);
+    PyErr_Clear();
+    return true;
+  });
+  return state;
+}
+
+int set_instance_state(PyObject* v, PyObject* state) {
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  PyObject* dict = nullptr;
+  while (PyDict_Next(state, &pos, &key, &value)) {
+    bool slot = false;
+    int failed = 0;
+    each_slot(Py_TYPE(v), [&](PyObject* name, PyObject* descr) {
+      if (PyUnicode_Compare(name, key) != 0) return true;
+      slot = true;
+      failed = Py_TYPE(descr)->tp_descr_set(descr, v, value);
+      return false;
+    });
+    if (!slot) {
+      if (!dict) dict = PyObject_GenericGetDict(v, nullptr);
+      failed = dict ? PyDict_SetItem(dict, key, value) : -1;
+    }
+    if (failed) {
+      Py_XDECREF(dict);
+      return -1;
+    }
+  }
+  Py_XDECREF(dict);
+  return 0;
+}
+
+PyObject* new_instance(PyTypeObject* type) {
+  PyTypeObject* base = c_base(type);
+  PyObject* empty = PyTuple_New(0);
+  PyObject* made = base->tp_new(type, empty, nullptr);
+  Py_DECREF(empty);
+  return made;
+}
+
+PyObject* new_named_tuple(PyTypeObject* type, PyObject* items) {
+  PyObject* args = PyTuple_Pack(1, items);
+  if (!args) return nullptr;
+  PyObject* made =
+      is_struct_sequence(type) ? type->tp_new(type, args, nullptr) : PyTuple_Type.tp_new(type, args, nullptr);
+  Py_DECREF(args);
+  return made;
+}
+
+PyObject* ordered_items(PyObject* mapping) {
+  PyObject* result = PyDict_New();
+  // The iterator of the C base: an overridden __iter__ is user code.
+  PyObject* iterator = c_base(Py_TYPE(mapping))->tp_iter(mapping);
+  if (!iterator) return result;
+  while (PyObject* key = PyIter_Next(iterator)) {
+    PyObject* value = PyDict_GetItemWithError(mapping, key);
+    if (value) PyDict_SetItem(result, key, value);
+    Py_DECREF(key);
+  }
+  Py_DECREF(iterator);
+  PyErr_Clear();
+  return result;
+}
+
+int fill_mapping(PyObject* mapping, PyObject* items) {
+  auto assign = c_base(Py_TYPE(mapping))->tp_as_mapping->mp_ass_subscript;
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  while (PyDict_Next(items, &pos, &key, &value))
+    if (assign(mapping, key, value) < 0) return -1;
+  return 0;
+}
+
+std::string text_of(PyObject* v) {
+  if (!v || !PyUnicode_Check(v)) return "";
+  const char* text = PyUnicode_AsUTF8(v);
+  if (!text) PyErr_Clear();
+  return text ? text : "";
+}
+
+std::string type_name(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    std::string text = text_of(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
+    if (!text.empty()) return text;
+  }
+  const char* dot = std::strrchr(type->tp_name, '.');
+  return dot ? dot + 1 : type->tp_name;
+}
+
+std::string short_repr(PyObject* v) {
+  if (is_tensor(v)) return "a tensor";
+  // The repr of anything else may be the user's code.
+  if (PyFunction_Check(v)) return text_of(reinterpret_cast<PyFunctionObject*>(v)->func_qualname);
+  if (PyCFunction_Check(v)) return reinterpret_cast<PyCFunctionObject*>(v)->m_ml->ml_name;
+  if (PyModule_Check(v) && PyModule_GetName(v)) return PyModule_GetName(v);
+  PyErr_Clear();
+  if (!is_immutable(v) || is_enum_member(v)) return "a " + type_name(v);
+  PyObject* repr = PyObject_Repr(v);
+  if (!repr) {
+    PyErr_Clear();
+    return "a " + type_name(v);
+  }
+  std::string text = text_of(repr);
+  Py_DECREF(repr);
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,101 @@
+#include "cpython/values.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/Size.h>
+
+#include <cstring>
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+namespace {
+
+bool is_plain_immutable(PyObject* v) {
+  return v == Py_None || v == Py_Ellipsis || v == Py_NotImplemented || PyBool_Check(v) ||
+         PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyComplex_CheckExact(v) ||
+         PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) || THPDtype_Check(v) || THPDevice_Check(v) ||
+         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v);
+}
+
+bool all_immutable(PyObject* const* items, Py_ssize_t n) {
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (!is_immutable(items[i])) return false;
+  return true;
+}
+
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b); }
+
+}  // namespace
+
+namespace {
+// What most objects that are asked about are: Python instances, functions and the built-in containers.
+bool surely_mutable(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  if (type == &PyFunction_Type || type == &PyList_Type || type == &PyDict_Type || type == &PyModule_Type ||
+      type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyCell_Type ||
+      type == &PyType_Type || type == &PyODict_Type || type == &PyMethod_Type)
+    return true;
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type && !PyTuple_Check(v) &&
+         type->tp_base == &PyBaseObject_Type;
+}
+}  // namespace
+
+bool is_immutable(PyObject* v) {
+  if (surely_mutable(v)) return false;
+  if (is_plain_immutable(v) || is_numpy_scalar(v) || is_enum_member(v)) return true;
+  if (THPSize_Check(v) || PyTuple_CheckExact(v) || is_named_tuple(v))
+    return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v));
+  if (PySlice_Check(v)) {
+    auto* s = reinterpret_cast<PySliceObject*>(v);
+    return is_immutable(s->start) && is_immutable(s->stop) && is_immutable(s->step);
+  }
+  if (PyFrozenSet_CheckExact(v)) {
+    PyObject* key;
+    Py_hash_t hash;
+    Py_ssize_t pos = 0;
+    while (_PySet_NextEntry(v, &pos, &key, &hash))
+      if (!is_immutable(key)) return false;
+    return true;
+  }
+  return false;
+}
+
+bool is_key(PyObject* v) {
+  if (is_immutable(v) || (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash)) return true;
+  if (!PyTuple_CheckExact(v)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+    if (!is_key(PyTuple_GET_ITEM(v, i))) return false;
+  return true;
+}
+
+bool same_immutable(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (PyComplex_CheckExact(a)) {
+    Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+  }
+  if (is_enum_member(a)) return false;  // members are singletons, and a == b was asked above
+  if (PyTuple_Check(a)) {
+    if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+      if (!same_immutable(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    return true;
+  }
+  if (PySlice_Check(a)) {
+    auto *s = reinterpret_cast<PySliceObject*>(a), *t = reinterpret_cast<PySliceObject*>(b);
+    return same_immutable(s->start, t->start) && same_immutable(s->stop, t->stop) &&
+           same_immutable(s->step, t->step);
+  }
+  if (is_numpy_scalar(a)) return numpy_bytes(a) == numpy_bytes(b);
+  int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+}  // namespace lazytrace

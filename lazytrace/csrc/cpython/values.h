@@ -1,0 +1,17 @@
+// Which Python values can never change, and when two of them are interchangeable.
+#pragma once
+
+#include <Python.h>
+
+namespace lazytrace {
+
+// All need the GIL; none runs Python code of the user.
+
+// Whether `value` can never change and holds nothing that can: numbers, strings, dtypes, tuples of these.
+bool is_immutable(PyObject* value);
+// What a guard may use as a dictionary key: hashing and comparing it runs no user code.
+bool is_key(PyObject* value);
+// Whether two immutable values are interchangeable: True is not 1, 0.0 is not -0.0, nan is nan.
+bool same_immutable(PyObject* a, PyObject* b);
+
+}  // namespace lazytrace

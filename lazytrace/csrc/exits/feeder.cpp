@@ -1,0 +1,92 @@
+#include "exits/feeder.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "torch/record_key.h"
+
+namespace lazytrace {
+
+namespace {
+
+bool same_argument(const Argument& a, const Argument& b) {
+  if (a.kind != b.kind) return false;
+  if (a.kind == Argument::Kind::Constant) return same_value(a.constant, b.constant);
+  return a.reg == b.reg && a.list == b.list;
+}
+
+bool same_registers(const Result& a, const Result& b) {
+  if (a.kind != b.kind || a.reg != b.reg || a.list.size() != b.list.size()) return false;
+  for (size_t i = 0; i < a.list.size(); ++i)
+    if (a.list[i].reg != b.list[i].reg) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string Feeder::difference(const Step& made) const {
+  const Step& step = expected();
+  std::string names = made.op.schema().name() + " instead of " + step.op.schema().name();
+  if (step.op != made.op) return names;
+  // The memory of a literal is filled again by Python; its operator is asked for as an ordinary one.
+  if (step.kind == Step::Kind::Literal || step.filled)
+    return made.kind == Step::Kind::Literal || made.kind == Step::Kind::Operator ? "" : names;
+  if (step.kind != made.kind) return names;
+  if (step.opaque && step.opaque->name != made.opaque->name)
+    return made.opaque->name + " instead of " + step.opaque->name;
+  if (step.modes != made.modes) return made.op.schema().name() + " in other modes";
+  if (step.arguments.size() != made.arguments.size())
+    return made.op.schema().name() + " with other tensors inside its arguments";
+  // Comparing wrapped numbers runs operators, which are no part of the recording.
+  c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
+  for (size_t i = 0; i < step.arguments.size(); ++i)
+    if (!same_argument(step.arguments[i], made.arguments[i]))
+      return made.op.schema().name() + " with another argument " + std::to_string(i);
+  return "";
+}
+
+std::string Feeder::difference_of_results(const Step& made) const {
+  const Step& step = expected();
+  bool same = step.results.size() == made.results.size();
+  for (size_t i = 0; same && i < step.results.size(); ++i)
+    same = same_registers(step.results[i], made.results[i]);
+  return same ? "" : made.op.schema().name() + ", whose results are other tensors";
+}
+
+c10::IValue Feeder::result(const Result& result) const {
+  auto tensor = [&](const Result& one) { return one.reg >= 0 ? resume_->registers[one.reg] : at::Tensor(); };
+  switch (result.kind) {
+    case Result::Kind::Register:
+      return tensor(result);
+    case Result::Kind::Read:
+      return result.read;
+    case Result::Kind::Ignored:
+      return {};
+    case Result::Kind::List: {
+      c10::List<at::Tensor> list;
+      for (auto& one : result.list) list.push_back(tensor(one));
+      return list;
+    }
+  }
+  return {};
+}
+
+void Feeder::give(torch::jit::Stack* stack) const {
+  if (at_exit()) {
+    if (resume_->given.error) std::rethrow_exception(resume_->given.error);
+    stack->insert(stack->end(), resume_->given.results.begin(), resume_->given.results.end());
+    return;
+  }
+  for (auto& one : expected().results) stack->push_back(result(one));
+}
+
+py::object Feeder::value() const {
+  if (at_exit()) {
+    if (resume_->given.error) std::rethrow_exception(resume_->given.error);
+    return resume_->given.value;
+  }
+  for (auto& [step, value] : resume_->opaque)
+    if (step == at_) return value;
+  return py::none();
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,50 @@
+// Hands back what the steps of a replay that went no further have given, while the function runs again.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "exits/resume.h"
+
+namespace lazytrace {
+
+// The function must ask for the same operators on the same registers: anything else is a divergence, which is
+// raised and never papered over. Resuming after a side exit in this way was tried first in lazytrace's
+// design.
+//
+// Ownership: shares the Resume with whoever started the recording. Operators are fed without the GIL.
+class Feeder {
+ public:
+  explicit Feeder(std::shared_ptr<Resume> resume) : resume_(std::move(resume)) {}
+
+  // Whether the next step has run already.
+  bool active() const { return at_ <= resume_->step; }
+  const Step& expected() const { return resume_->program->steps[at_]; }
+  bool at_exit() const { return at_ == resume_->step; }
+  void advance() { ++at_; }
+
+  // How `made`, recorded just now, is not the step that ran, the same operator on the same arguments; or "".
+  std::string difference(const Step& made) const;
+  // The same of the registers of the results; not asked of the exit itself.
+  std::string difference_of_results(const Step& made) const;
+
+  // What the step gave, put on the stack. An exception that it raised is raised again.
+  void give(torch::jit::Stack* stack) const;
+  // What an opaque function returned. Needs the GIL.
+  py::object value() const;
+
+  // Python made this tensor itself (`x.data`), and goes on with it.
+  void replace(int reg, const at::Tensor& tensor) { resume_->registers[reg] = tensor; }
+
+  bool holds(int reg, const at::Tensor& tensor) const { return resume_->registers[reg].is_same(tensor); }
+
+  std::string diverged;  // how the function went another way; empty: it did not
+
+ private:
+  c10::IValue result(const Result& result) const;
+
+  std::shared_ptr<Resume> resume_;
+  size_t at_ = 0;
+};
+
+}  // namespace lazytrace

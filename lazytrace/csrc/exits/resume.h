@@ -1,0 +1,24 @@
+// Where a replay stopped at a side exit: all that the function needs to run again without doing anything
+// twice.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "replay/interpreter.h"
+
+namespace lazytrace {
+
+class Family;
+
+// Owns the registers of the replay. Destroy it with the GIL.
+struct Resume {
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<Family> family;
+  size_t step = 0;  // the last step that has run, which gave `given`
+  std::vector<at::Tensor> registers;
+  Given given;
+  OpaqueResults opaque;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,625 @@
+#include "guard/guards.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+#include "cpython/objects.h"
+#include "program/value_tree.h"
+
+namespace lazytrace {
+
+py::object weak_reference(PyObject* object) {
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return {};
+  PyObject* weak = PyWeakref_NewRef(object, nullptr);
+  if (!weak) PyErr_Clear();
+  return py::reinterpret_steal<py::object>(weak);
+}
+
+bool still_alive(const py::object& weak, PyObject* object) {
+  return !weak || PyWeakref_GET_OBJECT(weak.ptr()) == object;
+}
+
+// ---------------------------------------------------------------- building
+namespace {
+// How many guards the last recording of this thread came to: the next one is often as large, and moving
+// thousands of guards to larger memory again and again shows in its time.
+thread_local size_t usual_size = 256;
+}  // namespace
+
+GuardTree::GuardTree() { nodes_.reserve(usual_size); }
+
+int GuardTree::root(Py_ssize_t index) {
+  bool made;
+  return child(-1, Access::Root, nullptr, index, &made);
+}
+
+int GuardTree::weak(PyObject* object) {
+  const int* found = weak_.find(object);
+  if (found && still_alive(nodes_[*found].weak, object)) return *found;
+  py::object reference = weak_reference(object);
+  if (!reference) return -1;
+  nodes_.emplace_back();
+  Guard& guard = nodes_.back();
+  guard.access = Access::Weak;
+  guard.raw = object;
+  guard.weak = std::move(reference);
+  guard.shown = PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object)->tp_name : short_repr(object);
+  return weak_[object] = static_cast<int>(nodes_.size()) - 1;
+}
+
+namespace {
+bool same_key(const py::object& known, PyObject* key) {
+  if (known.ptr() == key) return true;
+  if (!known || !key || Py_TYPE(known.ptr()) != Py_TYPE(key)) return false;
+  return is_key(key) && same_immutable(known.ptr(), key);
+}
+}  // namespace
+
+namespace {
+size_t bucket_of(int parent, Access access, PyObject* key, Py_ssize_t index) {
+  Py_hash_t hash = key ? PyObject_Hash(key) : index;
+  if (hash == -1) PyErr_Clear();
+  size_t place = static_cast<size_t>(parent + 1) * 31 + static_cast<size_t>(access);
+  return (place * 0x9E3779B97F4A7C15u ^ static_cast<size_t>(hash)) * 0x9E3779B97F4A7C15u >> 20;
+}
+}  // namespace
+
+int GuardTree::find(int parent, Access access, PyObject* key, Py_ssize_t index) const {
+  return find(bucket_of(parent, access, key, index), parent, access, key, index);
+}
+
+int GuardTree::find(size_t hash, int parent, Access access, PyObject* key, Py_ssize_t index) const {
+  return index_.find(hash, [&](int node) {
+    const Guard& known = nodes_[node];
+    return known.parent == parent && known.access == access && known.index == index &&
+           same_key(known.key, key);
+  });
+}
+
+int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made) {
+  size_t hash = bucket_of(parent, access, key, index);
+  int known = find(hash, parent, access, key, index);
+  *made = known < 0;
+  if (known >= 0) return known;
+  nodes_.emplace_back();
+  Guard& guard = nodes_.back();
+  guard.parent = parent;
+  guard.access = access;
+  guard.index = index;
+  if (key) guard.key = py::reinterpret_borrow<py::object>(key);
+  int node = static_cast<int>(nodes_.size()) - 1;
+  index_.add(hash, node);
+  return node;
+}
+
+namespace {
+py::object plain_value(PyObject* v) {
+  if (PyUnicode_Check(v)) return py::reinterpret_steal<py::object>(PyUnicode_FromObject(v));
+  if (PyLong_Check(v))
+    return py::reinterpret_steal<py::object>(_PyLong_Copy(reinterpret_cast<PyLongObject*>(v)));
+  if (PyFloat_Check(v)) return py::reinterpret_steal<py::object>(PyFloat_FromDouble(PyFloat_AS_DOUBLE(v)));
+  if (PyBytes_Check(v))
+    return py::reinterpret_steal<py::object>(
+        PyBytes_FromStringAndSize(PyBytes_AS_STRING(v), PyBytes_GET_SIZE(v)));
+  if (PyComplex_Check(v))
+    return py::reinterpret_steal<py::object>(PyComplex_FromCComplex(PyComplex_AsCComplex(v)));
+  return {};
+}
+}  // namespace
+
+namespace {
+// Descriptors of C classes, operator.itemgetter and the like: they cannot be referenced weakly, and hold no
+// user object.
+bool may_be_held(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
+      type == &PyClassMethodDescr_Type)
+    return !is_python_class(reinterpret_cast<PyDescrObject*>(v)->d_type);
+  return std::strncmp(type->tp_name, "operator.", 9) == 0 || std::strncmp(type->tp_name, "torch.", 6) == 0;
+}
+
+// Objects of C classes that are what they are; containers, bound methods and properties are their contents.
+bool known_by_identity(PyObject* v) {
+  if (PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v)) return true;
+  if (is_python_class(Py_TYPE(v)) || PyMethod_Check(v) || PyAnySet_Check(v) || Py_IS_TYPE(v, &PyODict_Type))
+    return false;
+  return PyType_SUPPORTS_WEAKREFS(Py_TYPE(v)) || may_be_held(v);
+}
+}  // namespace
+
+void GuardTree::expect(int node, PyObject* value) {
+  Guard& guard = nodes_[node];
+  if (!value) {
+    guard.expect = Expect::Absent;
+  } else if (is_tensor(value)) {
+    guard.expect = Expect::Tensor;
+    guard.tensor = std::make_unique<TensorMeta>(TensorMeta::of(THPVariable_Unpack(value)));
+    guard.tensor_type = Py_TYPE(value);
+  } else if (is_enum_member(value)) {
+    return expect_identity(node, value);  // holding it would hold its class, and the functions in it
+  } else if (is_immutable(value)) {
+    guard.expect = Expect::Constant;
+    guard.value = py::reinterpret_borrow<py::object>(value);
+  } else if (PyFunction_Check(value)) {
+    guard.expect = Expect::Code;
+    guard.value = py::reinterpret_borrow<py::object>(PyFunction_GET_CODE(value));
+  } else if (known_by_identity(value)) {
+    return expect_identity(node, value);
+  }
+  if (guard.expect == Expect::Anything) {
+    guard.expect = Expect::Type;
+    guard.raw = reinterpret_cast<PyObject*>(Py_TYPE(value));
+    guard.weak = weak_reference(guard.raw);
+    if (PyTuple_CheckExact(value)) guard.length = PyTuple_GET_SIZE(value);
+    guard.plain = plain_value(value);
+  }
+}
+
+void GuardTree::expect_identity(int node, PyObject* value) {
+  Guard& guard = nodes_[node];
+  guard.expect = Expect::Identity;
+  guard.raw = value;
+  guard.weak = weak_reference(value);
+  // An object that has no weak references is held instead: C functions and descriptors, which hold no user
+  // state.
+  if (!guard.weak) guard.value = py::reinterpret_borrow<py::object>(value);
+  guard.shown = PyType_Check(value) ? reinterpret_cast<PyTypeObject*>(value)->tp_name : short_repr(value);
+}
+
+namespace {
+Py_ssize_t length_of(PyObject* v) {
+  if (PyDict_Check(v)) return PyDict_GET_SIZE(v);
+  if (PyList_Check(v)) return PyList_GET_SIZE(v);
+  if (PyTuple_Check(v)) return PyTuple_GET_SIZE(v);
+  if (PyAnySet_Check(v)) return PySet_GET_SIZE(v);
+  return -1;
+}
+}  // namespace
+
+void GuardTree::expect_length(int node, PyObject* value) {
+  Guard& guard = nodes_[node];
+  guard.length = length_of(value);
+}
+
+std::vector<int> GuardTree::roots() const {
+  std::vector<int> roots(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    roots[i] = nodes_[i].parent < 0 ? static_cast<int>(i) : roots[nodes_[i].parent];
+  return roots;
+}
+
+std::vector<int> GuardTree::prune() {
+  std::vector<int> renamed(nodes_.size(), -1);
+  size_t kept = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Guard& guard = nodes_[i];
+    bool gone = guard.access == Access::Weak ? PyWeakref_GET_OBJECT(guard.weak.ptr()) == Py_None
+                                             : guard.parent >= 0 && renamed[guard.parent] < 0;
+    if (gone) continue;
+    if (guard.parent >= 0) guard.parent = renamed[guard.parent];
+    if (guard.same >= 0) guard.same = renamed[guard.same];
+    renamed[i] = static_cast<int>(kept);
+    if (kept != i) nodes_[kept] = std::move(guard);
+    ++kept;
+  }
+  nodes_.resize(kept);
+  usual_size = std::max<size_t>(256, renamed.size() + renamed.size() / 8);
+  if (nodes_.capacity() > 2 * kept + 64) nodes_.shrink_to_fit();
+  index_ = {};
+  weak_ = {};
+  return renamed;
+}
+
+// ---------------------------------------------------------------- checking
+PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* roots, size_t count,
+                          Values* values) const {
+  switch (g.access) {
+    case Access::Root:
+      return static_cast<size_t>(g.index) < count ? roots[g.index] : nullptr;
+    case Access::Input: {
+      if (!values->inputs || static_cast<size_t>(g.index) >= values->inputs->size()) return nullptr;
+      return (*values->inputs)[g.index];
+    }
+    case Access::Weak: {
+      PyObject* object = PyWeakref_GET_OBJECT(g.weak.ptr());
+      return object == Py_None ? nullptr : object;
+    }
+    case Access::Instance: {
+      PyObject** dict = _PyObject_GetDictPtr(owner);
+      return dict && *dict ? PyDict_GetItemWithError(*dict, g.key.ptr()) : nullptr;
+    }
+    case Access::Namespace: {
+      PyObject* dict = PyObject_GenericGetDict(owner, nullptr);
+      Py_XDECREF(dict);  // the owner keeps it
+      return dict;
+    }
+    case Access::Type:
+      return reinterpret_cast<PyObject*>(Py_TYPE(owner));
+    case Access::Class:
+      return PyType_Check(owner) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), g.key.ptr())
+                                 : nullptr;
+    case Access::Own:
+      return PyType_Check(owner)
+                 ? PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, g.key.ptr())
+                 : nullptr;
+    case Access::Item:
+      return PyDict_Check(owner) ? PyDict_GetItemWithError(owner, g.key.ptr()) : nullptr;
+    case Access::At:
+      if (!PyList_Check(owner) && !PyTuple_Check(owner)) return nullptr;
+      return g.index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, g.index) : nullptr;
+    case Access::Cell: {
+      PyObject* closure = PyFunction_Check(owner) ? PyFunction_GET_CLOSURE(owner) : nullptr;
+      return closure && g.index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, g.index))
+                                                            : nullptr;
+    }
+    case Access::Globals:
+      return PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
+    case Access::AbcToken: {
+      static PyObject* token = py::object(py::module_::import("abc").attr("get_cache_token")).release().ptr();
+      values->held.push_back(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(token)));
+      return values->held.back().ptr();
+    }
+    case Access::RecursionLimit:
+      values->held.push_back(py::reinterpret_steal<py::object>(PyLong_FromLong(Py_GetRecursionLimit())));
+      return values->held.back().ptr();
+    case Access::Self:
+      return owner;
+    case Access::Deref: {
+      PyObject* value = PyWeakref_Check(owner) ? PyWeakref_GET_OBJECT(owner) : nullptr;
+      return value;
+    }
+    case Access::Context: {
+      PyObject* value = nullptr;
+      if (!PyContextVar_CheckExact(owner) || PyContextVar_Get(owner, nullptr, &value) < 0) return nullptr;
+      if (value) values->held.push_back(py::reinterpret_steal<py::object>(value));
+      return value;
+    }
+    case Access::Attribute: {
+      PyObject* value = PyObject_GetAttr(owner, g.key.ptr());
+      if (!value) {
+        PyErr_Clear();
+        return nullptr;
+      }
+      values->held.push_back(py::reinterpret_steal<py::object>(value));
+      return value;
+    }
+  }
+  return nullptr;
+}
+
+bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
+  if (length_of(value) != g.length) return false;
+  if (!g.keys) return true;
+  // Through the iterator of the C base: an OrderedDict has an order of its own.
+  py::object iterator = py::reinterpret_steal<py::object>(c_base(Py_TYPE(value))->tp_iter(value));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(g.keys.ptr()); ++i) {
+    py::object key = py::reinterpret_steal<py::object>(iterator ? PyIter_Next(iterator.ptr()) : nullptr);
+    PyObject* expected = PyTuple_GET_ITEM(g.keys.ptr(), i);
+    if (!key || (key.ptr() != expected && !(is_key(expected) && same_immutable(key.ptr(), expected))))
+      return false;
+  }
+  return true;
+}
+
+bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObject*>& inputs,
+                        const Values& values) const {
+  switch (g.expect) {
+    case Expect::Anything:
+      break;
+    case Expect::Absent:
+      return false;
+    case Expect::Constant:
+      if (value != g.value.ptr() && !same_immutable(value, g.value.ptr())) return false;
+      break;
+    case Expect::Identity:
+      if (value != g.raw || (g.weak && !still_alive(g.weak, g.raw))) return false;
+      break;
+    case Expect::Type:
+      if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != g.raw || !still_alive(g.weak, g.raw)) return false;
+      if (g.plain && !same_immutable(g.plain.ptr(), plain_value(value).ptr())) return false;
+      break;
+    case Expect::Code:
+      if (!PyFunction_Check(value) || PyFunction_GET_CODE(value) != g.value.ptr()) return false;
+      break;
+    case Expect::Tensor:
+      if (Py_TYPE(value) != g.tensor_type || !g.tensor->matches(THPVariable_Unpack(value))) return false;
+      break;
+  }
+  if (g.length >= 0 && !accepts_shape(g, value)) return false;
+  if (g.same >= 0 && values.nodes[g.same] != value) return false;
+  if (g.same_input >= 0 && static_cast<size_t>(g.same_input) < inputs.size() &&
+      !(is_tensor(value) && THPVariable_Unpack(inputs[g.same_input]).is_same(THPVariable_Unpack(value))))
+    return false;
+  return true;
+}
+
+namespace {
+// The dict or class that a guard reads an entry of, and its version; 0 where it has none.
+GuardGroup namespace_of(const Guard& g, PyObject* owner) {
+  if (g.access == Access::Class || g.access == Access::Own) {
+    auto* type = reinterpret_cast<PyTypeObject*>(owner);
+    bool valid = PyType_Check(owner) && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+    return {owner, valid ? type->tp_version_tag : 0};
+  }
+  PyObject* dict = owner;
+  if (g.access == Access::Instance) {
+    PyObject** place = _PyObject_GetDictPtr(owner);
+    dict = place ? *place : nullptr;
+  }
+  bool known = dict && PyDict_Check(dict);
+  return {dict, known ? reinterpret_cast<PyDictObject*>(dict)->ma_version_tag : 0};
+}
+}  // namespace
+
+void GuardTree::group() {
+  // A node is the owner of four namespaces at most.
+  auto kind_of = [](Access access) {
+    switch (access) {
+      case Access::Instance:
+        return 0;
+      case Access::Item:
+        return 1;
+      case Access::Class:
+        return 2;
+      case Access::Own:
+        return 3;
+      default:
+        return -1;
+    }
+  };
+  std::vector<int> known(nodes_.size() * 4, -1);
+  for (Guard& g : nodes_) {
+    g.steady = !g.plain && g.length < 0 && g.same < 0 && g.same_input < 0 && g.capture < 0 &&
+               (g.expect == Expect::Anything || g.expect == Expect::Absent || g.expect == Expect::Constant ||
+                g.expect == Expect::Identity);
+    int kind = kind_of(g.access);
+    if (kind < 0 || g.parent < 0) continue;
+    int& group = known[static_cast<size_t>(g.parent) * 4 + static_cast<size_t>(kind)];
+    if (group < 0) {
+      group = static_cast<int>(groups_.size());
+      groups_.emplace_back();
+    }
+    g.group = group;
+  }
+  seen_.assign(nodes_.size(), nullptr);
+}
+
+GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::vector<GuardGroup>* now) const {
+  GuardGroup& found = (*now)[g.group];
+  found = namespace_of(g, owner);
+  const GuardGroup& before = groups_[g.group];
+  return found.version && found.version == before.version && found.holder == before.holder
+             ? Standing::Unchanged
+             : Standing::Changed;
+}
+
+int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                     Values* values) const {
+  values->nodes.assign(nodes_.size(), nullptr);
+  values->inputs = &inputs;
+  std::vector<GuardGroup>& now = values->groups;
+  std::vector<Standing>& standings = values->standings;
+  now.resize(groups_.size());
+  standings.assign(groups_.size(), Standing::Unknown);
+  bool changed = false;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    PyObject* owner = g.parent >= 0 ? values->nodes[g.parent] : nullptr;
+    PyObject* value;
+    Standing known = Standing::Changed;
+    if (g.group >= 0) {
+      Standing& group = standings[g.group];
+      if (group == Standing::Unknown) group = standing(g, owner, &now);
+      known = group;
+    }
+    if (known == Standing::Unchanged) {
+      value = seen_[i];
+      if (g.steady) {
+        values->nodes[i] = value;
+        continue;
+      }
+    } else {
+      value = read(g, owner, roots, count, values);
+      if (PyErr_Occurred()) PyErr_Clear();
+      changed |= g.group >= 0;
+    }
+    if (!value) {
+      if (g.expect == Expect::Absent) continue;
+      return static_cast<int>(i);
+    }
+    if (!accepts(g, value, inputs, *values)) return static_cast<int>(i);
+    values->nodes[i] = value;
+    if (g.capture >= 0) {
+      if (values->captures.size() <= static_cast<size_t>(g.capture)) values->captures.resize(g.capture + 1);
+      values->captures[g.capture] = value;
+    }
+  }
+  if (changed) {
+    groups_ = now;
+    seen_ = values->nodes;
+  }
+  return -1;
+}
+
+std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                                 Values* all) const {
+  Values& values = *all;
+  values.nodes.assign(nodes_.size(), nullptr);
+  values.inputs = &inputs;
+  std::vector<int> failed;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
+    if (g.parent >= 0 && !owner) continue;
+    PyObject* value = read(g, owner, roots, count, &values);
+    PyErr_Clear();
+    bool holds = value ? accepts(g, value, inputs, values) : g.expect == Expect::Absent;
+    if (holds)
+      values.nodes[i] = value;
+    else
+      failed.push_back(static_cast<int>(i));
+  }
+  return failed;
+}
+
+// ---------------------------------------------------------------- explaining
+std::string GuardTree::attribute_path(int owner, const std::string& name,
+                                      const std::vector<std::string>& names) const {
+  const Guard& g = nodes_[owner];
+  bool module = g.access == Access::Weak && PyModule_Check(PyWeakref_GET_OBJECT(g.weak.ptr()));
+  return module ? "global " + name : path(owner, names) + "." + name;
+}
+
+std::string GuardTree::path(int node, const std::vector<std::string>& names) const {
+  const Guard& g = nodes_[node];
+  std::string name = g.key ? text_of(g.key.ptr()) : "";
+  auto parent = [&] { return path(g.parent, names); };
+  switch (g.access) {
+    case Access::Root:
+      return static_cast<size_t>(g.index) < names.size() ? names[g.index]
+                                                         : "argument " + std::to_string(g.index);
+    case Access::Input:
+      return "tensor argument " + std::to_string(g.index);
+    case Access::Weak:
+      return g.shown;
+    case Access::Instance:
+    case Access::Attribute:
+    case Access::Own:
+      return attribute_path(g.parent, name, names);
+    case Access::Class:
+      if (nodes_[g.parent].access == Access::Type) return path(nodes_[g.parent].parent, names) + "." + name;
+      return parent() + "." + name;
+    case Access::Namespace:
+      return parent() + ".__dict__";
+    case Access::Type:
+      return "type(" + parent() + ")";
+    case Access::Item: {
+      const Guard& p = nodes_[g.parent];
+      if (p.access == Access::Globals) return "global " + name;
+      if (p.access == Access::Namespace) return attribute_path(p.parent, name, names);
+      std::string holder = p.key ? text_of(p.key.ptr()) : "";
+      bool in_namespace = p.access == Access::Item && nodes_[p.parent].access == Access::Namespace;
+      if ((p.access == Access::Instance || in_namespace) &&
+          (holder == "_modules" || holder == "_parameters" || holder == "_buffers")) {
+        std::string owner = path(in_namespace ? nodes_[p.parent].parent : p.parent, names);
+        bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+        return number ? owner + "[" + name + "]" : owner + "." + name;
+      }
+      return parent() + "[" + short_repr(g.key.ptr()) + "]";
+    }
+    case Access::At:
+      return parent() + "[" + std::to_string(g.index) + "]";
+    case Access::Globals:
+      return parent() + ".__globals__";
+    case Access::AbcToken:
+      return "classes registered with an ABC";
+    case Access::RecursionLimit:
+      return "sys.getrecursionlimit()";
+    case Access::Self:
+      return parent();
+    case Access::Deref:
+      return parent() + "()";
+    case Access::Context:
+      return parent() + ".get()";
+    case Access::Cell: {
+      const Guard& p = nodes_[g.parent];
+      if (p.expect == Expect::Code || p.value) {
+        PyObject* names_of = PyCode_Check(p.value.ptr())
+                                 ? PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(p.value.ptr()))
+                                 : nullptr;
+        if (names_of) {
+          py::object free = py::reinterpret_steal<py::object>(names_of);
+          return text_of(PyTuple_GET_ITEM(names_of, g.index));
+        }
+        PyErr_Clear();
+      }
+      return "closure cell " + std::to_string(g.index);
+    }
+  }
+  return "?";
+}
+
+// In words, what a guard expects; worked out when a person asks, for a recording makes hundreds of guards.
+std::string GuardTree::expected(const Guard& g) const {
+  if (g.expect == Expect::Constant) return short_repr(g.value.ptr());
+  if (g.expect == Expect::Type && still_alive(g.weak, g.raw)) {
+    auto* type = reinterpret_cast<PyHeapTypeObject*>(g.raw);
+    bool named = PyType_HasFeature(&type->ht_type, Py_TPFLAGS_HEAPTYPE);
+    return "a " + (named ? text_of(type->ht_qualname) : std::string(type->ht_type.tp_name));
+  }
+  return g.shown;
+}
+
+py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
+                             const std::vector<std::string>& names) const {
+  Values values;
+  const std::vector<PyObject*> none;
+  walk(roots, count, none, &values);
+  return explain(node, roots, count, names, &values);
+}
+
+py::list GuardTree::explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                                const std::vector<std::string>& names) const {
+  Values values;
+  py::list rows;
+  for (int node : walk(roots, count, inputs, &values))
+    rows.append(explain(node, roots, count, names, &values));
+  return rows;
+}
+
+py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
+                             const std::vector<std::string>& names, Values* all) const {
+  const Guard& g = nodes_[node];
+  std::string where = path(node, names), before = expected(g), after, remark;
+  Values& values = *all;
+  PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
+  PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
+  PyErr_Clear();
+  if (g.expect == Expect::Absent) {
+    // What the instance did not have, its class may.
+    PyObject* of_class =
+        g.access == Access::Instance && owner ? _PyType_Lookup(Py_TYPE(owner), g.key.ptr()) : nullptr;
+    before = of_class && is_immutable(of_class) ? short_repr(of_class) : "nothing";
+  }
+  if (!value) {
+    after = g.access == Access::Weak ? "gone" : "nothing";
+    if (before.empty()) before = "something";
+  } else if (g.expect == Expect::Tensor && is_tensor(value)) {
+    std::string difference = g.tensor->difference(THPVariable_Unpack(value));
+    size_t space = difference.find(' '), arrow = difference.find(" -> ");
+    if (arrow != std::string::npos && space < arrow) {
+      where += "." + difference.substr(0, space);
+      before = difference.substr(space + 1, arrow - space - 1);
+      after = difference.substr(arrow + 4);
+    } else {
+      before = "a tensor", after = "another tensor";
+    }
+  } else if (g.expect == Expect::Type && reinterpret_cast<PyObject*>(Py_TYPE(value)) == g.raw &&
+             g.length >= 0) {
+    where = "len(" + where + ")";
+    before = std::to_string(g.length), after = std::to_string(length_of(value));
+    if (before == after) where = "keys of " + path(node, names), before = "those", after = "others";
+  } else if (g.expect == Expect::Type) {
+    after = is_immutable(value) ? short_repr(value) : "a " + type_name(value);
+  } else if (g.expect == Expect::Code) {
+    before = "a function", after = PyFunction_Check(value) ? "another function" : short_repr(value);
+  } else {
+    after = short_repr(value);
+    if (g.expect == Expect::Tensor) before = g.tensor->text();
+    if (before == after) after = "another " + after;
+  }
+  if (g.access == Access::Cell && g.parent >= 0) {
+    const Guard& p = nodes_[g.parent];
+    PyObject* code = p.value && PyCode_Check(p.value.ptr()) ? p.value.ptr() : nullptr;
+    if (code) {
+      auto* c = reinterpret_cast<PyCodeObject*>(code);
+      std::string file = text_of(c->co_filename);
+      remark = "closure of " + text_of(c->co_name) + ", " + file.substr(file.rfind('/') + 1) + ":" +
+               std::to_string(c->co_firstlineno);
+    }
+  }
+  return py::make_tuple(where, before, after, remark);
+}
+
+}  // namespace lazytrace

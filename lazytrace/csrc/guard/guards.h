@@ -1,0 +1,178 @@
+// The Python state that a recording read, as a tree of reads that can be made again.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/address_map.h"
+#include "torch/tensor_meta.h"
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// How a value is reached from the value of the parent node.
+enum class Access : uint8_t {
+  Root,            // the function (0) or an argument leaf
+  Input,           // a tensor argument
+  Weak,            // an object that needs no path: a module, a class, a function; held weakly
+  Instance,        // entry of the instance __dict__ (also a module's)
+  Namespace,       // the instance __dict__ itself
+  Type,            // type(owner)
+  Class,           // what a lookup on the class finds, along the MRO
+  Own,             // entry of the class's own __dict__
+  Item,            // owner[key] of a dict
+  At,              // owner[i] of a list or tuple
+  Cell,            // contents of closure cell i of a function
+  Globals,         // the globals of a function
+  AbcToken,        // the number that every ABC.register() raises
+  RecursionLimit,  // sys.getrecursionlimit()
+  Self,            // the owner itself, for a second expectation
+  Deref,           // what a weak reference refers to
+  Context,         // the value of a context variable in this thread or task
+  Attribute,       // an attribute that C code computes from nothing but the owner (a slot, partial.func,
+                   // method.__self__)
+};
+
+enum class Expect : uint8_t { Anything, Absent, Constant, Identity, Type, Code, Tensor };
+
+struct Guard {
+  int parent = -1;
+  Access access = Access::Root;
+  py::object key;  // name or dictionary key; interned where it is a name
+  Py_ssize_t index = -1;
+  Expect expect = Expect::Anything;
+  py::object plain;  // of an instance of a subclass of str, int, float or bytes: the value beneath
+  py::object value;  // Constant, Code: what is expected; Identity: only what cannot be referenced weakly
+  PyObject* raw = nullptr;  // Identity, Type: compared, never dereferenced
+  py::object weak;          // says whether `raw` is still the object that it was
+  Py_ssize_t length = -1;   // of a list, tuple, set or dict that was looked at as a whole
+  py::object keys;          // tuple: the keys of a dict that was looked at as a whole, in order
+  int same = -1;            // another node with the same object
+  int same_input = -1;      // the argument register with the same tensor
+  std::unique_ptr<TensorMeta> tensor;
+  PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
+  int capture = -1;                     // slot of the program that takes this tensor
+  std::string shown;                    // the value at the recording, for reports
+  int group = -1;                       // the namespace that it is an entry of, or -1
+  bool steady = false;  // holds as long as its namespace is unchanged: nothing that can change is behind it
+};
+
+// Guards on entries of one namespace: a dict or a class. CPython gives each a version that every change
+// renews and that no other ever has, so that one comparison stands for all of them.
+struct GuardGroup {
+  PyObject* holder = nullptr;  // at the last check that passed; compared, never dereferenced
+  uint64_t version = 0;
+};
+
+// Ownership: strong references only to immutable values, code objects and C objects. User objects are
+// compared by address and kept apart from their successors by weak references, so that a trace keeps nothing
+// of the user's alive. Every method needs the GIL. check() runs no Python code.
+class GuardTree {
+ public:
+  GuardTree();
+
+  enum class Standing : uint8_t { Unknown, Changed, Unchanged };
+
+  struct Values {
+    std::vector<PyObject*> nodes;     // borrowed, by node
+    std::vector<py::object> held;     // the few that are new references
+    std::vector<PyObject*> captures;  // tensors by slot, borrowed
+    const std::vector<PyObject*>* inputs = nullptr;
+    std::vector<GuardGroup> groups;  // as check() has found them, once each
+    std::vector<Standing> standings;
+
+    // For the next check: keeps the memory.
+    void clear() {
+      nodes.clear();
+      held.clear();
+      captures.clear();
+      inputs = nullptr;
+    }
+  };
+
+  int root(Py_ssize_t index);
+  // A node that needs no path. -1 where the object cannot be referenced weakly.
+  int weak(PyObject* object);
+  // The node for a read, made where there is none; `made` says which. Nothing is expected of a new node.
+  int child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made);
+  // The same where there is one, or -1.
+  int find(int parent, Access access, PyObject* key, Py_ssize_t index) const;
+  int root_of(int node) const {
+    while (nodes_[node].parent >= 0) node = nodes_[node].parent;
+    return node;
+  }
+  // The first node that had the same object.
+  int first_of(int node) const {
+    while (true) {
+      const Guard& guard = nodes_[node];
+      if (guard.same >= 0)
+        node = guard.same;
+      else if (guard.access == Access::Self)
+        node = guard.parent;
+      else
+        return node;
+    }
+  }
+  Guard& operator[](int node) { return nodes_[node]; }
+  const Guard& operator[](int node) const { return nodes_[node]; }
+  size_t size() const { return nodes_.size(); }
+
+  // Sets what is expected of a node from the value that it has now (NULL: absent).
+  void expect(int node, PyObject* value);
+  void expect_identity(int node, PyObject* value);
+  void expect_length(int node, PyObject* value);
+
+  // Once all guards are there: finds the groups.
+  void group();
+
+  // Of each node the first above it.
+  std::vector<int> roots() const;
+
+  // Drops what hangs on weak roots that are gone; returns the new number of each node, -1 for the dropped.
+  std::vector<int> prune();
+
+  // The first node whose value is not as expected, or -1.
+  int check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs, Values* values) const;
+
+  // (path, what it was, what it is now, remark) of a node that failed.
+  py::tuple explain(int node, PyObject* const* roots, size_t count,
+                    const std::vector<std::string>& names) const;
+  // The same of all nodes that fail, but for what hangs on another such node.
+  py::list explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                       const std::vector<std::string>& names) const;
+  std::string path(int node, const std::vector<std::string>& names) const;
+  std::string expected(const Guard& guard) const;
+
+ private:
+  std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
+  PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count,
+                 Values* values) const;
+  bool accepts(const Guard& guard, PyObject* value, const std::vector<PyObject*>& inputs,
+               const Values& values) const;
+  py::tuple explain(int node, PyObject* const* roots, size_t count, const std::vector<std::string>& names,
+                    Values* values) const;
+  // Asks all nodes but those that hang on one that fails; returns those that do.
+  std::vector<int> walk(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                        Values* all) const;
+  bool accepts_shape(const Guard& guard, PyObject* value) const;
+  int find(size_t hash, int parent, Access access, PyObject* key, Py_ssize_t index) const;
+
+  Standing standing(const Guard& guard, PyObject* owner, std::vector<GuardGroup>* now) const;
+
+  std::vector<Guard> nodes_;
+  // What the last check that passed has seen. Changed with the GIL only.
+  mutable std::vector<GuardGroup> groups_;
+  mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
+  HashedNumbers index_;                  // nodes by parent, access and key
+  AddressMap<int> weak_;                 // nodes of weak roots by object
+};
+
+// A weak reference to `object`, or an empty object where its type has none.
+py::object weak_reference(PyObject* object);
+bool still_alive(const py::object& weak, PyObject* object);
+
+}  // namespace lazytrace

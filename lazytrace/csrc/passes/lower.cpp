@@ -1,0 +1,512 @@
+#include "passes/lower.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/Operators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <functional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "replay/lowered.h"
+#include "torch/facts.h"
+
+namespace lazytrace {
+
+namespace {
+
+using Registers = std::vector<at::Tensor>;
+
+// A tensor that looks as recorded, with memory of its own.
+at::Tensor blank(const TensorMeta& meta, Recycler& recycler) {
+  at::Tensor found = recycler.take(meta);
+  if (found.defined()) return found;
+  found = at::detail::empty_strided_cpu(meta.sizes(), meta.strides(), meta.dtype());
+  return found.key_set().raw_repr() == meta.keys() ? found : at::Tensor();
+}
+
+// Another look at the memory of a tensor. Shares its version, as views do, but is no view to autograd: only
+// for registers that never leave the program and that nothing writes to.
+at::Tensor alias_of(const at::Tensor& base, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                    int64_t offset) {
+  c10::TensorImpl* of = base.unsafeGetTensorImpl();
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(of->unsafe_storage()),
+                                                   of->key_set(), of->dtype());
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  if (!of->is_inference()) impl->set_version_counter(of->version_counter());
+  return at::Tensor(std::move(impl));
+}
+
+// ---------------------------------------------------------------- steps that give back their argument
+class Nothing final : public Lowered {
+ public:
+  bool run(const Step&, Registers&, Recycler&) const override { return true; }
+};
+
+// ---------------------------------------------------------------- views
+class Alias final : public Lowered {
+ public:
+  bool run(const Step& step, Registers& registers, Recycler&) const override {
+    const Result& only = step.results[0];
+    if (only.kind == Result::Kind::Register) return one(only, registers);
+    for (const Result& result : only.list)
+      if (!one(result, registers)) return false;
+    return true;
+  }
+
+ private:
+  static bool one(const Result& result, Registers& registers) {
+    if (result.reg < 0) return true;
+    const at::Tensor& base = registers[result.base];
+    registers[result.reg] =
+        alias_of(base, result.meta->sizes(), result.meta->strides(), base.storage_offset() + result.distance);
+    return true;
+  }
+};
+
+// ---------------------------------------------------------------- operators that can be told where to write
+// One argument of an operator, taken out of the recording once and handed over as the operator takes it.
+template <typename T>
+struct Slot;
+
+template <>
+struct Slot<const at::Tensor&> {
+  int reg = -1;
+  at::Tensor constant;
+  bool set(const Argument& argument) {
+    if (argument.kind == Argument::Kind::Register)
+      reg = argument.reg;
+    else if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor())
+      constant = argument.constant.toTensor();
+    return reg >= 0 || constant.defined();
+  }
+  const at::Tensor& get(const Registers& registers) const { return reg >= 0 ? registers[reg] : constant; }
+};
+
+template <typename T>
+struct ConstantSlot {
+  T value;
+  template <typename F>
+  bool fill(const Argument& argument, bool fits, F take) {
+    if (argument.kind != Argument::Kind::Constant || !fits) return false;
+    value = take(argument.constant);
+    return true;
+  }
+  const T& get(const Registers&) const { return value; }
+};
+
+template <>
+struct Slot<const at::Scalar&> : ConstantSlot<at::Scalar> {
+  bool set(const Argument& a) {
+    return fill(a, a.constant.isScalar(), [](const c10::IValue& v) { return v.toScalar(); });
+  }
+};
+template <>
+struct Slot<int64_t> : ConstantSlot<int64_t> {
+  bool set(const Argument& a) {
+    return fill(a, a.constant.isInt(), [](const c10::IValue& v) { return v.toInt(); });
+  }
+};
+template <>
+struct Slot<bool> : ConstantSlot<bool> {
+  bool set(const Argument& a) {
+    return fill(a, a.constant.isBool(), [](const c10::IValue& v) { return v.toBool(); });
+  }
+};
+template <>
+struct Slot<c10::string_view> : ConstantSlot<std::string> {
+  bool set(const Argument& a) {
+    return fill(a, a.constant.isString(), [](const c10::IValue& v) { return v.toStringRef(); });
+  }
+};
+template <>
+struct Slot<std::optional<at::ScalarType>> : ConstantSlot<std::optional<at::ScalarType>> {
+  bool set(const Argument& a) {
+    return fill(a, a.constant.isNone(), [](const c10::IValue&) { return std::nullopt; });
+  }
+};
+template <>
+struct Slot<at::OptionalIntArrayRef> {
+  std::optional<std::vector<int64_t>> value;
+  bool set(const Argument& a) {
+    if (a.kind != Argument::Kind::Constant) return false;
+    if (a.constant.isIntList()) value = a.constant.toIntVector();
+    return a.constant.isIntList() || a.constant.isNone();
+  }
+  at::OptionalIntArrayRef get(const Registers&) const {
+    return value ? at::OptionalIntArrayRef(*value) : at::OptionalIntArrayRef();
+  }
+};
+// A list of tensors that the registers hold meanwhile: without references of its own, which are not free.
+class Borrowed {
+ public:
+  Borrowed(const std::vector<int>& list, const Registers& registers) {
+    for (int reg : list) tensors_.emplace_back(Pointer::reclaim(registers[reg].unsafeGetTensorImpl()));
+  }
+  ~Borrowed() {
+    for (at::Tensor& tensor : tensors_) tensor.unsafeReleaseTensorImpl();
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+  at::TensorList list() const { return tensors_; }
+
+ private:
+  using Pointer = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  c10::SmallVector<at::Tensor, 8> tensors_;
+};
+
+template <>
+struct Slot<const at::ITensorListRef&> {
+  std::vector<int> list;
+  bool set(const Argument& a) {
+    if (a.kind != Argument::Kind::List || a.optional_list) return false;
+    list = a.list;
+    return true;
+  }
+  Borrowed get(const Registers& registers) const { return {list, registers}; }
+};
+
+// A structured operator computes its result by the very kernel that its out= variant uses, once the result is
+// there with the sizes and strides that it works out; and those are known.
+template <typename... A>
+class Out final : public Lowered {
+ public:
+  using Call = at::Tensor& (*)(A..., at::Tensor&);
+
+  static std::unique_ptr<Lowered> make(Call call, const std::vector<Argument>& arguments) {
+    auto made = std::make_unique<Out>();
+    made->call_ = call;
+    if (arguments.size() != sizeof...(A)) return nullptr;
+    if (!made->set(arguments, std::index_sequence_for<A...>())) return nullptr;
+    return made;
+  }
+
+  bool run(const Step& step, Registers& registers, Recycler& recycler) const override {
+    const Result& result = step.results[0];
+    at::Tensor out = blank(*result.meta, recycler);
+    if (!out.defined()) return false;
+    at::AutoDispatchBelowADInplaceOrView below;
+    call(registers, out, std::index_sequence_for<A...>());
+    if (result.reg >= 0) registers[result.reg] = std::move(out);
+    return true;
+  }
+
+ private:
+  template <size_t... I>
+  bool set(const std::vector<Argument>& arguments, std::index_sequence<I...>) {
+    return (std::get<I>(slots_).set(arguments[I]) && ...);
+  }
+  template <size_t... I>
+  void call(const Registers& registers, at::Tensor& out, std::index_sequence<I...>) const {
+    if constexpr ((std::is_same_v<A, const at::ITensorListRef&> || ...)) {
+      const Borrowed tensors = std::get<0>(slots_).get(registers);
+      at::ITensorListRef list(tensors.list());
+      with_list(list, registers, out, std::index_sequence_for<A...>());
+    } else {
+      call_(std::get<I>(slots_).get(registers)..., out);
+    }
+  }
+  template <size_t First, size_t... I>
+  void with_list(const at::ITensorListRef& list, const Registers& registers, at::Tensor& out,
+                 std::index_sequence<First, I...>) const {
+    if constexpr (std::is_same_v<std::tuple_element_t<0, std::tuple<A...>>, const at::ITensorListRef&>)
+      call_(list, std::get<I>(slots_).get(registers)..., out);
+  }
+
+  Call call_ = nullptr;
+  std::tuple<Slot<A>...> slots_;
+};
+
+using Arguments = std::vector<Argument>;
+using Maker = std::function<std::unique_ptr<Lowered>(const Step&)>;
+
+// Strips the result from the arguments of the out= variant.
+template <typename Last, typename... Before>
+struct Strip;
+template <typename... Before>
+struct Strip<std::tuple<Before...>, at::Tensor&> {
+  using type = Out<Before...>;
+};
+template <typename... Before, typename Next, typename... After>
+struct Strip<std::tuple<Before...>, Next, After...> : Strip<std::tuple<Before..., Next>, After...> {};
+
+template <typename... A>
+std::unique_ptr<Lowered> out(at::Tensor& (*call)(A...), const Arguments& arguments) {
+  return Strip<std::tuple<>, A...>::type::make(call, arguments);
+}
+
+Argument constant(c10::IValue value) {
+  Argument argument;
+  argument.constant = std::move(value);
+  return argument;
+}
+
+// relu(x) is clamp_min(x, 0), but for bool, which it refuses (ATen/native/Activation.cpp).
+std::unique_ptr<Lowered> relu(const Step& step) {
+  return out(&at::_ops::clamp_min_out::call, {step.arguments[0], constant(0)});
+}
+
+// softmax(x, dim) is _softmax(x, dim, false) where no other dtype is asked for (ATen/native/SoftMax.cpp).
+std::unique_ptr<Lowered> softmax(const Step& step) {
+  if (step.arguments.size() != 3 || !step.arguments[2].constant.isNone()) return nullptr;
+  return out(&at::_ops::_softmax_out::call, {step.arguments[0], step.arguments[1], constant(false)});
+}
+
+// linear() on a contiguous input is addmm, or mm, of the input as a matrix and the transposed weight
+// (ATen/native/Linear.cpp).
+class Linear final : public Lowered {
+ public:
+  static std::unique_ptr<Lowered> make(const Step& step) {
+    auto made = std::make_unique<Linear>();
+    const Arguments& a = step.arguments;
+    if (a.size() != 3 || !made->input_.set(a[0]) || !made->weight_.set(a[1])) return nullptr;
+    made->biased_ = a[2].kind == Argument::Kind::Register;
+    if (made->biased_) made->bias_.set(a[2]);
+    auto& sizes = step.results[0].meta->sizes();
+    // An input without a batch is multiplied as a vector.
+    if (sizes.size() != 2 && sizes.size() != 3) return nullptr;
+    made->width_ = sizes.back();
+    made->rows_ = 1;
+    for (size_t i = 0; i + 1 < sizes.size(); ++i) made->rows_ *= sizes[i];
+    return made;
+  }
+
+  bool run(const Step& step, Registers& registers, Recycler& recycler) const override {
+    const Result& result = step.results[0];
+    const at::Tensor &input = input_.get(registers), &weight = weight_.get(registers);
+    if (!input.is_contiguous() || weight.dim() != 2 ||
+        input.dim() != static_cast<int64_t>(result.meta->sizes().size()))
+      return false;
+    at::Tensor whole = blank(*result.meta, recycler);
+    if (!whole.defined()) return false;
+    at::AutoDispatchBelowADInplaceOrView below;
+    int64_t inner = weight.size(1);
+    bool flat = input.dim() == 2;
+    at::Tensor matrix = flat ? input : alias_of(input, {rows_, inner}, {inner, 1}, input.storage_offset());
+    at::Tensor out = flat ? whole : alias_of(whole, {rows_, width_}, {width_, 1}, 0);
+    at::Tensor transposed = alias_of(weight, {inner, weight.size(0)}, {weight.stride(1), weight.stride(0)},
+                                     weight.storage_offset());
+    if (biased_)
+      at::_ops::addmm_out::call(bias_.get(registers), matrix, transposed, 1, 1, out);
+    else
+      at::_ops::mm_out::call(matrix, transposed, out);
+    if (result.reg >= 0) registers[result.reg] = std::move(whole);
+    return true;
+  }
+
+ private:
+  Slot<const at::Tensor&> input_, weight_, bias_;
+  bool biased_ = false;
+  int64_t rows_ = 0, width_ = 0;
+};
+
+template <auto Call>
+std::unique_ptr<Lowered> same(const Step& step) {
+  return out(Call, step.arguments);
+}
+
+const std::unordered_map<std::string, Maker>& makers() {
+  static const auto* table = new std::unordered_map<std::string, Maker>{
+      {"aten::add.Tensor", same<&at::_ops::add_out::call>},
+      {"aten::sub.Tensor", same<&at::_ops::sub_out::call>},
+      {"aten::mul.Tensor", same<&at::_ops::mul_out::call>},
+      {"aten::div.Tensor", same<&at::_ops::div_out::call>},
+      {"aten::pow.Tensor_Scalar", same<&at::_ops::pow_Tensor_Scalar_out::call>},
+      {"aten::maximum", same<&at::_ops::maximum_out::call>},
+      {"aten::minimum", same<&at::_ops::minimum_out::call>},
+      {"aten::sigmoid", same<&at::_ops::sigmoid_out::call>},
+      {"aten::tanh", same<&at::_ops::tanh_out::call>},
+      {"aten::silu", same<&at::_ops::silu_out::call>},
+      {"aten::gelu", same<&at::_ops::gelu_out::call>},
+      {"aten::exp", same<&at::_ops::exp_out::call>},
+      {"aten::log", same<&at::_ops::log_out::call>},
+      {"aten::neg", same<&at::_ops::neg_out::call>},
+      {"aten::sqrt", same<&at::_ops::sqrt_out::call>},
+      {"aten::rsqrt", same<&at::_ops::rsqrt_out::call>},
+      {"aten::reciprocal", same<&at::_ops::reciprocal_out::call>},
+      {"aten::sin", same<&at::_ops::sin_out::call>},
+      {"aten::cos", same<&at::_ops::cos_out::call>},
+      {"aten::erf", same<&at::_ops::erf_out::call>},
+      {"aten::mean.dim", same<&at::_ops::mean_out::call>},
+      {"aten::sum.dim_IntList", same<&at::_ops::sum_IntList_out::call>},
+      {"aten::mm", same<&at::_ops::mm_out::call>},
+      {"aten::bmm", same<&at::_ops::bmm_out::call>},
+      {"aten::addmm", same<&at::_ops::addmm_out::call>},
+      {"aten::baddbmm", same<&at::_ops::baddbmm_out::call>},
+      {"aten::_softmax", same<&at::_ops::_softmax_out::call>},
+      {"aten::cat", same<&at::_ops::cat_out::call>},
+      {"aten::relu", relu},
+      {"aten::softmax.int", softmax},
+      {"aten::linear", Linear::make},
+  };
+  return *table;
+}
+
+// ---------------------------------------------------------------- what may be lowered
+std::string full_name(const c10::FunctionSchema& schema) {
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
+// A kernel that somebody has put in the place of torch's own, from Python, runs as it is.
+bool is_torchs_own(const c10::OperatorHandle& op) {
+  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU}) {
+    std::string kernel = op.getComputedKernelForDispatchKey(key).debug();
+    if (kernel.find(".py") != std::string::npos || kernel.find("/dev/null") != std::string::npos)
+      return false;
+  }
+  return true;
+}
+
+class Lowering {
+ public:
+  Lowering(Program* program, const std::vector<int>& outputs) : program_(*program) {
+    bound_.assign(static_cast<size_t>(program_.registers), 0);
+    for (int reg : outputs) bound_[reg] = 1;
+    find_bound();
+  }
+
+  void run() {
+    const Modes* modes = &program_.modes[0];
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      Step& step = program_.steps[i];
+      if (step.modes >= 0) modes = &program_.modes[step.modes];
+      if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
+      if (step.results.size() == 1) step.lowered = way_of(step, i, *modes);
+      step.quiet = !modes->grad && !modes->any_autocast() && is_quiet(step);
+    }
+  }
+
+ private:
+  // Registers that leave the program, that something writes to, or whose views do either: what they are to
+  // autograd can be seen.
+  void find_bound() {
+    for (size_t i = program_.steps.size(); i-- > 0;) {
+      const Step& step = program_.steps[i];
+      bool kept = static_cast<int>(i) <= program_.keep_until || step.kind != Step::Kind::Operator;
+      const auto& declared = step.op.schema().arguments();
+      for (size_t a = 0; a < step.arguments.size(); ++a) {
+        const Argument& argument = step.arguments[a];
+        bool written = step.kind == Step::Kind::Operator && a < declared.size() && declared[a].alias_info() &&
+                       declared[a].alias_info()->isWrite();
+        if (!kept && !written && !step.effect) continue;
+        if (argument.kind == Argument::Kind::Register) bound_[argument.reg] = 1;
+        for (int reg : argument.list)
+          if (reg >= 0) bound_[reg] = 1;
+      }
+      for (const Result& result : step.results) {
+        pass_on(result, kept);
+        for (const Result& one : result.list) pass_on(one, kept);
+      }
+    }
+  }
+
+  void pass_on(const Result& result, bool kept) {
+    if (result.reg >= 0 && kept) bound_[result.reg] = 1;
+    if (result.base >= 0 && (result.reg < 0 || bound_[result.reg])) bound_[result.base] = 1;
+  }
+
+  std::shared_ptr<const Lowered> way_of(const Step& step, size_t at, const Modes& modes) {
+    const auto& schema = step.op.schema();
+    const std::string name = full_name(schema);
+    const Result& result = step.results[0];
+    if (gives_back(step, schema.name())) return nothing();
+    if (modes.grad || modes.any_autocast()) return nullptr;
+    if (is_alias(result, at) && known_view(schema.name()) && torchs_own(step.op)) return alias();
+    if (result.kind != Result::Kind::Register || result.known || result.base >= 0 || !is_plain(*result.meta))
+      return nullptr;
+    // With a bias and three dimensions the result is a view of a matrix.
+    bool viewed = schema.name() == "aten::linear" && result.meta->sizes().size() == 3 && result.reg >= 0 &&
+                  step.arguments[2].kind == Argument::Kind::Register;
+    if (viewed && bound_[result.reg]) return nullptr;
+    auto maker = makers().find(name);
+    if (maker == makers().end() || !torchs_own(step.op)) return nullptr;
+    return maker->second(step);
+  }
+
+  // Whether the operator may run below autograd, and below what counts versions and keeps track of views:
+  // where none of its results is seen, and it changes nothing else, nobody can tell.
+  bool is_quiet(const Step& step) {
+    auto seen = [&](const Result& result) { return result.known || (result.reg >= 0 && bound_[result.reg]); };
+    for (const Result& result : step.results) {
+      if (result.kind == Result::Kind::Read || seen(result)) return false;
+      for (const Result& one : result.list)
+        if (seen(one)) return false;
+    }
+    const auto& schema = step.op.schema();
+    // What the kernels of autograd do by themselves (VariableTypeManual.cpp).
+    static const std::unordered_set<std::string> kByHand = {"aten::detach", "aten::_fw_primal",
+                                                            "aten::_make_dual", "aten::_unpack_dual"};
+    if (schema.name().rfind("aten::", 0) != 0 || kByHand.count(schema.name())) return false;
+    for (auto& argument : schema.arguments())
+      if (argument.alias_info() && argument.alias_info()->isWrite()) return false;
+    return torchs_own(step.op);
+  }
+
+  // Whether the operator gives its argument back for reasons that the look of the argument decides.
+  static bool gives_back(const Step& step, const std::string& name) {
+    static const std::unordered_set<std::string> kNames = {"aten::to",           "aten::contiguous",
+                                                           "aten::dropout",      "aten::type_as",
+                                                           "aten::resolve_conj", "aten::resolve_neg"};
+    const Result& result = step.results[0];
+    return result.known && result.kind == Result::Kind::Register && result.reg >= 0 &&
+           !step.arguments.empty() && step.arguments[0].kind == Argument::Kind::Register &&
+           step.arguments[0].reg == result.reg && kNames.count(name);
+  }
+
+  static bool known_view(const std::string& name) {
+    static const std::unordered_set<std::string> kNames = {
+        "aten::view",    "aten::reshape",   "aten::transpose",        "aten::permute",      "aten::t",
+        "aten::expand",  "aten::slice",     "aten::select",           "aten::unsqueeze",    "aten::squeeze",
+        "aten::split",   "aten::chunk",     "aten::unbind",           "aten::narrow",       "aten::flatten",
+        "aten::movedim", "aten::unflatten", "aten::split_with_sizes", "aten::_unsafe_view", "aten::swapaxes"};
+    return kNames.count(name) > 0;
+  }
+
+  bool is_alias(const Result& result, size_t at) const {
+    if (static_cast<int>(at) <= program_.keep_until) return false;
+    if (result.kind == Result::Kind::Register) return is_loose(result);
+    if (result.kind != Result::Kind::List || result.list.empty()) return false;
+    for (const Result& one : result.list)
+      if (!is_loose(one)) return false;
+    return true;
+  }
+
+  bool is_loose(const Result& result) const {
+    return result.base >= 0 && !result.known && result.meta->strided() && result.meta->plain_keys() &&
+           (result.reg < 0 || !bound_[result.reg]);
+  }
+
+  // Dense memory without gaps, of the CPU, as a factory would make it.
+  static bool is_plain(const TensorMeta& meta) {
+    return meta.strided() && meta.device().is_cpu() && meta.plain_keys() && !meta.requires_grad() &&
+           meta.bytes() > 0 && meta.dense();
+  }
+
+  bool torchs_own(const c10::OperatorHandle& op) {
+    auto [at, missing] = own_.try_emplace(&op.schema());
+    if (missing) at->second = is_torchs_own(op);
+    return at->second;
+  }
+
+  static std::shared_ptr<const Lowered> nothing() {
+    static const auto* one = new std::shared_ptr<const Lowered>(std::make_shared<Nothing>());
+    return *one;
+  }
+  static std::shared_ptr<const Lowered> alias() {
+    static const auto* one = new std::shared_ptr<const Lowered>(std::make_shared<Alias>());
+    return *one;
+  }
+
+  Program& program_;
+  std::vector<char> bound_;
+  std::unordered_map<const c10::FunctionSchema*, bool> own_;
+};
+
+}  // namespace
+
+void lower(Program* program, const std::vector<int>& outputs) { Lowering(program, outputs).run(); }
+
+}  // namespace lazytrace

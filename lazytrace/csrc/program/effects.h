@@ -1,0 +1,69 @@
+// What a recording changes in the Python state around it, where a replay can do the same after its program.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <unordered_set>
+#include <vector>
+
+#include "program/program.h"
+
+namespace lazytrace {
+
+// One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`.
+struct Effect {
+  enum class Kind : uint8_t { Attribute, Item, At, Append, Cell } kind = Kind::Attribute;
+  int owner = -1;         // guard node
+  py::object key;         // Attribute, Item
+  Py_ssize_t index = -1;  // At, Cell
+
+  // Does it. Needs the GIL; throws what Python raises.
+  void apply(PyObject* owner_now, PyObject* value) const;
+  // The dict, list or cell that changes; borrowed.
+  PyObject* container(PyObject* owner_now) const;
+};
+
+// Whether the container is the object, its __dict__ or one of its closure cells.
+bool reaches(PyObject* object, PyObject* container);
+
+// The writes of one recording in their order. Only the last to each place counts; what a place held before
+// the call is known where it was read.
+//
+// Ownership: holds containers and values until the recording ends. Needs the GIL.
+class Writes {
+ public:
+  struct Write {
+    Effect effect;
+    py::object container;  // identifies the place with key or index: the dict, list or cell that changes
+    py::object value;
+    int before = -1;  // the guard node of the place, where it was read before it was first written
+    std::string what;
+    Place place;
+  };
+
+  void add(Write write);
+
+  bool empty() const { return writes_.empty(); }
+  // Whether the entry was written, so that reading it says nothing of the state before the call.
+  bool wrote(PyObject* container, PyObject* key) const;
+  bool wrote(PyObject* container, Py_ssize_t index) const;
+  bool wrote_to(PyObject* container) const { return containers_.count(container) > 0; }
+  bool appended_to(PyObject* list) const { return appended_.count(list) > 0; }
+
+  std::vector<Write>& all() { return writes_; }
+
+ private:
+  struct Slot {
+    PyObject* container;
+    PyObject* key;  // compared by value
+    Py_ssize_t index;
+    size_t write;
+  };
+  const Slot* find(PyObject* container, PyObject* key, Py_ssize_t index) const;
+
+  std::vector<Write> writes_;
+  std::vector<Slot> slots_;
+  std::unordered_set<PyObject*> containers_, appended_;
+};
+
+}  // namespace lazytrace

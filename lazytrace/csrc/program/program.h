@@ -1,0 +1,126 @@
+// A recorded program: operators, registers, constants and what the recording expects of each step.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <climits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program/value_tree.h"
+#include "torch/modes.h"
+#include "torch/tensor_meta.h"
+
+namespace lazytrace {
+
+struct Argument {
+  enum class Kind : uint8_t { Constant, Register, List } kind = Kind::Constant;
+  bool optional_list = false;  // List of Tensor?: -1 stands for None
+  bool last = false;           // the only and last use of the register: it is moved, not copied
+  int reg = -1;
+  c10::IValue constant;
+  std::vector<int> list;
+};
+
+struct Result {
+  enum class Kind : uint8_t { Register, List, Read, Ignored } kind = Kind::Register;
+  bool known =
+      false;  // the same TensorImpl as a register that was there before the step (an in-place result)
+  int reg = -1;
+  int base = -1;         // the register of an argument whose memory it shows
+  int64_t distance = 0;  // of its first element from that of the argument, in elements
+  std::shared_ptr<const TensorMeta> meta = TensorMeta::undefined();
+  c10::IValue read;  // the value that Python saw
+  std::vector<Result> list;
+};
+
+// Where in the user's code a step was made. The code objects are kept alive by the Program.
+struct Place {
+  PyObject* code = nullptr;
+  int lasti = -1;
+};
+// (file, line, function); "" where there is none. Needs the GIL.
+py::tuple place_tuple(const Place& place);
+
+// One Python call that is made again at each replay: script_if_tracing, opaque, custom autograd functions.
+struct OpaqueStep {
+  Tree function;  // a guard node: the step holds nothing of the user's alive. Needs the GIL, like the other
+                  // tree
+  std::string attribute;  // which attribute of it is called; empty: itself
+  Tree call;              // (args, kwargs)
+  std::string name;
+  std::string shape;               // structure of the result, as flatten_value() writes it
+  std::vector<py::object> values;  // the leaves of the result that are not tensors (None for tensors)
+  bool python = true;              // runs Python code, which may do anything, and then only once per call
+  bool feedable = true;            // its result can be handed to the function when that must run again
+  bool touches = false;            // it changed Python state that recordings could read
+  bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
+  bool effects = false;   // it wrote to a tensor that it was given
+  bool random = false;    // it drew random numbers
+};
+
+class Lowered;
+
+struct Step {
+  enum class Kind : uint8_t { Operator, Literal, Fill, Data, RequireGrad, Opaque } kind = Kind::Operator;
+  explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
+  Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
+
+  c10::OperatorHandle op;  // for the other kinds: an operator that documents it
+  std::vector<Argument> arguments;
+  std::vector<Result> results;
+  std::vector<int> frees;
+  int modes = -1;  // index into Program::modes where this step runs in other modes than the one before
+  Place place;
+  std::shared_ptr<OpaqueStep> opaque;
+  at::Tensor
+      literal;  // Literal: cloned at each replay. Fill: what Python wrote to the memory of its argument
+  bool filled = false;  // an `empty` that a later Fill belongs to: Python fills its memory itself
+  bool random = false;  // draws random numbers
+  bool effect = false;  // changes something that outlives the call
+  // Traces that share all steps before this one, and their results, have the same node here; those that share
+  // its results too, the same branch. Numbers of the process, never used twice.
+  int64_t node = -1;
+  int64_t branch = -1;
+  std::shared_ptr<const Lowered> lowered;  // a shorter way to run it, or null
+  bool quiet = false;                      // nobody will see what its results are to autograd
+  bool exit = false;  // what it gives, or whether it raises, may differ from call to call: a side exit
+
+  // Must not be done again in the same call.
+  bool once() const { return effect || random || (opaque && opaque->python && opaque->feedable); }
+};
+
+// Ownership: a Program owns its constants and code objects, and no user function, module or parameter.
+// It is immutable once built, so any number of threads may run it. Destroy it with the GIL held.
+struct Program {
+  std::vector<Step> steps;
+  std::vector<Modes> modes;  // [0]: the modes at the start
+  int registers = 0;
+  int inputs = 0;             // registers [0, inputs) are the tensors of the arguments
+  std::vector<int> used;      // those of them that anything needs: taking hold of a tensor is not free
+  std::vector<int> captures;  // register of each tensor that the guards collect
+  std::vector<py::object> keep;
+  bool effects = false;
+  bool random = false;
+  bool brief = false;          // so little work that letting go of the GIL would take longer
+  bool changes_looks = false;  // shape, memory or requires_grad of a tensor, in place
+  int first_once = INT_MAX;    // the first step that must not be done again
+  int unresumable = INT_MAX;   // from this step on, Python code that runs again would see other metadata
+  int keep_until = -1;         // the last side exit that can be resumed: no register is freed before it
+
+  // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
+  bool resumable(size_t step, bool raised) const {
+    int at = static_cast<int>(step);
+    bool feedable = steps[step].kind == Step::Kind::Operator ||
+                    (steps[step].kind == Step::Kind::Opaque && steps[step].opaque->feedable);
+    return at <= keep_until && feedable && (at < unresumable || (at == unresumable && raised));
+  }
+  bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
+
+  // How many operators a replay runs, opaque steps and literals included.
+  size_t size() const { return steps.size(); }
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,239 @@
+#include "program/value_tree.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+// ---------------------------------------------------------------- taking apart
+struct Tree::Builder {
+  const Source& source;
+  std::unordered_map<PyObject*, int>
+      seen;                     // objects by order of appearance: identity within the value is kept
+  std::vector<PyObject*> open;  // what is being taken apart, outermost first
+
+  Tree build(PyObject* v) {
+    Tree tree;
+    if (is_tensor(v)) {
+      tree.index = source.tensor(v);
+      if (tree.index < 0) throw std::runtime_error("returns a tensor that no recorded operator made");
+      tree.kind = Kind::Register;
+      return tree;
+    }
+    if (is_immutable(v) && !is_enum_member(v)) {
+      tree.value = py::reinterpret_borrow<py::object>(v);
+      return tree;
+    }
+    int node = source.state(v);
+    if (node >= 0) {
+      tree.kind = Kind::State;
+      tree.index = node;
+      return tree;
+    }
+    auto [at, fresh] = seen.emplace(v, static_cast<int>(seen.size()));
+    if (!fresh) {
+      for (PyObject* outer : open)
+        if (outer == v) throw std::runtime_error("returns a value that holds itself");
+      tree.kind = Kind::Same;
+      tree.index = at->second;
+      return tree;
+    }
+    if (open.size() > 100) throw std::runtime_error("returns a value that is nested too deeply");
+    open.push_back(v);
+    container(v, &tree);
+    open.pop_back();
+    return tree;
+  }
+
+  void container(PyObject* v, Tree* tree) {
+    if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
+      tree->kind = PyTuple_CheckExact(v) ? Kind::Tuple : Kind::List;
+      sequence(v, tree);
+    } else if (is_named_tuple(v)) {
+      tree->kind = Kind::Named;
+      tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
+      sequence(v, tree);
+    } else if (PyDict_CheckExact(v)) {
+      tree->kind = Kind::Dict;
+      mapping(v, tree);
+    } else if (PySet_CheckExact(v)) {
+      tree->kind = Kind::Set;
+      py::object items = py::reinterpret_steal<py::object>(PySequence_List(v));
+      sequence(items.ptr(), tree);
+    } else {
+      object(v, tree);
+    }
+  }
+
+  void sequence(PyObject* v, Tree* tree) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i)
+      tree->items.push_back(build(PySequence_Fast_GET_ITEM(v, i)));
+  }
+
+  void mapping(PyObject* v, Tree* tree) {
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(v, &pos, &key, &item)) {
+      tree->items.push_back(build(key));
+      tree->items.push_back(build(item));
+    }
+  }
+
+  // An instance of a Python class is its type, its slots, its __dict__ and what it holds as a dict or a list.
+  void object(PyObject* v, Tree* tree) {
+    if (!is_rebuildable(v))
+      throw std::runtime_error(std::string("returns a ") + Py_TYPE(v)->tp_name +
+                               ", which cannot be rebuilt at a replay");
+    tree->kind = Kind::Object;
+    tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
+    py::object state = py::reinterpret_steal<py::object>(instance_state(v));
+    tree->items.push_back(Tree());
+    tree->items.back().kind = Kind::Dict;
+    mapping(state.ptr(), &tree->items.back());
+    if (PyDict_Check(v)) {
+      tree->items.push_back(Tree());
+      tree->items.back().kind = Kind::Dict;
+      py::object items = py::reinterpret_steal<py::object>(ordered_items(v));
+      mapping(items.ptr(), &tree->items.back());
+    } else if (PyList_Check(v)) {
+      tree->items.push_back(Tree());
+      tree->items.back().kind = Kind::List;
+      sequence(v, &tree->items.back());
+    }
+  }
+};
+
+Tree Tree::of(PyObject* value, const Source& source) { return Builder{source, {}, {}}.build(value); }
+
+// ---------------------------------------------------------------- putting together
+struct Tree::Rebuilder {
+  const Fill& fill;
+  std::vector<PyObject*> made;  // borrowed from the value that is being built
+
+  py::object build(const Tree& t) {
+    switch (t.kind) {
+      case Kind::Register:
+        return py::reinterpret_steal<py::object>(THPVariable_Wrap(fill.registers[t.index]));
+      case Kind::Constant:
+        return t.value;
+      case Kind::State:
+        return py::reinterpret_borrow<py::object>(fill.state[t.index]);
+      case Kind::Same:
+        return py::reinterpret_borrow<py::object>(made[t.index]);
+      case Kind::Tuple:
+      case Kind::Named:
+        return tuple(t);
+      case Kind::List: {
+        py::list list;
+        made.push_back(list.ptr());
+        for (auto& item : t.items) list.append(build(item));
+        return std::move(list);
+      }
+      case Kind::Set: {
+        py::set set;
+        made.push_back(set.ptr());
+        for (auto& item : t.items) set.add(build(item));
+        return std::move(set);
+      }
+      case Kind::Dict: {
+        py::dict dict;
+        made.push_back(dict.ptr());
+        pairs(t, dict.ptr());
+        return std::move(dict);
+      }
+      case Kind::Object:
+        return object(t);
+    }
+    throw std::logic_error("unknown kind of tree");
+  }
+
+  py::object tuple(const Tree& t) {
+    size_t place = made.size();
+    made.push_back(nullptr);  // nothing can be inside a tuple and the tuple itself, but its number counts
+    py::object result;
+    if (t.kind == Kind::Tuple) {
+      result = py::reinterpret_steal<py::object>(PyTuple_New(static_cast<Py_ssize_t>(t.items.size())));
+      for (size_t i = 0; i < t.items.size(); ++i)
+        PyTuple_SET_ITEM(result.ptr(), i, build(t.items[i]).release().ptr());
+    } else {
+      auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
+      py::tuple items(t.items.size());
+      for (size_t i = 0; i < t.items.size(); ++i) items[i] = build(t.items[i]);
+      result = py::reinterpret_steal<py::object>(new_named_tuple(type, items.ptr()));
+      if (!result) throw py::error_already_set();
+    }
+    made[place] = result.ptr();
+    return result;
+  }
+
+  void pairs(const Tree& t, PyObject* dict) {
+    for (size_t i = 0; i + 1 < t.items.size(); i += 2) {
+      py::object key = build(t.items[i]), item = build(t.items[i + 1]);
+      if (PyDict_SetItem(dict, key.ptr(), item.ptr()) < 0) throw py::error_already_set();
+    }
+  }
+
+  py::object object(const Tree& t) {
+    auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
+    py::object result = py::reinterpret_steal<py::object>(new_instance(type));
+    if (!result) throw py::error_already_set();
+    made.push_back(result.ptr());
+    py::dict state;
+    pairs(t.items[0], state.ptr());
+    if (t.items.size() > 1 && t.items[1].kind == Kind::Dict) {
+      py::dict items;
+      pairs(t.items[1], items.ptr());
+      if (fill_mapping(result.ptr(), items.ptr()) < 0) throw py::error_already_set();
+    } else if (t.items.size() > 1) {
+      for (auto& item : t.items[1].items)
+        if (PyList_Append(result.ptr(), build(item).ptr()) < 0) throw py::error_already_set();
+    }
+    if (set_instance_state(result.ptr(), state.ptr()) < 0) throw py::error_already_set();
+    return result;
+  }
+};
+
+py::object Tree::build(const Fill& fill) const { return Rebuilder{fill, {}}.build(*this); }
+
+py::object Tree::build_first(const Fill& fill) const {
+  if (kind == Kind::Constant) return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(value.ptr(), 0));
+  Rebuilder rebuilder{fill, {}};
+  const Tree& first = items[0];
+  // Objects that are the same are numbered with the tuple as the first.
+  if (!first.items.empty()) rebuilder.made.push_back(nullptr);
+  return rebuilder.build(first);
+}
+
+void Tree::each_register(const std::function<void(int)>& visit) const {
+  if (kind == Kind::Register) visit(index);
+  for (auto& item : items) item.each_register(visit);
+}
+
+void Tree::each_state(const std::function<void(int&)>& visit) {
+  if (kind == Kind::State) visit(index);
+  for (auto& item : items) item.each_state(visit);
+}
+
+void Tree::containers(PyObject* value, std::vector<PyObject*>* out) {
+  if (out->size() > 10000 || is_tensor(value) || is_immutable(value)) return;
+  for (PyObject* known : *out)
+    if (known == value) return;
+  out->push_back(value);
+  if (PyTuple_Check(value) || PyList_Check(value)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+      containers(PySequence_Fast_GET_ITEM(value, i), out);
+  } else if (PyDict_Check(value)) {
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(value, &pos, &key, &item)) containers(item, out);
+  }
+  PyObject** dict = _PyObject_GetDictPtr(value);
+  if (dict && *dict && is_rebuildable(value)) containers(*dict, out);
+}
+
+}  // namespace lazytrace

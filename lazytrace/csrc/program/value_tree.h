@@ -1,0 +1,56 @@
+// A Python value with holes: how the result of a call, or the arguments of an opaque step, are rebuilt.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <functional>
+#include <vector>
+
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// Everything here needs the GIL. A Tree owns its constants, never a tensor and never a piece of user state.
+class Tree {
+ public:
+  enum class Kind : uint8_t { Register, Constant, State, Tuple, List, Dict, Set, Named, Object, Same };
+
+  // What the holes of a tree are filled with.
+  struct Fill {
+    const std::vector<at::Tensor>& registers;
+    const std::vector<PyObject*>& state;  // borrowed: the values of the guard nodes
+  };
+
+  // How a value is taken apart. Both return -1 where they do not know the object.
+  struct Source {
+    std::function<int(PyObject*)> tensor;  // the register that holds this tensor
+    std::function<int(PyObject*)> state;   // the guard node that reaches this object
+  };
+
+  // Throws std::runtime_error with a reason where some part cannot be rebuilt.
+  static Tree of(PyObject* value, const Source& source);
+
+  py::object build(const Fill& fill) const;
+  // The first item alone of a tuple.
+  py::object build_first(const Fill& fill) const;
+
+  // Calls `visit` on every register number in the tree.
+  void each_register(const std::function<void(int)>& visit) const;
+  // Calls `visit` on every state node in the tree.
+  void each_state(const std::function<void(int&)>& visit);
+  // The ids of the objects that this tree was made of, valid while the original value lives.
+  static void containers(PyObject* value, std::vector<PyObject*>* out);
+
+  Kind kind = Kind::Constant;
+  int index = -1;    // register, state node, or number of the object that this is the Same as
+  py::object value;  // constant, type, or tuple of keys
+  std::vector<Tree> items;
+
+ private:
+  struct Builder;
+  struct Rebuilder;
+};
+
+}  // namespace lazytrace

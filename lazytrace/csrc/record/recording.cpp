@@ -1,0 +1,164 @@
+#include "record/recording.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "cpython/objects.h"
+#include "record/python/opaque_call.h"
+
+namespace lazytrace {
+
+namespace {
+thread_local Recording* current_recording = nullptr;
+}
+
+// ---------------------------------------------------------------- recording
+Recording* Recording::active() { return current_recording; }
+
+Recording::Recording(const Call& call, std::shared_ptr<Resume> resume) : observer_(&recorder_, &tree_) {
+  family_ = resume ? resume->family : std::make_shared<Family>();
+  if (resume) recorder_.feed(std::move(resume));
+  recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
+  for (size_t i = 0; i < call.roots.size(); ++i)
+    observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    observer_.add_input(call.tensors[i], static_cast<int>(i));
+    recorder_.add_input(call.tensor(i));
+  }
+}
+
+Recording::~Recording() = default;
+
+py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) {
+  struct Active {
+    Recording* before = current_recording;
+    explicit Active(Recording* now) { current_recording = now; }
+    ~Active() { current_recording = before; }
+  } active(this);
+  RecordingScope scope(&recorder_);
+  struct Watching {
+    Recording* recording;
+    explicit Watching(Recording* r) : recording(r) { r->observer_.start(); }
+    ~Watching() { recording->replaced_ = !recording->observer_.stop(); }
+  } watching(this);
+  Modes before = Modes::current();
+  py::object result =
+      py::reinterpret_steal<py::object>(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+  std::string diverged = recorder_.divergence();
+  if (!diverged.empty()) {
+    PyErr_SetString(divergence_type(), diverged.c_str());
+    throw py::error_already_set();
+  }
+  if (!result) throw py::error_already_set();
+  if (Modes::current() != before) recorder_.fail("leaves grad mode, inference mode or autocast switched");
+  return result;
+}
+
+py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
+                             py::tuple args, py::dict kwargs, bool python) {
+  if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
+  bool fed = recorder_.feeding();
+  if (fed) recorder_.expect_opaque();
+  OpaqueCall call(&recorder_, &observer_, wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
+  py::object result;
+  try {
+    result = fed ? recorder_.fed_value() : function(*args, **kwargs);
+  } catch (...) {
+    // Where Python catches it, the program would go on as if the step did not exist.
+    recorder_.fail("an opaque function raised");
+    throw;
+  }
+  call.finish(result.ptr());
+  return result;
+}
+
+py::object Recording::aside(py::object function) {
+  struct Paused {
+    Recording* recording;
+    explicit Paused(Recording* r) : recording(r) { r->recorder_.pause(), r->observer_.pause(); }
+    ~Paused() { recording->recorder_.resume(), recording->observer_.resume(); }
+  } paused(this);
+  return function();
+}
+
+Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors) {
+  auto tensor = [&](PyObject* v) {
+    const at::Tensor& t = THPVariable_Unpack(v);
+    int reg = recorder_.output_register(t);
+    bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
+    if (!plain && !recorder_.was_there(reg))
+      throw std::runtime_error("returns a " + type_name(v) + " that it made");
+    if (reg >= 0) tensors->emplace_back(reg, t);
+    return reg;
+  };
+  auto state = [&](PyObject* v) {
+    bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || is_free_builtin(v) ||
+                 is_enum_member(v);
+    int node = named && !observer_.made_here(v) ? observer_.reach(v) : observer_.known(v);
+    if (node < 0 || observer_.by_path(node) || named) return node;
+    throw std::runtime_error("returns a " + type_name(v) + " of unknown origin");
+  };
+  return Tree::of(result, {tensor, state});
+}
+
+// Guards on objects that were made during the call and are gone go; the numbers of the rest change.
+bool Recording::renumber(Trace* trace) {
+  std::vector<int> renamed = tree_.prune();
+  bool complete = true;
+  auto rename = [&](int& node) {
+    node = renamed[node];
+    trace->needed_.push_back(node);
+    complete &= node >= 0;
+  };
+  trace->output_.each_state(rename);
+  for (Effect& effect : trace->effects_) rename(effect.owner);
+  for (Effect& effect : trace->written_) rename(effect.owner);
+  for (Step& step : trace->program_->steps)
+    if (step.opaque) {
+      step.opaque->call.each_state(rename);
+      step.opaque->function.each_state(rename);
+    }
+  const std::vector<int>& captures = recorder_.capture_nodes();
+  for (size_t slot = 0; slot < captures.size(); ++slot) {
+    int node = renamed[captures[slot]];
+    if (node < 0) return false;
+    tree_[node].capture = static_cast<int>(slot);
+  }
+  return complete;
+}
+
+std::shared_ptr<Trace> Recording::finish(py::object result) {
+  if (replaced_) recorder_.fail("the trace function of the thread was replaced during the call");
+  observer_.settle_writes();
+  if (recorder_.failed()) return nullptr;
+  // The result and what was written are one value: what is the same object in both stays so.
+  py::list parts;
+  parts.append(result);
+  for (auto& one : observer_.writes()) parts.append(one.value);
+  py::tuple whole(parts);
+  parts = py::list();
+  observer_.finish(whole.ptr());
+  auto trace = std::make_shared<Trace>();
+  if (recorder_.failed()) return nullptr;
+  try {
+    trace->output_ = take_apart(whole.ptr(), &trace->first_);
+    for (auto& one : observer_.writes()) trace->effects_.push_back(one.effect);
+    trace->written_ = std::move(observer_.written());
+  } catch (const std::runtime_error& error) {
+    recorder_.fail(error.what());
+  }
+  if (recorder_.failed()) return nullptr;
+  std::vector<int> outputs;
+  trace->output_.each_register([&](int reg) { outputs.push_back(reg); });
+  trace->program_ = recorder_.finish(outputs);
+  trace->program_->keep = observer_.take_codes();
+  if (!renumber(trace.get())) recorder_.fail("uses a tensor or an object that was gone after the call");
+  if (recorder_.failed()) return nullptr;
+  trace->tree_ = std::move(tree_);
+  trace->tree_.group();
+  trace->family_ = family_;
+  return trace;
+}
+
+py::tuple Recording::where() const { return place_tuple(recorder_.failed_at()); }
+
+}  // namespace lazytrace

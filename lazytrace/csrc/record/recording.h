@@ -1,0 +1,51 @@
+// One recording from start to verdict.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guard/guards.h"
+#include "record/operators/recorder.h"
+#include "record/python/observer.h"
+#include "signature/signature.h"
+#include "trace/trace.h"
+
+namespace lazytrace {
+
+// Ownership: made and destroyed by the thread that records, with the GIL.
+class Recording {
+ public:
+  // `resume`: a replay has run the first steps, which are fed to the function instead of being run again.
+  explicit Recording(const Call& call, std::shared_ptr<Resume> resume = nullptr);
+  ~Recording();
+  static Recording* active();
+
+  // Runs the function for real. Its exceptions pass through unchanged; nothing stays switched. Raises
+  // Diverged where a function that resumes does not ask for the steps that have run.
+  py::object run(py::object function, py::tuple args, py::dict kwargs);
+  void ignore(bool print, bool logging) { observer_.ignore(print, logging); }
+  // The trace, or null with reason() and where() set.
+  std::shared_ptr<Trace> finish(py::object result);
+  py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
+                    py::dict kwargs, bool python);
+
+  // Calls a function of ours that is no part of the recording.
+  py::object aside(py::object function);
+
+  std::string reason() const { return recorder_.reason(); }
+  py::tuple where() const;
+  void fail(const std::string& reason) { recorder_.fail(reason); }
+
+ private:
+  Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
+  bool renumber(Trace* trace);
+
+  std::shared_ptr<Family> family_;
+  Recorder recorder_;
+  GuardTree tree_;
+  Observer observer_;
+  bool replaced_ = false;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,293 @@
+#include "replay/interpreter.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <cstring>
+#include <sstream>
+
+#include "program/flatten.h"
+#include "replay/lowered.h"
+
+namespace lazytrace {
+
+bool same_value(const c10::IValue& a, const c10::IValue& b) {
+  if (a.tagKind() != b.tagKind()) return false;
+  if (a.isDouble()) {
+    double x = a.toDouble(), y = b.toDouble();
+    return std::memcmp(&x, &y, sizeof x) == 0 || (x != x && y != y);
+  }
+  if (a.isComplexDouble()) {
+    auto x = a.toComplexDouble(), y = b.toComplexDouble();
+    return std::memcmp(&x, &y, sizeof x) == 0;
+  }
+  if (a.isTensor()) {  // a Python number that met a tensor operator
+    const at::Tensor &x = a.toTensor(), &y = b.toTensor();
+    if (!x.defined() || !y.defined()) return x.defined() == y.defined();
+    return x.is_same(y) || (x.dim() == 0 && y.dim() == 0 && x.scalar_type() == y.scalar_type() &&
+                            same_value(x.item(), y.item()));
+  }
+  if (a.isList()) {
+    auto x = a.toListRef(), y = b.toListRef();
+    if (x.size() != y.size()) return false;
+    for (size_t i = 0; i < x.size(); ++i)
+      if (!same_value(x[i], y[i])) return false;
+    return true;
+  }
+  return a == b;
+}
+
+namespace {
+const Modes& modes_at(const Program& program, size_t step) {
+  for (size_t i = step + 1; i-- > 0;)
+    if (program.steps[i].modes >= 0) return program.modes[program.steps[i].modes];
+  return program.modes[0];
+}
+}  // namespace
+
+Outcome Runner::run(size_t from, const Given* given) {
+  stack_.clear();
+  Outcome outcome;
+  if (program_.steps.empty()) return outcome;
+  ModeSwitch modes;
+  watched_ = operators_are_watched();
+  std::optional<py::gil_scoped_release> released;
+  if (!program_.brief) released.emplace();
+  if (given) modes.to(modes_at(program_, from));
+  for (size_t i = from; i < program_.steps.size(); ++i) {
+    const Step& s = program_.steps[i];
+    if (s.modes >= 0) modes.to(program_.modes[s.modes]);
+    bool accepted;
+    try {
+      accepted = given && i == from ? take(s, Given(*given)) : step(s, i);
+    } catch (...) {
+      // The function may catch it: it runs again, from the start where nothing was changed, and is given the
+      // exception.
+      if (!program_.resumable(i, true) && program_.changed_before(i)) throw;
+      outcome.given.error = std::current_exception();
+      found_ = "an exception";
+      accepted = false;
+    }
+    if (!accepted) {
+      outcome.step = static_cast<int>(i);
+      outcome.found = found_;
+      outcome.confused = confused_;
+      outcome.given.results = std::move(stack_);
+      outcome.given.value = std::move(value_);
+      return outcome;
+    }
+    for (int reg : s.frees) recycler_.give(std::move(registers_[reg]));
+  }
+  return outcome;
+}
+
+bool Runner::step(const Step& s, size_t at) {
+  switch (s.kind) {
+    case Step::Kind::Operator:
+      if (watched_) return call(s);
+      if (s.lowered && s.lowered->run(s, registers_, recycler_)) return true;
+      if (s.quiet) {
+        at::AutoDispatchBelowADInplaceOrView below;
+        return call(s);
+      }
+      return call(s);
+    case Step::Kind::Literal: {
+      at::NoGradGuard no_grad;
+      registers_[s.results[0].reg] = s.literal.clone();
+      return true;
+    }
+    case Step::Kind::Fill: {
+      at::NoGradGuard no_grad;
+      registers_[s.arguments[0].reg].variable_data().copy_(s.literal);
+      return true;
+    }
+    case Step::Kind::Data:
+      registers_[s.results[0].reg] = registers_[s.arguments[0].reg].variable_data();
+      return s.results[0].meta->matches(registers_[s.results[0].reg]);
+    case Step::Kind::RequireGrad:
+      registers_[s.arguments[0].reg].set_requires_grad(true);
+      return true;
+    case Step::Kind::Opaque:
+      return opaque(s, at);
+  }
+  return false;
+}
+
+bool Runner::call(const Step& s) {
+  stack_.clear();
+  for (auto& argument : s.arguments) push(argument);
+  s.op.callBoxed(stack_);
+  for (size_t i = 0; i < s.results.size(); ++i)
+    if (!matches(s.results[i], stack_[i])) return false;
+  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(stack_[i]));
+  return true;
+}
+
+bool Runner::take(const Step& s, Given&& given) {
+  if (s.kind == Step::Kind::Opaque) {
+    py::gil_scoped_acquire gil;
+    store_value(s, given.value.ptr());
+    return true;
+  }
+  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(given.results[i]));
+  return true;
+}
+
+void Runner::push(const Argument& argument) {
+  switch (argument.kind) {
+    case Argument::Kind::Constant:
+      stack_.push_back(argument.constant);
+      return;
+    case Argument::Kind::Register:
+      if (argument.last)
+        stack_.emplace_back(std::move(registers_[argument.reg]));
+      else
+        stack_.emplace_back(registers_[argument.reg]);
+      return;
+    case Argument::Kind::List:
+      if (argument.optional_list) {
+        c10::List<std::optional<at::Tensor>> list;
+        list.reserve(argument.list.size());
+        for (int reg : argument.list)
+          list.push_back(reg < 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(registers_[reg]));
+        stack_.emplace_back(std::move(list));
+      } else {
+        c10::List<at::Tensor> list;
+        list.reserve(argument.list.size());
+        for (int reg : argument.list) list.push_back(registers_[reg]);
+        stack_.emplace_back(std::move(list));
+      }
+  }
+}
+
+bool Runner::matches(const Result& result, const c10::IValue& value) {
+  switch (result.kind) {
+    case Result::Kind::Ignored:
+      return true;
+    case Result::Kind::Read: {
+      if (same_value(result.read, value)) return true;
+      std::ostringstream text;
+      text << value;
+      found_ = text.str();
+      return false;
+    }
+    case Result::Kind::Register:
+      return matches_tensor(result, value.toTensor());
+    case Result::Kind::List: {
+      auto list = value.toTensorList();
+      if (list.size() != result.list.size()) {
+        found_ = std::to_string(list.size()) + " tensors";
+        return false;
+      }
+      for (size_t i = 0; i < list.size(); ++i)
+        if (!matches_tensor(result.list[i], list.get(i))) return false;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
+  if (!result.meta->matches(tensor)) {
+    found_ = result.meta->difference(tensor);
+    return false;
+  }
+  if (result.reg >= 0 && result.known && registers_[result.reg].defined() &&
+      !registers_[result.reg].is_same(tensor)) {
+    found_ = "a new tensor instead of its argument";
+    return false;
+  }
+  return true;
+}
+
+void Runner::store(const Result& result, c10::IValue&& value) {
+  if (result.kind == Result::Kind::Register) return store_tensor(result, std::move(value).toTensor());
+  if (result.kind != Result::Kind::List) return;
+  auto list = std::move(value).toTensorList();
+  for (size_t i = 0; i < list.size(); ++i) store_tensor(result.list[i], list.get(i));
+}
+
+void Runner::store_tensor(const Result& result, at::Tensor tensor) {
+  if (result.reg < 0) return;
+  // What an in-place operator gives back is there already, and perhaps lent.
+  if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
+}
+
+bool Runner::opaque(const Step& s, size_t at) {
+  py::gil_scoped_acquire gil;
+  py::object call = s.opaque->call.build({registers_, state_});
+  py::object function = s.opaque->function.build({registers_, state_});
+  if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
+  std::vector<TensorMeta> looks;
+  for (auto& argument : s.arguments) looks.push_back(TensorMeta::of(registers_[argument.reg]));
+  value_ = py::reinterpret_steal<py::object>(
+      PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
+  if (!value_) throw py::error_already_set();
+  for (size_t i = 0; i < looks.size() && !s.opaque->confuses; ++i)
+    confused_ |= !looks[i].matches(registers_[s.arguments[i].reg]);
+  stack_.clear();
+  if (confused_) found_ = "an argument that it has changed the shape of";
+  if (confused_ || !matches_value(s, value_.ptr())) return false;
+  store_value(s, value_.ptr());
+  if (program_.resumable(at, false)) opaque_.emplace_back(at, value_);
+  value_ = py::object();
+  return true;
+}
+
+bool Runner::matches_value(const Step& s, PyObject* value) {
+  std::vector<PyObject*> leaves;
+  std::string shape;
+  flatten_value(value, &leaves, &shape);
+  if (leaves.size() != s.results.size() || shape != s.opaque->shape) {
+    found_ = "a result of another structure";
+    return false;
+  }
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const Result& result = s.results[i];
+    if (result.kind == Result::Kind::Register) {
+      if (!is_tensor(leaves[i])) {
+        found_ = "a " + type_name(leaves[i]);
+        return false;
+      }
+      if (!matches_tensor(result, THPVariable_Unpack(leaves[i]))) return false;
+    } else if (!same_immutable(leaves[i], s.opaque->values[i].ptr())) {
+      found_ = short_repr(leaves[i]);
+      return false;
+    }
+  }
+  return true;
+}
+
+void Runner::store_value(const Step& s, PyObject* value) {
+  std::vector<PyObject*> leaves;
+  std::string shape;
+  flatten_value(value, &leaves, &shape);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (s.results[i].kind == Result::Kind::Register)
+      store_tensor(s.results[i], at::Tensor(THPVariable_Unpack(leaves[i])));
+}
+
+bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {
+  if (given.error) return false;
+  static const Program* none = new Program();
+  static const auto* no_state = new std::vector<PyObject*>();
+  OpaqueResults opaque;
+  RunnerMemory memory;
+  // Registers that the other trace has beyond those of this one hold nothing yet.
+  std::vector<at::Tensor> seen = registers;
+  int most = -1;
+  for (auto& result : step.results) {
+    most = std::max(most, result.reg);
+    for (auto& one : result.list) most = std::max(most, one.reg);
+  }
+  seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
+  Runner runner(*none, seen, *no_state, opaque, memory);
+  if (step.kind == Step::Kind::Opaque) return given.value && runner.matches_value(step, given.value.ptr());
+  if (step.results.size() != given.results.size()) return false;
+  for (size_t i = 0; i < step.results.size(); ++i)
+    if (!runner.matches(step.results[i], given.results[i])) return false;
+  return true;
+}
+
+}  // namespace lazytrace

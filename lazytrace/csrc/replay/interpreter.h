@@ -1,0 +1,89 @@
+// Replays a Program: the operators in order, the GIL released, each result compared with the recording.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/program.h"
+#include "replay/recycler.h"
+
+namespace lazytrace {
+
+// What one step gave: its results as they lay on the stack, what an opaque function returned, or what was
+// raised.
+struct Given {
+  std::vector<c10::IValue> results;
+  py::object value;
+  std::exception_ptr error;
+};
+
+// How a replay ended. A difference leaves the registers as they were before the results of the step that
+// differed. Destroy it with the GIL.
+struct Outcome {
+  int step = -1;          // the step that differed, or -1
+  std::string found;      // what was found instead, as text
+  Given given;            // by that step
+  bool confused = false;  // whether Python code of an opaque step has changed how tensors look
+  bool ok() const { return step < 0; }
+};
+
+using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
+
+// What a run works in; kept from run to run by one thread.
+struct RunnerMemory {
+  torch::jit::Stack stack;
+  Recycler recycler;
+};
+
+class Runner {
+ public:
+  // `state`: values of the guard nodes for opaque steps, borrowed for the length of the run. `opaque` takes
+  // the results of the opaque steps, for a function that must run again. `memory`: to work in.
+  Runner(const Program& program, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
+         OpaqueResults& opaque, RunnerMemory& memory)
+      : program_(program),
+        registers_(registers),
+        state_(state),
+        opaque_(opaque),
+        stack_(memory.stack),
+        recycler_(memory.recycler) {}
+
+  // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
+  // run already. Exceptions of operators pass through where the function cannot be resumed and something was
+  // changed.
+  Outcome run(size_t from = 0, const Given* given = nullptr);
+
+  // Whether the results of a step are as this step of another trace expects. Needs the GIL.
+  static bool fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers);
+
+ private:
+  bool step(const Step& step, size_t at);
+  bool call(const Step& step);
+  bool opaque(const Step& step, size_t at);
+  bool take(const Step& step, Given&& given);
+  bool matches_value(const Step& step, PyObject* value);
+  void store_value(const Step& step, PyObject* value);
+  void push(const Argument& argument);
+  bool matches(const Result& result, const c10::IValue& value);
+  bool matches_tensor(const Result& result, const at::Tensor& tensor);
+  void store(const Result& result, c10::IValue&& value);
+  void store_tensor(const Result& result, at::Tensor tensor);
+
+  const Program& program_;
+  std::vector<at::Tensor>& registers_;
+  const std::vector<PyObject*>& state_;
+  OpaqueResults& opaque_;
+  torch::jit::Stack& stack_;
+  Recycler& recycler_;
+  bool watched_ = false;  // whether each operator must run as it was recorded
+  py::object value_;
+  std::string found_;
+  bool confused_ = false;
+};
+
+// Equality of values that Python can see: nan is nan, 0.0 is not -0.0.
+bool same_value(const c10::IValue& a, const c10::IValue& b);
+
+}  // namespace lazytrace

@@ -1,0 +1,25 @@
+// A shorter way to do what a step does, where nobody can tell the difference.
+#pragma once
+
+#include <vector>
+
+#include "program/program.h"
+#include "replay/recycler.h"
+
+namespace lazytrace {
+
+// How one step runs where nobody watches the dispatcher. It gives exactly the tensors that the operator would
+// give, so that nothing has to be compared. Immutable; needs no GIL.
+class Lowered {
+ public:
+  virtual ~Lowered() = default;
+  // False where it cannot be done with what is in the registers: then the operator is called. Raises what the
+  // operator would raise.
+  virtual bool run(const Step& step, std::vector<at::Tensor>& registers, Recycler& recycler) const = 0;
+};
+
+// Whether somebody sees each operator that runs, or what it does beside its result: a profiler, forward-mode
+// differentiation.
+bool operators_are_watched();
+
+}  // namespace lazytrace

@@ -1,0 +1,431 @@
+#include "signature/signature.h"
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/Size.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "cpython/objects.h"
+#include "program/value_tree.h"
+#include "torch/modes.h"
+
+namespace lazytrace {
+
+namespace {
+
+PyTypeObject* tensor_class() { return reinterpret_cast<PyTypeObject*>(THPVariableClass); }
+
+// A tensor argument may be a Tensor or a Parameter; anything else has behavior of its own.
+bool is_plain_tensor(PyObject* v) {
+  if (Py_IS_TYPE(v, tensor_class())) return true;
+  static auto* parameter = reinterpret_cast<PyTypeObject*>(
+      py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
+  return Py_IS_TYPE(v, parameter);
+}
+
+// Asking a view for its grad_fn may make one, under a lock; most tensors are none.
+bool is_leaf(const at::Tensor& t, c10::AutogradMetaInterface* interface) {
+  if (!interface) return true;
+  auto* meta = static_cast<torch::autograd::AutogradMeta*>(interface);
+  return meta->is_view_ ? t.is_leaf() : !meta->grad_fn_;
+}
+
+}  // namespace
+
+struct Signature::Flattener {
+  Call* call;
+  Key* key = &call->key;
+  int changeable = 0;             // how many lists and dicts are open: what lies in them is held
+  std::vector<PyObject*> open{};  // containers that are being walked
+
+  explicit Flattener(Call* made) : call(made) {}
+
+  void refuse(const std::string& why) { call->refuse(why); }
+
+  void tensor(PyObject* v) {
+    if (!is_plain_tensor(v)) return refuse("takes a " + type_name(v) + ", a subclass of Tensor");
+    const at::Tensor& t = THPVariable_Unpack(v);
+    c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+    c10::DispatchKeySet keys = impl->key_set();
+    if (keys.has(c10::DispatchKey::NestedTensor)) return refuse("takes a nested tensor");
+    c10::AutogradMetaInterface* meta = impl->autograd_meta();
+    bool parameter = !Py_IS_TYPE(v, tensor_class()), requires_grad = meta && meta->requires_grad();
+    auto sizes = t.sizes();
+    auto strides = t.layout() == at::kStrided ? t.strides() : c10::IntArrayRef();
+    c10::Device device = t.device();
+    struct {
+      char tag = 'T';
+      c10::ScalarType dtype;
+      uint8_t flags;
+      c10::DeviceType device;
+      c10::DeviceIndex device_index;
+      uint8_t none[3] = {};
+      uint64_t dimensions;
+      uint64_t keys;
+    } look;
+    static_assert(sizeof look == 24, "no byte of a key may be left unset");
+    look.dtype = t.scalar_type();
+    look.flags = static_cast<uint8_t>(requires_grad | is_leaf(t, meta) << 1 | parameter << 2);
+    look.device = device.type();
+    look.device_index = device.index();
+    look.dimensions = sizes.size();
+    look.keys = keys.raw_repr();
+    // In one piece: this is what most of the time of matching goes to.
+    char* at = key->room(sizeof look + (sizes.size() + strides.size()) * sizeof(int64_t));
+    std::memcpy(at, &look, sizeof look);
+    at += sizeof look;
+    for (int64_t size : sizes) at = write(at, size);
+    for (int64_t stride : strides) at = write(at, stride);
+    sharing(t, impl);
+    call->tensors.push_back(v);
+    if (changeable) call->hold(v);
+  }
+
+  static char* write(char* at, int64_t number) {
+    std::memcpy(at, &number, sizeof number);
+    return at + sizeof number;
+  }
+
+  // Which tensors are the same, and which share memory at what distance.
+  void sharing(const at::Tensor& t, c10::TensorImpl* impl) {
+    int number = static_cast<int>(call->tensors.size());
+    c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+    int holder = storage ? call->storages.first(storage, number) : -1;
+    if (holder == number) return key->put_tag('1');
+    // Only a tensor whose memory was met before can be one of those.
+    int first = 0;
+    while (first < number && call->tensor(first).unsafeGetTensorImpl() != impl) ++first;
+    if (first < number) {
+      key->put_tag('=');
+      key->put(first);
+    } else if (storage) {
+      key->put_tag('+');
+      key->put(holder);
+      key->put(t.storage_offset() - call->tensor(holder).storage_offset());
+    } else {
+      key->put_tag('0');
+    }
+  }
+
+  void text(PyObject* v) {
+    // A str has the narrowest of three widths, so that equal ones have equal bytes.
+    key->put_tag('s');
+    key->put(static_cast<uint8_t>(PyUnicode_KIND(v)));
+    key->put_text({static_cast<const char*>(PyUnicode_DATA(v)),
+                   static_cast<size_t>(PyUnicode_GET_LENGTH(v)) * PyUnicode_KIND(v)});
+  }
+
+  bool immutable(PyObject* v) {
+    if (v == Py_None || PyBool_Check(v)) {
+      key->put_tag(v == Py_None ? 'N' : v == Py_True ? 't' : 'f');
+    } else if (PyLong_CheckExact(v)) {
+      int overflow = 0;
+      long long value = PyLong_AsLongLongAndOverflow(v, &overflow);
+      key->put_tag(overflow ? 'I' : 'i');
+      if (overflow)
+        key->put_text(text_of(py::str(py::handle(v)).ptr()));
+      else
+        key->put(value);
+    } else if (PyFloat_CheckExact(v)) {
+      double value = PyFloat_AS_DOUBLE(v);
+      key->put_tag(value != value ? 'n' : 'd');
+      if (value == value) key->put(value);
+    } else if (PyUnicode_CheckExact(v)) {
+      text(v);
+    } else if (PyBytes_CheckExact(v)) {
+      key->put_tag('b');
+      key->put_text({PyBytes_AS_STRING(v), static_cast<size_t>(PyBytes_GET_SIZE(v))});
+    } else if (THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) || v == Py_Ellipsis ||
+               v == Py_NotImplemented) {
+      key->put_tag('p');  // one object each, for the whole process
+      key->put(v);
+    } else if (THPDevice_Check(v)) {
+      key->put_tag('D');
+      key->put(reinterpret_cast<THPDevice*>(v)->device);
+    } else if (PyComplex_CheckExact(v)) {
+      key->put_tag('c');
+      key->put(PyComplex_AsCComplex(v));
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  void sequence(PyObject* v, char kind) {
+    key->put_tag(kind);
+    if (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)) key->put(Py_TYPE(v));
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(v);
+    key->put(static_cast<uint32_t>(n));
+    for (Py_ssize_t i = 0; i < n; ++i) leaf(PySequence_Fast_GET_ITEM(v, i));
+  }
+
+  void mapping(PyObject* v) {
+    key->put_tag('{');
+    key->put(Py_TYPE(v));
+    key->put(static_cast<uint32_t>(PyDict_GET_SIZE(v)));
+    py::object held;
+    if (!PyDict_CheckExact(v)) held = py::reinterpret_steal<py::object>(ordered_items(v));
+    PyObject *name, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(held ? held.ptr() : v, &position, &name, &item)) {
+      if (!immutable(name)) return refuse("takes a dict with a " + type_name(name) + " as a key");
+      leaf(item);
+    }
+  }
+
+  // Guards may start from it.
+  void root(PyObject* v, bool structural) {
+    call->roots.push_back(v);
+    call->structural.push_back(structural);
+    if (changeable) call->hold(v);
+  }
+
+  void container(PyObject* v) {
+    for (PyObject* outer : open)
+      if (outer == v) return refuse("takes a container that holds itself");
+    if (open.size() > 64) return refuse("takes a value that is nested too deeply");
+    root(v, true);
+    // The same list twice is not two lists.
+    for (size_t i = 1; i + 1 < call->roots.size(); ++i)
+      if (call->roots[i] == v) {
+        key->put_tag('=');
+        key->put(static_cast<uint32_t>(i));
+        break;
+      }
+    open.push_back(v);
+    bool changes = PyDict_Check(v) || PyList_Check(v);
+    changeable += changes;
+    if (PyDict_Check(v))
+      mapping(v);
+    else
+      sequence(v, PyList_Check(v) ? '[' : PyTuple_CheckExact(v) ? '(' : 'C');
+    changeable -= changes;
+    open.pop_back();
+  }
+
+  void leaf(PyObject* v) {
+    if (Py_IS_TYPE(v, tensor_class()) || is_tensor(v)) return tensor(v);
+    if (immutable(v)) return;
+    if (PyTuple_CheckExact(v) || PyList_CheckExact(v) || PyDict_CheckExact(v) ||
+        Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))
+      return container(v);
+    if (is_numpy_array(v)) return refuse("takes a numpy array");
+    if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE))
+      return refuse("takes a " + type_name(v));
+    // Anything else is guarded by what the function reads of it.
+    key->put_tag('O');
+    key->put(Py_TYPE(v));
+    for (size_t i = 0; i < call->roots.size(); ++i)
+      if (call->roots[i] == v) key->put(static_cast<uint32_t>(i));
+    root(v, false);
+  }
+};
+
+Signature::Signature(std::vector<std::string> names, int positional_only, int positional, bool star,
+                     bool double_star, py::object code)
+    : positional_only_(positional_only),
+      positional_(positional),
+      star_(star),
+      double_star_(double_star),
+      code_(code.is_none() ? py::object() : std::move(code)) {
+  for (auto& name : names)
+    names_.push_back(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name.c_str())));
+}
+
+// Read from the function at each call: defaults can be assigned to.
+PyObject* Signature::default_of(size_t parameter, PyObject* defaults) const {
+  PyObject* name = names_[parameter].ptr();
+  if (PyDict_Check(defaults)) return PyDict_GetItemWithError(defaults, name);
+  if (static_cast<int>(parameter) >= positional_) {
+    PyObject* named = PyFunction_GET_KW_DEFAULTS(defaults);
+    return named ? PyDict_GetItemWithError(named, name) : nullptr;
+  }
+  PyObject* last = PyFunction_GET_DEFAULTS(defaults);
+  Py_ssize_t count = last ? PyTuple_GET_SIZE(last) : 0;
+  Py_ssize_t at = static_cast<Py_ssize_t>(parameter) - (positional_ - count);
+  return at >= 0 && at < count ? PyTuple_GET_ITEM(last, at) : nullptr;
+}
+
+namespace {
+bool same_parameters(PyObject* a, PyObject* b) {
+  auto *x = reinterpret_cast<PyCodeObject*>(a), *y = reinterpret_cast<PyCodeObject*>(b);
+  constexpr int kStars = CO_VARARGS | CO_VARKEYWORDS;
+  if (x->co_argcount != y->co_argcount || x->co_posonlyargcount != y->co_posonlyargcount ||
+      x->co_kwonlyargcount != y->co_kwonlyargcount || (x->co_flags & kStars) != (y->co_flags & kStars))
+    return false;
+  py::object names = py::reinterpret_steal<py::object>(PyCode_GetVarnames(x));
+  py::object others = py::reinterpret_steal<py::object>(PyCode_GetVarnames(y));
+  for (Py_ssize_t i = 0; i < x->co_argcount + x->co_kwonlyargcount; ++i)
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(names.ptr(), i), PyTuple_GET_ITEM(others.ptr(), i)) != 0)
+      return false;
+  return true;
+}
+
+// The place of a keyword among those that were passed, or -1. Most are interned, and so the same object.
+Py_ssize_t place_of(PyObject* name, const Passed& passed) {
+  Py_ssize_t count = passed.named();
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (PyTuple_GET_ITEM(passed.names, i) == name) return i;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(passed.names, i), name) == 0) return i;
+  return -1;
+}
+}  // namespace
+
+bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const {
+  if (code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) != code_.ptr() &&
+      !same_parameters(PyFunction_GET_CODE(defaults), code_.ptr()))
+    call->refuse("its code was replaced by one with other parameters");
+  call->roots.push_back(function);
+  call->structural.push_back(false);
+  Flattener flat(call);
+  if (passed.count > positional_ && !star_) return false;
+  Py_ssize_t used = 0;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    PyObject* value;
+    bool nameable = passed.names && static_cast<int>(i) >= positional_only_;
+    Py_ssize_t keyword = nameable ? place_of(names_[i].ptr(), passed) : -1;
+    if (static_cast<int>(i) < positional_ && static_cast<Py_ssize_t>(i) < passed.count) {
+      if (keyword >= 0) return false;
+      value = passed.positional[i];
+    } else if (keyword >= 0) {
+      value = passed.values[keyword];
+      ++used;
+    } else {
+      value = default_of(i, defaults);
+      if (value) call->hold(value);
+    }
+    if (!value) return false;
+    flat.leaf(value);
+  }
+  if (star_) {
+    Py_ssize_t more = std::max<Py_ssize_t>(passed.count - positional_, 0);
+    call->key.put_tag('*');
+    call->key.put(static_cast<uint32_t>(more));
+    for (Py_ssize_t i = 0; i < more; ++i) flat.leaf(passed.positional[positional_ + i]);
+  }
+  if (passed.named() > used && !bind_rest(&flat, passed)) return false;
+  append_ambient(call);
+  return true;
+}
+
+bool Signature::bind_rest(Flattener* flat, const Passed& passed) const {
+  if (!double_star_) return false;
+  flat->key->put_tag('%');
+  for (Py_ssize_t k = 0; k < passed.named(); ++k) {
+    PyObject* name = PyTuple_GET_ITEM(passed.names, k);
+    if (!PyUnicode_CheckExact(name)) flat->refuse("takes a keyword that is a " + type_name(name));
+    bool known = false;
+    for (size_t i = positional_only_; i < names_.size(); ++i)
+      known |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
+    if (known) continue;
+    flat->text(name);
+    flat->leaf(passed.values[k]);
+  }
+  return true;
+}
+
+std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::dict kwargs,
+                                      py::object defaults) const {
+  std::vector<PyObject*> values;
+  py::tuple names(py::len(kwargs));
+  for (auto item : kwargs) {
+    names[values.size()] = item.first;
+    values.push_back(item.second.ptr());
+  }
+  Passed passed{&PyTuple_GET_ITEM(args.ptr(), 0), PyTuple_GET_SIZE(args.ptr()), names.ptr(), values.data()};
+  auto call = std::make_unique<Call>();
+  if (!bind(call.get(), function.ptr(), passed, defaults.ptr())) return nullptr;
+  return call;
+}
+
+// ---------------------------------------------------------------- ambient state
+namespace {
+
+// A plain device context is the one torch-function mode that a recording can live with: it only fills in
+// device=.
+void append_function_modes(Call* call) {
+  int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
+  static py::handle device_context =
+      py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
+  for (int64_t i = 0; i < count; ++i) {
+    PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
+    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != device_context.ptr())
+      return call->refuse("a torch function mode is active (" + type_name(mode) + ")");
+    py::object device = py::reinterpret_borrow<py::object>(mode).attr("device");
+    call->key.put_text(text_of(py::str(device).ptr()));
+  }
+}
+
+uint64_t flags() {
+  auto& context = at::globalContext();
+  uint64_t bits = 0;
+  for (bool flag : {context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
+                    context.deterministicCuDNN(), context.benchmarkCuDNN(), context.userEnabledCuDNN(),
+                    context.userEnabledMkldnn(), context.userEnabledFlashSDP(), context.userEnabledMathSDP(),
+                    context.userEnabledMemEfficientSDP(), context.deterministicFillUninitializedMemory(),
+                    torch::autograd::AnomalyMode::is_enabled()})
+    bits = bits << 1 | flag;
+  return bits;
+}
+
+}  // namespace
+
+void append_ambient(Call* call) {
+  // The keys that are switched on and off say which kinds of autocast are on, and whether this is a no_grad
+  // or inference block of C++; grad mode is apart.
+  auto local = c10::impl::tls_local_dispatch_key_set();
+  struct {
+    uint64_t included, excluded, flags;
+    c10::ScalarType dtypes[kAutocastCount + 1];
+    uint8_t modes;
+    uint8_t none[2] = {};
+  } ambient;
+  static_assert(sizeof ambient == 32, "no byte of a key may be left unset");
+  ambient.included = local.included_.raw_repr();
+  ambient.excluded = local.excluded_.raw_repr();
+  ambient.flags = flags();
+  for (size_t i = 0; i < kAutocastCount; ++i)
+    ambient.dtypes[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
+  ambient.dtypes[kAutocastCount] = c10::get_default_dtype_as_scalartype();
+  ambient.modes = static_cast<uint8_t>(at::GradMode::is_enabled() | c10::InferenceMode::is_enabled() << 1 |
+                                       at::autocast::is_autocast_cache_enabled() << 2);
+  call->key.put(ambient);
+  if (c10::impl::TorchDispatchModeTLS::stack_len() > 0)
+    return call->refuse("a torch dispatch mode is active");
+  if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
+}
+
+py::dict describe_ambient() {
+  py::dict result;
+  Modes modes = Modes::current();
+  result["grad_mode"] = modes.grad;
+  result["inference_mode"] = modes.inference;
+  for (size_t i = 0; i < kAutocastCount; ++i) {
+    std::string device = c10::DeviceTypeName(kAutocastDevices[i], true);
+    result[py::str("autocast(" + device + ")")] =
+        modes.autocast[i] ? c10::toString(modes.autocast_dtype[i]) : "off";
+  }
+  result["autocast_cache"] = modes.autocast_cache;
+  result["anomaly_mode"] = torch::autograd::AnomalyMode::is_enabled();
+  result["default_dtype"] = c10::toString(c10::get_default_dtype().toScalarType());
+  auto& context = at::globalContext();
+  result["deterministic_algorithms"] = context.deterministicAlgorithms();
+  result["cudnn.benchmark"] = context.benchmarkCuDNN();
+  result["mkldnn.enabled"] = context.userEnabledMkldnn();
+  return result;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,103 @@
+// What identifies a call: the structure of its arguments, what each leaf looks like from outside, and the
+// ambient state.
+#pragma once
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "signature/key.h"
+#include "signature/seen.h"
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// What a call passes, as PEP 590 has it: borrowed from the caller, who keeps it alive during the call.
+struct Passed {
+  PyObject* const* positional = nullptr;
+  Py_ssize_t count = 0;
+  PyObject* names = nullptr;  // tuple of the keywords, or null
+  PyObject* const* values = nullptr;
+
+  Py_ssize_t named() const { return names ? PyTuple_GET_SIZE(names) : 0; }
+};
+
+// One call taken apart. Borrows from the arguments: valid while they live. What lies in a list or a dict,
+// which may let it go during the call, is held. Needs the GIL.
+class Call {
+ public:
+  Call() = default;
+  ~Call() { clear(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  Key key;
+  // [0] the function, then what guards may start from: opaque leaves and containers
+  std::vector<PyObject*> roots;
+  std::vector<char> structural;    // per root: whether the key holds its contents
+  std::vector<PyObject*> tensors;  // in order of appearance
+  std::string unsupported;         // why this call cannot be keyed, or empty
+
+  // The first reason stands.
+  void refuse(const std::string& why) {
+    if (unsupported.empty()) unsupported = why;
+  }
+  const at::Tensor& tensor(size_t i) const { return THPVariable_Unpack(tensors[i]); }
+  void hold(PyObject* object) {
+    Py_INCREF(object);
+    held_.push_back(object);
+  }
+  // For the next call: keeps the memory.
+  void clear() {
+    key.clear();
+    roots.clear();
+    structural.clear();
+    tensors.clear();
+    unsupported.clear();
+    storages.clear();
+    for (PyObject* object : held_) Py_DECREF(object);
+    held_.clear();
+  }
+
+ private:
+  friend class Signature;
+  Seen storages;
+  std::vector<PyObject*> held_;
+};
+
+// Binds and flattens the calls of one function.
+class Signature {
+ public:
+  // names: positional parameters, then keyword-only ones. A function whose parameters cannot be known has
+  // none and both stars. `code`: that the names are of, or None.
+  Signature(std::vector<std::string> names, int positional_only, int positional, bool star, bool double_star,
+            py::object code);
+
+  // `defaults`: the function that has them, or a dict name -> default. False where the arguments do not fit
+  // (the function itself says how).
+  bool bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const;
+  // The same for what *args and **kwargs have; null where they do not fit.
+  std::unique_ptr<Call> bind(py::object function, py::tuple args, py::dict kwargs, py::object defaults) const;
+
+ private:
+  struct Flattener;
+  PyObject* default_of(size_t parameter, PyObject* defaults) const;
+  bool bind_rest(Flattener* flat, const Passed& passed) const;
+
+  std::vector<py::object> names_;
+  int positional_only_, positional_;
+  bool star_, double_star_;
+  py::object code_;
+};
+
+// The ambient part of the key: modes, default dtype, flags. Refuses a call where they cannot be keyed.
+void append_ambient(Call* call);
+
+// Names and values of the ambient state, for reports.
+py::dict describe_ambient();
+
+}  // namespace lazytrace

@@ -1,0 +1,111 @@
+#include "torch/facts.h"
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace lazytrace {
+
+namespace {
+
+using Names = std::unordered_set<std::string>;
+
+const Names kBlank = {"aten::empty",          "aten::empty_like",     "aten::new_empty",
+                      "aten::empty_strided",  "aten::empty_permuted", "aten::new_empty_strided",
+                      "aten::empty_quantized"};
+const Names kOverwriting = {"aten::copy_",    "aten::fill_",      "aten::zero_",       "aten::normal_",
+                            "aten::uniform_", "aten::random_",    "aten::bernoulli_",  "aten::exponential_",
+                            "aten::cauchy_",  "aten::geometric_", "aten::log_normal_", "aten::set_",
+                            "aten::eye_",     "aten::resize_"};
+// Composite operators carry no tag of their own.
+const Names kDataDependent = {"aten::argwhere",    "aten::nonzero_numpy",     "aten::masked_select",
+                              "aten::unique_dim",  "aten::_unique",           "aten::_unique2",
+                              "aten::bincount",    "aten::repeat_interleave", "aten::unique_consecutive",
+                              "aten::tensor_split"};
+const Names kHidden = {
+    "aten::batch_norm",       "aten::native_batch_norm",      "aten::_batch_norm_impl_index",
+    "aten::instance_norm",    "aten::cudnn_batch_norm",       "aten::miopen_batch_norm",
+    "aten::rrelu_with_noise", "aten::_batch_norm_with_update"};
+
+// Those that give back what they were given where p is 0 (_dropout_impl in ATen/native/Dropout.cpp).
+const Names kDropouts = {"aten::dropout",
+                         "aten::dropout_",
+                         "aten::feature_dropout",
+                         "aten::alpha_dropout",
+                         "aten::alpha_dropout_",
+                         "aten::feature_dropout_",
+                         "aten::feature_alpha_dropout",
+                         "aten::feature_alpha_dropout_"};
+
+bool has_out(const c10::FunctionSchema& schema) {
+  for (auto& argument : schema.arguments())
+    if (argument.is_out()) return true;
+  return false;
+}
+
+OperatorFacts work_out(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  const std::string& name = schema.name();
+  OperatorFacts facts;
+  for (auto& result : schema.returns()) facts.view |= result.alias_info() && !result.alias_info()->isWrite();
+  for (auto& result : schema.returns()) {
+    auto kind = result.type()->kind();
+    facts.reads |= kind == c10::TypeKind::NumberType || kind == c10::TypeKind::BoolType ||
+                   kind == c10::TypeKind::IntType || kind == c10::TypeKind::FloatType;
+  }
+  facts.lift = name == "aten::lift_fresh" || name == "aten::lift_fresh_copy" || name == "aten::lift";
+  facts.blank_factory = kBlank.count(name) && !has_out(schema);
+  facts.overwrites_outputs = kOverwriting.count(name) || has_out(schema);
+  facts.data_dependent_shape = op.hasTag(at::Tag::dynamic_output_shape) ||
+                               op.hasTag(at::Tag::data_dependent_output) || kDataDependent.count(name) ||
+                               (name == "aten::where" && schema.arguments().size() == 1);
+  facts.index = name == "aten::index";
+  facts.hidden_writes = kHidden.count(name);
+  static const Names kChanging = {"aten::resize_", "aten::resize_as_", "aten::set_",
+                                  "aten::resize_as_sparse_"};
+  // detach_ changes nothing but whether gradients are required, which is looked at by itself; torch.tensor
+  // calls it.
+  facts.changes_metadata =
+      (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
+  facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const std::string& argument = schema.arguments()[i].name();
+    if (argument == "dropout_p" || (argument == "p" && kDropouts.count(name)))
+      facts.dropout = static_cast<int>(i);
+    if (argument == "train" || argument == "training") facts.training = static_cast<int>(i);
+  }
+  facts.forward_mode =
+      name == "aten::_make_dual" || name == "aten::_unpack_dual" || name == "aten::_fw_primal";
+  facts.profiling = name.rfind("profiler::", 0) == 0;
+  return facts;
+}
+
+}  // namespace
+
+const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
+  static thread_local std::unordered_map<const c10::FunctionSchema*, OperatorFacts> known;
+  auto [at, missing] = known.try_emplace(&op.schema());
+  if (missing) at->second = work_out(op);
+  return at->second;
+}
+
+bool hidden_write(const c10::OperatorHandle& op, size_t argument, const torch::jit::Stack& arguments) {
+  const std::string& name = op.schema().arguments()[argument].name();
+  if (name == "noise") return true;
+  if (name != "running_mean" && name != "running_var") return false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& flag = op.schema().arguments()[i].name();
+    if ((flag == "training" || flag == "use_input_stats") && arguments[i].isBool())
+      return arguments[i].toBool();
+  }
+  return true;
+}
+
+bool may_draw(const OperatorFacts& facts, const torch::jit::Stack& arguments) {
+  if (!facts.seeded) return false;
+  auto is_zero = [&](int i) { return i >= 0 && arguments[i].isDouble() && arguments[i].toDouble() == 0; };
+  auto is_false = [&](int i) { return i >= 0 && arguments[i].isBool() && !arguments[i].toBool(); };
+  return !is_zero(facts.dropout) && !is_false(facts.training);
+}
+
+}  // namespace lazytrace

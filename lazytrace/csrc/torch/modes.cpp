@@ -1,0 +1,92 @@
+#include "torch/modes.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+
+#include <sstream>
+
+namespace lazytrace {
+
+Modes Modes::current() {
+  Modes modes;
+  modes.grad = at::GradMode::is_enabled();
+  modes.inference = c10::InferenceMode::is_enabled();
+  modes.autocast_cache = at::autocast::is_autocast_cache_enabled();
+  for (size_t i = 0; i < kAutocastCount; ++i) {
+    modes.autocast[i] = at::autocast::is_autocast_enabled(kAutocastDevices[i]);
+    modes.autocast_dtype[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
+  }
+  return modes;
+}
+
+bool Modes::operator==(const Modes& other) const {
+  if (grad != other.grad || inference != other.inference || autocast_cache != other.autocast_cache)
+    return false;
+  for (size_t i = 0; i < kAutocastCount; ++i)
+    if (autocast[i] != other.autocast[i] || autocast_dtype[i] != other.autocast_dtype[i]) return false;
+  return true;
+}
+
+bool Modes::any_autocast() const {
+  for (bool enabled : autocast)
+    if (enabled) return true;
+  return false;
+}
+
+std::string Modes::text() const {
+  std::ostringstream out;
+  if (inference) out << "inference_mode ";
+  if (!grad && !inference) out << "no_grad ";
+  for (size_t i = 0; i < kAutocastCount; ++i)
+    if (autocast[i])
+      out << "autocast(" << c10::DeviceTypeName(kAutocastDevices[i], true) << ", "
+          << c10::toString(autocast_dtype[i]) << ") ";
+  std::string text = out.str();
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
+void ModeSwitch::to(const Modes& modes) {
+  if (!base_) base_ = now_ = Modes::current();
+  if (modes == now_) return;
+  inference_.reset();
+  if (modes.inference != base_->inference) inference_.emplace(modes.inference);
+  at::GradMode::set_enabled(modes.grad);
+  apply_autocast(modes);
+  now_ = modes;
+}
+
+void ModeSwitch::apply_autocast(const Modes& modes) {
+  if (modes.any_autocast() && !nested_) {
+    at::autocast::increment_nesting();
+    nested_ = true;
+  } else if (!modes.any_autocast()) {
+    leave_autocast();
+  }
+  for (size_t i = 0; i < kAutocastCount; ++i) {
+    at::autocast::set_autocast_enabled(kAutocastDevices[i], modes.autocast[i]);
+    at::autocast::set_autocast_dtype(kAutocastDevices[i], modes.autocast_dtype[i]);
+  }
+  at::autocast::set_autocast_cache_enabled(modes.autocast_cache);
+}
+
+ModeSwitch::~ModeSwitch() {
+  inference_.reset();
+  if (base_ && now_ != *base_) {
+    at::GradMode::set_enabled(base_->grad);
+    for (size_t i = 0; i < kAutocastCount; ++i) {
+      at::autocast::set_autocast_enabled(kAutocastDevices[i], base_->autocast[i]);
+      at::autocast::set_autocast_dtype(kAutocastDevices[i], base_->autocast_dtype[i]);
+    }
+    at::autocast::set_autocast_cache_enabled(base_->autocast_cache);
+  }
+  leave_autocast();
+}
+
+void ModeSwitch::leave_autocast() {
+  // The cast weights of a finished autocast region must not be met by the next one (autocast_mode.cpp).
+  if (nested_ && at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  nested_ = false;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,351 @@
+#include "trace/trace.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "replay/workspace.h"
+
+namespace lazytrace {
+
+// ---------------------------------------------------------------- branches
+void Family::add(const std::shared_ptr<Trace>& trace) {
+  members_.erase(std::remove_if(members_.begin(), members_.end(), [](auto& one) { return one.expired(); }),
+                 members_.end());
+  members_.push_back(trace);
+}
+
+std::vector<std::shared_ptr<Trace>> Family::through(size_t step, int64_t node) const {
+  std::vector<std::shared_ptr<Trace>> found;
+  for (auto at = members_.rbegin(); at != members_.rend(); ++at) {
+    auto trace = at->lock();
+    if (trace && step < trace->program().steps.size() && trace->program().steps[step].node == node)
+      found.push_back(std::move(trace));
+  }
+  return found;
+}
+
+size_t Family::branches(size_t step, int64_t node) const {
+  std::vector<int64_t> known;
+  for (auto& trace : through(step, node)) known.push_back(trace->program().steps[step].branch);
+  std::sort(known.begin(), known.end());
+  return static_cast<size_t>(std::unique(known.begin(), known.end()) - known.begin());
+}
+
+void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trace); }
+
+// ---------------------------------------------------------------- replaying
+// What the recording read of one object, after it had written to another, would not show a write if both were
+// one.
+int Trace::aliased(const GuardTree::Values& values) const {
+  auto object_of = [&](int node) {
+    int first = tree_.first_of(node);
+    return tree_[first].access == Access::Namespace ? tree_.first_of(tree_[first].parent) : first;
+  };
+  for (const Effect& effect : written_) {
+    PyObject* container = effect.container(values.nodes[effect.owner]);
+    int written = object_of(effect.owner);
+    for (size_t i = 0; i < values.nodes.size(); ++i)
+      if (values.nodes[i] && reaches(values.nodes[i], container) && object_of(static_cast<int>(i)) != written)
+        return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Where the look of a tensor changes in place, or a function is resumed, which tells tensors apart by their
+// identity: those that were different must be so again.
+int Trace::merged(const Call& call, const GuardTree::Values& values) const {
+  if (program_->first_once > program_->keep_until && !program_->changes_looks) return -1;
+  std::unordered_set<c10::TensorImpl*> known;
+  for (size_t i = 0; i < call.tensors.size(); ++i) known.insert(call.tensor(i).unsafeGetTensorImpl());
+  for (size_t i = 0; i < tree_.size(); ++i) {
+    const Guard& g = tree_[static_cast<int>(i)];
+    if (g.expect != Expect::Tensor || g.same >= 0 || g.same_input >= 0 || g.access == Access::Input) continue;
+    if (!known.insert(THPVariable_Unpack(values.nodes[i]).unsafeGetTensorImpl()).second)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Another thread may drop what guards have found while the program runs without the GIL, and one write to
+// state the owner of the next.
+void Trace::hold(GuardTree::Values* values) const {
+  for (int node : needed_) values->held.push_back(py::reinterpret_borrow<py::object>(values->nodes[node]));
+}
+
+// The guards, and the registers at the start. -1, or the node that fails.
+int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+                   GuardTree::Values* values) const {
+  int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
+  if (failed < 0) failed = aliased(*values);
+  if (failed < 0) failed = merged(call, *values);
+  if (failed >= 0) return failed;
+  hold(values);
+  loan->end();
+  registers->resize(program_->registers);
+  auto put = [&](int reg, const at::Tensor& tensor) {
+    if (program_->brief)
+      loan->lend(reg, tensor);
+    else
+      (*registers)[reg] = tensor;
+  };
+  for (int reg : program_->used) put(reg, call.tensor(static_cast<size_t>(reg)));
+  for (size_t slot = 0; slot < program_->captures.size(); ++slot)
+    put(program_->captures[slot], THPVariable_Unpack(values->captures[slot]));
+  return -1;
+}
+
+Answer Trace::replay(const Call& call, Workspace* space) const {
+  std::vector<at::Tensor>& registers = space->registers;
+  GuardTree::Values& values = space->values;
+  Loan loan(&registers);
+  Answer answer;
+  int failed = prepare(call, &registers, &loan, &values);
+  if (failed >= 0) {
+    answer.miss.node = failed;
+    answer.miss.trace = number;
+    return answer;
+  }
+  if (program_->steps.empty()) {
+    answer.result = end(registers, values);
+    return answer;
+  }
+  OpaqueResults& opaque = space->opaque;
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, space->memory).run();
+  std::shared_ptr<const Trace> other;
+  while (!outcome.ok()) {
+    const Trace& at = other ? *other : *this;
+    auto next = go_on(at, outcome, call, &registers, &loan, &values);
+    if (!next) {
+      loan.keep();
+      answer.miss = miss(call, at, std::move(outcome), std::move(registers), std::move(opaque));
+      return answer;
+    }
+    other = std::move(next);
+    Given given = std::move(outcome.given);
+    if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
+    outcome = Runner(*other->program_, registers, values.nodes, opaque, space->memory)
+                  .run(static_cast<size_t>(outcome.step), &given);
+  }
+  if (other) answer.branch = other->number;
+  answer.result = (other ? *other : *this).end(registers, values);
+  return answer;
+}
+
+py::object Trace::replay(const Call& call) const {
+  WorkspaceLease space;
+  return to_python(replay(call, &*space));
+}
+
+py::object to_python(Answer answer) {
+  if (!answer.result) return py::cast(std::move(answer.miss));
+  if (answer.branch >= 0) return py::cast(Branched{answer.branch, answer.result});
+  return std::move(answer.result);
+}
+
+// The result, after the writes to Python state.
+py::object Trace::end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const {
+  if (effects_.empty()) return output_.build_first({registers, values.nodes});
+  py::object whole = output_.build({registers, values.nodes});
+  for (size_t i = 0; i < effects_.size(); ++i)
+    effects_[i].apply(values.nodes[effects_[i].owner],
+                      PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
+  return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
+}
+
+// A trace that shares all steps so far, expects what the last one gave, and whose guards hold.
+std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outcome, const Call& call,
+                                          std::vector<at::Tensor>* registers, Loan* loan,
+                                          GuardTree::Values* values) const {
+  auto step = static_cast<size_t>(outcome.step);
+  if (outcome.given.error || outcome.confused || !from.program_->resumable(step, false)) return nullptr;
+  for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
+    if (!Runner::fits(trace->program_->steps[step], outcome.given, *registers)) continue;
+    GuardTree::Values found;
+    if (trace->prepare(call, registers, loan, &found) >= 0) continue;
+    *values = std::move(found);
+    return trace;
+  }
+  return nullptr;
+}
+
+Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
+                 OpaqueResults opaque) const {
+  auto step = static_cast<size_t>(outcome.step);
+  if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
+  Miss miss{-1, outcome.step, at.program_->changed_before(step), outcome.found, at.number, nullptr};
+  // Python code that ran meanwhile may have changed what the function reads again.
+  bool steady = !outcome.confused && (opaque.empty() || at.check(call) < 0);
+  if (steady && at.program_->resumable(step, outcome.given.error != nullptr)) {
+    miss.resume = std::make_shared<Resume>();
+    miss.resume->program = at.program_;
+    miss.resume->family = at.family_;
+    miss.resume->step = step;
+    miss.resume->registers = std::move(registers);
+    miss.resume->given = std::move(outcome.given);
+    miss.resume->opaque = std::move(opaque);
+  }
+  return miss;
+}
+
+bool Trace::changes_state() const {
+  bool changes = program_->effects || !effects_.empty() || !written_.empty();
+  for (const Step& step : program_->steps) changes |= step.opaque && step.opaque->python;
+  return changes;
+}
+
+int Trace::check(const Call& call) const {
+  GuardTree::Values values;
+  return tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
+}
+
+py::tuple Trace::explain(int node, const Call& call, const std::vector<std::string>& names) const {
+  return tree_.explain(node, call.roots.data(), call.roots.size(), names);
+}
+
+py::list Trace::explain_all(const Call& call, const std::vector<std::string>& names) const {
+  return tree_.explain_all(call.roots.data(), call.roots.size(), call.tensors, names);
+}
+
+namespace {
+
+bool close(const at::Tensor& a, const at::Tensor& b);
+
+// A few dtypes have no kernel to be compared with; their operators ran all the same.
+bool comparable_and_close(const at::Tensor& a, const at::Tensor& b) {
+  try {
+    return close(a, b);
+  } catch (const c10::Error&) {
+    return true;
+  }
+}
+
+bool close(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_same(b)) return true;
+  at::NoGradGuard no_grad;
+  if (a.layout() != at::kStrided) return a.layout() == b.layout() && close(a.to_dense(), b.to_dense());
+  if (a.device().is_meta() || a.is_quantized()) return true;
+  if (at::equal(a.resolve_neg(), b.resolve_neg())) return true;
+  if (!a.is_floating_point() && !a.is_complex()) return false;
+  if (a.numel() == 0) return true;
+  auto wide = a.is_complex() ? at::kComplexDouble : at::kDouble;
+  double tolerance =
+      a.element_size() < 4 ? 1e-2 : 1e-4;  // kernels may add in another order from call to call
+  return at::allclose(a.to(wide), b.to(wide), tolerance, tolerance, true);
+}
+
+}  // namespace
+
+std::string Trace::prove(const Call& call) {
+  auto first = std::move(first_);
+  first_.clear();
+  if (program_->effects || program_->random || !effects_.empty()) return "";
+  for (const Step& step : program_->steps)
+    if (step.opaque && step.opaque->python) return "";  // Python code runs once per call
+  std::vector<at::Tensor> registers;
+  GuardTree::Values values;
+  Loan loan(&registers);
+  int failed = prepare(call, &registers, &loan, &values);
+  if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
+  OpaqueResults opaque;
+  RunnerMemory memory;
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, memory).run();
+  if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
+  for (auto& [reg, tensor] : first) {
+    const at::Tensor& again = registers[reg];
+    if (!TensorMeta::of(tensor).matches(again))
+      return "output differs: " + TensorMeta::of(tensor).difference(again);
+    if (!comparable_and_close(tensor, again)) return "output differs in value";
+  }
+  return "";
+}
+
+// ---------------------------------------------------------------- showing
+namespace {
+
+py::object constant(const c10::IValue& value) {
+  if (value.isTensor() && !value.toTensor().defined()) return py::none();
+  try {
+    return torch::jit::toPyObject(value);
+  } catch (const std::exception&) {
+    return py::str("<constant>");
+  }
+}
+
+py::object argument_row(const Argument& argument) {
+  if (argument.kind == Argument::Kind::Register) return py::make_tuple("r", argument.reg);
+  if (argument.kind == Argument::Kind::List) return py::make_tuple("l", argument.list);
+  return py::make_tuple("c", constant(argument.constant));
+}
+
+py::object result_row(const Result& result) {
+  if (result.kind == Result::Kind::Register) return py::make_tuple("r", result.reg, result.meta->text());
+  if (result.kind == Result::Kind::Read) return py::make_tuple("read", constant(result.read), "");
+  if (result.kind == Result::Kind::Ignored) return py::make_tuple("none", py::none(), "");
+  py::list list;
+  for (auto& one : result.list) list.append(result_row(one));
+  return py::make_tuple("l", list, "");
+}
+
+const char* kind_name(Step::Kind kind) {
+  switch (kind) {
+    case Step::Kind::Operator:
+      return "operator";
+    case Step::Kind::Literal:
+      return "literal";
+    case Step::Kind::Fill:
+      return "fill";
+    case Step::Kind::Data:
+      return "data";
+    case Step::Kind::RequireGrad:
+      return "requires_grad";
+    case Step::Kind::Opaque:
+      return "opaque";
+  }
+  return "";
+}
+
+}  // namespace
+
+py::list Trace::rows() const {
+  py::list rows;
+  for (const Step& step : program_->steps) {
+    py::list arguments, names, results;
+    for (auto& argument : step.arguments) arguments.append(argument_row(argument));
+    for (auto& argument : step.op.schema().arguments())
+      names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
+    for (auto& result : step.results) results.append(result_row(result));
+    py::dict row;
+    row["kind"] = kind_name(step.kind);
+    row["operator"] = step.kind == Step::Kind::Opaque ? step.opaque->name : step.op.schema().name();
+    row["overload"] = step.op.schema().overload_name();
+    row["arguments"] = arguments;
+    row["names"] = names;
+    row["results"] = results;
+    row["modes"] = step.modes >= 0 ? py::object(py::str(program_->modes[step.modes].text())) : py::none();
+    row["place"] = place_tuple(step.place);
+    row["frees"] = step.frees;
+    row["literal"] = step.literal.defined() ? py::cast(step.literal) : py::none();
+    rows.append(row);
+  }
+  return rows;
+}
+
+py::list Trace::guard_rows(const std::vector<std::string>& names) const {
+  py::list rows;
+  for (size_t i = 0; i < tree_.size(); ++i)
+    if (tree_[i].expect != Expect::Anything || tree_[i].length >= 0)
+      rows.append(
+          py::make_tuple(tree_.path(static_cast<int>(i), names), tree_.expected(tree_[i]), tree_[i].capture));
+  return rows;
+}
+
+py::list Trace::output_registers() const {
+  py::list list;
+  output_.each_register([&](int reg) { list.append(reg); });
+  return list;
+}
+
+}  // namespace lazytrace

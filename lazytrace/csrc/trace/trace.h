@@ -1,0 +1,117 @@
+// What a reusable recording becomes: guards, a program and the shape of the result.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exits/resume.h"
+#include "guard/guards.h"
+#include "program/effects.h"
+#include "replay/loan.h"
+#include "signature/signature.h"
+
+namespace lazytrace {
+
+struct Workspace;
+
+// Why a trace did not answer a call.
+struct Miss {
+  int node = -1;         // the guard that failed
+  int step = -1;         // the step whose result differed
+  bool effects = false;  // whether something had been changed by then that must not be done again
+  std::string found;
+  int64_t trace = -1;              // the number of the trace whose step it was
+  std::shared_ptr<Resume> resume;  // null: the function can only run from the start
+};
+
+// A hit that another trace than the one asked has finished, as Python sees it.
+struct Branched {
+  int64_t trace;  // its number
+  py::object result;
+};
+
+// What a trace says to a call: its result, or why it has none.
+struct Answer {
+  py::object result;    // of a hit
+  int64_t branch = -1;  // the number of the other trace that has finished the hit after a side exit
+  Miss miss;
+};
+
+// The result, a Branched or a Miss.
+py::object to_python(Answer answer);
+
+// All that a hit needs. Immutable, so any thread may use it. Holds nothing of the user's alive; destroy it
+// with the GIL.
+class Trace {
+ public:
+  // Needs the GIL, and lets go of it while operators run. `space`: memory to work in, but for its call.
+  Answer replay(const Call& call, Workspace* space) const;
+  // The same for Python: the result of the call, a Branched or a Miss.
+  py::object replay(const Call& call) const;
+  // Runs the program on the arguments of the recording, and says how the result differs; empty where it does
+  // not.
+  // Not asked of a recording that has changed anything.
+  std::string prove(const Call& call);
+  // Only the guards: -1, or the node that fails.
+  int check(const Call& call) const;
+  py::tuple explain(int node, const Call& call, const std::vector<std::string>& names) const;
+
+  // The same of all guards that fail.
+  py::list explain_all(const Call& call, const std::vector<std::string>& names) const;
+
+  const Program& program() const { return *program_; }
+  size_t guards() const { return tree_.size(); }
+  // Whether a replay may change tensors or objects that were there before, arguments among them.
+  bool changes_state() const;
+  // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
+  py::list rows() const;
+  py::list guard_rows(const std::vector<std::string>& names) const;
+  py::list output_registers() const;
+
+  int64_t number = -1;        // given by whoever keeps it
+  mutable uint64_t used = 0;  // when it was last hit, by the clock of its table. Changed with the GIL only
+  // Lets other traces with the same first steps go on with this one.
+  static void join(const std::shared_ptr<Trace>& trace);
+
+ private:
+  friend class Recording;
+  // A node whose object is by now one that the program writes to, though it was another; -1: none.
+  int aliased(const GuardTree::Values& values) const;
+  // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
+  int merged(const Call& call, const GuardTree::Values& values) const;
+  void hold(GuardTree::Values* values) const;
+  int prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+              GuardTree::Values* values) const;
+  py::object end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const;
+  std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
+                                     std::vector<at::Tensor>* registers, Loan* loan,
+                                     GuardTree::Values* values) const;
+  Miss miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
+            OpaqueResults opaque) const;
+
+  std::shared_ptr<Program> program_;
+  std::shared_ptr<Family> family_;
+  GuardTree tree_;
+  Tree output_;  // (the result, what is written...)
+  std::vector<Effect> effects_;
+  std::vector<int> needed_;      // nodes whose values are used after the guards were checked
+  std::vector<Effect> written_;  // these, and writes that left what was there
+  std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved
+};
+
+// Traces that begin with the same steps: the branches of one tree of side exits. They share it, and it holds
+// none of them. Needs the GIL.
+class Family {
+ public:
+  void add(const std::shared_ptr<Trace>& trace);
+  // Those that share all steps before this one, newest first.
+  std::vector<std::shared_ptr<Trace>> through(size_t step, int64_t node) const;
+  // How many results of this step have a trace.
+  size_t branches(size_t step, int64_t node) const;
+
+ private:
+  std::vector<std::weak_ptr<Trace>> members_;
+};
+
+}  // namespace lazytrace
