@@ -280,7 +280,7 @@ def iter_of_pop(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager=True)
+@cases(hits=2)
 def bound_append_in_state(trace):
     s = []
     note = s.append
@@ -307,7 +307,7 @@ def bound_tensor_method_in_state(trace):
     return trace(lambda x: o.add(x)), around(lambda: setattr(o, "add", (w * 5).add), X())
 
 
-@cases(eager=True)
+@cases(hits=2)
 def partial_of_append(trace):
     s = []
     note = functools.partial(s.append, 1)

@@ -48,11 +48,14 @@ bool is_numpy_array(PyObject* v) {
 
 std::string numpy_bytes(PyObject* scalar) {
   py::object bytes = py::reinterpret_steal<py::object>(PyObject_CallMethod(scalar, "tobytes", nullptr));
-  if (!bytes) {
+  py::object dtype = py::reinterpret_steal<py::object>(PyObject_GetAttrString(scalar, "dtype"));
+  py::object text = py::reinterpret_steal<py::object>(dtype ? PyObject_Str(dtype.ptr()) : nullptr);
+  if (!bytes || !text) {
     PyErr_Clear();
     return "";
   }
-  return std::string(PyBytes_AS_STRING(bytes.ptr()), PyBytes_GET_SIZE(bytes.ptr()));
+  return text_of(text.ptr()) + ":" +
+         std::string(PyBytes_AS_STRING(bytes.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())));
 }
 
 bool is_enum_member(PyObject* v) {
@@ -90,6 +93,12 @@ bool is_torch_class(PyTypeObject* type) {
   PyObject* module = type->tp_dict ? PyDict_GetItemWithError(type->tp_dict, name) : nullptr;
   std::string text = module ? text_of(module) : "";
   return text == "torch" || text.rfind("torch.", 0) == 0;
+}
+
+bool is_torch_module(PyObject* v) {
+  static PyTypeObject* module = nullptr;
+  if (!module) module = imported_type("torch.nn", "Module");
+  return module && PyType_IsSubtype(Py_TYPE(v), module);
 }
 
 PyTypeObject* c_base(PyTypeObject* type) {
@@ -249,6 +258,7 @@ std::string type_name(PyObject* v) {
 
 std::string short_repr(PyObject* v) {
   if (is_tensor(v)) return "a tensor";
+  if (PyMethod_Check(v)) return short_repr(PyMethod_GET_FUNCTION(v));
   // The repr of anything else may be the user's code.
   if (PyFunction_Check(v)) return text_of(reinterpret_cast<PyFunctionObject*>(v)->func_qualname);
   if (PyCFunction_Check(v)) return reinterpret_cast<PyCFunctionObject*>(v)->m_ml->ml_name;

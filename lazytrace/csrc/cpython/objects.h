@@ -13,7 +13,7 @@ bool is_tensor(PyObject* v);
 // All need the GIL. "New reference" results are NULL with an exception set on failure.
 bool is_numpy_scalar(PyObject* v);
 bool is_numpy_array(PyObject* v);
-std::string numpy_bytes(PyObject* scalar);
+std::string numpy_bytes(PyObject* scalar);  // its dtype and its value
 bool is_enum_member(PyObject* v);
 bool is_struct_sequence(PyTypeObject* type);
 bool is_named_tuple(PyObject* v);  // or a struct sequence: a tuple with names and nothing beside its items
@@ -21,6 +21,7 @@ bool is_named_tuple(PyObject* v);  // or a struct sequence: a tuple with names a
 bool is_free_builtin(PyObject* v);         // a C function that is bound to no object but its module or class
 bool is_python_class(PyTypeObject* type);  // made by a class statement
 bool is_torch_class(PyTypeObject* type);   // of torch's own, by the name of its module
+bool is_torch_module(PyObject* v);         // an instance of torch.nn.Module
 // The nearest base that is written in C.
 PyTypeObject* c_base(PyTypeObject* type);
 bool has_c_layout_of(PyObject* v, PyTypeObject* type);

@@ -27,7 +27,28 @@ bool all_immutable(PyObject* const* items, Py_ssize_t n) {
   return true;
 }
 
-bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b); }
+// Bit for bit: Python can tell 0.0 from -0.0, and nan from -nan.
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+bool same_attribute(PyObject* a, PyObject* b, const char* name) {
+  PyObject *x = PyObject_GetAttrString(a, name), *y = PyObject_GetAttrString(b, name);
+  bool same = x && y && same_immutable(x, y);
+  Py_XDECREF(x);
+  Py_XDECREF(y);
+  PyErr_Clear();
+  return same;
+}
+
+// Sets that are equal can be iterated in another order, and hold 1 where the other holds 1.0 or True.
+bool same_in_order(PyObject* a, PyObject* b) {
+  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+  PyObject *x, *y;
+  Py_hash_t hash;
+  Py_ssize_t i = 0, j = 0;
+  while (_PySet_NextEntry(a, &i, &x, &hash))
+    if (!_PySet_NextEntry(b, &j, &y, &hash) || !same_immutable(x, y)) return false;
+  return true;
+}
 
 }  // namespace
 
@@ -92,6 +113,11 @@ bool same_immutable(PyObject* a, PyObject* b) {
     return same_immutable(s->start, t->start) && same_immutable(s->stop, t->stop) &&
            same_immutable(s->step, t->step);
   }
+  if (PyFrozenSet_CheckExact(a)) return same_in_order(a, b);
+  // Ranges are equal where they give the same numbers, whatever their stop is.
+  if (PyRange_Check(a))
+    return same_attribute(a, b, "start") && same_attribute(a, b, "stop") && same_attribute(a, b, "step");
+  // The bytes of a date do not say its unit.
   if (is_numpy_scalar(a)) return numpy_bytes(a) == numpy_bytes(b);
   int equal = PyObject_RichCompareBool(a, b, Py_EQ);
   if (equal < 0) PyErr_Clear();

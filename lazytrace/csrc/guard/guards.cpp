@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "program/value_tree.h"
 
@@ -18,6 +19,22 @@ py::object weak_reference(PyObject* object) {
 
 bool still_alive(const py::object& weak, PyObject* object) {
   return !weak || PyWeakref_GET_OBJECT(weak.ptr()) == object;
+}
+
+py::tuple special_names(PyTypeObject* type) {
+  static const auto* names = [] {
+    auto* all = new std::vector<PyObject*>();
+#define SPECIAL(name) all->push_back(PyUnicode_InternFromString("__" #name "__"));
+#include "cpython/special_methods.def"
+#undef SPECIAL
+    return all;
+  }();
+  py::list found;
+  PyTypeObject* base = c_base(type);
+  for (PyObject* name : *names)
+    if (_PyType_Lookup(type, name) != (base == type ? nullptr : _PyType_Lookup(base, name)))
+      found.append(py::reinterpret_borrow<py::object>(name));
+  return py::tuple(found);
 }
 
 // ---------------------------------------------------------------- building
@@ -204,6 +221,8 @@ std::vector<int> GuardTree::prune() {
     ++kept;
   }
   nodes_.resize(kept);
+  for (int& node : distinct_) node = renamed[node];
+  distinct_.erase(std::remove(distinct_.begin(), distinct_.end(), -1), distinct_.end());
   usual_size = std::max<size_t>(256, renamed.size() + renamed.size() / 8);
   if (nodes_.capacity() > 2 * kept + 64) nodes_.shrink_to_fit();
   index_ = {};
@@ -243,6 +262,10 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return PyType_Check(owner)
                  ? PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, g.key.ptr())
                  : nullptr;
+    case Access::Specials:
+      if (!PyType_Check(owner)) return nullptr;
+      values->held.push_back(special_names(reinterpret_cast<PyTypeObject*>(owner)));
+      return values->held.back().ptr();
     case Access::Item:
       return PyDict_Check(owner) ? PyDict_GetItemWithError(owner, g.key.ptr()) : nullptr;
     case Access::At:
@@ -263,6 +286,8 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     case Access::RecursionLimit:
       values->held.push_back(py::reinterpret_steal<py::object>(PyLong_FromLong(Py_GetRecursionLimit())));
       return values->held.back().ptr();
+    case Access::Cached:
+      return cached_result(owner, g.key.ptr());
     case Access::Self:
       return owner;
     case Access::Deref: {
@@ -337,7 +362,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObj
 namespace {
 // The dict or class that a guard reads an entry of, and its version; 0 where it has none.
 GuardGroup namespace_of(const Guard& g, PyObject* owner) {
-  if (g.access == Access::Class || g.access == Access::Own) {
+  if (g.access == Access::Class || g.access == Access::Own || g.access == Access::Specials) {
     auto* type = reinterpret_cast<PyTypeObject*>(owner);
     bool valid = PyType_Check(owner) && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
     return {owner, valid ? type->tp_version_tag : 0};
@@ -361,6 +386,7 @@ void GuardTree::group() {
       case Access::Item:
         return 1;
       case Access::Class:
+      case Access::Specials:
         return 2;
       case Access::Own:
         return 3;
@@ -429,7 +455,8 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
       return static_cast<int>(i);
     }
     if (!accepts(g, value, inputs, *values)) return static_cast<int>(i);
-    values->nodes[i] = value;
+    // The names of special methods are made for the check; nothing hangs on them.
+    values->nodes[i] = g.access == Access::Specials ? Py_None : value;
     if (g.capture >= 0) {
       if (values->captures.size() <= static_cast<size_t>(g.capture)) values->captures.resize(g.capture + 1);
       values->captures[g.capture] = value;
@@ -439,7 +466,25 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
     groups_ = now;
     seen_ = values->nodes;
   }
-  return -1;
+  return distinct_.empty() ? -1 : merged(*values).first;
+}
+
+std::pair<int, int> GuardTree::merged(const Values& values) const {
+  // Most recordings compare a few objects.
+  if (distinct_.size() <= 16) {
+    for (size_t i = 0; i < distinct_.size(); ++i)
+      for (size_t k = 0; k < i; ++k)
+        if (values.nodes[distinct_[i]] == values.nodes[distinct_[k]] && values.nodes[distinct_[i]])
+          return {distinct_[i], distinct_[k]};
+    return {-1, -1};
+  }
+  std::vector<std::pair<PyObject*, int>> objects;
+  for (int node : distinct_)
+    if (values.nodes[node]) objects.emplace_back(values.nodes[node], node);
+  std::sort(objects.begin(), objects.end());
+  for (size_t i = 1; i < objects.size(); ++i)
+    if (objects[i].first == objects[i - 1].first) return {objects[i].second, objects[i - 1].second};
+  return {-1, -1};
 }
 
 std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
@@ -460,6 +505,8 @@ std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std
     else
       failed.push_back(static_cast<int>(i));
   }
+  if (failed.empty())
+    if (int node = merged(values).first; node >= 0) failed.push_back(node);
   return failed;
 }
 
@@ -490,6 +537,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
     case Access::Class:
       if (nodes_[g.parent].access == Access::Type) return path(nodes_[g.parent].parent, names) + "." + name;
       return parent() + "." + name;
+    case Access::Specials:
+      return "special methods of " + parent();
     case Access::Namespace:
       return parent() + ".__dict__";
     case Access::Type:
@@ -516,6 +565,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return "classes registered with an ABC";
     case Access::RecursionLimit:
       return "sys.getrecursionlimit()";
+    case Access::Cached:
+      return parent() + "(" + short_repr(g.key.ptr()) + ")";
     case Access::Self:
       return parent();
     case Access::Deref:
@@ -573,6 +624,8 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
   const Guard& g = nodes_[node];
   std::string where = path(node, names), before = expected(g), after, remark;
   Values& values = *all;
+  if (auto [one, other] = merged(values); one == node)
+    return py::make_tuple(where, "another object than " + path(other, names), "the same object", remark);
   PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
   PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
   PyErr_Clear();

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,12 +25,14 @@ enum class Access : uint8_t {
   Type,            // type(owner)
   Class,           // what a lookup on the class finds, along the MRO
   Own,             // entry of the class's own __dict__
+  Specials,        // the names of the special methods that a class has beyond those of its C base
   Item,            // owner[key] of a dict
   At,              // owner[i] of a list or tuple
   Cell,            // contents of closure cell i of a function
   Globals,         // the globals of a function
   AbcToken,        // the number that every ABC.register() raises
   RecursionLimit,  // sys.getrecursionlimit()
+  Cached,          // what a functools cache holds under a key
   Self,            // the owner itself, for a second expectation
   Deref,           // what a weak reference refers to
   Context,         // the value of a context variable in this thread or task
@@ -125,6 +128,10 @@ class GuardTree {
   void expect(int node, PyObject* value);
   void expect_identity(int node, PyObject* value);
   void expect_length(int node, PyObject* value);
+  // The object of the node was compared with others by what it is: it must be none of them again.
+  void expect_distinct(int node) {
+    if (std::find(distinct_.begin(), distinct_.end(), node) == distinct_.end()) distinct_.push_back(node);
+  }
 
   // Once all guards are there: finds the groups.
   void group();
@@ -160,16 +167,23 @@ class GuardTree {
                         Values* all) const;
   bool accepts_shape(const Guard& guard, PyObject* value) const;
   int find(size_t hash, int parent, Access access, PyObject* key, Py_ssize_t index) const;
+  // The node and the one before it that it must differ from, or (-1, -1).
+  std::pair<int, int> merged(const Values& values) const;
 
   Standing standing(const Guard& guard, PyObject* owner, std::vector<GuardGroup>* now) const;
 
   std::vector<Guard> nodes_;
+  std::vector<int> distinct_;  // nodes whose objects are pairwise different
   // What the last check that passed has seen. Changed with the GIL only.
   mutable std::vector<GuardGroup> groups_;
   mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
   HashedNumbers index_;                  // nodes by parent, access and key
   AddressMap<int> weak_;                 // nodes of weak roots by object
 };
+
+// The names of the special methods that C code would find on the class and not on its C base, in a fixed
+// order.
+py::tuple special_names(PyTypeObject* type);
 
 // A weak reference to `object`, or an empty object where its type has none.
 py::object weak_reference(PyObject* object);

@@ -64,6 +64,15 @@ struct Tree::Builder {
     } else if (PySet_CheckExact(v)) {
       tree->kind = Kind::Set;
       py::object items = py::reinterpret_steal<py::object>(PySequence_List(v));
+      // Filled in its own order, a set may come to another: that hangs on what was taken out of it, too.
+      py::object again = py::reinterpret_steal<py::object>(PySet_New(items.ptr()));
+      py::object order =
+          again ? py::reinterpret_steal<py::object>(PySequence_List(again.ptr())) : py::object();
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.ptr()); ++i)
+        if (!order || PyList_GET_ITEM(items.ptr(), i) != PyList_GET_ITEM(order.ptr(), i)) {
+          PyErr_Clear();
+          throw std::runtime_error("returns a set whose order hangs on how it was made");
+        }
       sequence(items.ptr(), tree);
     } else {
       object(v, tree);

@@ -93,7 +93,11 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   auto state = [&](PyObject* v) {
     bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || is_free_builtin(v) ||
                  is_enum_member(v);
+    bool made_class = observer_.made_here(reinterpret_cast<PyObject*>(Py_TYPE(v)));
+    if (made_class) throw std::runtime_error("returns a " + type_name(v) + ", whose class it made");
     int node = named && !observer_.made_here(v) ? observer_.reach(v) : observer_.known(v);
+    if (node < 0 && named && !observer_.made_here(v))
+      throw std::runtime_error("returns a " + type_name(v) + " of unknown origin");
     if (node < 0 || observer_.by_path(node) || named) return node;
     throw std::runtime_error("returns a " + type_name(v) + " of unknown origin");
   };

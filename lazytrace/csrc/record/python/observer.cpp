@@ -1,13 +1,18 @@
 #include "record/python/observer.h"
 
 #include <opcode.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
+#include <cstring>
 
 #include "cpython/exception_table.h"
 #include "cpython/frame.h"
 #include "cpython/objects.h"
+#include "cpython/values.h"
 #include "program/value_tree.h"
 #include "record/python/opaque_call.h"
 
@@ -20,54 +25,24 @@ std::string torch_folder, own_folder, library_folder;
 std::unordered_set<PyObject*> opaque_codes;  // kept alive by the modules that define them
 Py_ssize_t code_slot = -1;
 
-// Files of torch that are functions of their arguments and of modes that the signature holds; their reads are
-// not watched.
-const char* const kTrusted[] = {"_jit_internal.py",
-                                "overrides.py",
-                                "_ops.py",
-                                "_VF.py",
-                                "_linalg_utils.py",
-                                "_lowrank.py",
-                                "_lobpcg.py",
-                                "_vmap_internals.py",
-                                "_prims",
-                                "_prims_common",
-                                "_refs",
-                                "_functorch",
-                                "_C",
-                                "autograd/grad_mode.py",
-                                "utils/_contextlib.py",
-                                "utils/_device.py",
-                                "amp",
-                                "utils/_pytree.py",
-                                "compiler",
-                                "linalg",
-                                "fft",
-                                "special",
-                                "masked",
-                                "sparse",
-                                "nested",
-                                "_decomp",
-                                "_meta_registrations.py",
-                                "jit/_trace.py",
-                                "fx/_symbolic_trace.py",
-                                "utils/_python_dispatch.py",
-                                "_utils.py",
-                                "_namedtensor_internals.py",
-                                "autograd/function.py",
-                                "types.py",
-                                "_guards.py",
-                                "_higher_order_ops",
-                                "func",
-                                "_library"};
+struct TrustedCode {
+  const char* file;
+  const char* name;
+};
+const TrustedCode kTrusted[] = {
+#define TRUSTED(file, name, why) {file, name},
+#include "torch/trusted_code.def"
+#undef TRUSTED
+};
 
-bool trusted(const std::string& file) {
+bool trusted(const std::string& file, const std::string& name) {
   if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) return true;
   if (file.compare(0, torch_folder.size(), torch_folder) != 0) return false;
   std::string inside = file.substr(torch_folder.size());
-  for (const char* name : kTrusted) {
-    size_t n = std::strlen(name);
-    if (inside.compare(0, n, name) == 0 && (inside.size() == n || inside[n] == '/')) return true;
+  for (const TrustedCode& row : kTrusted) {
+    size_t n = std::strlen(row.file);
+    bool here = inside.compare(0, n, row.file) == 0 && (inside.size() == n || inside[n] == '/');
+    if (here && (!*row.name || name == row.name)) return true;
   }
   return false;
 }
@@ -89,7 +64,8 @@ namespace {
 uintptr_t flags_of(PyObject* code) {
   std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
   uintptr_t flags = 0;
-  if (trusted(file)) flags |= kSkipped;
+  if (trusted(file, text_of(reinterpret_cast<PyCodeObject*>(code)->co_qualname))) flags |= kSkipped;
+  if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) flags |= kOwn;
   // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that
   // led there.
   bool library = file.compare(0, library_folder.size(), library_folder) == 0 &&
@@ -142,7 +118,6 @@ bool is_harmless(int opcode) {
     case COPY_FREE_VARS:
     case LOAD_CLOSURE:
     case PRECALL:
-    case KW_NAMES:
     case POP_EXCEPT:
     case PUSH_EXC_INFO:
     case LOAD_ASSERTION_ERROR:
@@ -159,6 +134,13 @@ bool is_harmless(int opcode) {
     default:
       return false;
   }
+}
+
+// A new container on the stack; the empty tuple is one object for all.
+bool builds_container(int opcode, int oparg) {
+  return opcode == BUILD_LIST || opcode == BUILD_MAP || opcode == BUILD_SET ||
+         opcode == BUILD_CONST_KEY_MAP || opcode == BUILD_SLICE || opcode == LIST_TO_TUPLE ||
+         (opcode == BUILD_TUPLE && oparg > 0);
 }
 
 void decode(PyCodeObject* code, CodeFacts* facts) {
@@ -180,6 +162,7 @@ void decode(PyCodeObject* code, CodeFacts* facts) {
     operation.opcode = static_cast<uint8_t>(opcode);
     operation.oparg = oparg;
     operation.harmless = is_harmless(opcode);
+    operation.builds = builds_container(opcode, oparg);
     if (opcode != LOAD_GLOBAL || facts->memos.size() > UINT16_MAX) continue;
     operation.memo = static_cast<uint16_t>(facts->memos.size());
     facts->memos.emplace_back();
@@ -253,7 +236,10 @@ void Observer::add_root(PyObject* object, Py_ssize_t index, bool structural) {
   int node = tree_->root(index);
   known_.emplace(object, node);
   held_.push_back(py::reinterpret_borrow<py::object>(object));
-  if (!structural) return tree_->expect(node, object);
+  if (!structural) {
+    tree_->expect(node, object);
+    return PyMethod_Check(object) ? read_method(node, object) : void();
+  }
   structural_.resize(static_cast<size_t>(node) + 1, 0);
   structural_.back() = 1;
 }
@@ -271,12 +257,16 @@ int Observer::known(PyObject* object) const {
 }
 
 int Observer::reach(PyObject* object) {
-  if (!is_enum_member(object)) return owner(object);
   int node = known(object);
-  return node >= 0 ? node : tree_->weak(object);
+  if (node >= 0) return node;
+  bool lasts = PyType_Check(object) &&
+               !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE);
+  return lasts || is_enum_member(object) ? tree_->weak(object) : owner(object);
 }
 
 bool Observer::is_fresh(PyObject* object) const {
+  // No object of before the call can lie where one of this call has lain.
+  if (fresh_addresses_.count(object)) return true;
   const py::object* found = fresh_.find(object);
   return found && *found && still_alive(*found, object);
 }
@@ -327,20 +317,131 @@ void Observer::on_call(PyFrameObject* frame) {
   forget_pending(f);
   uintptr_t flags = code_flags(view.code());
   if (!paused_ && ignore_logging_ && (flags & kLogging)) begin_ignored(f);
+  if (!paused_ && !(flags & kSkipped) && runs_aside(f)) begin_aside(f);
   bool watch = (!paused_ || watch_writes_) && !(flags & kSkipped);
   view.trace_instructions(watch);
   if (!older_) view.trace_lines(false);
   if (paused_) return;
   if (flags & kOpaque) return begin_opaque(frame);
-  if (watch) note_initialized(f);
-  if (watch && f->f_func) read_function(reinterpret_cast<PyObject*>(f->f_func));
+  if ((flags & kSkipped) && !(flags & kOwn)) return enter_trusted(f);
+  if (!watch) return;
+  note_new_arguments(f);
+  note_initialized(f);
+  if (f->f_func) meet_function(f);
+}
+
+namespace {
+// Whether calling the type makes a new object, whatever its __init__ does: __new__ and the metaclass are C
+// code.
+bool makes_new(PyTypeObject* type) {
+  if (type == &PyFunction_Type) return true;
+  static PyObject *make = PyUnicode_InternFromString("__new__"),
+                  *call = PyUnicode_InternFromString("__call__");
+  PyObject *new_method = _PyType_Lookup(type, make), *meta_call = _PyType_Lookup(Py_TYPE(type), call);
+  return new_method && PyCFunction_Check(new_method) && meta_call &&
+         Py_IS_TYPE(meta_call, &PyWrapperDescr_Type);
+}
+}  // namespace
+
+namespace {
+// The first argument of a frame that begins, or null.
+PyObject* first_argument(_PyInterpreterFrame* f, int index = 0) {
+  PyObject* value = f->f_code->co_argcount > index ? f->localsplus[index] : nullptr;
+  return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+}
+}  // namespace
+
+// Trusted code is not watched, so what it is handed and what it holds counts as read, where code enters it
+// that is no such code itself.
+void Observer::enter_trusted(_PyInterpreterFrame* f) {
+  _PyInterpreterFrame* caller = f->previous;
+  if (!f->f_func || !caller) return;
+  uintptr_t flags = code_flags(reinterpret_cast<PyObject*>(caller->f_code));
+  if ((flags & kSkipped) && !(flags & kOwn)) return;
+  consume_function(reinterpret_cast<PyObject*>(f->f_func));
+  PyCodeObject* code = f->f_code;
+  int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
+              ((code->co_flags & CO_VARKEYWORDS) != 0);
+  for (int i = 0; i < count; ++i) {
+    PyObject* value = f->localsplus[i];
+    if (value && PyCell_Check(value)) value = PyCell_GET(value);
+    consume(value, Consumer::Trusted);
+  }
+}
+
+// A function that no read has led to was found by C code: a special method of the class of its first
+// argument, which is guarded like one that Python code asks for. Any other is not known to be found again.
+void Observer::meet_function(_PyInterpreterFrame* f) {
+  auto* function = reinterpret_cast<PyObject*>(f->f_func);
+  hashing_tensor_ = false;
+  PyObject* self = first_argument(f);
+  PyObject* name = f->f_code->co_name;
+  if (known(function) < 0 && !is_fresh(function) && self) {
+    if (_PyType_Lookup(Py_TYPE(self), name) == function) {
+      read_class(Py_TYPE(self), name, function);
+    } else if (PyType_Check(self)) {
+      auto* type = reinterpret_cast<PyTypeObject*>(self);
+      if (PyObject* found = _PyType_Lookup(type, name)) read_class(type, name, found);
+    }
+  }
+  if (self && is_tensor(self)) hashing_tensor_ = text_of(name) == "__hash__";
+  read_function(function);
+}
+
+bool Observer::runs_aside(_PyInterpreterFrame* f) const {
+  // A handler of signals is given the frame that it interrupts.
+  PyObject* interrupted = f->previous ? reinterpret_cast<PyObject*>(f->previous->frame_obj) : nullptr;
+  for (int i = 1; interrupted && i < 3; ++i)
+    if (first_argument(f, i) == interrupted) return true;
+  PyObject* first = first_argument(f);
+  // What is destroyed was there before the call: a replay that drops it destroys it, too.
+  if (first && text_of(f->f_code->co_name) == "__del__") return !is_fresh(first) && makes_new(Py_TYPE(first));
+  return first && PyWeakref_CheckRef(first) && PyWeakref_GET_OBJECT(first) == Py_None &&
+         f->f_code->co_argcount == 1;
+}
+
+void Observer::note_c_callee(_PyInterpreterFrame* f, bool passes_on) { passes_on_[f] = passes_on; }
+
+bool Observer::goes_to_c(_PyInterpreterFrame* f) const {
+  _PyInterpreterFrame* caller = f->previous;
+  if (!caller || caller == base_) return false;
+  auto* code = reinterpret_cast<PyObject*>(caller->f_code);
+  uintptr_t flags = code_flags(code);
+  if (flags & kOwn) return false;
+  if (flags & kSkipped) return true;
+  CodeFacts* facts = facts_of(code);
+  if (facts->operations.empty()) return true;
+  int at = _PyInterpreterFrame_LASTI(caller);
+  switch (facts->operations[static_cast<size_t>(std::max(at, 0))].opcode) {
+    case CALL:
+    case CALL_FUNCTION_EX:
+    case FOR_ITER:
+    case SEND:
+    case LIST_EXTEND:
+    case UNPACK_SEQUENCE:
+    case UNPACK_EX: {
+      const bool* passes = passes_on_.find(caller);
+      return passes && !*passes;
+    }
+    case SET_UPDATE:
+    case DICT_UPDATE:
+    case DICT_MERGE:
+    case CONTAINS_OP:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void Observer::on_return(PyFrameObject* frame, PyObject* result) {
   FrameView view(frame);
   if (ignored_ == view.interpreter_frame()) end_ignored();
+  if (aside_ == view.interpreter_frame()) end_aside();
   forget_pending(view.interpreter_frame());
   if (opaque_frame_ == view.interpreter_frame()) end_opaque(result);
+  if (result && !paused_ && !recorder_->stopped() && !is_immutable(result) &&
+      goes_to_c(view.interpreter_frame()))
+    consume(result, Consumer::Compares);
   // A generator may be run on by somebody else.
   view.trace_instructions(false);
   view.trace_lines(true);
@@ -358,6 +459,33 @@ void Observer::end_ignored() {
   resume();
 }
 
+// What is no part of the function's work is no part of the recording; what it writes, the function must not
+// go on to read.
+void Observer::begin_aside(_PyInterpreterFrame* frame) {
+  aside_ = frame;
+  recorder_->pause();
+  pause(true);
+}
+
+void Observer::end_aside() {
+  aside_ = nullptr;
+  recorder_->resume();
+  resume();
+}
+
+// The tuple behind *args and the dict behind **kwargs are made for the call.
+void Observer::note_new_arguments(_PyInterpreterFrame* f) {
+  PyCodeObject* code = f->f_code;
+  int at = code->co_argcount + code->co_kwonlyargcount;
+  for (int flag : {CO_VARARGS, CO_VARKEYWORDS}) {
+    if (!(code->co_flags & flag)) continue;
+    PyObject* made = f->localsplus[at++];
+    if (made && PyCell_Check(made)) made = PyCell_GET(made);
+    if (made && Py_SIZE(made)) fresh_addresses_.insert(made);
+    if (made && PyDict_Check(made)) fresh_addresses_.insert(made);
+  }
+}
+
 // Defaults and closure cells of a function that was there before the call.
 void Observer::read_function(PyObject* function) {
   if (is_fresh(function)) return;
@@ -369,14 +497,16 @@ void Observer::read_function(PyObject* function) {
   if (read_functions_[at] && writes_.empty() && touched_.empty()) return;
   read_functions_[at] = 1;
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  // The root alone has its defaults in the signature, and its globals by itself.
+  bool root = (*tree_)[node].access == Access::Root && (*tree_)[node].index == 0;
+  if (!root) read_globals_of(node, function);
   static PyObject *positional = PyUnicode_InternFromString("__defaults__"),
                   *by_keyword = PyUnicode_InternFromString("__kwdefaults__");
   for (PyObject* name : {positional, by_keyword}) {
     PyObject* value = name == positional ? f->func_defaults : f->func_kwdefaults;
-    if (!value || (*tree_)[node].access == Access::Root)
-      continue;  // the signature holds the defaults of the root
-    read_child(node, Access::Attribute, name, -1, value);
-    read_deep(value);
+    if (root) continue;
+    read_child(node, Access::Attribute, name, -1, value ? value : Py_None);
+    if (value) consume(value, Consumer::Reads);
   }
   PyObject* closure = PyFunction_GET_CLOSURE(function);
   for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
@@ -387,18 +517,13 @@ void Observer::read_function(PyObject* function) {
   }
 }
 
-namespace {
-// Whether calling the type makes a new object, whatever its __init__ does: __new__ and the metaclass are C
-// code.
-bool makes_new(PyTypeObject* type) {
-  if (type == &PyFunction_Type) return true;
-  static PyObject *make = PyUnicode_InternFromString("__new__"),
-                  *call = PyUnicode_InternFromString("__call__");
-  PyObject *new_method = _PyType_Lookup(type, make), *meta_call = _PyType_Lookup(Py_TYPE(type), call);
-  return new_method && PyCFunction_Check(new_method) && meta_call &&
-         Py_IS_TYPE(meta_call, &PyWrapperDescr_Type);
+// Functions with one code can have other globals each.
+void Observer::read_globals_of(int node, PyObject* function) {
+  if (!by_path(node)) return;
+  PyObject* globals = PyFunction_GET_GLOBALS(function);
+  globals_node(globals, function);
+  read_child(node, Access::Globals, nullptr, -1, globals);
 }
-}  // namespace
 
 void Observer::expect_new(_PyInterpreterFrame* f, PyTypeObject* type) {
   for (auto& [frame, made] : pending_)
@@ -431,6 +556,11 @@ void Observer::note_initialized(_PyInterpreterFrame* f) {
 }
 
 void Observer::settle_pending(_PyInterpreterFrame* f) {
+  if (expect_class_ == f) {
+    expect_class_ = nullptr;
+    PyObject* made = f->stacktop > f->f_code->co_nlocalsplus ? peek(f, 1) : nullptr;
+    if (made && PyType_Check(made) && known(made) < 0) fresh_[made] = weak_reference(made);
+  }
   PyTypeObject* type = pending_of(f);
   if (!type) return;
   forget_pending(f);
@@ -460,7 +590,9 @@ void Observer::on_instruction(PyFrameObject* frame) {
   auto* f = view.interpreter_frame();
   if (view.code() != seen_code_.ptr()) enter(view.code());
   const Operation& operation = seen_facts_->operations[static_cast<size_t>(view.instruction())];
-  if (!pending_.empty() && !paused_) settle_pending(f);
+  if (built_in_ == f && !paused_) fresh_addresses_.insert(peek(f, 1));
+  built_in_ = operation.builds ? f : nullptr;
+  if ((!pending_.empty() || expect_class_) && !paused_) settle_pending(f);
   if (operation.harmless) return;
   if (paused_) return note_opaque_write(f, operation.opcode, operation.oparg);
   if (seen_facts_->flags & kUser) note_place(view);
@@ -496,19 +628,37 @@ void Observer::note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg) 
 }
 
 // ---------------------------------------------------------------- instructions
+namespace {
+// Whether calling it, or iterating over it, gives Python what Python code gives back, as it is.
+bool hands_on(PyObject* callee) {
+  if (PyFunction_Check(callee) || PyGen_CheckExact(callee) || PyCoro_CheckExact(callee)) return true;
+  if (PyMethod_Check(callee)) return hands_on(PyMethod_GET_FUNCTION(callee));
+  if (PyType_Check(callee)) return is_python_class(reinterpret_cast<PyTypeObject*>(callee));
+  if (std::strcmp(Py_TYPE(callee)->tp_name, "functools.partial") == 0) return true;
+  return is_python_class(Py_TYPE(callee));
+}
+}  // namespace
+
 void Observer::dispatch(_PyInterpreterFrame* f, const Operation& operation) {
   int opcode = operation.opcode, oparg = operation.oparg;
   switch (opcode) {
-    case BUILD_SET:
-    case BUILD_MAP:
     case BUILD_CONST_KEY_MAP:
     case RERAISE:
-    case CHECK_EXC_MATCH:
     case RAISE_VARARGS:
-    case SET_ADD:
-    case MAP_ADD:
     case WITH_EXCEPT_START:
       return;
+    case BUILD_SET:
+      for (int i = 1; i <= oparg; ++i) use_as_key(peek(f, i));
+      return;
+    case BUILD_MAP:
+      for (int i = 0; i < oparg; ++i) use_as_key(peek(f, 2 * i + 2));
+      return;
+    case SET_ADD:
+      return use_as_key(peek(f, 1));
+    case MAP_ADD:
+      return use_as_key(peek(f, 2));
+    case CHECK_EXC_MATCH:
+      return consume(peek(f, 1), Consumer::Reads);
     case LOAD_GLOBAL:
       return operation.memo
                  ? read_global_again(f, name_at(f, oparg >> 1), &seen_facts_->memos[operation.memo])
@@ -529,19 +679,26 @@ void Observer::dispatch(_PyInterpreterFrame* f, const Operation& operation) {
     case MAKE_FUNCTION:
       expect_new(f, &PyFunction_Type);
       return;
+    case KW_NAMES:
+      keyword_names_ = PyTuple_GET_ITEM(f->f_code->co_consts, oparg);
+      return;
     case CALL: {
       calling_ = f;
       PyObject* method = peek(f, oparg + 2);
+      note_c_callee(f, hands_on(method ? method : peek(f, oparg + 1)));
       PyObject** args = f->localsplus + f->stacktop - oparg;
       if (method)
         call(method, *(args - 1), args - 1, oparg + 1);
       else
         call(*(args - 1), nullptr, args, oparg);
+      keyword_names_ = nullptr;
       PyObject* callee = method ? method : *(args - 1);
       if (PyType_Check(callee)) expect_new(f, reinterpret_cast<PyTypeObject*>(callee));
       return;
     }
     case CALL_FUNCTION_EX:
+      calling_ = f;
+      note_c_callee(f, hands_on(peek(f, oparg & 1 ? 3 : 2)));
       if (PyType_Check(peek(f, oparg & 1 ? 3 : 2)))
         expect_new(f, reinterpret_cast<PyTypeObject*>(peek(f, oparg & 1 ? 3 : 2)));
       return call_extended(peek(f, oparg & 1 ? 3 : 2), peek(f, oparg & 1 ? 2 : 1),
@@ -575,27 +732,31 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
       return read_item(peek(f, 2), peek(f, 1));
     case GET_ITER:
     case GET_YIELD_FROM_ITER:
+      return read_iteration(peek(f, 1));
     case UNPACK_SEQUENCE:
     case UNPACK_EX:
-      return read_iteration(peek(f, 1));
     case LIST_EXTEND:
+      note_c_callee(f, hands_on(peek(f, 1)));
+      return read_iteration(peek(f, 1));
     case SET_UPDATE:
     case DICT_UPDATE:
     case DICT_MERGE:
+      consume(peek(f, 1), Consumer::Compares);
       return read_iteration(peek(f, 1));
     case FOR_ITER:
+      note_c_callee(f, hands_on(peek(f, 1)));
       return advance(peek(f, 1));
     case SEND:
+      note_c_callee(f, true);
       return advance(peek(f, 2));
     case CONTAINS_OP:
       return read_contains(peek(f, 1), peek(f, 2));
     case IS_OP:
       return read_identity(peek(f, 2), peek(f, 1));
     case COMPARE_OP: {
-      static const char* const kNames[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
       for (PyObject* operand : {peek(f, 1), peek(f, 2)}) {
-        read_special(operand, kNames[oparg]);
-        read_operand(operand);
+        if (is_numpy_array(operand)) return fail("computes with a numpy array");
+        consume(operand, Consumer::Compares);
       }
       return;
     }
@@ -604,14 +765,9 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
     case UNARY_NEGATIVE:
     case UNARY_POSITIVE:
     case UNARY_INVERT:
-      read_special(peek(f, 1), opcode == UNARY_NEGATIVE   ? "__neg__"
-                               : opcode == UNARY_POSITIVE ? "__pos__"
-                                                          : "__invert__");
       return read_operand(peek(f, 1));
     case FORMAT_VALUE:
-      read_conversions(peek(f, oparg & 4 ? 2 : 1));
-      if (is_tensor(peek(f, oparg & 4 ? 2 : 1))) read_special(peek(f, oparg & 4 ? 2 : 1), "__format__");
-      return read_operand(peek(f, oparg & 4 ? 2 : 1));
+      return consume(peek(f, oparg & 4 ? 2 : 1), Consumer::Text);
     case GET_LEN:
       return read_length(peek(f, 1));
     case BEFORE_WITH:
@@ -624,7 +780,7 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
     case MATCH_SEQUENCE:
       return read_length(peek(f, 1));
     case MATCH_KEYS:
-      return read_whole(peek(f, 2));
+      return consume(peek(f, 2), Consumer::Compares);
     default:
       fail("runs an instruction that lazytrace does not follow (opcode " + std::to_string(opcode) + ")");
   }
@@ -656,25 +812,18 @@ void Observer::dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg) {
 }
 
 void Observer::read_binary(PyObject* left, PyObject* right, int operation) {
-  static const char* const kNames[] = {"__add__", "__and__",     "__floordiv__", "__lshift__", "__matmul__",
-                                       "__mul__", "__mod__",     "__or__",       "__pow__",    "__rshift__",
-                                       "__sub__", "__truediv__", "__xor__"};
-  static const char* const kReflected[] = {
-      "__radd__", "__rand__", "__rfloordiv__", "__rlshift__", "__rmatmul__",  "__rmul__", "__rmod__",
-      "__ror__",  "__rpow__", "__rrshift__",   "__rsub__",    "__rtruediv__", "__rxor__"};
-  static const char* const kInPlace[] = {
-      "__iadd__", "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__",  "__imul__", "__imod__",
-      "__ior__",  "__ipow__", "__irshift__",   "__isub__",    "__itruediv__", "__ixor__"};
   bool in_place = operation >= 13;
-  int at = operation % 13;
-  if (in_place) read_special(left, kInPlace[at]);
-  read_special(left, kNames[at]);
-  read_special(right, kReflected[at]);
-  read_operand(right);
+  // `%` writes text; `-`, `&`, `|` and `^` of sets compare.
+  Consumer how = operation % 13 == 6 ? Consumer::Text : Consumer::Compares;
+  for (PyObject* operand : {left, right})
+    if (is_numpy_array(operand)) return fail("computes with a numpy array");
+  consume(right, how);
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
-      !PyTuple_Check(left))
+      !PyTuple_Check(left)) {
+    read_specials(Py_TYPE(left));
     return write(left, [&] { return "changes a " + type_name(left) + " in place"; });
-  read_operand(left);
+  }
+  consume(left, how);
 }
 
 // torch's own context managers run in code that is not watched; one that is kept in state is read whole.
@@ -711,14 +860,34 @@ int Observer::owner(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
   if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
-  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) node = tree_->weak(object);
-  if (node >= 0) {
-    known_[object] = node;
-    return node;
-  }
-  // Containers have no weak references: whether this one was made during the call shows at its end.
-  if (PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object)) remember_read(object);
+  // Nothing that was read has led to it. What this call has made is gone at its end, or part of the result.
+  remember_read(object);
   return -1;
+}
+
+int Observer::class_node(PyTypeObject* type) {
+  auto* object = reinterpret_cast<PyObject*>(type);
+  int node = known(object);
+  if (node >= 0 || is_fresh(object)) return node;
+  node = tree_->weak(object);
+  known_[object] = node;
+  return node;
+}
+
+int Observer::module_node(PyObject* module) {
+  int node = known(module);
+  if (node >= 0) return node;
+  return known_[module] = tree_->weak(module);
+}
+
+int Observer::node_of_tensor(PyObject* tensor) {
+  int node = known(tensor);
+  const int* argument = node < 0 ? input_.find(tensor) : nullptr;
+  if (!argument) return node;
+  bool first;
+  node = tree_->child(-1, Access::Input, nullptr, *argument, &first);
+  known_.emplace(tensor, node);
+  return node;
 }
 
 void Observer::learn(int node, bool made, PyObject* value) {
@@ -741,6 +910,15 @@ void Observer::learn(int node, bool made, PyObject* value) {
   if (is_fresh(value)) return;
   known_[value] = node;
   held_.push_back(py::reinterpret_borrow<py::object>(value));
+  if (PyMethod_Check(value)) read_method(node, value);
+}
+
+// A bound method is its function and its object.
+void Observer::read_method(int node, PyObject* method) {
+  static PyObject *function = PyUnicode_InternFromString("__func__"),
+                  *self = PyUnicode_InternFromString("__self__");
+  read_child(node, Access::Attribute, function, -1, PyMethod_GET_FUNCTION(method));
+  read_child(node, Access::Attribute, self, -1, PyMethod_GET_SELF(method));
 }
 
 void Observer::read_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value) {
@@ -751,27 +929,32 @@ void Observer::read_child(int node, Access access, PyObject* key, Py_ssize_t ind
 
 // ---------------------------------------------------------------- names
 Observer::GlobalsNode Observer::globals_of(_PyInterpreterFrame* f) {
-  if (const GlobalsNode* found = globals_.find(f->f_globals)) return *found;
+  return globals_node(f->f_globals, reinterpret_cast<PyObject*>(f->f_func));
+}
+
+// `function`: one that has these globals, or null.
+Observer::GlobalsNode Observer::globals_node(PyObject* globals, PyObject* function) {
+  if (const GlobalsNode* found = globals_.find(globals)) return *found;
   GlobalsNode result{-1, Access::Item};
-  PyObject* name = PyDict_GetItemString(f->f_globals, "__name__");
+  PyObject* name = PyDict_GetItemString(globals, "__name__");
   PyObject* module = name && PyUnicode_Check(name) ? PyDict_GetItem(PyImport_GetModuleDict(), name) : nullptr;
-  if (module && PyModule_Check(module) && PyModule_GetDict(module) == f->f_globals) {
-    result = {owner(module), Access::Instance};
-  } else if (f->f_func) {
-    int function = owner(reinterpret_cast<PyObject*>(f->f_func));
-    if (function >= 0) {
+  if (module && PyModule_Check(module) && PyModule_GetDict(module) == globals) {
+    result = {module_node(module), Access::Instance};
+  } else if (function) {
+    int node = owner(function);
+    if (node >= 0) {
       bool made;
-      result.node = tree_->child(function, Access::Globals, nullptr, -1, &made);
+      result.node = tree_->child(node, Access::Globals, nullptr, -1, &made);
     }
   }
   if (result.node < 0) fail("reads global names of a function that cannot be reached again");
-  held_.push_back(py::reinterpret_borrow<py::object>(f->f_globals));
-  known_.emplace(f->f_globals, result.node);
+  held_.push_back(py::reinterpret_borrow<py::object>(globals));
+  known_.emplace(globals, result.node);
   if (result.access == Access::Instance && result.node >= 0) {
     bool made;
-    known_[f->f_globals] = tree_->child(result.node, Access::Namespace, nullptr, -1, &made);
+    known_[globals] = tree_->child(result.node, Access::Namespace, nullptr, -1, &made);
   }
-  return globals_[f->f_globals] = result;
+  return globals_[globals] = result;
 }
 
 // `seen` asks the same of the whole recording; this of one instruction, and without a search.
@@ -793,7 +976,7 @@ void Observer::read_global(_PyInterpreterFrame* f, PyObject* name) {
   if (value) return;
   PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
   if (PyModule_GetDict(builtins) != f->f_builtins) return fail("runs with builtins of its own");
-  read_child(owner(builtins), Access::Instance, name, -1, PyDict_GetItemWithError(f->f_builtins, name));
+  read_child(module_node(builtins), Access::Instance, name, -1, PyDict_GetItemWithError(f->f_builtins, name));
 }
 
 void Observer::read_name(_PyInterpreterFrame* f, PyObject* name) {
@@ -821,6 +1004,13 @@ void Observer::read_cell(_PyInterpreterFrame* f, int index) {
 }
 
 void Observer::read_module_attribute(PyObject* module, PyObject* name) {
+  if (!PyModule_CheckExact(module)) {
+    // A module with a class of its own: torch.backends and others have properties.
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(module), name);
+    read_class(Py_TYPE(module), name, descriptor);
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set)
+      return read_data_descriptor(module, name, descriptor);
+  }
   int node = owner(module);
   if (node < 0) return;
   if (writes_.wrote(PyModule_GetDict(module), name)) return;
@@ -843,7 +1033,7 @@ void Observer::read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* lev
   }
   PyObject* system = PyImport_AddModule("sys");
   bool made;
-  int modules = tree_->child(owner(system), Access::Instance, py::str("modules").ptr(), -1, &made);
+  int modules = tree_->child(module_node(system), Access::Instance, py::str("modules").ptr(), -1, &made);
   learn(modules, made, PyImport_GetModuleDict());
   for (const std::string& one : {full.substr(0, full.find('.')), full}) {
     py::str key(one);
@@ -872,7 +1062,7 @@ bool Observer::seen(const void* owner, PyObject* name) {
 
 void Observer::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
   if (seen(type, name)) return;
-  int node = owner(reinterpret_cast<PyObject*>(type));
+  int node = class_node(type);
   if (node < 0) return;
   bool made;
   int child = tree_->child(node, Access::Class, name, -1, &made);
@@ -898,7 +1088,7 @@ void Observer::read_special(PyObject* object, const char* name) {
   static auto* interned = new std::unordered_map<const char*, PyObject*>();
   PyObject*& key = (*interned)[name];
   if (!key) key = PyUnicode_InternFromString(name);
-  read_class(type, key, _PyType_Lookup(type, key));
+  read_special(type, key);
 }
 
 namespace {
@@ -942,6 +1132,8 @@ void Observer::read_attribute(PyObject* object, PyObject* name) {
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     read_special(object, "__getattribute__");
     read_class(type, name, descriptor);
+  } else {
+    know_static(descriptor);
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return read_data_descriptor(object, name, descriptor);
   read_instance(object, name, descriptor);
@@ -988,16 +1180,30 @@ void Observer::read_data_descriptor(PyObject* object, PyObject* name, PyObject* 
   }
   std::string text = text_of(name);
   if (text == "__dict__") return read_namespace(object);
+  if (text == "__weakref__") return fail("reads the weak references of a " + type_name(object));
   int node = owner(object);
-  if (text == "__class__") return;
+  if (text == "__class__") {
+    class_node(Py_TYPE(object));
+    return node >= 0
+               ? read_child(node, Access::Type, nullptr, -1, reinterpret_cast<PyObject*>(Py_TYPE(object)))
+               : void();
+  }
   py::object value = py::reinterpret_steal<py::object>(
       Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
   if (!value) PyErr_Clear();
+  if (computed && value && !is_immutable(value.ptr()) && !is_tensor(value.ptr())) {
+    // One that is made at each access shows memory that no guard knows.
+    py::object again = py::reinterpret_steal<py::object>(
+        Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    if (!again) PyErr_Clear();
+    if (again.ptr() != value.ptr()) return fail("reads ." + text + " of a " + type_name(object));
+  }
   if (node >= 0) read_child(node, Access::Attribute, name, -1, value.ptr());
 }
 
 void Observer::read_type_attribute(PyObject* object, PyObject* name) {
   auto* type = reinterpret_cast<PyTypeObject*>(object);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) owner(object);
   PyTypeObject* meta = Py_TYPE(object);
   PyObject* meta_value = _PyType_Lookup(meta, name);
   if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE) && meta->tp_getattro != PyType_Type.tp_getattro &&
@@ -1014,8 +1220,21 @@ void Observer::read_type_attribute(PyObject* object, PyObject* name) {
   }
   if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) read_class(meta, name, meta_value);
   PyObject* value = _PyType_Lookup(type, name);
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) read_class(type, name, value);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
+    read_class(type, name, value);
+  else
+    know_static(value);
   if (!value && !meta_value) read_special(object, "__getattr__");
+}
+
+// What a class of C has never changes.
+void Observer::know_static(PyObject* value) {
+  if (value && Py_IS_TYPE(value, &PyStaticMethod_Type)) {
+    py::object inner = py::reinterpret_steal<py::object>(PyObject_GetAttrString(value, "__func__"));
+    value = inner.ptr();  // the class keeps it
+    PyErr_Clear();
+  }
+  if (value && is_free_builtin(value) && known(value) < 0) known_[value] = tree_->weak(value);
 }
 
 void Observer::read_super_attribute(PyObject* object, PyObject* name) {
@@ -1030,8 +1249,11 @@ void Observer::read_super_attribute(PyObject* object, PyObject* name) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
     if (after) {
       PyObject* value = PyDict_GetItemWithError(cls->tp_dict, name);
-      int node = PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE) ? owner(reinterpret_cast<PyObject*>(cls)) : -1;
-      if (node >= 0) read_child(node, Access::Own, name, -1, value);
+      int node = PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE) ? class_node(cls) : -1;
+      if (node >= 0)
+        read_child(node, Access::Own, name, -1, value);
+      else
+        know_static(value);
       if (value) return;
     }
     after |= reinterpret_cast<PyObject*>(cls) == start.ptr();
@@ -1089,12 +1311,7 @@ void Observer::read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* des
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   if (!value && descriptor) return;  // a method
-  int node = known(tensor);
-  if (const int* argument = node < 0 ? input_.find(tensor) : nullptr) {
-    bool first;
-    node = tree_->child(-1, Access::Input, nullptr, *argument, &first);
-    known_.emplace(tensor, node);
-  }
+  int node = node_of_tensor(tensor);
   if (node >= 0) return read_child(node, Access::Instance, name, -1, value);
   if (value) fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");
 }
@@ -1187,16 +1404,18 @@ void Observer::read_dict_item(PyObject* dict, PyObject* key) {
   read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
 }
 
+void Observer::use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
+
 void Observer::read_item(PyObject* object, PyObject* key) {
-  read_special(key, "__index__");
+  if (!is_immutable(key)) use_as_key(key);
   read_special(object, "__getitem__");
-  if (is_tensor(object)) return read_deep(key);
+  if (is_tensor(object)) return;
   PyTypeObject* type = Py_TYPE(object);
   if (PyDict_Check(object)) {
     static PyObject* name = PyUnicode_InternFromString("__getitem__");
     PyObject* getter = _PyType_Lookup(type, name);
     if (getter && PyFunction_Check(getter)) return;
-    bool plain = PyDict_CheckExact(object) || PyDict_Contains(object, key) == 1;
+    bool plain = PyDict_CheckExact(object) || (is_key(key) && PyDict_Contains(object, key) == 1);
     PyErr_Clear();
     if (!plain && known(object) >= 0)
       return write(object, [&] { return "looks up a missing key of a " + type_name(object); });
@@ -1215,50 +1434,15 @@ void Observer::read_item(PyObject* object, PyObject* key) {
     return read_child(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(object, index));
   }
   read_operand(object);
-  read_deep(key);
-}
-
-// Objects of C types that hold what no guard can reach: deque, array, mappingproxy, dict views, numpy arrays.
-void Observer::read_foreign(PyObject* object) {
-  PyTypeObject* base = c_base(Py_TYPE(object));
-  if (base == &PyBaseObject_Type || PyList_Check(object) || PyDict_Check(object) || PyTuple_Check(object) ||
-      PyAnySet_Check(object))
-    return;
-  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyMethod_Check(object) ||
-      PyCFunction_Check(object))
-    return;
-  if (is_tensor(object) || is_immutable(object) || PyIter_Check(object) || is_fresh(object)) return;
-  if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) ||
-      PyComplex_Check(object))
-    return;
-  // These have no contents that change.
-  static const std::unordered_set<std::string> kSteady = {"re.Pattern",
-                                                          "re.Match",
-                                                          "Context",
-                                                          "ContextVar",
-                                                          "Token",
-                                                          "code",
-                                                          "cell",
-                                                          "traceback",
-                                                          "types.GenericAlias",
-                                                          "types.UnionType",
-                                                          "weakref.ReferenceType",
-                                                          "frame",
-                                                          "super"};
-  std::string type_text = base->tp_name;
-  if (PyCallable_Check(object) || kSteady.count(type_text) || type_text.rfind("torch.", 0) == 0 ||
-      PyExceptionInstance_Check(object))
-    return;
-  int node = known(object);
-  if (node >= 0 && (*tree_)[node].access != Access::Weak) return fail("reads a " + type_name(object));
-  remember_read(object);
 }
 
 void Observer::read_length(PyObject* object) {
-  if (is_tensor(object) || is_immutable(object)) return;
-  read_foreign(object);
   read_special(object, "__bool__");
   read_special(object, "__len__");
+  if (is_tensor(object) || is_immutable(object)) return;
+  if (c_base(Py_TYPE(object)) != &PyBaseObject_Type && !PyDict_Check(object) && !PyList_Check(object) &&
+      !PyTuple_Check(object) && !PyAnySet_Check(object))
+    return consume(object, Consumer::Reads);
   if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
     return;
   int node = owner(object);
@@ -1274,7 +1458,9 @@ void Observer::read_whole(PyObject* object) {
   if (node < 0 || structural(node)) return;
   if (writes_.wrote_to(object)) return fail("reads a " + type_name(object) + " that it has written to");
   if (!whole_.insert(object)) return;
-  Py_ssize_t size = PyObject_Size(object);
+  Py_ssize_t size = PyDict_Check(object)     ? PyDict_GET_SIZE(object)
+                    : PyAnySet_Check(object) ? PySet_GET_SIZE(object)
+                                             : PySequence_Fast_GET_SIZE(object);
   if (size > 10000) return fail("reads a container with " + std::to_string(size) + " entries");
   tree_->expect_length(node, object);
   if (PyList_Check(object) || PyTuple_Check(object)) {
@@ -1287,6 +1473,7 @@ void Observer::read_whole(PyObject* object) {
   while (PyObject* key = PyIter_Next(iterator.ptr())) {
     keys.append(py::reinterpret_steal<py::object>(key));
     if (!is_key(key)) return fail("reads a container with a " + type_name(key) + " as a key");
+    if (PyType_Check(key)) class_node(reinterpret_cast<PyTypeObject*>(key));  // compared with the keys
   }
   (*tree_)[node].keys = py::tuple(keys);
   if (PyDict_Check(object))
@@ -1295,71 +1482,63 @@ void Observer::read_whole(PyObject* object) {
 }
 
 void Observer::read_iteration(PyObject* object) {
-  if (is_tensor(object) || is_immutable(object)) return;
   read_special(object, "__iter__");
+  read_special(object, "__getitem__");
+  if (is_tensor(object) || is_immutable(object)) return;
   if (PyIter_Check(object)) return advance(object);
+  if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return owner(object), void();
+  if (!PyDict_Check(object) && !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object))
+    return consume(object, Consumer::Reads);
   read_whole(object);
-  read_foreign(object);
 }
 
 void Observer::advance(PyObject* iterator) {
   if (is_tensor(iterator)) return;
   read_special(iterator, "__next__");
-  int node = known(iterator);
-  // A generator of ours is found by its weak root only while nobody else knows it.
-  if (node >= 0 && (*tree_)[node].access != Access::Weak &&
-      !PyType_HasFeature(Py_TYPE(iterator), Py_TPFLAGS_HEAPTYPE))
-    fail("advances an iterator that was there before the call");
+  int node = owner(iterator);
+  static PyObject* name = PyUnicode_InternFromString("__next__");
+  PyObject* next = _PyType_Lookup(Py_TYPE(iterator), name);
+  if (next && PyFunction_Check(next)) return;  // shows itself
+  if (node >= 0 && by_path(node)) fail("advances an iterator that was there before the call");
 }
 
 void Observer::read_contains(PyObject* container, PyObject* item) {
-  if (is_tensor(container) || is_immutable(container)) return;
   read_special(container, "__contains__");
-  if (PyDict_Check(container)) return read_dict_item(container, item);
-  if (PyIter_Check(container)) return advance(container);
-  read_deep(container);
+  read_special(container, "__iter__");
+  if (is_tensor(container)) return consume(item, Consumer::Reads);
+  consume(item, Consumer::Compares);
+  if (is_immutable(container)) return;
+  if (PyDict_Check(container) && is_key(item)) return read_dict_item(container, item);
+  if (PyIter_Check(container)) advance(container);
+  consume(container, Consumer::Compares);
 }
 
 void Observer::read_operand(PyObject* object) {
-  if (is_tensor(object) || is_immutable(object)) return;
   if (is_numpy_array(object)) return fail("computes with a numpy array");
-  read_foreign(object);
-  if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
-    return read_deep(object);
+  consume(object, Consumer::Compares);
 }
 
-void Observer::read_deep(PyObject* object, int depth) {
-  if (is_tensor(object) || is_immutable(object)) return;
-  if (is_numpy_array(object)) return fail("hands a numpy array to C code");
-  read_foreign(object);
-  if (depth > 50) return fail("reads a container that is nested too deeply");
-  read_whole(object);
-  if (PyList_Check(object) || PyTuple_Check(object)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
-      read_deep(PySequence_Fast_GET_ITEM(object, i), depth + 1);
-  } else if (PyDict_Check(object)) {
-    PyObject *key, *value;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(object, &position, &key, &value)) read_deep(value, depth + 1);
+namespace {
+// Values of which there is one object in a process.
+bool is_single(PyObject* v) {
+  if (v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented)
+    return true;
+  if (PyLong_CheckExact(v)) {
+    int overflow;
+    long value = PyLong_AsLongAndOverflow(v, &overflow);
+    return !overflow && value >= -5 && value <= 256;
   }
+  return is_enum_member(v) || THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v);
 }
+}  // namespace
 
 void Observer::read_identity(PyObject* a, PyObject* b) {
-  auto single = [](PyObject* v) {
-    return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || is_enum_member(v) ||
-           PyType_Check(v);
-  };
-  if (single(a) || single(b)) return;
-  for (PyObject* object : {a, b}) {
-    int node = known(object);
-    if (node < 0) continue;
-    Guard& guard = (*tree_)[node];
-    if (is_tensor(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
-      if (a != b) return fail("compares the identity of two objects that were there before the call");
-    } else if (guard.access != Access::Weak && guard.expect == Expect::Type) {
-      read_self(node, object);
-    }
-  }
+  // Which object such a value is, its guard holds as well.
+  if (is_single(a) || is_single(b)) return;
+  bool values = is_immutable(a) && is_immutable(b);
+  if (values) return fail("compares the identity of two values of type " + type_name(a));
+  compare_as_itself(a);
+  compare_as_itself(b);
 }
 
 void Observer::read_self(int node, PyObject* object) {
@@ -1472,7 +1651,7 @@ void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value
   if (is_tensor(object)) return fail(what());
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
-    read_special(object, "__setattr__");
+    read_special(object, value ? "__setattr__" : "__delattr__");
     static PyObject* setter = PyUnicode_InternFromString("__setattr__");
     PyObject* own = _PyType_Lookup(Py_TYPE(object), setter);
     if (own && PyFunction_Check(own)) return;  // its body will be seen
@@ -1489,11 +1668,9 @@ void Observer::write_attribute(PyObject* object, PyObject* name, PyObject* value
 }
 
 void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
-  if (is_tensor(object)) {
-    read_deep(key);
-    return read_deep(value ? value : Py_None);
-  }
-  read_special(object, "__setitem__");
+  read_special(object, value ? "__setitem__" : "__delitem__");
+  if (!is_immutable(key)) use_as_key(key);
+  if (is_tensor(object)) return consume(value, Consumer::Reads);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     static PyObject* name = PyUnicode_InternFromString("__setitem__");
     PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
@@ -1571,6 +1748,14 @@ void Observer::finish(PyObject* result) {
   }
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);
+  static PyObject* destructor_name = PyUnicode_InternFromString("__del__");
+  fresh_.each([&](const void* key, py::object& weak) {
+    auto* object = static_cast<PyObject*>(const_cast<void*>(key));
+    if (!weak || !still_alive(weak, object) || !_PyType_Lookup(Py_TYPE(object), destructor_name)) return;
+    // One that is part of a cycle: the collector destroys it later.
+    if (std::find(returned.begin(), returned.end(), object) == returned.end())
+      fail("makes a " + type_name(object) + " whose destructor runs after the call");
+  });
   // One that only another of them holds goes with it.
   for (bool progress = true; progress;) {
     progress = false;

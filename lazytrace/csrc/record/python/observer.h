@@ -27,6 +27,16 @@ struct GlobalMemo;
 struct Memo;
 enum class TensorState;
 
+// What a piece of C code does with what it is handed.
+enum class Consumer : uint8_t {
+  Reads,     // takes values out of it
+  Compares,  // and asks which objects are equal: without an __eq__ these are the same ones
+  Text,      // and writes it as text
+  Trusted,   // is code of torch that is not watched: it reads attributes, too
+};
+
+enum class Does : uint8_t;
+
 // What a write is called in a reason: put into words only where somebody will read them.
 using Wording = c10::function_ref<std::string()>;
 
@@ -70,8 +80,8 @@ class Observer {
   size_t touched() const { return touched_.size(); }
   // Whether any of these was read before.
   bool touched_what_was_read() const;
-  // Reads everything in a container that code which cannot be seen is handed.
-  void read_deep(PyObject* object, int depth = 0);
+  // Reads everything that code which cannot be seen could take from what it is handed.
+  void consume(PyObject* object, Consumer how, int depth = 0);
 
   // Checks what only the end of the call can tell; `result` is what the function returned, and beside it all
   // that it has written.
@@ -110,8 +120,39 @@ class Observer {
   void note_initialized(_PyInterpreterFrame* f);
   void settle_pending(_PyInterpreterFrame* f);
 
+  // Whether what the frame gives back goes to C code, or to code of torch that is not watched.
+  bool goes_to_c(_PyInterpreterFrame* frame) const;
+  // Whether the frame was not called by the code that runs: a signal handler, a destructor, a callback of a
+  // weak reference.
+  bool runs_aside(_PyInterpreterFrame* frame) const;
+  void enter_trusted(_PyInterpreterFrame* f);
+  void know_static(PyObject* value);
+  void meet_function(_PyInterpreterFrame* f);
+  void note_c_callee(_PyInterpreterFrame* f, bool passes_on);
+
   // Reads. Each leaves guards for what was found.
+  // The node of an object that was there before the call, or -1: then it shows at the end whether it was.
   int owner(PyObject* object);
+  // The node of the class of an object, which is guarded with the object.
+  int class_node(PyTypeObject* type);
+  int module_node(PyObject* module);
+  int node_of_tensor(PyObject* tensor);
+  void read_specials(PyTypeObject* type);
+  void read_special(PyTypeObject* type, PyObject* name);
+  void consume_parts(PyObject* object, Consumer how, int depth);
+  void consume_container(PyObject* object, Consumer how, int depth);
+  void consume_instance(PyObject* object, int depth);
+  void consume_function(PyObject* function);
+  void compare_as_itself(PyObject* object);
+  void name_by_address(PyObject* object);
+  // An object is looked up in a dict or a set.
+  void use_as_key(PyObject* key);
+  void read_classes(PyObject* object, PyObject* classes, bool subclass);
+  void hash_object(PyObject* object);
+  void identify(PyObject* object);
+  void read_format(PyObject* const* args, Py_ssize_t count);
+  void read_bound_self(PyObject* function, PyObject* self);
+  void read_method(int node, PyObject* method);
   // Whether this was asked before in this recording: state does not change in one that is reusable.
   bool seen(const void* owner, PyObject* name);
   bool asked(const void* owner, const void* what);
@@ -150,11 +191,9 @@ class Observer {
   void read_context_manager(PyObject* object);
   void read_operand(PyObject* object);
   void read_binary(PyObject* left, PyObject* right, int operation);
-  void read_foreign(PyObject* object);
   void read_self(int node, PyObject* object);
   void read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level);
   void read_warning_filters();
-  void read_conversions(PyObject* object);
   void read_bases(PyObject* type);
   void read_function(PyObject* function);
   void advance(PyObject* iterator);
@@ -179,26 +218,38 @@ class Observer {
   void call_extended(PyObject* callable, PyObject* args, PyObject* kwargs);
   void call_function(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count);
+  void call_type_itself(PyObject* const* args, Py_ssize_t count);
   void call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count);
+  void call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args,
                    Py_ssize_t count);
-  void call_builtins_function(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void call_torch(const char* name, PyObject* const* args, Py_ssize_t count);
   void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
-  void call_container_method(const std::string& name, PyObject* self, PyObject* const* args,
-                             Py_ssize_t count);
+  void call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
+                             PyObject* const* args, Py_ssize_t count);
   void call_context_variable(const std::string& name, PyObject* variable);
-  void judge_callback(PyObject* callable);
   void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
-  void call_operator_function(const std::string& name, PyObject* const* args, Py_ssize_t count);
-  void hand_over(PyObject* const* args, Py_ssize_t count);
+  // What a row of callables.def says.
+  void perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
+  void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
+  void judge_callback(PyObject* callable);
+  void judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self);
+  void set_plain_attribute(PyObject* self, PyObject* name, PyObject* value);
+  void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
+  static std::string type_text(PyTypeObject* type);
 
   struct GlobalsNode {
     int node;
     Access access;
   };
   GlobalsNode globals_of(_PyInterpreterFrame* f);
+  GlobalsNode globals_node(PyObject* globals, PyObject* function);
+  void read_globals_of(int node, PyObject* function);
   void fail(const std::string& reason);
 
   Recorder* recorder_;
@@ -214,11 +265,13 @@ class Observer {
   Observer* outer_ = nullptr;
   bool collecting_ = false;
 
-  uint64_t number_;               // of this recording, among all of this process
-  AddressMap<int> known_;         // object -> guard node
-  std::vector<char> structural_;  // by node: whether the signature guards its contents
-  AddressMap<py::object> fresh_;  // made during the call -> weak reference
-  AddressMap<int> input_;         // tensor argument -> register
+  uint64_t number_;                          // of this recording, among all of this process
+  AddressMap<int> known_;                    // object -> guard node
+  std::vector<char> structural_;             // by node: whether the signature guards its contents
+  AddressMap<py::object> fresh_;             // made during the call -> weak reference
+  AddressSet fresh_addresses_;               // containers that were made during the call
+  _PyInterpreterFrame* built_in_ = nullptr;  // the frame whose last instruction made a container
+  AddressMap<int> input_;                    // tensor argument -> register
   AddressMap<std::pair<int, Py_ssize_t>> cells_;
   AddressSet shared_cells_;  // by several functions that were there before the call
   AddressMap<GlobalsNode> globals_;
@@ -229,6 +282,12 @@ class Observer {
   void expect_new(_PyInterpreterFrame* f, PyTypeObject* type);
   void forget_pending(_PyInterpreterFrame* f);
   PyTypeObject* pending_of(_PyInterpreterFrame* f) const;
+  // The frame whose next stack top is a class that it has made, or null.
+  _PyInterpreterFrame* expect_class_ = nullptr;
+  // By frame: whether the callee of its current instruction hands on what Python code gives back.
+  AddressMap<bool> passes_on_;
+  PyObject* keyword_names_ = nullptr;  // of the call that comes next, borrowed from its code
+  bool hashing_tensor_ = false;
   struct Late {
     PyObject* object;
     py::object weak;  // empty: `held` keeps it
@@ -263,6 +322,10 @@ class Observer {
   bool ignore_print_ = false, ignore_logging_ = false;
   _PyInterpreterFrame* calling_ = nullptr;  // the frame that makes the call that is judged
   _PyInterpreterFrame* ignored_ = nullptr;  // until it goes on, or returns, nothing is recorded
+  _PyInterpreterFrame* aside_ = nullptr;    // until it returns, what runs is not the function's work
+  void begin_aside(_PyInterpreterFrame* frame);
+  void end_aside();
+  void note_new_arguments(_PyInterpreterFrame* f);
   void begin_ignored(_PyInterpreterFrame* frame);
   void end_ignored();
   _PyInterpreterFrame* opaque_frame_ = nullptr;
@@ -278,9 +341,13 @@ enum CodeFlags : uintptr_t {
   kUser = 4,
   kOpaque = 8,
   kInstalled = 16,
-  kLogging = 32
+  kLogging = 32,
+  kOwn = 64
 };
 uintptr_t code_flags(PyObject* code);
+
+// Code of lazytrace itself.
+inline bool is_own_code(PyObject* code) { return code_flags(code) & kOwn; }
 
 // What the observer keeps in mind of an attribute that it has seen read. Good for one recording.
 struct Memo {
@@ -310,6 +377,7 @@ struct GlobalMemo {
 // One instruction, with the bytes of EXTENDED_ARG before it taken in.
 struct Operation {
   uint8_t opcode = 0;
+  bool builds = false;    // puts a new container on the stack
   bool harmless = false;  // reads nothing of what was there before the call, writes nothing, calls nothing
   uint16_t memo = 0;      // 0: none
   int oparg = 0;

@@ -1,0 +1,16 @@
+// What a functools.lru_cache holds, read without calling it.
+#pragma once
+
+#include <Python.h>
+
+namespace lazytrace {
+
+// All need the GIL, and run no Python code where the key is made of values that cannot change.
+bool is_lru_cache(PyObject* v);
+// The result under a key as lru_cache_make_key() of _functoolsmodule.c makes it; borrowed, or null.
+PyObject* cached_result(PyObject* cache, PyObject* key);
+// The key of a call; a new reference, or null where an argument could run code of the user's. `names`: of the
+// keywords, whose values are the last of `args`; or null.
+PyObject* cache_key(PyObject* cache, PyObject* const* args, Py_ssize_t count, PyObject* names);
+
+}  // namespace lazytrace

@@ -1,0 +1,59 @@
+// What is known of callables that are written in C: the rows of callables.def, found by object.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+
+namespace lazytrace {
+
+// What a call reads beside its arguments' own values. Only what has a row is replayed.
+enum class Does : uint8_t {
+  Unknown,             // no row: it may read anything
+  Nothing,             // nothing that a guard or the key does not hold already
+  Reads,               // everything that it can reach from its arguments
+  Compares,            // the same, and which of the objects there are one
+  Text,                // the same, and what objects are called: an address shows
+  Formats,             // the same, where the text asks for no attributes
+  Copies,              // the entries of its container, which it hands on untouched
+  Changes,             // everything; writes to its first argument
+  ChangesWithRest,     // everything; writes to its first argument, which is read
+  Calls,               // what its first argument does with the rest
+  Binds,               // nothing: makes a method of a function and an object
+  GetsAttribute,       // one attribute of its first argument
+  SetsAttribute,       // writes one
+  DeletesAttribute,    // writes one
+  GetsNamespace,       // the __dict__ of its argument
+  GetsItem,            // one item of its first argument
+  Advances,            // moves an iterator on
+  Iterates,            // what iterating over its argument reads
+  AsksLength,          // how much its argument holds
+  AsksTruth,           // whether its argument is true
+  AsksContains,        // whether its first argument holds the second
+  AsksInstance,        // the classes of its arguments
+  AsksSubclass,        // the same
+  AsksCall,            // whether the class of its argument has a __call__
+  AsksType,            // the class of its argument; with three arguments it makes a class
+  AsksRecursionLimit,  // sys.getrecursionlimit()
+  AsksAbc,             // everything, and what abstract classes were told
+  ComparesIdentity,    // whether its arguments are one object
+  Hashes,              // the value of its argument, or which object it is
+  Identifies,          // which object its argument is
+  Prints,              // changes the world, unless a person allows it
+  Warns,               // everything, and the filters of warnings
+  MakesClass,          // nothing: the body of the class shows itself
+};
+
+// All need the GIL. Rows are found by the object that stands under the row's name when it is asked for first,
+// so a namesake is not taken for it.
+Does function_does(PyCFunctionObject* function);
+Does type_does(PyTypeObject* type);
+// `type`: the class of C that has the method.
+Does method_does(PyTypeObject* type, const std::string& name);
+Does tensor_method_does(const std::string& name);
+
+// Whether torch has operators of this name: what is bound under it does nothing but call them.
+bool is_operator_name(const std::string& name);
+
+}  // namespace lazytrace
