@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import signal
 import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -62,10 +65,15 @@ _HEADER_NAMES: dict[str, Any] = {}
 exec(HEADER, _HEADER_NAMES)
 
 
+@cache
+def compiled(text: str) -> Any:
+    return compile(text, "<trial>", "exec", dont_inherit=True)
+
+
 def fresh(text: str) -> dict[str, Any]:
     """The names that a text binds, in a module of its own."""
     names = dict(_HEADER_NAMES, __name__="attack")
-    exec(compile(text, "<attack>", "exec", dont_inherit=True), names)
+    exec(compiled(text), names)
     return names
 
 
@@ -139,7 +147,7 @@ def replace_name(text: str, by: str) -> str:
 def trial(source: Source, consumer: str) -> Any:
     """What the consumer makes of the source, in plain Python; raises what it raises."""
     names = fresh(f"{PRELUDE}{source.setup}\nx = torch.arange(1.0, 4.0)\n{HELPERS}")
-    exec(compile(consumed(consumer, "s"), "<trial>", "exec", dont_inherit=True), names)
+    exec(compiled(consumed(consumer, "s")), names)
     return names["v"]
 
 
@@ -158,14 +166,12 @@ def shows(source: Source, consumer: str, change: Change) -> bool:
         warnings.simplefilter("ignore")
         for step in ("pass", change.do.replace(REBIND, "s = t")):
             try:
-                exec(
-                    compile(f"{step}\n{consumed(consumer, 's')}", "<trial>", "exec", dont_inherit=True), names
-                )
+                exec(compiled(f"{step}\n{consumed(consumer, 's')}"), names)
                 seen.append((type(names["v"]), repr(names["v"])))
             except Exception as error:
                 seen.append((type(error), str(error)))
     try:
-        exec(compile(change.undo, "<trial>", "exec"), names)  # it may be one of a class of torch
+        exec(compiled(change.undo), names)  # it may be one of a class of torch
     except Exception:
         names.clear()
     restore()
@@ -191,18 +197,57 @@ def fitting(source: Source, rng: random.Random) -> tuple[str, Any] | None:
     return None
 
 
+class Slow(BaseException):
+    """Plain Python takes too long for a case: some objects are endless to copy or to show."""
+
+
 def attack(seed: int, number: int) -> Attack | None:
     """Case `number` of a seed, or None where nothing fits the source that was drawn."""
-    rng = random.Random(f"{seed}:{number}")
+    with limited(3.0):
+        return drawn(random.Random(f"{seed}:{number}"))
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises `Slow` after some seconds."""
+
+    def raise_slow(*_: object) -> None:
+        raise Slow
+
+    before = signal.signal(signal.SIGALRM, raise_slow)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def drawn(rng: random.Random) -> Attack | None:
     source, way = any_source(rng), rng.choice(WAYS)
-    found = fitting(source, rng)
+    found = for_a_change(source, rng) if rng.random() < 0.6 else for_a_consumer(source, rng)
     if found is None:
         return None
-    consumer, value = found
-    change = telling(source, consumer, rng)
+    consumer, value, change = found
     inline = rng.random() < 0.5 and "f'" not in consumer
-    return Attack(source.name, way.name, consumer, change.name,
-                  program(source, way, consumer, change, rng.choice(endings(value)), inline))  # fmt: skip
+    text = program(source, way, consumer, change, rng.choice(endings(value)), inline)
+    return Attack(source.name, way.name, consumer, change.name, text)
+
+
+def for_a_consumer(source: Source, rng: random.Random) -> tuple[str, Any, Change] | None:
+    """A consumer first, and a change that it shows."""
+    found = fitting(source, rng)
+    return found and (*found, telling(source, found[0], rng))
+
+
+def for_a_change(source: Source, rng: random.Random) -> tuple[str, Any, Change] | None:
+    """A change first, and a consumer that shows it."""
+    change, found = rng.choice(all_changes(source)), None
+    for _ in range(25):
+        found = fitting(source, rng)
+        if found is None or shows(source, found[0], change):
+            break
+    return found and (*found, change)
 
 
 # ---------------------------------------------------------------- the text
