@@ -1,4 +1,4 @@
-"""`python -m tests.soundness.attacks --count N --seed S [--jobs J]`: many attacks, and a table of what was wrong."""
+"""Many attacks, and a table of what was wrong: `python -m tests.soundness.attacks --count 100000 --jobs 2`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.soundness.attacks.programs import attack
-from tests.soundness.attacks.running import one, outcome, run_batch, run_many, table
+import torch
+
+from tests.soundness.attacks.programs import Attack, attack
+from tests.soundness.attacks.running import Result, run_batch, run_many, run_one
 
 
 def main() -> int:
@@ -19,14 +21,12 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--show", type=int, help="print the program of one case and how it ends")
-    parser.add_argument("--wrong", type=Path, help="append each wrong case to this file")
+    parser.add_argument("--show", type=int, help="print the program of one case, and how it ends")
+    parser.add_argument("--wrong", type=Path, help="append the program of each wrong case to this file")
     parser.add_argument("--batch", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    torch.set_num_threads(1)
     if options.batch:
-        import torch
-
-        torch.set_num_threads(1)
         seed, start, stop, log = options.batch
         run_batch(int(seed), range(int(start), int(stop)), Path(log))
         return 0
@@ -36,39 +36,38 @@ def main() -> int:
 def show(seed: int, number: int) -> int:
     case = attack(seed, number)
     print(case.text if case else "nothing fits this source")
-    print(outcome(case) if case else one(seed, number))
+    print(run_one(seed, number)._replace(case=[]))
     return 0
 
 
 def many(options: argparse.Namespace) -> int:
-    ended: Counter[str] = Counter()
-    kinds: dict[str, Counter[str]] = {
-        "source": Counter(),
-        "consumer": Counter(),
-        "way": Counter(),
-        "change": Counter(),
-    }
-    began = time.time()
+    numbers = range(options.start, options.start + options.count)
+    began, ended, wrong = time.time(), Counter[str](), list[Result]()
     with tempfile.TemporaryDirectory() as folder:
-        for row in run_many(options.seed, options.start, options.count, options.jobs, Path(folder)):
-            number, verdict, *rest = row
-            ended[verdict] += 1
-            ended["telling and hit"] += verdict == "hit" and rest[2]
-            if verdict in ("wrong", "crash"):
-                case = attack(options.seed, number)
-                assert case
-                report = f"#### {options.seed}:{number} {verdict}\n{case.text}\n# {rest}\n"
-                if options.wrong:
-                    with options.wrong.open("a") as file:
-                        file.write(report)
-                for kind, value in zip(
-                    kinds, (case.source, case.consumer, case.way, case.change), strict=True
-                ):
-                    kinds[kind][value] += 1
-    for kind, rows in kinds.items():
-        print(f"--- wrong by {kind}\n{table(rows)}")
-    print(f"--- {options.count} cases, {time.time() - began:.0f} s: {dict(ended)}")
-    return 1 if ended["wrong"] + ended["crash"] else 0
+        for result in run_many(options.seed, numbers, options.jobs, Path(folder)):
+            ended[result.verdict] += 1
+            ended["hit before a change that shows"] += result.telling and result.verdict == "hit"
+            if result.verdict in ("wrong", "crash"):
+                wrong.append(result)
+                keep(options, result)
+    for field in ("source", "consumer", "way", "change"):
+        print(f"--- wrong by {field}\n{table(wrong, field)}")
+    print(f"--- {options.count} cases in {time.time() - began:.0f} s: {dict(ended)}")
+    return 1 if wrong else 0
+
+
+def keep(options: argparse.Namespace, result: Result) -> None:
+    if options.wrong:
+        *names, text = result.case
+        with options.wrong.open("a") as file:
+            file.write(
+                f"#### {options.seed}:{result.number} {result.verdict}\n{text}# {names}\n# {result.text}\n"
+            )
+
+
+def table(results: list[Result], field: str) -> str:
+    rows = Counter(getattr(Attack(*result.case), field) for result in results)
+    return "\n".join(f"{count:7d}  {row!r}" for row, count in rows.most_common(40))
 
 
 if __name__ == "__main__":

@@ -12,26 +12,53 @@ import subprocess
 import sys
 import time
 import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.soundness.attacks.programs import Attack, Program, Slow, attack
 from tests.soundness.runner import difference, drive
 
 
-def outcome(case: Attack) -> tuple[str, int, list[str], bool]:
-    """How plain and traced differ ("" if they do not), hits, reasons of eager calls, whether the change shows."""
+class Result(NamedTuple):
+    """How a case ended: "hit", "eager", "wrong", "crash", "none" (nothing fits) or "unusable" (plain fails)."""
+
+    number: int
+    verdict: str
+    case: list[str]  # the fields of the attack
+    text: str = ""  # the difference, or why it was not used
+    hits: int = 0
+    reasons: tuple[str, ...] = ()
+    telling: bool = False  # the change shows in what the plain function gives
+
+
+def run_one(seed: int, number: int, ready: Callable[[Attack], object] = lambda case: None) -> Result:
+    """Runs a case; `ready` is called when plain Python is through with it."""
+    try:
+        case = attack(seed, number)
+        if case is None:
+            return Result(number, "none", [])
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compare(number, case, ready)
+    except (Exception, Slow) as error:  # plain Python does not run the case either
+        return Result(number, "unusable", [], f"{type(error).__name__}: {error}")
+
+
+def compare(number: int, case: Attack, ready: Callable[[Attack], object]) -> Result:
     program = Program(case.text)
     plain, _ = drive(program, False)
+    ready(case)
     try:
         traced, tracer = drive(program, True)
     except BaseException as error:  # a lost exception, an error of the core
-        return confirmed(program, plain, f"traced raised {type(error).__name__}: {error}"), 0, [], True
-    hits, reasons = tracer.count("hits"), [*tracer.reasons()]
-    telling = len(plain) > 3 and plain[1][1] != plain[3][1]
-    return confirmed(program, plain, first_difference(plain, traced)), hits, reasons, telling
+        found = confirmed(program, plain, f"traced raised {type(error).__name__}: {error}")
+        return Result(number, "wrong" if found else "unusable", [*case], found, telling=True)
+    found = confirmed(program, plain, first_difference(plain, traced))
+    hits = tracer.count("hits")
+    verdict = "wrong" if found else "hit" if hits else "eager"
+    telling = plain[1][1] != plain[3][1]
+    return Result(number, verdict, [*case], found[:600], hits, (*tracer.reasons(),)[:3], telling)
 
 
 def first_difference(plain: Any, other: Any) -> str:
@@ -48,71 +75,71 @@ def confirmed(program: Program, plain: Any, found: str) -> str:
     return "" if first_difference(plain, again) else found
 
 
+# ---------------------------------------------------------------- many
 def run_batch(seed: int, numbers: range, log: Path) -> None:
-    """Runs cases, with a line for each in the log: the process may die in any of them."""
+    """Runs cases, with lines for each in the log: the process may die in any of them."""
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))  # a list without an end is a MemoryError
-    with log.open("a") as out:
+    with log.open("w") as out:
         for number in numbers:
-            print(json.dumps(["at", number]), file=out, flush=True)
             faulthandler.dump_traceback_later(20, exit=True)
-            print(json.dumps(["done", number, *one(seed, number)]), file=out, flush=True)
+            write(out, "at", number)
+            write(out, *run_one(seed, number, lambda case: write(out, "traced", *case)))  # noqa: B023
             faulthandler.cancel_dump_traceback_later()
             if not number % 50:
                 gc.collect()
 
 
-def one(seed: int, number: int) -> list[Any]:
-    try:
-        case = attack(seed, number)
-        if case is None:
-            return ["none"]
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found, hits, reasons, telling = outcome(case)
-    except (Exception, Slow) as error:  # plain Python does not run the case either
-        return ["unusable", f"{type(error).__name__}: {error}"]
-    if found:
-        return ["wrong", *case[:4], found[:600], hits, reasons[:3]]
-    return ["hit" if hits else "eager", *case[:2], telling, reasons[:1]]
+def write(out: Any, *row: Any) -> None:
+    print(json.dumps(row), file=out, flush=True)
 
 
-# ---------------------------------------------------------------- many
-def run_many(
-    seed: int, start: int, count: int, jobs: int, folder: Path, batch: int = 400
-) -> Iterator[list[Any]]:
-    """Results of all cases, from processes that each run a batch."""
-    waiting = [range(i, min(i + batch, start + count)) for i in range(start, start + count, batch)][::-1]
-    running: dict[Any, tuple[range, Path, Any]] = {}
+def read(log: Path, returncode: int, error: str) -> Iterator[Result]:
+    """The results of a batch; the last one is a crash if the process died while traced."""
+    number, case = -1, []
+    for row in map(json.loads, log.read_text().splitlines()):
+        if row[0] == "at":
+            number, case = row[1], []
+        elif row[0] == "traced":
+            case = row[1:]
+        else:
+            yield Result(*row)
+            number = -1
+    if returncode and number >= 0:
+        yield Result(
+            number, "crash" if case else "unusable", case, f"exit status {returncode}\n{error[-1500:]}"
+        )
+
+
+class Batch:
+    """A process that runs some cases, and the files that it writes."""
+
+    def __init__(self, seed: int, numbers: range, folder: Path) -> None:
+        self.numbers, self.log = numbers, folder / f"{numbers.start}.jsonl"
+        self.error = self.log.with_suffix(".err")
+        bounds = [str(seed), str(numbers.start), str(numbers.stop), str(self.log)]
+        command = [sys.executable, "-m", "tests.soundness.attacks", "--batch", *bounds]
+        with self.error.open("w") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=file)
+
+    def results(self) -> list[Result]:
+        found = list(read(self.log, self.process.returncode, self.error.read_text()))
+        self.log.unlink()
+        self.error.unlink()
+        return found
+
+
+def run_many(seed: int, numbers: range, jobs: int, folder: Path, size: int = 400) -> Iterator[Result]:
+    """Results of all cases, from processes that each run a batch; what follows a crash is another batch."""
+    waiting = [numbers[i : i + size] for i in range(0, len(numbers), size)][::-1]
+    running: list[Batch] = []
     while waiting or running:
         while waiting and len(running) < jobs:
-            numbers = waiting.pop()
-            log = folder / f"{seed}_{numbers.start}.jsonl"
-            errors = log.with_suffix(".err").open("w")
-            log.unlink(missing_ok=True)
-            running[subprocess.Popen(command(seed, numbers, log), stdout=errors, stderr=errors)] = (
-                numbers,
-                log,
-                errors,
-            )
+            running.append(Batch(seed, waiting.pop(), folder))
         time.sleep(0.2)
-        for process in [p for p in running if p.poll() is not None]:
-            numbers, log, errors = running.pop(process)
-            errors.close()
-            last = numbers.start - 1
-            for row in map(json.loads, log.read_text().splitlines()):
-                last = row[1]
-                if row[0] == "done":
-                    yield row[1:]
-            if process.returncode:
-                yield [last, "crash", process.returncode, log.with_suffix(".err").read_text()[-1500:]]
-                waiting += [range(last + 1, numbers.stop)] if last + 1 < numbers.stop else []
-            log.unlink()
-
-
-def command(seed: int, numbers: range, log: Path) -> list[str]:
-    where = [str(seed), str(numbers.start), str(numbers.stop), str(log)]
-    return [sys.executable, "-m", "tests.soundness.attacks", "--batch", *where]
-
-
-def table(rows: Counter[Any]) -> str:
-    return "\n".join(f"{count:7d}  {row}" for row, count in rows.most_common(60))
+        for batch in [batch for batch in running if batch.process.poll() is not None]:
+            running.remove(batch)
+            found = batch.results()
+            yield from found
+            begun = found[-1].number + 1 if found else batch.numbers.stop
+            if begun < batch.numbers.stop:
+                waiting.append(range(begun, batch.numbers.stop))
