@@ -83,7 +83,7 @@ def run_batch(seed: int, numbers: range, log: Path) -> None:
         for number in numbers:
             faulthandler.dump_traceback_later(20, exit=True)
             write(out, "at", number)
-            write(out, *run_one(seed, number, lambda case: write(out, "traced", *case)))  # noqa: B023
+            write(out, *run_one(seed, number, lambda case: write(out, "traced", *case)))
             faulthandler.cancel_dump_traceback_later()
             if not number % 50:
                 gc.collect()
