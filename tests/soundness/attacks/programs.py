@@ -17,12 +17,14 @@ from tests.soundness.attacks.changes import REBIND, Change
 from tests.soundness.attacks.consumers import CONSUMERS
 from tests.soundness.attacks.reaching import WAYS, Way
 from tests.soundness.attacks.sources import (
+    CALLABLES,
     COMMON,
     CONTAINERS,
     ELEMENTS,
     ENDLESS,
     SHORT,
     SINGLES,
+    SPECIALS,
     Source,
     all_changes,
     combined,
@@ -117,10 +119,11 @@ def literal(value: Any) -> bool:
 
 # ---------------------------------------------------------------- choices
 def any_source(rng: random.Random) -> Source:
-    """A single object, or a container of elements."""
-    if rng.random() < 0.4:
-        return rng.choice(SINGLES)
-    return combined(rng.choice(CONTAINERS), rng.choice(ELEMENTS))
+    """A container of elements, or a single object."""
+    kind = rng.random()
+    if kind < 0.6:
+        return combined(rng.choice(CONTAINERS), rng.choice(ELEMENTS))
+    return rng.choice(SINGLES if kind < 0.8 else SPECIALS if kind < 0.9 else CALLABLES)
 
 
 def consumed(consumer: str, read: str) -> str:

@@ -456,7 +456,7 @@ def _callables() -> Iterator[Source]:
         )
 
 
-_SINGLES = (
+SINGLES = (
     _single("array.array", "s = array.array('d', [1, 2, 3])", "array.array('d', [4, 5])", ("item", "s[0] = 9", "s[0] = 1"), ("append", "s.append(4)", "s.pop()")),
     _single("bytearray", "s = bytearray(b'abc')", "bytearray(b'de')", ("item", "s[0] = 9", "s[0] = 97"), ("append", "s.append(4)", "s.pop()")),
     _single("memoryview", "b = bytearray(b'abc')\ns = memoryview(b)", "memoryview(b'de')", ("item", "b[0] = 9", "b[0] = 97")),
@@ -529,7 +529,8 @@ _SINGLES = (
     _single("module with buffer", "s = torch.nn.Module()\ns.register_buffer('a', torch.ones(3))\ns.v = 1", "torch.nn.ReLU()", ("buffer", "s.a = torch.ones(3) * 5", "s.a = torch.ones(3)"), ("in place", "s.a.add_(1)", "s.a.sub_(1)"), ("new", "s.register_buffer('b', torch.ones(2))", "del s.b"), ("parameter", "s.w = torch.nn.Parameter(torch.ones(2))", "del s.w"), ("v", "s.v = 5", "s.v = 1")),
 )  # fmt: skip
 
-SINGLES = (*_SINGLES, *_special(), *_callables())
+SPECIALS = tuple(_special())
+CALLABLES = tuple(_callables())
 
 
 # ---------------------------------------------------------------- both together
