@@ -1,4 +1,4 @@
-"""The examples, and the programs in the README, run as a person would run them and say what they should."""
+"""The examples, and the programs in the README and other pages, run as a person would run them and say what they should."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_every_expectation_has_its_example() -> None:
     assert set(EXPECTED) == {path.name for path in EXAMPLES}
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def programs() -> list[tuple[str, str]]:
-    """The Python blocks of the README and of docs, each of which stands alone, with the name of its page."""
+    """The Python blocks of all pages, each of which stands alone, with the name of its page."""
     pattern = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
     return [(page.name, text) for page in PAGES for text in pattern.findall(page.read_text())]
 
