@@ -1,4 +1,4 @@
-"""The examples, and the programs in the README and other pages, run as a person would run them and say what they should."""
+"""The examples, and the programs in the pages, run as a person would run them and say what they should."""
 
 from __future__ import annotations
 
