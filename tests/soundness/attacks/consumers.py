@@ -635,7 +635,6 @@ S.read(1)
 S.get_nowait()
 S.qsize()
 S.empty()
-S.locked()
 S.is_set()
 S.isEnabledFor(10)
 S.getEffectiveLevel()
@@ -755,7 +754,7 @@ torch.nn.functional.relu(S)
 torch.nn.functional.softmax(x, S)
 torch.nn.functional.leaky_relu(x, S)
 torch.nn.functional.interpolate(x[None, None], S)
-torch.nn.functional.normalize(x, p=S)
+torch.nn.functional.normalize(x, S, 0)
 torch.rand(3, generator=S)
 torch.randint(S, (2,), generator=torch.Generator().manual_seed(1))
 torch.result_type(x, S)
@@ -841,8 +840,6 @@ pytree.tree_all(bool, S)
 pytree.tree_map_only(int, lambda q: q + 1, S)
 pytree.tree_any(lambda q: q is e0, S)
 pytree.tree_is_leaf(S)
-torch.utils._cxx_pytree.tree_leaves(S)
-torch.utils._cxx_pytree.tree_map(lambda q: q, S)
 S.unscale_(None)
 S.scale(x)
 S.is_enabled()
@@ -872,7 +869,7 @@ STATEMENTS = (
     "v = 0\nwhile S:\n    v += 1\n    break",
     "with S as v: pass",
     "v = 0\nwith S: v = 1 / 0",
-    "with contextlib.suppress(S):\n    v = 5\n    [][0]\nv = 3",
+    "with contextlib.suppress(S):\n    v = 5\n    {}[0]\nv = 3",
     "try: raise KeyError(1)\nexcept S: v = 1\nexcept Exception: v = 2",
     "try: raise KeyError(1)\nexcept (S, ValueError): v = 1\nexcept Exception: v = 2",
     "try: raise S\nexcept KeyError as q: v = q.args\nexcept Exception: v = 2",
@@ -951,7 +948,7 @@ STATEMENTS = (
     "with torch.autocast('cpu', S): v = torch.outer(x, x) @ torch.ones(3, 2)",
     "m = torch.nn.Linear(3, 2)\nm.z = S\nv = m.z",
     "k = torch.nn.ModuleList(S)\nv = len(k)",
-    "import contextlib as cl\nwith cl.ExitStack() as q: v = q.enter_context(S)",
+    "with contextlib.ExitStack() as q: v = q.enter_context(S)",
 )  # fmt: skip
 
 CONSUMERS = tuple(line for line in (_PLAIN + _TORCH).split("\n") if line) + STATEMENTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import textwrap
 import warnings
@@ -128,23 +129,8 @@ def any_source(rng: random.Random) -> Source:
 
 def consumed(consumer: str, read: str) -> str:
     """The statements that bind v: `S` in a consumer stands for the way to the source."""
-    text = replace_name(consumer, read)
+    text = re.sub(r"(?<![\w.])S(?!\w)", lambda _: read, consumer)
     return text if "v = " in consumer or " as v" in consumer else f"v = {text}"
-
-
-def replace_name(text: str, by: str) -> str:
-    """A text with each S that is a name replaced."""
-    out, word = "", lambda c: c.isalnum() or c == "_"
-    for i, c in enumerate(text):
-        before, after = text[i - 1 : i], text[i + 1 : i + 2]
-        alone = (
-            c == "S"
-            and not word(before or " ")
-            and not word(after or " ")
-            and before not in "'.\"" * bool(before)
-        )
-        out += by if alone else c
-    return out
 
 
 def trial(source: Source, consumer: str) -> Any:

@@ -524,9 +524,12 @@ SINGLES = (
     _single("str", "s = 'ab'", "'cd'"), _single("empty list", "s = []", "[1]", ("append", "s.append(1)", "s.pop()")),
     _single("empty dict", "s = {}", "{'a': 1}", ("set", "s['a'] = 1", "del s['a']")),
     _single("none", "s = None", "0"), _single("int", "s = 2", "3"), _single("float", "s = 0.0", "-0.0"), _single("bool", "s = True", "1"),
+    _single("three", "s = 3", "-1"),
+    _single("zero", "s = 0", "-1"),
+    _single("shape", "s = [3]", "[1, 3]", ("item", "s[0] = -1", "s[0] = 3"), ("insert", "s.insert(0, 1)", "del s[0]")),
     _single("larger int", "s = 300", "301"), _single("ellipsis", "s = ...", "None"),
     _single("module dict", "s = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(3, 2))", "torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(3, 2))", ("swap", "s[0] = torch.nn.Tanh()", "s[0] = torch.nn.ReLU()"), ("append", "s.append(torch.nn.Tanh())", "del s[2]"), ("eval", "s.eval()", "s.train()")),
-    _single("module with buffer", "s = torch.nn.Module()\ns.register_buffer('a', torch.ones(3))\ns.v = 1", "torch.nn.ReLU()", ("buffer", "s.a = torch.ones(3) * 5", "s.a = torch.ones(3)"), ("in place", "s.a.add_(1)", "s.a.sub_(1)"), ("new", "s.register_buffer('b', torch.ones(2))", "del s.b"), ("parameter", "s.w = torch.nn.Parameter(torch.ones(2))", "del s.w"), ("v", "s.v = 5", "s.v = 1")),
+    _single("module with buffer", "s = torch.nn.Module()\ns.register_buffer('a', torch.ones(3))\ns.w = torch.nn.Parameter(torch.ones(3))\ns.v = 1", "torch.nn.ReLU()", ("buffer", "s.a = torch.ones(3) * 5", "s.a = torch.ones(3)"), ("in place", "s.a.add_(1)", "s.a.sub_(1)"), ("new", "s.register_buffer('b', torch.ones(2))", "del s.b"), ("parameter", "s.w = torch.nn.Parameter(torch.ones(2))", "del s.w"), ("v", "s.v = 5", "s.v = 1")),
 )  # fmt: skip
 
 SPECIALS = tuple(_special())
