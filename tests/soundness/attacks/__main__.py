@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+import lazytrace
 from tests.soundness.attacks.programs import Attack, attack
 from tests.soundness.attacks.running import Result, run_batch, run_many, run_one
 
@@ -41,6 +42,8 @@ def show(seed: int, number: int) -> int:
 
 
 def many(options: argparse.Namespace) -> int:
+    if lazytrace._native.problem:
+        raise SystemExit(f"nothing would be replayed: {lazytrace._native.problem}")
     numbers = range(options.start, options.start + options.count)
     began, ended, wrong = time.time(), Counter[str](), list[Result]()
     with tempfile.TemporaryDirectory() as folder:
