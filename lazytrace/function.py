@@ -12,13 +12,12 @@ import torch
 import wrapt
 
 from lazytrace._native import available, core
-from lazytrace.cache import TraceCache
 from lazytrace.config import Options
-from lazytrace.engine import CacheInfo, Engine
+from lazytrace.engine import CacheInfo, Engine, TraceCache
+from lazytrace.engine.timing import time_hits
 from lazytrace.explain import Explanation
 from lazytrace.signature import Parameters
 from lazytrace.stats import Snapshot, register
-from lazytrace.timing import time_hits
 from lazytrace.trace import Trace
 
 

@@ -512,7 +512,7 @@ def test_what_a_replay_has_done_counts_though_its_trace_is_gone(how, change):
 
 
 def test_signatures_that_are_new_at_each_call_are_not_remembered_without_end(monkeypatch):
-    monkeypatch.setattr(lazytrace.cache, "_WANTED_KEPT", 10)
+    monkeypatch.setattr(lazytrace.engine.store, "_WANTED_KEPT", 10)
     fn = traced(lambda x: x * 2, cache_limit=1)
     call_sizes(fn, *range(1, 15))
     assert fn.stats().limit_enough == 10

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 import lazytrace
-import lazytrace.engine
+import lazytrace.engine.attempt
 from lazytrace import Event, Reason, Snapshot, traced
-from lazytrace.signature import changes
+from lazytrace.explain import changes
 from lazytrace.stats import EventLog, brief, said, suggestions, wasted
 
 X = torch.tensor([-1.0, 0.5, 2.0])
@@ -193,7 +193,7 @@ def test_a_hit_does_nothing_for_events(monkeypatch):
     for method in ("recorded", "eager", "evicted", "hit", "knows", "_add"):
         monkeypatch.setattr(EventLog, method, forbidden)
     for name in ("call_site", "describe", "root_names"):
-        monkeypatch.setattr(lazytrace.engine, name, forbidden)
+        monkeypatch.setattr(lazytrace.engine.attempt, name, forbidden)
     assert torch.equal(step(X), X * 2)
     with pytest.raises(AssertionError, match="called on a hit"):
         step(torch.ones(7))

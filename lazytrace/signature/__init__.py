@@ -1,7 +1,6 @@
-"""What identifies a call: how its arguments bind, what they look like, and how two calls differ."""
+"""What identifies a call: how its arguments bind, and what they look like."""
 
 from lazytrace.signature.describe import Description, describe, root_names
-from lazytrace.signature.diff import changes, differences, nearest
 from lazytrace.signature.parameters import Parameters
 
-__all__ = ["Description", "Parameters", "changes", "describe", "differences", "nearest", "root_names"]
+__all__ = ["Description", "Parameters", "describe", "root_names"]

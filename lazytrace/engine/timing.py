@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from lazytrace._native import core, problem
-from lazytrace.engine import Engine
+from lazytrace.engine.entry import Engine
 
 
 def time_hits(engine: Engine, enabled: bool) -> None:
@@ -59,5 +59,5 @@ def _seconds_checking(
     start = time.perf_counter()
     call = engine.parameters.bind(engine.function, args, kwargs)
     if call is not None and not call.unsupported:
-        any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).find(call.key))
+        any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).traces.find(call.key))
     return time.perf_counter() - start

@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable
 from typing import Final
 
-from lazytrace.signature.describe import Description
+from lazytrace.signature import Description
 from lazytrace.stats import Reason, texts
 
 _ONE_CHANGE = 2
@@ -33,6 +33,20 @@ def changes(old: Description, new: Description, modes: Container[str] = ()) -> t
         for path in changed
         if not _follows_from_rank(path, ranks)
     )
+
+
+def failed_guard(explained: tuple[str, str, str, str]) -> Reason:
+    """What a failed guard says: which state changed, from what to what, and where it lives.
+
+    `explained` is its (path, old value, new value, remark).
+
+    >>> str(failed_guard(("scale", "2.0", "3.0", "closure of step, model.py:12")))
+    'scale 2.0 -> 3.0 (closure of step, model.py:12)'
+    >>> str(failed_guard(("self.training", "True", "False", "")))
+    'self.training True -> False'
+    """
+    path, old, new, remark = explained
+    return Reason(path, old, new, "state", remark)
 
 
 def differences(old: Description, new: Description) -> tuple[str, ...]:

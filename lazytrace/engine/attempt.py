@@ -1,0 +1,341 @@
+"""One call that is no plain hit: it is replayed, resumed, recorded, refused or run."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Any
+
+from lazytrace._native import core
+from lazytrace.callsite import Site, call_site
+from lazytrace.engine.decide import (
+    CHANGED_MEANWHILE,
+    ELSEWHERE,
+    Decision,
+    after_side_exit,
+    at_limit,
+    how_forbidden,
+    too_many_branches,
+    without_trace,
+)
+from lazytrace.engine.owner import Owner
+from lazytrace.engine.recording import Recorded, place, record
+from lazytrace.engine.store import TraceCache
+from lazytrace.errors import (
+    CacheLimitError,
+    ProofWarning,
+    ReplayError,
+    RetraceError,
+    UntraceableError,
+    cache_limit,
+    proof_failed,
+    replay_diverged,
+    retrace_refused,
+    retraced,
+    untraceable,
+)
+from lazytrace.explain import Search, failed_guard
+from lazytrace.signature import Parameters, describe, root_names
+from lazytrace.stats import Reason, said
+from lazytrace.trace import Trace
+
+if TYPE_CHECKING:
+    from lazytrace._core import Call, Miss, Resume
+
+_KEPT = Reason("")
+
+
+def exception_of(
+    decision: Decision, owner: Owner, wanted: int = 0, why: str = "", site: str = ""
+) -> Exception:
+    """The exception of a decision to raise; `wanted` counts traces, `why` says what differs, `site` where."""
+    if decision.cause == "limit":
+        return CacheLimitError(cache_limit(owner.name, owner.options.cache_limit, wanted))
+    if decision.cause == "retrace":
+        return RetraceError(retrace_refused(owner.name, how_forbidden(decision.reason), why, site))
+    return UntraceableError(untraceable(owner.name, str(decision.reason)))
+
+
+class Attempt:
+    """What is known of one call: how it binds, the traces of its signature, and how they missed."""
+
+    __slots__ = ("_differing", "_restarts", "_traces", "args", "cache", "call", "key", "kwargs", "owner")
+
+    def __init__(
+        self, owner: Owner, cache: TraceCache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.owner = owner
+        self.cache = cache
+        self.call = call
+        self.key = call.key
+        self.args = args
+        self.kwargs = kwargs
+        self._traces: tuple[Trace, ...] = ()
+        self._restarts = 0
+        # The first guard that did not hold, or the newest value that differed; put in words when asked for.
+        self._differing: tuple[Trace | None, Miss] | None = None
+
+    @property
+    def parameters(self) -> Parameters:
+        """How calls bind; a call that got here has been bound."""
+        assert self.owner.parameters is not None
+        return self.owner.parameters
+
+    # ------------------------------------------------------------ matching
+    def run(self, number: int = -1, outcome: Any = None) -> Any:
+        """The result of the call; the trace with this `number` has run already, and ended with `outcome`."""
+        self._traces = self.cache.traces.find(self.key)
+        for trace in self._to_ask(number):
+            ran = trace is None or trace.number == number
+            result = self._unraised(outcome) if ran else self._replay(trace)
+            if type(result) is not core.Miss:
+                return self._hit(trace, result)
+            self._missed(trace, result)
+            if result.resume is not None:
+                return self._resume(result, result.resume)
+        self._refuse_many_branches()
+        return self._without_trace()
+
+    def _to_ask(self, number: int) -> tuple[Trace | None, ...]:
+        """The traces from that with this number on; None stands for it when it has been dropped meanwhile."""
+        if number < 0:
+            return self._traces
+        begin = next((i for i, trace in enumerate(self._traces) if trace.number == number), -1)
+        return self._traces[begin:] if begin >= 0 else (None, *self._traces)
+
+    def _replay(self, trace: Trace | None) -> Any:
+        assert trace is not None
+        try:
+            return trace.native.replay(self.call)
+        except BaseException as error:
+            self._raised(error)
+            raise
+
+    def _unraised(self, outcome: Any) -> Any:
+        if type(outcome) is not core.Raised:
+            return outcome
+        try:
+            outcome.rethrow()
+        except BaseException as error:
+            self._raised(error)
+            raise
+
+    def _raised(self, error: BaseException) -> None:
+        # How long it ran is not known: a clock would have to be read at every hit.
+        reason = Reason(f"raised {type(error).__name__}", kind="eager")
+        self.owner.gave_up(self.key, call_site(), reason, time.perf_counter())
+
+    def _hit(self, trace: Trace | None, result: Any) -> Any:
+        self.owner.counters.hit()
+        if type(result) is core.Branched:
+            self.cache.traces.branched(self.key, result.trace)
+            return result.result
+        if trace is not None:
+            self.cache.traces.used(trace)
+        return result
+
+    def _missed(self, trace: Trace | None, miss: Miss) -> None:
+        if self._differing is None or miss.step >= 0:
+            self._differing = trace, miss
+        if miss.step < 0 or miss.resume is not None:
+            return
+        self._restarts += 1
+        if miss.effects:
+            row = self._row(trace, miss)
+            operator = f"{row['operator']} ({place(row['place'])})" if row is not None else "an operator"
+            raise ReplayError(replay_diverged(self.owner.name, f"{operator} gave {miss.found}"))
+
+    def _refuse_many_branches(self) -> None:
+        if self._restarts >= self.owner.options.exit_limit:
+            why = self._why()
+            assert why is not None
+            self.cache.refuse_for_good(self.key, str(too_many_branches(why)))
+
+    # ------------------------------------------------------------ deciding
+    def _without_trace(self) -> Any:
+        refusal = self.cache.refusals.of(self.key)
+        decision = without_trace(self.owner, self.cache, self.key, refusal)
+        if refusal is not None and not self.owner.frozen:
+            refusal.count()
+        if decision.outcome != "record":
+            return self._act(decision)
+        if not self.cache.claims.begin(self.key):
+            return self._act(ELSEWHERE)
+        try:
+            # Another thread may have recorded this very call since the traces were asked, or be about to take
+            # the last place.
+            unchanged = (
+                self.cache.traces.find(self.key) == self._traces
+                and self.cache.refusals.of(self.key) is refusal
+            )
+            if unchanged and (self.owner.options.on_limit == "evict" or not self.cache.overbooked()):
+                return self._record_steadily()
+        finally:
+            self.cache.claims.end(self.key)
+        return self._act(at_limit(self.owner, self.cache)) if unchanged else self._again()
+
+    def _again(self) -> Any:
+        return Attempt(self.owner, self.cache, self.call, self.args, self.kwargs).run()
+
+    def _act(self, decision: Decision) -> Any:
+        """Do what was decided of a call that is neither replayed nor recorded."""
+        wanted = 0
+        if decision.cause == "limit":
+            wanted = self.cache.want(self.key)
+            self.owner.counters.wanted(wanted)
+        if decision.outcome == "raise":
+            retrace = decision.cause == "retrace"
+            why = said(self.search().before()) if retrace else ""
+            raise exception_of(decision, self.owner, wanted, why, str(call_site()) if retrace else "")
+        reason = decision.reason
+        return self.owner.eager(self.args, self.kwargs, reason.path, reason.where, self.key)
+
+    def _resume(self, miss: Miss, resume: Resume) -> Any:
+        """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
+        why = self._why()
+        assert why is not None
+        decision = after_side_exit(
+            self.owner, self.cache, self.key, effects=miss.effects, branches=resume.branches, why=why
+        )
+        if decision.outcome != "resume":
+            return self._act(decision)
+        claimed = self.cache.claims.begin(self.key)
+        try:
+            return self._record(resume, decision.reason if claimed else ELSEWHERE.reason)
+        except core.Diverged as divergence:
+            detail = f"Python asked for something else than it did when it was recorded: {divergence}"
+            if miss.effects:
+                raise ReplayError(replay_diverged(self.owner.name, detail)) from None
+        finally:
+            if claimed:
+                self.cache.claims.end(self.key)
+            if decision.cause == "branches":
+                self.cache.refuse_for_good(self.key, str(decision.reason))
+        return self.owner.eager(self.args, self.kwargs, detail)
+
+    # ------------------------------------------------------------ recording
+    def _record_steadily(self) -> Any:
+        """Record a call whose defaults may be assigned by another thread before the function reads them."""
+        args, kwargs = self.parameters.explicit(self.args, self.kwargs)
+        if len(args) != len(self.args) or len(kwargs) != len(self.kwargs):
+            again = self.parameters.bind(self.owner.function, args, kwargs)
+            if again is None or again.key != self.key:
+                return self._act(CHANGED_MEANWHILE)
+            self.call, self.args, self.kwargs = again, args, kwargs
+        return self._record()
+
+    def _record(self, resume: Resume | None = None, unkept: Reason = _KEPT) -> Any:
+        search, site = self.search(), call_site()
+        reasons = search.before()
+        if search.known and not unkept.path and self.owner.options.on_retrace == "warn":
+            self.owner.warn(retraced(self.owner.name, said(reasons)), site)
+        self.owner.log.knows(self.key, search.words)
+        start = time.perf_counter()
+        recorded = self._run_recording(resume, site, start)
+        if unkept.path:
+            self.owner.gave_up(self.key, site, unkept, start)
+        elif recorded.native is None:
+            reason = Reason(recorded.reason, kind="eager", where=recorded.where)
+            self.owner.gave_up(self.key, site, reason, start)
+            self._reject(recorded, reason, resume, site)
+        else:
+            trace = Trace(recorded.native, self.key, search.words, search.names)
+            self._keep(trace, search, reasons, start, recorded.seconds, site)
+        return recorded.result
+
+    def _run_recording(self, resume: Resume | None, site: Site, start: float) -> Recorded:
+        try:
+            return record(
+                self.call,
+                self.owner.function,
+                self.args,
+                self.kwargs,
+                check=self.owner.options.check,
+                key_now=functools.partial(_key, self.owner, self.args, self.kwargs),
+                resume=resume,
+                ignore=self.owner.options.ignore,
+            )
+        except core.Diverged:
+            raise
+        except BaseException as error:
+            reason = Reason(f"raised {type(error).__name__}", kind="eager")
+            self.owner.gave_up(self.key, site, reason, start)
+            raise
+
+    def _keep(
+        self,
+        trace: Trace,
+        search: Search,
+        reasons: tuple[Reason, ...],
+        start: float,
+        seconds: float,
+        site: Site,
+    ) -> None:
+        self.owner.counters.wanted(self.cache.want(self.key))
+        self.cache.add(trace)
+        self.owner.log.recorded(
+            start,
+            seconds,
+            trace.native.size,
+            reasons,
+            retrace=bool(search.known),
+            where=str(site),
+            key=self.key,
+            instance=self.cache.instance,
+        )
+        self.owner.warn_of_waste(site)
+
+    def _reject(self, recorded: Recorded, reason: Reason, resume: Resume | None, site: Site) -> None:
+        if recorded.wrong:
+            self.owner.counters.proof_failed()
+            self.owner.warn(proof_failed(self.owner.name, recorded.wrong), site, ProofWarning)
+        options = self.owner.options
+        if resume is not None:  # the other branches stay, unless this one is taken again and again
+            self.cache.refuse_branch(self.key, reason.path, reason.where, options.exit_limit)
+            return
+        self.cache.refusals.refuse(self.key, reason.path, reason.where)
+        if options.on_untraceable == "raise":
+            raise exception_of(Decision("raise", reason, "untraceable"), self.owner)
+
+    # ------------------------------------------------------------ in words
+    def search(self) -> Search:
+        """The differences of this call to the traces that are known now."""
+        named, ambient = self.parameters.named(self.args, self.kwargs), core.describe_ambient()
+        words, names = describe(named, ambient), root_names(self.owner.name, named)
+        why = self._why()
+        same_key = self.cache.traces.find(self.key)
+        told = (why,) if why is not None else None
+        told_by = same_key[0] if told and same_key else None
+        evicted = self.cache.traces.has_evicted(self.key)
+        return Search(self.cache.traces.all(), self.call, words, names, ambient, told, told_by, evicted)
+
+    def _why(self) -> Reason | None:
+        """What keeps the call from the trace that was nearest to answering it; None when none was asked."""
+        if self._differing is None:
+            return None
+        trace, miss = self._differing
+        if miss.step >= 0:
+            return self._other_value(trace, miss)
+        assert trace is not None  # what the core hands over has run
+        names = root_names(self.owner.name, self.parameters.named(self.args, self.kwargs))
+        return failed_guard(trace.native.explain(miss.node, self.call, names))
+
+    def _other_value(self, trace: Trace | None, miss: Miss) -> Reason:
+        row = self._row(trace, miss)
+        if row is None:
+            return Reason("result of a step whose trace was dropped meanwhile", "", miss.found, "branch")
+        old = (row["results"] or [("none", None, "")])[0]
+        was = repr(old[1]) if old[0] == "read" else "the recorded shape"
+        name = row["operator"].removeprefix("aten::")
+        return Reason(f"result of {name}", was, miss.found, "branch", place(row["place"]))
+
+    def _row(self, trace: Trace | None, miss: Miss) -> dict[str, Any] | None:
+        """The step of a miss, which another trace than the one asked may have come to; None: that is gone."""
+        at = next((one for one in self._traces if one.number == miss.trace), trace)
+        return at.native.rows()[miss.step] if at is not None and at.number == miss.trace else None
+
+
+def _key(owner: Owner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+    assert owner.parameters is not None
+    call = owner.parameters.bind(owner.function, args, kwargs)
+    return call.key if call is not None else None

@@ -1,0 +1,102 @@
+"""Where calls and questions arrive: the methods that the wrappers and the core ask of a traced function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lazytrace._native import problem
+from lazytrace.engine.attempt import Attempt, exception_of
+from lazytrace.engine.decide import Decision, after_side_exit, before_binding, of_arguments, without_trace
+from lazytrace.engine.owner import Owner
+from lazytrace.engine.store import TraceCache
+from lazytrace.explain import Explanation, candidates
+from lazytrace.stats import Reason
+from lazytrace.trace import Trace
+
+if TYPE_CHECKING:
+    from lazytrace._core import Call
+
+
+class Engine(Owner):
+    """A traced function behind its wrapper: it answers calls, and tells what it would answer."""
+
+    def call(self, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One call: a hit, a recording, an eager call or an inlined call, each counted."""
+        decision = before_binding(self)
+        if decision is not None:
+            return self._act(decision, args, kwargs)
+        assert self.parameters is not None
+        call = self.parameters.bind(self.function, args, kwargs)
+        decision = of_arguments(self, call)
+        if decision is not None:
+            return self._act(decision, args, kwargs)
+        assert call is not None
+        return Attempt(self, self.cache_of(instance), call, args, kwargs).run()
+
+    def go_on(
+        self,
+        instance: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        call: Call,
+        number: int,
+        outcome: Any,
+    ) -> Any:
+        """A call that the core has begun: the trace with this number ran and took a side exit, or raised."""
+        return Attempt(self, self.cache_of(instance), call, args, kwargs).run(number, outcome)
+
+    def _act(self, decision: Decision, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if decision.outcome == "inline":
+            self.counters.inlined()
+            return self.function(*args, **kwargs)
+        if decision.outcome == "raise":
+            raise exception_of(decision, self)
+        return self.eager(args, kwargs, decision.reason.path, decision.reason.where)
+
+    # ------------------------------------------------------------ asking
+    def explain(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """What a call would do, and why; nothing runs and nothing is counted."""
+        decision, call = before_binding(self), None
+        if decision is None:
+            assert self.parameters is not None
+            call = self.parameters.bind(self.function, args, kwargs)
+            decision = of_arguments(self, call)
+        if decision is not None or call is None:
+            return self._explained(decision)
+        for trace in cache.traces.find(call.key):
+            if trace.native.check(call) < 0:
+                return self._explained_hit(cache, trace)
+        decision = without_trace(self, cache, call.key, cache.refusals.of(call.key))
+        if decision.cause == "untraceable":
+            return self._explained(decision)
+        return self._explained_miss(decision, Attempt(self, cache, call, args, kwargs))
+
+    def _explained(self, decision: Decision | None) -> Explanation:
+        assert decision is not None
+        return Explanation(self.name, decision.outcome, (decision.reason,))
+
+    def _explained_hit(self, cache: TraceCache, trace: Trace) -> Explanation:
+        depends = trace.reads()
+        if not depends or trace.native.changes_state:
+            return Explanation(self.name, "hit", depends=depends)
+        why = Reason("another value", kind="branch")
+        other = after_side_exit(self, cache, trace.key, effects=False, branches=0, why=why)
+        otherwise = Explanation(self.name, other.outcome, (other.reason,)) if other.reason.path else None
+        return Explanation(self.name, "hit", depends=depends, otherwise=otherwise)
+
+    def _explained_miss(self, decision: Decision, attempt: Attempt) -> Explanation:
+        search = attempt.search()
+        known = candidates(search.known, search.call, search.words, search.names, search.modes)
+        reasons = search.differences(known)
+        own = (decision.reason,) if decision.reason.path else ()
+        return Explanation(self.name, decision.outcome, (*own, *reasons), known)
+
+    def find(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+        """The trace that a call would hit; `LookupError` when it would not."""
+        if self.parameters is None:
+            raise LookupError(f"{self.name} has no programs: {problem}")
+        call = self.parameters.bind(self.function, args, kwargs)
+        for trace in cache.traces.find(call.key) if call is not None else ():
+            if call is not None and trace.native.check(call) < 0:
+                return trace
+        raise LookupError(f"{self.name} has no program for these arguments: call it with them first")

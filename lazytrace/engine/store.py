@@ -1,0 +1,326 @@
+"""The traces of one function or one instance, and what is remembered of the signatures that have none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import cachetools
+
+from lazytrace._native import available, core
+from lazytrace.trace import Trace
+
+# A refused signature costs its key and a line of text; far more of them than traces may be remembered.
+_REFUSALS_KEPT = 1024
+# Signatures that are new at each call would otherwise be remembered without end; no limit is set that high.
+_WANTED_KEPT = 16384
+# A call that could not be recorded once may be recordable later: lazily made state is there the second time.
+_TRIED_AGAIN_AT = (2, 8)
+
+
+@dataclass
+class Refusal:
+    """Why a signature runs eagerly, and how often it has."""
+
+    reason: str
+    where: str
+    calls: int = 1
+    final: bool = False
+
+    def count(self) -> None:
+        """Count one more call."""
+        self.calls += 1
+
+    def due(self) -> bool:
+        """Whether the next call should try to record once more.
+
+        >>> refusal = Refusal("calls print()", "train.py:3")
+        >>> [(refusal.due(), refusal.count())[0] for _ in range(8)]
+        [True, False, False, False, False, False, True, False]
+        """
+        return self.calls + 1 in _TRIED_AGAIN_AT and not self.final
+
+
+class Refusals:
+    """The signatures that run eagerly, and the branches that could not be recorded."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._by_key: cachetools.LRUCache[bytes, Refusal] = cachetools.LRUCache(_REFUSALS_KEPT)
+        self._branches: cachetools.LRUCache[bytes, int] = cachetools.LRUCache(_REFUSALS_KEPT)
+
+    def of(self, key: bytes) -> Refusal | None:
+        """Why a signature runs eagerly; None when it does not.
+
+        >>> Refusals().of(b"key") is None
+        True
+        """
+        if not self._by_key:
+            return None
+        with self._lock:
+            return self._by_key.get(key)
+
+    def refuse(self, key: bytes, reason: str, where: str, *, final: bool = False) -> None:
+        """Remember that a signature runs eagerly; with `final` until the cache is cleared."""
+        with self._lock:
+            known = self._by_key.get(key)
+            if known is None or final:
+                self._by_key[key] = Refusal(reason, where, final=final)
+            else:
+                known.reason, known.where = reason, where
+            if final:
+                self._branches.pop(key, None)
+
+    def refuse_branch(self, key: bytes) -> int:
+        """Note that a branch of a signature could not be recorded; how many could not by now.
+
+        >>> refusals = Refusals()
+        >>> refusals.refuse_branch(b"key"), refusals.refuse_branch(b"key")
+        (1, 2)
+        """
+        with self._lock:
+            count: int = self._branches.get(key, 0) + 1
+            self._branches[key] = count
+            return count
+
+    def forget(self, key: bytes) -> None:
+        """A signature was recorded after all."""
+        with self._lock:
+            self._by_key.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._by_key.clear()
+            self._branches.clear()
+
+
+class Claims:
+    """The signatures that are being recorded right now, each by one call.
+
+    >>> claims = Claims()
+    >>> claims.begin(b"key"), claims.begin(b"key"), len(claims)
+    (True, False, 1)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._keys: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def begin(self, key: bytes) -> bool:
+        """Claim the recording of a signature; False when another call is at it."""
+        with self._lock:
+            if key in self._keys:
+                return False
+            self._keys.add(key)
+            return True
+
+    def end(self, key: bytes) -> None:
+        """Give the claim back, however the recording ended."""
+        with self._lock:
+            self._keys.discard(key)
+
+
+class _Lru(cachetools.Cache[int, Trace]):
+    """Drops what was not used for longest, and keeps it for its owner: cachetools evicts in `__setitem__`.
+
+    Not an `LRUCache`: the core marks what it has used, without Python.
+    """
+
+    def __init__(self, maxsize: int) -> None:
+        super().__init__(maxsize)
+        # Not told by a callback, which would make a cycle: the traces of an instance go when it goes.
+        self.evicted: list[Trace] = []
+
+    def popitem(self) -> tuple[int, Trace]:
+        number = min(self, key=lambda number: self[number].native.used)
+        trace = self.pop(number)
+        self.evicted.append(trace)
+        return number, trace
+
+
+class TraceStore:
+    """Traces by signature. Each signature may have several, told apart by their guards and branches.
+
+    Lookups take a hash of the key, however many traces there are.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._lock = threading.RLock()
+        self._lru = _Lru(limit)
+        self._by_key: dict[bytes, tuple[Trace, ...]] = {}
+        self._evicted: cachetools.LRUCache[bytes, None] = cachetools.LRUCache(_REFUSALS_KEPT)
+        # The same for hits: they look up and mark traces without Python.
+        self.native = core.TraceTable() if available() else None
+
+    def __len__(self) -> int:
+        return len(self._lru)
+
+    def find(self, key: bytes) -> tuple[Trace, ...]:
+        """The traces of a signature, newest first.
+
+        >>> TraceStore(8).find(b"key")
+        ()
+        """
+        return self._by_key.get(key, ())
+
+    def all(self) -> list[Trace]:
+        """All traces, newest first.
+
+        >>> TraceStore(8).all()
+        []
+        """
+        with self._lock:
+            stored = [trace for traces in self._by_key.values() for trace in traces]
+            return sorted(stored, key=lambda trace: -trace.number)
+
+    def full(self) -> bool:
+        """Whether one more trace needs an eviction.
+
+        >>> TraceStore(8).full()
+        False
+        """
+        return len(self._lru) >= self.limit
+
+    def has_evicted(self, key: bytes) -> bool:
+        """Whether a trace of a signature was dropped at the limit; the newest 1024 signatures are remembered.
+
+        >>> TraceStore(8).has_evicted(b"key")
+        False
+        """
+        return key in self._evicted
+
+    def used(self, trace: Trace) -> None:
+        """Mark a trace as the most recently used."""
+        if self.native is not None:
+            self.native.mark(trace.native)
+
+    def branched(self, key: bytes, number: int) -> None:
+        """Mark the trace with this number as the most recently used, and ask it first from now on."""
+        with self._lock:
+            traces = self._by_key.get(key, ())
+            taken = tuple(trace for trace in traces if trace.number == number)
+            for trace in taken:
+                self.used(trace)
+            if taken:
+                self._store(key, taken + tuple(trace for trace in traces if trace.number != number))
+
+    def add(self, trace: Trace) -> list[Trace]:
+        """Store a trace; the least recently used ones that were dropped for it."""
+        with self._lock:
+            trace.native.join()
+            self.used(trace)
+            self._lru[trace.number] = trace
+            dropped, self._lru.evicted = self._lru.evicted, []
+            for gone in dropped:
+                self._forget(gone)
+                self._evicted[gone.key] = None
+            self._store(trace.key, (trace, *self._by_key.get(trace.key, ())))
+        return dropped
+
+    def drop(self, key: bytes) -> None:
+        """Drop the traces of a signature without counting them as evicted."""
+        with self._lock:
+            for trace in self.find(key):
+                if self._lru.pop(trace.number, None) is not None:
+                    self._forget(trace)
+
+    def clear(self) -> None:
+        """Drop all traces."""
+        with self._lock:
+            self._by_key.clear()
+            if self.native is not None:
+                self.native.clear()
+            self._evicted.clear()
+            self._lru = _Lru(self.limit)
+
+    def _forget(self, trace: Trace) -> None:
+        self._store(trace.key, tuple(t for t in self._by_key.get(trace.key, ()) if t is not trace))
+
+    def _store(self, key: bytes, traces: tuple[Trace, ...]) -> None:
+        if traces:
+            self._by_key[key] = traces
+        else:
+            self._by_key.pop(key, None)
+        if self.native is not None:
+            self.native.set(key, [trace.native for trace in traces])
+
+
+class TraceCache:
+    """What is known of the calls of one function or one instance: traces, refusals, and claims.
+
+    Any thread may call any method; no lock is held while a function runs.
+    """
+
+    def __init__(
+        self, limit: int, evicted: Callable[[Trace], object] = lambda _: None, instance: int = 0
+    ) -> None:
+        self.instance = instance
+        self.traces = TraceStore(limit)
+        self.refusals = Refusals()
+        self.claims = Claims()
+        self._on_evicted = evicted
+        self._lock = threading.RLock()
+        # Signatures that were asked for, with the traces each had by then: what limit would have done.
+        self._wanted: set[tuple[int, int]] = set()
+
+    @property
+    def limit(self) -> int:
+        """How many traces fit."""
+        return self.traces.limit
+
+    def booked_up(self) -> bool:
+        """Whether the recordings under way need all the room that is left.
+
+        >>> TraceCache(8).booked_up()
+        False
+        """
+        return len(self.traces) + len(self.claims) >= self.limit
+
+    def overbooked(self) -> bool:
+        """Whether the recordings under way need more room than there is.
+
+        >>> TraceCache(8).overbooked()
+        False
+        """
+        return len(self.traces) + len(self.claims) > self.limit
+
+    def want(self, key: bytes) -> int:
+        """Note that a signature needs one trace more; how many are needed by now, were none ever dropped."""
+        with self._lock:
+            if len(self._wanted) < _WANTED_KEPT:
+                self._wanted.add((hash(key), len(self.traces.find(key))))
+            return len(self._wanted)
+
+    def add(self, trace: Trace) -> None:
+        """Store a trace, evicting the least recently used at the limit."""
+        self.refusals.forget(trace.key)
+        # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
+        for dropped in self.traces.add(trace):
+            self._on_evicted(dropped)
+
+    def refuse_branch(self, key: bytes, reason: str, where: str, limit: int) -> None:
+        """Note that a branch of a signature could not be recorded; at the limit the whole runs eagerly."""
+        if self.refusals.refuse_branch(key) >= limit:
+            self.refuse_for_good(key, reason, where)
+
+    def refuse_for_good(self, key: bytes, reason: str, where: str = "") -> None:
+        """Remember that a signature runs eagerly until the cache is cleared, and drop its traces."""
+        with self._lock:
+            self.traces.drop(key)
+            self.refusals.refuse(key, reason, where, final=True)
+
+    def clear(self) -> None:
+        """Drop all traces and refusals."""
+        with self._lock:
+            self.traces.clear()
+            self.refusals.clear()
+            self._wanted.clear()

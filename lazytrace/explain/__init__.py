@@ -1,0 +1,19 @@
+"""Why a call does not hit: every difference to the nearest trace, found without running the function."""
+
+from lazytrace.explain.differences import changes, differences, failed_guard, nearest
+from lazytrace.explain.search import AGAIN, FIRST, UNKNOWN, Search, candidates
+from lazytrace.explain.words import Candidate, Explanation
+
+__all__ = [
+    "AGAIN",
+    "FIRST",
+    "UNKNOWN",
+    "Candidate",
+    "Explanation",
+    "Search",
+    "candidates",
+    "changes",
+    "differences",
+    "failed_guard",
+    "nearest",
+]
