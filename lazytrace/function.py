@@ -14,7 +14,6 @@ import wrapt
 from lazytrace._native import available, core
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
-from lazytrace.engine.timing import time_hits
 from lazytrace.explain import Explanation
 from lazytrace.signature import Parameters
 from lazytrace.stats import Snapshot, register
@@ -42,7 +41,7 @@ class _Asking:
 
     def stats(self) -> Snapshot:
         """The counts of this function, over all instances."""
-        return self._self_owner().snapshot()
+        return self._self_owner().stats()
 
     def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
         """The program for these arguments as a `torch.fx.GraphModule`.
@@ -141,7 +140,8 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
         if engine.matcher is not None and engine.parameters is not None:
             source, plain = engine.parameters.source(), self._self_kind is None
             core.arm(self, engine, engine.function, source, engine.matcher, plain)
-        register(self, engine.last_snapshot(), engine.source, engine.last_programs())
+        # Not `self`: the module that is traced may have a `stats` of its own.
+        register(engine, engine.last_snapshot(), engine.source, engine.last_programs())
 
     def _self_make_engine(self, function: Callable[..., Any], options: Options) -> Engine:
         inner = getattr(function, "__func__", function) if self._self_kind else function
@@ -159,9 +159,6 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
         """The plain function."""
         plain: Callable[..., Any] = self.__wrapped__
         return plain
-
-    def __lazytrace_time_hits__(self, enabled: bool) -> None:
-        time_hits(self._self_engine, enabled)
 
     def __copy__(self) -> TracedFunction:
         return self

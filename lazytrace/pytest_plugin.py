@@ -10,14 +10,13 @@ import pytest
 from lazytrace.config import REPORT_TARGETS, report_target
 from lazytrace.stats import (
     CompileProfiler,
-    baseline,
     format_of,
     full_report,
     keep_dead,
     report,
-    start_of_test,
     write,
 )
+from lazytrace.testing import count_from_now
 
 _OPTION = "--lazytrace-report"
 
@@ -48,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Count from here: what other tests recorded is no concern of this one."""
-    start_of_test(baseline())
+    count_from_now()
 
 
 @pytest.fixture

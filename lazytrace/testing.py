@@ -7,8 +7,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lazytrace.errors import unexpected_calls, wrong_traces
-from lazytrace.stats import CompileProfiler, Snapshot, in_test
+from lazytrace.function import TracedFunction
+from lazytrace.stats import Baseline, CompileProfiler, Snapshot, baseline, number_of, since
 from lazytrace.steering import told, traced_of
+
+# What traced functions had counted when the running test began; empty when no plugin is at work.
+_before_test: Baseline = {}
+
+
+def count_from_now() -> None:
+    """Count for the test that starts now: what others recorded is no concern of it."""
+    _before_test.clear()
+    _before_test.update(baseline())
+
+
+def _in_test(function: TracedFunction) -> Snapshot:
+    engine = function._self_engine
+    return since(_before_test.get(number_of(engine)), engine.stats())
 
 
 def assert_traces(
@@ -27,7 +42,7 @@ def assert_traces(
     """
     if (exactly is None) == (at_most is None):
         raise TypeError("assert_traces takes exactly= or at_most=, one of them")
-    snapshot = in_test(traced_of(function, "assert_traces"))
+    snapshot = _in_test(traced_of(function, "assert_traces"))
     wanted = f"exactly {exactly}" if exactly is not None else f"at most {at_most}"
     if snapshot.recordings != exactly if at_most is None else snapshot.recordings > at_most:
         lines = told([snapshot], "recorded")

@@ -33,7 +33,7 @@ from lazytrace.stats import (
     read,
     since,
 )
-from lazytrace.stats.output import not_written, on_terminal, own_path
+from lazytrace.stats.report.output import not_written, on_terminal, own_path
 
 ROOT = Path(__file__).resolve().parent.parent
 X = torch.tensor([-1.0, 0.5, 2.0])
@@ -252,7 +252,7 @@ def test_timed_calls_are_counted_as_others_are():
 
 # ---------------------------------------------------------------- compile_times
 def test_compile_times():
-    from lazytrace.stats.tables import compile_times_of
+    from lazytrace.stats.report.tables import compile_times_of
 
     other = Snapshot("other", recordings=1, seconds_recording=1.0)
     assert compile_times_of([STEP, other, Snapshot("idle")], "str") == (

@@ -152,6 +152,43 @@ def test_imports_point_down(path: Path) -> None:
         assert part not in STANDS_ALONE, f"lazytrace/{label(path)}:{line}: {part} stands alone"
 
 
+# The same within packages, from the top down; a folder stands for what is in it.
+INNER_LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "stats": (
+        ("__init__",),
+        ("at_exit", "profiler"),
+        ("process",),
+        ("registry", "report"),
+        ("patterns", "difference", "log"),
+        ("counters",),
+        ("model",),
+        ("words",),
+    ),
+    "engine": (
+        ("__init__",),
+        ("entry",),
+        ("attempt",),
+        ("decide", "timing", "recording"),
+        ("owner",),
+        ("instances",),
+        ("store", "switches"),
+    ),
+    "explain": (("__init__",), ("search",), ("words", "differences")),
+}
+
+
+@pytest.mark.parametrize("package", INNER_LAYERS)
+def test_imports_point_down_within_packages(package: str) -> None:
+    level = {part: i for i, layer in enumerate(INNER_LAYERS[package]) for part in layer}
+    for path in sorted((PACKAGE / package).rglob("*.py")):
+        part = path.relative_to(PACKAGE / package).parts[0].removesuffix(".py")
+        for module, _, _, line in imported(ast.parse(path.read_text()), module_of(path)):
+            parts = module.split(".")
+            if parts[:2] != ["lazytrace", package] or len(parts) < 3 or parts[2] == part:
+                continue
+            assert level[parts[2]] > level[part], f"{label(path)}:{line}: {part} may not import {parts[2]}"
+
+
 # In a fresh process: this one has everything imported.
 LISTS_IMPORTS = """
 import sys, torch

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import threading
 import weakref
+from dataclasses import replace
 
 import pytest
+import torch
 
-from lazytrace.stats import Counters, Retrace, Snapshot, register, report, report_at_exit, stats
+from lazytrace import traced
+from lazytrace.stats import Counters, Reason, Retrace, Snapshot, register, report, report_at_exit, stats
 
 
 class Owner:
@@ -200,8 +203,8 @@ def test_a_dead_owner_is_gone():
     del owner
     gc.collect()
     assert owner_reference() is None
+    assert names("dead-") == []  # nobody called it
     assert counters_reference() is None
-    assert names("dead-") == []
 
 
 def test_a_dead_owner_is_kept_for_the_report_in_its_place(reporting):
@@ -217,7 +220,53 @@ def test_a_dead_owner_is_kept_for_the_report_in_its_place(reporting):
     assert names("kept-") == ["kept-1", "kept-2", "kept-3"]
     assert "kept-2" in report()
     report_at_exit(False)
-    assert names("kept-") == ["kept-1", "kept-3"]
+    assert names("kept-") == ["kept-1", "kept-2", "kept-3"]
+
+
+def counted_at(counters, source):
+    return replace(counters.snapshot("loop-1", 0, 64), source=source)
+
+
+def test_dead_owners_of_one_name_and_line_are_told_of_together():
+    def called(times: int) -> None:
+        owner = Owner("loop-1")
+        register(owner, functools.partial(counted_at, owner.counters, "train.py:3"), "train.py:3")
+        for _ in range(times):
+            owner.counters.recorded(0.5, 3, (Reason("k", "1", "2", "value"),), retrace=True)
+
+    for times in (3, 0, 4):
+        called(times)
+    other = Owner("loop-2")
+    register(other)
+    found = [snapshot for snapshot in stats() if snapshot.name == "loop-1"]
+    assert [(s.recordings, s.seconds_recording, s.made) for s in found] == [(7, 3.5, 3)]
+    assert found[0].operators == (3,) * 7
+    assert [(r.text, r.count) for r in found[0].retrace_reasons] == [("k 1 -> 2", 7)]
+    assert names("loop-") == ["loop-1", "loop-2"]  # in the place of the first
+
+
+def test_functions_of_a_main_that_returned_are_reported_and_hold_nothing():
+    class Big:
+        pass
+
+    held = []
+
+    def main():
+        big, weight = Big(), torch.ones(3)
+        held.extend([weakref.ref(big), weakref.ref(weight)])
+
+        @traced
+        def step_of_main(x):
+            return x * weight if big else x
+
+        for _ in range(3):
+            step_of_main(torch.ones(3))
+        held.append(weakref.ref(step_of_main.program(torch.ones(3))))
+
+    main()
+    assert [reference() for reference in held] == [None] * 3
+    lines = [line for line in report().splitlines() if line.startswith("step_of_main ")]
+    assert [line.split()[1:4] for line in lines] == [["3", "2", "1"]]
 
 
 def test_only_what_can_be_referenced_weakly_registers():

@@ -149,7 +149,7 @@ class Attempt:
         if self._restarts >= self.owner.options.exit_limit:
             why = self._why()
             assert why is not None
-            self.cache.refuse_for_good(self.key, str(too_many_branches(why)))
+            self.cache.refuse_for_good(self.key, too_many_branches(why))
 
     # ------------------------------------------------------------ deciding
     def _without_trace(self) -> Any:
@@ -187,8 +187,7 @@ class Attempt:
             retrace = decision.cause == "retrace"
             why = said(self.search().before()) if retrace else ""
             raise exception_of(decision, self.owner, wanted, why, str(call_site()) if retrace else "")
-        reason = decision.reason
-        return self.owner.eager(self.args, self.kwargs, reason.path, reason.where, self.key)
+        return self.owner.eager(self.args, self.kwargs, decision.reason, self.key)
 
     def _resume(self, miss: Miss, resume: Resume) -> Any:
         """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
@@ -210,8 +209,8 @@ class Attempt:
             if claimed:
                 self.cache.claims.end(self.key)
             if decision.cause == "branches":
-                self.cache.refuse_for_good(self.key, str(decision.reason))
-        return self.owner.eager(self.args, self.kwargs, detail)
+                self.cache.refuse_for_good(self.key, decision.reason)
+        return self.owner.eager(self.args, self.kwargs, Reason(detail, kind="eager"))
 
     # ------------------------------------------------------------ recording
     def _record_steadily(self) -> Any:
@@ -291,9 +290,9 @@ class Attempt:
             self.owner.warn(proof_failed(self.owner.name, recorded.wrong), site, ProofWarning)
         options = self.owner.options
         if resume is not None:  # the other branches stay, unless this one is taken again and again
-            self.cache.refuse_branch(self.key, reason.path, reason.where, options.exit_limit)
+            self.cache.refuse_branch(self.key, reason, options.exit_limit)
             return
-        self.cache.refusals.refuse(self.key, reason.path, reason.where)
+        self.cache.refusals.refuse(self.key, reason)
         if options.on_untraceable == "raise":
             raise exception_of(Decision("raise", reason, "untraceable"), self.owner)
 

@@ -83,7 +83,7 @@ def at_limit(owner: Owner, cache: TraceCache) -> Decision:
 def without_trace(owner: Owner, cache: TraceCache, key: bytes, refusal: Refusal | None) -> Decision:
     """A call that no trace answers; `refusal` says why its signature was not recorded before."""
     if refusal is not None and (owner.frozen or not refusal.due()):
-        return untraceable(owner, Reason(refusal.reason, kind="eager", where=refusal.where))
+        return untraceable(owner, refusal.reason)
     bounded = owner.options.on_limit != "evict"
     if bounded and cache.traces.full():
         return at_limit(owner, cache)

@@ -9,6 +9,7 @@ from lazytrace.engine.attempt import Attempt, exception_of
 from lazytrace.engine.decide import Decision, after_side_exit, before_binding, of_arguments, without_trace
 from lazytrace.engine.owner import Owner
 from lazytrace.engine.store import TraceCache
+from lazytrace.engine.timing import time_hits
 from lazytrace.explain import Explanation, candidates
 from lazytrace.stats import Reason
 from lazytrace.trace import Trace
@@ -51,7 +52,10 @@ class Engine(Owner):
             return self.function(*args, **kwargs)
         if decision.outcome == "raise":
             raise exception_of(decision, self)
-        return self.eager(args, kwargs, decision.reason.path, decision.reason.where)
+        return self.eager(args, kwargs, decision.reason)
+
+    def __lazytrace_time_hits__(self, enabled: bool) -> None:
+        time_hits(self, Engine.call, enabled)
 
     # ------------------------------------------------------------ asking
     def explain(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:

@@ -115,8 +115,7 @@ class Owner:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        reason: str,
-        where: str = "",
+        reason: Reason,
         key: bytes | None = None,
     ) -> Any:
         """Run the plain function, counted with its reason."""
@@ -125,7 +124,8 @@ class Owner:
         try:
             return self.function(*args, **kwargs)
         finally:
-            self.log.eager(reason, where, start, time.perf_counter() - start, where=site, key=key)
+            seconds = time.perf_counter() - start
+            self.log.eager(reason.path, reason.where, start, seconds, where=site, key=key)
 
     def gave_up(self, key: bytes, site: Site, reason: Reason, start: float) -> None:
         """Count a recording that was given up; it began at `start` seconds of `time.perf_counter`."""
@@ -140,10 +140,10 @@ class Owner:
         """Warn once when the recordings have certainly cost more than the hits saved."""
         if not self.warned_of_waste and self.counters.wastes():
             self.warned_of_waste = True
-            self.warn(retraces_waste(self.name, *wasted(self.snapshot())), site)
+            self.warn(retraces_waste(self.name, *wasted(self.stats())), site)
 
     # ------------------------------------------------------------ asking
-    def snapshot(self) -> Snapshot:
+    def stats(self) -> Snapshot:
         """The counts, over all instances."""
         return self.last_snapshot()(sum(len(cache.traces) for cache in self.caches()))
 

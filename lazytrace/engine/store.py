@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import cachetools
 
 from lazytrace._native import available, core
+from lazytrace.stats import Reason
 from lazytrace.trace import Trace
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
@@ -23,8 +24,7 @@ _TRIED_AGAIN_AT = (2, 8)
 class Refusal:
     """Why a signature runs eagerly, and how often it has."""
 
-    reason: str
-    where: str
+    reason: Reason
     calls: int = 1
     final: bool = False
 
@@ -35,7 +35,7 @@ class Refusal:
     def due(self) -> bool:
         """Whether the next call should try to record once more.
 
-        >>> refusal = Refusal("calls print()", "train.py:3")
+        >>> refusal = Refusal(Reason("calls print()", where="train.py:3"))
         >>> [(refusal.due(), refusal.count())[0] for _ in range(8)]
         [True, False, False, False, False, False, True, False]
         """
@@ -47,8 +47,9 @@ class Refusals:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._by_key: cachetools.LRUCache[bytes, Refusal] = cachetools.LRUCache(_REFUSALS_KEPT)
-        self._branches: cachetools.LRUCache[bytes, int] = cachetools.LRUCache(_REFUSALS_KEPT)
+        # The oldest goes first: an order of use would have to be kept at each refused call.
+        self._by_key: cachetools.FIFOCache[bytes, Refusal] = cachetools.FIFOCache(_REFUSALS_KEPT)
+        self._branches: cachetools.FIFOCache[bytes, int] = cachetools.FIFOCache(_REFUSALS_KEPT)
 
     def of(self, key: bytes) -> Refusal | None:
         """Why a signature runs eagerly; None when it does not.
@@ -61,14 +62,14 @@ class Refusals:
         with self._lock:
             return self._by_key.get(key)
 
-    def refuse(self, key: bytes, reason: str, where: str, *, final: bool = False) -> None:
+    def refuse(self, key: bytes, reason: Reason, *, final: bool = False) -> None:
         """Remember that a signature runs eagerly; with `final` until the cache is cleared."""
         with self._lock:
             known = self._by_key.get(key)
             if known is None or final:
-                self._by_key[key] = Refusal(reason, where, final=final)
+                self._by_key[key] = Refusal(reason, final=final)
             else:
-                known.reason, known.where = reason, where
+                known.reason = reason
             if final:
                 self._branches.pop(key, None)
 
@@ -157,7 +158,7 @@ class TraceStore:
         self._lock = threading.RLock()
         self._lru = _Lru(limit)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
-        self._evicted: cachetools.LRUCache[bytes, None] = cachetools.LRUCache(_REFUSALS_KEPT)
+        self._evicted: cachetools.FIFOCache[bytes, None] = cachetools.FIFOCache(_REFUSALS_KEPT)
         # The same for hits: they look up and mark traces without Python.
         self.native = core.TraceTable() if available() else None
 
@@ -307,16 +308,16 @@ class TraceCache:
         for dropped in self.traces.add(trace):
             self._on_evicted(dropped)
 
-    def refuse_branch(self, key: bytes, reason: str, where: str, limit: int) -> None:
+    def refuse_branch(self, key: bytes, reason: Reason, limit: int) -> None:
         """Note that a branch of a signature could not be recorded; at the limit the whole runs eagerly."""
         if self.refusals.refuse_branch(key) >= limit:
-            self.refuse_for_good(key, reason, where)
+            self.refuse_for_good(key, reason)
 
-    def refuse_for_good(self, key: bytes, reason: str, where: str = "") -> None:
+    def refuse_for_good(self, key: bytes, reason: Reason) -> None:
         """Remember that a signature runs eagerly until the cache is cleared, and drop its traces."""
         with self._lock:
             self.traces.drop(key)
-            self.refusals.refuse(key, reason, where, final=True)
+            self.refusals.refuse(key, reason, final=True)
 
     def clear(self) -> None:
         """Drop all traces and refusals."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from lazytrace._native import core, problem
-from lazytrace.engine.entry import Engine
+from lazytrace.engine.owner import Owner
 
 
-def time_hits(engine: Engine, enabled: bool) -> None:
-    """Time each hit of an engine from now on, or no longer do so.
+def time_hits(engine: Owner, call: Callable[..., Any], enabled: bool) -> None:
+    """Time each hit of an engine, whose calls `call` answers, from now on, or no longer do so.
 
     While it is off a hit runs the very code that it would without this module.
     """
@@ -22,7 +23,7 @@ def time_hits(engine: Engine, enabled: bool) -> None:
     if engine.matcher is not None:
         engine.matcher.enabled = not enabled and engine.hits_natively
     if enabled and not problem:
-        clock = _Clock(engine)
+        clock = _Clock(engine, call)
         engine.counters.time_hits(clock.stop)
         engine.__dict__["call"] = clock.call
 
@@ -30,7 +31,8 @@ def time_hits(engine: Engine, enabled: bool) -> None:
 class _Clock:
     """Starts at a call and stops where the call is counted as a hit."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Owner, call: Callable[..., Any]) -> None:
+        self._call = call
         # A strong reference would be a cycle, and the engine would live until the collector comes.
         self._engine = weakref.ref(engine)
         self._running = threading.local()
@@ -41,7 +43,7 @@ class _Clock:
         if not core.is_recording():
             self._running.checking = _seconds_checking(engine, instance, args, kwargs)
             self._running.start = time.perf_counter()
-        return Engine.call(engine, instance, args, kwargs)
+        return self._call(engine, instance, args, kwargs)
 
     def stop(self) -> None:
         now, engine = time.perf_counter(), self._engine()
@@ -52,7 +54,7 @@ class _Clock:
 
 
 def _seconds_checking(
-    engine: Engine, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    engine: Owner, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> float:
     """What it takes to bind the arguments and to check the guards of the traces that they have."""
     assert engine.parameters is not None

@@ -1,31 +1,41 @@
 """Counting: events, counters and snapshots, and the reports made of them."""
 
-from lazytrace.stats.compare import more
-from lazytrace.stats.counters import Counters, Program, Retrace, Snapshot, Step
-from lazytrace.stats.document import Process, Report, by_loss, merged, since
-from lazytrace.stats.events import Event, EventLog, Hit, Reason, brief, said, texts
-from lazytrace.stats.output import Format, format_of, formatted, on_terminal, read, write
+from lazytrace.stats.at_exit import report_at_exit
+from lazytrace.stats.counters import Counters
+from lazytrace.stats.difference import since
+from lazytrace.stats.log import EventLog
+from lazytrace.stats.model import Event, Hit, Program, Reason, Retrace, Snapshot, Step
 from lazytrace.stats.patterns import Suggestion, suggestions, wasted
+from lazytrace.stats.process import compile_times, full_report, report
 from lazytrace.stats.profiler import CompileProfiler
 from lazytrace.stats.registry import (
     Baseline,
     Counted,
     baseline,
-    compile_times,
-    full_report,
-    in_test,
     keep_dead,
     log_events,
     new_log,
+    number_of,
     on_event,
     register,
-    report,
-    report_at_exit,
-    start_of_test,
     stats,
     time_hits,
 )
-from lazytrace.stats.report import render
+from lazytrace.stats.report import (
+    Format,
+    Process,
+    Report,
+    by_loss,
+    format_of,
+    formatted,
+    merged,
+    more,
+    on_terminal,
+    read,
+    render,
+    write,
+)
+from lazytrace.stats.words import brief, said, texts
 
 __all__ = [
     "Baseline",
@@ -51,12 +61,12 @@ __all__ = [
     "format_of",
     "formatted",
     "full_report",
-    "in_test",
     "keep_dead",
     "log_events",
     "merged",
     "more",
     "new_log",
+    "number_of",
     "on_event",
     "on_terminal",
     "read",
@@ -66,7 +76,6 @@ __all__ = [
     "report_at_exit",
     "said",
     "since",
-    "start_of_test",
     "stats",
     "suggestions",
     "texts",

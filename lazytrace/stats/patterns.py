@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lazytrace.stats.counters import Snapshot
-from lazytrace.stats.events import Event, Reason
+from lazytrace.stats.model import Event, Reason, Snapshot
 
 # Twice may be chance: a last batch that is smaller, an evaluation.
 _OFTEN = 3

@@ -6,10 +6,10 @@ from collections import Counter
 from types import TracebackType
 from typing import Any
 
-from lazytrace.stats.counters import Snapshot
-from lazytrace.stats.document import by_loss, since
+from lazytrace.stats.difference import since
+from lazytrace.stats.model import Snapshot
 from lazytrace.stats.registry import Baseline, baseline, keep_dead
-from lazytrace.stats.report import render
+from lazytrace.stats.report import by_loss, render
 
 _METRICS = ("calls", "hits", "recordings", "retraces", "eager_calls", "inlined", "evictions")
 _TIMES = ("seconds_recording", "seconds_eager")

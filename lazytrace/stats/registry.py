@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import itertools
 import logging
-import multiprocessing
-import multiprocessing.util
-import os
-import sys
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, overload
+from typing import Final, Literal, Protocol
 
-from lazytrace.stats.counters import Counters, Program, Snapshot
-from lazytrace.stats.document import Report, since
-from lazytrace.stats.events import Callback, EventLog, Stream
-from lazytrace.stats.output import Format, formatted, on_terminal, wants_timed_hits, write
+from lazytrace.stats.counters import Counters
+from lazytrace.stats.difference import together
+from lazytrace.stats.log import Callback, EventLog, Stream
+from lazytrace.stats.model import Program, Snapshot
 
 Baseline = dict[int, Snapshot]
 """The snapshot of each registered function, by the number of its registration."""
+
+# Functions that are gone, told of by name and line.
+_GONE_KEPT: Final = 1024
 
 
 class Counted(Protocol):
@@ -41,6 +39,10 @@ class Counted(Protocol):
     def stats(self) -> Snapshot:
         """The counts now."""
         ...
+
+
+def _nobody() -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,12 @@ class _Registry:
         self.stream = Stream()
         # How often the function of a line was decorated: the earlier ones may be gone.
         self.made: Counter[str] = Counter()
-        self.target = ""
-        self.started_by = os.getpid()
-        # What a forked child had from its parent, and what a test had from those before it.
-        self.inherited: Baseline = {}
-        self.test_started: Baseline = {}
         self.lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
         self._numbers = itertools.count()
+        # The numbers of functions that have died since these were last put together, and of those that were.
+        self._died: deque[int] = deque()
+        self._gone: dict[tuple[str, str], int] = {}
 
     def add(
         self,
@@ -84,13 +84,15 @@ class _Registry:
         last: Callable[[], Snapshot] | None,
         programs: Callable[[], Sequence[Program]],
     ) -> None:
+        self.put_dead_together()
         number = next(self._numbers)
-        reference = weakref.ref(owner, functools.partial(self._died, number))
+        reference = weakref.ref(owner, functools.partial(self._dies, number))
         entry = self._entries[number] = _Entry(reference, last, programs)
         if self.stream.timing:
             entry.time_hits(True)
 
     def numbered(self, programs: bool = False) -> Iterator[tuple[int, Snapshot]]:
+        self.put_dead_together()
         # The copy is atomic: owners may die, in any thread, while the snapshots are made.
         for number, entry in self._entries.copy().items():
             snapshot = entry.snapshot()
@@ -107,15 +109,45 @@ class _Registry:
         for entry in self._entries.copy().values():
             entry.time_hits(enabled)
 
-    def drop_dead(self) -> None:
-        for number, entry in self._entries.copy().items():
-            if entry.owner() is None:
-                self._entries.pop(number, None)
+    def put_dead_together(self) -> None:
+        """What has died becomes one entry for each name and line, unless each is wanted by itself."""
+        with self.lock:
+            while self._died and not self.keepers:
+                self._put_together(self._died.popleft())
 
-    def _died(self, number: int, _: object) -> None:
-        # No lock and no snapshot here: the collector may call this in the middle of anything.
-        if not self.keepers:
+    def _put_together(self, number: int) -> None:
+        entry = self._entries.get(number)
+        snapshot = entry.snapshot() if entry is not None else None
+        if snapshot is None or not snapshot.calls:
             self._entries.pop(number, None)
+            return
+        place = snapshot.name, snapshot.source
+        first = self._gone.setdefault(place, number)
+        if first != number:
+            known = self._entries[first].snapshot()
+            snapshot = together(known, snapshot) if known is not None else snapshot
+            del self._entries[number]
+        self._entries[first] = _Entry(_nobody, functools.partial(_same, snapshot), tuple)
+        if len(self._gone) > _GONE_KEPT:
+            oldest = next(iter(self._gone))
+            del self._entries[self._gone.pop(oldest)]
+
+    def _dies(self, number: int, _: object) -> None:
+        # No lock and no snapshot here: the collector may call this in the middle of anything.
+        entry = self._entries.get(number)
+        if entry is None:
+            return
+        if entry.last is None:
+            self._entries.pop(number, None)
+            return
+        if not self.keepers:
+            # What is counted stays; what was recorded goes with its function.
+            self._entries[number] = _Entry(_nobody, entry.last, tuple)
+        self._died.append(number)
+
+
+def _same(snapshot: Snapshot) -> Snapshot:
+    return snapshot
 
 
 _registry = _Registry()
@@ -127,13 +159,12 @@ def register(
     source: str = "",
     programs: Callable[[], Sequence[Program]] = tuple,
 ) -> None:
-    """List `owner` in `stats` and `report` for as long as it lives; call once per owner.
+    """List `owner` in `stats` and `report`; call once per owner.
 
-    `last` gives the counts when the owner is gone, and is asked only while `report_at_exit` is on. It must
-    not refer to the owner, which would then never go: `functools.partial(counters.snapshot, name, 0, limit)`
-    is what fits. `source` is the line of the function that the owner decorates, `programs` gives what it has
-    stored, and must not refer to the owner either. Raises `TypeError` where `owner` cannot be weakly
-    referenced.
+    `last` gives the counts when the owner is gone; without it they go with the owner. It must not refer to
+    the owner, which would then never go: `functools.partial(counters.snapshot, name, 0, limit)` is what fits.
+    `source` is the line of the function that the owner decorates, `programs` gives what it has stored, and
+    must not refer to the owner either. Raises `TypeError` where `owner` cannot be weakly referenced.
 
     >>> class Step:
     ...     def stats(self) -> Snapshot:
@@ -221,7 +252,8 @@ def time_hits(enabled: bool = True) -> None:
 def stats() -> list[Snapshot]:
     """The counts of every traced function, in the order in which they were decorated.
 
-    Those that are gone are included as far as they went while `report_at_exit` was on.
+    Those that are gone are included as far as they went: each by itself while `report_at_exit` is on, those
+    of one name and line together otherwise.
 
     >>> isinstance(stats(), list)
     True
@@ -229,131 +261,33 @@ def stats() -> list[Snapshot]:
     return [snapshot for _, snapshot in _registry.numbered()]
 
 
-def baseline() -> Baseline:
-    """The counts of every traced function as they are now, to count from.
+def baseline(programs: bool = False) -> Baseline:
+    """The counts of every traced function as they are now, to count from; with `programs` what it has stored.
 
     >>> isinstance(baseline(), dict)
     True
     """
-    return dict(_registry.numbered())
+    return dict(_registry.numbered(programs))
 
 
-def start_of_test(begins: Baseline | None = None) -> Baseline:
-    """What the running test counts from; sets it, too, where `begins` is given.
-
-    >>> isinstance(start_of_test(), dict)
-    True
-    """
-    if begins is not None:
-        _registry.test_started = begins
-    return _registry.test_started
-
-
-def in_test(owner: Counted) -> Snapshot:
-    """What an owner counted in the running test; everything where no test plugin is at work.
+def number_of(owner: Counted) -> int:
+    """The number of a registration, as a baseline has it; -1 of what is not registered.
 
     >>> class Step:
     ...     def stats(self) -> Snapshot:
-    ...         return Snapshot("step", hits=3)
-    >>> in_test(Step()).hits
-    3
+    ...         return Snapshot("step")
+    >>> number_of(Step())
+    -1
     """
-    return since(_registry.test_started.get(_registry.number_of(owner)), owner.stats())
+    return _registry.number_of(owner)
 
 
 def keep_dead(change: Literal[1, -1]) -> None:
-    """Keep the counts of functions that are gone for one more, or one fewer, who asks.
+    """Keep each function that is gone by itself, for one more, or one fewer, who asks.
 
     >>> keep_dead(+1)
     >>> keep_dead(-1)
     """
     with _registry.lock:
         _registry.keepers += change
-        if not _registry.keepers:
-            _registry.drop_dead()
-
-
-def full_report() -> Report:
-    """Everything that is known of this process, programs included.
-
-    >>> full_report().processes[0].pid == os.getpid()
-    True
-    """
-    found = dict(_registry.numbered(programs=True))
-    inherited = _registry.inherited
-    return Report.of([since(inherited.get(number), snapshot) for number, snapshot in found.items()])
-
-
-def report(width: int | None = None, *, format: Format = "text") -> str:
-    """The report on every traced function that was called, as "text", "json", "csv", "html" or "chrome".
-
-    `width` in characters bounds the table of the text; by default that of the terminal on stdout, where the
-    titles are bold, and 100 anywhere else. Raises `ValueError` for another format.
-
-    >>> report().startswith("lazytrace: ")
-    True
-    >>> report(format="csv").splitlines()[0]
-    'process,function,what,detail,count,seconds,where'
-    """
-    if format == "text" and width is None:
-        return on_terminal(Report.of(stats()), sys.stdout)
-    return formatted(full_report(), format, width)
-
-
-@overload
-def compile_times(repr: Literal["str"] = "str") -> str: ...
-@overload
-def compile_times(repr: Literal["csv"]) -> tuple[list[str], list[str]]: ...
-def compile_times(repr: Literal["str", "csv"] = "str") -> str | tuple[list[str], list[str]]:
-    """Seconds per function and phase, in the shapes of `torch._dynamo.utils.compile_times`.
-
-    "str" gives a table as text, "csv" a list of headers and a list of values. Checking and replaying are
-    known only of hits that were timed.
-
-    >>> compile_times().splitlines()[0]
-    'lazytrace recording metrics:'
-    """
-    from lazytrace.stats.tables import compile_times_of
-
-    return compile_times_of(stats(), repr)
-
-
-def report_at_exit(target: bool | str = True) -> None:
-    """Write the report when the process exits, or no longer do so.
-
-    `target` is "text" (or True) for stderr, a file that ends with .json, .csv, .html, .trace or .txt, or a
-    folder that ends with a slash, where each process writes a file of its own. Until then the counts of
-    traced functions that are gone are kept, and for .html and .trace hits are timed. Writes nothing where no
-    traced function was called.
-
-    >>> report_at_exit()
-    >>> report_at_exit(False)
-    """
-    # Taken off first, so that asking twice still writes once.
-    atexit.unregister(_write_report)
-    if _registry.target:
-        keep_dead(-1)
-    before = _registry.target
-    _registry.target = target if isinstance(target, str) else "text" * target
-    # Who switched the timing of hits on otherwise goes on having them timed.
-    if wants_timed_hits(before) != wants_timed_hits(_registry.target):
-        time_hits(wants_timed_hits(_registry.target))
-    if not _registry.target:
-        return
-    _registry.started_by = os.getpid()
-    keep_dead(+1)
-    atexit.register(_write_report)
-    if _registry.target.endswith("/"):
-        multiprocessing.util.register_after_fork(_registry, _started_as_child)
-
-
-def _started_as_child(_: object) -> None:
-    # Children of multiprocessing end without atexit, and start with the counts of their parent.
-    _registry.inherited = baseline()
-    multiprocessing.util.Finalize(None, _write_report, exitpriority=0)
-
-
-def _write_report() -> None:
-    if any(snapshot.calls for snapshot in stats()):
-        child = multiprocessing.parent_process() is not None or os.getpid() != _registry.started_by
-        write(full_report(), _registry.target, child)
+    _registry.put_dead_together()

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import lazytrace
-from lazytrace import engine
+from lazytrace.engine import attempt
 from tests.soundness.runner import Cases, X, call, check
 
 cases = Cases()
@@ -429,14 +429,14 @@ def test_state_that_is_switched_while_others_call(state):
 
 def meanwhile(monkeypatch, *acts):
     """Does these things, one at each recording, after its call was matched and before the function runs."""
-    waiting, describe = list(acts), engine.describe
+    waiting, describe = list(acts), attempt.describe
 
     def described(*args):
         if waiting:
             waiting.pop(0)()
         return describe(*args)
 
-    monkeypatch.setattr(engine, "describe", described)
+    monkeypatch.setattr(attempt, "describe", described)
 
 
 @pytest.mark.parametrize("place", ["positional only", "positional", "keyword only"])

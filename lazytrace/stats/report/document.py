@@ -7,27 +7,13 @@ import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from lazytrace.stats.counters import Program, Retrace, Snapshot
+from lazytrace.stats.model import Program, Snapshot
 from lazytrace.stats.patterns import Suggestion, suggestions
 
 _FORMAT: Final = 1
-_SUMMED: Final = (
-    "hits",
-    "recordings",
-    "retraces",
-    "evictions",
-    "inlined",
-    "proof_failures",
-    "seconds_recording",
-    "seconds_eager",
-    "seconds_hits",
-    "seconds_checking",
-    "hits_timed",
-    "retrace_reasons_dropped",
-)
 
 
 @dataclass(frozen=True)
@@ -150,47 +136,6 @@ def merged(reports: Sequence[Report]) -> Report:
         functions += report.functions
         processes += report.processes
     return Report(tuple(functions), tuple(processes), tuple(owners))
-
-
-def since(before: Snapshot | None, after: Snapshot) -> Snapshot:
-    """What was counted between two snapshots of one function.
-
-    >>> since(Snapshot("step", hits=3), Snapshot("step", hits=5, recordings=1)).calls
-    3
-    """
-    if before is None:
-        return after
-    last = before.events[-1].number if before.events else -1
-    return replace(
-        after,
-        **{name: getattr(after, name) - getattr(before, name) for name in _SUMMED},
-        eager=_positive(before.eager, after.eager),
-        eager_seconds=_positive(before.eager_seconds, after.eager_seconds),
-        operators=_newest(after.operators, after.recordings - before.recordings),
-        retrace_reasons=_reasons_since(before, after),
-        events=tuple(event for event in after.events if event.number > last),
-        timeline=_newest(after.timeline, after.hits_timed - before.hits_timed),
-    )
-
-
-def _positive(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
-
-
-def _newest(values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
-    return values[max(0, len(values) - count) :]
-
-
-def _reasons_since(before: Snapshot, after: Snapshot) -> tuple[Retrace, ...]:
-    known = {reason.text: reason for reason in before.retrace_reasons}
-    found = []
-    for reason in after.retrace_reasons:
-        old = known.get(reason.text, Retrace(reason.text, 0, 0.0))
-        if reason.count > old.count:
-            found.append(
-                replace(reason, count=reason.count - old.count, seconds=reason.seconds - old.seconds)
-            )
-    return tuple(found)
 
 
 def branches(programs: Sequence[Program]) -> dict[int, list[Program]]:

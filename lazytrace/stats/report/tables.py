@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Literal, overload
 
-from lazytrace.stats.counters import Snapshot
-from lazytrace.stats.document import Report, by_loss
+from lazytrace.stats.model import Snapshot
+from lazytrace.stats.report.document import Report, by_loss
 
 _COLUMNS = ("process", "function", "what", "detail", "count", "seconds", "where")
 _COUNTS = ("calls", "hits", "recordings", "retraces", "eager_calls", "inlined", "evictions", "proof_failures")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lazytrace.stats.counters import Snapshot
-from lazytrace.stats.document import Report
-from lazytrace.stats.events import Event, Hit, brief
+from lazytrace.stats.model import Event, Hit, Snapshot
+from lazytrace.stats.report.document import Report
+from lazytrace.stats.words import brief
 
 
 def chrome_trace(report: Report) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lazytrace.stats.counters import Program, Snapshot
-from lazytrace.stats.document import Report, branches, by_loss
-from lazytrace.stats.events import Event, Hit, brief
+from lazytrace.stats.model import Event, Hit, Program, Snapshot
+from lazytrace.stats.report.document import Report, branches, by_loss
+from lazytrace.stats.words import brief
 
 _EVENTS_SHOWN = 100
 # Marks nearer than this share of the timeline would lie on each other.

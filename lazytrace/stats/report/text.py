@@ -6,9 +6,9 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lazytrace.stats.counters import Retrace, Snapshot
-from lazytrace.stats.document import by_loss
+from lazytrace.stats.model import Retrace, Snapshot
 from lazytrace.stats.patterns import suggestions
+from lazytrace.stats.report.document import by_loss
 
 if TYPE_CHECKING:
     from rich.table import Table

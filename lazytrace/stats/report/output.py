@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from lazytrace.stats.document import Process, Report, merged
-from lazytrace.stats.report import render
+from lazytrace.stats.report.document import Process, Report, merged
+from lazytrace.stats.report.text import render
 
 Format = Literal["text", "json", "csv", "html", "chrome"]
 
@@ -33,15 +33,15 @@ def formatted(report: Report, format: Format, width: int | None = None, color: b
         return json.dumps(report.as_dict(), indent=1) + "\n"
     # What writes a format is imported when it is asked for.
     if format == "csv":
-        from lazytrace.stats.tables import csv_table
+        from lazytrace.stats.report.tables import csv_table
 
         return csv_table(report)
     if format == "html":
-        from lazytrace.stats.page import page
+        from lazytrace.stats.report.page import page
 
         return page(report)
     if format == "chrome":
-        from lazytrace.stats.chrome import chrome_trace
+        from lazytrace.stats.report.chrome import chrome_trace
 
         return json.dumps(chrome_trace(report)) + "\n"
     if format == "text":

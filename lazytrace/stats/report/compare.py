@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from lazytrace.stats.document import Report
+from lazytrace.stats.report.document import Report
 
 _COUNTS = (("retraces", "retrace"), ("eager_calls", "eager call"), ("evictions", "eviction"))
 
@@ -13,7 +13,7 @@ _COUNTS = (("retraces", "retrace"), ("eager_calls", "eager call"), ("evictions",
 def more(old: Report, new: Report) -> list[str]:
     """A line per function and kind of call that `new` has more of, each followed by the reasons that grew.
 
-    >>> from lazytrace.stats.counters import Snapshot
+    >>> from lazytrace.stats.model import Snapshot
     >>> more(Report.of([Snapshot("step", retraces=1)]), Report.of([Snapshot("step", retraces=3)]))
     ['step: 3 retraces, 1 before']
     """

@@ -1,0 +1,64 @@
+"""Reasons and signatures as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+_SAID_AT_ONCE = 8
+
+# What torch starts with, and what need not be said.
+_USUAL: Final = {
+    "grad_mode": "True",
+    "inference_mode": "False",
+    "autocast_cache": "True",
+    "anomaly_mode": "False",
+    "default_dtype": "Float",
+    "deterministic_algorithms": "False",
+    "cudnn.benchmark": "False",
+    "mkldnn.enabled": "True",
+}
+
+
+def texts(reasons: Sequence[object]) -> tuple[str, ...]:
+    """The first eight reasons as texts, and how many more there are.
+
+    >>> texts([f"k {n} -> 2" for n in range(12)])[-2:]
+    ('k 7 -> 2', 'and 4 more')
+    """
+    shown = [str(reason) for reason in reasons[:_SAID_AT_ONCE]]
+    more = len(reasons) - _SAID_AT_ONCE
+    return (*shown, f"and {more} more") if more > 0 else tuple(shown)
+
+
+def said(reasons: Sequence[object]) -> str:
+    """The same as one line.
+
+    >>> said(["x.shape[0] 64 -> 13", "k 1 -> 2"])
+    'x.shape[0] 64 -> 13; k 1 -> 2'
+    """
+    return "; ".join(texts(reasons))
+
+
+def brief(signature: Mapping[str, str]) -> str:
+    """A signature in one line: tensors as dtype and shape, and the modes that are not as usual.
+
+    >>> brief({"x.dtype": "float32", "x.shape[0]": "64", "x.shape[1]": "3", "k": "2", "grad_mode": "False"})
+    'x: float32[64, 3], k: 2, grad_mode: False'
+    """
+    parts: dict[str, list[str]] = {}
+    for path, value in signature.items():
+        if _USUAL.get(path) == value or (path.startswith("autocast(") and value == "off"):
+            continue
+        owner, dot, what = path.rpartition(".")
+        if dot and what == "dtype":
+            parts[owner] = [value]
+        elif dot and what.startswith("shape[") and owner in parts:
+            parts[owner].append(value)
+        elif path[-1:] not in ")" and owner not in parts and not path.startswith("memory of "):
+            parts[path] = ["", value]
+    return ", ".join(f"{path}: {_brief(*found)}" for path, found in parts.items())
+
+
+def _brief(dtype: str, *rest: str) -> str:
+    return f"{dtype}[{', '.join(rest)}]" if dtype else "".join(rest)
