@@ -17,6 +17,7 @@ from lazytrace.errors import (
     UntraceableError,
 )
 from lazytrace.explain import Explanation
+from lazytrace.function import Handle, handle
 from lazytrace.stats import (
     CompileProfiler,
     Event,
@@ -41,6 +42,7 @@ __all__ = [
     "Event",
     "Explanation",
     "ExtensionWarning",
+    "Handle",
     "LazytraceError",
     "LazytraceWarning",
     "NotTraceableError",
@@ -56,6 +58,7 @@ __all__ = [
     "compile_times",
     "disabled",
     "expect",
+    "handle",
     "is_tracing",
     "log_events",
     "on_event",

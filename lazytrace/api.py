@@ -49,7 +49,7 @@ def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
 def _wrap(fn: Any, *, options: Options) -> Any:
     _refuse(fn)
     if isinstance(fn, TracedFunction):
-        fn = fn.original
+        fn = fn.__wrapped__
     if isinstance(fn, type):
         return _wrap_class(fn, options)
     if isinstance(fn, torch.nn.Module):

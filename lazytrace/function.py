@@ -14,63 +14,151 @@ import wrapt
 from lazytrace._native import available, core
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
+from lazytrace.errors import NotTraceableError, not_traced
 from lazytrace.explain import Explanation
 from lazytrace.signature import Parameters
 from lazytrace.stats import Snapshot, register
 from lazytrace.trace import Trace
 
 
-class _Asking:
-    """What a traced function answers about itself, bound or not."""
+class Handle:
+    """What there is to ask and to tell of a traced function, or of a traced method of one instance.
 
-    def _self_owner(self) -> Engine:
-        # Not an annotated attribute: the class's __annotations__ would hide those of the function.
-        return self._self_engine  # type: ignore[attr-defined, no-any-return]
+    A traced function has the same methods itself. Those of a traced module or callable object give way to
+    attributes of the same name that the object has; a handle does not.
 
-    def _self_cache(self) -> TraceCache:
-        return self._self_owner().cache
+    >>> import lazytrace
+    >>> class Backbone(torch.nn.Linear):
+    ...     def freeze(self):
+    ...         return "my own"
+    >>> net = lazytrace.traced(Backbone(2, 2))
+    >>> net.freeze()
+    'my own'
+    >>> lazytrace.handle(net).freeze()
+    """
+
+    def __init__(
+        self, engine: Engine, cache: TraceCache, receiver: tuple[Any, ...], plain: Callable[..., Any]
+    ) -> None:
+        self._engine = engine
+        self._cache = cache
+        self._receiver = receiver
+        self.original = plain
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, limit and size, as `functools.lru_cache` has them; the size is this instance's."""
-        return self._self_owner().cache_info(self._self_cache())
+        return self._engine.cache_info(self._cache)
 
     def cache_clear(self) -> None:
         """Drop all traces; of a bound method, those of its instance."""
-        cache = self._self_cache()
-        self._self_owner().clear(None if cache is self._self_owner().cache else cache)
+        self._engine.clear(None if self._cache is self._engine.cache else self._cache)
 
     def stats(self) -> Snapshot:
         """The counts of this function, over all instances."""
-        return self._self_owner().stats()
-
-    def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-        """The program for these arguments as a `torch.fx.GraphModule`.
-
-        Raises `LookupError` where the function has not been recorded with such arguments.
-        """
-        return self.program(*args, **kwargs).to_fx()
+        return self._engine.stats()
 
     def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
         """Whether this call would hit, and if not, every reason; runs nothing and counts nothing."""
-        return self._self_owner().explain(self._self_cache(), self._self_bind(args), kwargs)
-
-    def freeze(self) -> None:
-        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
-        self._self_owner().frozen = True
-
-    def thaw(self) -> None:
-        """Take `freeze` back."""
-        self._self_owner().frozen = False
+        return self._engine.explain(self._cache, (*self._receiver, *args), kwargs)
 
     def program(self, /, *args: Any, **kwargs: Any) -> Trace:
         """The trace that these arguments would hit, with `listing()` and `to_fx()`.
 
-        Raises `LookupError` where the function has not been recorded with such arguments.
+        Raises `LookupError` when the function has not been recorded with such arguments.
         """
-        return self._self_owner().find(self._self_cache(), self._self_bind(args), kwargs)
+        return self._engine.find(self._cache, (*self._receiver, *args), kwargs)
 
-    def _self_bind(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return args
+    def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
+        """The program for these arguments as a `torch.fx.GraphModule`.
+
+        Raises `LookupError` when the function has not been recorded with such arguments.
+        """
+        return self.program(*args, **kwargs).to_fx()
+
+    def freeze(self) -> None:
+        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
+        self._engine.frozen = True
+
+    def thaw(self) -> None:
+        """Take `freeze` back."""
+        self._engine.frozen = False
+
+
+class _Asking:
+    """The methods of a handle, on the traced function itself."""
+
+    def _self_handle(self) -> Handle:
+        raise NotImplementedError
+
+    def cache_info(self) -> CacheInfo:
+        """Hits, misses, limit and size, as `functools.lru_cache` has them; the size is this instance's."""
+        return self._self_handle().cache_info()
+
+    def cache_clear(self) -> None:
+        """Drop all traces; of a bound method, those of its instance."""
+        self._self_handle().cache_clear()
+
+    def stats(self) -> Snapshot:
+        """The counts of this function, over all instances."""
+        return self._self_handle().stats()
+
+    def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
+        """The program for these arguments as a `torch.fx.GraphModule`.
+
+        Raises `LookupError` when the function has not been recorded with such arguments.
+        """
+        return self._self_handle().graph(*args, **kwargs)
+
+    def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
+        """Whether this call would hit, and if not, every reason; runs nothing and counts nothing."""
+        return self._self_handle().explain(*args, **kwargs)
+
+    def freeze(self) -> None:
+        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
+        self._self_handle().freeze()
+
+    def thaw(self) -> None:
+        """Take `freeze` back."""
+        self._self_handle().thaw()
+
+    def program(self, /, *args: Any, **kwargs: Any) -> Trace:
+        """The trace that these arguments would hit, with `listing()` and `to_fx()`.
+
+        Raises `LookupError` when the function has not been recorded with such arguments.
+        """
+        return self._self_handle().program(*args, **kwargs)
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        """The plain function, bound if this is."""
+        return self._self_handle().original
+
+
+class _GivesWay:
+    """A name of ours that belongs to what is wrapped, if that has such an attribute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ours = getattr(_Asking, name)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            # torch.jit.script compiles what it finds as a property of a class.
+            return self if isinstance(self._ours, property) else self._ours
+        found = getattr(instance.__wrapped__, self._name, _NOTHING)
+        # Another traced function, to which what is wrapped passes questions on, is not what is asked.
+        if found is _NOTHING or isinstance(getattr(found, "__self__", found), _Asking):
+            return self._ours.__get__(instance, owner)
+        return found
+
+    def __set__(self, instance: Any, value: object) -> None:
+        setattr(instance.__wrapped__, self._name, value)
+
+    def __delete__(self, instance: Any) -> None:
+        delattr(instance.__wrapped__, self._name)
+
+
+_NOTHING = object()
 
 
 if available():
@@ -94,13 +182,10 @@ class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
         bound: Any = self.__wrapped__
         return bound.__self__ if kind is classmethod else self._self_instance
 
-    def _self_cache(self) -> TraceCache:
-        receiver = self._self_receiver()
-        return self._self_engine.cache_of(None if isinstance(receiver, type) else receiver)
-
-    def _self_bind(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        receiver = self._self_receiver()
-        return args if receiver is None else (receiver, *args)
+    def _self_handle(self) -> Handle:
+        engine, receiver = self._self_engine, self._self_receiver()
+        cache = engine.cache_of(None if isinstance(receiver, type) else receiver)
+        return Handle(engine, cache, () if receiver is None else (receiver,), self.__wrapped__)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method: a hit, a recording, or the plain method."""
@@ -115,12 +200,6 @@ class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.__reduce__()
-
-    @property
-    def original(self) -> Callable[..., Any]:
-        """The plain bound method."""
-        plain: Callable[..., Any] = self.__wrapped__
-        return plain
 
 
 class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
@@ -154,11 +233,8 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
         """
         return self._self_engine.call(None, args, kwargs)
 
-    @property
-    def original(self) -> Callable[..., Any]:
-        """The plain function."""
-        plain: Callable[..., Any] = self.__wrapped__
-        return plain
+    def _self_handle(self) -> Handle:
+        return Handle(self._self_engine, self._self_engine.cache, (), self.__wrapped__)
 
     def __copy__(self) -> TracedFunction:
         return self
@@ -176,8 +252,19 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
 class TracedCallable(TracedFunction):
     """A traced partial, builtin, bound method or callable object.
 
-    A copy wraps a copy of the object, and starts with no traces.
+    A copy wraps a copy of the object, and starts with no traces. Attributes that the object has are the
+    object's, also those that a traced function has: `handle` reaches these.
     """
+
+    cache_info = _GivesWay("cache_info")
+    cache_clear = _GivesWay("cache_clear")
+    stats = _GivesWay("stats")
+    graph = _GivesWay("graph")
+    explain = _GivesWay("explain")
+    freeze = _GivesWay("freeze")
+    thaw = _GivesWay("thaw")
+    program = _GivesWay("program")
+    original = _GivesWay("original")
 
     def _self_make_engine(self, function: Callable[..., Any], options: Options) -> Engine:
         return Engine(_through(function), options, _short_name(function), _parameters(function))
@@ -215,6 +302,24 @@ class TracedModule(TracedCallable):
             return self if result is self.__wrapped__ else result
 
         return returning_self
+
+    def __repr__(self) -> str:
+        return f"traced({self.__wrapped__!r})"
+
+
+def handle(function: object) -> Handle:
+    """The handle of a traced function, method or module; see `Handle`.
+
+    Raises `NotTraceableError` when `function` is none.
+
+    >>> import lazytrace
+    >>> net = lazytrace.traced(torch.nn.Linear(2, 2))
+    >>> lazytrace.handle(net).stats().calls
+    0
+    """
+    if not isinstance(function, _Asking):
+        raise NotTraceableError(not_traced("handle", function))
+    return function._self_handle()
 
 
 if available():

@@ -61,6 +61,10 @@ class Trace:
         """
         return _Exporter(self.native).export()
 
+    def expectations(self) -> tuple[tuple[str, str], ...]:
+        """What its guards expect, as (path, value)."""
+        return tuple((path, expected) for path, expected, _ in self.native.guard_rows(self.names))
+
     def reads(self) -> tuple[str, ...]:
         """The values in the program that Python looked at, as in `is_nonzero True (train.py:4)`."""
         return tuple(_read(row) for row in self.native.rows() if row["results"] and _is_read(row))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,6 +111,40 @@ def test_limit_holds_where_state_changes_too(on_limit):
     assert fn.stats().recordings == 2
     assert fn.stats().evictions == 0
     assert (raised, fn.stats().eager_calls) == ((2, 0) if on_limit == "raise" else (0, 2))
+
+
+def test_limit_that_is_enough_for_changing_state():
+    scale = 1.0
+
+    def step(x):
+        return x * scale
+
+    def calls(limit):
+        nonlocal scale
+        fn = traced(step, cache_limit=limit)
+        for _ in range(3):
+            for scale in (1.0, 2.0, 3.0, 4.0, 5.0):
+                assert torch.equal(fn(X), X * scale)
+        return fn.stats()
+
+    short = calls(2)
+    assert (short.hits, short.limit_enough, short.limit_exact) == (0, 5, True)
+    assert calls(4).limit_enough == 5
+    assert calls(5).recordings == 5
+    assert calls(5).limit_enough is None
+
+
+@pytest.mark.parametrize("on_limit", ["evict", "eager"])
+def test_no_limit_is_known_to_be_enough_for_other_objects(on_limit):
+    holder, name = SimpleNamespace(), f"made_anew_{on_limit}"
+    fn = traced(lambda x: x * holder.other.scale, cache_limit=2, on_limit=on_limit, name=name)
+    for _ in range(6):
+        holder.other = type("Config", (), {"scale": 2.0})()
+        assert torch.equal(fn(X), X * 2)
+    stats = fn.stats()
+    assert (stats.limit_enough, stats.limit_exact) == (3, False)
+    line = "cache_limit=3 or more would have been needed, and helps only if the same objects come again"
+    assert any(name in text and line in text for text in lazytrace.report().splitlines())
 
 
 def test_room_again_after_clearing():

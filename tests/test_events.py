@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from torch import nn
 
 import lazytrace
 import lazytrace.engine.attempt
-from lazytrace import Event, Reason, Snapshot, traced
+from lazytrace import Event, Reason, RetraceWarning, Snapshot, traced
 from lazytrace.explain import changes
 from lazytrace.stats import EventLog, brief, said, suggestions, wasted
 
@@ -197,6 +199,73 @@ def test_a_hit_does_nothing_for_events(monkeypatch):
     assert torch.equal(step(X), X * 2)
     with pytest.raises(AssertionError, match="called on a hit"):
         step(torch.ones(7))
+
+
+def passes_over_layers(count, passes):
+    class Layer:
+        def __init__(self, scale):
+            self.scale = scale
+
+        @traced
+        def run(self, x):
+            return x * self.scale
+
+    layers = [Layer(float(n)) for n in range(count)]
+    for _ in range(passes):
+        for layer in layers:
+            layer.run(X)
+    return Layer
+
+
+def test_the_first_pass_over_many_layers_is_no_waste():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer = passes_over_layers(24, 3)
+    assert (layer.run.stats().recordings, layer.run.stats().hits) == (24, 48)
+
+
+def test_instances_that_are_made_anew_for_each_call_are_waste():
+    layer = passes_over_layers(1, 1)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for n in range(16):
+            layer(float(n)).run(X)
+    assert [warning.category for warning in found] == [RetraceWarning]
+    assert re.search(r"run was recorded \d+ times .* for 0 hits", str(found[0].message))
+
+
+def test_an_argument_that_the_function_never_reads_is_named():
+    @traced
+    def training_step(batch, batch_idx):
+        return batch * 2
+
+    cause = r"batch_idx changed 15 times .*, and the function never reads it\."
+    for n in range(15):
+        training_step(X, n)
+    with pytest.warns(RetraceWarning, match=cause):
+        training_step(X, 15)
+    found = suggestions([training_step.stats()])
+    assert [one.pattern for one in found] == ["unread argument"]
+    assert found[0].text == (
+        "batch_idx had 16 different values (0, 1, 2, 3, and 12 more): the function never reads it, and yet "
+        "each value is recorded by itself. Pass the same value at each call, or leave the argument out."
+    )
+
+
+def reads_in_an_inner_function(x, n):
+    return (lambda: x * n)()
+
+
+def reads_by_name(x, n):
+    return x * locals()["n"]
+
+
+@pytest.mark.parametrize("function", [reads_in_an_inner_function, reads_by_name])
+def test_an_argument_that_the_function_reads_somehow_is_not_called_unread(function):
+    step = traced(function)
+    for n in range(4):
+        step(X, n)
+    assert step.stats().unread == ()
 
 
 def test_instances_are_numbered():

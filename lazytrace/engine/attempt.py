@@ -181,8 +181,8 @@ class Attempt:
         """Do what was decided of a call that is neither replayed nor recorded."""
         wanted = 0
         if decision.cause == "limit":
-            wanted = self.cache.want(self.key)
-            self.owner.counters.wanted(wanted)
+            wanted, exact = self.cache.want(self.key)
+            self.owner.counters.wanted(wanted, exact)
         if decision.outcome == "raise":
             retrace = decision.cause == "retrace"
             why = said(self.search().before()) if retrace else ""
@@ -270,7 +270,7 @@ class Attempt:
         seconds: float,
         site: Site,
     ) -> None:
-        self.owner.counters.wanted(self.cache.want(self.key))
+        self.owner.counters.wanted(*self.cache.want(self.key, trace))
         self.cache.add(trace)
         self.owner.log.recorded(
             start,

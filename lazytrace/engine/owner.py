@@ -17,7 +17,7 @@ from lazytrace.engine.instances import Instances
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.switches import disabled_by_environment
 from lazytrace.errors import LazytraceWarning, RetraceWarning, retraces_waste
-from lazytrace.signature import Parameters
+from lazytrace.signature import Parameters, Unread
 from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_log, wasted
 from lazytrace.trace import Trace
 
@@ -46,10 +46,19 @@ def _new_cache(log: EventLog, limit: int, numbers: itertools.count[int]) -> Trac
 
 
 def _snapshot(
-    counters: Counters, log: EventLog, name: str, limit: int, parameters: str, source: str, size: int = 0
+    counters: Counters,
+    log: EventLog,
+    name: str,
+    limit: int,
+    parameters: str,
+    source: str,
+    unread: Unread,
+    size: int = 0,
 ) -> Snapshot:
     counted = counters.snapshot(name, size, limit, parameters)
-    return dataclasses.replace(counted, events=log.events(), timeline=log.hits(), source=source)
+    # Only what was recorded again is told of its arguments.
+    names = unread.names() if counted.retraces else ()
+    return dataclasses.replace(counted, events=log.events(), timeline=log.hits(), source=source, unread=names)
 
 
 def _programs(cache: TraceCache, instances: Instances) -> list[Program]:
@@ -86,6 +95,7 @@ class Owner:
         self.parameters = parameters
         # `Net.forward` says where it belongs; `step(x, w)` shows what its reasons speak of.
         self.shown = str(parameters) if parameters is not None and "." not in self.name else ""
+        self._unread = parameters.unread() if parameters is not None else Unread(None)
         new_cache = functools.partial(_new_cache, self.log, options.cache_limit, itertools.count())
         self.cache = new_cache()
         self.matcher: Matcher | None = None
@@ -138,7 +148,10 @@ class Owner:
 
     def warn_of_waste(self, site: Site) -> None:
         """Warn once when the recordings have certainly cost more than the hits saved."""
-        if not self.warned_of_waste and self.counters.wastes():
+        if self.warned_of_waste or not self.counters.wastes():
+            return
+        # The first pass over many layers is no waste; instances that are gone by now were.
+        if self.counters.wastes(first=sum(len(cache.traces) > 0 for cache in self._instances.caches())):
             self.warned_of_waste = True
             self.warn(retraces_waste(self.name, *wasted(self.stats())), site)
 
@@ -151,7 +164,7 @@ class Owner:
         """A snapshot for when this owner is gone; takes how many traces there are."""
         limit = self.options.cache_limit
         return functools.partial(
-            _snapshot, self.counters, self.log, self.name, limit, self.shown, self.source
+            _snapshot, self.counters, self.log, self.name, limit, self.shown, self.source, self._unread
         )
 
     def last_programs(self) -> Callable[[], list[Program]]:

@@ -14,6 +14,7 @@ from lazytrace.trace import Trace
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
 _REFUSALS_KEPT = 1024
+_EVICTED_KEPT = 1024
 # Signatures that are new at each call would otherwise be remembered without end; no limit is set that high.
 _WANTED_KEPT = 16384
 # A call that could not be recorded once may be recordable later: lazily made state is there the second time.
@@ -158,7 +159,7 @@ class TraceStore:
         self._lock = threading.RLock()
         self._lru = _Lru(limit)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
-        self._evicted: cachetools.FIFOCache[bytes, None] = cachetools.FIFOCache(_REFUSALS_KEPT)
+        self._evicted: dict[bytes, None] = {}
         # The same for hits: they look up and mark traces without Python.
         self.native = core.TraceTable() if available() else None
 
@@ -224,6 +225,8 @@ class TraceStore:
             for gone in dropped:
                 self._forget(gone)
                 self._evicted[gone.key] = None
+            if len(self._evicted) > _EVICTED_KEPT:
+                del self._evicted[next(iter(self._evicted))]
             self._store(trace.key, (trace, *self._by_key.get(trace.key, ())))
         return dropped
 
@@ -255,6 +258,50 @@ class TraceStore:
             self.native.set(key, [trace.native for trace in traces])
 
 
+class Wanted:
+    """How many traces at once would have been needed, were none ever dropped: what limit would have done.
+
+    Until the limit is reached that is how many there are. From then on each trace is known by its signature
+    and by what its guards expect in words, so that one that is recorded again is not counted again.
+    """
+
+    def __init__(self, traces: TraceStore) -> None:
+        self._traces = traces
+        self._known: set[int] = set()
+        self._exact = True
+
+    def one_more(self, key: bytes, trace: Trace | None) -> tuple[int, bool]:
+        """Count a trace that is about to be stored, or with None one that is not; see `TraceCache.want`."""
+        if not self._known and not self._traces.full():
+            return len(self._traces) + 1, True
+        if not self._known:
+            self._known = {_likeness(known, self._traces) for known in self._traces.all()}
+        same_key = self._traces.find(key)
+        if trace is None:
+            found = hash(key)
+            # The state differs, and it is not known whether this one was asked for before.
+            self._exact = self._exact and not same_key
+        else:
+            found = _likeness(trace, self._traces)
+            # What tells the two apart, such as which object it is, has no words.
+            self._exact = self._exact and all(_likeness(old, self._traces) != found for old in same_key)
+        if len(self._known) < _WANTED_KEPT:
+            self._known.add(found)
+        return max(len(self._known), self._traces.limit + (not self._exact)), self._exact
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+        self._exact = True
+
+
+def _likeness(trace: Trace, traces: TraceStore) -> int:
+    """The same number for traces that answer the same calls, as far as words tell."""
+    # Branches are told apart by values in their programs, which take longer to look up.
+    reads = trace.reads() if len(traces.find(trace.key)) > 1 else ()
+    return hash((trace.key, trace.expectations(), reads))
+
+
 class TraceCache:
     """What is known of the calls of one function or one instance: traces, refusals, and claims.
 
@@ -270,8 +317,7 @@ class TraceCache:
         self.claims = Claims()
         self._on_evicted = evicted
         self._lock = threading.RLock()
-        # Signatures that were asked for, with the traces each had by then: what limit would have done.
-        self._wanted: set[tuple[int, int]] = set()
+        self._wanted = Wanted(self.traces)
 
     @property
     def limit(self) -> int:
@@ -294,12 +340,14 @@ class TraceCache:
         """
         return len(self.traces) + len(self.claims) > self.limit
 
-    def want(self, key: bytes) -> int:
-        """Note that a signature needs one trace more; how many are needed by now, were none ever dropped."""
+    def want(self, key: bytes, trace: Trace | None = None) -> tuple[int, bool]:
+        """Note that a signature needs one trace more: `trace`, or one that is not recorded for lack of room.
+
+        Gives how many traces are needed by now, were none ever dropped, and whether so many are certainly
+        enough.
+        """
         with self._lock:
-            if len(self._wanted) < _WANTED_KEPT:
-                self._wanted.add((hash(key), len(self.traces.find(key))))
-            return len(self._wanted)
+            return self._wanted.one_more(key, trace)
 
     def add(self, trace: Trace) -> None:
         """Store a trace, evicting the least recently used at the limit."""

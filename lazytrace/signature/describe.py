@@ -1,16 +1,56 @@
-"""A call in words: every property that its signature holds, by the path that a person would write."""
+"""A call in words: every property that its signature holds, by the path that a person would write.
+
+The arguments are a user's: nothing here may run code of theirs. So a value is known by the identity of its
+type (a metaclass may compare and hash as it likes), classes are asked with the descriptors of `type`, and
+containers with the methods of their C bases. A container is what is one in the native signature
+(`Flattener::leaf`), which numbers the roots of guards.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 Description = Mapping[str, str]
 """Path -> value, as in `{"x.shape[0]": "64", "x.dtype": "float32", "grad_mode": "True"}`."""
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
+# Immutable, and written as their repr: only these very types, as a subclass may have a repr of its own.
+_PLAIN: Final = frozenset(
+    map(
+        id,
+        (
+            *(type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)),
+            *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+        ),
+    )
+)
+_TENSORS: Final = frozenset(map(id, (torch.Tensor, torch.nn.Parameter)))
+_SEQUENCES: Final = frozenset(map(id, (tuple, list, torch.Size)))
+_DEEPEST: Final = 64
+
+_class_name: Final = type.__dict__["__name__"].__get__
+_class_dict: Final = type.__dict__["__dict__"].__get__
+_dict_offset: Final = type.__dict__["__dictoffset__"].__get__
+
+
+def _is_plain(value: object) -> bool:
+    return id(type(value)) in _PLAIN
+
+
+def _is_tensor(value: object) -> bool:
+    return id(type(value)) in _TENSORS
+
+
+def _text(value: object) -> str:
+    if not _is_plain(value):
+        return _name_of(value)
+    try:
+        return repr(value)
+    except ValueError:  # Python does not write an int of so many digits
+        return f"an int of {value.bit_length()} bits" if type(value) is int else _name_of(value)
 
 
 class _Look(NamedTuple):
@@ -96,35 +136,61 @@ class _Described(Mapping[str, str]):
         return repr(self._all())
 
 
-def _is_container(value: object) -> bool:
-    return type(value) in (tuple, list, dict, torch.Size) or (
-        isinstance(value, dict | tuple) and type(value).__module__ != "builtins" and _is_known_subclass(value)
-    )
+def _name_of(value: object) -> str:
+    name: str = _class_name(type(value))
+    return name
 
 
-def _is_known_subclass(value: object) -> bool:
-    return type(value).__name__ == "OrderedDict" or hasattr(value, "_fields")
+def _is_sequence(cls: type) -> bool:
+    """Tuples and lists, `torch.Size`, and tuples with names and nothing beside their items."""
+    if id(cls) in _SEQUENCES:
+        return True
+    if not type.__subclasscheck__(tuple, cls):
+        return False
+    names = _class_dict(cls)
+    if "n_sequence_fields" in names:  # made by C, as torch.return_types are
+        return bool(names["n_sequence_fields"] == names.get("n_fields"))
+    return not _dict_offset(cls)
 
 
-def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        yield from ((f"{path}[{key!r}]", item) for key, item in value.items())
-    else:
-        yield from ((f"{path}[{i}]", item) for i, item in enumerate(value))
+def _children(path: str, value: Any) -> Iterator[tuple[str, Any]] | None:
+    """What is in a container, each with its path; None of what is no container."""
+    cls = type(value)
+    if cls is dict:
+        return _items(path, dict.items(value))
+    if cls is OrderedDict:
+        return _items(path, OrderedDict.items(value))
+    return _elements(path, value, cls) if _is_sequence(cls) else None
+
+
+def _items(path: str, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+    # Another thread may write to it meanwhile.
+    yield from ((f"{path}[{_text(key)}]", item) for key, item in list(items))
+
+
+def _elements(path: str, value: Any, cls: type) -> Iterator[tuple[str, Any]]:
+    elements = list.__iter__(value) if cls is list else tuple.__iter__(value)
+    yield from ((f"{path}[{i}]", item) for i, item in enumerate(elements))
+
+
+def _length(value: Any) -> int:
+    known = type(value) is list or type(value) is dict or type(value) is OrderedDict
+    return len(value) if known else tuple.__len__(value)
 
 
 def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _Look]]:
-    if isinstance(value, torch.Tensor):
+    if _is_tensor(value):
         yield path, _Look.of(value)
-    elif isinstance(value, _PLAIN):
-        yield path, repr(value)
-    elif _is_container(value) and depth < 64:
-        yield f"type({path})", type(value).__name__
-        yield f"len({path})", str(len(value))
-        for child_path, child in _children(path, value):
+        return
+    if _is_plain(value):
+        yield path, _text(value)
+        return
+    yield f"type({path})", _name_of(value)
+    children = _children(path, value) if depth <= _DEEPEST else None
+    if children is not None:
+        yield f"len({path})", str(_length(value))
+        for child_path, child in children:
             yield from _walk(child_path, child, depth + 1)
-    else:
-        yield f"type({path})", type(value).__name__
 
 
 def _sharing(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
@@ -137,11 +203,12 @@ def _sharing(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str
 
 
 def _tensors(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
+    if _is_tensor(value):
         yield path, value
-    elif _is_container(value) and depth < 64:
-        for child_path, child in _children(path, value):
-            yield from _tensors(child_path, child, depth + 1)
+        return
+    children = _children(path, value) if depth <= _DEEPEST else None
+    for child_path, child in children or ():
+        yield from _tensors(child_path, child, depth + 1)
 
 
 def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Description:
@@ -160,12 +227,12 @@ def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Descr
 
 
 def _roots(path: str, value: Any, depth: int = 0) -> Iterator[str]:
-    if isinstance(value, (torch.Tensor, *_PLAIN)):
+    if _is_tensor(value) or _is_plain(value):
         return
     yield path
-    if _is_container(value) and depth < 64:
-        for child_path, child in _children(path, value):
-            yield from _roots(child_path, child, depth + 1)
+    children = _children(path, value) if depth <= _DEEPEST else None
+    for child_path, child in children or ():
+        yield from _roots(child_path, child, depth + 1)
 
 
 def root_names(function: str, named: Iterable[tuple[str, Any]]) -> list[str]:

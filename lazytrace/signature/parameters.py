@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import types
 from collections.abc import Callable
@@ -13,6 +14,42 @@ if TYPE_CHECKING:
     from lazytrace._core import Call
 
 _NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+_READS = ("LOAD_FAST", "LOAD_CLOSURE", "LOAD_DEREF", "LOAD_CLASSDEREF")
+# With these, code reads parameters by names that are not in it.
+_READ_ALL = frozenset({"locals", "vars", "eval", "exec", "dir", "_getframe", "currentframe"})
+
+
+def unread_parameters(code: types.CodeType) -> tuple[str, ...]:
+    """The parameters that the code of a function never reads.
+
+    >>> unread_parameters((lambda batch, batch_idx: batch * 2).__code__)
+    ('batch_idx',)
+    """
+    if not _READ_ALL.isdisjoint(code.co_names):
+        return ()
+    read = {i.argval for i in dis.get_instructions(code) if i.opname.startswith(_READS)}
+    count = code.co_argcount + code.co_kwonlyargcount
+    return tuple(name for name in code.co_varnames[:count] if name not in read | {*code.co_cellvars})
+
+
+class Unread:
+    """The same, worked out when it is asked for first; holds code only, no function.
+
+    >>> Unread(None).names()
+    ()
+    """
+
+    def __init__(self, code: types.CodeType | None) -> None:
+        self._code = code
+        self._names: tuple[str, ...] | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters, in order."""
+        if self._names is None:
+            self._names = unread_parameters(self._code) if self._code is not None else ()
+        return self._names
 
 
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -81,6 +118,15 @@ class Parameters:
         plain = self._plain()
         return plain if plain is not None else self.defaults()
 
+    def unread(self) -> Unread:
+        """Which of them the function never reads.
+
+        >>> Parameters(lambda x, k: x).unread().names()
+        ('k',)
+        """
+        plain = self._plain()
+        return Unread(plain.__code__ if plain is not None else None)
+
     def defaults(self) -> dict[str, Any]:
         """Parameter name -> default, as the function has them now: they can be assigned to."""
         f = self._function
@@ -129,13 +175,13 @@ class Parameters:
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call as (name, value), in the order in which the native signature walks them."""
-        names, _, positional, star, _ = self._shape
+        names, positional_only, positional, star, _ = self._shape
         defaults, rest = self.defaults(), dict(kwargs)
         result = []
         for i, name in enumerate(names):
             if i < positional and i < len(args):
                 result.append((name, args[i]))
-            elif name in rest:
+            elif i >= positional_only and name in rest:
                 result.append((name, rest.pop(name)))
             else:
                 result.append((name, defaults.get(name)))

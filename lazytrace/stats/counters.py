@@ -72,6 +72,7 @@ class Counters:
         "_hits",
         "_hits_timed",
         "_inlined",
+        "_limit_exact",
         "_lock",
         "_operators",
         "_peak_wanted",
@@ -96,6 +97,7 @@ class Counters:
         self._lock = threading.RLock()
         self._recordings = self._retraces = self._evictions = self._inlined = 0
         self._proof_failures = self._peak_wanted = 0
+        self._limit_exact = True
         self._unjudged = self._warming = 0
         self._seconds = self._seconds_eager = self._seconds_hits = self._seconds_checking = 0.0
         self._hits_timed = 0
@@ -193,14 +195,16 @@ class Counters:
             self._seconds_hits += seconds
             self._seconds_checking += checking
 
-    def wastes(self) -> bool:
+    def wastes(self, first: int = 0) -> bool:
         """Whether recording has certainly cost more than the hits saved: no hit saves what a recording takes.
+
+        `first` recordings are left out: those that each instance needs, and that its later calls may hit.
 
         >>> Counters().wastes()
         False
         """
         with self._lock:
-            judged = self._recordings - self._unjudged
+            judged = self._recordings - self._unjudged - first
             return not self._warming and judged >= _RECORDINGS_TO_JUDGE and self._hits.value < judged
 
     @contextlib.contextmanager
@@ -258,8 +262,10 @@ class Counters:
         with self._lock:
             self._proof_failures += 1
 
-    def wanted(self, count: int) -> None:
+    def wanted(self, count: int, exact: bool = True) -> None:
         """Note that `count` traces at once would have been needed; the most ever wanted is kept.
+
+        `exact` says that so many are certainly enough.
 
         >>> counters = Counters()
         >>> counters.wanted(7)
@@ -267,7 +273,9 @@ class Counters:
         7
         """
         with self._lock:
-            self._peak_wanted = max(self._peak_wanted, count)
+            if count >= self._peak_wanted:
+                self._limit_exact = exact and (self._limit_exact or count > self._peak_wanted)
+                self._peak_wanted = count
 
     def snapshot(self, name: str, size: int, limit: int, parameters: str = "") -> Snapshot:
         """The counts now; `size` and `limit` are those of the cache, in traces.
@@ -293,6 +301,7 @@ class Counters:
                 cache_size=size,
                 cache_limit=limit,
                 limit_enough=self._limit_enough(limit),
+                limit_exact=self._limit_exact,
                 parameters=parameters,
                 seconds_eager=self._seconds_eager,
                 seconds_hits=self._seconds_hits,

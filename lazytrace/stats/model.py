@@ -155,7 +155,7 @@ class Program:
     steps: tuple[Step, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Snapshot:
     """The counts of one traced function at one moment.
 
@@ -164,7 +164,8 @@ class Snapshot:
     `eager` maps each reason to its calls. `operators` has the operators of each stored program, oldest first,
     the newest 1000. `retrace_reasons` has the newest 200 distinct reasons, newest last, and
     `retrace_reasons_dropped` counts the retraces of the others. `cache_size` and `cache_limit` count traces;
-    `limit_enough` is the `cache_limit` that no call would have gone past, None where none did.
+    `limit_enough` is the `cache_limit` that no call would have gone past, None where none did; without
+    `limit_exact` it may be more.
     `parameters`, as in `"(x, w)"`, may follow the name where a reason speaks of arguments.
 
     `seconds_recording` holds recordings that were given up too; `seconds_eager` the other eager calls.
@@ -172,11 +173,13 @@ class Snapshot:
     `eager_seconds` and `eager_called_at` tell of each eager reason what it took and the line that called
     last. `events` are the newest, oldest first, `timeline` the newest timed hits; `programs` is filled in
     reports only. `source` is the line of the function, `made` how often a function of that line was
-    decorated.
+    decorated. `unread` names the parameters that the function never reads.
 
     >>> snapshot = Snapshot("step", hits=8, recordings=1, eager={"calls x.tolist() (train.py:41)": 2})
     >>> snapshot.calls, snapshot.eager_calls
     (11, 2)
+    >>> snapshot
+    Snapshot('step', hits=8, recordings=1, retraces=0, eager=2, inlined=0)
     """
 
     name: str
@@ -206,6 +209,12 @@ class Snapshot:
     programs: tuple[Program, ...] = ()
     source: str = ""
     made: int = 1
+    limit_exact: bool = True
+    unread: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = f"hits={self.hits}, recordings={self.recordings}, retraces={self.retraces}"
+        return f"Snapshot({self.name!r}, {counts}, eager={self.eager_calls}, inlined={self.inlined})"
 
     @property
     def seconds_lost(self) -> float:
@@ -252,6 +261,7 @@ class Snapshot:
         """
         plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["operators"] = list(self.operators)
+        plain["unread"] = list(self.unread)
         for name in ("retrace_reasons", "timeline", "programs"):
             plain[name] = [_listed(asdict(one)) for one in plain[name]]
         plain["events"] = [event.as_dict() for event in self.events]
@@ -266,6 +276,7 @@ class Snapshot:
         """
         known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
         known["operators"] = tuple(known.get("operators", ()))
+        known["unread"] = tuple(known.get("unread", ()))
         known["retrace_reasons"] = tuple(_made(Retrace, one) for one in plain.get("retrace_reasons", ()))
         known["events"] = tuple(Event.from_dict(one) for one in plain.get("events", ()))
         known["timeline"] = tuple(Hit(**one) for one in plain.get("timeline", ()))

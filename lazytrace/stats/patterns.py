@@ -22,8 +22,9 @@ _LONGEST = 40
 class Suggestion:
     """A pattern that was found in one function, and a sentence on what to do.
 
-    `pattern` is "varying value", "varying dimension", "varying state", "varying branch", "decorated in a
-    loop", "thrash", "same program per instance" or "repeated eager call"; `where` is the line to look at.
+    `pattern` is "varying value", "unread argument", "varying dimension", "varying state", "varying branch",
+    "decorated in a loop", "thrash", "same program per instance" or "repeated eager call"; `where` is the line
+    to look at.
 
     >>> str(Suggestion("step", "varying value", "k differs at each call.", "train.py:9", 7))
     'step: k differs at each call. (train.py:9)'
@@ -61,7 +62,8 @@ def wasted(snapshot: Snapshot) -> tuple[int, int, float, str]:
     cause = "No single argument or value causes it."
     for path, times in paths.most_common(1):
         reasons = [reason for event in retraces for reason in event.reasons if reason.path == path]
-        cause = f"{path} changed {times} times ({_values(reasons)})."
+        never = ", and the function never reads it" if is_unread(snapshot, path) else ""
+        cause = f"{path} changed {times} times ({_values(reasons)}){never}."
     return snapshot.recordings, snapshot.hits, snapshot.seconds_recording, cause
 
 
@@ -86,10 +88,14 @@ def _distinct(pairs: Sequence[tuple[Event, Reason]]) -> int:
     return len({pairs[0][1].old, *(reason.new for _, reason in pairs)})
 
 
-def _changes(snapshot: Snapshot, pattern: str, advice: str, *kinds: str) -> Iterator[Suggestion]:
+def _changes(
+    snapshot: Snapshot, pattern: str, advice: str, *kinds: str, unread: bool = False
+) -> Iterator[Suggestion]:
     if snapshot.hits > _PAID * snapshot.recordings:
         return
     for path, pairs in _by_path(snapshot, *kinds):
+        if is_unread(snapshot, path) != unread:
+            continue
         event, reason = pairs[-1]
         values = _values([one for _, one in pairs])
         text = f"{path} had {_distinct(pairs)} different values ({values}): {advice}"
@@ -107,6 +113,24 @@ def _varying_values(snapshot: Snapshot) -> Iterator[Suggestion]:
         "or use it outside the traced function."
     )
     return _changes(snapshot, "varying value", advice, "value", "structure")
+
+
+def _unread_arguments(snapshot: Snapshot) -> Iterator[Suggestion]:
+    advice = (
+        "the function never reads it, and yet each value is recorded by itself. Pass the same value at each "
+        "call, or leave the argument out."
+    )
+    return _changes(snapshot, "unread argument", advice, "value", "structure", unread=True)
+
+
+def is_unread(snapshot: Snapshot, path: str) -> bool:
+    """Whether a path starts at a parameter that the function never reads.
+
+    >>> is_unread(Snapshot("step", unread=("i",)), "i"), is_unread(Snapshot("step"), "type(i)")
+    (True, False)
+    """
+    name = re.match(r"(?:type\(|len\()?(\w+)", path)
+    return name is not None and name[1] in snapshot.unread
 
 
 def _varying_dimensions(snapshot: Snapshot) -> Iterator[Suggestion]:
@@ -138,9 +162,22 @@ def _thrash(snapshot: Snapshot) -> Iterator[Suggestion]:
         return
     text = (
         f"its signatures alternate beyond cache_limit={snapshot.cache_limit}, so recordings are dropped and "
-        f"made again: cache_limit={snapshot.limit_enough} would have been enough."
+        f"made again: {limit_advice(snapshot)}."
     )
     yield Suggestion(snapshot.name, "thrash", text, snapshot.source, snapshot.evictions)
+
+
+def limit_advice(snapshot: Snapshot) -> str:
+    """What `cache_limit` would have done, of a function that went past its own.
+
+    >>> limit_advice(Snapshot("step", limit_enough=7))
+    'cache_limit=7 would have been enough'
+    """
+    if snapshot.limit_exact:
+        return f"cache_limit={snapshot.limit_enough} would have been enough"
+    # Its recordings differ in which objects they saw, and these may never come again.
+    more = f"cache_limit={snapshot.limit_enough} or more"
+    return f"{more} would have been needed, and helps only if the same objects come again"
 
 
 def _instances(snapshot: Snapshot) -> Iterator[Suggestion]:
@@ -213,6 +250,7 @@ def _made_in_loops(snapshots: Sequence[Snapshot]) -> Iterator[Suggestion]:
 
 _RULES: Final[tuple[Callable[[Snapshot], Iterator[Suggestion]], ...]] = (
     _varying_values,
+    _unread_arguments,
     _varying_dimensions,
     _varying_state,
     _varying_branches,

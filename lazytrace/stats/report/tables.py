@@ -56,7 +56,8 @@ def _rows(s: Snapshot) -> Iterator[_Row]:
     for text, count in s.eager.items():
         yield "eager reason", text, count, s.eager_seconds.get(text, 0.0), s.eager_called_at.get(text, "")
     if s.limit_enough is not None:
-        yield "limit that is enough", f"cache_limit={s.limit_enough}", s.limit_enough, "", s.source
+        what = "limit that is enough" if s.limit_exact else "limit that is needed at least"
+        yield what, f"cache_limit={s.limit_enough}", s.limit_enough, "", s.source
 
 
 @overload

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lazytrace.stats.model import Retrace, Snapshot
-from lazytrace.stats.patterns import suggestions
+from lazytrace.stats.patterns import limit_advice, suggestions
 from lazytrace.stats.report.document import by_loss
 
 if TYPE_CHECKING:
@@ -153,10 +153,7 @@ def _limits(s: Snapshot) -> Iterator[str]:
     if s.limit_enough is None:
         return
     evictions = f" ({_plural(s.evictions, 'eviction')})" if s.evictions else ""
-    yield (
-        f"{s.name}: cache_limit={s.cache_limit} was reached{evictions}; "
-        f"cache_limit={s.limit_enough} would have been enough"
-    )
+    yield f"{s.name}: cache_limit={s.cache_limit} was reached{evictions}; {limit_advice(s)}"
 
 
 def _proof_failures(s: Snapshot) -> Iterator[str]:
