@@ -14,7 +14,7 @@ from typing import get_args
 
 from lazytrace.config import REPORT_TARGETS, Environment, report_target
 from lazytrace.decorate import Patterns, installed
-from lazytrace.stats import Format, Report, format_of, formatted, more, on_terminal, read, report_at_exit
+from lazytrace.stats import Format, Report, format_of, formatted, increases, on_terminal, read, report_at_exit
 
 _DESCRIPTION = "Run a program under lazytrace and see what its traced functions did, and why."
 _EPILOG = """exit codes:
@@ -144,7 +144,7 @@ def _text(report: Report, chosen: Format) -> str:
 
 
 def _diff(asked: argparse.Namespace) -> int:
-    lines = more(read(asked.old), read(asked.new))
+    lines = increases(read(asked.old), read(asked.new))
     print("\n".join(lines) or "no more retraces, eager calls or evictions than before")
     return _FAILED if lines else 0
 

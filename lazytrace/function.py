@@ -147,7 +147,7 @@ class _GivesWay:
             return self if isinstance(self._ours, property) else self._ours
         found = getattr(instance.__wrapped__, self._name, _NOTHING)
         # Another traced function, to which what is wrapped passes questions on, is not what is asked.
-        if found is _NOTHING or isinstance(getattr(found, "__self__", found), _Asking):
+        if found is _NOTHING or issubclass(type(getattr(found, "__self__", found)), _Asking):
             return self._ours.__get__(instance, owner)
         return found
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lazytrace.errors import NotTraceableError, RetraceError, not_traced, unexpected_calls
 from lazytrace.function import BoundTracedFunction, TracedFunction
-from lazytrace.stats import CompileProfiler, Snapshot, said
+from lazytrace.stats import CompileProfiler, Snapshot, line_of
 
 
 def warmup(function: Callable[..., Any], calls: Iterable[Any]) -> int:
@@ -60,9 +60,9 @@ def expect(*, traces: int | None = None, eager: int | None = None) -> Iterator[N
     found = profiler.snapshots()
     recordings, eagerly = sum(s.recordings for s in found), sum(s.eager_calls for s in found)
     if traces is not None and recordings != traces:
-        raise RetraceError(unexpected_calls("trace", traces, recordings, told(found, "recorded")))
+        raise RetraceError(unexpected_calls("trace", traces, recordings, event_lines(found, "recorded")))
     if eager is not None and eagerly != eager:
-        raise RetraceError(unexpected_calls("eager call", eager, eagerly, told(found, "eager")))
+        raise RetraceError(unexpected_calls("eager call", eager, eagerly, event_lines(found, "eager")))
 
 
 def traced_of(function: object, asker: str) -> TracedFunction:
@@ -73,11 +73,11 @@ def traced_of(function: object, asker: str) -> TracedFunction:
     return found
 
 
-def told(snapshots: Iterable[Snapshot], *kinds: str, retraces_only: bool = False) -> list[str]:
+def event_lines(snapshots: Iterable[Snapshot], *kinds: str, retraces_only: bool = False) -> list[str]:
     """A line per kept event of some kinds, with its reasons and the line that called."""
     events = [event for s in snapshots for event in s.events if event.kind in kinds]
     return [
-        f"{event.function}: {said(event.reasons)}" + (f" (called at {event.where})" if event.where else "")
+        f"{event.function}: {line_of(event.reasons)}" + (f" (called at {event.where})" if event.where else "")
         for event in sorted(events, key=lambda event: event.number)
         if event.retrace or not retraces_only
     ]

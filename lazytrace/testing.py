@@ -9,7 +9,7 @@ from typing import Any
 from lazytrace.errors import unexpected_calls, wrong_traces
 from lazytrace.function import TracedFunction
 from lazytrace.stats import Baseline, CompileProfiler, Snapshot, baseline, number_of, since
-from lazytrace.steering import told, traced_of
+from lazytrace.steering import event_lines, traced_of
 
 # What traced functions had counted when the running test began; empty when no plugin is at work.
 _before_test: Baseline = {}
@@ -45,7 +45,7 @@ def assert_traces(
     snapshot = _in_test(traced_of(function, "assert_traces"))
     wanted = f"exactly {exactly}" if exactly is not None else f"at most {at_most}"
     if snapshot.recordings != exactly if at_most is None else snapshot.recordings > at_most:
-        lines = told([snapshot], "recorded")
+        lines = event_lines([snapshot], "recorded")
         raise AssertionError(wrong_traces(snapshot.name, wanted, snapshot.recordings, lines))
 
 
@@ -59,7 +59,9 @@ def no_retrace() -> Iterator[None]:
     with CompileProfiler() as profiler:
         yield
     found = profiler.snapshots()
-    _assert_none("retrace", sum(s.retraces for s in found), told(found, "recorded", retraces_only=True))
+    _assert_none(
+        "retrace", sum(s.retraces for s in found), event_lines(found, "recorded", retraces_only=True)
+    )
 
 
 @contextlib.contextmanager
@@ -72,7 +74,7 @@ def no_eager() -> Iterator[None]:
     with CompileProfiler() as profiler:
         yield
     found: tuple[Snapshot, ...] = profiler.snapshots()
-    _assert_none("eager call", sum(s.eager_calls for s in found), told(found, "eager"))
+    _assert_none("eager call", sum(s.eager_calls for s in found), event_lines(found, "eager"))
 
 
 def _assert_none(what: str, count: int, lines: list[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from lazytrace.signature import Description
-from lazytrace.stats import Program, Step, brief
+from lazytrace.stats import Program, Step, signature_line
 
 if TYPE_CHECKING:
     from lazytrace._core import Trace as NativeTrace
@@ -78,7 +78,7 @@ class Trace:
         rows = self.native.rows()
         literals = [row["literal"] for row in rows if row["literal"] is not None]
         return Program(
-            brief(self.description),
+            signature_line(self.description),
             signature_id,
             operators=self.operators,
             guards=self.native.guards,

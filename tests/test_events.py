@@ -20,7 +20,7 @@ import lazytrace
 import lazytrace.engine.attempt
 from lazytrace import Event, Reason, RetraceWarning, Snapshot, traced
 from lazytrace.explain import changes
-from lazytrace.stats import EventLog, brief, said, suggestions, wasted
+from lazytrace.stats import EventLog, line_of, signature_line, suggestions, wasted
 
 X = torch.tensor([-1.0, 0.5, 2.0])
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -192,7 +192,7 @@ def test_a_hit_does_nothing_for_events(monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("called on a hit")
 
-    for method in ("recorded", "eager", "evicted", "hit", "knows", "_add"):
+    for method in ("recorded", "eager", "evicted", "hit", "remember", "_add"):
         monkeypatch.setattr(EventLog, method, forbidden)
     for name in ("call_site", "describe", "root_names"):
         monkeypatch.setattr(lazytrace.engine.attempt, name, forbidden)
@@ -531,18 +531,18 @@ def test_brief():
         "rest[0]": "2",
         "grad_mode": "False",
     }
-    assert brief(words) == "x: float32[64, 3], rest[0]: 2, grad_mode: False"
+    assert signature_line(words) == "x: float32[64, 3], rest[0]: 2, grad_mode: False"
 
 
 def test_brief_leaves_out_what_is_as_usual():
     step = traced(lambda x, k: x * k)
     step(X, 2)
-    assert brief(events(step)[-1].signature) == "x: float32[3], k: 2"
+    assert signature_line(events(step)[-1].signature) == "x: float32[3], k: 2"
 
 
 def test_more_than_eight_reasons_are_counted():
     many = [Reason("k", str(n), str(n + 1)) for n in range(10)]
-    assert said(many) == "; ".join(f"k {n} -> {n + 1}" for n in range(8)) + "; and 2 more"
+    assert line_of(many) == "; ".join(f"k {n} -> {n + 1}" for n in range(8)) + "; and 2 more"
 
 
 # ---------------------------------------------------------------- patterns

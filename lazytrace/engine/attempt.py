@@ -36,7 +36,7 @@ from lazytrace.errors import (
 )
 from lazytrace.explain import Search, failed_guard
 from lazytrace.signature import Parameters, describe, root_names
-from lazytrace.stats import Reason, said
+from lazytrace.stats import Reason, line_of
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Attempt:
             self.owner.counters.wanted(wanted, exact)
         if decision.outcome == "raise":
             retrace = decision.cause == "retrace"
-            why = said(self.search().before()) if retrace else ""
+            why = line_of(self.search().before()) if retrace else ""
             raise exception_of(decision, self.owner, wanted, why, str(call_site()) if retrace else "")
         return self.owner.eager(self.args, self.kwargs, decision.reason, self.key)
 
@@ -227,8 +227,8 @@ class Attempt:
         search, site = self.search(), call_site()
         reasons = search.before()
         if search.known and not unkept.path and self.owner.options.on_retrace == "warn":
-            self.owner.warn(retraced(self.owner.name, said(reasons)), site)
-        self.owner.log.knows(self.key, search.words)
+            self.owner.warn(retraced(self.owner.name, line_of(reasons)), site)
+        self.owner.log.remember(self.key, search.words)
         start = time.perf_counter()
         recorded = self._run_recording(resume, site, start)
         if unkept.path:
@@ -303,10 +303,10 @@ class Attempt:
         words, names = describe(named, ambient), root_names(self.owner.name, named)
         why = self._why()
         same_key = self.cache.traces.find(self.key)
-        told = (why,) if why is not None else None
-        told_by = same_key[0] if told and same_key else None
+        mismatch = (why,) if why is not None else None
+        missed_by = same_key[0] if mismatch and same_key else None
         evicted = self.cache.traces.has_evicted(self.key)
-        return Search(self.cache.traces.all(), self.call, words, names, ambient, told, told_by, evicted)
+        return Search(self.cache.traces.all(), self.call, words, names, ambient, mismatch, missed_by, evicted)
 
     def _why(self) -> Reason | None:
         """What keeps the call from the trace that was nearest to answering it; None when none was asked."""

@@ -49,7 +49,7 @@ def candidates(
 class Search:
     """The differences of one call to the traces that are known when it is made.
 
-    `told` is what the match found: guards that failed, or a value that differed, under the very same
+    `mismatch` is what the match found: guards that failed, or a value that differed, under the very same
     signature. Otherwise the nearest signature is asked. `evicted` says that a trace of this very signature
     was dropped at the limit.
     """
@@ -59,18 +59,18 @@ class Search:
     words: Description
     names: list[str]
     modes: Container[str]
-    told: tuple[Reason, ...] | None = None
-    told_by: Trace | None = None
+    mismatch: tuple[Reason, ...] | None = None
+    missed_by: Trace | None = None
     evicted: bool = False
 
     def before(self) -> tuple[Reason, ...]:
         """What is known of the reasons before the function runs."""
         if not self.known:
             return (FIRST,)
-        if self.told is not None:
-            if self.told_by is None or self.told[0].kind == "branch":
-                return self.told
-            return guard_reasons(self.told_by, self.call, self.names) or self.told
+        if self.mismatch is not None:
+            if self.missed_by is None or self.mismatch[0].kind == "branch":
+                return self.mismatch
+            return guard_reasons(self.missed_by, self.call, self.names) or self.mismatch
         # Of equals the newest, and the known ones come newest first.
         closest = nearest(self.words, [trace.description for trace in self.known])
         trace = next(trace for trace in self.known if trace.description is closest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lazytrace.stats import Reason, said, texts
+from lazytrace.stats import Reason, line_of, texts
 
 _VERBS = {
     "record": "be recorded",
@@ -28,7 +28,7 @@ class Candidate:
     reasons: tuple[Reason, ...]
 
     def __str__(self) -> str:
-        return f"trace {self.number}: {said(self.reasons)}"
+        return f"trace {self.number}: {line_of(self.reasons)}"
 
 
 @dataclass(frozen=True)

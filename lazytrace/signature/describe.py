@@ -111,8 +111,8 @@ class _Described(Mapping[str, str]):
     def _all(self) -> dict[str, str]:
         if self._words is None:
             words: dict[str, str] = {}
-            for path, said in self._rows:
-                words.update(said.words(path) if isinstance(said, _Look) else ((path, said),))
+            for path, what in self._rows:
+                words.update(what.words(path) if isinstance(what, _Look) else ((path, what),))
             words.update({name: str(value) for name, value in self._ambient.items()})
             self._words = words
         return self._words
@@ -221,7 +221,7 @@ def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Descr
     """
     named = list(named)
     rows: list[tuple[str, str | _Look]] = [row for path, value in named for row in _walk(path, value)]
-    if sum(isinstance(said, _Look) for _, said in rows) > 1:
+    if sum(isinstance(what, _Look) for _, what in rows) > 1:
         rows += _sharing([pair for path, value in named for pair in _tensors(path, value)])
     return _Described(rows, ambient)
 

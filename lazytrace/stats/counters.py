@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from lazytrace.stats.model import Reason, Retrace, Snapshot
-from lazytrace.stats.words import said
+from lazytrace.stats.words import line_of
 
 _REASONS_KEPT = 200
 _PROGRAMS_KEPT = 1000
@@ -132,7 +132,7 @@ class Counters:
             self._operators.append(operators)
             if retrace:
                 paths = tuple(r.path for r in reasons if isinstance(r, Reason))
-                self._retraced(said(reasons) or _NO_REASON, seconds, paths, where)
+                self._retraced(line_of(reasons) or _NO_REASON, seconds, paths, where)
 
     def eager(
         self,

@@ -79,7 +79,7 @@ class EventLog:
         """The newest timed hits, oldest first; none unless hits are timed."""
         return tuple(Hit(*one) for one in self._hits.copy())
 
-    def knows(self, key: bytes, signature: Mapping[str, str]) -> None:
+    def remember(self, key: bytes, signature: Mapping[str, str]) -> None:
         """Remember the words of a signature, for the events that have its key."""
         with self._lock:
             self._signatures.pop(key, None)

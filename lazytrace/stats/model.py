@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from lazytrace.stats.words import said
+from lazytrace.stats.words import line_of
 
 Kind = Literal["recorded", "eager", "evicted"]
 
@@ -74,7 +74,7 @@ class Event:
         verb = {"record": "recorded", "retrace": "retraced", "eager": "ran eagerly", "evict": "evicted"}
         took = f" in {self.seconds * 1e3:.1f} ms" if self.kind != "evicted" else ""
         place = f", called at {self.where}" if self.where else ""
-        text = f"{self.function}: {verb[self.topic]}{took}{place}: {said(self.reasons)}"
+        text = f"{self.function}: {verb[self.topic]}{took}{place}: {line_of(self.reasons)}"
         return text.replace("\r", "\\r").replace("\n", "\\n")
 
     def as_dict(self) -> dict[str, Any]:

@@ -31,20 +31,20 @@ def texts(reasons: Sequence[object]) -> tuple[str, ...]:
     return (*shown, f"and {more} more") if more > 0 else tuple(shown)
 
 
-def said(reasons: Sequence[object]) -> str:
+def line_of(reasons: Sequence[object]) -> str:
     """The same as one line.
 
-    >>> said(["x.shape[0] 64 -> 13", "k 1 -> 2"])
+    >>> line_of(["x.shape[0] 64 -> 13", "k 1 -> 2"])
     'x.shape[0] 64 -> 13; k 1 -> 2'
     """
     return "; ".join(texts(reasons))
 
 
-def brief(signature: Mapping[str, str]) -> str:
+def signature_line(signature: Mapping[str, str]) -> str:
     """A signature in one line: tensors as dtype and shape, and the modes that are not as usual.
 
-    >>> brief({"x.dtype": "float32", "x.shape[0]": "64", "x.shape[1]": "3", "k": "2", "grad_mode": "False"})
-    'x: float32[64, 3], k: 2, grad_mode: False'
+    >>> signature_line({"x.dtype": "float32", "x.shape[0]": "64", "k": "2", "grad_mode": "False"})
+    'x: float32[64], k: 2, grad_mode: False'
     """
     parts: dict[str, list[str]] = {}
     for path, value in signature.items():

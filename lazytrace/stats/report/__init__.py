@@ -1,6 +1,6 @@
 """Reports: pure functions of snapshots, as text, tables, JSON, page and Chrome trace."""
 
-from lazytrace.stats.report.compare import more
+from lazytrace.stats.report.compare import increases
 from lazytrace.stats.report.document import Process, Report, by_loss, merged
 from lazytrace.stats.report.output import (
     Format,
@@ -20,8 +20,8 @@ __all__ = [
     "by_loss",
     "format_of",
     "formatted",
+    "increases",
     "merged",
-    "more",
     "on_terminal",
     "read",
     "render",

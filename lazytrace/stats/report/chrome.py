@@ -7,7 +7,7 @@ from typing import Any
 
 from lazytrace.stats.model import Event, Hit, Snapshot
 from lazytrace.stats.report.document import Report
-from lazytrace.stats.words import brief
+from lazytrace.stats.words import signature_line
 
 
 def chrome_trace(report: Report) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class _Writer:
         arguments = {
             "reasons": [str(reason) for reason in event.reasons],
             "called at": event.where,
-            "signature": brief(event.signature),
+            "signature": signature_line(event.signature),
             "number": event.number,
         }
         name = {"record": "record", "retrace": "retrace", "eager": "eager", "evict": "evict"}[event.topic]

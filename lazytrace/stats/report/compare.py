@@ -10,11 +10,11 @@ from lazytrace.stats.report.document import Report
 _COUNTS = (("retraces", "retrace"), ("eager_calls", "eager call"), ("evictions", "eviction"))
 
 
-def more(old: Report, new: Report) -> list[str]:
+def increases(old: Report, new: Report) -> list[str]:
     """A line per function and kind of call that `new` has more of, each followed by the reasons that grew.
 
     >>> from lazytrace.stats.model import Snapshot
-    >>> more(Report.of([Snapshot("step", retraces=1)]), Report.of([Snapshot("step", retraces=3)]))
+    >>> increases(Report.of([Snapshot("step", retraces=1)]), Report.of([Snapshot("step", retraces=3)]))
     ['step: 3 retraces, 1 before']
     """
     before, after = _by_name(old), _by_name(new)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lazytrace.stats.model import Event, Hit, Program, Snapshot
 from lazytrace.stats.report.document import Report, branches, by_loss
-from lazytrace.stats.words import brief
+from lazytrace.stats.words import signature_line
 
 _EVENTS_SHOWN = 100
 # Marks nearer than this share of the timeline would lie on each other.
@@ -59,7 +59,7 @@ def _values(report: Report) -> dict[str, Any]:
                 "s": s,
                 "process": labels[id(s)] if many else "",
                 "marks": _marks(s, span),
-                "events": [(e, brief(e.signature)) for e in reversed(s.events[-_EVENTS_SHOWN:])],
+                "events": [(e, signature_line(e.signature)) for e in reversed(s.events[-_EVENTS_SHOWN:])],
                 "kept": len(s.events),
                 "signatures": _signatures(s.programs),
             }
