@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import os
@@ -61,12 +62,18 @@ class Trace:
         """
         return _Exporter(self.native).export()
 
-    def expectations(self) -> tuple[tuple[str, str], ...]:
-        """What its guards expect, as (path, value)."""
-        return tuple((path, expected) for path, expected, _ in self.native.guard_rows(self.names))
+    @functools.cached_property
+    def likeness(self) -> int:
+        """The same number for traces of one signature whose guards expect the same, as far as words tell."""
+        rows = self.native.guard_rows(self.names)
+        return hash((self.key, tuple((path, expected) for path, expected, _ in rows)))
 
     def reads(self) -> tuple[str, ...]:
         """The values in the program that Python looked at, as in `is_nonzero True (train.py:4)`."""
+        return self._reads
+
+    @functools.cached_property
+    def _reads(self) -> tuple[str, ...]:
         return tuple(_read(row) for row in self.native.rows() if row["results"] and _is_read(row))
 
     def steps(self) -> tuple[Step, ...]:

@@ -275,16 +275,8 @@ class Wanted:
         if not self._known and not self._traces.full():
             return len(self._traces) + 1, True
         if not self._known:
-            self._known = {_likeness(known, self._traces) for known in self._traces.all()}
-        same_key = self._traces.find(key)
-        if trace is None:
-            found = hash(key)
-            # The state differs, and it is not known whether this one was asked for before.
-            self._exact = self._exact and not same_key
-        else:
-            found = _likeness(trace, self._traces)
-            # What tells the two apart, such as which object it is, has no words.
-            self._exact = self._exact and all(_likeness(old, self._traces) != found for old in same_key)
+            self._known = {known.likeness for known in self._traces.all()}
+        found = self._unrecorded(key) if trace is None else self._recorded(trace)
         if len(self._known) < _WANTED_KEPT:
             self._known.add(found)
         return max(len(self._known), self._traces.limit + (not self._exact)), self._exact
@@ -294,12 +286,24 @@ class Wanted:
         self._known.clear()
         self._exact = True
 
+    def _unrecorded(self, key: bytes) -> int:
+        if self._traces.find(key):
+            # The state differs, and it is not known whether this one was asked for before.
+            self._exact = False
+        return hash(key)
 
-def _likeness(trace: Trace, traces: TraceStore) -> int:
-    """The same number for traces that answer the same calls, as far as words tell."""
-    # Branches are told apart by values in their programs, which take longer to look up.
-    reads = trace.reads() if len(traces.find(trace.key)) > 1 else ()
-    return hash((trace.key, trace.expectations(), reads))
+    def _recorded(self, trace: Trace) -> int:
+        if not self._exact:
+            return trace.likeness
+        alike = [old for old in self._traces.find(trace.key) if old.likeness == trace.likeness]
+        if not alike:
+            return trace.likeness
+        # Branches are told apart by values in their programs, which take longer to look up.
+        reads = trace.reads()
+        if any(old.reads() == reads for old in alike):
+            # What tells the two apart, such as which object it is, has no words.
+            self._exact = False
+        return hash((trace.likeness, reads))
 
 
 class TraceCache:
