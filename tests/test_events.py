@@ -18,7 +18,8 @@ from torch import nn
 
 import lazytrace
 import lazytrace.engine.attempt
-from lazytrace import Event, Reason, RetraceWarning, Snapshot, traced
+from lazytrace import Event, ProofWarning, Reason, RetraceWarning, Snapshot, traced
+from lazytrace.engine.recording import Recorded
 from lazytrace.explain import changes
 from lazytrace.stats import EventLog, line_of, signature_line, suggestions, wasted
 
@@ -250,6 +251,19 @@ def test_an_argument_that_the_function_never_reads_is_named():
         "batch_idx had 16 different values (0, 1, 2, 3, and 12 more): the function never reads it, and yet "
         "each value is recorded by itself. Pass the same value at each call, or leave the argument out."
     )
+
+
+def test_a_proof_warning_is_about_the_line_that_called(monkeypatch):
+    def wrong(call, function, args, kwargs, **options):
+        reason = "its replay differed from the eager result"
+        return Recorded(function(*args, **kwargs), None, reason, "", 0.0, "output differs in value")
+
+    monkeypatch.setattr(lazytrace.engine.attempt, "record", wrong)
+    step = traced(lambda x: x * 2)
+    with pytest.warns(ProofWarning, match="output differs in value") as found:
+        step(X)
+    assert (found[0].filename, found[0].lineno) == (__file__, line_here() - 1)
+    assert step.stats().proof_failures == 1
 
 
 def reads_in_an_inner_function(x, n):
