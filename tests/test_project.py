@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core",),
 )
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
-STANDS_ALONE = ("stats", "errors", "_torch")
+STANDS_ALONE = ("errors", "_torch")
 PRIVATE_NAMES_ALLOWED_IN = "_torch.py"
 
 

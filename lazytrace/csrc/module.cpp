@@ -5,6 +5,7 @@
 #include "call/wrapper.h"
 #include "record/python/opaque_call.h"
 #include "record/recording.h"
+#include "support/reasons.h"
 
 namespace lt = lazytrace;
 namespace py = pybind11;
@@ -120,4 +121,9 @@ PYBIND11_MODULE(_core, m) {
   m.def("is_recording", [] { return lt::Recording::active() != nullptr; });
   m.def("must_step_aside", &lt::must_step_aside);
   bind_calls(m);
+  m.def("reasons", [] {
+    py::list rows;
+    for (auto& row : lt::reasons()) rows.append(py::make_tuple(row.code, row.text, row.advice));
+    return rows;
+  });
 }

@@ -8,6 +8,7 @@ from lazytrace.stats.model import Event, Hit, Program, Reason, Retrace, Snapshot
 from lazytrace.stats.patterns import Suggestion, suggestions, wasted
 from lazytrace.stats.process import compile_times, full_report, report
 from lazytrace.stats.profiler import CompileProfiler
+from lazytrace.stats.reasons import reason_code
 from lazytrace.stats.registry import (
     Baseline,
     Counted,
@@ -70,6 +71,7 @@ __all__ = [
     "on_event",
     "on_terminal",
     "read",
+    "reason_code",
     "register",
     "render",
     "report",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from lazytrace.stats.model import Event, Reason, Snapshot
+from lazytrace.stats.reasons import row_of
 
 # Twice may be chance: a last batch that is smaller, an evaluation.
 _OFTEN = 3
@@ -195,40 +195,16 @@ def _instances(snapshot: Snapshot) -> Iterator[Suggestion]:
     yield Suggestion(snapshot.name, "same program per instance", text, snapshot.source, most)
 
 
-# What is in a reason, and what to do about it; the first that fits.
-_ADVICE: Final = (
-    (
-        r"\.tolist\(\)|\.item\(\)|\.numpy\(\)|data_ptr|__array__",
-        "move it behind the traced function, or wrap the helper that does it in lazytrace.opaque.",
-    ),
-    (
-        r"\bprint\b|write to|writes|append|sets|stores|assign",
-        "do it outside the traced function, or in a helper wrapped in lazytrace.opaque.",
-    ),
-    (
-        r"too many branches",
-        "use torch.where, or move the branch into a @script_if_tracing function.",
-    ),
-    (r"cache_limit=", "raise cache_limit, or let it evict with on_limit='evict'."),
-    (r"cannot be imported|was built for", "build the extension: python setup.py build_ext --inplace."),
-    (
-        r"^raised ",
-        "what raises while it is recorded is not kept; handle the exception outside the traced function.",
-    ),
-    (r"another thread is recording", "call it once before the threads start: lazytrace.warmup() does."),
-)
-# Asked for, or passing by itself: no advice needed.
-_WANTED: Final = r"lazytrace is disabled|backend=|inside another tracer"
+# Of a reason that is in no table, as those of reports that another version has written.
+_ADVICE: Final = "take that out of the traced function, or wrap the helper that does it in lazytrace.opaque."
 
 
 def _eager(snapshot: Snapshot) -> Iterator[Suggestion]:
     for text, count in snapshot.eager.items():
-        if count < _OFTEN or re.search(_WANTED, text):
+        row = row_of(text)
+        advice = row.advice if row is not None else _ADVICE
+        if count < _OFTEN or not advice:
             continue
-        advice = next(
-            (one for pattern, one in _ADVICE if re.search(pattern, text)),
-            "take that out of the traced function, or wrap the helper that does it in lazytrace.opaque.",
-        )
         said = f"ran eagerly {count} times, {text}: {advice}"
         yield Suggestion(snapshot.name, "repeated eager call", said, "", count)
 

@@ -4,6 +4,7 @@
 
 #include "cpython/objects.h"
 #include "record/python/opaque_call.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -49,7 +50,7 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
     throw py::error_already_set();
   }
   if (!result) throw py::error_already_set();
-  if (Modes::current() != before) recorder_.fail("leaves grad mode, inference mode or autocast switched");
+  if (Modes::current() != before) recorder_.fail(say(reason::LeavesModes));
   return result;
 }
 
@@ -64,7 +65,7 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
     result = fed ? recorder_.fed_value() : function(*args, **kwargs);
   } catch (...) {
     // Where Python catches it, the program would go on as if the step did not exist.
-    recorder_.fail("an opaque function raised");
+    recorder_.fail(say(reason::OpaqueRaised));
     throw;
   }
   call.finish(result.ptr());
@@ -86,7 +87,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     int reg = recorder_.output_register(t);
     bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
     if (!plain && !recorder_.was_there(reg))
-      throw std::runtime_error("returns a " + type_name(v) + " that it made");
+      throw std::runtime_error(say(reason::ReturnsSubclass, type_name(v)));
     if (reg >= 0) tensors->emplace_back(reg, t);
     return reg;
   };
@@ -99,7 +100,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     if (node < 0 && named && !observer_.made_here(v))
       throw std::runtime_error("returns a " + type_name(v) + " of unknown origin");
     if (node < 0 || observer_.by_path(node) || named) return node;
-    throw std::runtime_error("returns a " + type_name(v) + " of unknown origin");
+    throw std::runtime_error(say(reason::ReturnsUnknown, type_name(v)));
   };
   return Tree::of(result, {tensor, state});
 }
@@ -131,7 +132,7 @@ bool Recording::renumber(Trace* trace) {
 }
 
 std::shared_ptr<Trace> Recording::finish(py::object result) {
-  if (replaced_) recorder_.fail("the trace function of the thread was replaced during the call");
+  if (replaced_) recorder_.fail(say(reason::TracerReplaced));
   observer_.settle_writes();
   if (recorder_.failed()) return nullptr;
   // The result and what was written are one value: what is the same object in both stays so.
@@ -155,7 +156,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result) {
   trace->output_.each_register([&](int reg) { outputs.push_back(reg); });
   trace->program_ = recorder_.finish(outputs);
   trace->program_->keep = observer_.take_codes();
-  if (!renumber(trace.get())) recorder_.fail("uses a tensor or an object that was gone after the call");
+  if (!renumber(trace.get())) recorder_.fail(say(reason::GoneAfterwards));
   if (recorder_.failed()) return nullptr;
   trace->tree_ = std::move(tree_);
   trace->tree_.group();

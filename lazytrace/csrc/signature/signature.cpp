@@ -19,6 +19,7 @@
 
 #include "cpython/objects.h"
 #include "program/value_tree.h"
+#include "support/reasons.h"
 #include "torch/modes.h"
 
 namespace lazytrace {
@@ -55,11 +56,11 @@ struct Signature::Flattener {
   void refuse(const std::string& why) { call->refuse(why); }
 
   void tensor(PyObject* v) {
-    if (!is_plain_tensor(v)) return refuse("takes a " + type_name(v) + ", a subclass of Tensor");
+    if (!is_plain_tensor(v)) return refuse(say(reason::TakesSubclass, type_name(v)));
     const at::Tensor& t = THPVariable_Unpack(v);
     c10::TensorImpl* impl = t.unsafeGetTensorImpl();
     c10::DispatchKeySet keys = impl->key_set();
-    if (keys.has(c10::DispatchKey::NestedTensor)) return refuse("takes a nested tensor");
+    if (keys.has(c10::DispatchKey::NestedTensor)) return refuse(say(reason::TakesNested));
     c10::AutogradMetaInterface* meta = impl->autograd_meta();
     bool parameter = !Py_IS_TYPE(v, tensor_class()), requires_grad = meta && meta->requires_grad();
     auto sizes = t.sizes();
@@ -180,7 +181,7 @@ struct Signature::Flattener {
     PyObject *name, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(held ? held.ptr() : v, &position, &name, &item)) {
-      if (!immutable(name)) return refuse("takes a dict with a " + type_name(name) + " as a key");
+      if (!immutable(name)) return refuse(say(reason::TakesOddKey, type_name(name)));
       leaf(item);
     }
   }
@@ -194,8 +195,8 @@ struct Signature::Flattener {
 
   void container(PyObject* v) {
     for (PyObject* outer : open)
-      if (outer == v) return refuse("takes a container that holds itself");
-    if (open.size() > 64) return refuse("takes a value that is nested too deeply");
+      if (outer == v) return refuse(say(reason::TakesCycle));
+    if (open.size() > 64) return refuse(say(reason::TakesTooDeep));
     root(v, true);
     // The same list twice is not two lists.
     for (size_t i = 1; i + 1 < call->roots.size(); ++i)
@@ -221,9 +222,9 @@ struct Signature::Flattener {
     if (PyTuple_CheckExact(v) || PyList_CheckExact(v) || PyDict_CheckExact(v) ||
         Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))
       return container(v);
-    if (is_numpy_array(v)) return refuse("takes a numpy array");
+    if (is_numpy_array(v)) return refuse(say(reason::TakesArray));
     if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE))
-      return refuse("takes a " + type_name(v));
+      return refuse(say(reason::TakesIterator, type_name(v)));
     // Anything else is guarded by what the function reads of it.
     key->put_tag('O');
     key->put(Py_TYPE(v));
@@ -287,7 +288,7 @@ Py_ssize_t place_of(PyObject* name, const Passed& passed) {
 bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const {
   if (code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) != code_.ptr() &&
       !same_parameters(PyFunction_GET_CODE(defaults), code_.ptr()))
-    call->refuse("its code was replaced by one with other parameters");
+    call->refuse(say(reason::OtherParameters));
   call->roots.push_back(function);
   call->structural.push_back(false);
   Flattener flat(call);
@@ -326,7 +327,7 @@ bool Signature::bind_rest(Flattener* flat, const Passed& passed) const {
   flat->key->put_tag('%');
   for (Py_ssize_t k = 0; k < passed.named(); ++k) {
     PyObject* name = PyTuple_GET_ITEM(passed.names, k);
-    if (!PyUnicode_CheckExact(name)) flat->refuse("takes a keyword that is a " + type_name(name));
+    if (!PyUnicode_CheckExact(name)) flat->refuse(say(reason::TakesOddKeyword, type_name(name)));
     bool known = false;
     for (size_t i = positional_only_; i < names_.size(); ++i)
       known |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
@@ -363,7 +364,7 @@ void append_function_modes(Call* call) {
   for (int64_t i = 0; i < count; ++i) {
     PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
     if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != device_context.ptr())
-      return call->refuse("a torch function mode is active (" + type_name(mode) + ")");
+      return call->refuse(say(reason::FunctionMode, type_name(mode)));
     py::object device = py::reinterpret_borrow<py::object>(mode).attr("device");
     call->key.put_text(text_of(py::str(device).ptr()));
   }
@@ -403,8 +404,7 @@ void append_ambient(Call* call) {
   ambient.modes = static_cast<uint8_t>(at::GradMode::is_enabled() | c10::InferenceMode::is_enabled() << 1 |
                                        at::autocast::is_autocast_cache_enabled() << 2);
   call->key.put(ambient);
-  if (c10::impl::TorchDispatchModeTLS::stack_len() > 0)
-    return call->refuse("a torch dispatch mode is active");
+  if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return call->refuse(say(reason::DispatchMode));
   if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
 }
 

@@ -8,6 +8,7 @@
 #include "cpython/objects.h"
 #include "passes/lower.h"
 #include "program/flatten.h"
+#include "support/reasons.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
 
@@ -267,8 +268,7 @@ bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& fa
       step->literal = argument.constant.toTensor().clone();
       continue;
     }
-    if (constant && schema.arguments()[i].alias_info())
-      fail("uses a Python number as a tensor that " + schema.name() + " returns");
+    if (constant && schema.arguments()[i].alias_info()) fail(say(reason::NumberReturned, schema.name()));
     step->arguments.push_back(std::move(argument));
   }
   return true;
@@ -288,13 +288,13 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
     return run_plain(op, stack);
   }
   if (feeding()) return feed_operator(op, stack, std::move(step));
-  if (facts.forward_mode) fail("uses forward-mode differentiation");
+  if (facts.forward_mode) fail(say(reason::ForwardMode));
   note_effects(op, facts, before, &step);
   try {
     run_plain(op, stack);
   } catch (...) {
     // Where Python catches it, the way that it takes from here hangs on values that no read shows.
-    fail(schema.name() + " raised");
+    fail(say(reason::OperatorRaised, schema.name()));
     throw;
   }
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.
@@ -305,8 +305,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (failed()) return;
   program_->changes_looks |= facts.changes_metadata;
   // What such a function returns at the next call may be a tensor whose shape was read already.
-  if (facts.changes_metadata && after_opaque_)
-    fail("changes the shape of a tensor in place (" + schema.name() + ") after an opaque function");
+  if (facts.changes_metadata && after_opaque_) fail(say(reason::ReshapeAfterOpaque, schema.name()));
   if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
   step.results.reserve(returns);
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
@@ -336,7 +335,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     } catch (...) {
       feeder_->advance();
       random_mark_ = RandomMark::now();
-      fail(op.schema().name() + " raised");
+      fail(say(reason::OperatorRaised, op.schema().name()));
       throw;
     }
     // A literal on its way (`to`, `lift_fresh`) stays Python's own memory until what was written there is
@@ -434,16 +433,15 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   step->exit |= shape_depends_on_values(facts, arguments);
   // What has been done cannot be undone to run the function again where the value differs.
   if (step->exit && changed_ && program_->unresumable <= at_step())
-    fail("reads a tensor's value (" + step->op.schema().name() + ") after " +
-         (program_->effects  ? "an in-place write to an argument or to state"
-          : program_->random ? "drawing random numbers"
-                             : "an opaque function") +
-         ", where the function cannot be resumed: " + unresumable_why_);
+    fail(say(reason::ReadAfterChange, step->op.schema().name(),
+             program_->effects  ? "an in-place write to an argument or to state"
+             : program_->random ? "drawing random numbers"
+                                : "an opaque function",
+             unresumable_why_));
   if ((changed_ || step->once()) && !step->exit && would_catch()) {
     step->exit = true;
     if (program_->unresumable < at_step())
-      fail("runs " + step->op.schema().name() +
-           " where an exception could be caught, and the function could not be resumed: " + unresumable_why_);
+      fail(say(reason::CaughtAfterChange, step->op.schema().name(), unresumable_why_));
   }
 }
 
@@ -490,7 +488,7 @@ void Recorder::note_fed_opaque(const OpaqueStep& ran, Step* step) {
   made.confuses = ran.confuses;
   step->effect |= made.effects;
   if (!feeder_->at_exit()) made.shape = ran.shape, made.values = ran.values;
-  if (made.touches) fail("resumes after " + made.name + ", an opaque function that changed Python state");
+  if (made.touches) fail(say(reason::ResumesAfterOpaque, made.name));
 }
 
 PyObject* divergence_type() {
@@ -584,16 +582,16 @@ bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Arg
   if (value.isList()) {
     for (const c10::IValue& item : value.toListRef())
       if (item.isTensor()) {
-        fail("an operator takes a list that mixes tensors and other values");
+        fail(say(reason::MixedList));
         return false;
       }
   }
   if (value.isGenerator()) {
-    fail("uses an explicit torch.Generator");
+    fail(say(reason::ExplicitGenerator));
     return false;
   }
   if (value.isPyObject() || value.isObject() || value.isStorage() || value.isStream()) {
-    fail("an operator takes a " + value.tagKind() + " argument");
+    fail(say(reason::OperatorArgument, value.tagKind()));
     return false;
   }
   argument->constant = value;
@@ -617,7 +615,7 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
     return true;
   }
   if (tensor.is_nested()) {
-    fail("uses a nested tensor");
+    fail(say(reason::NestedTensor));
     return false;
   }
   int reg = register_of(tensor);
@@ -626,7 +624,7 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
     return true;
   }
   if (reg < 0) {
-    fail("uses a tensor of unknown origin");
+    fail(say(reason::UnknownTensor));
     return false;
   }
   note_requires_grad(tensor, reg);
@@ -639,7 +637,7 @@ void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   auto found = known_.find(tensor.unsafeGetTensorImpl());
   if (found == known_.end() || found->second.requires_grad == tensor.requires_grad()) return;
   if (was_there(reg) || !tensor.is_leaf() || !tensor.requires_grad())
-    return fail("changes requires_grad of a tensor");
+    return fail(say(reason::RequiresGradChanged));
   found->second.requires_grad = true;
   static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach_", "");
   Step step(Step::Kind::RequireGrad, detach);  // factories set the flag after their operator has returned
@@ -655,8 +653,7 @@ void Recorder::note_written(const at::Tensor& tensor, Step* step) {
   if (!tensor.defined() || !is_external(tensor)) return;
   step->effect = true;
   program_->effects = true;
-  if (modes_.any_autocast() && !program_->modes[0].any_autocast())
-    fail("writes to a tensor inside an autocast region of its own");
+  if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
 }
 
 void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
@@ -685,7 +682,7 @@ Result Recorder::decode(const c10::IValue& value) {
     return result;
   }
   if (value.isObject() || value.isPyObject() || value.isGenericDict())
-    fail("an operator returns a " + value.tagKind());
+    fail(say(reason::OperatorResult, value.tagKind()));
   result.kind = Result::Kind::Read;
   result.read = value;
   return result;
@@ -764,7 +761,7 @@ void Recorder::make_literal(int at, const at::Tensor& tensor) {
   step.literal = whole.clone();
   step.kind = Step::Kind::Literal;
   step.arguments.clear();
-  if (!meta.matches(step.literal)) fail("uses a literal with a memory layout that cannot be kept");
+  if (!meta.matches(step.literal)) fail(say(reason::LiteralLayout));
 }
 
 // What Python wrote may hang on what it has read since the memory was made: other branches write other
@@ -817,7 +814,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
       one = decode_tensor(THPVariable_Unpack(leaf));
       opaque->values.push_back(py::none());
     } else {
-      if (!is_immutable(leaf)) fail(opaque->name + " returns a " + type_name(leaf));
+      if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));
       one.kind = Result::Kind::Read;
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));
     }
@@ -833,8 +830,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
     if (made_by_factory(reg)) end_resuming(opaque->name + " was given what a factory of torch made");
   if (opaque->confuses) end_resuming(opaque->name + " changes what the function has read");
   if (changed_ && hidden_varies_ && program_->unresumable <= at_step())
-    fail("calls " + opaque->name +
-         ", whose result hangs on values, where the function cannot be resumed: " + unresumable_why_);
+    fail(say(reason::OpaqueVaries, opaque->name, unresumable_why_));
   after_opaque_ |= opaque->python;
   step.opaque = std::move(opaque);
   push(std::move(step));

@@ -1,0 +1,120 @@
+"""Reasons for eager calls by code: which one a text is, and what to do about it.
+
+The core's reasons come from its own table; those that Python gives itself stand here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from lazytrace._native import available, core
+
+_BRANCHES = "use torch.where, or move the branch into a @script_if_tracing function."
+_PLACE: Final = re.compile(r" \([^()]+:\d+\)$")
+_REBUILD = "build the extension: python setup.py build_ext --inplace."
+
+# Code, text and advice, as in the core's table; no advice: asked for, or passing by itself.
+_OWN: Final = (
+    ("disabled", "lazytrace is disabled", ""),
+    ("backend-eager", 'backend="eager"', ""),
+    ("other-tracer", "runs inside another tracer or transform", ""),
+    ("too-many-branches", "too many branches: {}", _BRANCHES),
+    (
+        "cache-limit",
+        "cache_limit={} was reached",
+        "raise cache_limit, or let it evict with on_limit='evict'.",
+    ),
+    ("no-core", "lazytrace._core cannot be imported: {}", _REBUILD),
+    ("other-torch", "lazytrace._core was built for torch {}, but torch {} is running", _REBUILD),
+    (
+        "raised",
+        "raised {}",
+        "what raises while it is recorded is not kept; handle the exception outside the traced function.",
+    ),
+    (
+        "recorded-elsewhere",
+        "another thread is recording this signature",
+        "call it once before the threads start: lazytrace.warmup() does.",
+    ),
+    (
+        "changed-meanwhile",
+        "another thread changed what it was called with",
+        "give each thread arguments of its own.",
+    ),
+    (
+        "argument-changed",
+        "an argument changed while it was recorded",
+        "return the value instead of changing the argument.",
+    ),
+    ("do-not-fit", "the arguments do not fit the parameters", "call it as it is declared."),
+    (
+        "replay-differed",
+        "its replay differed from the eager result",
+        "report it as a bug of lazytrace; until then keep the function out of @traced.",
+    ),
+    (
+        "other-way",
+        "Python asked for something else than it did when it was recorded: {}",
+        "let the function depend on its arguments and on state that it reads only.",
+    ),
+    ("frozen", "is frozen: {}", "call it with each signature before freeze()."),
+    (
+        "retrace-refused",
+        "has on_retrace='raise': {}",
+        "call it with each signature before, or with on_retrace='warn'.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One reason: its code, its text with `{}` for what varies, and what to do about it ("": nothing)."""
+
+    code: str
+    template: str
+    advice: str
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What the texts that are made of this template look like."""
+        return re.compile(".+".join(map(re.escape, self.template.split("{}"))), re.DOTALL)
+
+
+@functools.cache
+def rows() -> tuple[Row, ...]:
+    """Every reason that is known, those with the most words first.
+
+    >>> [row.template for row in rows() if row.code == "takes-array"]
+    ['takes a numpy array']
+    """
+    known = [Row(*row) for row in (*_OWN, *(core.reasons() if available() else ()))]
+    return tuple(sorted(known, key=lambda row: len(row.template.replace("{}", "")), reverse=True))
+
+
+def row_of(text: str) -> Row | None:
+    """The reason that a text was made of: of several that fit, the one with the most words; None of none.
+
+    The line that a report puts behind a text is no part of it.
+
+    >>> row_of("calls .tolist() of a tensor (train.py:41)").code
+    'tensor-escapes'
+    """
+    words = _PLACE.sub("", text)
+    return next((row for row in rows() if row.pattern.fullmatch(words)), None)
+
+
+def reason_code(text: str) -> str:
+    """The code of a reason, which stays the same where its words change; "" of a text that is none.
+
+    Codes are words with hyphens, as `takes-array`. `Snapshot.eager` and `Explanation.reasons` hold the texts.
+
+    >>> reason_code("takes a numpy array")
+    'takes-array'
+    >>> reason_code("something else")
+    ''
+    """
+    row = row_of(text)
+    return row.code if row is not None else ""
