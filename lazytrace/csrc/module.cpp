@@ -5,7 +5,9 @@
 #include "call/wrapper.h"
 #include "record/python/opaque_call.h"
 #include "record/recording.h"
+#include "signature/ambient.h"
 #include "support/reasons.h"
+#include "torch/overrides.h"
 
 namespace lt = lazytrace;
 namespace py = pybind11;
@@ -22,6 +24,7 @@ void bind_signature(py::module_& m) {
       .def("bind",
            py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_));
   m.def("describe_ambient", &lt::describe_ambient);
+  m.def("reads_ambient", &lt::reads_ambient);
 }
 
 void bind_trace(py::module_& m) {
@@ -106,13 +109,15 @@ PYBIND11_MODULE(_core, m) {
   py::class_<lt::Recording>(m, "Recording")
       .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>>())
       .def("run", &lt::Recording::run)
-      .def("finish", &lt::Recording::finish)
+      .def("finish", &lt::Recording::finish, py::arg("result"), py::arg("prove") = true)
       .def("ignore", &lt::Recording::ignore)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)
       .def_property_readonly("where", &lt::Recording::where);
   m.def("configure", &lt::configure_observer);
   m.def("configure_swap", &lt::configure_swap);
+  m.def("configure_overrides", &lt::configure_overrides);
+  m.def("configure_saved_hooks", &lt::configure_saved_hooks);
   m.attr("Diverged") = py::reinterpret_borrow<py::object>(lt::divergence_type());
   m.def("opaque_call", &opaque_call);
   m.def("aside", [](py::object function) {

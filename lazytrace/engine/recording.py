@@ -70,7 +70,7 @@ def record(
     # What a replay has done before a resumed function may have changed the look of an argument.
     steady = resume is not None or key_now() == call.key
     result = recording.run(function, args, kwargs)
-    native = recording.finish(result)
+    native = recording.finish(result, check)
     if native is not None and not native.changes_state:
         steady = steady and key_now() == call.key
     if native is not None and not steady:

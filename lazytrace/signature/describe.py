@@ -50,7 +50,7 @@ def _text(value: object) -> str:
     try:
         return repr(value)
     except ValueError:  # Python does not write an int of so many digits
-        return f"an int of {value.bit_length()} bits" if type(value) is int else _name_of(value)
+        return hex(value) if type(value) is int else _name_of(value)
 
 
 class _Look(NamedTuple):
@@ -196,10 +196,17 @@ def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _L
 def _sharing(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
     first: dict[int, str] = {}
     for path, t in tensors:
-        if t.layout is torch.strided and t.numel():
-            owner = first.setdefault(t.untyped_storage().data_ptr(), path)
-            if owner != path:
-                yield f"memory of {path}", f"shared with {owner}"
+        memory = _memory_of(t) if t.layout is torch.strided and t.numel() else 0
+        if memory and (owner := first.setdefault(memory, path)) != path:
+            yield f"memory of {path}", f"shared with {owner}"
+
+
+def _memory_of(t: torch.Tensor) -> int:
+    """The address of its memory; 0 of a tensor without any, as autograd makes of zeros."""
+    try:
+        return t.untyped_storage().data_ptr()
+    except RuntimeError:
+        return 0
 
 
 def _tensors(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:

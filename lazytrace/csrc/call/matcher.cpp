@@ -84,8 +84,7 @@ PyObject* Matcher::call(const Callee& callee, const Passed& passed) {
     try {
       answer = trace->replay(call, &*space);
     } catch (...) {
-      return go_on(callee, passed, std::move(space->call), *trace,
-                   py::cast(Raised{std::current_exception()}));
+      return go_on(callee, passed, std::move(space->call), *trace, py::cast(Raised{caught()}));
     }
     if (answer.result && answer.branch < 0) {
       hits_->add();

@@ -72,6 +72,7 @@ c10::IValue Feeder::result(const Result& result) const {
 
 void Feeder::give(torch::jit::Stack* stack) const {
   if (at_exit()) {
+    for (const c10::Warning& warning : resume_->given.warnings) c10::warn(warning);
     if (resume_->given.error) std::rethrow_exception(resume_->given.error);
     stack->insert(stack->end(), resume_->given.results.begin(), resume_->given.results.end());
     return;

@@ -4,6 +4,7 @@
 #include <ATen/Operators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -12,6 +13,7 @@
 
 #include "replay/lowered.h"
 #include "torch/facts.h"
+#include "torch/overrides.h"
 
 namespace lazytrace {
 
@@ -25,6 +27,21 @@ at::Tensor blank(const TensorMeta& meta, Recycler& recycler) {
   if (found.defined()) return found;
   found = at::detail::empty_strided_cpu(meta.sizes(), meta.strides(), meta.dtype());
   return found.key_set().raw_repr() == meta.keys() ? found : at::Tensor();
+}
+
+// A tensor of the CPU that has nothing special: neither sparse nor quantized, no subclass, no pending
+// conjugation or negation, no zeros without memory, no names. Its set of keys says all of this at once; it is
+// one of these two.
+bool is_ordinary(const at::Tensor& tensor) {
+  static const auto keys_of_empty = [](bool inference) {
+    c10::InferenceMode mode(inference);
+    return at::detail::empty_cpu({0}, at::kFloat, at::kStrided, at::kCPU, false, std::nullopt)
+        .key_set()
+        .raw_repr();
+  };
+  static const uint64_t usual = keys_of_empty(false), inference = keys_of_empty(true);
+  uint64_t keys = tensor.key_set().raw_repr();
+  return keys == usual || keys == inference;
 }
 
 // Another look at the memory of a tensor. Shares its version, as views do, but is no view to autograd: only
@@ -60,6 +77,11 @@ class Alias final : public Lowered {
   static bool one(const Result& result, Registers& registers) {
     if (result.reg < 0) return true;
     const at::Tensor& base = registers[result.base];
+    // A view that shows the memory as another dtype, or has other keys than its base, is made by its
+    // operator.
+    if (!base.defined() || base.key_set().raw_repr() != result.meta->keys() ||
+        base.scalar_type() != result.meta->dtype())
+      return false;
     registers[result.reg] =
         alias_of(base, result.meta->sizes(), result.meta->strides(), base.storage_offset() + result.distance);
     return true;
@@ -83,6 +105,7 @@ struct Slot<const at::Tensor&> {
     return reg >= 0 || constant.defined();
   }
   const at::Tensor& get(const Registers& registers) const { return reg >= 0 ? registers[reg] : constant; }
+  bool fits(const Registers& registers) const { return is_ordinary(get(registers)); }
 };
 
 template <typename T>
@@ -95,6 +118,7 @@ struct ConstantSlot {
     return true;
   }
   const T& get(const Registers&) const { return value; }
+  bool fits(const Registers&) const { return true; }
 };
 
 template <>
@@ -138,6 +162,7 @@ struct Slot<at::OptionalIntArrayRef> {
   at::OptionalIntArrayRef get(const Registers&) const {
     return value ? at::OptionalIntArrayRef(*value) : at::OptionalIntArrayRef();
   }
+  bool fits(const Registers&) const { return true; }
 };
 // A list of tensors that the registers hold meanwhile: without references of its own, which are not free.
 class Borrowed {
@@ -167,6 +192,9 @@ struct Slot<const at::ITensorListRef&> {
     return true;
   }
   Borrowed get(const Registers& registers) const { return {list, registers}; }
+  bool fits(const Registers& registers) const {
+    return std::all_of(list.begin(), list.end(), [&](int reg) { return is_ordinary(registers[reg]); });
+  }
 };
 
 // A structured operator computes its result by the very kernel that its out= variant uses, once the result is
@@ -186,6 +214,7 @@ class Out final : public Lowered {
 
   bool run(const Step& step, Registers& registers, Recycler& recycler) const override {
     const Result& result = step.results[0];
+    if (!fit(registers, std::index_sequence_for<A...>())) return false;
     at::Tensor out = blank(*result.meta, recycler);
     if (!out.defined()) return false;
     at::AutoDispatchBelowADInplaceOrView below;
@@ -198,6 +227,10 @@ class Out final : public Lowered {
   template <size_t... I>
   bool set(const std::vector<Argument>& arguments, std::index_sequence<I...>) {
     return (std::get<I>(slots_).set(arguments[I]) && ...);
+  }
+  template <size_t... I>
+  bool fit(const Registers& registers, std::index_sequence<I...>) const {
+    return (std::get<I>(slots_).fits(registers) && ...);
   }
   template <size_t... I>
   void call(const Registers& registers, at::Tensor& out, std::index_sequence<I...>) const {
@@ -277,6 +310,8 @@ class Linear final : public Lowered {
   bool run(const Step& step, Registers& registers, Recycler& recycler) const override {
     const Result& result = step.results[0];
     const at::Tensor &input = input_.get(registers), &weight = weight_.get(registers);
+    if (!input_.fits(registers) || !weight_.fits(registers) || (biased_ && !bias_.fits(registers)))
+      return false;
     if (!input.is_contiguous() || weight.dim() != 2 ||
         input.dim() != static_cast<int64_t>(result.meta->sizes().size()))
       return false;
@@ -350,16 +385,6 @@ std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-// A kernel that somebody has put in the place of torch's own, from Python, runs as it is.
-bool is_torchs_own(const c10::OperatorHandle& op) {
-  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU}) {
-    std::string kernel = op.getComputedKernelForDispatchKey(key).debug();
-    if (kernel.find(".py") != std::string::npos || kernel.find("/dev/null") != std::string::npos)
-      return false;
-  }
-  return true;
-}
-
 class Lowering {
  public:
   Lowering(Program* program, const std::vector<int>& outputs) : program_(*program) {
@@ -414,7 +439,7 @@ class Lowering {
     const Result& result = step.results[0];
     if (gives_back(step, schema.name())) return nothing();
     if (modes.grad || modes.any_autocast()) return nullptr;
-    if (is_alias(result, at) && known_view(schema.name()) && torchs_own(step.op)) return alias();
+    if (is_alias(result, at) && is_view(step)) return alias();
     if (result.kind != Result::Kind::Register || result.known || result.base >= 0 || !is_plain(*result.meta))
       return nullptr;
     // With a bias and three dimensions the result is a view of a matrix.
@@ -422,14 +447,17 @@ class Lowering {
                   step.arguments[2].kind == Argument::Kind::Register;
     if (viewed && bound_[result.reg]) return nullptr;
     auto maker = makers().find(name);
-    if (maker == makers().end() || !torchs_own(step.op)) return nullptr;
+    if (maker == makers().end()) return nullptr;
     return maker->second(step);
   }
 
   // Whether the operator may run below autograd, and below what counts versions and keeps track of views:
   // where none of its results is seen, and it changes nothing else, nobody can tell.
   bool is_quiet(const Step& step) {
-    auto seen = [&](const Result& result) { return result.known || (result.reg >= 0 && bound_[result.reg]); };
+    // A view of what requires gradients requires them, and does not where it is made below autograd.
+    auto seen = [&](const Result& result) {
+      return result.known || result.meta->requires_grad() || (result.reg >= 0 && bound_[result.reg]);
+    };
     for (const Result& result : step.results) {
       if (result.kind == Result::Kind::Read || seen(result)) return false;
       for (const Result& one : result.list)
@@ -442,7 +470,7 @@ class Lowering {
     if (schema.name().rfind("aten::", 0) != 0 || kByHand.count(schema.name())) return false;
     for (auto& argument : schema.arguments())
       if (argument.alias_info() && argument.alias_info()->isWrite()) return false;
-    return torchs_own(step.op);
+    return true;
   }
 
   // Whether the operator gives its argument back for reasons that the look of the argument decides.
@@ -456,13 +484,23 @@ class Lowering {
            step.arguments[0].reg == result.reg && kNames.count(name);
   }
 
-  static bool known_view(const std::string& name) {
-    static const std::unordered_set<std::string> kNames = {
-        "aten::view",    "aten::reshape",   "aten::transpose",        "aten::permute",      "aten::t",
-        "aten::expand",  "aten::slice",     "aten::select",           "aten::unsqueeze",    "aten::squeeze",
-        "aten::split",   "aten::chunk",     "aten::unbind",           "aten::narrow",       "aten::flatten",
-        "aten::movedim", "aten::unflatten", "aten::split_with_sizes", "aten::_unsafe_view", "aten::swapaxes"};
-    return kNames.count(name) > 0;
+  // Whether a result that shows the memory of an argument is a view that follows from how the arguments look,
+  // as the key and the guards hold it: an operator of torch that writes nothing and takes no other tensor
+  // whose values could say which part is shown. The offset that as_strided takes counts from the beginning of
+  // the memory, which they do not hold.
+  static bool is_view(const Step& step) {
+    static const std::unordered_set<std::string> kByLook = {"aten::view_as", "aten::expand_as",
+                                                            "aten::reshape_as"};
+    const auto& schema = step.op.schema();
+    const std::string& name = schema.name();
+    if (name.rfind("aten::", 0) != 0 || name.find("as_strided") != std::string::npos || step.exit)
+      return false;
+    int tensors = 0;
+    for (auto& argument : step.arguments)
+      tensors += argument.kind != Argument::Kind::Constant || argument.constant.isTensor();
+    for (auto& argument : schema.arguments())
+      if (argument.alias_info() && argument.alias_info()->isWrite()) return false;
+    return tensors == 1 || kByLook.count(name);
   }
 
   bool is_alias(const Result& result, size_t at) const {
@@ -485,12 +523,6 @@ class Lowering {
            meta.bytes() > 0 && meta.dense();
   }
 
-  bool torchs_own(const c10::OperatorHandle& op) {
-    auto [at, missing] = own_.try_emplace(&op.schema());
-    if (missing) at->second = is_torchs_own(op);
-    return at->second;
-  }
-
   static std::shared_ptr<const Lowered> nothing() {
     static const auto* one = new std::shared_ptr<const Lowered>(std::make_shared<Nothing>());
     return *one;
@@ -502,11 +534,13 @@ class Lowering {
 
   Program& program_;
   std::vector<char> bound_;
-  std::unordered_map<const c10::FunctionSchema*, bool> own_;
 };
 
 }  // namespace
 
-void lower(Program* program, const std::vector<int>& outputs) { Lowering(program, outputs).run(); }
+// A kernel that somebody has put in the place of torch's own, from Python, may be reached from any operator.
+void lower(Program* program, const std::vector<int>& outputs) {
+  if (!aten_is_overridden()) Lowering(program, outputs).run();
+}
 
 }  // namespace lazytrace

@@ -7,7 +7,7 @@
 
 namespace lazytrace {
 
-// Finds the shorter ways of a finished program. `outputs`: the registers that leave it.
+// Finds the shorter ways of a finished program. `outputs`: the registers that leave it. Needs the GIL.
 void lower(Program* program, const std::vector<int>& outputs);
 
 }  // namespace lazytrace

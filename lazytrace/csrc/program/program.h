@@ -86,10 +86,12 @@ struct Step {
   int64_t branch = -1;
   std::shared_ptr<const Lowered> lowered;  // a shorter way to run it, or null
   bool quiet = false;                      // nobody will see what its results are to autograd
+  bool below = false;                      // was called below autograd, as torch's factories do
+  bool python = false;                     // an operator whose kernel is written in Python
   bool exit = false;  // what it gives, or whether it raises, may differ from call to call: a side exit
 
   // Must not be done again in the same call.
-  bool once() const { return effect || random || (opaque && opaque->python && opaque->feedable); }
+  bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }
 };
 
 // Ownership: a Program owns its constants and code objects, and no user function, module or parameter.
@@ -104,11 +106,15 @@ struct Program {
   std::vector<py::object> keep;
   bool effects = false;
   bool random = false;
-  bool brief = false;          // so little work that letting go of the GIL would take longer
-  bool changes_looks = false;  // shape, memory or requires_grad of a tensor, in place
-  int first_once = INT_MAX;    // the first step that must not be done again
-  int unresumable = INT_MAX;   // from this step on, Python code that runs again would see other metadata
-  int keep_until = -1;         // the last side exit that can be resumed: no register is freed before it
+  bool brief = false;           // so little work that letting go of the GIL would take longer
+  bool lends = false;           // brief, and no Python code can run in the middle: arguments are lent to it
+  bool unfilled = false;        // a tensor was made larger, and nobody has said what is in it
+  bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
+  uint64_t overrides = 0;       // aten_overrides() when its shorter ways were found
+  bool changes_looks = false;   // shape, memory or requires_grad of a tensor, in place
+  int first_once = INT_MAX;     // the first step that must not be done again
+  int unresumable = INT_MAX;    // from this step on, Python code that runs again would see other metadata
+  int keep_until = -1;          // the last side exit that can be resumed: no register is freed before it
 
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
   bool resumable(size_t step, bool raised) const {

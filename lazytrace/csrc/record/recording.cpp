@@ -19,6 +19,8 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume) : observe
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
   recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
+  recorder_.look_away = [this](bool away) { away ? observer_.pause() : observer_.resume(); };
+  recorder_.has_written = [this] { return !observer_.writes().empty(); };
   for (size_t i = 0; i < call.roots.size(); ++i)
     observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
@@ -131,7 +133,7 @@ bool Recording::renumber(Trace* trace) {
   return complete;
 }
 
-std::shared_ptr<Trace> Recording::finish(py::object result) {
+std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   if (replaced_) recorder_.fail(say(reason::TracerReplaced));
   observer_.settle_writes();
   if (recorder_.failed()) return nullptr;
@@ -155,9 +157,11 @@ std::shared_ptr<Trace> Recording::finish(py::object result) {
   std::vector<int> outputs;
   trace->output_.each_register([&](int reg) { outputs.push_back(reg); });
   trace->program_ = recorder_.finish(outputs);
+  if (recorder_.failed()) return nullptr;
   trace->program_->keep = observer_.take_codes();
   if (!renumber(trace.get())) recorder_.fail(say(reason::GoneAfterwards));
   if (recorder_.failed()) return nullptr;
+  if (!prove) trace->first_.clear();
   trace->tree_ = std::move(tree_);
   trace->tree_.group();
   trace->family_ = family_;

@@ -26,7 +26,8 @@ class Recording {
   py::object run(py::object function, py::tuple args, py::dict kwargs);
   void ignore(bool print, bool logging) { observer_.ignore(print, logging); }
   // The trace, or null with reason() and where() set.
-  std::shared_ptr<Trace> finish(py::object result);
+  // `prove`: whether the trace will be asked to prove itself, and so keeps the result until then.
+  std::shared_ptr<Trace> finish(py::object result, bool prove = true);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python);
 

@@ -1,6 +1,7 @@
 #include "replay/interpreter.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
@@ -9,6 +10,7 @@
 
 #include "program/flatten.h"
 #include "replay/lowered.h"
+#include "torch/overrides.h"
 
 namespace lazytrace {
 
@@ -38,6 +40,29 @@ bool same_value(const c10::IValue& a, const c10::IValue& b) {
   return a == b;
 }
 
+std::exception_ptr caught() {
+  std::exception_ptr error = std::current_exception();
+  py::gil_scoped_acquire gil;
+  try {
+    std::rethrow_exception(error);
+  } catch (py::error_already_set&) {
+    return error;
+  } catch (python_error& raised) {
+    // torch leaves what was raised in the indicator, or has put it into the exception.
+    raised.restore();
+    if (PyErr_Occurred()) return std::make_exception_ptr(py::error_already_set());
+  } catch (...) {
+    PyErr_Clear();
+  }
+  return error;
+}
+
+void tell(const std::vector<c10::Warning>& warnings) {
+  py::gil_scoped_acquire gil;
+  torch::PyWarningHandler handler;
+  for (const c10::Warning& warning : warnings) c10::warn(warning);
+}
+
 namespace {
 const Modes& modes_at(const Program& program, size_t step) {
   for (size_t i = step + 1; i-- > 0;)
@@ -51,7 +76,8 @@ Outcome Runner::run(size_t from, const Given* given) {
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
   ModeSwitch modes;
-  watched_ = operators_are_watched();
+  shortcuts_ = program_.overrides == aten_overrides() && !operators_are_watched();
+  c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
   std::optional<py::gil_scoped_release> released;
   if (!program_.brief) released.emplace();
   if (given) modes.to(modes_at(program_, from));
@@ -64,8 +90,9 @@ Outcome Runner::run(size_t from, const Given* given) {
     } catch (...) {
       // The function may catch it: it runs again, from the start where nothing was changed, and is given the
       // exception.
-      if (!program_.resumable(i, true) && program_.changed_before(i)) throw;
-      outcome.given.error = std::current_exception();
+      outcome.given.error = caught();
+      if (!program_.resumable(i, true) && (program_.changed_before(i) || program_.python_between))
+        std::rethrow_exception(outcome.given.error);
       found_ = "an exception";
       accepted = false;
     }
@@ -75,6 +102,7 @@ Outcome Runner::run(size_t from, const Given* given) {
       outcome.confused = confused_;
       outcome.given.results = std::move(stack_);
       outcome.given.value = std::move(value_);
+      outcome.given.warnings = std::move(warnings_.all);
       return outcome;
     }
     for (int reg : s.frees) recycler_.give(std::move(registers_[reg]));
@@ -85,13 +113,12 @@ Outcome Runner::run(size_t from, const Given* given) {
 bool Runner::step(const Step& s, size_t at) {
   switch (s.kind) {
     case Step::Kind::Operator:
-      if (watched_) return call(s);
-      if (s.lowered && s.lowered->run(s, registers_, recycler_)) return true;
-      if (s.quiet) {
+      if (shortcuts_ && s.lowered && shortcut(s)) return true;
+      if (s.below || (shortcuts_ && s.quiet)) {
         at::AutoDispatchBelowADInplaceOrView below;
-        return call(s);
+        return call(s, at);
       }
-      return call(s);
+      return call(s, at);
     case Step::Kind::Literal: {
       at::NoGradGuard no_grad;
       registers_[s.results[0].reg] = s.literal.clone();
@@ -114,12 +141,34 @@ bool Runner::step(const Step& s, size_t at) {
   return false;
 }
 
-bool Runner::call(const Step& s) {
+// The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
+// warning: it changes nothing, so nobody can tell that it has run twice.
+bool Runner::shortcut(const Step& s) {
+  return s.lowered->run(s, registers_, recycler_) && warnings_.all.empty();
+}
+
+// Whether the step has warned, and the function can run again to be warned where it called the operator.
+// Where it cannot, the caller is warned.
+bool Runner::warned(size_t at) {
+  if (warnings_.all.empty()) return false;
+  if (program_.resumable(at, false) || (!program_.changed_before(at) && !program_.python_between)) {
+    found_ = "a warning";
+    return true;
+  }
+  tell(std::exchange(warnings_.all, {}));
+  return false;
+}
+
+bool Runner::call(const Step& s, size_t at) {
+  // Of a shorter way that was given up; an operator may warn only once.
+  std::vector<c10::Warning> before = std::exchange(warnings_.all, {});
   stack_.clear();
   for (auto& argument : s.arguments) push(argument);
   s.op.callBoxed(stack_);
+  if (warnings_.all.empty()) warnings_.all = std::move(before);
   for (size_t i = 0; i < s.results.size(); ++i)
     if (!matches(s.results[i], stack_[i])) return false;
+  if (warned(at)) return false;
   for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(stack_[i]));
   return true;
 }

@@ -1,6 +1,8 @@
 // Replays a Program: the operators in order, the GIL released, each result compared with the recording.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <exception>
 #include <string>
 #include <utility>
@@ -12,12 +14,21 @@
 namespace lazytrace {
 
 // What one step gave: its results as they lay on the stack, what an opaque function returned, or what was
-// raised.
+// raised; and the warnings that it gave, which nobody has been told of yet.
 struct Given {
   std::vector<c10::IValue> results;
   py::object value;
   std::exception_ptr error;
+  std::vector<c10::Warning> warnings;
 };
+
+// The exception that is being handled, to be rethrown later: what Python raised is taken out of the error
+// indicator of the thread, so that Python code may run before that. Takes the GIL. Call it in a catch block.
+std::exception_ptr caught();
+
+// Tells Python of the warnings, as torch's bindings do once an operator has run. Takes the GIL; throws what
+// the filters of `warnings` make of it.
+void tell(const std::vector<c10::Warning>& warnings);
 
 // How a replay ended. A difference leaves the registers as they were before the results of the step that
 // differed. Destroy it with the GIL.
@@ -60,7 +71,9 @@ class Runner {
 
  private:
   bool step(const Step& step, size_t at);
-  bool call(const Step& step);
+  bool call(const Step& step, size_t at);
+  bool shortcut(const Step& step);
+  bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
   bool take(const Step& step, Given&& given);
   bool matches_value(const Step& step, PyObject* value);
@@ -77,7 +90,14 @@ class Runner {
   OpaqueResults& opaque_;
   torch::jit::Stack& stack_;
   Recycler& recycler_;
-  bool watched_ = false;  // whether each operator must run as it was recorded
+  // Collects what operators warn of: it belongs to Python, which may raise it.
+  struct Warnings final : c10::WarningHandler {
+    void process(const c10::Warning& warning) override { all.push_back(warning); }
+    std::vector<c10::Warning> all;
+  };
+
+  Warnings warnings_;
+  bool shortcuts_ = true;  // whether steps may run otherwise than they were recorded
   py::object value_;
   std::string found_;
   bool confused_ = false;

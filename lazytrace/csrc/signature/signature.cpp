@@ -1,17 +1,10 @@
 #include "signature/signature.h"
 
-#include <ATen/Context.h>
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/autocast_mode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
-#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/Size.h>
-#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -19,8 +12,8 @@
 
 #include "cpython/objects.h"
 #include "program/value_tree.h"
+#include "signature/ambient.h"
 #include "support/reasons.h"
-#include "torch/modes.h"
 
 namespace lazytrace {
 
@@ -135,8 +128,8 @@ struct Signature::Flattener {
       int overflow = 0;
       long long value = PyLong_AsLongLongAndOverflow(v, &overflow);
       key->put_tag(overflow ? 'I' : 'i');
-      if (overflow)
-        key->put_text(text_of(py::str(py::handle(v)).ptr()));
+      if (overflow)  // in hexadecimal: Python limits the length of a decimal text
+        key->put_text(text_of(py::reinterpret_steal<py::object>(PyNumber_ToBase(v, 16)).ptr()));
       else
         key->put(value);
     } else if (PyFloat_CheckExact(v)) {
@@ -350,82 +343,6 @@ std::unique_ptr<Call> Signature::bind(py::object function, py::tuple args, py::d
   auto call = std::make_unique<Call>();
   if (!bind(call.get(), function.ptr(), passed, defaults.ptr())) return nullptr;
   return call;
-}
-
-// ---------------------------------------------------------------- ambient state
-namespace {
-
-// A plain device context is the one torch-function mode that a recording can live with: it only fills in
-// device=.
-void append_function_modes(Call* call) {
-  int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
-  static py::handle device_context =
-      py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
-  for (int64_t i = 0; i < count; ++i) {
-    PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
-    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != device_context.ptr())
-      return call->refuse(say(reason::FunctionMode, type_name(mode)));
-    py::object device = py::reinterpret_borrow<py::object>(mode).attr("device");
-    call->key.put_text(text_of(py::str(device).ptr()));
-  }
-}
-
-uint64_t flags() {
-  auto& context = at::globalContext();
-  uint64_t bits = 0;
-  for (bool flag : {context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
-                    context.deterministicCuDNN(), context.benchmarkCuDNN(), context.userEnabledCuDNN(),
-                    context.userEnabledMkldnn(), context.userEnabledFlashSDP(), context.userEnabledMathSDP(),
-                    context.userEnabledMemEfficientSDP(), context.deterministicFillUninitializedMemory(),
-                    torch::autograd::AnomalyMode::is_enabled()})
-    bits = bits << 1 | flag;
-  return bits;
-}
-
-}  // namespace
-
-void append_ambient(Call* call) {
-  // The keys that are switched on and off say which kinds of autocast are on, and whether this is a no_grad
-  // or inference block of C++; grad mode is apart.
-  auto local = c10::impl::tls_local_dispatch_key_set();
-  struct {
-    uint64_t included, excluded, flags;
-    c10::ScalarType dtypes[kAutocastCount + 1];
-    uint8_t modes;
-    uint8_t none[2] = {};
-  } ambient;
-  static_assert(sizeof ambient == 32, "no byte of a key may be left unset");
-  ambient.included = local.included_.raw_repr();
-  ambient.excluded = local.excluded_.raw_repr();
-  ambient.flags = flags();
-  for (size_t i = 0; i < kAutocastCount; ++i)
-    ambient.dtypes[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
-  ambient.dtypes[kAutocastCount] = c10::get_default_dtype_as_scalartype();
-  ambient.modes = static_cast<uint8_t>(at::GradMode::is_enabled() | c10::InferenceMode::is_enabled() << 1 |
-                                       at::autocast::is_autocast_cache_enabled() << 2);
-  call->key.put(ambient);
-  if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return call->refuse(say(reason::DispatchMode));
-  if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
-}
-
-py::dict describe_ambient() {
-  py::dict result;
-  Modes modes = Modes::current();
-  result["grad_mode"] = modes.grad;
-  result["inference_mode"] = modes.inference;
-  for (size_t i = 0; i < kAutocastCount; ++i) {
-    std::string device = c10::DeviceTypeName(kAutocastDevices[i], true);
-    result[py::str("autocast(" + device + ")")] =
-        modes.autocast[i] ? c10::toString(modes.autocast_dtype[i]) : "off";
-  }
-  result["autocast_cache"] = modes.autocast_cache;
-  result["anomaly_mode"] = torch::autograd::AnomalyMode::is_enabled();
-  result["default_dtype"] = c10::toString(c10::get_default_dtype().toScalarType());
-  auto& context = at::globalContext();
-  result["deterministic_algorithms"] = context.deterministicAlgorithms();
-  result["cudnn.benchmark"] = context.benchmarkCuDNN();
-  result["mkldnn.enabled"] = context.userEnabledMkldnn();
-  return result;
 }
 
 }  // namespace lazytrace

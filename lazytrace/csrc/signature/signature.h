@@ -94,10 +94,4 @@ class Signature {
   py::object code_;
 };
 
-// The ambient part of the key: modes, default dtype, flags. Refuses a call where they cannot be keyed.
-void append_ambient(Call* call);
-
-// Names and values of the ambient state, for reports.
-py::dict describe_ambient();
-
 }  // namespace lazytrace

@@ -67,6 +67,7 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   // calls it.
   facts.changes_metadata =
       (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
+  facts.leaves_unfilled = name.rfind("aten::resize", 0) == 0;
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const std::string& argument = schema.arguments()[i].name();

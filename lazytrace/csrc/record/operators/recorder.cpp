@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
@@ -38,6 +39,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
 RecordingScope::RecordingScope(Recorder* recorder)
     : before_(current), included_(c10::impl::tls_is_dispatch_key_included(kRecordKey)) {
   current = recorder;
+  recorder->nested_ = included_;
   c10::impl::tls_set_dispatch_key_included(kRecordKey, true);
 }
 
@@ -48,7 +50,17 @@ RecordingScope::~RecordingScope() {
 
 Recorder* Recorder::active() { return current; }
 
-Recorder::Recorder() : program_(std::make_shared<Program>()), modes_(Modes::current()) {
+namespace {
+bool is_below_autograd() {
+  return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
+}
+}  // namespace
+
+Recorder::Recorder()
+    : program_(std::make_shared<Program>()),
+      modes_(Modes::current()),
+      below_(is_below_autograd()),
+      invariants_(at::globalContext().checkSparseTensorInvariants()) {
   program_->modes.push_back(modes_);
   // A first guess: moving steps to larger memory again and again shows in the time of a recording.
   program_->steps.reserve(128);
@@ -59,6 +71,7 @@ void Recorder::fail(const std::string& reason) {
   if (failed()) return;
   reason_ = reason;
   failed_at_ = place;
+  if (current == this && !feeding() && !nested_) c10::impl::tls_set_dispatch_key_included(kRecordKey, false);
 }
 
 void Recorder::pause() {
@@ -248,6 +261,36 @@ void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack
   op.callBoxed(stack);
 }
 
+void Recorder::run_watched(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  struct Ear final : c10::WarningHandler {
+    c10::WarningHandler* next = c10::WarningUtils::get_warning_handler();
+    bool warned = false;
+    void process(const c10::Warning& warning) override {
+      warned = true;
+      next->process(warning);
+    }
+  } ear;
+  // torch's own hooks are no part of what the function does: autograd calls them at a replay too.
+  struct Away {
+    Recorder* recorder;
+    explicit Away(Recorder* r) : recorder(r) { set(true); }
+    ~Away() { set(false); }
+    void set(bool away) const {
+      if (recorder->saved_hooks_ == SavedHooks::Torchs) recorder->look_away(away);
+    }
+  } away(this);
+  try {
+    c10::WarningUtils::WarningHandlerGuard heard(&ear);
+    run_plain(op, stack);
+  } catch (...) {
+    // Where Python catches it, the way that it takes from here hangs on values that no read shows.
+    fail(say(reason::OperatorRaised, op.schema().name()));
+    throw;
+  }
+  // Python shows a warning once for each line of the user's, which a replay does not come by.
+  if (ear.warned) fail(say(reason::OperatorWarned, op.schema().name()));
+}
+
 bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& facts,
                           const std::vector<c10::IValue>& values, Step* step) {
   const auto& schema = op.schema();
@@ -289,14 +332,9 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   }
   if (feeding()) return feed_operator(op, stack, std::move(step));
   if (facts.forward_mode) fail(say(reason::ForwardMode));
+  note_kernel(op, &step);
   note_effects(op, facts, before, &step);
-  try {
-    run_plain(op, stack);
-  } catch (...) {
-    // Where Python catches it, the way that it takes from here hangs on values that no read shows.
-    fail(say(reason::OperatorRaised, schema.name()));
-    throw;
-  }
+  run_watched(op, stack);
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.
   RandomMark now = RandomMark::now();
   step.random |= random_mark_ != now;
@@ -304,6 +342,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   random_mark_ = now;
   if (failed()) return;
   program_->changes_looks |= facts.changes_metadata;
+  program_->unfilled |= facts.leaves_unfilled;
   // What such a function returns at the next call may be a tensor whose shape was read already.
   if (facts.changes_metadata && after_opaque_) fail(say(reason::ReshapeAfterOpaque, schema.name()));
   if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
@@ -315,6 +354,16 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   note_exit(facts, before, &step);
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   push(std::move(step));
+}
+
+// What surrounds the call of an operator: switches of torch's bindings, and who has written its kernel.
+void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
+  const std::string& name = op.schema().name();
+  step->below = !below_ && is_below_autograd();
+  if (at::globalContext().checkSparseTensorInvariants() != invariants_) fail(say(reason::ChecksInvariants));
+  bool torchs = name.rfind("aten::", 0) == 0 || name.rfind("prim::", 0) == 0;
+  step->python = (!torchs || overridden_) && runs_python(op);
+  if (step->python && has_written()) fail(say(reason::PythonKernel, name));
 }
 
 // While feeding: the operator has run, and Python is given what it gave.
@@ -330,6 +379,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
     c10::IValue self = first == stack->end() ? c10::IValue() : *first;
     stack->erase(first, stack->end());
+    if (feeder_->at_exit() && feeder_->warned()) fail(say(reason::OperatorWarned, op.schema().name()));
     try {
       feeder_->give(stack);
     } catch (...) {
@@ -397,6 +447,7 @@ void Recorder::note_size(const c10::IValue& value) {
     if (!tensor.defined()) return;
     elements_ += tensor.is_nested() ? SIZE_MAX / 2 : static_cast<size_t>(tensor.numel());
     only_cpu_ &= tensor.device().is_cpu();
+    only_plain_ &= !tensor.key_set().has_any(c10::python_ks);
   };
   if (value.isTensor()) note(value.toTensor());
   if (value.isTensorList())
@@ -430,7 +481,7 @@ void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch
 
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
   for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
-  step->exit |= shape_depends_on_values(facts, arguments);
+  step->exit |= shape_depends_on_values(facts, arguments) || step->python;
   // What has been done cannot be undone to run the function again where the value differs.
   if (step->exit && changed_ && program_->unresumable <= at_step())
     fail(say(reason::ReadAfterChange, step->op.schema().name(),
@@ -438,7 +489,7 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
              : program_->random ? "drawing random numbers"
                                 : "an opaque function",
              unresumable_why_));
-  if ((changed_ || step->once()) && !step->exit && would_catch()) {
+  if ((changed_ || step->once() || saved_hooks_ != SavedHooks::None) && !step->exit && would_catch()) {
     step->exit = true;
     if (program_->unresumable < at_step())
       fail(say(reason::CaughtAfterChange, step->op.schema().name(), unresumable_why_));
@@ -465,6 +516,8 @@ void Recorder::push(Step step) {
     }
     step.random = ran.random;
     step.effect = ran.effect;
+    step.python = ran.python;
+    step.below = ran.below;
     if (step.opaque) note_fed_opaque(*ran.opaque, &step);
     step.exit = ran.exit;
     step.filled = ran.filled;
@@ -930,6 +983,21 @@ void Recorder::judge_length() {
   program_->brief = program_->steps.size() <= kMostSteps && elements_ <= kMostElements && only_cpu_;
   for (const Step& step : program_->steps)
     program_->brief &= step.kind == Step::Kind::Operator && step.op.schema().name().rfind("aten::", 0) == 0;
+  // A write may let go of a graph of autograd, whose nodes may belong to Python; anomaly mode asks Python for
+  // a stack.
+  program_->overrides = aten_overrides();
+  program_->lends = program_->brief && !program_->effects && !overridden_ && only_plain_ &&
+                    saved_hooks_ == SavedHooks::None && !torch::autograd::AnomalyMode::is_enabled();
+}
+
+// Hooks of autograd must see each tensor once, in order: a program under them must run to its end whatever
+// happens.
+void Recorder::judge_hooks() {
+  if (saved_hooks_ == SavedHooks::None) return;
+  program_->python_between = true;
+  bool steady = std::all_of(program_->steps.begin(), program_->steps.end(),
+                            [](const Step& step) { return !step.exit && !step.opaque; });
+  if (!steady) fail(say(reason::HooksAndExits));
 }
 
 void Recorder::place_inputs(const std::vector<int>& outputs) {
@@ -948,6 +1016,7 @@ void Recorder::place_inputs(const std::vector<int>& outputs) {
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   drop_unused(outputs);
   place_exits();
+  judge_hooks();
   judge_length();
   place_inputs(outputs);
   lower(program_.get(), outputs);

@@ -13,6 +13,7 @@
 #include "exits/feeder.h"
 #include "program/program.h"
 #include "torch/facts.h"
+#include "torch/overrides.h"
 #include "torch/random_mark.h"
 #include "torch/record_key.h"
 
@@ -79,7 +80,8 @@ class Recorder {
   int output_register(const at::Tensor& tensor);
   // Whether a register holds an argument or captured state, whose Python object a replay gives back.
   bool was_there(int reg) const;
-  // The first reason wins.
+  // The first reason wins. From then on operators run as if nobody recorded, and the key of the recorder is
+  // off for code that asks which are on.
   void fail(const std::string& reason);
   bool failed() const { return !reason_.empty(); }
   // Whether recording has no purpose any more. A feeding goes on: what has run must not run again.
@@ -91,6 +93,10 @@ class Recorder {
   Place place;
   // Whether the Python code that is running would catch an exception. Takes the GIL.
   std::function<bool()> would_catch = [] { return false; };
+  // Whether the function has written to Python state by now.
+  std::function<bool()> has_written = [] { return false; };
+  // Stops watching Python code, or goes on.
+  std::function<void(bool)> look_away = [](bool) {};
 
   // Hands over the program. `outputs`: registers that must survive to the end. `nodes[slot]`: guard node of
   // each capture.
@@ -103,6 +109,10 @@ class Recorder {
   friend class RecordingScope;
 
   void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  // The same for an operator that is recorded: says what ends that.
+  void run_watched(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void note_kernel(const c10::OperatorHandle& op, Step* step);
+  void judge_hooks();
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
@@ -174,13 +184,19 @@ class Recorder {
   std::vector<at::Tensor> numbers_;
   std::vector<int> capture_nodes_;
   Modes modes_;
+  const SavedHooks saved_hooks_ = saved_hooks();
+  const bool overridden_ = aten_is_overridden();
+  const bool below_;                      // whether the function itself was called below autograd
+  const std::optional<bool> invariants_;  // whether torch checks sparse tensors, around the call
+  bool nested_ = false;                   // inside another recording, which goes on when this one gives up
   RandomMark random_mark_ = RandomMark::now();
   std::unique_ptr<Feeder> feeder_;
   std::vector<std::pair<at::Tensor, int>> lent_;  // what was fed to Python and is no view, with its register
   bool changed_ = false;                          // whether a step so far must not be done again
   int inside_operator_ = 0;
-  size_t elements_ = 0;   // of all arguments and results so far
-  bool only_cpu_ = true;  // whether all of these are on the CPU
+  size_t elements_ = 0;     // of all arguments and results so far
+  bool only_cpu_ = true;    // whether all of these are on the CPU
+  bool only_plain_ = true;  // whether none of them is of a subclass that runs Python code
   int paused_ = 0;
   bool after_opaque_ = false;   // whether a Python function was called as one step
   bool hidden_varies_ = false;  // whether an operator inside the opaque step reads values

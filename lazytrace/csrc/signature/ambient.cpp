@@ -1,0 +1,181 @@
+#include "signature/ambient.h"
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/tensor/python_tensor.h>
+
+#include <sstream>
+#include <unordered_set>
+
+#include "cpython/objects.h"
+#include "support/reasons.h"
+#include "torch/modes.h"
+#include "torch/overrides.h"
+
+namespace lazytrace {
+
+namespace {
+
+const char* text_of_torch_function(uint8_t state) {
+  static const char* const kTexts[] = {"enabled", "disabled for subclasses", "disabled"};
+  return state < 3 ? kTexts[state] : "unknown";
+}
+
+constexpr size_t kFlags = 0
+#define AMBIENT_FLAG(words, read, readers) +1
+#define AMBIENT_NUMBER(words, read, text, readers)
+#include "signature/ambient.def"
+#undef AMBIENT_FLAG
+#undef AMBIENT_NUMBER
+    ;
+constexpr size_t kNumbers = 0
+#define AMBIENT_FLAG(words, read, readers)
+#define AMBIENT_NUMBER(words, read, text, readers) +1
+#include "signature/ambient.def"
+#undef AMBIENT_FLAG
+#undef AMBIENT_NUMBER
+    ;
+static_assert(kFlags <= 64, "the flags of a key are one word");
+
+// What the key holds of the ambient state, in one piece without gaps.
+struct Ambient {
+  uint64_t included,
+      excluded;  // the dispatch keys that are switched on and off, those of autocast among them
+  uint64_t flags = 0;
+  uint8_t autocast_dtypes[kAutocastCount];
+  uint8_t numbers[kNumbers];
+  static constexpr size_t kUsed = kAutocastCount + kNumbers;
+  uint8_t none[(8 - kUsed % 8) % 8] = {};
+
+  static Ambient now();
+};
+static_assert(sizeof(Ambient) == 24 + (Ambient::kUsed + 7) / 8 * 8, "no byte of a key may be left unset");
+
+Ambient Ambient::now() {
+  auto& context = at::globalContext();
+  auto& autograd = c10::AutogradState::get_tls_state();
+  auto local = c10::impl::tls_local_dispatch_key_set();
+  Ambient ambient;
+  ambient.included = local.included_.raw_repr();
+  ambient.excluded = local.excluded_.raw_repr();
+  size_t number = 0;
+#define AMBIENT_FLAG(words, read, readers) ambient.flags = ambient.flags << 1 | static_cast<uint64_t>(read);
+#define AMBIENT_NUMBER(words, read, text, readers) ambient.numbers[number++] = static_cast<uint8_t>(read);
+#include "signature/ambient.def"
+#undef AMBIENT_FLAG
+#undef AMBIENT_NUMBER
+  for (size_t i = 0; i < kAutocastCount; ++i)
+    ambient.autocast_dtypes[i] = static_cast<uint8_t>(at::autocast::get_autocast_dtype(kAutocastDevices[i]));
+  return ambient;
+}
+
+// Calls visit(mode) for each torch function mode, the oldest first.
+template <typename F>
+void each_function_mode(F visit) {
+  int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
+  for (int64_t i = 0; i < count; ++i)
+    visit(at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
+}
+
+std::string device_of(PyObject* context) {
+  py::object device = py::reinterpret_borrow<py::object>(context).attr("device");
+  return text_of(py::str(device).ptr());
+}
+
+// A plain device context is the one torch-function mode that a recording can live with: it only fills in
+// device=.
+void append_function_modes(Call* call) {
+  static py::handle device_context =
+      py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
+  each_function_mode([&](PyObject* mode) {
+    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) == device_context.ptr())
+      call->key.put_text(device_of(mode));
+    else
+      call->refuse(say(reason::FunctionMode, type_name(mode)));
+  });
+}
+
+// Without the keys that rows of their own speak of: those of autocast, and those that inference mode
+// switches.
+std::string text_of(uint64_t keys, bool inference) {
+  c10::DispatchKeySet shown(c10::DispatchKeySet::RAW, keys);
+  for (auto device : kAutocastDevices)
+    shown = shown.remove(at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  if (inference) shown = shown - c10::autograd_dispatch_keyset;
+  std::string text;
+  for (c10::DispatchKey key : shown.remove(c10::DispatchKey::ADInplaceOrView))
+    text += (text.empty() ? "" : ", ") + std::string(c10::toString(key));
+  return text.empty() ? "none" : text;
+}
+
+void describe_autocast(const Ambient& now, py::dict* result) {
+  c10::DispatchKeySet off(c10::DispatchKeySet::RAW, now.excluded);
+  for (size_t i = 0; i < kAutocastCount; ++i) {
+    auto key = at::autocast::get_autocast_dispatch_key_from_device_type(kAutocastDevices[i]);
+    std::string device = "(" + c10::DeviceTypeName(kAutocastDevices[i], true) + ")";
+    std::string dtype = c10::toString(static_cast<c10::ScalarType>(now.autocast_dtypes[i]));
+    (*result)[py::str("autocast" + device)] = off.has(key) ? "off" : dtype;
+    (*result)[py::str("autocast_dtype" + device)] = dtype;
+  }
+}
+
+}  // namespace
+
+void append_ambient(Call* call) {
+  call->key.put(Ambient::now());
+  if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return call->refuse(say(reason::DispatchMode));
+  if (saved_hooks() == SavedHooks::Others) return call->refuse(say(reason::SavedHooks));
+  if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
+}
+
+py::dict describe_ambient() {
+  Ambient now = Ambient::now();
+  py::dict result;
+  size_t flag = kFlags, number = 0;
+#define AMBIENT_FLAG(words, read, readers) result[words] = (now.flags >> --flag & 1) != 0;
+#define AMBIENT_NUMBER(words, read, text, readers) \
+  {                                                \
+    uint8_t value = now.numbers[number++];         \
+    result[words] = text;                          \
+  }
+#include "signature/ambient.def"
+#undef AMBIENT_FLAG
+#undef AMBIENT_NUMBER
+  describe_autocast(now, &result);
+  bool inference = c10::InferenceMode::is_enabled();
+  result["dispatch_keys_on"] = text_of(now.included, inference);
+  result["dispatch_keys_off"] = text_of(now.excluded, inference);
+  std::string devices;
+  each_function_mode([&](PyObject* mode) {
+    devices += (devices.empty() ? "" : ", ") +
+               (PyObject_HasAttrString(mode, "device") ? device_of(mode) : type_name(mode));
+  });
+  result["default_device"] = devices.empty() ? "none" : devices;
+  return result;
+}
+
+bool reads_ambient(const std::string& function) {
+  static const auto* known = [] {
+    auto* names = new std::unordered_set<std::string>();
+    for (const char* readers : {
+#define AMBIENT_FLAG(words, read, readers) readers,
+#define AMBIENT_NUMBER(words, read, text, readers) readers,
+#include "signature/ambient.def"
+#undef AMBIENT_FLAG
+#undef AMBIENT_NUMBER
+         }) {
+      std::istringstream split(readers);
+      for (std::string name; std::getline(split, name, ',');) names->insert(name);
+    }
+    return names;
+  }();
+  return known->count(function) > 0;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,22 @@
+// The ambient state of a call: which switches of torch are part of its key, and how they are called.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+
+#include "signature/signature.h"
+
+namespace lazytrace {
+
+// Writes the ambient part of the key. Refuses a call where the state cannot be keyed. Needs the GIL.
+void append_ambient(Call* call);
+
+// Name -> value of all that the ambient part of a key holds, in words.
+py::dict describe_ambient();
+
+// Whether a function of torch._C returns what the ambient part of a key holds, so that a traced function may
+// call it.
+bool reads_ambient(const std::string& function);
+
+}  // namespace lazytrace

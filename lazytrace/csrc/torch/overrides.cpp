@@ -1,0 +1,89 @@
+#include "torch/overrides.h"
+
+#include <ATen/SavedTensorHooks.h>
+#include <torch/csrc/PyInterpreter.h>
+
+#include <set>
+#include <string>
+
+namespace lazytrace {
+
+namespace {
+
+PySetObject* registered_kernels = nullptr;
+PyObject* is_own_hook = nullptr;
+
+// A set has no version. Adding takes a slot that no removal gives back before the table is made anew, so
+// these four together tell two states apart.
+struct Mark {
+  Py_ssize_t fill = -1, used = -1, mask = -1;
+  setentry* table = nullptr;
+  bool operator==(const Mark& other) const {
+    return fill == other.fill && used == other.used && mask == other.mask && table == other.table;
+  }
+};
+
+struct Overrides {
+  Mark mark;
+  std::set<std::string> kernels;  // of aten, as torch.library names them
+  uint64_t changes = 0;
+};
+
+// What is registered of aten operators, brought up to date. Guarded by the GIL.
+Overrides& overrides() {
+  static auto* known = new Overrides();
+  const PySetObject* set = registered_kernels;
+  if (!set) return *known;
+  Mark now{set->fill, set->used, set->mask, set->table};
+  if (now == known->mark) return *known;
+  known->mark = now;
+  std::set<std::string> kernels;
+  for (py::handle name : py::reinterpret_borrow<py::set>(reinterpret_cast<PyObject*>(registered_kernels))) {
+    std::string text = py::str(name);
+    if (text.rfind("aten/", 0) == 0) kernels.insert(std::move(text));
+  }
+  // One may be replaced by another of the same name, between two looks: whatever was or is there counts as
+  // changed.
+  if (!kernels.empty() || !known->kernels.empty()) ++known->changes;
+  known->kernels = std::move(kernels);
+  return *known;
+}
+
+}  // namespace
+
+void configure_overrides(py::object registered) {
+  if (!PySet_CheckExact(registered.ptr())) throw py::type_error("torch.library keeps no set of kernels");
+  registered_kernels = reinterpret_cast<PySetObject*>(registered.release().ptr());
+}
+
+uint64_t aten_overrides() { return overrides().changes; }
+
+bool aten_is_overridden() { return !overrides().kernels.empty(); }
+
+bool runs_python(const c10::OperatorHandle& op) {
+  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU}) {
+    if (!op.hasComputedKernelForDispatchKey(key)) continue;
+    // The place of the registration: a Python file, what an interactive session calls itself, or /dev/null of
+    // what torch.library.custom_op makes. torch's own are places in C++ files.
+    std::string kernel = op.getComputedKernelForDispatchKey(key).debug();
+    bool cpp = kernel.find(".cpp:") != std::string::npos || kernel.find(".cu:") != std::string::npos ||
+               kernel.find(".cc:") != std::string::npos || kernel.find(".h:") != std::string::npos;
+    if (!cpp || kernel.find(".py:") != std::string::npos) return true;
+  }
+  return false;
+}
+
+void configure_saved_hooks(py::object is_own) { is_own_hook = is_own.release().ptr(); }
+
+SavedHooks saved_hooks() {
+  const auto& stack = at::SavedTensorDefaultHooks::get_tls_state().stack;
+  if (stack.empty()) return SavedHooks::None;
+  // Only the newest pair is called.
+  PyObject* pack = stack.top().first.ptr(getPyInterpreter());
+  py::object own = py::reinterpret_steal<py::object>(is_own_hook ? PyObject_CallOneArg(is_own_hook, pack)
+                                                                 : Py_NewRef(Py_False));
+  if (!own) PyErr_Clear();
+  return own.ptr() == Py_True ? SavedHooks::Torchs : SavedHooks::Others;
+}
+
+}  // namespace lazytrace
