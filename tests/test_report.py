@@ -13,7 +13,7 @@ STEP = Snapshot(
     retraces=8,
     evictions=5,
     inlined=3,
-    eager={"disabled": 1, "calls x.tolist() (train.py:41)": 3},
+    eager={"disabled": 1, "calls .tolist() of a tensor (train.py:41)": 3},
     seconds_recording=0.0123,
     seconds_eager=0.0045,
     operators=(7, 35, 7),
@@ -56,7 +56,7 @@ Retraces
   step: 4 older retraces for reasons not listed here
 
 Eager calls
-  step: calls x.tolist() (train.py:41)   x3
+  step: calls .tolist() of a tensor (train.py:41)   x3
   step: disabled   x1
 
 Limits
@@ -69,8 +69,8 @@ This is a bug of lazytrace: please report it together with the function
 Suggestions
   step: its signatures alternate beyond cache_limit=2, so recordings are dropped and made again: \
 cache_limit=7 would have been enough.
-  step: ran eagerly 3 times, calls x.tolist() (train.py:41): move it behind the traced function, or wrap the \
-helper that does it in lazytrace.opaque.
+  step: ran eagerly 3 times, calls .tolist() of a tensor (train.py:41): move it behind the traced \
+function, or wrap the helper that does it in lazytrace.opaque.
 """
 
 SMALL = """\

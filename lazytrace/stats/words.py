@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from lazytrace._native import available, core
+
+
 _SAID_AT_ONCE = 8
 
 # What torch starts with, and what need not be said.
 _USUAL: Final = {
+    **({name: str(value) for name, value in core.describe_ambient().items()} if available() else {}),
     "grad_mode": "True",
     "inference_mode": "False",
     "autocast_cache": "True",

@@ -448,6 +448,8 @@ VIEWS = {
     "type_as": lambda w: w.type_as(w),
     "expand": lambda w: w.expand(4, 3, 2),
     "unsqueeze": lambda w: w.unsqueeze(1),
+    "view of a view": lambda w: torch.view_as_real(torch.view_as_complex(w[...].view_as(w))),
+    "as_strided of a view": lambda w: w.T.as_strided((2, 2), (1, 2)),
 }
 
 

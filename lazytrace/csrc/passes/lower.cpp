@@ -389,6 +389,13 @@ class Lowering {
  public:
   Lowering(Program* program, const std::vector<int>& outputs) : program_(*program) {
     bound_.assign(static_cast<size_t>(program_.registers), 0);
+    metas_.assign(static_cast<size_t>(program_.registers), nullptr);
+    for (const Step& step : program_.steps)
+      for (const Result& result : step.results) {
+        if (result.reg >= 0) metas_[result.reg] = result.meta.get();
+        for (const Result& one : result.list)
+          if (one.reg >= 0) metas_[one.reg] = one.meta.get();
+      }
     for (int reg : outputs) bound_[reg] = 1;
     find_bound();
   }
@@ -410,7 +417,8 @@ class Lowering {
   void find_bound() {
     for (size_t i = program_.steps.size(); i-- > 0;) {
       const Step& step = program_.steps[i];
-      bool kept = static_cast<int>(i) <= program_.keep_until || step.kind != Step::Kind::Operator;
+      bool kept = static_cast<int>(i) <= program_.keep_until || step.kind != Step::Kind::Operator ||
+                  hands_on_gradients(step);
       const auto& declared = step.op.schema().arguments();
       for (size_t a = 0; a < step.arguments.size(); ++a) {
         const Argument& argument = step.arguments[a];
@@ -426,6 +434,21 @@ class Lowering {
         for (const Result& one : result.list) pass_on(one, kept);
       }
     }
+  }
+
+  // Whether the results require gradients because an argument does, in a step that its operator must run: an
+  // alias of the argument, which requires none, would not do.
+  bool hands_on_gradients(const Step& step) const {
+    auto real = [&](const Result& result) {
+      if (!result.meta->requires_grad() || result.known) return false;
+      if (!is_view(step) || result.base < 0) return true;
+      const TensorMeta* base =
+          metas_[result.base];  // null of what is there before the program: it is no alias
+      return base && (base->keys() != result.meta->keys() || base->dtype() != result.meta->dtype());
+    };
+    for (const Result& result : step.results)
+      if (real(result) || std::any_of(result.list.begin(), result.list.end(), real)) return true;
+    return false;
   }
 
   void pass_on(const Result& result, bool kept) {
@@ -534,6 +557,7 @@ class Lowering {
 
   Program& program_;
   std::vector<char> bound_;
+  std::vector<const TensorMeta*> metas_;  // by register, of what steps give
 };
 
 }  // namespace

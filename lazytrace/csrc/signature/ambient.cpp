@@ -90,11 +90,15 @@ std::string device_of(PyObject* context) {
 
 // A plain device context is the one torch-function mode that a recording can live with: it only fills in
 // device=.
-void append_function_modes(Call* call) {
+bool is_device_context(PyObject* mode) {
   static py::handle device_context =
       py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
+  return reinterpret_cast<PyObject*>(Py_TYPE(mode)) == device_context.ptr();
+}
+
+void append_function_modes(Call* call) {
   each_function_mode([&](PyObject* mode) {
-    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) == device_context.ptr())
+    if (is_device_context(mode))
       call->key.put_text(device_of(mode));
     else
       call->refuse(say(reason::FunctionMode, type_name(mode)));
@@ -134,8 +138,8 @@ void append_ambient(Call* call) {
   if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
 }
 
-py::dict describe_ambient() {
-  Ambient now = Ambient::now();
+namespace {
+py::dict described(const Ambient& now) {
   py::dict result;
   size_t flag = kFlags, number = 0;
 #define AMBIENT_FLAG(words, read, readers) result[words] = (now.flags >> --flag & 1) != 0;
@@ -151,13 +155,31 @@ py::dict describe_ambient() {
   bool inference = c10::InferenceMode::is_enabled();
   result["dispatch_keys_on"] = text_of(now.included, inference);
   result["dispatch_keys_off"] = text_of(now.excluded, inference);
+  return result;
+}
+
+std::string function_modes() {
   std::string devices;
   each_function_mode([&](PyObject* mode) {
-    devices += (devices.empty() ? "" : ", ") +
-               (PyObject_HasAttrString(mode, "device") ? device_of(mode) : type_name(mode));
+    devices += (devices.empty() ? "" : ", ") + (is_device_context(mode) ? device_of(mode) : type_name(mode));
   });
-  result["default_device"] = devices.empty() ? "none" : devices;
-  return result;
+  return devices.empty() ? "none" : devices;
+}
+}  // namespace
+
+py::dict describe_ambient() {
+  // Most calls of a process are made under the same switches: they share the words, which events keep.
+  static auto* last = new std::pair<Ambient, py::dict>();
+  Ambient now = Ambient::now();
+  std::string modes = function_modes();
+  bool same = last->second.size() > 0 && std::memcmp(&last->first, &now, sizeof now) == 0 &&
+              last->second["default_device"].cast<std::string>() == modes;
+  if (!same) {
+    py::dict words = described(now);
+    words["default_device"] = modes;
+    *last = std::make_pair(now, words);
+  }
+  return last->second;
 }
 
 bool reads_ambient(const std::string& function) {

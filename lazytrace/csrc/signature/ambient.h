@@ -12,7 +12,8 @@ namespace lazytrace {
 // Writes the ambient part of the key. Refuses a call where the state cannot be keyed. Needs the GIL.
 void append_ambient(Call* call);
 
-// Name -> value of all that the ambient part of a key holds, in words.
+// Name -> value of all that the ambient part of a key holds, in words. Calls share the dict: nobody may
+// change it.
 py::dict describe_ambient();
 
 // Whether a function of torch._C returns what the ambient part of a key holds, so that a traced function may

@@ -23,6 +23,14 @@ struct Mark {
   }
 };
 
+// torch itself registers kernels for meta tensors and other devices from Python, which no operator on the CPU
+// reaches.
+bool may_run_on_cpu(const std::string& kernel) {
+  static const std::set<std::string> kElsewhere = {"Meta", "CUDA", "MPS",  "XPU",
+                                                   "HPU",  "XLA",  "MTIA", "PrivateUse1"};
+  return kElsewhere.count(kernel.substr(kernel.rfind('/') + 1)) == 0;
+}
+
 struct Overrides {
   Mark mark;
   std::set<std::string> kernels;  // of aten, as torch.library names them
@@ -40,7 +48,7 @@ Overrides& overrides() {
   std::set<std::string> kernels;
   for (py::handle name : py::reinterpret_borrow<py::set>(reinterpret_cast<PyObject*>(registered_kernels))) {
     std::string text = py::str(name);
-    if (text.rfind("aten/", 0) == 0) kernels.insert(std::move(text));
+    if (text.rfind("aten/", 0) == 0 && may_run_on_cpu(text)) kernels.insert(std::move(text));
   }
   // One may be replaced by another of the same name, between two looks: whatever was or is there counts as
   // changed.
