@@ -53,13 +53,14 @@ struct Ambient {
   static constexpr size_t kUsed = kAutocastCount + kNumbers;
   uint8_t none[(8 - kUsed % 8) % 8] = {};
 
-  static Ambient now();
+  static Ambient now(SavedHooks hooks = saved_hooks());
 };
 static_assert(sizeof(Ambient) == 24 + (Ambient::kUsed + 7) / 8 * 8, "no byte of a key may be left unset");
 
-Ambient Ambient::now() {
+Ambient Ambient::now(SavedHooks hooks) {
   auto& context = at::globalContext();
   auto& autograd = c10::AutogradState::get_tls_state();
+  auto sparse = context.checkSparseTensorInvariants();
   auto local = c10::impl::tls_local_dispatch_key_set();
   Ambient ambient;
   ambient.included = local.included_.raw_repr();
@@ -132,9 +133,10 @@ void describe_autocast(const Ambient& now, py::dict* result) {
 }  // namespace
 
 void append_ambient(Call* call) {
-  call->key.put(Ambient::now());
+  SavedHooks hooks = saved_hooks();
+  call->key.put(Ambient::now(hooks));
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return call->refuse(say(reason::DispatchMode));
-  if (saved_hooks() == SavedHooks::Others) return call->refuse(say(reason::SavedHooks));
+  if (hooks == SavedHooks::Others) return call->refuse(say(reason::SavedHooks));
   if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
 }
 

@@ -1,12 +1,12 @@
 #include "trace/trace.h"
 
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
 #include <unordered_set>
 
-#include "replay/lowered.h"
 #include "replay/workspace.h"
 #include "torch/overrides.h"
 
@@ -87,7 +87,8 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   hold(values);
   loan->end();
   registers->resize(program_->registers);
-  bool lends = program_->lends && program_->overrides == aten_overrides() && !operators_are_watched();
+  bool lends = program_->lends &&
+               (program_->steps.empty() || (program_->overrides == aten_overrides() && !at::hasCallbacks()));
   auto put = [&](int reg, const at::Tensor& tensor) {
     if (lends)
       loan->lend(reg, tensor);
