@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import types
+import warnings
 
 import pytest
+import torch
+import torch.utils._device
 
 import lazytrace
+from lazytrace import traced
 from lazytrace.stats.reasons import Row, row_of, rows
 
 # What stands in the places of a text: the names of an operator, a class, a function.
@@ -44,3 +49,94 @@ def test_advice_is_a_sentence_to_go_on_with(row):
 
 def test_a_text_of_nobody():
     assert lazytrace.reason_code("something that no table knows") == ""
+
+
+# ---------------------------------------------------------------- codes occur
+def leaf(**values):
+    return types.SimpleNamespace(**values)
+
+
+def cyclic():
+    made = [X]
+    made.append(made)
+    return made
+
+
+def nested(depth):
+    made = [X]
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def raising(x):
+    try:
+        return x.view(7)
+    except RuntimeError:
+        return x
+
+
+def std_of_one(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return x[:1].std()
+
+
+X = torch.tensor([-1.0, 0.5, 2.0])
+STATE = leaf(x=torch.ones(3), made=None)
+# Code -> a function of a tensor, and what it is called with.
+CASES = {
+    "takes-subclass": (lambda x: x * 2, X.as_subclass(Subclass)),
+    "takes-nested": (lambda x: x * 2, torch.nested.nested_tensor([X, X])),
+    "takes-odd-key": (lambda x: x[(1, 2)] * 2, {(1, 2): X}),
+    "takes-cycle": (lambda x: x[0] * 2, cyclic()),
+    "takes-too-deep": (lambda x: x, nested(80)),
+    "takes-array": (lambda x: torch.from_numpy(x) * 2, X.numpy()),
+    "takes-iterator": (lambda x: next(x) * 2, iter([X, X])),
+    "operator-raised": (raising, X),
+    "operator-warned": (std_of_one, X),
+    "explicit-generator": (lambda x: x + torch.rand(3, generator=torch.default_generator), X),
+    "returns-cycle": (lambda x: cyclic(), X),
+    "returns-too-deep": (lambda x: nested(120), X),
+    "leaves-modes": (lambda x: (torch.set_grad_enabled(False), x * 2)[1], X),
+    "tensor-escapes": (lambda x: x * sum(x.tolist()), X),
+    "calls-function": (lambda x: (print(end=""), x * 2)[1], X),
+    "checks-invariants": (
+        lambda x: torch.sparse_coo_tensor(torch.tensor([[0]]), x[:1], (3,), check_invariants=True),
+        X,
+    ),
+    "sets-attribute": (lambda x: (setattr(x, "tag", 1), x * 2)[1], X),
+}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_code_occurs(code):
+    function, x = CASES[code]
+    fn = traced(function)
+    try:
+        fn(x)
+    finally:
+        torch.set_grad_enabled(True)
+    assert [lazytrace.reason_code(text) for text in fn.stats().eager] == [code], fn.stats().eager
+
+
+def test_codes_of_what_surrounds_a_call():
+    fn = traced(lambda x: x * (2 if x.sum() > 0 else 3))
+    x = torch.ones(3, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        fn(x)
+    with torch.autograd.graph.save_on_cpu():
+        fn(x)
+    with torch.utils._device.DeviceContext(torch.device("cpu")), Mode():
+        fn(x)
+    found = [lazytrace.reason_code(text) for text in fn.stats().eager]
+    assert found == ["saved-hooks", "hooks-and-exits", "function-mode"]
+
+
+class Mode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
