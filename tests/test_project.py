@@ -160,7 +160,7 @@ INNER_LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("process",),
         ("registry", "report"),
         ("patterns", "difference", "log"),
-        ("counters",),
+        ("counters", "reasons"),
         ("model",),
         ("words",),
     ),

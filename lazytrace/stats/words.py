@@ -7,7 +7,6 @@ from typing import Final
 
 from lazytrace._native import available, core
 
-
 _SAID_AT_ONCE = 8
 
 # What torch starts with, and what need not be said.
