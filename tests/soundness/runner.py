@@ -8,6 +8,7 @@ arguments that changes the world; `watch()` returns the state to compare after e
 from __future__ import annotations
 
 import random
+import re
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -279,22 +280,40 @@ def difference(path: str, a: Observation, b: Observation) -> str:
     return "" if a == b and type(a) is type(b) else f"{path}: eager {a!r}, traced {b!r}"
 
 
-def check(
-    make: Callable[..., Any], *, hits: int = 0, eager: bool = False, recordings: int | None = None
-) -> None:
-    """Both ways agree; the traced one had at least `hits` hits, none where `eager`, and `recordings`."""
+def agree(make: Callable[..., Any]) -> Tracer:
+    """Both ways agree; returns the decorator, which knows what the traced way did."""
     plain, _ = drive(make, False)
     traced, tracer = drive(make, True)
     for (name, a), (_, b) in zip(plain, traced, strict=True):
         found = difference(name, a, b)
         assert not found, f"{found}\n    eager calls: {tracer.reasons()}, hits: {tracer.count('hits')}"
+    return tracer
+
+
+def check(make: Callable[..., Any], *, hits: int = 0, eager: str = "", recordings: int | None = None) -> None:
+    """Both ways agree, and the traced one did what is stated, of which there must be something.
+
+    `hits` is the least number of hits. `eager` is the reason of an eager call; alone it says that nothing is
+    replayed. `recordings` is their exact number; alone it is for calls that each need one.
+    """
+    assert hits or eager or recordings is not None, STATE_IT
+    tracer = agree(make)
     assert tracer.count("hits") >= hits, f"{tracer.count('hits')} hits, eager: {tracer.reasons()}"
-    assert not (eager and tracer.count("hits")), "must not be replayed"
+    assert not eager or any(is_reason(eager, text) for text in tracer.reasons()), f"{tracer.reasons()}"
+    assert hits or not tracer.count("hits"), f"replayed {tracer.count('hits')} times: state hits="
     assert recordings is None or tracer.count("recordings") == recordings, f"{tracer.made[0].stats()}"
 
 
+STATE_IT = "state hits=, eager= or recordings=: a case that is never replayed compares eager with eager"
+
+
+def is_reason(wanted: str, text: str) -> bool:
+    """Does a stated reason stand for the text that lazytrace gives? A part of it will do, and local names."""
+    return wanted in re.sub(r"\w+\.<locals>\.", "", text)
+
+
 class Cases:
-    """The cases of a file: `@cases` or `@cases(hits=2)` registers one, `parametrize` makes the tests."""
+    """The cases of a file: `@cases(hits=2)` registers one, `parametrize` makes the tests."""
 
     def __init__(self) -> None:
         self.known: list[Any] = []
@@ -302,6 +321,7 @@ class Cases:
     def __call__(self, make: Any = None, **expected: Any) -> Any:
         if make is None:
             return lambda inner: self(inner, **expected)
+        assert expected, f"{make.__name__}: {STATE_IT}"
         self.known.append(pytest.param(make, expected, id=make.__name__))
         return make
 

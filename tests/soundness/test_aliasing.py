@@ -57,34 +57,34 @@ def argument_that_views_state(trace):
     return trace(fn), [call(X(3)), call(X(3)), call(w[1:]), call(w[1:])], lambda: w
 
 
-@cases
+@cases(hits=3)
 def identity_with_state(trace):
     w = torch.ones(3)
     fn = trace(lambda x: x * 2 if x is w else x * 3)
     return fn, [call(X()), call(X()), call(w), call(w), call(X())]
 
 
-@cases
+@cases(hits=3)
 def identity_of_two_arguments(trace):
     fn = trace(lambda x, y: x * 2 if x is y else x * 3)
     a, b = X(), X()
     return fn, [call(a, a), call(a, a), call(a, b), call(a, b), call(b, b)]
 
 
-@cases
+@cases(eager="reads ._base of a tensor")
 def view_relation_read(trace):
     fn = trace(lambda x: x._base is not None)
     return fn, [call(X(3)), call(X(3)), call(X(4)[:3]), call(X(4)[:3])]
 
 
-@cases
+@cases(eager="calls .storage_offset() of a tensor")
 def storage_offset_read(trace):
     base = torch.arange(6.0)
     fn = trace(lambda x: x * x.storage_offset())
     return fn, [call(base[0:2]), call(base[0:2]), call(base[2:4]), call(base[2:4])]
 
 
-@cases
+@cases(hits=3)
 def as_strided(trace):
     base = torch.arange(6.0)
     fn = trace(lambda x: (x.as_strided((2,), (1,)), x.as_strided((2,), (1,), 0)))
@@ -197,7 +197,7 @@ def requires_grad_and_leafness(trace):
     ]
 
 
-@cases
+@cases(eager="reads .grad of a tensor")
 def grad_of_an_argument_read(trace):
     def fn(x):
         return x * 2 if x.grad is None else x * x.grad
@@ -210,14 +210,14 @@ def grad_of_an_argument_read(trace):
     return trace(fn), around(change, x)
 
 
-@cases
+@cases(eager="reads .grad_fn of a tensor")
 def grad_fn_of_an_argument_read(trace):
     fn = trace(lambda x: type(x.grad_fn).__name__)
     x = X(grad=True)
     return fn, [call(x * 2), call(x * 2), call(x + 1), call(x + 1)]
 
 
-@cases
+@cases(hits=2)
 def hooks_on_an_argument(trace):
     seen = []
 

@@ -143,6 +143,17 @@ PAIRS = {
 }
 Number.k, Whole.k = 2.0, 3.0
 
+# Pairs that are not replayed, and why.
+EAGER = {
+    "text_subclass_name": "writes the address of a Text as text",
+    "decimal": "reads a Decimal",
+    "delta": "calls .total_seconds() of a timedelta",
+}
+
+
+def expected(name):
+    return {"eager": EAGER[name]} if name in EAGER else {"hits": 2}
+
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_two_arguments(name):
@@ -152,7 +163,7 @@ def test_two_arguments(name):
         x = X()
         return trace(function), [call(x, one), call(x, one), call(x, two), call(x, two), call(x, one)]
 
-    check(make)
+    check(make, **expected(name))
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -168,7 +179,7 @@ def test_two_values_of_state(name):
 
         return trace(lambda x: function(x, value)), around(change, X())
 
-    check(make)
+    check(make, **expected(name))
 
 
 def test_attribute_of_an_enum_member():
@@ -179,7 +190,7 @@ def test_attribute_of_an_enum_member():
         Kind.A.scale = 2.0
         return trace(lambda x: x * Kind.A.scale), around(lambda: setattr(Kind.A, "scale", 3.0), X())
 
-    check(make)
+    check(make, hits=2)
 
 
 def test_mutable_value_of_an_enum_member():
@@ -189,7 +200,7 @@ def test_mutable_value_of_an_enum_member():
 
         return trace(lambda x: x * sum(Kind.A.value)), around(lambda: Kind.A.value.append(2.0), X())
 
-    check(make)
+    check(make, hits=2)
 
 
 @pytest.mark.parametrize("spelling", ["positional", "keyword", "default", "star"])
@@ -219,4 +230,4 @@ def test_wrong_arguments_raise_as_eager_does():
             call(X(), 2),
         ]
 
-    check(make)
+    check(make, eager="the arguments do not fit the parameters")

@@ -117,7 +117,7 @@ def type_of_an_instance(trace):
     return trace(lambda x: x * type(o).k), around(lambda: setattr(o, "__class__", B), X())
 
 
-@cases
+@cases(hits=2)
 def class_after_an_identity_test(trace):
     class A:
         k = 2.0
@@ -184,25 +184,25 @@ def hasattr_of_state(trace):
     return trace(lambda x: x * 2 if hasattr(o, "k") else x * 5), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def computed_name(trace):
     o = Box(a=2.0, b=3.0, which="a")
     return trace(lambda x: x * getattr(o, o.which)), around(lambda: setattr(o, "which", "b"), X())
 
 
-@cases
+@cases(hits=2)
 def vars_of_state(trace):
     o = Box(a=2.0)
     return trace(lambda x: x * sum(vars(o).values())), around(lambda: setattr(o, "b", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def dict_of_state(trace):
     o = Box(a=2.0)
     return trace(lambda x: x * o.__dict__["a"]), around(lambda: setattr(o, "a", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def dict_replaced(trace):
     o = Box(a=2.0)
     return trace(lambda x: x * o.a), around(lambda: setattr(o, "__dict__", {"a": 3.0}), X())
@@ -226,7 +226,7 @@ def parsed_arguments(trace):
     return trace(lambda x: x * args.k * len(args.names)), around(lambda: args.names.append("b"), X())
 
 
-@cases(eager=True)
+@cases(eager="sets .n of a Box")
 def attribute_counter(trace):
     o = Box(n=0)
 
@@ -238,7 +238,7 @@ def attribute_counter(trace):
     return fn, [call(X())] * 4, lambda: o.n
 
 
-@cases
+@cases(hits=2)
 def stores_a_result(trace):
     o = Box(last=None)
 
@@ -263,7 +263,7 @@ def stores_what_is_there(trace):
     return fn, around(lambda: setattr(o, "mode", "b"), X()), lambda: o.mode
 
 
-@cases
+@cases(hits=2)
 def stores_and_restores(trace):
     o = Box(k=1.0)
 
@@ -279,7 +279,7 @@ def stores_and_restores(trace):
     return fn, around(lambda: setattr(o, "k", 2.0), X()), lambda: o.k
 
 
-@cases
+@cases(hits=1)
 def deletes_an_attribute(trace):
     o = Box(k=1.0)
 
@@ -293,7 +293,7 @@ def deletes_an_attribute(trace):
     return fn, [call(X())] * 3, lambda: vars(o).copy()
 
 
-@cases(eager=True)
+@cases(eager="sets .n of a Box")
 def setattr_by_c(trace):
     o = Box(n=0)
 
@@ -305,7 +305,7 @@ def setattr_by_c(trace):
     return fn, [call(X())] * 3, lambda: o.n
 
 
-@cases(eager=True)
+@cases(eager="sets ['n'] of a dict")
 def writes_through_vars(trace):
     o = Box(n=0)
 
@@ -317,7 +317,7 @@ def writes_through_vars(trace):
     return fn, [call(X())] * 3, lambda: o.n
 
 
-@cases(eager=True)
+@cases(eager="sets .n of a type")
 def writes_a_class_attribute(trace):
     class A:
         n = 0
@@ -330,14 +330,14 @@ def writes_a_class_attribute(trace):
     return fn, [call(X())] * 3, lambda: A.n
 
 
-@cases
+@cases(hits=2)
 def attribute_on_a_tensor_of_state(trace):
     w = torch.ones(3)
     w.k = 2.0
     return trace(lambda x: x * w * w.k), around(lambda: setattr(w, "k", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def attribute_on_an_argument(trace):
     x = X()
     x.k = 2.0
@@ -351,20 +351,20 @@ def objects_as_arguments(trace):
     return trace(lambda o, x: x * o.k), [call(a, x), call(a, x), call(b, x), call(b, x), call(c, x)]
 
 
-@cases
+@cases(hits=2)
 def identity_of_state(trace):
     a, b = Box(), Box()
     o = Box(now=a)
     return trace(lambda x: x * 2 if o.now is a else x * 3), around(lambda: setattr(o, "now", b), X())
 
 
-@cases
+@cases(hits=2)
 def id_of_state(trace):
     o = Box()
     return trace(lambda x: (x, id(o) == id(o))), [call(X())] * 3
 
 
-@cases
+@cases(hits=2)
 def hash_of_state(trace):
     class A:
         h = 1
@@ -376,7 +376,7 @@ def hash_of_state(trace):
     return trace(lambda x: x * hash(o)), around(lambda: setattr(o, "h", 3), X())
 
 
-@cases
+@cases(hits=2)
 def weak_reference_to_state(trace):
     import weakref
 
@@ -385,7 +385,7 @@ def weak_reference_to_state(trace):
     return trace(lambda x: x * ref().k), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def context_variable(trace):
     import contextvars
 
@@ -393,7 +393,7 @@ def context_variable(trace):
     return trace(lambda x: x * var.get()), around(lambda: var.set(3.0), X())
 
 
-@cases
+@cases(eager="reads .k of a _local")
 def thread_local(trace):
     import threading
 
@@ -402,7 +402,7 @@ def thread_local(trace):
     return trace(lambda x: x * local.k), around(lambda: setattr(local, "k", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def representation_with_a_side_effect(trace):
     class Noisy:
         shown = 0
@@ -421,7 +421,7 @@ def representation_with_a_side_effect(trace):
     return trace(fn), around(lambda: setattr(o, "now", b), X()), lambda: Noisy.shown
 
 
-@cases
+@cases(hits=2)
 def representation_that_raises(trace):
     class Bad:
         def __init__(self):
@@ -441,7 +441,7 @@ def representation_that_raises(trace):
     return fn, around(lambda: setattr(o, "now", b), a, X())
 
 
-@cases
+@cases(eager="sets .called of a MagicMock")
 def mock_object(trace):
     import unittest.mock
 
@@ -450,7 +450,7 @@ def mock_object(trace):
     return trace(lambda x: x * m(1) * m.k), [call(X())] * 4, lambda: m.call_count
 
 
-@cases
+@cases(eager="calls .__exit__() of a RLock")
 def lock_of_state(trace):
     import threading
 
@@ -464,7 +464,7 @@ def lock_of_state(trace):
     return trace(fn), around(lambda: setattr(o, "k", 3.0), X()), lambda: lock._is_owned()
 
 
-@cases
+@cases(eager="calls .acquire() of a lock")
 def lock_that_is_left_locked(trace):
     import threading
 
@@ -481,7 +481,7 @@ def lock_that_is_left_locked(trace):
     )
 
 
-@cases
+@cases(eager="calls .__enter__() of a lock")
 def event_and_semaphore(trace):
     import threading
 
@@ -499,7 +499,7 @@ def event_and_semaphore(trace):
     )
 
 
-@cases
+@cases(hits=2)
 def with_on_state_that_counts(trace):
     class Scope:
         depth = 0
@@ -520,7 +520,7 @@ def with_on_state_that_counts(trace):
     return trace(fn), [*[call(X())] * 3, lambda: setattr(s, "depth", 4), *[call(X())] * 2], lambda: s.depth
 
 
-@cases
+@cases(eager="sets a context variable")
 def context_variable_set_inside(trace):
     import contextvars
 
@@ -533,7 +533,7 @@ def context_variable_set_inside(trace):
     return trace(fn), [call(X())] * 4, var.get
 
 
-@cases
+@cases(eager="calls sys.getrefcount()")
 def system_state(trace):
     import sys
 
@@ -544,7 +544,7 @@ def system_state(trace):
     return trace(fn), [*[call(X())] * 2, lambda: sys.argv.pop(), *[call(X())] * 2]
 
 
-@cases
+@cases(eager="calls posix.getcwd()")
 def working_directory(trace, tmp="/tmp"):
     import os
 
@@ -553,7 +553,7 @@ def working_directory(trace, tmp="/tmp"):
     return trace(lambda x: (x, os.getcwd(), os.path.abspath("a"))), steps
 
 
-@cases
+@cases(eager="calls io.open()")
 def file_that_changes(trace):
     import os
     import tempfile
@@ -573,7 +573,7 @@ def file_that_changes(trace):
     return trace(fn), around(lambda: put("3"), X())
 
 
-@cases
+@cases(eager="calls posix.stat()")
 def file_that_appears(trace):
     import os
     import tempfile
@@ -660,7 +660,7 @@ def a_class_that_changes_in_the_call(trace):
     return trace(fn), around(lambda: setattr(other, "k", 3.0), X())
 
 
-@cases
+@cases(hits=8)
 def identity_reused_address(trace):
     o = Box(now=Box(k=2.0))
 

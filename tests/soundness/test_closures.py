@@ -66,7 +66,7 @@ def shared_cell_comes_apart(trace):
     return trace(f), around(change, X())
 
 
-@cases
+@cases(hits=3)
 def zero_to_negative_zero_to_nan(trace):
     k = 0.0
 
@@ -82,7 +82,7 @@ def zero_to_negative_zero_to_nan(trace):
     return trace(lambda x: (torch.copysign(x, torch.tensor(k)), k)), steps
 
 
-@cases(eager=True)
+@cases(eager="sets a variable of an enclosing function")
 def nonlocal_counter(trace):
     count = 0
 
@@ -216,7 +216,7 @@ def attribute_of_a_function(trace):
     return trace(fn), around(lambda: setattr(fn, "k", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def contents_of_a_cell_by_hand(trace):
     k = 2.0
 
@@ -230,7 +230,7 @@ def contents_of_a_cell_by_hand(trace):
     return trace(lambda x: x * helper.__closure__[0].cell_contents), around(change, X())
 
 
-@cases
+@cases(hits=2)
 def helper_in_other_globals(trace):
     code = compile("def helper(x):\n    return x * scale", "made.py", "exec")
     one, two = ({"scale": 2.0, "__name__": "made"}, {"scale": 3.0, "__name__": "made"})
@@ -286,7 +286,7 @@ def traced_partial(trace):
     return fn, around(lambda: options.update(k=3.0), X())
 
 
-@cases
+@cases(hits=1)
 def deleted_cell(trace):
     k = 2.0
 

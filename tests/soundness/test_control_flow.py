@@ -29,17 +29,17 @@ def branch_with_gradients(trace):
     ] * 2
 
 
-@cases
+@cases(hits=4)
 def branch_then_dropout(trace):
     return trace(lambda x: F.dropout(x) if x.sum() > 0 else x - 1), mixed()
 
 
-@cases
+@cases(hits=4)
 def branch_then_dropout_in_both(trace):
     return trace(lambda x: F.dropout(x) if x.sum() > 0 else F.dropout(x - 1)), mixed()
 
 
-@cases
+@cases(hits=3)
 def branch_then_write(trace):
     def fn(x):
         if x.sum() > 0:
@@ -52,7 +52,7 @@ def branch_then_write(trace):
     return trace(fn), [call(x), call(x), lambda: x.neg_(), call(x), call(x), lambda: x.neg_(), call(x)]
 
 
-@cases
+@cases(hits=2)
 def write_then_branch(trace):
     def fn(x):
         x.add_(1)
@@ -62,22 +62,22 @@ def write_then_branch(trace):
     return trace(fn), [call(x), call(x), lambda: x.sub_(9), call(x), call(x)]
 
 
-@cases
+@cases(hits=6)
 def dropout_then_branch(trace):
     return trace(lambda x: x * 2 if F.dropout(x).sum() > 0 else x - 1), [call(X())] * 8
 
 
-@cases
+@cases(hits=1)
 def random_then_mask(trace):
     return trace(lambda x: x[torch.rand_like(x) > 0.5] * 2), [call(X(20))] * 5
 
 
-@cases
+@cases(hits=3)
 def mask_then_random(trace):
     return trace(lambda x: F.dropout(x[x > 0])), [call(X()), call(X()), call(-X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=3)
 def mask_then_write(trace):
     def fn(x, total):
         picked = x[x > 0]
@@ -94,7 +94,7 @@ def mask_then_write(trace):
     ]
 
 
-@cases
+@cases(hits=3)
 def write_then_mask(trace):
     def fn(x, total):
         total.add_(1)
@@ -110,7 +110,7 @@ def write_then_mask(trace):
     ]
 
 
-@cases
+@cases(hits=5)
 def while_loop(trace):
     @trace
     def fn(x):
@@ -127,7 +127,7 @@ def item_in_arithmetic(trace):
     return trace(lambda x: x * x[0].item()), [call(x), call(x), call(x + 1), call(x + 1), call(x)]
 
 
-@cases
+@cases(hits=3)
 def item_of_nan_and_zero(trace):
     fn = trace(lambda x: (x.item(), x * x.item()))
     return fn, [
@@ -135,13 +135,13 @@ def item_of_nan_and_zero(trace):
     ]
 
 
-@cases
+@cases(hits=3)
 def size_from_a_value(trace):
     fn = trace(lambda x: torch.zeros(int(x.max())) + x.sum())
     return fn, [call(torch.tensor([v])) for v in (2.0, 2.0, 3.0, 3.0, 2.0)]
 
 
-@cases
+@cases(hits=4)
 def range_over_a_value(trace):
     @trace
     def fn(x, n):
@@ -152,13 +152,13 @@ def range_over_a_value(trace):
     return fn, [call(X(), torch.tensor(n)) for n in (2, 2, 3, 3, 0, 0, 2)]
 
 
-@cases
+@cases(hits=3)
 def nonzero_shapes(trace):
     fn = trace(lambda x: (x.nonzero().shape[0], x[x > 0].mean(), x.unique()))
     return fn, [call(x) for x in (X(), X(), -X(), -X(), X() * 0, torch.ones(3), X())]
 
 
-@cases
+@cases(hits=3)
 def empty_selection(trace):
     @trace
     def fn(x):
@@ -168,7 +168,7 @@ def empty_selection(trace):
     return fn, [call(X()), call(X()), call(-X().abs()), call(-X().abs()), call(X())]
 
 
-@cases
+@cases(hits=3)
 def equal_and_allclose(trace):
     fn = trace(lambda x, y: (torch.equal(x, y), torch.allclose(x, y), x is y, (x == y).all().item()))
     x = X()
@@ -182,59 +182,59 @@ def equal_and_allclose(trace):
     ]
 
 
-@cases
+@cases(hits=2)
 def python_max_of_tensors(trace):
     fn = trace(lambda x, y: max(x, y) * 2)
     a, b = torch.tensor(1.0), torch.tensor(2.0)
     return fn, [call(a, b), call(a, b), call(b, a), call(b, a), call(a, a)]
 
 
-@cases
+@cases(hits=2)
 def sorted_tensors(trace):
     fn = trace(lambda *xs: sorted(xs))
     a, b, c = (torch.tensor(v) for v in (1.0, 2.0, 3.0))
     return fn, [call(a, b, c), call(a, b, c), call(c, b, a), call(c, a, b), call(a, b, c)]
 
 
-@cases
+@cases(hits=3)
 def tensor_in_a_list(trace):
     fn = trace(lambda x: x * 2 if x in [torch.tensor(1.0), torch.tensor(2.0)] else x * 3)
     return fn, [call(torch.tensor(v)) for v in (1.0, 1.0, 2.0, 3.0, 3.0, 1.0)]
 
 
-@cases
+@cases(hits=3)
 def list_indexed_by_a_value(trace):
     layers = [lambda x: x * 2, lambda x: x - 1, torch.sin]
     fn = trace(lambda x: layers[x.argmax()](x))
     return fn, [call(X()), call(X()), call(-X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=3)
 def dict_indexed_by_a_value(trace):
     table = {0: 2.0, 2: 3.0}
     fn = trace(lambda x: x * table[int(x.argmax())])
     return fn, [call(X()), call(X()), call(-X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=5)
 def short_circuit(trace):
     fn = trace(lambda x, y: x if x.sum() > 0 and y.sum() > 0 else y)
     return fn, [call(a, b) for a in (X(), -X()) for b in (X(), -X()) for _ in range(2)]
 
 
-@cases
+@cases(hits=4)
 def early_return_with_view(trace):
     fn = trace(lambda x: x[:2] if x[0] > 0 else x)
     return fn, mixed()
 
 
-@cases
+@cases(eager="too many branches")
 def many_branches(trace):
     fn = trace(lambda x: x * int(x.sum()))
     return fn, [call(torch.tensor([float(i % 15)])) for i in range(40)]
 
 
-@cases
+@cases(hits=2)
 def match_statement(trace):
     o = {"kind": "a"}
 
@@ -255,7 +255,7 @@ def comprehension_over_rows(trace):
     return fn, [call(X(3, 2)), call(X(3, 2)), call(X(3, 2))]
 
 
-@cases
+@cases(hits=4)
 def unused_read(trace):
     def fn(x):
         x.sum().item()
@@ -264,7 +264,7 @@ def unused_read(trace):
     return trace(fn), mixed()
 
 
-@cases
+@cases(hits=2)
 def custom_op_shape(trace):
     fn = trace(lambda x: torch.histc(x, bins=int(x.numel()), min=0, max=1))
     return fn, [call(X()), call(X()), call(X().abs())]

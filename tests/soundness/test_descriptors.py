@@ -37,7 +37,7 @@ def property_replaced(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(A, "k", property(lambda self: 3.0)), X())
 
 
-@cases(eager=True)
+@cases(eager="sets .n of a A")
 def property_that_counts(trace):
     class A:
         n = 0
@@ -51,7 +51,7 @@ def property_that_counts(trace):
     return trace(lambda x: x * o.k), [call(X())] * 4, lambda: o.n
 
 
-@cases(eager=True)
+@cases(eager="sets ._k of a A")
 def property_setter(trace):
     class A:
         _k = 0
@@ -83,7 +83,7 @@ def slots(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases(eager=True)
+@cases(eager="sets .k of a A")
 def slots_written(trace):
     class A:
         __slots__ = ("k",)
@@ -108,7 +108,7 @@ def slot_with_a_tensor(trace):
     return trace(lambda x: x * o.w), around(lambda: setattr(o, "w", torch.zeros(3)), X())
 
 
-@cases
+@cases(hits=2)
 def slot_unset(trace):
     class A:
         __slots__ = ("k",)
@@ -142,7 +142,7 @@ def getattribute_method(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def getattribute_added(trace):
     class A:
         k = 2.0
@@ -153,7 +153,7 @@ def getattribute_added(trace):
     )
 
 
-@cases
+@cases(hits=2)
 def getattr_added(trace):
     class A:
         pass
@@ -185,7 +185,7 @@ def cached_property(trace):
     )
 
 
-@cases
+@cases(hits=2)
 def python_descriptor(trace):
     class D:
         def __get__(self, instance, owner):
@@ -202,7 +202,7 @@ def python_descriptor(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases
+@cases(hits=1)
 def descriptor_get_replaced(trace):
     class D:
         def __get__(self, instance, owner):
@@ -215,7 +215,7 @@ def descriptor_get_replaced(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(D, "__get__", lambda *a: 3.0), X())
 
 
-@cases
+@cases(hits=2)
 def data_descriptor_added(trace):
     class A:
         pass
@@ -320,7 +320,7 @@ def metaclass_property(trace):
     return trace(lambda x: x * A.k), around(lambda: values.update(k=3.0), X())
 
 
-@cases
+@cases(hits=2)
 def metaclass_getattr(trace):
     values = {"k": 2.0}
 
@@ -334,7 +334,7 @@ def metaclass_getattr(trace):
     return trace(lambda x: x * A.k), around(lambda: values.update(k=3.0), X())
 
 
-@cases
+@cases(hits=2)
 def abstract_base_registered(trace):
     class Base(abc.ABC):  # noqa: B024
         pass
@@ -346,7 +346,7 @@ def abstract_base_registered(trace):
     return trace(lambda x: x * 2 if isinstance(o, Base) else x * 3), around(lambda: Base.register(A), X())
 
 
-@cases
+@cases(hits=2)
 def instancecheck_replaced(trace):
     class Meta(type):
         def __instancecheck__(cls, value):
@@ -360,7 +360,7 @@ def instancecheck_replaced(trace):
     return trace(lambda x: x * 2 if isinstance(o, Base) else x * 3), around(change, X())
 
 
-@cases
+@cases(hits=2)
 def isinstance_of_changed_bases(trace):
     class P:
         pass
@@ -377,7 +377,7 @@ def isinstance_of_changed_bases(trace):
     )
 
 
-@cases
+@cases(hits=2)
 def issubclass_of_changed_bases(trace):
     class P:
         pass
@@ -404,7 +404,8 @@ def dataclass_field(trace):
     return trace(lambda x: x * o.k * (1 + len(o.names))), around(lambda: o.names.append("a"), X())
 
 
-@cases
+# The repr of a dataclass asks for its identity, against recursion.
+@cases(eager="calls id()")
 def dataclass_compared_replaced_and_listed(trace):
     @dataclasses.dataclass
     class A:
@@ -515,7 +516,10 @@ def with_it(o, x):
 
 @pytest.mark.parametrize("name", DUNDERS)
 def test_special_methods_replaced(name):
-    check(dunder(*DUNDERS[name]))
+    # `with_it` sets the method that ends the block at each call
+    check(
+        dunder(*DUNDERS[name]), **({"eager": "sets .__exit__ of a type"} if name == "enter" else {"hits": 1})
+    )
 
 
 @cases.parametrize

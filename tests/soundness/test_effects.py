@@ -40,7 +40,7 @@ def changing(times=2):
 
 
 # ---------------------------------------------------------------- attributes
-@cases
+@cases(hits=7)
 def attribute_set(trace):
     o = Thing(cache=None)
 
@@ -51,7 +51,7 @@ def attribute_set(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(hits=7)
 def attribute_set_and_returned(trace):
     o = Thing(cache=None)
 
@@ -62,7 +62,7 @@ def attribute_set_and_returned(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(hits=7)
 def attribute_set_and_a_view_returned(trace):
     o = Thing(cache=None)
 
@@ -73,7 +73,7 @@ def attribute_set_and_a_view_returned(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(hits=3)
 def attribute_holds_a_view_of_the_result(trace):
     o = Thing(cache=None)
 
@@ -88,7 +88,7 @@ def attribute_holds_a_view_of_the_result(trace):
     return trace(fn), [call(X()), call(X()), write, call(X()), write, call(X())], lambda: o
 
 
-@cases
+@cases(hits=4)
 def attribute_holds_the_input(trace):
     o = Thing(last=None)
 
@@ -100,7 +100,7 @@ def attribute_holds_the_input(trace):
     return trace(fn), [call(x), call(x), call(X()), call(X()), call(x[:2]), call(x)], lambda: o
 
 
-@cases
+@cases(hits=3)
 def attribute_holds_a_view_of_the_input(trace):
     o = Thing(last=None)
 
@@ -116,7 +116,7 @@ def attribute_holds_a_view_of_the_input(trace):
     )
 
 
-@cases
+@cases(hits=6)
 def attribute_holds_what_was_there(trace):
     o = Thing(a=X(), b=X() * 2)
 
@@ -127,7 +127,7 @@ def attribute_holds_what_was_there(trace):
     return trace(fn), [call(X())] * 7, lambda: o
 
 
-@cases
+@cases(hits=5)
 def attribute_read_before_it_is_written(trace):
     o = Thing(cache=torch.zeros(3))
 
@@ -139,7 +139,7 @@ def attribute_read_before_it_is_written(trace):
     return trace(fn), [call(X())] * 6, lambda: o
 
 
-@cases
+@cases(hits=7)
 def attribute_written_then_read_back(trace):
     o = Thing(cache=torch.zeros(3))
 
@@ -152,7 +152,7 @@ def attribute_written_then_read_back(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(hits=7)
 def attribute_written_twice(trace):
     o = Thing(cache=None)
 
@@ -164,7 +164,7 @@ def attribute_written_twice(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(hits=7)
 def attribute_written_and_put_back(trace):
     o = Thing(cache=X())
 
@@ -178,7 +178,7 @@ def attribute_written_and_put_back(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(hits=3)
 def attribute_grows_with_gradient(trace):
     o = Thing(total=torch.zeros(3))
 
@@ -189,7 +189,7 @@ def attribute_grows_with_gradient(trace):
     return trace(fn), [call(X(grad=True))] * 5, lambda: o
 
 
-@cases
+@cases(hits=4)
 def attribute_detached(trace):
     o = Thing(h=torch.zeros(3))
 
@@ -201,7 +201,7 @@ def attribute_detached(trace):
     return trace(fn), [call(X(grad=True))] * 5, lambda: o
 
 
-@cases
+@cases(hits=2)
 def attribute_requires_grad_changes(trace):
     o = Thing(h=torch.zeros(3))
 
@@ -213,7 +213,7 @@ def attribute_requires_grad_changes(trace):
     return trace(fn), [call(X()), call(X()), call(w), call(X()), call(w), call(X())], lambda: o
 
 
-@cases
+@cases(hits=3)
 def attribute_of_an_attribute(trace):
     o = Thing(part=Thing(h=X()))
     other = Thing(h=X() * 5)
@@ -226,7 +226,7 @@ def attribute_of_an_attribute(trace):
     return trace(fn), swap, lambda: [o, other]
 
 
-@cases
+@cases(hits=3)
 def one_object_by_two_paths(trace):
     shared = Thing(h=X())
     a, b = Thing(part=shared), Thing(part=shared)
@@ -241,7 +241,7 @@ def one_object_by_two_paths(trace):
     return trace(fn), [call(X()), call(X() + 1), call(X()), split, call(X()), call(X() + 1)], lambda: [a, b]
 
 
-@cases
+@cases(hits=3)
 def one_object_by_two_paths_later(trace):
     a, b = Thing(part=Thing(h=X())), Thing(part=Thing(h=X() * 5))
 
@@ -255,7 +255,7 @@ def one_object_by_two_paths_later(trace):
     return trace(fn), [call(X()), call(X() + 1), call(X()), join, call(X()), call(X() + 1)], lambda: [a, b]
 
 
-@cases
+@cases(hits=4)
 def argument_object_written(trace):
     def fn(o, x):
         o.h = o.h + x
@@ -265,7 +265,7 @@ def argument_object_written(trace):
     return trace(fn), [call(o, X()) for o in (a, a, b, b, a)], lambda: [a, b]
 
 
-@cases
+@cases(hits=4)
 def method_keeps_its_last_result(trace):
     class Model:
         def __init__(self):
@@ -281,7 +281,7 @@ def method_keeps_its_last_result(trace):
     return a.step, [call(X())] * 4 + [call(X()).of(b.step)] * 3 + [call(X())], lambda: [a, b]
 
 
-@cases
+@cases(eager="sets .n of a Slotted")
 def slots_and_properties(trace):
     class Slotted:
         __slots__ = ("h", "n")
@@ -307,7 +307,7 @@ def slots_and_properties(trace):
     return trace(fn), [call(X())] * 5, lambda: [o.h, o.n]
 
 
-@cases
+@cases(hits=3)
 def setattr_hook_runs(trace):
     log = []
 
@@ -325,7 +325,7 @@ def setattr_hook_runs(trace):
     return trace(fn), [call(X())] * 4, lambda: [o, list(log)]
 
 
-@cases
+@cases(eager="sets .h of a Thing")
 def attribute_deleted(trace):
     o = Thing(h=X())
 
@@ -340,7 +340,7 @@ def attribute_deleted(trace):
     return trace(fn), [call(X())] * 7, lambda: o
 
 
-@cases
+@cases(eager="sets .last of a type")
 def class_attribute_written(trace):
     class Registry:
         last = None
@@ -354,7 +354,7 @@ def class_attribute_written(trace):
     return trace(fn), [call(X())] * 5, lambda: [Registry.last, Registry.count]
 
 
-@cases
+@cases(hits=3)
 def class_attribute_shadowed(trace):
     class Model:
         h = torch.ones(3)
@@ -369,7 +369,7 @@ def class_attribute_shadowed(trace):
     return trace(fn), [call(X())] * 4 + [lambda: vars(o).clear(), call(X()), call(X())], lambda: [o, Model.h]
 
 
-@cases
+@cases(eager="sets .n of a State")
 def dataclass_field_replaced(trace):
     @dataclass
     class State:
@@ -398,7 +398,7 @@ def written_on_one_branch(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -2, 2, 3, -1)], lambda: o
 
 
-@cases
+@cases(hits=6)
 def written_before_and_after_a_read(trace):
     o = Thing(a=None, b=None)
 
@@ -413,7 +413,7 @@ def written_before_and_after_a_read(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -2, 2, 3, -1)], lambda: o
 
 
-@cases
+@cases(eager="sets .n of a Thing")
 def written_before_random_and_a_read(trace):
     o = Thing(a=None, n=0)
 
@@ -427,7 +427,7 @@ def written_before_random_and_a_read(trace):
     return trace(fn), [call(X())] * 14, lambda: o
 
 
-@cases
+@cases(eager="sets .n of a Thing")
 def exception_after_a_write(trace):
     o = Thing(cache=None, n=0)
 
@@ -442,7 +442,7 @@ def exception_after_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 2, -2, 1)], lambda: o
 
 
-@cases
+@cases(hits=2)
 def operator_raises_after_a_write(trace):
     o = Thing(cache=None, log=[])
 
@@ -457,7 +457,7 @@ def operator_raises_after_a_write(trace):
     return trace(fn), [call(X(), w) for w in (good, good, bad, bad, good, bad)], lambda: o
 
 
-@cases
+@cases(hits=3)
 def exception_caught_after_a_write(trace):
     o = Thing(cache=None, failed=0)
 
@@ -474,7 +474,7 @@ def exception_caught_after_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 2, -2, 1)], lambda: o
 
 
-@cases
+@cases(hits=5)
 def written_in_finally(trace):
     o = Thing(depth=0, last=None)
 
@@ -491,7 +491,7 @@ def written_in_finally(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 2, -2, 1)], lambda: o
 
 
-@cases
+@cases(hits=7)
 def context_manager_that_writes(trace):
     o = Thing(depth=0, seen=None)
 
@@ -512,7 +512,7 @@ def context_manager_that_writes(trace):
 
 
 # ---------------------------------------------------------------- lists and other sequences
-@cases
+@cases(hits=5)
 def list_appended(trace):
     log = []
 
@@ -523,7 +523,7 @@ def list_appended(trace):
     return trace(fn), [call(X())] * 6, lambda: log
 
 
-@cases
+@cases(eager="calls .append() of a list")
 def list_appended_and_read(trace):
     log = [X()]
 
@@ -535,7 +535,7 @@ def list_appended_and_read(trace):
     return trace(fn), [call(X())] * 6, lambda: log
 
 
-@cases
+@cases(eager="calls .append() of a list")
 def list_read_before_and_appended(trace):
     log = []
 
@@ -547,7 +547,7 @@ def list_read_before_and_appended(trace):
     return trace(fn), [call(X())] * 5 + [log.clear] + [call(X())] * 3, lambda: log
 
 
-@cases
+@cases(eager="reads a list that it has written to")
 def list_element_assigned(trace):
     ring, o = [torch.zeros(3) for _ in range(3)], Thing(n=0)
 
@@ -559,7 +559,7 @@ def list_element_assigned(trace):
     return trace(fn), [call(k * X()) for k in range(10)], lambda: [ring, o]
 
 
-@cases
+@cases(eager="calls .pop() of a list")
 def list_popped_and_inserted(trace):
     window = [X(), X() * 2, X() * 3]
 
@@ -571,7 +571,7 @@ def list_popped_and_inserted(trace):
     return trace(fn), [call(X())] * 7, lambda: window
 
 
-@cases
+@cases(hits=3)
 def list_that_is_also_returned(trace):
     log = [X()]
 
@@ -582,7 +582,7 @@ def list_that_is_also_returned(trace):
     return trace(fn), [call(X())] * 4, lambda: log
 
 
-@cases
+@cases(eager="sets .items of a Thing")
 def list_replaced(trace):
     o = Thing(items=[X()])
 
@@ -593,7 +593,7 @@ def list_replaced(trace):
     return trace(fn), [call(X())] * 5, lambda: o
 
 
-@cases
+@cases(hits=3)
 def list_of_an_argument(trace):
     def fn(x, out):
         out.append(x * 2)
@@ -621,7 +621,7 @@ def list_iterated_while_it_grows(trace):
     )
 
 
-@cases
+@cases(eager="sets [slice(1, None, None)] of a list")
 def slice_assigned_and_sorted(trace):
     items = [X(), X() * 2, X() * 3]
 
@@ -633,7 +633,7 @@ def slice_assigned_and_sorted(trace):
     return trace(fn), [call(X())] * 5, lambda: items
 
 
-@cases
+@cases(eager="reads a deque")
 def deque_of_results(trace):
     window = deque([X()], maxlen=3)
 
@@ -644,7 +644,7 @@ def deque_of_results(trace):
     return trace(fn), [call(X())] * 6, lambda: list(window)
 
 
-@cases
+@cases(eager="calls .append() of a Log")
 def list_subclass_that_counts(trace):
     class Log(list):
         added = 0
@@ -663,7 +663,7 @@ def list_subclass_that_counts(trace):
 
 
 # ---------------------------------------------------------------- dictionaries
-@cases
+@cases(hits=7)
 def dictionary_value_set(trace):
     d = {"y": None, "w": X()}
 
@@ -698,7 +698,7 @@ def dictionary_keyed_by_shape(trace):
     return trace(fn), changing() * 2, lambda: list(made.values())
 
 
-@cases
+@cases(eager="sets ['c'] of a OrderedDict")
 def dictionary_order(trace):
     d = OrderedDict(a=X(), b=X())
 
@@ -710,7 +710,7 @@ def dictionary_order(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases
+@cases(eager="calls .update() of a dict")
 def dictionary_updated_and_popped(trace):
     d = {"n": 0}
 
@@ -723,7 +723,7 @@ def dictionary_updated_and_popped(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases
+@cases(eager="raised RuntimeError")
 def setdefault_and_get(trace):
     d = {}
 
@@ -734,7 +734,7 @@ def setdefault_and_get(trace):
     return trace(fn), [call(X())] * 3 + [lambda: d.update(other=2)] + [call(X())] * 2, lambda: d
 
 
-@cases
+@cases(eager="sets ['calls'] of a defaultdict")
 def defaultdict_counts(trace):
     d = defaultdict(int)
 
@@ -745,7 +745,7 @@ def defaultdict_counts(trace):
     return trace(fn), [call(X())] * 5, lambda: dict(d)
 
 
-@cases
+@cases(eager="reads a dict that it has written to")
 def dictionary_deleted_from(trace):
     d = {"a": X(), "b": X() * 2}
 
@@ -759,7 +759,7 @@ def dictionary_deleted_from(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases
+@cases(hits=3)
 def result_in_two_places(trace):
     d, log, o = {}, [], Thing(h=None)
 
@@ -774,7 +774,7 @@ def result_in_two_places(trace):
     return trace(fn), [call(X()), call(X()), write, call(X()), write, call(X())], lambda: [o, d, log]
 
 
-@cases
+@cases(hits=7)
 def written_after_it_was_stored(trace):
     o = Thing(h=None)
 
@@ -788,7 +788,7 @@ def written_after_it_was_stored(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(hits=7)
 def container_stored_and_then_filled(trace):
     o = Thing(parts=None)
 
@@ -802,7 +802,7 @@ def container_stored_and_then_filled(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(eager="sets .state of a Thing")
 def object_made_and_stored(trace):
     o = Thing(state=None)
 
@@ -813,7 +813,7 @@ def object_made_and_stored(trace):
     return trace(fn), [call(X())] * 5, lambda: o
 
 
-@cases
+@cases(hits=3)
 def object_made_stored_and_returned(trace):
     o = Thing(state=None)
 
@@ -825,7 +825,7 @@ def object_made_stored_and_returned(trace):
     return trace(fn), [call(X())] * 4, lambda: o
 
 
-@cases
+@cases(eager="returns a function, which cannot be rebuilt at a replay")
 def closure_stored(trace):
     o = Thing(f=None)
 
@@ -838,7 +838,7 @@ def closure_stored(trace):
 
 
 # ---------------------------------------------------------------- cells and globals
-@cases
+@cases(hits=5)
 def nonlocal_tensor(trace):
     h = torch.zeros(3)
 
@@ -865,7 +865,7 @@ def nonlocal_shared_by_two_functions(trace):
     return write, both * 3, lambda: h
 
 
-@cases
+@cases(eager="sets a variable of an enclosing function")
 def nonlocal_counter(trace):
     n = 0
 
@@ -877,7 +877,7 @@ def nonlocal_counter(trace):
     return trace(fn), [call(X())] * 6, lambda: n
 
 
-@cases
+@cases(hits=2)
 def global_tensor(trace):
     def fn(x):
         global WRITTEN
@@ -891,7 +891,7 @@ def global_tensor(trace):
     return trace(fn), [reset, call(X()), call(X()), call(X()), reset, call(X()), call(X())], lambda: WRITTEN
 
 
-@cases
+@cases(eager="sets the global COUNT")
 def global_counter(trace):
     def fn(x):
         global COUNT
@@ -905,7 +905,7 @@ def global_counter(trace):
     return trace(fn), [reset, *[call(X())] * 4, reset, *[call(X())] * 3], lambda: COUNT
 
 
-@cases
+@cases(eager="deletes a variable of an enclosing function")
 def cell_deleted_and_made_again(trace):
     h = X()
 
@@ -919,7 +919,7 @@ def cell_deleted_and_made_again(trace):
     return trace(fn), [call(X())] * 5, lambda: h
 
 
-@cases
+@cases(eager="sets .calls of a function")
 def function_attribute(trace):
     def fn(x):
         helper.calls += 1
@@ -933,7 +933,8 @@ def function_attribute(trace):
     return trace(fn), [call(X())] * 5, lambda: [helper.calls, helper.last]
 
 
-@cases
+# Each call changes what the next one reads.
+@cases(recordings=5)
 def mutable_default(trace):
     def fn(x, memory=[]):  # noqa: B006
         memory.append(x * 2)
@@ -951,7 +952,8 @@ class Recurrent(torch.nn.Module):
         self.steps = 0
 
 
-@cases
+# Could be a hit: nn.Module takes the name out of its set of buffers that are not saved.
+@cases(eager="calls .discard() of a set")
 def buffer_assigned(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -962,7 +964,8 @@ def buffer_assigned(trace):
     return trace(m.forward), [call(X())] * 5, lambda: [m, m.h]
 
 
-@cases
+# Could be a hit, as buffer_assigned.
+@cases(eager="calls .discard() of a set")
 def buffer_assigned_in_a_traced_module(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -976,7 +979,7 @@ def buffer_assigned_in_a_traced_module(trace):
     return fn, [call(X())] * 4 + other, lambda: [m.h, m.steps, m.weight]
 
 
-@cases
+@cases(eager="calls .discard() of a set")
 def buffer_assigned_none_and_back(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -989,7 +992,7 @@ def buffer_assigned_none_and_back(trace):
     return trace(m.forward), [call(X()), call(X()), *reset, call(X())], lambda: [m.h]
 
 
-@cases
+@cases(eager="calls .discard() of a set")
 def buffer_updated_in_place(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -1001,7 +1004,7 @@ def buffer_updated_in_place(trace):
     return trace(m.forward), [call(X())] * 5, lambda: [m.h, m._buffers["h"]]
 
 
-@cases
+@cases(eager="calls .discard() of a set")
 def moving_average_of_parameters(trace):
     model, shadow = Recurrent(), Recurrent()
 
@@ -1028,7 +1031,7 @@ def moving_average_of_parameters(trace):
     )
 
 
-@cases
+@cases(hits=1)
 def batch_norm_statistics(trace):
     m = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3, momentum=None))
     steps = [
@@ -1044,7 +1047,7 @@ def batch_norm_statistics(trace):
     return trace(lambda x: m(x)), steps, lambda: m
 
 
-@cases
+@cases(eager="calls .discard() of a set")
 def spectral_and_weight_norm(trace):
     a = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3))
     b = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 3))
@@ -1058,7 +1061,7 @@ def spectral_and_weight_norm(trace):
     )
 
 
-@cases
+@cases(eager="calls torch.Tensor._make_subclass()")
 def parameter_replaced(trace):
     m = Recurrent()
 
@@ -1070,7 +1073,7 @@ def parameter_replaced(trace):
     return trace(fn), [call(X())] * 5, lambda: [m, m.weight]
 
 
-@cases
+@cases(eager="sets ['act'] of a dict")
 def submodule_replaced(trace):
     m = torch.nn.Module()
     m.act = torch.nn.ReLU()
@@ -1120,7 +1123,7 @@ def positions_cached_and_grown(trace):
     )
 
 
-@cases
+@cases(hits=3)
 def module_hook_that_stores(trace):
     m, o = torch.nn.Linear(3, 3), Thing(seen=None)
     m.register_forward_hook(lambda module, args, out: setattr(o, "seen", out))
@@ -1128,7 +1131,7 @@ def module_hook_that_stores(trace):
 
 
 # ---------------------------------------------------------------- caches of keys and values
-@cases
+@cases(hits=6)
 def cache_concatenated(trace):
     o = Thing(k=torch.zeros(1, 3), v=torch.zeros(1, 3))
 
@@ -1143,7 +1146,7 @@ def cache_concatenated(trace):
     return trace(fn), [*steps, reset, *steps, reset, *steps], lambda: o
 
 
-@cases
+@cases(eager="sets [0] of a list")
 def cache_as_a_list_of_pairs(trace):
     cache = [(torch.zeros(0, 3), torch.zeros(0, 3)) for _ in range(2)]
 
@@ -1160,7 +1163,7 @@ def cache_as_a_list_of_pairs(trace):
     return trace(fn), [*steps, reset, *steps, reset, *steps], lambda: cache
 
 
-@cases
+@cases(eager="sets .n of a Thing")
 def cache_written_in_place_at_a_position(trace):
     o = Thing(k=torch.zeros(8, 3), n=0)
 
@@ -1185,7 +1188,7 @@ def cache_position_in_a_tensor(trace):
     return trace(fn), [call(k * X()) for k in range(8)], lambda: [keys, position]
 
 
-@cases
+@cases(eager="sets .n of a Thing")
 def ring_buffer_of_views(trace):
     memory, o = torch.zeros(3, 3), Thing(rows=[], n=0)
 
@@ -1199,7 +1202,7 @@ def ring_buffer_of_views(trace):
     return trace(fn), [call(k * X()) for k in range(8)], lambda: [o, memory]
 
 
-@cases
+@cases(hits=5)
 def accumulated_outside_and_inside(trace):
     o = Thing(total=torch.zeros(3))
 
@@ -1213,7 +1216,7 @@ def accumulated_outside_and_inside(trace):
 
 
 # ---------------------------------------------------------------- nesting, threads, lifetimes
-@cases
+@cases(eager="sets .n of a Thing")
 def nested_function_writes(trace):
     o = Thing(h=torch.zeros(3), n=0)
 
@@ -1244,7 +1247,7 @@ def write_seen_by_a_guard_of_another_function(trace):
     )
 
 
-@cases
+@cases(eager="calls <lambda> after writing to Python state that it may read")
 def write_between_two_opaque_steps(trace):
     o = Thing(h=torch.zeros(3))
     step = opaque(trace, lambda x: x + o.h)
@@ -1257,7 +1260,7 @@ def write_between_two_opaque_steps(trace):
     return trace(fn), [call(X())] * 5, lambda: o
 
 
-@cases
+@cases(eager="reads a Thing that an opaque function has changed")
 def opaque_writes_what_is_read_after(trace):
     o = Thing(h=torch.zeros(3))
 
@@ -1274,7 +1277,7 @@ def opaque_writes_what_is_read_after(trace):
     return trace(fn), [call(k * X()) for k in (1, 2, 3, 1)], lambda: o
 
 
-@cases
+@cases(eager="reads .grad of a tensor")
 def grad_attribute_written(trace):
     w = X(grad=True)
 
@@ -1285,7 +1288,7 @@ def grad_attribute_written(trace):
     return trace(fn), [call(X())] * 4, lambda: [w.grad]
 
 
-@cases
+@cases(eager="sets .grad of a Tensor")
 def grad_zeroed_and_accumulated(trace):
     w = X(grad=True)
 
@@ -1298,7 +1301,7 @@ def grad_zeroed_and_accumulated(trace):
     return trace(fn), [call(k * X()) for k in (1, 2, 3, 1)], lambda: [w.grad]
 
 
-@cases
+@cases(eager="calls torch._C._dynamo.eval_frame.set_eval_frame()")
 def optimizer_step_inside(trace):
     w = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([w], lr=0.1)
@@ -1313,7 +1316,7 @@ def optimizer_step_inside(trace):
     return trace(fn), [call(X())] * 5, lambda: [w, optimizer.state[w]]
 
 
-@cases
+@cases(hits=1)
 def python_numbers_stored(trace):
     o = Thing(loss=0.0, best=9.0)
 
@@ -1325,7 +1328,7 @@ def python_numbers_stored(trace):
     return trace(fn), [call(torch.tensor([v, 1.0])) for v in (5.0, 5.0, 3.0, 4.0, 4.0, 2.0, 5.0)], lambda: o
 
 
-@cases
+@cases(eager="calls .add() of a set")
 def shapes_stored(trace):
     o = Thing(shape=None, shapes=set())
 
@@ -1337,7 +1340,7 @@ def shapes_stored(trace):
     return trace(fn), changing(), lambda: [o.shape, sorted(o.shapes)]
 
 
-@cases
+@cases(hits=3)
 def mode_stored(trace):
     o = Thing(grad=None, dtype=None)
 
@@ -1353,7 +1356,7 @@ def mode_stored(trace):
     return traced, [call(X()), call(X()), call(X()).of(without), call(X()).of(without), call(X())], lambda: o
 
 
-@cases
+@cases(hits=3)
 def write_under_no_grad_and_inference(trace):
     o = Thing(h=None)
 
@@ -1384,7 +1387,7 @@ def frozen_after_the_first_call(trace):
     return trace(fn), [call(X()), call(X() * 2), *restart, call(X() * 3), call(X()), call(X())], lambda: o
 
 
-@cases
+@cases(eager="returns a weakref.ReferenceType, which cannot be rebuilt at a replay")
 def weak_references_to_results(trace):
     o = Thing(ref=None, h=None)
 
@@ -1396,7 +1399,7 @@ def weak_references_to_results(trace):
     return trace(fn), [call(X())] * 4, lambda: [o.h, o.ref and o.ref() is o.h]
 
 
-@cases
+@cases(eager="calls .as_subclass() of a tensor")
 def old_value_dies_at_the_write(trace):
     died = []
 
@@ -1414,7 +1417,7 @@ def old_value_dies_at_the_write(trace):
 
 
 # ---------------------------------------------------------------- where and how it is written
-@cases
+@cases(hits=2)
 def class_gets_a_setattr_later(trace):
     o, log = Thing(h=None), []
 
@@ -1433,7 +1436,7 @@ def class_gets_a_setattr_later(trace):
     return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [vars(o), list(log)]
 
 
-@cases
+@cases(hits=1)
 def class_gets_a_property_later(trace):
     class Model:
         pass
@@ -1450,7 +1453,7 @@ def class_gets_a_property_later(trace):
     return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: vars(o)
 
 
-@cases
+@cases(eager="calls .discard() of a set")
 def buffer_becomes_a_plain_attribute(trace):
     m = Recurrent()
 
@@ -1466,7 +1469,7 @@ def buffer_becomes_a_plain_attribute(trace):
     return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [m, m.h, list(m._buffers)]
 
 
-@cases
+@cases(hits=1)
 def plain_attribute_becomes_a_buffer(trace):
     m = Recurrent()
     m.cache = None
@@ -1486,7 +1489,7 @@ def plain_attribute_becomes_a_buffer(trace):
     )
 
 
-@cases
+@cases(hits=1)
 def plain_attribute_becomes_a_parameter(trace):
     m = Recurrent()
     m.cache = None
@@ -1501,7 +1504,7 @@ def plain_attribute_becomes_a_parameter(trace):
     return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [m, list(m._parameters)]
 
 
-@cases
+@cases(hits=7)
 def written_by_attribute_read_by_dictionary(trace):
     o = Thing(h=X())
 
@@ -1514,7 +1517,7 @@ def written_by_attribute_read_by_dictionary(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases
+@cases(eager="sets .turn of a Thing")
 def names_computed(trace):
     o = Thing(h0=X(), h1=X(), turn=0)
 
@@ -1527,7 +1530,7 @@ def names_computed(trace):
     return trace(fn), [call(X())] * 6, lambda: o
 
 
-@cases
+@cases(hits=4)
 def nested_containers_written(trace):
     d = {"a": {"b": [X(), {"c": X()}]}}
 
@@ -1542,7 +1545,8 @@ def nested_containers_written(trace):
     return trace(fn), [call(X()), call(X() * 2), call(X()), change, call(X()), call(X())], lambda: d
 
 
-@cases
+# Each call changes what the next one reads.
+@cases(recordings=8)
 def two_arguments_that_are_one_list(trace):
     def fn(x, a, b):
         a.append(x * 2)
@@ -1557,7 +1561,7 @@ def two_arguments_that_are_one_list(trace):
     ] * 2
 
 
-@cases
+@cases(eager="reads a dict that it has written to")
 def key_from_a_value(trace):
     d = {}
 
@@ -1569,7 +1573,7 @@ def key_from_a_value(trace):
     return trace(fn), [call(torch.tensor([v, 1.0])) for v in (1.0, 1.0, 2.0, 2.0, 1.0, 3.0)], lambda: d
 
 
-@cases
+@cases(eager="sets [Ellipsis] of a dict")
 def tensor_as_a_key(trace):
     d, w = {}, X()
 
@@ -1580,7 +1584,7 @@ def tensor_as_a_key(trace):
     return trace(fn), changing(), lambda: list(d.items())
 
 
-@cases
+@cases(eager="sets [Ellipsis] of a dict")
 def key_with_its_own_equality(trace):
     log = []
 
@@ -1601,7 +1605,7 @@ def key_with_its_own_equality(trace):
     return trace(fn), [call(X())] * 4, lambda: [list(d.values()), len(log)]
 
 
-@cases
+@cases(eager="calls .add() of a set")
 def set_of_names(trace):
     seen = set()
 
@@ -1630,7 +1634,7 @@ def attribute_of_a_parameter(trace):
     )
 
 
-@cases
+@cases(eager="sets .seen of a Tensor")
 def attribute_of_an_argument_tensor(trace):
     def fn(x):
         x.seen = getattr(x, "seen", 0) + 1
@@ -1640,7 +1644,7 @@ def attribute_of_an_argument_tensor(trace):
     return trace(fn), [call(t) for t in (x, x, y, x, y)], lambda: [getattr(t, "seen", None) for t in (x, y)]
 
 
-@cases
+@cases(eager="sets .note of a Tensor")
 def attribute_of_a_result(trace):
     o = Thing(h=None)
 
@@ -1654,7 +1658,7 @@ def attribute_of_a_result(trace):
     return trace(fn), [call(X())] * 4, lambda: [o, o.h is not None and (o.h.note, o.h.source)]
 
 
-@cases
+@cases(eager="calls .append() of a list")
 def state_of_a_list_read_whole(trace):
     log, o = [1, 2], Thing(n=0)
 
@@ -1666,7 +1670,7 @@ def state_of_a_list_read_whole(trace):
     return trace(fn), [call(X())] * 5, lambda: [log, o]
 
 
-@cases
+@cases(eager="reads a list that it has written to")
 def written_list_is_iterated_after(trace):
     parts = [X(), X() * 2]
 
@@ -1679,7 +1683,7 @@ def written_list_is_iterated_after(trace):
     return trace(fn), [call(X())] * 5, lambda: parts
 
 
-@cases
+@cases(eager="reads a list that it has written to")
 def existing_object_moved(trace):
     a, b = Thing(items=[X()]), Thing(items=[X() * 2])
 
@@ -1694,7 +1698,7 @@ def existing_object_moved(trace):
     return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: [a, b]
 
 
-@cases
+@cases(hits=4)
 def state_that_is_the_argument(trace):
     o = Thing(h=X())
 
@@ -1713,7 +1717,7 @@ def state_that_is_the_argument(trace):
     )
 
 
-@cases
+@cases(hits=9)
 def result_fed_back(trace):
     o = Thing(h=None)
 
@@ -1730,7 +1734,7 @@ def result_fed_back(trace):
     return loop, [call(X()), call(X()), call(X(grad=True))], lambda: o
 
 
-@cases
+@cases(hits=5)
 def tensor_written_and_stored_in_turns(trace):
     o = Thing(front=torch.zeros(3), back=torch.ones(3))
 
@@ -1742,7 +1746,7 @@ def tensor_written_and_stored_in_turns(trace):
     return trace(fn), [call(X())] * 6, lambda: o
 
 
-@cases
+@cases(hits=1)
 def write_of_equal_but_other_numbers(trace):
     o = Thing(k=1)
 
@@ -1753,7 +1757,7 @@ def write_of_equal_but_other_numbers(trace):
     return trace(fn), [call(X(), k) for k in (1, 1.0, True, 1, 1.0, -0.0, 0.0, 0)], lambda: o
 
 
-@cases
+@cases(hits=3)
 def written_back_what_is_equal(trace):
     o = Thing(k=1.0, name="a")
 
@@ -1789,7 +1793,7 @@ def lazily_initialized_by_a_property(trace):
     )
 
 
-@cases
+@cases(hits=3)
 def write_in_a_recursion(trace):
     o = Thing(depth=0, seen=[])
 
@@ -1803,7 +1807,7 @@ def write_in_a_recursion(trace):
     return trace(fn), [call(X())] * 4, lambda: o
 
 
-@cases
+@cases(eager="sets .n of a Thing")
 def write_in_a_comprehension_and_a_generator(trace):
     o = Thing(n=0, h=X())
 
@@ -1819,7 +1823,7 @@ def write_in_a_comprehension_and_a_generator(trace):
     )
 
 
-@cases
+@cases(eager="sets .n of a Thing")
 def limit_of_one_trace(trace):
     o = Thing(h=torch.zeros(3), n=0)
 
@@ -1831,7 +1835,7 @@ def limit_of_one_trace(trace):
     return trace(fn, cache_limit=1), [call(t) for t in (X(), X(2, 3), X(), X(), X(2, 3), X(2, 3))], lambda: o
 
 
-@cases
+@cases(hits=5)
 def unchecked_effects(trace):
     o = Thing(h=torch.zeros(3), log=[])
 

@@ -80,7 +80,8 @@ def namespaces_that_become_one(trace):
     return trace(fn), then(join), lambda: [a.h, b.h]
 
 
-@cases
+# Each call changes what the next one reads.
+@cases(recordings=6)
 def one_namespace_for_all_instances(trace):
     state = {"h": X(), "k": 1.0}
 
@@ -99,7 +100,7 @@ def one_namespace_for_all_instances(trace):
     return trace(fn), then(lambda: state.update(h=X() * 7)), lambda: [a.h, b.k]
 
 
-@cases
+@cases(hits=4)
 def dictionary_of_buffers_by_two_paths(trace):
     m, w = torch.nn.Module(), Thing(d={"h": X()})
     m.register_buffer("h", X())
@@ -138,7 +139,7 @@ def closures_that_share_a_variable_later(trace):
     return trace(fn), then(join), lambda: [read(), other()]
 
 
-@cases
+@cases(hits=2)
 def variable_read_through_its_cell(trace):
     h = torch.zeros(3)
 
@@ -162,7 +163,7 @@ def variable_read_through_its_cell(trace):
     return trace(fn), then(join), lambda: h
 
 
-@cases
+@cases(hits=4)
 def one_function_by_two_paths_later(trace):
     def counter():
         h = torch.zeros(3)
@@ -358,7 +359,7 @@ def evaluation_mode_that_was_not_asked_for(trace):
     return trace(fn), then(m.eval, m[0].eval), lambda: [part.training for part in m.modules()]
 
 
-@cases
+@cases(eager="sets .training of a Dropout")
 def mode_flipped_at_each_call(trace):
     m = torch.nn.Dropout(0.5)
 
@@ -369,7 +370,7 @@ def mode_flipped_at_each_call(trace):
     return trace(fn), then(m.eval), lambda: m.training
 
 
-@cases
+@cases(hits=8)
 def settings_for_the_time_of_a_block(trace):
     settings = Thing(scale=1.0, mode="a")
 
@@ -417,7 +418,7 @@ def flag_that_is_set_over_a_side_exit(trace):
     return trace(fn), [*steps, lambda: setattr(o, "flag", True), *steps], lambda: o
 
 
-@cases
+@cases(eager="calls <lambda> after writing to Python state that it may read")
 def set_for_an_opaque_function(trace):
     o = Thing(k=1.0)
     step = opaque(trace, lambda x: x * o.k)
@@ -432,7 +433,7 @@ def set_for_an_opaque_function(trace):
     return trace(fn), then(), lambda: o
 
 
-@cases
+@cases(eager="calls Scale after writing to Python state that it may read")
 def set_for_an_autograd_function(trace):
     o = Thing(k=1.0)
 
@@ -455,7 +456,7 @@ def set_for_an_autograd_function(trace):
     return trace(fn), [call(X(grad=True))] * 4, lambda: o
 
 
-@cases
+@cases(eager="calls _contextvars.copy_context()")
 def written_before_a_hook_reads_it(trace):
     o, w = Thing(k=torch.ones(3), seen=None, n=0), X(grad=True)
 
@@ -473,7 +474,7 @@ def written_before_a_hook_reads_it(trace):
 
 
 # ---------------------------------------------------------------- one key, one index, one attribute
-@cases
+@cases(hits=1)
 def keys_that_are_equal(trace):
     class Number(enum.IntEnum):
         ONE = 1
@@ -493,7 +494,7 @@ def keys_that_are_equal(trace):
     )
 
 
-@cases
+@cases(eager="sets [1] of a dict")
 def key_read_as_another_number(trace):
     d = {1: 1.0}
 
@@ -507,7 +508,7 @@ def key_read_as_another_number(trace):
     return trace(fn), then(lambda: d.update({1: 5.0})), lambda: d
 
 
-@cases
+@cases(eager="sets [nan] of a dict")
 def key_that_equals_nothing(trace):
     d = {}
 
@@ -518,7 +519,7 @@ def key_that_equals_nothing(trace):
     return trace(fn), [call(X() * float("nan"))] * 4, lambda: list(d.values())
 
 
-@cases
+@cases(eager="writes to a list that it has appended to")
 def appended_and_then_assigned(trace):
     log = [X()]
 
@@ -534,7 +535,7 @@ def appended_and_then_assigned(trace):
     return trace(fn), then(cut), lambda: log
 
 
-@cases
+@cases(eager="calls .append() of a list")
 def index_out_of_range(trace):
     ring, o = [], Thing(failed=None)
 
@@ -549,7 +550,7 @@ def index_out_of_range(trace):
     return trace(fn), then(ring.clear), lambda: [ring, o]
 
 
-@cases
+@cases(hits=4)
 def index_in_range_later(trace):
     o = Thing(items=[], failed=None)
 
@@ -582,7 +583,7 @@ def order_of_new_entries(trace):
     return trace(fn), then(clear, drop), lambda: [list(d.items()), list(vars(o).items())]
 
 
-@cases
+@cases(hits=2)
 def setter_that_comes_later(trace):
     class Model:
         pass
@@ -602,7 +603,7 @@ def setter_that_comes_later(trace):
     return trace(fn), then(change), lambda: vars(o)
 
 
-@cases
+@cases(eager="sets .h of a Model")
 def descriptor_with_state_of_its_own(trace):
     class Scaled:
         k = 2.0
@@ -675,7 +676,7 @@ def dictionaries_behind_one_another(trace):
     return trace(fn), then(lambda: chain.maps[0].update(a=X() * 7)), lambda: list(chain.items())
 
 
-@cases
+@cases(hits=5)
 def module_attribute_and_global(trace):
     me = sys.modules[__name__]
 
@@ -686,7 +687,7 @@ def module_attribute_and_global(trace):
     return trace(fn), then(lambda: setattr(me, "WRITTEN", None)), lambda: WRITTEN
 
 
-@cases
+@cases(hits=4)
 def global_and_a_dictionary(trace):
     w = Thing(d={"WRITTEN": X()})
 
@@ -701,7 +702,7 @@ def global_and_a_dictionary(trace):
     return trace(fn), then(join), lambda: WRITTEN
 
 
-@cases
+@cases(eager="sets [1] of a dict")
 def owner_replaced_by_the_write_before(trace):
     o, d = Thing(part=Thing(h=X())), {1: Thing(h=X())}
 
@@ -806,7 +807,7 @@ def all_kinds_of_values(trace):
     return trace(fn), then(), lambda: vars(o)
 
 
-@cases
+@cases(eager="returns a builtin_function_or_method, which cannot be rebuilt at a")
 def method_of_a_result(trace):
     o = Thing(add=None, copy=None)
 
@@ -819,7 +820,7 @@ def method_of_a_result(trace):
     return trace(fn), then(), lambda: o.add and [o.add(1), o.copy()]
 
 
-@cases
+@cases(eager="returns a builtin_function_or_method, which cannot be rebuilt at a")
 def method_of_state(trace):
     o = Thing(add=None, w=X())
 
@@ -830,7 +831,7 @@ def method_of_state(trace):
     return trace(fn), then(lambda: setattr(o, "w", X() * 9)), lambda: o.add and o.add(1)
 
 
-@cases
+@cases(eager="returns a builtin_function_or_method, which cannot be rebuilt at a")
 def methods_returned_and_kept(trace):
     o, kept = Thing(items=[X()]), []
 
@@ -914,7 +915,7 @@ def size_of_a_tensor_that_grows_by_another_path(trace):
     return trace(fn), [*(call(X(3)) for _ in range(3)), call(w.b)], lambda: w
 
 
-@cases
+@cases(hits=2)
 def gradient_cut_by_another_path(trace):
     p = X(3, grad=True)
     w = Thing(b=p * 3)
@@ -1034,7 +1035,7 @@ def best_so_far(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, 2, 2, 1, 3, 3, 1)], lambda: o
 
 
-@cases
+@cases(hits=3)
 def opaque_function_keeps_what_is_written_after(trace):
     o, seen = Thing(h=None, k=0), []
 
@@ -1056,7 +1057,7 @@ def opaque_function_keeps_what_is_written_after(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1, 1)], lambda: [o, seen]
 
 
-@cases
+@cases(eager="sets .n of a Thing")
 def exception_of_an_inner_function_caught(trace):
     o = Thing(h=None, n=0, error=None)
 
@@ -1079,7 +1080,7 @@ def exception_of_an_inner_function_caught(trace):
     return trace(fn), steps + [call(k * X()).of(inner) for k in (1, 1, -1, -1, 1)], lambda: o
 
 
-@cases
+@cases(hits=3)
 def random_write_then_a_read_of_the_argument_by_another_path(trace):
     o = Thing(w=torch.tensor([0.5, -1.5, 1.0]))
 

@@ -40,7 +40,7 @@ def both_ways():
 
 
 # ---------------------------------------------------------------- steps that raise
-@cases
+@cases(hits=2)
 def opaque_step_raises_and_is_caught(trace):
     step = opaque(trace, positive)
 
@@ -53,7 +53,7 @@ def opaque_step_raises_and_is_caught(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def opaque_step_raises_later(trace):
     step = opaque(trace, positive)
 
@@ -66,7 +66,7 @@ def opaque_step_raises_later(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
 
 
-@cases
+@cases(hits=2)
 def opaque_step_raises_after_a_write(trace):
     step = opaque(trace, positive)
 
@@ -80,7 +80,7 @@ def opaque_step_raises_after_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
 
 
-@cases
+@cases(hits=2)
 def scripted_step_raises_and_is_caught(trace):
     def half(x: torch.Tensor) -> torch.Tensor:
         if bool(x.sum() < 0):
@@ -98,7 +98,7 @@ def scripted_step_raises_and_is_caught(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def autograd_function_raises_and_is_caught(trace):
     def fn(x):
         try:
@@ -109,7 +109,7 @@ def autograd_function_raises_and_is_caught(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(eager="calls Positive, whose result hangs on values, where the function")
 def autograd_function_raises_after_a_write(trace):
     def fn(x):
         x.add_(1)
@@ -121,7 +121,7 @@ def autograd_function_raises_after_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
 
 
-@cases
+@cases(hits=2)
 def nested_function_whose_step_raises(trace):
     step = opaque(trace, positive)
     inner = trace(lambda x: step(x) + 1)
@@ -135,7 +135,7 @@ def nested_function_whose_step_raises(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def step_raises_and_is_suppressed(trace):
     step = opaque(trace, positive)
 
@@ -148,7 +148,7 @@ def step_raises_and_is_suppressed(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(hits=2)
 def step_raises_and_finally_returns(trace):
     step = opaque(trace, positive)
 
@@ -163,7 +163,7 @@ def step_raises_and_finally_returns(trace):
 
 
 # ---------------------------------------------------------------- operators that raise after a write
-@cases
+@cases(hits=2)
 def operator_raises_after_a_write(trace):
     def fn(x, w):
         w.add_(1)
@@ -176,7 +176,7 @@ def operator_raises_after_a_write(trace):
     return trace(fn), [call(x, w) for x in (good, good, bad, bad, good, bad)]
 
 
-@cases
+@cases(hits=2)
 def operator_raises_after_random_numbers(trace):
     def fn(x):
         y = torch.rand(2, 2)
@@ -188,7 +188,7 @@ def operator_raises_after_random_numbers(trace):
     return trace(fn), [call(k * torch.eye(2)) for k in (1, 1, -5, -5, 1, -5)]
 
 
-@cases
+@cases(hits=1)
 def write_that_raises_on_a_view(trace):
     def fn(x):
         x.add_(1)
@@ -202,7 +202,7 @@ def write_that_raises_on_a_view(trace):
     return trace(fn), [call(torch.ones(3)), call(torch.ones(3)), call(x[:]), call(x[:])]
 
 
-@cases
+@cases(hits=2)
 def index_out_of_range_after_a_write(trace):
     table, used = torch.nn.Embedding(3, 2), torch.zeros(())
 
@@ -225,7 +225,7 @@ def test_a_call_that_raises_in_its_first_write_is_counted():
 
 
 # ---------------------------------------------------------------- opaque steps: results, state, arguments
-@cases
+@cases(hits=6)
 def argument_or_new_tensor_after_random_numbers(trace):
     def shrink(x):
         return torch.tanh(x) if x.norm() > 1 else x
@@ -234,7 +234,7 @@ def argument_or_new_tensor_after_random_numbers(trace):
     return trace(lambda x: step(F.dropout(x, 0.5)) * 2), [call(torch.tensor([2.0, 0.25]))] * 8
 
 
-@cases
+@cases(hits=4)
 def tensor_or_none_after_a_write(trace):
     step = opaque(trace, lambda x: x * 2 if x.sum() > 0 else None)
 
@@ -246,7 +246,7 @@ def tensor_or_none_after_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
 
 
-@cases
+@cases(eager="calls Positives, whose result hangs on values, where the function")
 def autograd_function_of_changing_shape_after_a_write(trace):
     class Positives(torch.autograd.Function):
         @staticmethod
@@ -266,7 +266,7 @@ def autograd_function_of_changing_shape_after_a_write(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -5, -5, 1, -5)], lambda: w
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an opaque function,")
 def opaque_step_changes_what_was_read_before(trace):
     o = {"k": 2.0}
 
@@ -283,7 +283,7 @@ def opaque_step_changes_what_was_read_before(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, 1, 1, 1, -1, -1, 1, -1, 1, -1, -1)], lambda: o
 
 
-@cases
+@cases(hits=2)
 def opaque_step_keeps_what_it_was_given(trace):
     kept = []
 
@@ -302,7 +302,7 @@ def opaque_step_keeps_what_it_was_given(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)], lambda: kept
 
 
-@cases
+@cases(eager="calls <lambda>, whose result hangs on values, where the function")
 def opaque_step_with_an_effect_before_another_shape(trace):
     class Thing:
         pass
@@ -319,7 +319,7 @@ def opaque_step_with_an_effect_before_another_shape(trace):
 
 
 # ---------------------------------------------------------------- what is fed after an exit
-@cases
+@cases(hits=4)
 def state_loaded_before_another_operator(trace):
     w = torch.ones(3)
 
@@ -330,19 +330,20 @@ def state_loaded_before_another_operator(trace):
     return trace(fn), [call(X())] * 6, lambda: w
 
 
-@cases
+# Each call reads another number.
+@cases(recordings=4)
 def scalar_of_state_loaded_before_another_operator(trace):
     c = torch.tensor(3.0)
     return trace(lambda x: c.masked_fill(x > 0, torch.rand(()).item())), [call(X())] * 4
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::item) after drawing random numbers,")
 def opaque_step_that_returns_a_new_constant(trace):
     keep = opaque(trace, lambda x: x)
     return trace(lambda x: (keep(torch.full((), 0.5)), torch.rand(()).item())), [call(X())] * 4
 
 
-@cases
+@cases(hits=2)
 def literal_before_an_exit(trace):
     total = torch.zeros(())
 
@@ -354,12 +355,13 @@ def literal_before_an_exit(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1)], lambda: total
 
 
-@cases
+# Each call takes another way.
+@cases(recordings=4)
 def empty_literal_before_an_exit(trace):
     return trace(lambda x: torch.tensor([]).sum() + torch.rand(()).item()), [call(X())] * 4
 
 
-@cases
+@cases(hits=4)
 def data_of_a_random_result_before_an_exit(trace):
     w = torch.tensor(0.0)
 
@@ -370,7 +372,7 @@ def data_of_a_random_result_before_an_exit(trace):
     return trace(fn), [call(X())] * 6
 
 
-@cases
+@cases(eager="runs aten::sum where an exception could be caught, and the function")
 def opaque_step_with_an_effect_before_an_error(trace):
     class Thing:
         pass
@@ -398,7 +400,7 @@ def opaque_step_with_an_effect_before_an_error(trace):
     return trace(fn), [call(X()), reset, call(X()), reset, call(X() * -9), reset, call(X() * -9)], lambda: o
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def opaque_step_that_switches_the_mode_before_an_exit(trace):
     total = torch.zeros(())
     switch = opaque(trace, lambda flag: (torch.set_grad_enabled(flag), None)[1])
@@ -413,7 +415,7 @@ def opaque_step_that_switches_the_mode_before_an_exit(trace):
     return trace(fn), [call(X(grad=True))] * 5, lambda: total
 
 
-@cases
+@cases(hits=2)
 def opaque_step_of_two_shapes_before_an_exit(trace):
     total = torch.zeros(())
     step = opaque(trace, lambda x: x[x > 0] * 2)

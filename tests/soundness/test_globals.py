@@ -81,7 +81,7 @@ def helper_replaced(trace):
     return trace(lambda x: helper(x)), around(put(helper=lambda x: x - 1), X())
 
 
-@cases(eager=True)
+@cases(eager="sets the global COUNT")
 def counter(trace):
     reset()
 
@@ -94,7 +94,7 @@ def counter(trace):
     return fn, [call(X())] * 4, lambda: COUNT
 
 
-@cases
+@cases(hits=1)
 def deleted(trace):
     reset()
     return trace(lambda x: x * GONE), around(lambda: globals().pop("GONE"), X())
@@ -136,7 +136,7 @@ def environment(trace):
     return trace(lambda x: x * float(os.environ["LT_SCALE"])), around(change, X())
 
 
-@cases
+@cases(hits=2)
 def environment_get(trace):
     os.environ.pop("LT_OTHER", None)
     change = lambda: os.environ.__setitem__("LT_OTHER", "5")  # noqa: E731
@@ -171,17 +171,17 @@ def torch_sin_patched(trace):
     return trace(lambda x: torch.sin(x)), patch(torch, "sin", torch.cos)
 
 
-@cases
+@cases(hits=3)
 def torch_relu_patched_below_functional(trace):
     return trace(lambda x: F.relu(x)), patch(torch, "relu", lambda x: x * 10)
 
 
-@cases
+@cases(hits=3)
 def tensor_method_patched(trace):
     return trace(lambda x: x.relu()), patch(torch.Tensor, "relu", lambda self: self * 10)
 
 
-@cases
+@cases(hits=3)
 def tensor_operator_patched(trace):
     return trace(lambda x: x + 1), patch(torch.Tensor, "__add__", lambda self, other: self * 10)
 
@@ -277,13 +277,13 @@ def sys_modules_entry(trace):
     return trace(lambda x: x * sys.modules["lt_mod"].k), steps
 
 
-@cases(eager=True)
+@cases(eager="calls globals()")
 def globals_called(trace):
     reset()
     return trace(lambda x: x * globals()["SCALE"]), around(put(SCALE=3.0), X())
 
 
-@cases
+@cases(eager="calls .__format__() of a tensor")
 def print_options(trace):
     torch.set_printoptions(precision=4)
     change = lambda: torch.set_printoptions(precision=1)  # noqa: E731
@@ -293,7 +293,7 @@ def print_options(trace):
     ]
 
 
-@cases
+@cases(hits=2)
 def warning_filters(trace):
     warnings.resetwarnings()
     warnings.simplefilter("ignore")
@@ -310,7 +310,7 @@ def warning_filters(trace):
     return fn, steps
 
 
-@cases
+@cases(hits=2)
 def recursion_limit(trace):
     start = sys.getrecursionlimit()
     steps = around(lambda: sys.setrecursionlimit(start + 1), X())

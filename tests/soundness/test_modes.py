@@ -23,7 +23,7 @@ def under(context, function):
     return use
 
 
-def toggled(name, context, function, hits=2, x=lambda: X(grad=True)):
+def toggled(name, context, function, x=lambda: X(grad=True), **expected):
     def make(trace):
         fn = trace(function)
         inside = under(context, fn)
@@ -31,7 +31,7 @@ def toggled(name, context, function, hits=2, x=lambda: X(grad=True)):
         return fn, [call(a), call(a), call(a).of(inside), call(a).of(inside), call(a), call(a).of(inside)]
 
     make.__name__ = name
-    cases(make, hits=hits)
+    cases(make, **(expected or {"hits": 2}))
 
 
 def linear(x):
@@ -48,7 +48,7 @@ toggled("inference_mode", torch.inference_mode, lambda x: (x * 2, x[1:], torch.t
 toggled("autocast", autocast, lambda x: x @ torch.ones(3, 2))
 toggled("autocast_half", lambda: torch.autocast("cpu", dtype=torch.float16), linear)
 toggled("autocast_off_in_on", lambda: torch.autocast("cpu", enabled=False), linear)
-toggled("device_context", lambda: torch.device("meta"), lambda x: torch.zeros(2), hits=0)
+toggled("device_context", lambda: torch.device("meta"), lambda x: torch.zeros(2), hits=2)
 toggled(
     "anomaly_read",
     lambda: torch.autograd.set_detect_anomaly(True),
@@ -106,13 +106,23 @@ toggled(
     lambda x: (torch.zeros(2), torch.tensor(1.0), x.sum() + torch.tensor([1.0])),
 )
 toggled("default_dtype_read", default_dtype, lambda x: x.to(torch.get_default_dtype()))
-toggled("default_device", default_device, lambda x: torch.zeros(2), hits=0)
-toggled("default_device_read", default_device, lambda x: str(torch.get_default_device()), hits=0)
+toggled("default_device", default_device, lambda x: torch.zeros(2), hits=2)
+toggled(
+    "default_device_read",
+    default_device,
+    lambda x: str(torch.get_default_device()),
+    eager="reads .device_context of a _local",
+)
 toggled(
     "deterministic", deterministic, lambda x: x * 2 if torch.are_deterministic_algorithms_enabled() else x * 3
 )
 toggled("deterministic_debug", debug_mode, lambda x: x * (2 + torch.get_deterministic_debug_mode()), hits=1)
-toggled("threads_read", contextlib.nullcontext, lambda x: x * torch.get_num_threads(), hits=0)
+toggled(
+    "threads_read",
+    contextlib.nullcontext,
+    lambda x: x * torch.get_num_threads(),
+    eager="calls torch.get_num_threads()",
+)
 toggled(
     "mkldnn_flags",
     lambda: torch.backends.mkldnn.flags(enabled=False),
@@ -121,13 +131,13 @@ toggled(
 )
 
 
-def inside(name, function, hits=2, x=lambda: X(grad=True)):
+def inside(name, function, x=lambda: X(grad=True), **expected):
     def make(trace):
         a = x()
         return trace(function), [call(a), restore, call(a), restore, call(a)]
 
     make.__name__ = name
-    cases(make, hits=hits)
+    cases(make, **(expected or {"hits": 2}))
 
 
 def part_without_grad(x):
@@ -256,21 +266,43 @@ inside("literal_in_inference_mode", literal_in_inference_mode)
 inside("literal_without_grad", literal_without_grad)
 inside("autocast_region", autocast_region)
 inside("autocast_decorated", autocast_decorated())
-inside("leaves_grad_off", leaves_grad_off, hits=0)
-inside("leaves_autocast_on", leaves_autocast_on, hits=0)
-inside("leaves_default_dtype", leaves_default_dtype, hits=0)
-inside("leaves_deterministic", leaves_deterministic, hits=0)
-inside("leaves_precision", leaves_precision, hits=0)
-inside("reads_precision", reads_precision, hits=0)
-inside("leaves_backend_flag", leaves_backend_flag, hits=0)
-inside("leaves_anomaly", leaves_anomaly, hits=0)
-inside("backend_flags_inside", backend_flags_inside, hits=0)
-inside("device_inside", device_inside, hits=0)
+inside("leaves_grad_off", leaves_grad_off, eager="leaves grad mode, inference mode or autocast switched")
+inside(
+    "leaves_autocast_on", leaves_autocast_on, eager="leaves grad mode, inference mode or autocast switched"
+)
+inside(
+    "leaves_default_dtype",
+    leaves_default_dtype,
+    eager="calls torch._C._set_default_dtype()",
+)
+inside(
+    "leaves_deterministic",
+    leaves_deterministic,
+    eager="calls torch._C._set_deterministic_algorithms()",
+)
+inside(
+    "leaves_precision",
+    leaves_precision,
+    eager="calls torch._C._set_float32_matmul_precision()",
+)
+inside(
+    "reads_precision",
+    reads_precision,
+    eager="calls torch._C._get_float32_matmul_precision()",
+)
+inside("leaves_backend_flag", leaves_backend_flag, eager="sets .enabled of a MkldnnModule")
+inside(
+    "leaves_anomaly",
+    leaves_anomaly,
+    eager="calls torch.is_anomaly_check_nan_enabled()",
+)
+inside("backend_flags_inside", backend_flags_inside, eager="calls .__getattribute__() of a module")
+inside("device_inside", device_inside, eager="calls a function with a functools cache")
 inside("set_grad_by_flag", set_grad_by_flag)
-inside("warnings_caught", warned, hits=0)
+inside("warnings_caught", warned, eager="calls _warnings._filters_mutated()")
 
 
-@cases
+@cases(eager="leaves grad mode, inference mode or autocast switched")
 def leaves_grad_on_under_no_grad(trace):
     fn = trace(leaves_grad_on)
 
@@ -282,7 +314,7 @@ def leaves_grad_on_under_no_grad(trace):
     return use, [call(X(grad=True))] * 3
 
 
-@cases
+@cases(eager="leaves grad mode, inference mode or autocast switched")
 def grad_switched_off_and_seen_by_the_next_call(trace):
     fn = trace(leaves_grad_off)
 
@@ -295,7 +327,7 @@ def grad_switched_off_and_seen_by_the_next_call(trace):
     return use, [call(X(grad=True))] * 3
 
 
-@cases
+@cases(hits=2)
 def inference_tensors_as_arguments(trace):
     with torch.inference_mode():
         inference = torch.ones(3)
@@ -303,7 +335,8 @@ def inference_tensors_as_arguments(trace):
     return fn, [call(X()), call(X()), call(inference), call(inference)]
 
 
-@cases
+# The plain call raises, so there is nothing to replay.
+@cases(eager="raised RuntimeError")
 def inference_tensor_written_outside(trace):
     with torch.inference_mode():
         inference = torch.ones(3)
@@ -315,7 +348,7 @@ def inference_tensor_written_outside(trace):
     return trace(fn), [call(inference), call(inference)]
 
 
-@cases
+@cases(hits=5)
 def autocast_weight_changed_between(trace):
     w = torch.ones(3, 2, requires_grad=True)
     fn = trace(lambda x: x @ w)
@@ -331,7 +364,7 @@ def autocast_weight_changed_between(trace):
     return use, [call(X()), call(X()), change, call(X())], lambda: w
 
 
-@cases
+@cases(hits=2)
 def dispatch_mode_active(trace):
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -350,7 +383,7 @@ def dispatch_mode_active(trace):
     )
 
 
-@cases
+@cases(hits=2)
 def function_mode_active(trace):
     from torch.overrides import TorchFunctionMode
 
@@ -369,7 +402,7 @@ def function_mode_active(trace):
     )
 
 
-@cases
+@cases(eager="hands torch._ops.aten.() to C code")
 def dispatch_mode_inside(trace):
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -387,7 +420,7 @@ def dispatch_mode_inside(trace):
     return trace(fn), [call(X())] * 3, lambda: list(seen)
 
 
-@cases
+@cases(hits=2)
 def function_mode_inside(trace):
     from torch.overrides import TorchFunctionMode
 
@@ -405,7 +438,7 @@ def function_mode_inside(trace):
     return trace(fn), [call(X()), call(X()), lambda: None, call(X())]
 
 
-@cases
+@cases(hits=3)
 def another_matmul_precision_between_calls(trace):
     """Read by kernels when they run, and part of no program."""
     fn = trace(lambda x: x @ x.T)

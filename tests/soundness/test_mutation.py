@@ -54,7 +54,8 @@ def write_through_a_transpose(trace):
     return trace(fn), on(X(3, 3))
 
 
-@cases
+# The plain call raises, so there is nothing to replay.
+@cases(eager="raised RuntimeError")
 def write_to_an_expanded_input(trace):
     def fn(x):
         x.add_(1)
@@ -83,7 +84,7 @@ def data_of_an_argument(trace):
     return trace(fn), on(x)
 
 
-@cases
+@cases(eager="sets .data of a Tensor")
 def data_assigned(trace):
     def fn(x):
         x.data = x.data * 2
@@ -102,7 +103,7 @@ def data_assigned_outside(trace):
     return trace(lambda x: x * w), around(change, X())
 
 
-@cases
+@cases(hits=2)
 def data_of_another_shape_outside(trace):
     w = torch.ones(3)
 
@@ -155,7 +156,7 @@ def parameter_under_no_grad(trace):
     return trace(fn), on(X()), lambda: w
 
 
-@cases
+@cases(eager="raised RuntimeError")
 def leaf_that_requires_grad(trace):
     def fn(x):
         x.add_(1)
@@ -175,7 +176,7 @@ def non_leaf_that_requires_grad(trace):
     return trace(fn), on(X(grad=True))
 
 
-@cases
+@cases(hits=2)
 def saved_tensor_overwritten(trace):
     def fn(x):
         y = x.exp()
@@ -191,7 +192,7 @@ def out_argument(trace):
     return trace(lambda x, out: torch.add(x, 1, out=out)), [call(X(), out)] * 3
 
 
-@cases
+@cases(hits=1)
 def out_of_another_size(trace):
     fn = trace(lambda x, out: torch.add(x, 1, out=out))
     return fn, [call(X(), torch.empty(0)), call(X(), torch.empty(0)), call(X(), torch.empty(3))]
@@ -208,12 +209,12 @@ def out_of_state(trace):
     return trace(fn), on(X()), lambda: out
 
 
-@cases
+@cases(hits=2)
 def out_is_the_input(trace):
     return trace(lambda x: torch.neg(x, out=x)), on(X())
 
 
-@cases
+@cases(hits=2)
 def resize_in_place(trace):
     def fn(x):
         x.resize_(5)
@@ -223,7 +224,7 @@ def resize_in_place(trace):
     return trace(fn), [call(X()), call(X()), call(X())]
 
 
-@cases
+@cases(hits=2)
 def metadata_in_place(trace):
     def fn(x):
         x.t_()
@@ -233,7 +234,7 @@ def metadata_in_place(trace):
     return trace(fn), [call(X(2, 3)), call(X(2, 3)), call(X(2, 3))]
 
 
-@cases
+@cases(hits=2)
 def metadata_of_state_in_place(trace):
     w = torch.ones(2, 3)
 
@@ -254,7 +255,7 @@ def copy_and_fill(trace):
     return trace(fn), [call(X(), X() + 1), call(X(), X() + 1), call(X(), X() + 1)]
 
 
-@cases
+@cases(hits=1)
 def copy_of_another_dtype(trace):
     def fn(x, y):
         x.copy_(y)
@@ -287,13 +288,13 @@ def foreach_on_a_list_of_state(trace):
     return trace(fn), [call(2.0)] * 3, lambda: ws
 
 
-@cases
+@cases(hits=3)
 def swap_tensors(trace):
     a, b = torch.ones(3), torch.zeros(3)
     return trace(lambda x: x * a), around(lambda: torch.utils.swap_tensors(a, b), X())
 
 
-@cases
+@cases(eager="calls .set_() of a tensor")
 def set_to_other_memory(trace):
     a = torch.ones(3)
 
@@ -304,7 +305,7 @@ def set_to_other_memory(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)], lambda: a
 
 
-@cases
+@cases(eager="calls .requires_grad_() of a tensor")
 def requires_grad_of_an_argument(trace):
     def fn(x):
         x.requires_grad_(True)
@@ -313,7 +314,7 @@ def requires_grad_of_an_argument(trace):
     return trace(fn), [call(X()), call(X()), call(X())]
 
 
-@cases
+@cases(eager="sets .requires_grad of a Tensor")
 def requires_grad_assigned_to_state(trace):
     w = torch.ones(3)
 
@@ -324,13 +325,13 @@ def requires_grad_assigned_to_state(trace):
     return trace(fn), [call(X())] * 4, lambda: w
 
 
-@cases
+@cases(hits=2)
 def requires_grad_of_state_outside(trace):
     w = torch.ones(3)
     return trace(lambda x: x * w), around(lambda: w.requires_grad_(), X()), lambda: w
 
 
-@cases
+@cases(eager="sets .grad of a Tensor")
 def grad_cleared(trace):
     w = torch.ones(3, requires_grad=True)
 
@@ -344,7 +345,7 @@ def grad_cleared(trace):
     return trace(fn), around(change, X()), lambda: (w, w.grad)
 
 
-@cases
+@cases(eager="reads .grad of a tensor")
 def grad_written(trace):
     w = torch.ones(3, requires_grad=True)
     w.grad = torch.ones(3)
@@ -356,7 +357,7 @@ def grad_written(trace):
     return trace(fn), on(X()), lambda: (w, w.grad)
 
 
-@cases
+@cases(hits=2)
 def detach_in_place(trace):
     def fn(x):
         y = x * 2
@@ -366,7 +367,7 @@ def detach_in_place(trace):
     return trace(fn), on(X(grad=True))
 
 
-@cases
+@cases(eager="reads ._version of a tensor")
 def version_counter(trace):
     def fn(x):
         x.add_(1)
@@ -404,7 +405,8 @@ def pad_in_place_of_a_slice_of_state(trace):
     )
 
 
-@cases
+# Each call writes at another position.
+@cases(recordings=3)
 def position_in_a_tensor_of_state(trace):
     cache, at = torch.zeros(4, 3), torch.zeros((), dtype=torch.long)
 
@@ -416,7 +418,8 @@ def position_in_a_tensor_of_state(trace):
     return trace(fn), on(X()), lambda: (cache, at)
 
 
-@cases
+# Each call reads another position.
+@cases(recordings=3)
 def position_read_from_a_tensor_of_state(trace):
     cache, at = torch.zeros(4, 3), torch.zeros((), dtype=torch.long)
 

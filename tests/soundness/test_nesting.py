@@ -179,14 +179,14 @@ def traced_function_as_argument(trace):
     return outer, [call(inner, X()), call(inner, X()), call(other, X()), call(other, X())]
 
 
-@cases
+@cases(hits=1)
 def mapped(trace):
     inner = trace(lambda x: x * 2)
     outer = trace(lambda *xs: sum(map(inner, xs)))
     return outer, [call(X(), X() + 1)] * 3
 
 
-@cases
+@cases(hits=1)
 def decorator_around(trace):
     def logged(f):
         def wrapper(*args):
@@ -216,7 +216,7 @@ def script_with_a_loop(trace):
     ]
 
 
-@cases
+@cases(hits=3)
 def script_of_other_shapes(trace):
     def pick(x):
         return x[x > 0]
@@ -225,7 +225,7 @@ def script_of_other_shapes(trace):
     return trace(lambda x: helper(x) + 1), [call(X()), call(X()), call(-X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=3)
 def script_of_other_shapes_then_a_sum(trace):
     def pick(x):
         return x[x > 0]
@@ -234,7 +234,7 @@ def script_of_other_shapes_then_a_sum(trace):
     return trace(lambda x: helper(x).sum() * 2), [call(X()), call(X()), call(-X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=2)
 def script_that_writes(trace):
     def bump(x):
         x.add_(1)
@@ -244,7 +244,7 @@ def script_that_writes(trace):
     return trace(lambda x: helper(x) + 1), [call(X())] * 3
 
 
-@cases
+@cases(hits=3)
 def script_that_returns_a_number(trace):
     def count(x) -> int:
         return int((x > 0).sum())
@@ -253,7 +253,7 @@ def script_that_returns_a_number(trace):
     return trace(lambda x: x * helper(x)), [call(X()), call(X()), call(-X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=3)
 def script_of_untyped_python(trace):
     def odd(x, options):
         return x * options["k"] if x.sum() > 0 else x - 1
@@ -269,7 +269,7 @@ def script_of_untyped_python(trace):
     ]
 
 
-@cases
+@cases(hits=3)
 def script_reads_a_global_of_its_own(trace):
     k = [2.0]
 
@@ -292,25 +292,25 @@ def opaque_with_an_effect(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)], lambda: list(seen)
 
 
-@cases
+@cases(hits=2)
 def opaque_that_returns_a_number(trace):
     total = opaque(trace, lambda x: float(x.sum()))
     return trace(lambda x: x * total(x)), [call(X()), call(X()), call(X() + 1), call(X())]
 
 
-@cases
+@cases(hits=2)
 def opaque_of_other_shapes(trace):
     pick = opaque(trace, lambda x: x[x > 0])
     return trace(lambda x: pick(x) * 2), [call(X()), call(X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=2)
 def opaque_numpy(trace):
     by_numpy = opaque(trace, lambda x: torch.from_numpy(x.numpy() * 2))
     return trace(lambda x: by_numpy(x) + 1), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases
+@cases(hits=2)
 def opaque_that_writes_an_argument(trace):
     def bump(x):
         x.numpy()[0] += 1
@@ -325,13 +325,13 @@ def opaque_that_writes_an_argument(trace):
     return trace(fn), [call(X())] * 3
 
 
-@cases
+@cases(hits=2)
 def opaque_that_returns_its_argument(trace):
     same = opaque(trace, lambda x: x)
     return trace(lambda x: same(x)), [call(X())] * 3
 
 
-@cases
+@cases(eager="<lambda> returns a Box")
 def opaque_that_returns_an_object(trace):
     class Box:
         def __init__(self, y):
@@ -341,13 +341,13 @@ def opaque_that_returns_an_object(trace):
     return trace(lambda x: box(x).y + 1), [call(X())] * 3
 
 
-@cases
+@cases(hits=2)
 def opaque_that_returns_containers(trace):
     parts = opaque(trace, lambda x: {"a": [x * 2, x], "n": None})
     return trace(lambda x: parts(x)["a"][0] + 1), [call(X())] * 3
 
 
-@cases
+@cases(hits=2)
 def opaque_that_raises(trace):
     def picky(x):
         if x.sum() < 0:
@@ -358,7 +358,7 @@ def opaque_that_raises(trace):
     return trace(lambda x: helper(x) + 1), [call(X()), call(X()), call(-X()), call(X())]
 
 
-@cases
+@cases(hits=2)
 def opaque_rebound(trace):
     helper = opaque(trace, lambda x: x * 2)
 
@@ -369,20 +369,20 @@ def opaque_rebound(trace):
     return trace(lambda x: helper(x) + 1), around(change, X())
 
 
-@cases
+@cases(hits=3)
 def opaque_gets_state(trace):
     o = {"k": 2.0}
     helper = opaque(trace, lambda x, o: x * o["k"])
     return trace(lambda x: helper(x, o)), around(lambda: o.update(k=3.0), X())
 
 
-@cases
+@cases(hits=3)
 def opaque_draws_random_numbers(trace):
     helper = opaque(trace, lambda x: x + torch.rand(3))
     return trace(lambda x: helper(x) * 2), [call(X())] * 4
 
 
-@cases
+@cases(hits=2)
 def disabled_inside(trace):
     def fn(x):
         with lazytrace.disabled():
@@ -391,7 +391,7 @@ def disabled_inside(trace):
     return trace(fn), [call(X())] * 3
 
 
-@cases
+@cases(eager="reads a dict that an opaque function has changed")
 def opaque_changes_a_number_that_is_read_later(trace):
     o = {"k": 1.0}
     bump = opaque(trace, lambda x: o.update(k=o["k"] + 1))
@@ -403,7 +403,7 @@ def opaque_changes_a_number_that_is_read_later(trace):
     return trace(fn), [call(X())] * 4, lambda: dict(o)
 
 
-@cases
+@cases(eager="reads a dict that an opaque function has changed")
 def opaque_changes_a_tensor_that_is_read_later(trace):
     o = {"w": torch.ones(3)}
 
@@ -419,7 +419,8 @@ def opaque_changes_a_tensor_that_is_read_later(trace):
     return trace(fn), [call(X())] * 4, lambda: dict(o)
 
 
-@cases
+# Each call changes what the next one reads.
+@cases(recordings=4)
 def opaque_changes_what_was_read_before(trace):
     o = {"k": 1.0}
     bump = opaque(trace, lambda x: o.update(k=o["k"] + 1))
@@ -432,7 +433,7 @@ def opaque_changes_what_was_read_before(trace):
     return trace(fn), [call(X())] * 4, lambda: dict(o)
 
 
-@cases
+@cases(hits=3)
 def opaque_writes_a_tensor_of_state(trace):
     w = torch.ones(3)
     bump = opaque(trace, lambda x: (w.add_(1), None)[1])
@@ -444,7 +445,8 @@ def opaque_writes_a_tensor_of_state(trace):
     return trace(fn), [call(X())] * 4, lambda: w
 
 
-@cases
+# Each call changes what the next one reads.
+@cases(recordings=4)
 def opaque_writes_a_tensor_that_python_reads(trace):
     w = torch.ones(3)
     bump = opaque(trace, lambda x: (w.add_(1), None)[1])
@@ -456,7 +458,7 @@ def opaque_writes_a_tensor_that_python_reads(trace):
     return trace(fn), [call(X())] * 4, lambda: w
 
 
-@cases
+@cases(hits=2)
 def opaque_switches_grad_mode(trace):
     switch = opaque(trace, lambda flag: (torch.set_grad_enabled(flag), None)[1])
 
@@ -469,7 +471,7 @@ def opaque_switches_grad_mode(trace):
     return trace(fn), [call(X(grad=True))] * 3
 
 
-@cases
+@cases(hits=3)
 def decorated_by_no_grad_outside_and_inside(trace):
     outside = torch.no_grad()(trace(lambda x: x * 2))
     inside = trace(torch.no_grad()(lambda x: x * 2))
@@ -530,7 +532,7 @@ def traced_property(trace):
     return (lambda x: a.w * x), [call(X()), call(X()), lambda: setattr(a, "k", 3.0), call(X()), call(X())]
 
 
-@cases
+@cases(eager="reads a container with a ReferenceType as a key")
 def traced_singledispatch(trace):
     import functools
 
@@ -564,19 +566,19 @@ def two_states_in_turn(trace):
     return trace(lambda x: x * o["k"]), steps
 
 
-@cases
+@cases(hits=4)
 def cache_of_one(trace):
     fn = trace(lambda x: x * 2 + len(x), cache_limit=1)
     return fn, [call(torch.ones(n)) for n in (1, 1, 2, 2, 1, 3, 3, 1, 1)]
 
 
-@cases
+@cases(hits=2)
 def no_proof(trace):
     fn = trace(lambda x: (x * 2, torch.tensor([1.0]), x[1:]), check=False)
     return fn, [call(X(grad=True))] * 3
 
 
-@cases
+@cases(hits=3)
 def positional_only_and_keyword_only(trace):
     def fn(a, /, b, *rest, c, d=4, **more):
         return a * b + c + d + sum(rest) + sum(more.values())
@@ -613,7 +615,7 @@ def containers_of_other_nesting(trace):
     return fn, [call(s) for s in shapes for _ in range(2)]
 
 
-@cases
+@cases(hits=2)
 def long_program(trace):
     def fn(x):
         for i in range(600):

@@ -42,7 +42,8 @@ def written_then_read(trace):
     return trace(fn), [*steps, lambda: total.neg_(), *steps]
 
 
-@cases
+# Each call reads another number.
+@cases(recordings=9)
 def written_twice_around_a_read(trace):
     def fn(x, total):
         total.add_(1)
@@ -85,7 +86,7 @@ def view_written_through_then_read(trace):
     return trace(fn), [call(x), call(x), lambda: x.neg_(), call(x), call(x), lambda: x.neg_(), call(x)]
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def transposed_in_place_then_read(trace):
     def fn(x):
         x.t_()
@@ -120,7 +121,7 @@ def resized_then_read(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def argument_resized_then_read(trace):
     def fn(x):
         x.resize_(2)
@@ -139,7 +140,7 @@ def data_read_before(trace):
     return trace(fn), [call(k * X(), w) for k in (1, 1, 1, 1, -1, -1, -2, -2, 3, 3)]
 
 
-@cases
+@cases(eager="sets .data of a Tensor")
 def data_replaced_before(trace):
     def fn(x):
         y = x * 1
@@ -671,7 +672,7 @@ def gradients_through_branches(trace):
     return trace(fn), [call(k * torch.linspace(0.5, 2, 3)) for k in (1, 1, -1, -1, 2, -2, 1)], lambda: w
 
 
-@cases
+@cases(eager="calls _contextvars.copy_context()")
 def backward_inside_before_a_branch(trace):
     w = X(grad=True)
 
@@ -682,7 +683,7 @@ def backward_inside_before_a_branch(trace):
     return trace(fn), both_ways(), lambda: w
 
 
-@cases
+@cases(eager="calls _contextvars.copy_context()")
 def double_backward_through_a_branch(trace):
     def fn(x):
         y = x**3 if x.sum() > 0 else x**2 * 3
@@ -692,7 +693,7 @@ def double_backward_through_a_branch(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 3, 3, 1)]
 
 
-@cases
+@cases(eager="reads ._backward_hooks of a tensor")
 def hook_before_a_branch(trace):
     def fn(x):
         y = x * 2
@@ -730,7 +731,7 @@ def grad_mode_switched_around_an_exit(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -1, -1, 3, 3, 1)]
 
 
-@cases
+@cases(eager="calls torch._C._dynamo.eval_frame.set_eval_frame()")
 def checkpoint_with_a_branch(trace):
     def block(x):
         y = F.dropout(x.sin(), 0.5)
@@ -922,7 +923,7 @@ def returns_of_different_kinds(trace):
 
 
 # ---------------------------------------------------------------- read, then changed, then an exit
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def shape_read_before_a_transposition(trace):
     def fn(x):
         rows, step = x.shape[0], x.stride()
@@ -932,7 +933,7 @@ def shape_read_before_a_transposition(trace):
     return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def size_read_before_a_resize(trace):
     def fn(x):
         n = x.numel()
@@ -942,7 +943,7 @@ def size_read_before_a_resize(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)]
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def requires_grad_read_before_a_write(trace):
     w = X(grad=True)
 
@@ -954,7 +955,7 @@ def requires_grad_read_before_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: w
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def requires_grad_branch_before_a_write(trace):
     w = X(grad=True)
 
@@ -966,7 +967,7 @@ def requires_grad_branch_before_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: w
 
 
-@cases
+@cases(eager="reads .grad of a tensor")
 def gradient_read_before_backward(trace):
     w = X(grad=True)
 
@@ -983,7 +984,7 @@ def gradient_read_before_backward(trace):
     return trace(fn), [*steps, reset, *steps, reset, call(-X()), reset, call(X())], lambda: [w, w.grad]
 
 
-@cases
+@cases(eager="calls _contextvars.copy_context()")
 def gradient_added_to_before_an_exit(trace):
     w = X(grad=True)
 
@@ -994,7 +995,7 @@ def gradient_added_to_before_an_exit(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: [w, w.grad]
 
 
-@cases
+@cases(eager="sets .data of a Tensor")
 def data_swapped_after_its_shape_was_read(trace):
     def fn(x, y):
         shape, dtype = x.shape, x.dtype
@@ -1004,7 +1005,7 @@ def data_swapped_after_its_shape_was_read(trace):
     return trace(fn), [call(X(), torch.arange(3.0)[None] * k - 1) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an opaque function,")
 def opaque_appends_to_what_was_read_before(trace):
     log = [1.0]
 
@@ -1021,7 +1022,7 @@ def opaque_appends_to_what_was_read_before(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, 1)], lambda: list(log)
 
 
-@cases
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
 def opaque_transposes_its_argument(trace):
     def turn(x):
         x.t_()
@@ -1036,7 +1037,7 @@ def opaque_transposes_its_argument(trace):
     return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases
+@cases(eager="calls _contextvars.copy_context()")
 def hook_changes_what_was_read_before(trace):
     o, w = {"k": 2.0}, X(grad=True)
     w.register_hook(lambda g: o.update(k=o["k"] + 1))
@@ -1049,7 +1050,7 @@ def hook_changes_what_was_read_before(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, 1)], lambda: [o, w.grad]
 
 
-@cases
+@cases(eager="calls torch._C._dynamo.eval_frame.set_eval_frame()")
 def optimizer_step_before_a_read(trace):
     w = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
@@ -1064,7 +1065,8 @@ def optimizer_step_before_a_read(trace):
     return trace(fn), [call(X())] * 8, lambda: [w, w.grad, optimizer.state[w]]
 
 
-@cases
+# The average hangs on the number of batches, which Python reads: each call is a way of its own.
+@cases(recordings=5)
 def batch_norm_with_a_cumulative_average(trace):
     m = torch.nn.BatchNorm1d(3, momentum=None)
 
@@ -1075,7 +1077,7 @@ def batch_norm_with_a_cumulative_average(trace):
     return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, -1, 1, -1, 1)], lambda: m
 
 
-@cases
+@cases(eager="reads ._version of a tensor")
 def version_that_a_library_checks(trace):
     def fn(x):
         y = x.exp()
@@ -1125,7 +1127,7 @@ def inference_mode_around_an_exit(trace):
     return trace(fn), both_ways()
 
 
-@cases
+@cases(eager="reads a function of unknown origin")
 def vmap_before_and_after_an_exit(trace):
     def fn(x):
         y = torch.vmap(lambda row: row * 2 + row.sum())(x[None])
@@ -1158,7 +1160,7 @@ def recursion_with_reads(trace):
     return trace(fn), [call(k * X(), total) for k in (0.1, 0.1, 1, 1, 4, 4, 0.1, 1, 16)]
 
 
-@cases
+@cases(eager="calls _contextvars.copy_context()")
 def exit_inside_a_backward_hook(trace):
     w, o = X(grad=True), {"n": 0}
 

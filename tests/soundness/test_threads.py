@@ -28,7 +28,7 @@ from tests.soundness.runner import Cases, X, call, check
 cases = Cases()
 
 
-@cases
+@cases(eager="makes a _queue.SimpleQueue")
 def pool_inside(trace):
     def fn(x):
         with ThreadPoolExecutor(2) as pool:
@@ -37,7 +37,7 @@ def pool_inside(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases
+@cases(eager="advances an iterator that was there before the call")
 def thread_that_writes(trace):
     def fn(x):
         y = x * 1
@@ -49,7 +49,7 @@ def thread_that_writes(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases
+@cases(eager="makes a _thread.RLock")
 def pool_of_state_that_writes(trace):
     pool = ThreadPoolExecutor(1)
 
@@ -61,7 +61,7 @@ def pool_of_state_that_writes(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases
+@cases(hits=1)
 def called_from_threads(trace):
     fn = trace(lambda x: x * 2 + 1)
 
@@ -72,7 +72,7 @@ def called_from_threads(trace):
     return use, [call(X())] * 3
 
 
-@cases
+@cases(hits=1)
 def modes_are_per_thread(trace):
     fn = trace(lambda x: x * 2)
 

@@ -10,7 +10,7 @@ from tests.soundness.runner import Cases, X, call, check
 cases = Cases()
 
 
-def both(name, inner, use, x=X):
+def both(name, inner, use, x=X, **expected_inside):
     """A transform around a traced function, and a traced function with the transform inside."""
 
     def around(trace):
@@ -35,31 +35,57 @@ def both(name, inner, use, x=X):
         ]
 
     around.__name__, inside.__name__ = f"{name}_around", f"{name}_inside"
-    cases(around)
-    cases(inside)
+    cases(around, hits=2, eager="runs inside another tracer or transform")
+    cases(inside, **expected_inside)
 
 
 def loss(x):
     return (x.sin() * x).sum()
 
 
-both("vmap", lambda x: x.sin() * 2, vmap)
-both("vmap_with_a_literal", lambda x: x * torch.tensor(2.0), vmap)
-both("vmap_nested", lambda x: x.sum() * x, lambda f: vmap(vmap(f)), lambda: X(2, 2, 3))
-both("vmap_random", lambda x: x + torch.rand(1), lambda f: vmap(f, randomness="different"))
-both("vmap_chunked", lambda x: x * 2, lambda f: vmap(f, chunk_size=2))
-both("grad", loss, grad)
-both("grad_of_grad", lambda x: x**3, lambda f: vmap(grad(grad(f))))
-both("vmap_grad", lambda x: (x**2).sum(), lambda f: vmap(grad(f)), lambda: X(4, 3))
-both("jacrev", lambda x: x.sin(), jacrev)
-both("hessian", loss, hessian)
-both("jvp", lambda x: x.sin(), lambda f: lambda x: jvp(f, (x,), (torch.ones_like(x),)))
-both("vjp", lambda x: x.sin(), lambda f: lambda x: vjp(f, x)[1](torch.ones_like(x)))
-both("functionalize", lambda x: x.clone().add_(1), torch.func.functionalize)
-both("aux", lambda x: (loss(x), x * 2), lambda f: grad(f, has_aux=True))
+both("vmap", lambda x: x.sin() * 2, vmap, eager="uses a Python number as a tensor that aten::to returns")
+both("vmap_with_a_literal", lambda x: x * torch.tensor(2.0), vmap, eager="reads a function of unknown origin")
+both(
+    "vmap_nested",
+    lambda x: x.sum() * x,
+    lambda f: vmap(vmap(f)),
+    lambda: X(2, 2, 3),
+    eager="reads a function of unknown origin",
+)
+both(
+    "vmap_random",
+    lambda x: x + torch.rand(1),
+    lambda f: vmap(f, randomness="different"),
+    eager="reads a function of unknown origin",
+)
+both(
+    "vmap_chunked",
+    lambda x: x * 2,
+    lambda f: vmap(f, chunk_size=2),
+    eager="uses a Python number as a tensor that aten::to returns",
+)
+both("grad", loss, grad, eager="calls")
+both("grad_of_grad", lambda x: x**3, lambda f: vmap(grad(grad(f))), eager="calls")
+both("vmap_grad", lambda x: (x**2).sum(), lambda f: vmap(grad(f)), lambda: X(4, 3), eager="calls")
+both("jacrev", lambda x: x.sin(), jacrev, eager="calls")
+both("hessian", loss, hessian, eager="calls torch._C._is_fwd_grad_enabled()")
+both(
+    "jvp",
+    lambda x: x.sin(),
+    lambda f: lambda x: jvp(f, (x,), (torch.ones_like(x),)),
+    eager="calls torch._C._is_fwd_grad_enabled()",
+)
+both("vjp", lambda x: x.sin(), lambda f: lambda x: vjp(f, x)[1](torch.ones_like(x)), eager="calls")
+both(
+    "functionalize",
+    lambda x: x.clone().add_(1),
+    torch.func.functionalize,
+    eager="reads a context variable that cannot be reached again",
+)
+both("aux", lambda x: (loss(x), x * 2), lambda f: grad(f, has_aux=True), eager="calls")
 
 
-@cases
+@cases(hits=4)
 def functional_call_of_a_traced_module(trace):
     model = torch.nn.Linear(3, 2)
     fn = trace(model)
@@ -75,7 +101,7 @@ def functional_call_of_a_traced_module(trace):
     )
 
 
-@cases
+@cases(eager="calls .update() of a dict")
 def functional_call_inside(trace):
     model = torch.nn.Linear(3, 2)
     fn = trace(lambda params, x: functional_call(model, params, (x,)))
@@ -84,7 +110,7 @@ def functional_call_inside(trace):
     return fn, [call(a, X()), call(a, X()), call(b, X()), call(b, X()), call(a, X())], lambda: model
 
 
-@cases
+@cases(eager="reads a container with a function as a key")
 def ensemble(trace):
     models = [torch.nn.Linear(3, 2) for _ in range(2)]
     params, buffers = stack_module_state(models)
@@ -98,7 +124,7 @@ def ensemble(trace):
     return fn, [call(X())] * 3, lambda: base
 
 
-@cases
+@cases(eager="reads a container with a function as a key")
 def per_sample_gradients(trace):
     model = torch.nn.Linear(3, 1)
     params = {k: v.detach() for k, v in model.named_parameters()}
@@ -110,7 +136,7 @@ def per_sample_gradients(trace):
     return fn, [call(X(4, 3))] * 3
 
 
-@cases
+@cases(eager="reads a function of unknown origin")
 def vmap_over_state(trace):
     w = torch.ones(3)
     fn = trace(lambda x: vmap(lambda y: y * w.sum())(x))
@@ -121,7 +147,7 @@ def vmap_over_state(trace):
     return fn, [call(X()), call(X()), change, call(X()), call(X())]
 
 
-@cases
+@cases(hits=2)
 def traced_script(trace):
     fn = trace(lambda x: x * 2)
 
@@ -131,7 +157,7 @@ def traced_script(trace):
     return use, [call(X()), call(X()), call(X()).of(fn), call(X()).of(fn)]
 
 
-@cases
+@cases(hits=2)
 def exported_graph(trace):
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -143,7 +169,7 @@ def exported_graph(trace):
     return use, [call(X()).of(fn), call(X()).of(fn), call(X()), call(X()), call(X()).of(fn)]
 
 
-@cases
+@cases(hits=2)
 def fake_tensors(trace):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -156,7 +182,7 @@ def fake_tensors(trace):
     return use, [call(X()).of(fn), call(X()).of(fn), call(X()), call(X()), call(X()).of(fn)]
 
 
-@cases
+@cases(hits=1)
 def meta_tensors(trace):
     fn = trace(lambda x: x @ x.t())
     return fn, [call(torch.empty(2, 3, device="meta"))] * 3 + [call(X(2, 3))] * 2
