@@ -205,7 +205,9 @@ bool Trace::changes_state() const {
 
 int Trace::check(const Call& call) const {
   GuardTree::Values values;
-  return tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
+  int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
+  if (failed < 0) failed = aliased(values);
+  return failed < 0 ? merged(call, values) : failed;
 }
 
 py::tuple Trace::explain(int node, const Call& call, const std::vector<std::string>& names) const {

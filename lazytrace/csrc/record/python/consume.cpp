@@ -85,6 +85,10 @@ void Observer::consume_parts(PyObject* object, Consumer how, int depth) {
 
 void Observer::consume_container(PyObject* object, Consumer how, int depth) {
   read_whole(object);
+  // A defaultdict has its factory beside its entries.
+  static PyObject* factory = PyUnicode_InternFromString("default_factory");
+  if (PyDict_Check(object) && !PyDict_CheckExact(object) && _PyType_Lookup(c_base(Py_TYPE(object)), factory))
+    read_attribute(object, factory);
   if (PyList_Check(object) || PyTuple_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       consume(PySequence_Fast_GET_ITEM(object, i), how, depth + 1);
@@ -135,6 +139,9 @@ void Observer::consume(PyObject* object, Consumer how, int depth) {
     if (how == Consumer::Trusted && !is_torch_module(object)) consume_instance(object, depth);
     return;
   }
+  if (std::strcmp(base->tp_name, "types.SimpleNamespace") ==
+      0)  // is compared and written with its attributes
+    return how == Consumer::Reads ? void() : consume_instance(object, depth);
   // Text, numbers and bytes of a class of their own, whose value a guard compares.
   if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) ||
       PyComplex_Check(object))

@@ -125,7 +125,6 @@ bool is_harmless(int opcode) {
     case RETURN_GENERATOR:
     case YIELD_VALUE:
     case LIST_TO_TUPLE:
-    case LOAD_BUILD_CLASS:
     case POP_JUMP_FORWARD_IF_NONE:
     case POP_JUMP_FORWARD_IF_NOT_NONE:
     case POP_JUMP_BACKWARD_IF_NONE:
@@ -264,12 +263,7 @@ int Observer::reach(PyObject* object) {
   return lasts || is_enum_member(object) ? tree_->weak(object) : owner(object);
 }
 
-bool Observer::is_fresh(PyObject* object) const {
-  // No object of before the call can lie where one of this call has lain.
-  if (fresh_addresses_.count(object)) return true;
-  const py::object* found = fresh_.find(object);
-  return found && *found && still_alive(*found, object);
-}
+bool Observer::is_fresh(PyObject* object) const { return fresh_addresses_.count(object); }
 
 bool Observer::touched_what_was_read() const {
   return touched_.any([&](const void* object) { return known_.count(object) || cells_.count(object); });
@@ -427,6 +421,8 @@ bool Observer::goes_to_c(_PyInterpreterFrame* f) const {
     case DICT_UPDATE:
     case DICT_MERGE:
     case CONTAINS_OP:
+    case BINARY_OP:  // "%(a)s" % mapping
+    case FORMAT_VALUE:
       return true;
     default:
       return false;
@@ -545,29 +541,35 @@ PyTypeObject* Observer::pending_of(_PyInterpreterFrame* f) const {
   return nullptr;
 }
 
+// By its address: a weak reference would show. No object of before the call can lie where one of this call
+// has lain.
+void Observer::note_fresh(PyObject* made) {
+  fresh_addresses_.insert(made);
+  static PyObject* destructor_name = PyUnicode_InternFromString("__del__");
+  if (_PyType_Lookup(Py_TYPE(made), destructor_name)) fresh_[made] = weak_reference(made);
+}
+
 // The object is new from the first line of its __init__ on.
 void Observer::note_initialized(_PyInterpreterFrame* f) {
   PyTypeObject* type = f->previous ? pending_of(f->previous) : nullptr;
   if (!type || text_of(f->f_code->co_name) != "__init__") return;
   PyObject* self = f->f_code->co_argcount > 0 ? f->localsplus[0] : nullptr;
   if (self && PyCell_Check(self)) self = PyCell_GET(self);
-  if (self && Py_TYPE(self) == type && makes_new(type) && known(self) < 0)
-    fresh_[self] = weak_reference(self);
+  if (self && Py_TYPE(self) == type && makes_new(type) && known(self) < 0) note_fresh(self);
 }
 
 void Observer::settle_pending(_PyInterpreterFrame* f) {
   if (expect_class_ == f) {
     expect_class_ = nullptr;
     PyObject* made = f->stacktop > f->f_code->co_nlocalsplus ? peek(f, 1) : nullptr;
-    if (made && PyType_Check(made) && known(made) < 0) fresh_[made] = weak_reference(made);
+    if (made && PyType_Check(made) && known(made) < 0) note_fresh(made);
   }
   PyTypeObject* type = pending_of(f);
   if (!type) return;
   forget_pending(f);
   if (f->stacktop <= f->f_code->co_nlocalsplus) return;
   PyObject* made = peek(f, 1);
-  if (made && Py_TYPE(made) == type && makes_new(type) && known(made) < 0)
-    fresh_[made] = weak_reference(made);
+  if (made && Py_TYPE(made) == type && makes_new(type) && known(made) < 0) note_fresh(made);
 }
 
 // A person looks for a line of their own; one of an installed package serves where there is none, as for a
@@ -723,6 +725,10 @@ void Observer::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
   switch (opcode) {
     case LOAD_NAME:
       return read_name(f, name_at(f, oparg));
+    case LOAD_BUILD_CLASS: {
+      static PyObject* name = PyUnicode_InternFromString("__build_class__");
+      return read_global(f, name);
+    }
     case LOAD_DEREF:
     case LOAD_CLASSDEREF:
       return read_cell(f, oparg);
@@ -860,6 +866,10 @@ int Observer::owner(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
   if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
+  // What classes of C are made of never changes.
+  if ((Py_IS_TYPE(object, &PyMethodDescr_Type) || Py_IS_TYPE(object, &PyWrapperDescr_Type)) &&
+      !PyType_HasFeature(reinterpret_cast<PyDescrObject*>(object)->d_type, Py_TPFLAGS_HEAPTYPE))
+    return -1;
   // Nothing that was read has led to it. What this call has made is gone at its end, or part of the result.
   remember_read(object);
   return -1;

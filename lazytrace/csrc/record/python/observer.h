@@ -269,7 +269,7 @@ class Observer {
   AddressMap<int> known_;                    // object -> guard node
   std::vector<char> structural_;             // by node: whether the signature guards its contents
   AddressMap<py::object> fresh_;             // made during the call -> weak reference
-  AddressSet fresh_addresses_;               // containers that were made during the call
+  AddressSet fresh_addresses_;               // of objects that were made during the call
   _PyInterpreterFrame* built_in_ = nullptr;  // the frame whose last instruction made a container
   AddressMap<int> input_;                    // tensor argument -> register
   AddressMap<std::pair<int, Py_ssize_t>> cells_;
@@ -325,6 +325,7 @@ class Observer {
   _PyInterpreterFrame* aside_ = nullptr;    // until it returns, what runs is not the function's work
   void begin_aside(_PyInterpreterFrame* frame);
   void end_aside();
+  void note_fresh(PyObject* made);
   void note_new_arguments(_PyInterpreterFrame* f);
   void begin_ignored(_PyInterpreterFrame* frame);
   void end_ignored();

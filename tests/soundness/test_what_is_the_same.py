@@ -1,0 +1,163 @@
+"""Which objects are one and which are not, and which values are interchangeable."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+NS = types.SimpleNamespace
+
+
+class P:
+    """Equal to nothing but itself."""
+
+
+def compared(text, change):
+    def make(trace):
+        a, b, c = P(), P(), P()
+        st = NS(o=b, d=a, l=[c, b])
+        fn = eval(f"lambda x: {text}", {"st": st, "a": a, "c": c})
+        return trace(fn), around(lambda: change(st, a), X())
+
+    return make
+
+
+def become(st, a):
+    st.o = a
+
+
+def enter(st, a):
+    st.l[0] = a
+
+
+COMPARED = [
+    ("x + 1 if st.o == st.d else x - 1", become),
+    ("x + 1 if st.o != st.d else x - 1", become),
+    ("x + 1 if st.o is st.d else x - 1", become),
+    ("x + 1 if st.d in st.l else x - 1", enter),
+    ("x + 1 if st.o in (a, c) else x - 1", become),
+    ("x * len({*st.l, st.d})", enter),
+    ("x * len({st.o: 1, st.d: 2})", become),
+    ("x * st.l.count(st.d)", enter),
+    ("x + 1 if [st.o] == [st.d] else x - 1", become),
+    ("x * {st.o: 5}.get(st.d, 1)", become),
+]
+
+
+@pytest.mark.parametrize(("text", "change"), COMPARED, ids=[text for text, _ in COMPARED])
+def test_objects_that_were_different_must_be_so_again(text, change):
+    check(compared(text, change), hits=2)
+
+
+@cases(hits=1)
+def a_layer_that_is_skipped(trace):
+    class N(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Tanh(), nn.Tanh()])
+            self.skip = [nn.Tanh()]
+
+        def forward(self, x):
+            for layer in self.layers:
+                if layer not in self.skip:
+                    x = layer(x) + 1
+            return x
+
+    n = N()
+    return trace(n), around(lambda: n.skip.__setitem__(0, n.layers[0]), X())
+
+
+@cases(hits=1)
+def an_argument_that_is_in_state(trace):
+    a, b = P(), P()
+    st = NS(d=a)
+    return trace(lambda x, o: x + 1 if o == st.d else x - 1), [call(X(), b), call(X(), b), call(X(), a)]
+
+
+@cases(hits=2)
+def exceptions_that_are_caught(trace):
+    st = NS(e=(KeyError,))
+
+    def fn(x):
+        try:
+            raise KeyError
+        except st.e:
+            return x + 1
+        except Exception:
+            return x - 1
+
+    def change():
+        st.e = (ValueError,)
+
+    return trace(fn), around(change, X())
+
+
+@cases(eager="compares the identity of two values of type int")
+def identity_of_numbers(trace):
+    n, m = int("1000"), int("1000")
+    fn = trace(lambda x, a, b: x + 1 if a is b else x - 1)
+    return fn, [call(X(), n, n), call(X(), n, m), call(X(), n, n)]
+
+
+@cases(hits=2)
+def parameters_as_keys(trace):
+    net = nn.Linear(3, 3)
+    seen = NS(p=net.bias)
+
+    def fn(x):
+        return net(x) * len({*net.parameters(), seen.p})
+
+    def change():
+        seen.p = nn.Parameter(torch.ones(3))
+
+    return trace(fn), around(change, X())
+
+
+EQUAL = {
+    "frozenset of another type": (lambda x, v: (x * next(iter(v))).dtype, frozenset({1}), frozenset({1.0})),
+    "order of a frozenset": (lambda x, v: x * next(iter(v)), frozenset([8, 0]), frozenset([0, 8])),
+    "range": (lambda x, v: x * v.stop, range(0, 3, 2), range(0, 4, 2)),
+    "unit of a date": (lambda x, v: x * len(str(v)), np.datetime64(5, "D"), np.datetime64(5, "s")),
+    "sign of nan": (lambda x, v: x * len(str(np.signbit(v))), float("nan"), -float("nan")),
+    "tuple of another type": (lambda x, v: (x * v[0]).dtype, (1,), (1.0,)),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_values_that_are_equal_are_not_the_same(name):
+    use, *values = EQUAL[name]
+
+    def make(trace):
+        st = NS(v=values[0])
+
+        def change():
+            st.v = values[1]
+
+        def fn(x):
+            return use(x, st.v)
+
+        return trace(fn), [call(torch.arange(3)), change, call(torch.arange(3))]
+
+    check(make, recordings=0) if name == "sign of nan" else check(make, recordings=2)
+
+
+@pytest.mark.parametrize("name", ["order of a frozenset", "range", "tuple of another type"])
+def test_arguments_that_are_equal_are_not_the_same(name):
+    use, *values = EQUAL[name]
+
+    def make(trace):
+        return trace(use), [call(torch.arange(3), v) for v in values]
+
+    check(make, recordings=2)
+
+
+@cases.parametrize
+def test_what_is_the_same(make, expected):
+    check(make, **expected)
