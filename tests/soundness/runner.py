@@ -308,8 +308,11 @@ STATE_IT = "state hits=, eager= or recordings=: a case that is never replayed co
 
 
 def is_reason(wanted: str, text: str) -> bool:
-    """Does a stated reason stand for the text that lazytrace gives? A part of it will do, and local names."""
-    return wanted in re.sub(r"\w+\.<locals>\.", "", text)
+    """Does a stated reason, a code or a part of a text, stand for the text that lazytrace gives?
+
+    Most cases state the text: one code, such as "reads", stands for many things.
+    """
+    return wanted == lazytrace.reason_code(text) or wanted in re.sub(r"\w+\.<locals>\.", "", text)
 
 
 class Cases:

@@ -71,13 +71,13 @@ def identity_of_two_arguments(trace):
     return fn, [call(a, a), call(a, a), call(a, b), call(a, b), call(b, b)]
 
 
-@cases(eager="reads ._base of a tensor")
+@cases(eager="reads-of-tensor")
 def view_relation_read(trace):
     fn = trace(lambda x: x._base is not None)
     return fn, [call(X(3)), call(X(3)), call(X(4)[:3]), call(X(4)[:3])]
 
 
-@cases(eager="calls .storage_offset() of a tensor")
+@cases(eager="tensor-escapes")
 def storage_offset_read(trace):
     base = torch.arange(6.0)
     fn = trace(lambda x: x * x.storage_offset())
@@ -197,7 +197,7 @@ def requires_grad_and_leafness(trace):
     ]
 
 
-@cases(eager="reads .grad of a tensor")
+@cases(eager="reads-of-tensor")
 def grad_of_an_argument_read(trace):
     def fn(x):
         return x * 2 if x.grad is None else x * x.grad
@@ -210,7 +210,7 @@ def grad_of_an_argument_read(trace):
     return trace(fn), around(change, x)
 
 
-@cases(eager="reads .grad_fn of a tensor")
+@cases(eager="reads-of-tensor")
 def grad_fn_of_an_argument_read(trace):
     fn = trace(lambda x: type(x.grad_fn).__name__)
     x = X(grad=True)

@@ -226,7 +226,7 @@ def parsed_arguments(trace):
     return trace(lambda x: x * args.k * len(args.names)), around(lambda: args.names.append("b"), X())
 
 
-@cases(eager="sets .n of a Box")
+@cases(eager="sets-attribute")
 def attribute_counter(trace):
     o = Box(n=0)
 
@@ -293,7 +293,7 @@ def deletes_an_attribute(trace):
     return fn, [call(X())] * 3, lambda: vars(o).copy()
 
 
-@cases(eager="sets .n of a Box")
+@cases(eager="sets-attribute")
 def setattr_by_c(trace):
     o = Box(n=0)
 
@@ -305,7 +305,7 @@ def setattr_by_c(trace):
     return fn, [call(X())] * 3, lambda: o.n
 
 
-@cases(eager="sets ['n'] of a dict")
+@cases(eager="sets-item")
 def writes_through_vars(trace):
     o = Box(n=0)
 
@@ -317,7 +317,7 @@ def writes_through_vars(trace):
     return fn, [call(X())] * 3, lambda: o.n
 
 
-@cases(eager="sets .n of a type")
+@cases(eager="sets-attribute")
 def writes_a_class_attribute(trace):
     class A:
         n = 0
@@ -393,7 +393,7 @@ def context_variable(trace):
     return trace(lambda x: x * var.get()), around(lambda: var.set(3.0), X())
 
 
-@cases(eager="reads .k of a _local")
+@cases(eager="reads-attribute")
 def thread_local(trace):
     import threading
 
@@ -441,7 +441,7 @@ def representation_that_raises(trace):
     return fn, around(lambda: setattr(o, "now", b), a, X())
 
 
-@cases(eager="sets .called of a MagicMock")
+@cases(eager="sets-attribute")
 def mock_object(trace):
     import unittest.mock
 
@@ -450,7 +450,7 @@ def mock_object(trace):
     return trace(lambda x: x * m(1) * m.k), [call(X())] * 4, lambda: m.call_count
 
 
-@cases(eager="calls .__exit__() of a RLock")
+@cases(eager="calls-method")
 def lock_of_state(trace):
     import threading
 
@@ -464,7 +464,7 @@ def lock_of_state(trace):
     return trace(fn), around(lambda: setattr(o, "k", 3.0), X()), lambda: lock._is_owned()
 
 
-@cases(eager="calls .acquire() of a lock")
+@cases(eager="calls-method")
 def lock_that_is_left_locked(trace):
     import threading
 
@@ -481,7 +481,7 @@ def lock_that_is_left_locked(trace):
     )
 
 
-@cases(eager="calls .__enter__() of a lock")
+@cases(eager="calls-method")
 def event_and_semaphore(trace):
     import threading
 
@@ -520,7 +520,7 @@ def with_on_state_that_counts(trace):
     return trace(fn), [*[call(X())] * 3, lambda: setattr(s, "depth", 4), *[call(X())] * 2], lambda: s.depth
 
 
-@cases(eager="sets a context variable")
+@cases(eager="sets-context-variable")
 def context_variable_set_inside(trace):
     import contextvars
 
@@ -533,7 +533,7 @@ def context_variable_set_inside(trace):
     return trace(fn), [call(X())] * 4, var.get
 
 
-@cases(eager="calls sys.getrefcount()")
+@cases(eager="calls-unseen-function")
 def system_state(trace):
     import sys
 
@@ -544,7 +544,7 @@ def system_state(trace):
     return trace(fn), [*[call(X())] * 2, lambda: sys.argv.pop(), *[call(X())] * 2]
 
 
-@cases(eager="calls posix.getcwd()")
+@cases(eager="calls-unseen-function")
 def working_directory(trace, tmp="/tmp"):
     import os
 
@@ -553,7 +553,7 @@ def working_directory(trace, tmp="/tmp"):
     return trace(lambda x: (x, os.getcwd(), os.path.abspath("a"))), steps
 
 
-@cases(eager="calls io.open()")
+@cases(eager="calls-unseen-function")
 def file_that_changes(trace):
     import os
     import tempfile
@@ -573,7 +573,7 @@ def file_that_changes(trace):
     return trace(fn), around(lambda: put("3"), X())
 
 
-@cases(eager="calls posix.stat()")
+@cases(eager="calls-unseen-function")
 def file_that_appears(trace):
     import os
     import tempfile

@@ -41,14 +41,14 @@ def attrgetter_of_state(trace):
     return trace(lambda x: x * get(o)), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases(eager="calls an operator.attrgetter with a dotted name")
+@cases(eager="dotted-getter")
 def attrgetter_chain(trace):
     o = Box(a=Box(k=2.0))
     get = operator.attrgetter("a.k")
     return trace(lambda x: x * get(o)), around(lambda: setattr(o.a, "k", 3.0), X())
 
 
-@cases(eager="reads .grad of a tensor")
+@cases(eager="reads-of-tensor")
 def attrgetter_of_grad(trace):
     w = torch.ones(3, requires_grad=True)
     w.grad = torch.ones(3)
@@ -78,7 +78,7 @@ def itemgetter_of_an_object(trace):
     return trace(lambda x: x * operator.itemgetter("k")(o)), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases(eager="calls an operator.methodcaller")
+@cases(eager="calls-operator-object")
 def methodcaller_that_appends(trace):
     s = []
 
@@ -90,12 +90,12 @@ def methodcaller_that_appends(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager="calls an operator.methodcaller")
+@cases(eager="calls-operator-object")
 def methodcaller_tolist(trace):
     return trace(lambda x: operator.methodcaller("tolist")(x)), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="calls setitem() on a dict")
+@cases(eager="calls-private")
 def operator_setitem(trace):
     d = {"n": 0}
 
@@ -107,7 +107,7 @@ def operator_setitem(trace):
     return fn, [call(X())] * 3, lambda: dict(d)
 
 
-@cases(eager="calls delitem() on a list")
+@cases(eager="calls-private")
 def operator_delitem(trace):
     s = [1, 2, 3]
 
@@ -119,7 +119,7 @@ def operator_delitem(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager="calls iadd() on a list")
+@cases(eager="calls-private")
 def operator_iadd(trace):
     s = []
 
@@ -131,7 +131,7 @@ def operator_iadd(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager="hands _operator.iconcat() to C code")
+@cases(eager="hands-to-c")
 def operator_iconcat_via_reduce(trace):
     s = []
 
@@ -165,7 +165,7 @@ def operator_contains(trace):
     return trace(lambda x: x * 2 if operator.contains(s, 2) else x * 3), around(lambda: s.add(2), X())
 
 
-@cases(eager="hands .append() to C code")
+@cases(eager="hands-method-to-c")
 def map_of_append(trace):
     s = []
 
@@ -177,12 +177,12 @@ def map_of_append(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager="hands .tolist() to C code")
+@cases(eager="hands-method-to-c")
 def map_of_tolist(trace):
     return trace(lambda x: list(map(torch.Tensor.tolist, [x, x]))), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="hands .numpy() to C code")
+@cases(eager="hands-method-to-c")
 def map_of_numpy(trace):
     @trace
     def fn(x):
@@ -193,7 +193,7 @@ def map_of_numpy(trace):
     return fn, [call(X())] * 3
 
 
-@cases(eager="reads ._backward_hooks of a tensor")
+@cases(eager="reads-of-tensor")
 def map_of_register_hook(trace):
     seen = []
 
@@ -207,35 +207,35 @@ def map_of_register_hook(trace):
 
 
 # Could be a hit: __getitem__ of a dict is known when it is called, not when it is handed to C.
-@cases(eager="hands .__getitem__() to C code")
+@cases(eager="hands-method-to-c")
 def map_of_getitem(trace):
     d = {"a": 2.0}
     return trace(lambda x: x * next(map(d.__getitem__, ["a"]))), around(lambda: d.update(a=3.0), X())
 
 
 # Could be a hit: .get of a dict is known when it is called, not when it is handed to C.
-@cases(eager="hands .get() to C code")
+@cases(eager="hands-method-to-c")
 def map_of_get(trace):
     d = {"a": 2.0}
     return trace(lambda x: x * sum(map(d.get, ["a"]))), around(lambda: d.update(a=3.0), X())
 
 
 # Could be a hit, as map_of_get.
-@cases(eager="hands .get() to C code")
+@cases(eager="hands-method-to-c")
 def sorted_by_get(trace):
     d = {"a": 1, "b": 2}
     return trace(lambda x: (x, sorted("ab", key=d.get))), around(lambda: d.update(a=3), X())
 
 
 # Could be a hit, as map_of_get.
-@cases(eager="hands .get() to C code")
+@cases(eager="hands-method-to-c")
 def max_by_get(trace):
     d = {"a": 1, "b": 2}
     return trace(lambda x: (x, max("ab", key=d.get))), around(lambda: d.update(a=3), X())
 
 
 # Could be a hit, as map_of_getitem.
-@cases(eager="hands .__getitem__() to C code")
+@cases(eager="hands-method-to-c")
 def sort_by_get(trace):
     d = {"a": 1, "b": 2}
 
@@ -260,7 +260,7 @@ def filter_by_contains(trace):
     return trace(lambda x: x * sum(filter(s.__contains__, [1, 2]))), around(lambda: s.add(2), X())
 
 
-@cases(eager="hands .add() to C code")
+@cases(eager="hands-method-to-c")
 def filter_by_add(trace):
     s = set()
 
@@ -272,7 +272,7 @@ def filter_by_add(trace):
     return fn, [call(X()), s.clear, call(X()), s.clear, call(X())], lambda: set(s)
 
 
-@cases(eager="calls iter() with two arguments")
+@cases(eager="calls-private")
 def iter_of_pop(trace):
     s = [1.0] * 6
 
@@ -325,13 +325,13 @@ def partial_of_append(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager="calls .tolist() of a tensor")
+@cases(eager="tensor-escapes")
 def partial_of_tolist(trace):
     get = functools.partial(torch.Tensor.tolist)
     return trace(lambda x: get(x)), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="calls _bisect.insort_right()")
+@cases(eager="calls-unseen-function")
 def insort(trace):
     s = []
 
@@ -349,7 +349,7 @@ def bisect_of_state(trace):
     return trace(lambda x: x * bisect.bisect(s, 2)), around(lambda: s.insert(0, 0), X())
 
 
-@cases(eager="calls _heapq.heappush()")
+@cases(eager="calls-unseen-function")
 def heap(trace):
     s = []
 
@@ -361,7 +361,7 @@ def heap(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager="calls _struct.pack_into()")
+@cases(eager="calls-unseen-function")
 def pack_into_state(trace):
     buffer = bytearray(8)
     n = [0.0]
@@ -378,7 +378,7 @@ def pack_into_state(trace):
     )
 
 
-@cases(eager="calls _struct.unpack()")
+@cases(eager="calls-unseen-function")
 def unpack_of_state(trace):
     buffer = bytearray(struct.pack("d", 2.0))
     return trace(lambda x: x * struct.unpack("d", buffer)[0]), around(
@@ -387,7 +387,7 @@ def unpack_of_state(trace):
 
 
 # A cache of user code is state.
-@cases(eager="calls a function with a functools cache")
+@cases(eager="calls-private")
 def user_lru_cache(trace):
     calls = []
 
@@ -421,17 +421,17 @@ def reduce_of_tensors(trace):
     return trace(lambda *xs: functools.reduce(operator.mul, xs)), [call(X(), X())] * 3
 
 
-@cases(eager="calls .tolist() of a tensor")
+@cases(eager="tensor-escapes")
 def tolist(trace):
     return trace(lambda x: x * x.tolist()[0]), [call(X()), call(X() + 1), call(X() + 2)]
 
 
-@cases(eager="calls .numpy() of a tensor")
+@cases(eager="tensor-escapes")
 def numpy_round_trip(trace):
     return trace(lambda x: torch.from_numpy(x.numpy() * 2)), [call(X()), call(X() + 1), call(X() + 2)]
 
 
-@cases(eager="calls .numpy() of a tensor")
+@cases(eager="tensor-escapes")
 def numpy_in_place(trace):
     @trace
     def fn(x):
@@ -441,23 +441,23 @@ def numpy_in_place(trace):
     return fn, [call(X()), call(X()), call(X())]
 
 
-@cases(eager="calls numpy.asarray()")
+@cases(eager="calls-unseen-function")
 def numpy_asarray(trace):
     return trace(lambda x: float(np.asarray(x).sum())), [call(X()), call(X() + 1), call(X() + 2)]
 
 
-@cases(eager="calls a ufunc")
+@cases(eager="calls-unseen")
 def numpy_function_on_a_tensor(trace):
     return trace(lambda x: np.sin(x)), [call(X()), call(X() + 1), call(X() + 2)]
 
 
-@cases(eager="computes with a numpy array")
+@cases(eager="computes-with-array")
 def numpy_array_in_state(trace):
     a = np.ones(3, dtype=np.float32)
     return trace(lambda x: x * float(a[0])), around(lambda: a.__setitem__(0, 5.0), X())
 
 
-@cases(eager="takes a numpy array")
+@cases(eager="takes-array")
 def numpy_array_as_argument(trace):
     a = np.ones(3, dtype=np.float32)
     return trace(lambda x, a: x + torch.as_tensor(a)), around(lambda: a.__setitem__(0, 5.0), X(), a)
@@ -470,24 +470,24 @@ def tensor_over_numpy_memory(trace):
     return trace(lambda x: x * w), around(lambda: a.__setitem__(0, 5.0), X())
 
 
-@cases(eager="calls a ufunc")
+@cases(eager="calls-unseen")
 def numpy_scalar_function(trace):
     o = Box(k=4.0)
     return trace(lambda x: x * np.sqrt(o.k)), around(lambda: setattr(o, "k", 9.0), X())
 
 
-@cases(eager="calls a cython_function_or_method")
+@cases(eager="calls-unseen")
 def numpy_random(trace):
     rng = np.random.RandomState(0)
     return trace(lambda x: x * rng.rand()), [call(X())] * 3
 
 
-@cases(eager="calls .data_ptr() of a tensor")
+@cases(eager="tensor-escapes")
 def data_ptr(trace):
     return trace(lambda x, y: x.data_ptr() == y.data_ptr()), [call(X(), X()), call(X(), X())]
 
 
-@cases(eager="calls .data_ptr() of a tensor")
+@cases(eager="tensor-escapes")
 def ctypes_write(trace):
     @trace
     def fn(x):
@@ -497,13 +497,13 @@ def ctypes_write(trace):
     return fn, [call(X()), call(X()), call(X())]
 
 
-@cases(eager="reads a c_double_Array_2")
+@cases(eager="reads")
 def ctypes_array(trace):
     a = (ctypes.c_double * 2)(2.0, 2.0)
     return trace(lambda x: x * a[0]), around(lambda: a.__setitem__(0, 3.0), X())
 
 
-@cases(eager="reads .k of a S")
+@cases(eager="reads-attribute")
 def ctypes_structure(trace):
     class S(ctypes.Structure):
         _fields_ = (("k", ctypes.c_double),)
@@ -512,7 +512,7 @@ def ctypes_structure(trace):
     return trace(lambda x: x * s.k), around(lambda: setattr(s, "k", 3.0), X())
 
 
-@cases(eager="calls print()")
+@cases(eager="calls-function")
 def printing(trace):
     out = io.StringIO()
 
@@ -525,7 +525,7 @@ def printing(trace):
     return fn, [call(X()), call(X()), call(X() + 1)], out.getvalue
 
 
-@cases(eager="calls print()")
+@cases(eager="calls-function")
 def print_to_a_file(trace):
     out = io.StringIO()
 
@@ -537,7 +537,7 @@ def print_to_a_file(trace):
     return fn, [call(X()), call(X()), call(X() + 1)], out.getvalue
 
 
-@cases(eager="calls .write() of a StringIO")
+@cases(eager="calls-method")
 def writing_to_a_stream(trace):
     out = io.StringIO()
 
@@ -549,23 +549,23 @@ def writing_to_a_stream(trace):
     return fn, [call(X())] * 3, out.getvalue
 
 
-@cases(eager="calls time.perf_counter()")
+@cases(eager="calls-unseen-function")
 def clock(trace):
     seen = []
     return trace(lambda x: (x, time.perf_counter() > 0, time.time() > 0)), [call(X())] * 3, lambda: seen
 
 
-@cases(eager="calls .random() of a Random")
+@cases(eager="calls-method")
 def python_random(trace):
     return trace(lambda x: x * random.random()), [call(X())] * 4
 
 
-@cases(eager="calls .getrandbits() of a Random")
+@cases(eager="calls-method")
 def python_random_bits(trace):
     return trace(lambda x: x * random.randrange(1000)), [call(X())] * 4
 
 
-@cases(eager="calls .put() of a SimpleQueue")
+@cases(eager="calls-method")
 def bound_put_of_a_queue(trace):
     import queue
 
@@ -580,7 +580,7 @@ def bound_put_of_a_queue(trace):
     return fn, [call(X())] * 3, q.qsize
 
 
-@cases(eager="calls .append() of a array")
+@cases(eager="calls-method")
 def bound_append_of_an_array(trace):
     a = array.array("d")
     note = a.append
@@ -593,7 +593,7 @@ def bound_append_of_an_array(trace):
     return fn, [call(X())] * 3, lambda: list(a)
 
 
-@cases(eager="calls .update() of a HASH")
+@cases(eager="calls-method")
 def hash_object(trace):
     h = hashlib.sha256()
     update = h.update
@@ -606,7 +606,7 @@ def hash_object(trace):
     return fn, [call(X())] * 3, lambda: h.hexdigest()
 
 
-@cases(eager="calls .getrandbits() of a Random")
+@cases(eager="calls-method")
 def python_random_choice(trace):
     return trace(lambda x: x * random.choice([1, 2, 3]) + random.uniform(0, 1)), [call(X())] * 4
 
@@ -637,7 +637,7 @@ def compiled_pattern(trace):
     return trace(lambda x: x * 2 if o.pattern.match("aa") else x * 3), steps
 
 
-@cases(eager="makes a _json.Encoder")
+@cases(eager="makes-unseen")
 def json_of_state(trace):
     d = {"k": 2.0}
     return trace(lambda x: (x, json.dumps(d))), around(lambda: d.update(k=3.0), X())
@@ -656,7 +656,7 @@ def math_of_state(trace):
 
 
 # copy.copy asks for the identity of what it has seen.
-@cases(eager="calls id()")
+@cases(eager="calls-function")
 def copy_of_state(trace):
     o = Box(cfg={"k": [2.0]})
     return trace(lambda x: x * copy.deepcopy(o.cfg)["k"][0]), around(
@@ -664,7 +664,7 @@ def copy_of_state(trace):
     )
 
 
-@cases(eager="calls .__reduce_ex__()")
+@cases(eager="calls-any-method")
 def copy_of_an_object(trace):
     o = Box(k=2.0)
 
@@ -678,7 +678,7 @@ def copy_of_an_object(trace):
 
 
 # copy.deepcopy asks for the identity of what it has seen.
-@cases(eager="calls id()")
+@cases(eager="calls-function")
 def deep_copy_of_a_tensor(trace):
     def fn(x):
         y = copy.deepcopy(x)
@@ -700,7 +700,7 @@ def float_int_bool_round(trace):
 
 
 # Tensor.__format__ looks at the number.
-@cases(eager="calls .__format__() of a tensor")
+@cases(eager="tensor-escapes")
 def formatted(trace):
     x = torch.tensor([2.5, 1.0])
     return trace(lambda x: (f"{x}", repr(x), str(x.sum()), format(x[0], ".2f"), f"{x[0].item():.1f}")), [
@@ -771,7 +771,7 @@ def returned_object_with_a_finalizer(trace):
     return trace(lambda x: Noisy(x * 2).x), [call(X())] * 3, lambda: list(gone)
 
 
-@cases(eager="advances an iterator that was there before the call")
+@cases(eager="advances-iterator")
 def counted_instances(trace):
     class Counted:
         ids = itertools.count()
@@ -782,7 +782,7 @@ def counted_instances(trace):
     return trace(lambda x: x * Counted().id), [call(X())] * 4
 
 
-@cases(eager="calls .add() of a set")
+@cases(eager="calls-method")
 def weak_set(trace):
     import weakref
 

@@ -116,7 +116,7 @@ def list_compared(trace):
     return trace(lambda x: x * 2 if s == [3.0, 1.0] else x), around(lambda: s.append(0.5), X())
 
 
-@cases(eager="calls .append() of a list")
+@cases(eager="calls-method")
 def list_appended(trace):
     s = []
 
@@ -128,7 +128,7 @@ def list_appended(trace):
     return fn, [call(X())] * 4, lambda: list(s)
 
 
-@cases(eager="reads a list that it has appended to")
+@cases(eager="reads-appended")
 def list_appended_with_result(trace):
     s = []
 
@@ -140,7 +140,7 @@ def list_appended_with_result(trace):
     return fn, [call(X())] * 4, lambda: list(s)
 
 
-@cases(eager="calls .pop() of a list")
+@cases(eager="calls-method")
 def list_popped_and_pushed(trace):
     s = [1.0, 2.0]
 
@@ -215,7 +215,7 @@ def dict_setdefault_absent(trace):
     return trace(lambda x: x * d.setdefault("k", 7.0)), around(d.clear, X()), lambda: dict(d)
 
 
-@cases(eager="calls .pop() of a dict")
+@cases(eager="calls-method")
 def dict_pop(trace):
     d = {"k": 2.0}
     return trace(lambda x: x * d.pop("k", 7.0)), around(lambda: d.update(k=3.0), X()), lambda: dict(d)
@@ -270,7 +270,7 @@ def dict_cache_of_results(trace):
 
 
 # Could be a hit: a view is its dict, but which dict cannot be asked from outside.
-@cases(eager="reads a dict_values")
+@cases(eager="reads")
 def view_kept_in_state(trace):
     d = {"a": 2.0}
     values = d.values()
@@ -284,28 +284,28 @@ def view_kept_in_state(trace):
     return fn, around(lambda: d.update(b=5.0), X())
 
 
-@cases(eager="reads a dict_keys")
+@cases(eager="reads")
 def view_length(trace):
     d = {"a": 2.0}
     keys = d.keys()
     return trace(lambda x: x * len(keys)), around(lambda: d.update(b=5.0), X())
 
 
-@cases(eager="reads a dict_keys")
+@cases(eager="reads")
 def view_contains(trace):
     d = {"a": 2.0}
     keys = d.keys()
     return trace(lambda x: x * 2 if "b" in keys else x), around(lambda: d.update(b=5.0), X())
 
 
-@cases(eager="reads a dict_values")
+@cases(eager="reads")
 def view_as_argument(trace):
     d = {"a": 2.0}
     return trace(lambda v, x: x * sum(v)), around(lambda: d.update(b=5.0), d.values(), X())
 
 
 # A proxy does not tell which dict it stands for.
-@cases(eager="reads a mappingproxy")
+@cases(eager="reads")
 def mapping_proxy(trace):
     d = {"a": 2.0}
     proxy = types.MappingProxyType(d)
@@ -313,13 +313,13 @@ def mapping_proxy(trace):
 
 
 # Could be a hit: no guard reads deques yet, nor do the cases below.
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_item(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * q[0]), around(lambda: q.appendleft(3.0), X())
 
 
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_iterated(trace):
     q = collections.deque([2.0])
 
@@ -332,31 +332,31 @@ def deque_iterated(trace):
     return fn, around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_length(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * len(q)), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_truth(trace):
     q = collections.deque()
     return trace(lambda x: x * 2 if q else x), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_summed(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * sum(q)), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_in_list(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * list(q)[-1]), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_appended(trace):
     q = collections.deque([2.0])
 
@@ -381,13 +381,13 @@ def deque_in_place_operator(trace):
     return fn, [call(X())] * 3, lambda: list(q)
 
 
-@cases(eager="reads a array")
+@cases(eager="reads")
 def array_item(trace):
     a = array.array("d", [2.0])
     return trace(lambda x: x * a[0]), around(lambda: a.__setitem__(0, 3.0), X())
 
 
-@cases(eager="reads a bytearray")
+@cases(eager="reads")
 def bytearray_item(trace):
     a = bytearray(b"\x02")
     return trace(lambda x: x * a[0]), around(lambda: a.__setitem__(0, 3), X())
@@ -405,7 +405,7 @@ def attribute_dict_of_c_get(trace):
     return trace(lambda x: x * c.k), around(lambda: c.update(k=3.0), X())
 
 
-@cases(eager="sets .k of a Attr")
+@cases(eager="sets-attribute")
 def attribute_dict_written(trace):
     c = Attr(k=2.0)
 
@@ -533,19 +533,19 @@ def nested_list_replaced(trace):
     return trace(lambda x: x * o[1][0]), around(lambda: o.__setitem__(1, [3.0]), X())
 
 
-@cases(eager="advances an iterator that was there before the call")
+@cases(eager="advances-iterator")
 def iterator_in_state(trace):
     it = iter([1.0, 2.0, 3.0, 4.0, 5.0])
     return trace(lambda x: x * next(it)), [call(X())] * 4
 
 
-@cases(eager="advances an iterator that was there before the call")
+@cases(eager="advances-iterator")
 def generator_in_state(trace):
     gen = (float(i) for i in range(10))
     return trace(lambda x: x * next(gen)), [call(X())] * 4
 
 
-@cases(eager="reads a count")
+@cases(eager="reads")
 def iterator_extends_a_list(trace):
     import itertools
 
@@ -560,7 +560,7 @@ def iterator_extends_a_list(trace):
     return fn, [call(X())] * 4
 
 
-@cases(eager="reads a list_iterator")
+@cases(eager="reads")
 def iterator_into_extend(trace):
     o = Box(it=iter([1.0, 2.0, 3.0]))
 
@@ -573,25 +573,25 @@ def iterator_into_extend(trace):
     return fn, [call(X())] * 3
 
 
-@cases(eager="reads a list_iterator")
+@cases(eager="reads")
 def iterator_joined(trace):
     o = Box(it=iter(["a", "b"]))
     return trace(lambda x: (x, ",".join(o.it))), [call(X())] * 3
 
 
-@cases(eager="advances an iterator that was there before the call")
+@cases(eager="advances-iterator")
 def iterator_searched(trace):
     o = Box(it=iter([1, 2, 3, 4, 5]))
     return trace(lambda x: x * 2 if 2 in o.it else x), [call(X())] * 3
 
 
-@cases(eager="advances an iterator that was there before the call")
+@cases(eager="advances-iterator")
 def iterators_in_a_list(trace):
     its = [iter([1.0, 2.0, 3.0]), iter([4.0, 5.0, 6.0])]
     return trace(lambda x: x * sum(next(i) for i in its)), [call(X())] * 3
 
 
-@cases(eager="takes a list_iterator")
+@cases(eager="takes-iterator")
 def iterator_as_argument(trace):
     @trace
     def fn(x, it):
@@ -603,7 +603,7 @@ def iterator_as_argument(trace):
     return fn, [call(X(), it), call(X(), it), call(X(), iter([3.0]))]
 
 
-@cases(eager="takes a generator")
+@cases(eager="takes-iterator")
 def generator_as_argument(trace):
     x = X()
     return trace(lambda x, g: x * sum(g)), [

@@ -228,7 +228,7 @@ def early_return_with_view(trace):
     return fn, mixed()
 
 
-@cases(eager="too many branches")
+@cases(eager="too-many-branches")
 def many_branches(trace):
     fn = trace(lambda x: x * int(x.sum()))
     return fn, [call(torch.tensor([float(i % 15)])) for i in range(40)]

@@ -37,7 +37,7 @@ def property_replaced(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(A, "k", property(lambda self: 3.0)), X())
 
 
-@cases(eager="sets .n of a A")
+@cases(eager="sets-attribute")
 def property_that_counts(trace):
     class A:
         n = 0
@@ -51,7 +51,7 @@ def property_that_counts(trace):
     return trace(lambda x: x * o.k), [call(X())] * 4, lambda: o.n
 
 
-@cases(eager="sets ._k of a A")
+@cases(eager="sets-attribute")
 def property_setter(trace):
     class A:
         _k = 0
@@ -83,7 +83,7 @@ def slots(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases(eager="sets .k of a A")
+@cases(eager="sets-attribute")
 def slots_written(trace):
     class A:
         __slots__ = ("k",)
@@ -405,7 +405,7 @@ def dataclass_field(trace):
 
 
 # The repr of a dataclass asks for its identity, against recursion.
-@cases(eager="calls id()")
+@cases(eager="calls-function")
 def dataclass_compared_replaced_and_listed(trace):
     @dataclasses.dataclass
     class A:

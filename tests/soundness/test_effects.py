@@ -281,7 +281,7 @@ def method_keeps_its_last_result(trace):
     return a.step, [call(X())] * 4 + [call(X()).of(b.step)] * 3 + [call(X())], lambda: [a, b]
 
 
-@cases(eager="sets .n of a Slotted")
+@cases(eager="sets-attribute")
 def slots_and_properties(trace):
     class Slotted:
         __slots__ = ("h", "n")
@@ -325,7 +325,7 @@ def setattr_hook_runs(trace):
     return trace(fn), [call(X())] * 4, lambda: [o, list(log)]
 
 
-@cases(eager="sets .h of a Thing")
+@cases(eager="sets-attribute")
 def attribute_deleted(trace):
     o = Thing(h=X())
 
@@ -340,7 +340,7 @@ def attribute_deleted(trace):
     return trace(fn), [call(X())] * 7, lambda: o
 
 
-@cases(eager="sets .last of a type")
+@cases(eager="sets-attribute")
 def class_attribute_written(trace):
     class Registry:
         last = None
@@ -369,7 +369,7 @@ def class_attribute_shadowed(trace):
     return trace(fn), [call(X())] * 4 + [lambda: vars(o).clear(), call(X()), call(X())], lambda: [o, Model.h]
 
 
-@cases(eager="sets .n of a State")
+@cases(eager="sets-attribute")
 def dataclass_field_replaced(trace):
     @dataclass
     class State:
@@ -413,7 +413,7 @@ def written_before_and_after_a_read(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -2, 2, 3, -1)], lambda: o
 
 
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def written_before_random_and_a_read(trace):
     o = Thing(a=None, n=0)
 
@@ -427,7 +427,7 @@ def written_before_random_and_a_read(trace):
     return trace(fn), [call(X())] * 14, lambda: o
 
 
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def exception_after_a_write(trace):
     o = Thing(cache=None, n=0)
 
@@ -523,7 +523,7 @@ def list_appended(trace):
     return trace(fn), [call(X())] * 6, lambda: log
 
 
-@cases(eager="calls .append() of a list")
+@cases(eager="calls-method")
 def list_appended_and_read(trace):
     log = [X()]
 
@@ -535,7 +535,7 @@ def list_appended_and_read(trace):
     return trace(fn), [call(X())] * 6, lambda: log
 
 
-@cases(eager="calls .append() of a list")
+@cases(eager="calls-method")
 def list_read_before_and_appended(trace):
     log = []
 
@@ -547,7 +547,7 @@ def list_read_before_and_appended(trace):
     return trace(fn), [call(X())] * 5 + [log.clear] + [call(X())] * 3, lambda: log
 
 
-@cases(eager="reads a list that it has written to")
+@cases(eager="reads-written")
 def list_element_assigned(trace):
     ring, o = [torch.zeros(3) for _ in range(3)], Thing(n=0)
 
@@ -559,7 +559,7 @@ def list_element_assigned(trace):
     return trace(fn), [call(k * X()) for k in range(10)], lambda: [ring, o]
 
 
-@cases(eager="calls .pop() of a list")
+@cases(eager="calls-method")
 def list_popped_and_inserted(trace):
     window = [X(), X() * 2, X() * 3]
 
@@ -582,7 +582,7 @@ def list_that_is_also_returned(trace):
     return trace(fn), [call(X())] * 4, lambda: log
 
 
-@cases(eager="sets .items of a Thing")
+@cases(eager="sets-attribute")
 def list_replaced(trace):
     o = Thing(items=[X()])
 
@@ -621,7 +621,7 @@ def list_iterated_while_it_grows(trace):
     )
 
 
-@cases(eager="sets [slice(1, None, None)] of a list")
+@cases(eager="sets-item")
 def slice_assigned_and_sorted(trace):
     items = [X(), X() * 2, X() * 3]
 
@@ -633,7 +633,7 @@ def slice_assigned_and_sorted(trace):
     return trace(fn), [call(X())] * 5, lambda: items
 
 
-@cases(eager="reads a deque")
+@cases(eager="reads")
 def deque_of_results(trace):
     window = deque([X()], maxlen=3)
 
@@ -644,7 +644,7 @@ def deque_of_results(trace):
     return trace(fn), [call(X())] * 6, lambda: list(window)
 
 
-@cases(eager="calls .append() of a Log")
+@cases(eager="calls-method")
 def list_subclass_that_counts(trace):
     class Log(list):
         added = 0
@@ -698,7 +698,7 @@ def dictionary_keyed_by_shape(trace):
     return trace(fn), changing() * 2, lambda: list(made.values())
 
 
-@cases(eager="sets ['c'] of a OrderedDict")
+@cases(eager="sets-item")
 def dictionary_order(trace):
     d = OrderedDict(a=X(), b=X())
 
@@ -710,7 +710,7 @@ def dictionary_order(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases(eager="calls .update() of a dict")
+@cases(eager="calls-method")
 def dictionary_updated_and_popped(trace):
     d = {"n": 0}
 
@@ -723,7 +723,7 @@ def dictionary_updated_and_popped(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases(eager="raised RuntimeError")
+@cases(eager="raised")
 def setdefault_and_get(trace):
     d = {}
 
@@ -734,7 +734,7 @@ def setdefault_and_get(trace):
     return trace(fn), [call(X())] * 3 + [lambda: d.update(other=2)] + [call(X())] * 2, lambda: d
 
 
-@cases(eager="sets ['calls'] of a defaultdict")
+@cases(eager="sets-item")
 def defaultdict_counts(trace):
     d = defaultdict(int)
 
@@ -745,7 +745,7 @@ def defaultdict_counts(trace):
     return trace(fn), [call(X())] * 5, lambda: dict(d)
 
 
-@cases(eager="reads a dict that it has written to")
+@cases(eager="reads-written")
 def dictionary_deleted_from(trace):
     d = {"a": X(), "b": X() * 2}
 
@@ -802,7 +802,7 @@ def container_stored_and_then_filled(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases(eager="sets .state of a Thing")
+@cases(eager="sets-attribute")
 def object_made_and_stored(trace):
     o = Thing(state=None)
 
@@ -825,7 +825,7 @@ def object_made_stored_and_returned(trace):
     return trace(fn), [call(X())] * 4, lambda: o
 
 
-@cases(eager="returns a function, which cannot be rebuilt at a replay")
+@cases(eager="returns-odd")
 def closure_stored(trace):
     o = Thing(f=None)
 
@@ -865,7 +865,7 @@ def nonlocal_shared_by_two_functions(trace):
     return write, both * 3, lambda: h
 
 
-@cases(eager="sets a variable of an enclosing function")
+@cases(eager="sets-variable")
 def nonlocal_counter(trace):
     n = 0
 
@@ -891,7 +891,7 @@ def global_tensor(trace):
     return trace(fn), [reset, call(X()), call(X()), call(X()), reset, call(X()), call(X())], lambda: WRITTEN
 
 
-@cases(eager="sets the global COUNT")
+@cases(eager="sets-global")
 def global_counter(trace):
     def fn(x):
         global COUNT
@@ -905,7 +905,7 @@ def global_counter(trace):
     return trace(fn), [reset, *[call(X())] * 4, reset, *[call(X())] * 3], lambda: COUNT
 
 
-@cases(eager="deletes a variable of an enclosing function")
+@cases(eager="deletes-variable")
 def cell_deleted_and_made_again(trace):
     h = X()
 
@@ -919,7 +919,7 @@ def cell_deleted_and_made_again(trace):
     return trace(fn), [call(X())] * 5, lambda: h
 
 
-@cases(eager="sets .calls of a function")
+@cases(eager="sets-attribute")
 def function_attribute(trace):
     def fn(x):
         helper.calls += 1
@@ -953,7 +953,7 @@ class Recurrent(torch.nn.Module):
 
 
 # Could be a hit: nn.Module takes the name out of its set of buffers that are not saved.
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def buffer_assigned(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -965,7 +965,7 @@ def buffer_assigned(trace):
 
 
 # Could be a hit, as buffer_assigned.
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def buffer_assigned_in_a_traced_module(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -979,7 +979,7 @@ def buffer_assigned_in_a_traced_module(trace):
     return fn, [call(X())] * 4 + other, lambda: [m.h, m.steps, m.weight]
 
 
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def buffer_assigned_none_and_back(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -992,7 +992,7 @@ def buffer_assigned_none_and_back(trace):
     return trace(m.forward), [call(X()), call(X()), *reset, call(X())], lambda: [m.h]
 
 
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def buffer_updated_in_place(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -1004,7 +1004,7 @@ def buffer_updated_in_place(trace):
     return trace(m.forward), [call(X())] * 5, lambda: [m.h, m._buffers["h"]]
 
 
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def moving_average_of_parameters(trace):
     model, shadow = Recurrent(), Recurrent()
 
@@ -1047,7 +1047,7 @@ def batch_norm_statistics(trace):
     return trace(lambda x: m(x)), steps, lambda: m
 
 
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def spectral_and_weight_norm(trace):
     a = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3))
     b = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 3))
@@ -1061,7 +1061,7 @@ def spectral_and_weight_norm(trace):
     )
 
 
-@cases(eager="calls torch.Tensor._make_subclass()")
+@cases(eager="calls-tensor-maker")
 def parameter_replaced(trace):
     m = Recurrent()
 
@@ -1073,7 +1073,7 @@ def parameter_replaced(trace):
     return trace(fn), [call(X())] * 5, lambda: [m, m.weight]
 
 
-@cases(eager="sets ['act'] of a dict")
+@cases(eager="sets-item")
 def submodule_replaced(trace):
     m = torch.nn.Module()
     m.act = torch.nn.ReLU()
@@ -1146,7 +1146,7 @@ def cache_concatenated(trace):
     return trace(fn), [*steps, reset, *steps, reset, *steps], lambda: o
 
 
-@cases(eager="sets [0] of a list")
+@cases(eager="sets-item")
 def cache_as_a_list_of_pairs(trace):
     cache = [(torch.zeros(0, 3), torch.zeros(0, 3)) for _ in range(2)]
 
@@ -1163,7 +1163,7 @@ def cache_as_a_list_of_pairs(trace):
     return trace(fn), [*steps, reset, *steps, reset, *steps], lambda: cache
 
 
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def cache_written_in_place_at_a_position(trace):
     o = Thing(k=torch.zeros(8, 3), n=0)
 
@@ -1188,7 +1188,7 @@ def cache_position_in_a_tensor(trace):
     return trace(fn), [call(k * X()) for k in range(8)], lambda: [keys, position]
 
 
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def ring_buffer_of_views(trace):
     memory, o = torch.zeros(3, 3), Thing(rows=[], n=0)
 
@@ -1216,7 +1216,7 @@ def accumulated_outside_and_inside(trace):
 
 
 # ---------------------------------------------------------------- nesting, threads, lifetimes
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def nested_function_writes(trace):
     o = Thing(h=torch.zeros(3), n=0)
 
@@ -1247,7 +1247,7 @@ def write_seen_by_a_guard_of_another_function(trace):
     )
 
 
-@cases(eager="calls <lambda> after writing to Python state that it may read")
+@cases(eager="opaque-after-write")
 def write_between_two_opaque_steps(trace):
     o = Thing(h=torch.zeros(3))
     step = opaque(trace, lambda x: x + o.h)
@@ -1260,7 +1260,7 @@ def write_between_two_opaque_steps(trace):
     return trace(fn), [call(X())] * 5, lambda: o
 
 
-@cases(eager="reads a Thing that an opaque function has changed")
+@cases(eager="reads-touched")
 def opaque_writes_what_is_read_after(trace):
     o = Thing(h=torch.zeros(3))
 
@@ -1277,7 +1277,7 @@ def opaque_writes_what_is_read_after(trace):
     return trace(fn), [call(k * X()) for k in (1, 2, 3, 1)], lambda: o
 
 
-@cases(eager="reads .grad of a tensor")
+@cases(eager="reads-of-tensor")
 def grad_attribute_written(trace):
     w = X(grad=True)
 
@@ -1288,7 +1288,7 @@ def grad_attribute_written(trace):
     return trace(fn), [call(X())] * 4, lambda: [w.grad]
 
 
-@cases(eager="sets .grad of a Tensor")
+@cases(eager="sets-attribute")
 def grad_zeroed_and_accumulated(trace):
     w = X(grad=True)
 
@@ -1301,7 +1301,7 @@ def grad_zeroed_and_accumulated(trace):
     return trace(fn), [call(k * X()) for k in (1, 2, 3, 1)], lambda: [w.grad]
 
 
-@cases(eager="calls torch._C._dynamo.eval_frame.set_eval_frame()")
+@cases(eager="calls-unseen-function")
 def optimizer_step_inside(trace):
     w = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([w], lr=0.1)
@@ -1328,7 +1328,7 @@ def python_numbers_stored(trace):
     return trace(fn), [call(torch.tensor([v, 1.0])) for v in (5.0, 5.0, 3.0, 4.0, 4.0, 2.0, 5.0)], lambda: o
 
 
-@cases(eager="calls .add() of a set")
+@cases(eager="calls-method")
 def shapes_stored(trace):
     o = Thing(shape=None, shapes=set())
 
@@ -1387,7 +1387,7 @@ def frozen_after_the_first_call(trace):
     return trace(fn), [call(X()), call(X() * 2), *restart, call(X() * 3), call(X()), call(X())], lambda: o
 
 
-@cases(eager="returns a weakref.ReferenceType, which cannot be rebuilt at a replay")
+@cases(eager="returns-odd")
 def weak_references_to_results(trace):
     o = Thing(ref=None, h=None)
 
@@ -1399,7 +1399,7 @@ def weak_references_to_results(trace):
     return trace(fn), [call(X())] * 4, lambda: [o.h, o.ref and o.ref() is o.h]
 
 
-@cases(eager="calls .as_subclass() of a tensor")
+@cases(eager="tensor-escapes")
 def old_value_dies_at_the_write(trace):
     died = []
 
@@ -1453,7 +1453,7 @@ def class_gets_a_property_later(trace):
     return trace(fn), [call(X()), call(X()), change, call(X()), call(X())], lambda: vars(o)
 
 
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def buffer_becomes_a_plain_attribute(trace):
     m = Recurrent()
 
@@ -1517,7 +1517,7 @@ def written_by_attribute_read_by_dictionary(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases(eager="sets .turn of a Thing")
+@cases(eager="sets-attribute")
 def names_computed(trace):
     o = Thing(h0=X(), h1=X(), turn=0)
 
@@ -1561,7 +1561,7 @@ def two_arguments_that_are_one_list(trace):
     ] * 2
 
 
-@cases(eager="reads a dict that it has written to")
+@cases(eager="reads-written")
 def key_from_a_value(trace):
     d = {}
 
@@ -1573,7 +1573,7 @@ def key_from_a_value(trace):
     return trace(fn), [call(torch.tensor([v, 1.0])) for v in (1.0, 1.0, 2.0, 2.0, 1.0, 3.0)], lambda: d
 
 
-@cases(eager="sets [Ellipsis] of a dict")
+@cases(eager="sets-item")
 def tensor_as_a_key(trace):
     d, w = {}, X()
 
@@ -1584,7 +1584,7 @@ def tensor_as_a_key(trace):
     return trace(fn), changing(), lambda: list(d.items())
 
 
-@cases(eager="sets [Ellipsis] of a dict")
+@cases(eager="sets-item")
 def key_with_its_own_equality(trace):
     log = []
 
@@ -1605,7 +1605,7 @@ def key_with_its_own_equality(trace):
     return trace(fn), [call(X())] * 4, lambda: [list(d.values()), len(log)]
 
 
-@cases(eager="calls .add() of a set")
+@cases(eager="calls-method")
 def set_of_names(trace):
     seen = set()
 
@@ -1634,7 +1634,7 @@ def attribute_of_a_parameter(trace):
     )
 
 
-@cases(eager="sets .seen of a Tensor")
+@cases(eager="sets-attribute")
 def attribute_of_an_argument_tensor(trace):
     def fn(x):
         x.seen = getattr(x, "seen", 0) + 1
@@ -1644,7 +1644,7 @@ def attribute_of_an_argument_tensor(trace):
     return trace(fn), [call(t) for t in (x, x, y, x, y)], lambda: [getattr(t, "seen", None) for t in (x, y)]
 
 
-@cases(eager="sets .note of a Tensor")
+@cases(eager="sets-attribute")
 def attribute_of_a_result(trace):
     o = Thing(h=None)
 
@@ -1658,7 +1658,7 @@ def attribute_of_a_result(trace):
     return trace(fn), [call(X())] * 4, lambda: [o, o.h is not None and (o.h.note, o.h.source)]
 
 
-@cases(eager="calls .append() of a list")
+@cases(eager="calls-method")
 def state_of_a_list_read_whole(trace):
     log, o = [1, 2], Thing(n=0)
 
@@ -1670,7 +1670,7 @@ def state_of_a_list_read_whole(trace):
     return trace(fn), [call(X())] * 5, lambda: [log, o]
 
 
-@cases(eager="reads a list that it has written to")
+@cases(eager="reads-written")
 def written_list_is_iterated_after(trace):
     parts = [X(), X() * 2]
 
@@ -1683,7 +1683,7 @@ def written_list_is_iterated_after(trace):
     return trace(fn), [call(X())] * 5, lambda: parts
 
 
-@cases(eager="reads a list that it has written to")
+@cases(eager="reads-written")
 def existing_object_moved(trace):
     a, b = Thing(items=[X()]), Thing(items=[X() * 2])
 
@@ -1807,7 +1807,7 @@ def write_in_a_recursion(trace):
     return trace(fn), [call(X())] * 4, lambda: o
 
 
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def write_in_a_comprehension_and_a_generator(trace):
     o = Thing(n=0, h=X())
 
@@ -1823,7 +1823,7 @@ def write_in_a_comprehension_and_a_generator(trace):
     )
 
 
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def limit_of_one_trace(trace):
     o = Thing(h=torch.zeros(3), n=0)
 

@@ -359,7 +359,7 @@ def evaluation_mode_that_was_not_asked_for(trace):
     return trace(fn), then(m.eval, m[0].eval), lambda: [part.training for part in m.modules()]
 
 
-@cases(eager="sets .training of a Dropout")
+@cases(eager="sets-attribute")
 def mode_flipped_at_each_call(trace):
     m = torch.nn.Dropout(0.5)
 
@@ -418,7 +418,7 @@ def flag_that_is_set_over_a_side_exit(trace):
     return trace(fn), [*steps, lambda: setattr(o, "flag", True), *steps], lambda: o
 
 
-@cases(eager="calls <lambda> after writing to Python state that it may read")
+@cases(eager="opaque-after-write")
 def set_for_an_opaque_function(trace):
     o = Thing(k=1.0)
     step = opaque(trace, lambda x: x * o.k)
@@ -433,7 +433,7 @@ def set_for_an_opaque_function(trace):
     return trace(fn), then(), lambda: o
 
 
-@cases(eager="calls Scale after writing to Python state that it may read")
+@cases(eager="opaque-after-write")
 def set_for_an_autograd_function(trace):
     o = Thing(k=1.0)
 
@@ -456,7 +456,7 @@ def set_for_an_autograd_function(trace):
     return trace(fn), [call(X(grad=True))] * 4, lambda: o
 
 
-@cases(eager="calls _contextvars.copy_context()")
+@cases(eager="calls-unseen-function")
 def written_before_a_hook_reads_it(trace):
     o, w = Thing(k=torch.ones(3), seen=None, n=0), X(grad=True)
 
@@ -494,7 +494,7 @@ def keys_that_are_equal(trace):
     )
 
 
-@cases(eager="sets [1] of a dict")
+@cases(eager="sets-item")
 def key_read_as_another_number(trace):
     d = {1: 1.0}
 
@@ -508,7 +508,7 @@ def key_read_as_another_number(trace):
     return trace(fn), then(lambda: d.update({1: 5.0})), lambda: d
 
 
-@cases(eager="sets [nan] of a dict")
+@cases(eager="sets-item")
 def key_that_equals_nothing(trace):
     d = {}
 
@@ -519,7 +519,7 @@ def key_that_equals_nothing(trace):
     return trace(fn), [call(X() * float("nan"))] * 4, lambda: list(d.values())
 
 
-@cases(eager="writes to a list that it has appended to")
+@cases(eager="writes-appended")
 def appended_and_then_assigned(trace):
     log = [X()]
 
@@ -535,7 +535,7 @@ def appended_and_then_assigned(trace):
     return trace(fn), then(cut), lambda: log
 
 
-@cases(eager="calls .append() of a list")
+@cases(eager="calls-method")
 def index_out_of_range(trace):
     ring, o = [], Thing(failed=None)
 
@@ -603,7 +603,7 @@ def setter_that_comes_later(trace):
     return trace(fn), then(change), lambda: vars(o)
 
 
-@cases(eager="sets .h of a Model")
+@cases(eager="sets-attribute")
 def descriptor_with_state_of_its_own(trace):
     class Scaled:
         k = 2.0
@@ -702,7 +702,7 @@ def global_and_a_dictionary(trace):
     return trace(fn), then(join), lambda: WRITTEN
 
 
-@cases(eager="sets [1] of a dict")
+@cases(eager="sets-item")
 def owner_replaced_by_the_write_before(trace):
     o, d = Thing(part=Thing(h=X())), {1: Thing(h=X())}
 
@@ -807,7 +807,7 @@ def all_kinds_of_values(trace):
     return trace(fn), then(), lambda: vars(o)
 
 
-@cases(eager="returns a builtin_function_or_method, which cannot be rebuilt at a")
+@cases(eager="returns-odd")
 def method_of_a_result(trace):
     o = Thing(add=None, copy=None)
 
@@ -820,7 +820,7 @@ def method_of_a_result(trace):
     return trace(fn), then(), lambda: o.add and [o.add(1), o.copy()]
 
 
-@cases(eager="returns a builtin_function_or_method, which cannot be rebuilt at a")
+@cases(eager="returns-odd")
 def method_of_state(trace):
     o = Thing(add=None, w=X())
 
@@ -831,7 +831,7 @@ def method_of_state(trace):
     return trace(fn), then(lambda: setattr(o, "w", X() * 9)), lambda: o.add and o.add(1)
 
 
-@cases(eager="returns a builtin_function_or_method, which cannot be rebuilt at a")
+@cases(eager="returns-odd")
 def methods_returned_and_kept(trace):
     o, kept = Thing(items=[X()]), []
 
@@ -1057,7 +1057,7 @@ def opaque_function_keeps_what_is_written_after(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1, 1)], lambda: [o, seen]
 
 
-@cases(eager="sets .n of a Thing")
+@cases(eager="sets-attribute")
 def exception_of_an_inner_function_caught(trace):
     o = Thing(h=None, n=0, error=None)
 

@@ -74,7 +74,7 @@ def shape_mismatch_caught(trace):
     return fn, [call(X(), torch.ones(2))] * 3 + [call(X(), X())] * 2
 
 
-@cases(eager="aten::linalg_cholesky raised")
+@cases(eager="operator-raised")
 def cholesky_failure_caught(trace):
     @trace
     def fn(a):
@@ -100,7 +100,7 @@ def cholesky_success_then_failure(trace):
     return fn, [call(good), call(good), call(bad), call(bad), call(good)]
 
 
-@cases(eager="aten::index raised")
+@cases(eager="operator-raised")
 def index_failure_caught(trace):
     table = torch.arange(4.0)
 
@@ -261,7 +261,7 @@ def exception_in_state(trace):
 
 
 # The plain call raises, so there is nothing to replay.
-@cases(eager="raised Odd")
+@cases(eager="raised")
 def raised_from_another(trace):
     @trace
     def fn(x):
@@ -273,7 +273,7 @@ def raised_from_another(trace):
     return fn, [call(X())] * 3
 
 
-@cases(eager="sets [0] of a list")
+@cases(eager="sets-item")
 def keyboard_interrupt_like(trace):
     count = [0]
 

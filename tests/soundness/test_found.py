@@ -109,7 +109,7 @@ def autograd_function_raises_and_is_caught(trace):
     return trace(fn), both_ways()
 
 
-@cases(eager="calls Positive, whose result hangs on values, where the function")
+@cases(eager="opaque-varies")
 def autograd_function_raises_after_a_write(trace):
     def fn(x):
         x.add_(1)
@@ -246,7 +246,7 @@ def tensor_or_none_after_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -5, -5, 1, -5)]
 
 
-@cases(eager="calls Positives, whose result hangs on values, where the function")
+@cases(eager="opaque-varies")
 def autograd_function_of_changing_shape_after_a_write(trace):
     class Positives(torch.autograd.Function):
         @staticmethod
@@ -266,7 +266,7 @@ def autograd_function_of_changing_shape_after_a_write(trace):
     return trace(fn), [call((k * X()).requires_grad_()) for k in (1, 1, -5, -5, 1, -5)], lambda: w
 
 
-@cases(eager="reads a tensor's value (aten::is_nonzero) after an opaque function,")
+@cases(eager="read-after-change")
 def opaque_step_changes_what_was_read_before(trace):
     o = {"k": 2.0}
 
@@ -302,7 +302,7 @@ def opaque_step_keeps_what_it_was_given(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)], lambda: kept
 
 
-@cases(eager="calls <lambda>, whose result hangs on values, where the function")
+@cases(eager="opaque-varies")
 def opaque_step_with_an_effect_before_another_shape(trace):
     class Thing:
         pass
@@ -337,7 +337,7 @@ def scalar_of_state_loaded_before_another_operator(trace):
     return trace(lambda x: c.masked_fill(x > 0, torch.rand(()).item())), [call(X())] * 4
 
 
-@cases(eager="reads a tensor's value (aten::item) after drawing random numbers,")
+@cases(eager="read-after-change")
 def opaque_step_that_returns_a_new_constant(trace):
     keep = opaque(trace, lambda x: x)
     return trace(lambda x: (keep(torch.full((), 0.5)), torch.rand(()).item())), [call(X())] * 4
@@ -372,7 +372,7 @@ def data_of_a_random_result_before_an_exit(trace):
     return trace(fn), [call(X())] * 6
 
 
-@cases(eager="runs aten::sum where an exception could be caught, and the function")
+@cases(eager="caught-after-change")
 def opaque_step_with_an_effect_before_an_error(trace):
     class Thing:
         pass
@@ -400,7 +400,7 @@ def opaque_step_with_an_effect_before_an_error(trace):
     return trace(fn), [call(X()), reset, call(X()), reset, call(X() * -9), reset, call(X() * -9)], lambda: o
 
 
-@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write")
+@cases(eager="read-after-change")
 def opaque_step_that_switches_the_mode_before_an_exit(trace):
     total = torch.zeros(())
     switch = opaque(trace, lambda flag: (torch.set_grad_enabled(flag), None)[1])

@@ -81,7 +81,7 @@ def helper_replaced(trace):
     return trace(lambda x: helper(x)), around(put(helper=lambda x: x - 1), X())
 
 
-@cases(eager="sets the global COUNT")
+@cases(eager="sets-global")
 def counter(trace):
     reset()
 
@@ -277,13 +277,13 @@ def sys_modules_entry(trace):
     return trace(lambda x: x * sys.modules["lt_mod"].k), steps
 
 
-@cases(eager="calls globals()")
+@cases(eager="calls-unseen-function")
 def globals_called(trace):
     reset()
     return trace(lambda x: x * globals()["SCALE"]), around(put(SCALE=3.0), X())
 
 
-@cases(eager="calls .__format__() of a tensor")
+@cases(eager="tensor-escapes")
 def print_options(trace):
     torch.set_printoptions(precision=4)
     change = lambda: torch.set_printoptions(precision=1)  # noqa: E731

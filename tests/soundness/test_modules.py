@@ -203,7 +203,7 @@ def functional_instance_norm(trace):
 
 
 # Could be a hit, as test_effects.buffer_assigned.
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def spectral_norm(trace):
     model = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))
     return trace(model), [call(X())] * 4, lambda: model
@@ -329,7 +329,7 @@ def mode_toggled_inside(trace):
     return trace(fn), [*[call(X())] * 3, lambda: model.eval(), call(X()), call(X())], lambda: model.training
 
 
-@cases(eager="sets .steps of a Net")
+@cases(eager="sets-attribute")
 def step_counter_of_a_module(trace):
     class Net(nn.Module):
         steps = 0
@@ -376,7 +376,7 @@ def hidden_state_of_a_module(trace):
 
 
 # Could be a hit, as test_effects.buffer_assigned.
-@cases(eager="calls .discard() of a set")
+@cases(eager="calls-method")
 def buffer_rebound_by_forward(trace):
     class Net(nn.Module):
         def __init__(self):
@@ -391,7 +391,7 @@ def buffer_rebound_by_forward(trace):
     return trace(model), [call(X())] * 4, lambda: model.h
 
 
-@cases(eager="calls a function with a functools cache")
+@cases(eager="calls-private")
 def traced_optimizer_step(trace):
     w = torch.nn.Parameter(torch.ones(3))
     opt = torch.optim.Adam([w], lr=0.1)
@@ -404,7 +404,7 @@ def traced_optimizer_step(trace):
     return use, [call(X())] * 5, lambda: w
 
 
-@cases(eager="reads .grad of a tensor")
+@cases(eager="reads-of-tensor")
 def traced_clipping(trace):
     w = torch.nn.Parameter(torch.ones(3))
     clip = trace(lambda limit: torch.nn.utils.clip_grad_norm_([w], limit))

@@ -55,7 +55,7 @@ def write_through_a_transpose(trace):
 
 
 # The plain call raises, so there is nothing to replay.
-@cases(eager="raised RuntimeError")
+@cases(eager="raised")
 def write_to_an_expanded_input(trace):
     def fn(x):
         x.add_(1)
@@ -84,7 +84,7 @@ def data_of_an_argument(trace):
     return trace(fn), on(x)
 
 
-@cases(eager="sets .data of a Tensor")
+@cases(eager="sets-attribute")
 def data_assigned(trace):
     def fn(x):
         x.data = x.data * 2
@@ -156,7 +156,7 @@ def parameter_under_no_grad(trace):
     return trace(fn), on(X()), lambda: w
 
 
-@cases(eager="raised RuntimeError")
+@cases(eager="raised")
 def leaf_that_requires_grad(trace):
     def fn(x):
         x.add_(1)
@@ -294,7 +294,7 @@ def swap_tensors(trace):
     return trace(lambda x: x * a), around(lambda: torch.utils.swap_tensors(a, b), X())
 
 
-@cases(eager="calls .set_() of a tensor")
+@cases(eager="tensor-escapes")
 def set_to_other_memory(trace):
     a = torch.ones(3)
 
@@ -305,7 +305,7 @@ def set_to_other_memory(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)], lambda: a
 
 
-@cases(eager="calls .requires_grad_() of a tensor")
+@cases(eager="tensor-escapes")
 def requires_grad_of_an_argument(trace):
     def fn(x):
         x.requires_grad_(True)
@@ -314,7 +314,7 @@ def requires_grad_of_an_argument(trace):
     return trace(fn), [call(X()), call(X()), call(X())]
 
 
-@cases(eager="sets .requires_grad of a Tensor")
+@cases(eager="sets-attribute")
 def requires_grad_assigned_to_state(trace):
     w = torch.ones(3)
 
@@ -331,7 +331,7 @@ def requires_grad_of_state_outside(trace):
     return trace(lambda x: x * w), around(lambda: w.requires_grad_(), X()), lambda: w
 
 
-@cases(eager="sets .grad of a Tensor")
+@cases(eager="sets-attribute")
 def grad_cleared(trace):
     w = torch.ones(3, requires_grad=True)
 
@@ -345,7 +345,7 @@ def grad_cleared(trace):
     return trace(fn), around(change, X()), lambda: (w, w.grad)
 
 
-@cases(eager="reads .grad of a tensor")
+@cases(eager="reads-of-tensor")
 def grad_written(trace):
     w = torch.ones(3, requires_grad=True)
     w.grad = torch.ones(3)
@@ -367,7 +367,7 @@ def detach_in_place(trace):
     return trace(fn), on(X(grad=True))
 
 
-@cases(eager="reads ._version of a tensor")
+@cases(eager="reads-of-tensor")
 def version_counter(trace):
     def fn(x):
         x.add_(1)

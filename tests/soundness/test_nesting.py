@@ -331,7 +331,7 @@ def opaque_that_returns_its_argument(trace):
     return trace(lambda x: same(x)), [call(X())] * 3
 
 
-@cases(eager="<lambda> returns a Box")
+@cases(eager="opaque-result")
 def opaque_that_returns_an_object(trace):
     class Box:
         def __init__(self, y):
@@ -391,7 +391,7 @@ def disabled_inside(trace):
     return trace(fn), [call(X())] * 3
 
 
-@cases(eager="reads a dict that an opaque function has changed")
+@cases(eager="reads-touched")
 def opaque_changes_a_number_that_is_read_later(trace):
     o = {"k": 1.0}
     bump = opaque(trace, lambda x: o.update(k=o["k"] + 1))
@@ -403,7 +403,7 @@ def opaque_changes_a_number_that_is_read_later(trace):
     return trace(fn), [call(X())] * 4, lambda: dict(o)
 
 
-@cases(eager="reads a dict that an opaque function has changed")
+@cases(eager="reads-touched")
 def opaque_changes_a_tensor_that_is_read_later(trace):
     o = {"w": torch.ones(3)}
 
@@ -532,7 +532,7 @@ def traced_property(trace):
     return (lambda x: a.w * x), [call(X()), call(X()), lambda: setattr(a, "k", 3.0), call(X()), call(X())]
 
 
-@cases(eager="reads a container with a ReferenceType as a key")
+@cases(eager="reads-odd-key")
 def traced_singledispatch(trace):
     import functools
 

@@ -152,7 +152,7 @@ def with_hook(pack, run):
         return run()
 
 
-@cases(eager=True)
+@cases(eager="saved-hooks")
 def pack_hook_that_counts(trace):
     seen = []
     fn = trace(lambda x: (x.sin() * x).exp())
@@ -163,7 +163,7 @@ def pack_hook_that_counts(trace):
     )
 
 
-@cases
+@cases(eager="saved-hooks")
 def pack_hook_that_changes_state_read_later(trace):
     st = types.SimpleNamespace(k=2.0)
     fn = trace(lambda x: x.sin() * st.k)
@@ -243,7 +243,7 @@ def kernel_that_raises_where_it_is_caught(trace):
     return fn, [call(X()), call(X()), setting(k=3.0), call(X()), call(X()), setting(k=2.0), call(X())]
 
 
-@cases
+@cases(eager="hands-to-c")
 def kernel_that_reads_what_the_function_has_written(trace):
     def run(x):
         STATE["k"] = 5.0
@@ -259,7 +259,7 @@ def kernel_that_reads_state(trace):
     return trace(lambda x: ops.scaled(x) + 1), [call(X())] * 2 + [setting(k=4.0)] + [call(X())] * 2
 
 
-@cases(eager=True)
+@cases(eager="hands-to-c")
 def kernel_that_counts_runs_once_in_each_call(trace):
     STATE["calls"] = 0
     fn = trace(lambda x: ops.selected(ops.counted(x)) * 2)
@@ -370,7 +370,7 @@ def test_a_warning_is_a_reason():
 
 
 # ---------------------------------------------------------------- switches of torch's bindings
-@cases
+@cases(eager="checks-invariants")
 def sparse_invariants_of_one_call(trace):
     fn = trace(lambda i, v: torch.sparse_coo_tensor(i, v, (3,), check_invariants=True)._values().sum())
     good, bad = torch.tensor([[0, 1]]), torch.tensor([[0, 7]])

@@ -55,7 +55,7 @@ def subclass_argument(trace):
     return fn, [call(X()), call(X()), call(X().as_subclass(Tagged)), call(X().as_subclass(Tagged)), call(X())]
 
 
-@cases(eager="makes a torch._C.DisableTorchFunctionSubclass")
+@cases(eager="makes-unseen")
 def subclass_of_state(trace):
     w = X().as_subclass(Tagged)
     return trace(lambda x: x * w), [call(X())] * 3
@@ -67,33 +67,33 @@ def subclass_of_state_appears(trace):
     return trace(lambda x: x * o["w"]), around(lambda: o.update(w=X().as_subclass(Tagged)), X())
 
 
-@cases(eager="calls .as_subclass() of a tensor")
+@cases(eager="tensor-escapes")
 def subclass_made_inside(trace):
     return trace(lambda x: (x * 2).as_subclass(Tagged)), [call(X())] * 3
 
 
-@cases(eager="makes a torch._C.DisableTorchFunctionSubclass")
+@cases(eager="makes-unseen")
 def subclass_that_logs(trace):
     Logging.seen.clear()
     w = X().as_subclass(Logging)
     return trace(lambda x: torch.sin(w) * x), [call(X())] * 3, lambda: list(Logging.seen)
 
 
-@cases(eager="makes a torch._C.DisableTorchFunctionSubclass")
+@cases(eager="makes-unseen")
 def subclass_with_a_factor(trace):
     Scaled.factor = 2.0
     w = X().as_subclass(Scaled)
     return trace(lambda x: torch.sin(w) * x), around(lambda: setattr(Scaled, "factor", 3.0), X())
 
 
-@cases(eager="takes a Wrapper, a subclass of Tensor")
+@cases(eager="takes-subclass")
 def wrapper_argument(trace):
     fn = trace(lambda x: x * 2)
     use = lambda x: fn(Wrapper(x)).inner  # noqa: E731
     return use, [call(X())] * 3
 
 
-@cases(eager="hands torch._ops.aten.() to C code")
+@cases(eager="hands-to-c")
 def wrapper_of_state(trace):
     w = Wrapper(X())
     fn = trace(lambda x: w * x)
@@ -177,7 +177,7 @@ def quantized_argument(trace):
     ]
 
 
-@cases(eager="takes a nested tensor")
+@cases(eager="takes-nested")
 def nested(trace):
     fn = trace(lambda n: torch.nested.to_padded_tensor(n, 0.0))
     n = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
@@ -190,7 +190,7 @@ def library(name, body, mutates=()):
     return op
 
 
-@cases(eager="hands torch._ops.lt_soundness.() to C code")
+@cases(eager="hands-to-c")
 def custom_operator(trace):
     def scale(x: torch.Tensor, k: float) -> torch.Tensor:
         return x * k
@@ -199,7 +199,7 @@ def custom_operator(trace):
     return trace(lambda x: op(x, 2.0) + 1), [call(X())] * 3
 
 
-@cases(eager="hands torch._ops.lt_soundness.() to C code")
+@cases(eager="hands-to-c")
 def custom_operator_with_a_side_effect(trace):
     seen = []
 
@@ -211,7 +211,7 @@ def custom_operator_with_a_side_effect(trace):
     return trace(lambda x: op(x) + 1), [call(X())] * 3, lambda: list(seen)
 
 
-@cases(eager="hands torch._ops.lt_soundness.() to C code")
+@cases(eager="hands-to-c")
 def custom_operator_that_reads_state(trace):
     o = {"k": 2.0}
 
@@ -222,7 +222,7 @@ def custom_operator_that_reads_state(trace):
     return trace(lambda x: op(x) + 1), around(lambda: o.update(k=3.0), X())
 
 
-@cases(eager="hands torch._ops.lt_soundness.() to C code")
+@cases(eager="hands-to-c")
 def custom_operator_that_writes(trace):
     def bump(x: torch.Tensor) -> None:
         x.add_(1)
@@ -236,7 +236,7 @@ def custom_operator_that_writes(trace):
     return trace(fn), [call(X())] * 3
 
 
-@cases(eager="hands torch._ops.lt_soundness.() to C code")
+@cases(eager="hands-to-c")
 def custom_operator_by_numpy(trace):
     def by_numpy(x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(x.numpy() * 2)
@@ -245,7 +245,7 @@ def custom_operator_by_numpy(trace):
     return trace(lambda x: op(x) + 1), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="calls a instancemethod")
+@cases(eager="calls-unseen")
 def scripted_callee(trace):
     @torch.jit.script
     def helper(x):

@@ -28,7 +28,7 @@ from tests.soundness.runner import Cases, X, call, check
 cases = Cases()
 
 
-@cases(eager="makes a _queue.SimpleQueue")
+@cases(eager="makes-unseen")
 def pool_inside(trace):
     def fn(x):
         with ThreadPoolExecutor(2) as pool:
@@ -37,7 +37,7 @@ def pool_inside(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="advances an iterator that was there before the call")
+@cases(eager="advances-iterator")
 def thread_that_writes(trace):
     def fn(x):
         y = x * 1
@@ -49,7 +49,7 @@ def thread_that_writes(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="makes a _thread.RLock")
+@cases(eager="makes-unseen")
 def pool_of_state_that_writes(trace):
     pool = ThreadPoolExecutor(1)
 

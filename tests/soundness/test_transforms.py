@@ -101,7 +101,7 @@ def functional_call_of_a_traced_module(trace):
     )
 
 
-@cases(eager="calls .update() of a dict")
+@cases(eager="calls-method")
 def functional_call_inside(trace):
     model = torch.nn.Linear(3, 2)
     fn = trace(lambda params, x: functional_call(model, params, (x,)))
@@ -110,7 +110,7 @@ def functional_call_inside(trace):
     return fn, [call(a, X()), call(a, X()), call(b, X()), call(b, X()), call(a, X())], lambda: model
 
 
-@cases(eager="reads a container with a function as a key")
+@cases(eager="reads-odd-key")
 def ensemble(trace):
     models = [torch.nn.Linear(3, 2) for _ in range(2)]
     params, buffers = stack_module_state(models)
@@ -124,7 +124,7 @@ def ensemble(trace):
     return fn, [call(X())] * 3, lambda: base
 
 
-@cases(eager="reads a container with a function as a key")
+@cases(eager="reads-odd-key")
 def per_sample_gradients(trace):
     model = torch.nn.Linear(3, 1)
     params = {k: v.detach() for k, v in model.named_parameters()}
@@ -136,7 +136,7 @@ def per_sample_gradients(trace):
     return fn, [call(X(4, 3))] * 3
 
 
-@cases(eager="reads a function of unknown origin")
+@cases(eager="reads-unknown")
 def vmap_over_state(trace):
     w = torch.ones(3)
     fn = trace(lambda x: vmap(lambda y: y * w.sum())(x))
