@@ -1,0 +1,111 @@
+"""Attacks made by rule: a sample of them agrees, and no row of their tables is dead.
+
+`python -m tests.soundness.attacks --count 100000 --seed 1 --jobs 2` runs many more.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import pytest
+
+from tests.soundness.attacks.changes import BOUND, Change
+from tests.soundness.attacks.consumers import CONSUMERS
+from tests.soundness.attacks.programs import Attack, attack, limited, program, trial
+from tests.soundness.attacks.reaching import WAYS
+from tests.soundness.attacks.running import compare, run_many, run_one
+from tests.soundness.attacks.sources import (
+    CALLABLES,
+    CONTAINERS,
+    ELEMENTS,
+    ENDLESS,
+    SINGLES,
+    SPECIALS,
+    Source,
+    combined,
+)
+
+SAMPLE = 800
+LIST = Source("list", "s = [1, 2]", "[4, 5, 6]", ())
+BASIC = [
+    container for container in CONTAINERS if container.name in ("one", "list", "dict", "SimpleNamespace")
+]
+
+
+def fits(source, consumer):
+    try:
+        with limited(2), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial(source, consumer)
+    except BaseException:
+        return False
+    return True
+
+
+def held(container):
+    """The container with the first element that it accepts."""
+    return next(source for e in ELEMENTS if fits(source := combined(container, e), "S is not None"))
+
+
+ALL = [
+    *SINGLES,
+    *CALLABLES,
+    *SPECIALS,
+    *map(held, CONTAINERS),
+    *(combined(container, element) for container in BASIC for element in ELEMENTS),
+]
+
+
+def test_a_sample_agrees(tmp_path):
+    results = list(run_many(0, range(SAMPLE), 2, tmp_path))
+    wrong = [result for result in results if result.verdict in ("wrong", "crash")]
+    shown = "\n".join(f"{result.case[-1]}# case {result.number}: {result.text}\n" for result in wrong[:3])
+    assert not wrong, f"{len(wrong)} of {SAMPLE} attacks succeed, among them\n{shown}"
+    assert len(results) == SAMPLE
+    assert sum(result.verdict == "hit" for result in results) > SAMPLE / 4
+    assert sum(result.verdict == "hit" and result.telling for result in results) > SAMPLE / 10
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_every_way_leads_to_the_source_and_is_replaced(way):
+    source = Source("set", "class Sub(set): pass\ns = Sub([1, 2])", "Sub([4, 5, 6])", ())
+    text = program(source, way, "len(S)", BOUND, "x * v", True)
+    result = compare(0, Attack("set", way.name, "len(S)", "rebind", text), lambda case: None)
+    assert result.telling, text
+    assert result.verdict in ("hit", "eager"), result
+
+
+@pytest.mark.parametrize("source", ALL, ids=lambda source: source.name)
+def test_every_source_can_be_made(source):
+    trial(source, "S is not None")
+    trial(Source(source.name, f"{source.setup}\ns = {source.other}", "", ()), "S is not None")
+
+
+def test_every_consumer_fits_a_source():
+    order = [source for source in ALL if not source.name.startswith(ENDLESS)]
+    dead = [consumer for consumer in CONSUMERS if not any(fits(source, consumer) for source in order)]
+    assert not dead
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_case_is_what_its_seed_makes_it(number):
+    assert attack(1, number) == attack(1, number) != attack(2, number)
+    assert run_one(1, number) == run_one(1, number)
+
+
+def test_a_wrong_result_is_found():
+    change = Change("append", "s.append(3)", "s.pop()")
+    text = program(LIST, WAYS[0], "len(S)", change, "x * v", True)
+    lies = text.replace("    f = trace(f)", "    f = trace(f)\n    if trace.enabled: f = lambda x: x * 2")
+    case = Attack("list", "global", "len(S)", "append", lies)
+    assert compare(0, case, lambda case: None).verdict == "wrong"
+
+
+def test_random_differences_do_not_count():
+    text = program(LIST, WAYS[0], "time.perf_counter()", BOUND, "x * v", True)
+    assert compare(0, Attack("list", "global", "", "", text), lambda case: None).verdict != "wrong"
+
+
+def test_the_seeds_differ():
+    assert random.Random("0:1").random() != random.Random("1:1").random()
