@@ -26,7 +26,7 @@ from tests.soundness.attacks.sources import (
     combined,
 )
 
-SAMPLE = 800
+SAMPLE = 600
 LIST = Source("list", "s = [1, 2]", "[4, 5, 6]", ())
 BASIC = [
     container for container in CONTAINERS if container.name in ("one", "list", "dict", "SimpleNamespace")
