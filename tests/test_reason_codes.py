@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,6 +50,26 @@ def test_advice_is_a_sentence_to_go_on_with(row):
 
 def test_a_text_of_nobody():
     assert lazytrace.reason_code("something that no table knows") == ""
+
+
+CORE = Path(lazytrace.__file__).parent / "csrc"
+# A call of fail() whose text is put together there and then.
+WRITTEN = re.compile(r'\bfail\(((?:[^;"]|"(?:[^"\\]|\\.)*")*?"(?:[^;"]|"(?:[^"\\]|\\.)*")*?)\);')
+PARTS = re.compile(r'"((?:[^"\\]|\\.)*)"|([^"]+)')
+
+
+def written(source):
+    """The texts that C++ gives to fail(), with a word for what is put into them."""
+    for match in WRITTEN.finditer(source):
+        parts = [(text, code.strip(" +\n")) for text, code in PARTS.findall(match[1])]
+        if not any("?" in code or ":" in code.replace("::", "") for _, code in parts):
+            yield "".join(text or ("word" if code else "") for text, code in parts)
+
+
+@pytest.mark.parametrize("path", sorted(CORE.rglob("*.cpp")), ids=lambda path: path.name)
+def test_what_the_core_says_is_in_the_table(path):
+    unknown = [text for text in written(path.read_text()) if not lazytrace.reason_code(text)]
+    assert not unknown, f"give these a row in reasons.def: {unknown}"
 
 
 # ---------------------------------------------------------------- codes occur

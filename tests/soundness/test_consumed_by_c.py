@@ -6,7 +6,7 @@ import array
 import collections
 import csv
 import ctypes
-import functools
+import functools  # noqa: F401, programs of the cases name it
 import io
 import itertools
 import math
@@ -148,7 +148,8 @@ def test_the_factory_of_a_defaultdict_shows_in_its_text():
 def test_what_a_format_asks_for_is_not_replayed():
     def make(trace):
         o = NS(k=2.0)
-        return trace(lambda x: x * float("{0.k}".format(o))), around(lambda: setattr(o, "k", 3.0), X())
+        fn = trace(lambda x: x * float("{0.k}".format(o)))  # noqa: UP030, UP032
+        return fn, around(lambda: setattr(o, "k", 3.0), X())
 
     check(make, eager="asks an object for its attributes")
 

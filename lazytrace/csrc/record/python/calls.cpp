@@ -225,7 +225,7 @@ void Observer::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t 
                        ? py::object()
                        : py::reinterpret_steal<py::object>(cache_key(callable, args, count, keyword_names_));
   PyObject* result = key ? cached_result(callable, key.ptr()) : nullptr;
-  if (!result) return fail("calls a function with a functools cache, which has no entry yet");
+  if (!result) return fail("calls a function with a functools cache, which has no entry for the call");
   if (known(callable) >= 0 && (*tree_)[node].expect != Expect::Identity) read_self(node, callable);
   read_child(node, Access::Cached, key.ptr(), -1, result);
 }
@@ -240,7 +240,7 @@ void Observer::call_partial(PyObject* callable, PyObject* const* args, Py_ssize_
   };
   py::object function = part("func"), fixed = part("args"), named = part("keywords");
   if (!function || !fixed || !named) return;
-  if (is_lru_cache(function.ptr())) return fail("calls a partial of a function with a functools cache");
+  if (is_lru_cache(function.ptr())) return fail("calls a function with a functools cache, which has no entry for the call");
   consume(fixed.ptr(), Consumer::Reads);
   consume(named.ptr(), Consumer::Reads);
   std::vector<PyObject*> all;
@@ -289,7 +289,7 @@ void Observer::call_extended(PyObject* callable, PyObject* args, PyObject* kwarg
       all.push_back(PySequence_Fast_GET_ITEM(args, i));
   Py_ssize_t positional = static_cast<Py_ssize_t>(all.size());
   if (kwargs && is_lru_cache(callable))
-    return fail("calls a function with a functools cache by ** of a dict");
+    return fail("calls a function with a functools cache, which has no entry for the call");
   if (kwargs && PyDict_Check(kwargs) && !PyFunction_Check(callable)) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
@@ -414,12 +414,12 @@ void Observer::perform(Does does, const std::string& name, PyObject* const* args
       return count == 2 ? write_attribute(first, second, nullptr) : void();
     case Does::GetsNamespace:
       return count == 1 ? read_attribute(first, py::str("__dict__").ptr())
-                        : fail("calls vars() without an object");
+                        : fail("calls vars()");
     case Does::Advances:
       if (first) advance(first);
       return;
     case Does::Iterates:
-      return count == 1 ? read_iteration(first) : fail("calls iter() with two arguments");
+      return count == 1 ? read_iteration(first) : fail("calls iter()");
     case Does::AsksLength:
       return first ? read_length(first) : void();
     case Does::AsksTruth:

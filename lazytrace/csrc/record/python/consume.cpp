@@ -36,6 +36,14 @@ bool is_c_callable(PyObject* v) {
          std::strncmp(Py_TYPE(v)->tp_name, "operator.", 9) == 0;
 }
 
+// Operators of torch.ops and the like: what they hold was put there when they were made.
+bool is_trusted_callable(PyObject* v) {
+  static PyObject* name = PyUnicode_InternFromString("__call__");
+  PyObject* target = is_python_class(Py_TYPE(v)) ? _PyType_Lookup(Py_TYPE(v), name) : nullptr;
+  return target && PyFunction_Check(target) &&
+         (code_flags(PyFunction_GET_CODE(target)) & (kSkipped | kOwn)) == kSkipped;
+}
+
 }  // namespace
 
 // Which special methods the class has, and which functions they are.
@@ -126,6 +134,10 @@ void Observer::consume(PyObject* object, Consumer how, int depth) {
   if (PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object))
     return advance(object);
   owner(object);
+  if (how == Consumer::Trusted && is_trusted_callable(object)) {
+    if (int node = known(object); node >= 0 && by_path(node)) read_self(node, object);
+    return;
+  }
   if (how == Consumer::Compares) compare_as_itself(object);
   if (how == Consumer::Text) name_by_address(object);
   if (PyMethod_Check(object)) {

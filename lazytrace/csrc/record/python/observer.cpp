@@ -1690,6 +1690,7 @@ void Observer::write_item(PyObject* object, PyObject* key, PyObject* value) {
     return (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) + "] of a " +
            type_name(object);
   };
+  if (value && PySlice_Check(key)) consume(value, Consumer::Reads);  // whose items go into the list
   // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
   bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
   if (value && PyDict_CheckExact(object) && simple) {
