@@ -118,6 +118,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("configure_swap", &lt::configure_swap);
   m.def("configure_overrides", &lt::configure_overrides);
   m.def("configure_saved_hooks", &lt::configure_saved_hooks);
+  m.def("kernels_are_replaced", &lt::aten_is_overridden);
   m.attr("Diverged") = py::reinterpret_borrow<py::object>(lt::divergence_type());
   m.def("opaque_call", &opaque_call);
   m.def("aside", [](py::object function) {

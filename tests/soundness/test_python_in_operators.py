@@ -420,3 +420,18 @@ def version_of_what_is_written(trace):
 @cases.parametrize
 def test_python_in_operators(make, expected):
     check(make, **expected)
+
+
+def test_kernels_of_torchs_own_in_python_replace_nothing():
+    """torch registers kernels in Python for its transforms when these are first used."""
+    assert torch.vmap(lambda x: x * 2)(X()).tolist() == (X() * 2).tolist()
+    before = lazytrace._native.core.kernels_are_replaced()
+    other = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other.impl("tanh", lambda t: t.clone(), "CPU")
+    try:
+        assert (before, lazytrace._native.core.kernels_are_replaced()) == (False, True)
+    finally:
+        other._destroy()
+    assert not lazytrace._native.core.kernels_are_replaced()

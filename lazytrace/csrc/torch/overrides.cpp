@@ -5,6 +5,7 @@
 
 #include <set>
 #include <string>
+#include <unordered_map>
 
 namespace lazytrace {
 
@@ -23,18 +24,20 @@ struct Mark {
   }
 };
 
-// torch itself registers kernels for meta tensors and other devices from Python, which no operator on the CPU
-// reaches.
+// torch itself registers kernels from Python for meta tensors, other devices and its transforms, which no
+// operator on ordinary tensors of the CPU reaches.
 bool may_run_on_cpu(const std::string& kernel) {
-  static const std::set<std::string> kElsewhere = {"Meta", "CUDA", "MPS",  "XPU",
-                                                   "HPU",  "XLA",  "MTIA", "PrivateUse1"};
-  return kElsewhere.count(kernel.substr(kernel.rfind('/') + 1)) == 0;
+  static const std::set<std::string> kElsewhere = {"Meta", "CUDA", "MPS",    "XPU",         "HPU",
+                                                   "XLA",  "MTIA", "Python", "PrivateUse1", "Functionalize"};
+  std::string key = kernel.substr(kernel.rfind('/') + 1);
+  return kElsewhere.count(key) == 0 && key.rfind("FuncTorch", 0) != 0;
 }
 
 struct Overrides {
   Mark mark;
   std::set<std::string> kernels;  // of aten, as torch.library names them
-  uint64_t changes = 0;
+  uint64_t changes = 0;           // of these
+  uint64_t registrations = 0;     // of all kernels
 };
 
 // What is registered of aten operators, brought up to date. Guarded by the GIL.
@@ -45,6 +48,7 @@ Overrides& overrides() {
   Mark now{set->fill, set->used, set->mask, set->table};
   if (now == known->mark) return *known;
   known->mark = now;
+  ++known->registrations;
   std::set<std::string> kernels;
   for (py::handle name : py::reinterpret_borrow<py::set>(reinterpret_cast<PyObject*>(registered_kernels))) {
     std::string text = py::str(name);
@@ -68,7 +72,10 @@ uint64_t aten_overrides() { return overrides().changes; }
 
 bool aten_is_overridden() { return !overrides().kernels.empty(); }
 
-bool runs_python(const c10::OperatorHandle& op) {
+uint64_t kernel_registrations() { return overrides().registrations; }
+
+namespace {
+bool has_python_kernel(const c10::OperatorHandle& op) {
   for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU}) {
     if (!op.hasComputedKernelForDispatchKey(key)) continue;
     // The place of the registration: a Python file, what an interactive session calls itself, or /dev/null of
@@ -79,6 +86,16 @@ bool runs_python(const c10::OperatorHandle& op) {
     if (!cpp || kernel.find(".py:") != std::string::npos) return true;
   }
   return false;
+}
+
+}  // namespace
+
+bool runs_python(const c10::OperatorHandle& op, uint64_t registrations) {
+  // torch keeps a note of each time that it is asked for the text of a kernel, for ever.
+  static thread_local std::unordered_map<const c10::FunctionSchema*, std::pair<uint64_t, bool>> known;
+  auto [at, missing] = known.try_emplace(&op.schema(), registrations, false);
+  if (missing || at->second.first != registrations) at->second = {registrations, has_python_kernel(op)};
+  return at->second.second;
 }
 
 void configure_saved_hooks(py::object is_own) { is_own_hook = is_own.release().ptr(); }

@@ -18,9 +18,12 @@ uint64_t aten_overrides();
 // Whether a kernel of any aten operator is replaced now. Needs the GIL.
 bool aten_is_overridden();
 
-// Whether a kernel that the operator may run on a CPU is written in Python. Slow: asks for texts. No GIL
-// needed.
-bool runs_python(const c10::OperatorHandle& op);
+// Changes whenever Python registers or drops a kernel of any operator. Needs the GIL.
+uint64_t kernel_registrations();
+
+// Whether a kernel that the operator may run on a CPU is written in Python; worked out once for as long as
+// `registrations`, kernel_registrations() of not long ago, stays. No GIL needed.
+bool runs_python(const c10::OperatorHandle& op, uint64_t registrations);
 
 // The hooks that autograd calls with each tensor that an operator of this thread saves.
 enum class SavedHooks : uint8_t {

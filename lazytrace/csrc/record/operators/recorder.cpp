@@ -362,7 +362,7 @@ void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
   step->below = !below_ && is_below_autograd();
   if (at::globalContext().checkSparseTensorInvariants() != invariants_) fail(say(reason::ChecksInvariants));
   bool torchs = name.rfind("aten::", 0) == 0 || name.rfind("prim::", 0) == 0;
-  step->python = (!torchs || overridden_) && runs_python(op);
+  step->python = (!torchs || overridden_) && runs_python(op, registrations_);
   if (step->python && has_written()) fail(say(reason::PythonKernel, name));
 }
 

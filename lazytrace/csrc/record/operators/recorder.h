@@ -186,6 +186,7 @@ class Recorder {
   Modes modes_;
   const SavedHooks saved_hooks_ = saved_hooks();
   const bool overridden_ = aten_is_overridden();
+  const uint64_t registrations_ = kernel_registrations();
   const bool below_;                      // whether the function itself was called below autograd
   const std::optional<bool> invariants_;  // whether torch checks sparse tensors, around the call
   bool nested_ = false;                   // inside another recording, which goes on when this one gives up
