@@ -51,7 +51,9 @@ def signature_line(signature: Mapping[str, str]) -> str:
     """
     parts: dict[str, list[str]] = {}
     for path, value in signature.items():
-        if _USUAL.get(path) == value or (path.startswith("autocast(") and value == "off"):
+        # Checks that were switched on and off again stay set, to what they were.
+        off = path == "sparse.check_invariants_set" or (path.startswith("autocast(") and value == "off")
+        if _USUAL.get(path) == value or off:
             continue
         owner, dot, what = path.rpartition(".")
         if dot and what == "dtype":
