@@ -1,4 +1,4 @@
-"""State that C code takes out of iterators, views, generators and objects, without a Python frame that reads it."""
+"""State that C code takes out of iterators, views and objects, without a Python frame that reads it."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def kernel_that_raises_where_it_is_caught(trace):
     return fn, [call(X()), call(X()), setting(k=3.0), call(X()), call(X()), setting(k=2.0), call(X())]
 
 
-@cases(eager="hands-to-c")
+@cases(eager="in Python after writing to Python state")
 def kernel_that_reads_what_the_function_has_written(trace):
     def run(x):
         STATE["k"] = 5.0
@@ -259,7 +259,7 @@ def kernel_that_reads_state(trace):
     return trace(lambda x: ops.scaled(x) + 1), [call(X())] * 2 + [setting(k=4.0)] + [call(X())] * 2
 
 
-@cases(eager="hands-to-c")
+@cases(eager="sets ['calls'] of a dict")
 def kernel_that_counts_runs_once_in_each_call(trace):
     STATE["calls"] = 0
     fn = trace(lambda x: ops.selected(ops.counted(x)) * 2)

@@ -87,6 +87,7 @@ bool is_immutable(PyObject* v) {
 
 bool is_key(PyObject* v) {
   if (is_immutable(v) || (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash)) return true;
+  if (is_free_builtin(v)) return true;  // compared by what it is
   if (!PyTuple_CheckExact(v)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
     if (!is_key(PyTuple_GET_ITEM(v, i))) return false;

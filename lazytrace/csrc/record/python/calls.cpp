@@ -240,7 +240,8 @@ void Observer::call_partial(PyObject* callable, PyObject* const* args, Py_ssize_
   };
   py::object function = part("func"), fixed = part("args"), named = part("keywords");
   if (!function || !fixed || !named) return;
-  if (is_lru_cache(function.ptr())) return fail("calls a function with a functools cache, which has no entry for the call");
+  if (is_lru_cache(function.ptr()))
+    return fail("calls a function with a functools cache, which has no entry for the call");
   consume(fixed.ptr(), Consumer::Reads);
   consume(named.ptr(), Consumer::Reads);
   std::vector<PyObject*> all;
@@ -413,8 +414,7 @@ void Observer::perform(Does does, const std::string& name, PyObject* const* args
     case Does::DeletesAttribute:
       return count == 2 ? write_attribute(first, second, nullptr) : void();
     case Does::GetsNamespace:
-      return count == 1 ? read_attribute(first, py::str("__dict__").ptr())
-                        : fail("calls vars()");
+      return count == 1 ? read_attribute(first, py::str("__dict__").ptr()) : fail("calls vars()");
     case Does::Advances:
       if (first) advance(first);
       return;

@@ -36,6 +36,16 @@ bool is_c_callable(PyObject* v) {
          std::strncmp(Py_TYPE(v)->tp_name, "operator.", 9) == 0;
 }
 
+// The mode behind torch.device(...) as a context: the key holds its device.
+bool is_device_context(PyObject* v) {
+  static PyTypeObject* type = nullptr;
+  PyObject* module = type ? nullptr : PyDict_GetItemString(PyImport_GetModuleDict(), "torch.utils._device");
+  if (module && PyModule_Check(module))
+    type = reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyModule_GetDict(module), "DeviceContext"));
+  PyErr_Clear();
+  return type && Py_IS_TYPE(v, type);
+}
+
 // Operators of torch.ops and the like: what they hold was put there when they were made.
 bool is_trusted_callable(PyObject* v) {
   static PyObject* name = PyUnicode_InternFromString("__call__");
@@ -122,7 +132,7 @@ void Observer::consume(PyObject* object, Consumer how, int depth) {
     if (how == Consumer::Compares && depth > 0) compare_as_itself(object);
     return;
   }
-  if (is_immutable(object)) return;
+  if (is_immutable(object) || is_device_context(object)) return;
   if (depth > 50) return fail("reads a container that is nested too deeply");
   if (touched_.count(object)) fail("reads a " + type_name(object) + " that an opaque function has changed");
   static const char kHow[4] = {};

@@ -378,6 +378,8 @@ void Observer::meet_function(_PyInterpreterFrame* f) {
       if (PyObject* found = _PyType_Lookup(type, name)) read_class(type, name, found);
     }
   }
+  // What an operator calls, a replay has it call again: kernels and hooks in Python.
+  if (recorder_->inside_operator() && known(function) < 0 && !is_fresh(function)) return;
   if (self && is_tensor(self)) hashing_tensor_ = text_of(name) == "__hash__";
   read_function(function);
 }
