@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -302,6 +302,10 @@ class TracedModule(TracedCallable):
             return self if result is self.__wrapped__ else result
 
         return returning_self
+
+    def __iter__(self) -> Iterator[Any]:
+        # Python looks it up on the class, where wrapt has none: a traced `Sequential` gives its layers.
+        return iter(self.__wrapped__)
 
     def __repr__(self) -> str:
         return f"traced({self.__wrapped__!r})"

@@ -904,3 +904,11 @@ def test_prints_that_are_not_ignored_run_eagerly(capsys):
     step(torch.ones(2)), step(torch.ones(2))
     assert capsys.readouterr().out == "here\nhere\n"
     assert step.stats().hits == 0
+
+
+def test_iterating_over_a_traced_module():
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    assert list(traced(net)) == list(net)
+    assert len(traced(net)) == 2
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(traced(torch.nn.ReLU()))
