@@ -207,35 +207,35 @@ def map_of_register_hook(trace):
 
 
 # Could be a hit: __getitem__ of a dict is known when it is called, not when it is handed to C.
-@cases(eager="hands-method-to-c")
+@cases(hits=2)
 def map_of_getitem(trace):
     d = {"a": 2.0}
     return trace(lambda x: x * next(map(d.__getitem__, ["a"]))), around(lambda: d.update(a=3.0), X())
 
 
 # Could be a hit: .get of a dict is known when it is called, not when it is handed to C.
-@cases(eager="hands-method-to-c")
+@cases(hits=2)
 def map_of_get(trace):
     d = {"a": 2.0}
     return trace(lambda x: x * sum(map(d.get, ["a"]))), around(lambda: d.update(a=3.0), X())
 
 
 # Could be a hit, as map_of_get.
-@cases(eager="hands-method-to-c")
+@cases(hits=2)
 def sorted_by_get(trace):
     d = {"a": 1, "b": 2}
     return trace(lambda x: (x, sorted("ab", key=d.get))), around(lambda: d.update(a=3), X())
 
 
 # Could be a hit, as map_of_get.
-@cases(eager="hands-method-to-c")
+@cases(hits=2)
 def max_by_get(trace):
     d = {"a": 1, "b": 2}
     return trace(lambda x: (x, max("ab", key=d.get))), around(lambda: d.update(a=3), X())
 
 
 # Could be a hit, as map_of_getitem.
-@cases(eager="hands-method-to-c")
+@cases(hits=2)
 def sort_by_get(trace):
     d = {"a": 1, "b": 2}
 
@@ -272,7 +272,7 @@ def filter_by_add(trace):
     return fn, [call(X()), s.clear, call(X()), s.clear, call(X())], lambda: set(s)
 
 
-@cases(eager="calls-private")
+@cases(eager="calls iter()")
 def iter_of_pop(trace):
     s = [1.0] * 6
 
@@ -387,7 +387,7 @@ def unpack_of_state(trace):
 
 
 # A cache of user code is state.
-@cases(eager="calls-private")
+@cases(eager="cached-function")
 def user_lru_cache(trace):
     calls = []
 

@@ -391,7 +391,7 @@ def buffer_rebound_by_forward(trace):
     return trace(model), [call(X())] * 4, lambda: model.h
 
 
-@cases(eager="calls-private")
+@cases(eager="cached-function")
 def traced_optimizer_step(trace):
     w = torch.nn.Parameter(torch.ones(3))
     opt = torch.optim.Adam([w], lr=0.1)

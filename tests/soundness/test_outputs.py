@@ -346,7 +346,7 @@ def an_iterator(trace):
     return (lambda x: list(fn(x))), [call(X())] * 3
 
 
-@cases(eager="reads-unknown")
+@cases(eager="returns-made-class")
 def a_class_made_inside(trace):
     def fn(x):
         class Out:

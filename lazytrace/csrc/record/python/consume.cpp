@@ -36,6 +36,20 @@ bool is_c_callable(PyObject* v) {
          std::strncmp(Py_TYPE(v)->tp_name, "operator.", 9) == 0;
 }
 
+bool holds_nan(PyObject* v, bool inside) {
+  if (PyFloat_Check(v)) return inside && PyFloat_AS_DOUBLE(v) != PyFloat_AS_DOUBLE(v);
+  if (PyTuple_Check(v)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+      if (holds_nan(PyTuple_GET_ITEM(v, i), true)) return true;
+  } else if (PyFrozenSet_CheckExact(v)) {
+    PyObject* member;
+    Py_hash_t hash;
+    for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
+      if (holds_nan(member, true)) return true;
+  }
+  return false;
+}
+
 // The mode behind torch.device(...) as a context: the key holds its device.
 bool is_device_context(PyObject* v) {
   static PyTypeObject* type = nullptr;
@@ -132,7 +146,12 @@ void Observer::consume(PyObject* object, Consumer how, int depth) {
     if (how == Consumer::Compares && depth > 0) compare_as_itself(object);
     return;
   }
-  if (is_immutable(object) || is_device_context(object)) return;
+  if (is_immutable(object) || is_device_context(object)) {
+    // In a container a nan is equal to itself alone, and its guard knows its value, not which object it is.
+    if (how == Consumer::Compares && holds_nan(object, depth > 0))
+      fail("compares the identity of two values of type float");
+    return;
+  }
   if (depth > 50) return fail("reads a container that is nested too deeply");
   if (touched_.count(object)) fail("reads a " + type_name(object) + " that an opaque function has changed");
   static const char kHow[4] = {};

@@ -305,26 +305,15 @@ int Observer::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argumen
   return -1;
 }
 
-void Observer::on_call(PyFrameObject* frame) {
-  FrameView view(frame);
-  auto* f = view.interpreter_frame();
-  forget_pending(f);
-  uintptr_t flags = code_flags(view.code());
-  if (!paused_ && ignore_logging_ && (flags & kLogging)) begin_ignored(f);
-  if (!paused_ && !(flags & kSkipped) && runs_aside(f)) begin_aside(f);
-  bool watch = (!paused_ || watch_writes_) && !(flags & kSkipped);
-  view.trace_instructions(watch);
-  if (!older_) view.trace_lines(false);
-  if (paused_) return;
-  if (flags & kOpaque) return begin_opaque(frame);
-  if ((flags & kSkipped) && !(flags & kOwn)) return enter_trusted(f);
-  if (!watch) return;
-  note_new_arguments(f);
-  note_initialized(f);
-  if (f->f_func) meet_function(f);
+namespace {
+// What dataclasses have written for a class of torch, called by code of torch that is not watched.
+bool is_generated_for_trusted(_PyInterpreterFrame* f) {
+  if (!f->previous || text_of(f->f_code->co_filename) != "<string>") return false;
+  uintptr_t flags = code_flags(reinterpret_cast<PyObject*>(f->previous->f_code));
+  PyObject* module = PyDict_GetItemString(f->f_globals, "__name__");
+  return (flags & (kSkipped | kOwn)) == kSkipped && module && text_of(module).compare(0, 6, "torch.") == 0;
 }
 
-namespace {
 // Whether calling the type makes a new object, whatever its __init__ does: __new__ and the metaclass are C
 // code.
 bool makes_new(PyTypeObject* type) {
@@ -336,6 +325,26 @@ bool makes_new(PyTypeObject* type) {
          Py_IS_TYPE(meta_call, &PyWrapperDescr_Type);
 }
 }  // namespace
+
+void Observer::on_call(PyFrameObject* frame) {
+  FrameView view(frame);
+  auto* f = view.interpreter_frame();
+  forget_pending(f);
+  uintptr_t flags = code_flags(view.code());
+  if (!paused_ && ignore_logging_ && (flags & kLogging)) begin_ignored(f);
+  if (!paused_ && !(flags & kSkipped) && runs_aside(f)) begin_aside(f);
+  if (is_generated_for_trusted(f)) flags |= kSkipped;
+  bool watch = (!paused_ || watch_writes_) && !(flags & kSkipped);
+  view.trace_instructions(watch);
+  if (!older_) view.trace_lines(false);
+  if (paused_) return;
+  if (flags & kOpaque) return begin_opaque(frame);
+  if ((flags & kSkipped) && !(flags & kOwn)) return enter_trusted(f);
+  if (!watch) return;
+  note_new_arguments(f);
+  note_initialized(f);
+  if (f->f_func) meet_function(f);
+}
 
 namespace {
 // The first argument of a frame that begins, or null.
