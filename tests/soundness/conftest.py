@@ -21,8 +21,8 @@ MODULE_METHODS = {name: getattr(torch.nn.Module, name) for name in ("__init__", 
 def unpatched_modules():
     """No case may hang on which ran before it.
 
-    Torch's compiler patches `Module` once it is asked for anything. What it puts there calls `id()`, and a function
-    that makes modules is eager from then on.
+    Torch's compiler patches `Module` once it is asked for anything. What it puts there calls `id()`, and a
+    function that makes modules is eager from then on.
     """
     for name, method in MODULE_METHODS.items():
         if getattr(torch.nn.Module, name) is not method:
