@@ -95,7 +95,7 @@ def test_a_traced_function_inside_does_not_answer_for_the_outer_one():
 
     net = traced(Outer())
     net(X), net(X)
-    # Whether it is recorded is another matter: a `__getattr__` of its own leads to functions of unknown origin.
+    # Whether it is recorded is another matter: its `__getattr__` leads to functions of unknown origin.
     assert (net.stats().name, net.stats().calls) == ("Outer", 2)
     assert net.inner.stats().name == "Linear"
 
