@@ -29,13 +29,46 @@ ORDER = (
     "",
 )
 
+# The same between the files of record/python, each of which is one type: what watches a recording rests on
+# what judges calls, that on what is read and written, and all of it on where objects come from.
+WATCHING = (
+    "escapes",
+    "callables",
+    "code_facts",
+    "pause",
+    "provenance",
+    "new_objects",
+    "asides",
+    "places",
+    "opaque_call",
+    "reads/classes",
+    "reads/containers",
+    "reads/attributes",
+    "reads/names",
+    "reads/consumption",
+    "reads/functions",
+    "state_writes",
+    "calls/context_variables",
+    "calls/protocols",
+    "calls/calls",
+    "instructions",
+    "watcher",
+    "observer",
+)
+WATCHERS = [path for path in FILES if path.relative_to(CORE).as_posix().startswith("record/python/")]
+
 
 def label(path: Path) -> str:
     return path.relative_to(CORE).as_posix()
 
 
 def folder_of(name: str) -> str:
-    return name.rpartition("/")[0]
+    """The folder that has a place in ORDER; rooms inside record/python have theirs in WATCHING."""
+    return "record/python" if name.startswith("record/python/") else name.rpartition("/")[0]
+
+
+def stem_of(name: str) -> str:
+    return name.removeprefix("record/python/").rpartition(".")[0]
 
 
 def included(path: Path) -> list[str]:
@@ -49,6 +82,27 @@ def test_includes_point_down(path: Path) -> None:
     for name in included(path):
         assert (CORE / name).is_file(), f"{label(path)} names {name} by another path than from csrc/"
         assert ORDER.index(folder_of(name)) <= ORDER.index(own), f"{label(path)} may not include {name}"
+
+
+@pytest.mark.parametrize("path", WATCHERS, ids=label)
+def test_watching_points_down(path: Path) -> None:
+    own = stem_of(label(path))
+    assert own in WATCHING, f"give {own!r} a place in WATCHING"
+    for name in included(path):
+        if folder_of(name) == "record/python" and stem_of(name) != own:
+            below = WATCHING.index(stem_of(name)) < WATCHING.index(own)
+            assert below, f"{label(path)} may not include {name}"
+
+
+@pytest.mark.parametrize("path", WATCHERS, ids=label)
+def test_no_type_above_is_named(path: Path) -> None:
+    own = WATCHING.index(stem_of(label(path)))
+    for above in WATCHERS:
+        if above.suffix != ".h" or WATCHING.index(stem_of(label(above))) <= own:
+            continue
+        for name in re.findall(r"^class (\w+) \{", above.read_text(), re.MULTILINE):
+            use = re.search(rf"class {name};|(?<!::)\b{name}(\*|&|::)", path.read_text())
+            assert not use, f"{label(path)} knows {name} of {label(above)}"
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".h"], ids=label)

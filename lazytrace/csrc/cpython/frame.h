@@ -39,4 +39,14 @@ inline PyObject* name_at(_PyInterpreterFrame* f, int index) {
   return PyTuple_GET_ITEM(f->f_code->co_names, index);
 }
 
+// The value of a local variable, behind its cell too; null where it has none.
+inline PyObject* local_value(_PyInterpreterFrame* f, int index) {
+  PyObject* value = f->localsplus[index];
+  return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+}
+// An argument of a frame that begins, or null.
+inline PyObject* first_argument(_PyInterpreterFrame* f, int index = 0) {
+  return f->f_code->co_argcount > index ? local_value(f, index) : nullptr;
+}
+
 }  // namespace lazytrace

@@ -61,7 +61,7 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
   bool fed = recorder_.feeding();
   if (fed) recorder_.expect_opaque();
-  OpaqueCall call(&recorder_, &observer_, wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
+  OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
   py::object result;
   try {
     result = fed ? recorder_.fed_value() : function(*args, **kwargs);

@@ -4,24 +4,33 @@
 #include <memory>
 #include <vector>
 
+#include "program/effects.h"
 #include "record/operators/recorder.h"
-#include "record/python/observer.h"
+#include "record/python/pause.h"
+#include "record/python/provenance.h"
 
 namespace lazytrace {
+
+// What a step stands in: who records, what is known of the objects around it, what was written so far.
+struct Surroundings {
+  Recorder* recorder;
+  Provenance* provenance;
+  const Writes* writes;
+  Pause* pause;
+};
 
 // Pauses recorder and observer for as long as it lives. Needs the GIL.
 class OpaqueCall {
  public:
   // `function`.`attribute`(*args, **kwargs) is what a replay calls; OpaqueStep says what `python` and
   // `feedable` mean.
-  OpaqueCall(Recorder* recorder, Observer* observer, PyObject* function, const std::string& attribute,
-             PyObject* args, PyObject* kwargs, bool python, bool feedable);
+  OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute, PyObject* args,
+             PyObject* kwargs, bool python, bool feedable);
   ~OpaqueCall();
   void finish(PyObject* result);
 
  private:
-  Recorder* recorder_;
-  Observer* observer_;
+  Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
   std::vector<int> uses_;
   RandomMark random_mark_ = RandomMark::now();

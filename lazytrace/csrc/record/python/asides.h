@@ -1,0 +1,53 @@
+// Work that is no part of the function's: print() and logging where a person allows it, signal handlers,
+// destructors, callbacks.
+#pragma once
+
+#include "record/operators/recorder.h"
+#include "record/python/pause.h"
+#include "record/python/provenance.h"
+
+struct _PyInterpreterFrame;
+
+namespace lazytrace {
+
+// Pauses recorder and observer for as long as such work lasts. Needs the GIL.
+class Asides {
+ public:
+  Asides(Recorder* recorder, const Provenance* provenance, Pause* pause)
+      : recorder_(recorder), provenance_(provenance), pause_(pause) {}
+
+  // What a person has allowed to happen at recordings only.
+  void allow(bool print, bool logging) {
+    print_ = print;
+    logging_ = logging;
+  }
+  bool allows_logging() const { return logging_; }
+
+  // Goes by a call of print() that `f` makes, where that is allowed: until `f` goes on or returns.
+  bool ignore_print(_PyInterpreterFrame* f);
+  // The same for a frame of logging.
+  void ignore(_PyInterpreterFrame* f);
+  // A frame that was not called by the code that runs goes by, too; what it writes, the function must not go
+  // on to read.
+  void step_aside(_PyInterpreterFrame* f);
+  // Whether it is one: a signal handler, a destructor, a callback of a weak reference.
+  bool runs_aside(_PyInterpreterFrame* f) const;
+
+  void before_instruction(_PyInterpreterFrame* f) {
+    if (ignored_ == f) end(&ignored_);
+  }
+  void leave(_PyInterpreterFrame* f);
+
+ private:
+  void begin(_PyInterpreterFrame** place, _PyInterpreterFrame* f, bool watch_writes);
+  void end(_PyInterpreterFrame** place);
+
+  Recorder* recorder_;
+  const Provenance* provenance_;
+  Pause* pause_;
+  bool print_ = false, logging_ = false;
+  _PyInterpreterFrame* ignored_ = nullptr;  // until it goes on, or returns, nothing is recorded
+  _PyInterpreterFrame* aside_ = nullptr;    // until it returns, what runs is not the function's work
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,610 @@
+#include "record/python/calls/calls.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <array>
+#include <cstring>
+#include <unordered_set>
+
+#include "cpython/lru_cache.h"
+#include "cpython/objects.h"
+#include "cpython/values.h"
+#include "record/python/callables.h"
+#include "record/python/code_facts.h"
+#include "record/python/escapes.h"
+
+namespace lazytrace {
+
+namespace {
+
+using Names = std::unordered_set<std::string>;
+
+const Names kListWriters = {"append",   "extend",   "insert",  "remove",      "pop",
+                            "clear",    "sort",     "reverse", "__setitem__", "__delitem__",
+                            "__iadd__", "__imul__", "__init__"};
+const Names kDictWriters = {"update",      "pop",         "popitem", "clear",   "__setitem__",
+                            "__delitem__", "move_to_end", "__ior__", "__init__"};
+const Names kSetWriters = {"add",
+                           "remove",
+                           "discard",
+                           "pop",
+                           "clear",
+                           "update",
+                           "intersection_update",
+                           "difference_update",
+                           "symmetric_difference_update",
+                           "__ior__",
+                           "__iand__",
+                           "__isub__",
+                           "__ixor__",
+                           "__init__"};
+
+const Names* writers_of(PyObject* v) {
+  if (PyDict_Check(v)) return &kDictWriters;
+  if (PyAnySet_Check(v)) return &kSetWriters;
+  return PyList_Check(v) ? &kListWriters : nullptr;
+}
+
+bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+
+// Whether what the C code does with each of many arguments is known from the arguments alone.
+bool is_plain(Does does) {
+  switch (does) {
+    case Does::Nothing:
+    case Does::Reads:
+    case Does::Compares:
+    case Does::Text:
+    case Does::Copies:
+    case Does::AsksLength:
+    case Does::AsksTruth:
+    case Does::AsksContains:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Consumer consumer_of(Does does) {
+  if (does == Does::Compares || does == Does::AsksContains || does == Does::Changes ||
+      does == Does::ChangesWithRest)
+    return Consumer::Compares;
+  return does == Does::Text || does == Does::Formats ? Consumer::Text : Consumer::Reads;
+}
+
+// A function of a module, or one that belongs to a class: bound to no object that it would read. What pybind
+// makes is bound to its own record.
+bool is_free(PyCFunctionObject* f) {
+  PyObject* self = f->m_self;
+  return !self || PyModule_Check(self) || PyType_Check(self) || (f->m_module && PyUnicode_Check(f->m_module));
+}
+
+std::string name_of(PyCFunctionObject* f) {
+  std::string module = f->m_module && PyUnicode_Check(f->m_module) ? text_of(f->m_module) : "";
+  if (module.empty() && f->m_self && PyModule_Check(f->m_self) && PyModule_GetName(f->m_self))
+    module = PyModule_GetName(f->m_self);
+  PyErr_Clear();
+  return (module.empty() || module == "builtins" ? "" : module + ".") + f->m_ml->ml_name;
+}
+
+// `self` and the other arguments as one row.
+std::vector<PyObject*> with_self(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  std::vector<PyObject*> all = {self};
+  all.insert(all.end(), args, args + count);
+  return all;
+}
+
+}  // namespace
+
+Calls::Calls(Recorder* recorder, GuardTree* tree, Provenance* provenance, NewObjects* new_objects,
+             Asides* asides, ClassReads* classes, ContainerReads* containers, AttributeReads* attributes,
+             Consumption* consumption, StateWrites* writes, Protocols* protocols,
+             ContextVariables* context_variables)
+    : recorder_(recorder),
+      tree_(tree),
+      provenance_(provenance),
+      new_objects_(new_objects),
+      asides_(asides),
+      classes_(classes),
+      containers_(containers),
+      attributes_(attributes),
+      consumption_(consumption),
+      writes_(writes),
+      protocols_(protocols),
+      context_variables_(context_variables) {
+  consumption_->judge_with([this](PyObject* callable) { judge_callback(callable); });
+}
+
+void Calls::read_attribute(PyObject* object, PyObject* name) {
+  call_fallback(attributes_->read_attribute(object, name), object, name);
+}
+
+void Calls::read_attribute_again(PyObject* object, PyObject* name) {
+  call_fallback(attributes_->read_attribute_again(object, name), object, name);
+}
+
+void Calls::call_fallback(PyObject* getter, PyObject* object, PyObject* name) {
+  if (getter) call(getter, std::array<PyObject*, 2>{object, name}.data(), 2);
+}
+
+// C code may call what it is handed, with arguments that nobody sees. Python functions show themselves; C
+// functions do not.
+void Calls::judge_callback(PyObject* v) {
+  provenance_->owner(v);
+  PyTypeObject* type = Py_TYPE(v);
+  if (PyCFunction_Check(v)) {
+    auto* f = reinterpret_cast<PyCFunctionObject*>(v);
+    PyObject* self = f->m_self;
+    if (is_free(f))
+      return is_plain(function_does(f)) ? void() : recorder_->fail("hands " + name_of(f) + "() to C code");
+    read_bound_self(v, self);
+    return judge_method_callback(c_base(Py_TYPE(self)), f->m_ml->ml_name, self);
+  }
+  if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyClassMethodDescr_Type) {
+    auto* descriptor = reinterpret_cast<PyDescrObject*>(v);
+    return judge_method_callback(descriptor->d_type, text_of(descriptor->d_name), nullptr);
+  }
+  if (starts_with(type->tp_name, "operator."))
+    return recorder_->fail("hands an " + std::string(type->tp_name) + " to C code");
+  call(v, nullptr, 0);  // a partial or the wrapper of a slot
+}
+
+void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self) {
+  bool tensor = starts_with(type->tp_name, "torch._C.") && (!self || is_tensor(self));
+  const Names* writers = type == &PyDict_Type || type == &PyODict_Type ? &kDictWriters
+                         : type == &PySet_Type                         ? &kSetWriters
+                         : type == &PyList_Type                        ? &kListWriters
+                                                                       : nullptr;
+  Does does = tensor ? tensor_method_does(name) : method_does(type, name);
+  // The keys that it is asked for are not seen, so all entries count as read.
+  bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
+  if (!known || (writers && writers->count(name))) return recorder_->fail("hands ." + name + "() to C code");
+  if (self) consumption_->consume(self, Consumer::Compares);
+}
+
+// ---------------------------------------------------------------- by kind of callable
+void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  PyTypeObject* type = Py_TYPE(callable);
+  // The frame of a Python function shows itself, or is entered as trusted code.
+  if (PyFunction_Check(callable)) return provenance_->owner(callable), void();
+  if (PyMethod_Check(callable)) {
+    provenance_->owner(callable);
+    PyObject* function = PyMethod_GET_FUNCTION(callable);
+    if (PyFunction_Check(function)) return provenance_->owner(function), void();
+    auto all = with_self(PyMethod_GET_SELF(callable), args, count);
+    return call(function, all.data(), static_cast<Py_ssize_t>(all.size()));
+  }
+  if (PyType_Check(callable)) return call_type(reinterpret_cast<PyTypeObject*>(callable), args, count);
+  if (PyCFunction_Check(callable)) return call_builtin(callable, args, count);
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
+      Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
+    return call_descriptor(callable, args, count);
+  if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) return call_slot_wrapper(callable, args, count);
+  if (PyWeakref_CheckRef(callable)) {
+    int node = provenance_->owner(callable);
+    PyObject* object = PyWeakref_GET_OBJECT(callable);
+    return node >= 0 ? provenance_->read_child(node, Access::Deref, nullptr, -1, object)
+                     : recorder_->fail("calls a weak reference that cannot be reached again");
+  }
+  if (std::strcmp(type->tp_name, "functools.partial") == 0) return call_partial(callable, args, count);
+  if (starts_with(type->tp_name, "operator.")) return call_operator_object(callable, args, count);
+  if (is_lru_cache(callable)) return call_cache(callable, args, count);
+  call_instance(callable, args, count);
+}
+
+void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) {
+  protocols_->read_iteration(args);
+  if (kwargs) containers_->read_whole(kwargs);
+  c10::SmallVector<PyObject*, 16> all;
+  if (PyTuple_Check(args) || PyList_Check(args))
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args); ++i)
+      all.push_back(PySequence_Fast_GET_ITEM(args, i));
+  Py_ssize_t positional = static_cast<Py_ssize_t>(all.size());
+  if (kwargs && is_lru_cache(callable))
+    return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
+  if (kwargs && PyDict_Check(kwargs) && !PyFunction_Check(callable)) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(kwargs, &position, &key, &value)) consumption_->consume(value, Consumer::Reads);
+  }
+  call(callable, all.data(), positional);
+}
+
+void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
+  if (count < 1) return;
+  std::string name = text_of(descriptor->d_name);
+  // Operators as methods: judged once per descriptor, which lives as long as the class.
+  static auto* operators = new AddressSet();
+  if (is_tensor(args[0]) && operators->count(callable)) return call_torch("Tensor", args, count);
+  if (is_tensor(args[0]) && name.rfind("__", 0) != 0 && tensor_method_does(name) == Does::Reads &&
+      descriptor->d_type->tp_name == std::string("torch._C.TensorBase"))
+    operators->insert(callable);
+  call_method(descriptor->d_type, name, args[0], args + 1, count - 1);
+}
+
+void Calls::call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  py::object bound = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__self__"));
+  py::object name = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"));
+  if (!bound || !name) return PyErr_Clear();
+  if (int node = provenance_->owner(callable); node >= 0) {
+    provenance_->read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, bound.ptr());
+    provenance_->read_child(node, Access::Attribute, py::str("__name__").ptr(), -1, name.ptr());
+  }
+  call_method(c_base(Py_TYPE(bound.ptr())), text_of(name.ptr()), bound.ptr(), args, count);
+}
+
+// What a functools cache holds is what the plain call would be given, whatever it was made of: an entry that
+// is there is a read of state. One that the call makes shows itself the next time.
+void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  int node = provenance_->owner(callable);
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (!is_key(args[i]))
+      if (int argument = provenance_->owner(args[i]); argument >= 0)
+        provenance_->read_self(argument, args[i]);
+  py::object key = node < 0
+                       ? py::object()
+                       : py::reinterpret_steal<py::object>(cache_key(callable, args, count, keyword_names_));
+  PyObject* result = key ? cached_result(callable, key.ptr()) : nullptr;
+  if (!result)
+    return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
+  if (provenance_->known(callable) >= 0 && (*tree_)[node].expect != Expect::Identity)
+    provenance_->read_self(node, callable);
+  provenance_->read_child(node, Access::Cached, key.ptr(), -1, result);
+}
+
+void Calls::call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  int node = provenance_->owner(callable);
+  auto part = [&](const char* name) {
+    py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, name));
+    if (!value) PyErr_Clear();
+    if (value && node >= 0)
+      provenance_->read_child(node, Access::Attribute, py::str(name).ptr(), -1, value.ptr());
+    return value;
+  };
+  py::object function = part("func"), fixed = part("args"), named = part("keywords");
+  if (!function || !fixed || !named) return;
+  if (is_lru_cache(function.ptr()))
+    return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
+  consumption_->consume(fixed.ptr(), Consumer::Reads);
+  consumption_->consume(named.ptr(), Consumer::Reads);
+  std::vector<PyObject*> all;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fixed.ptr()); ++i)
+    all.push_back(PyTuple_GET_ITEM(fixed.ptr(), i));
+  all.insert(all.end(), args, args + count);
+  call(function.ptr(), all.data(), static_cast<Py_ssize_t>(all.size()));
+}
+
+void Calls::call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  std::string kind = Py_TYPE(callable)->tp_name;
+  if (int node = provenance_->owner(callable); node >= 0) provenance_->read_self(node, callable);
+  py::object parts = py::reinterpret_steal<py::object>(PyObject_CallMethod(callable, "__reduce__", nullptr));
+  if (!parts || count != 1 || kind == "operator.methodcaller") {
+    PyErr_Clear();
+    return recorder_->fail("calls an " + kind);
+  }
+  PyObject* names = PyTuple_GET_ITEM(parts.ptr(), 1);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(names, i);
+    if (kind == "operator.itemgetter")
+      protocols_->read_item(args[0], name);
+    else if (text_of(name).find('.') != std::string::npos)
+      return recorder_->fail("calls an operator.attrgetter with a dotted name");
+    else
+      read_attribute(args[0], name);
+  }
+}
+
+void Calls::call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  PyTypeObject* type = Py_TYPE(callable);
+  static PyObject *key = PyUnicode_InternFromString("__call__"),
+                  *wrapped = PyUnicode_InternFromString("__wrapped__");
+  PyObject* target = _PyType_Lookup(type, key);
+  bool heap = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE);
+  if (target && heap && PyFunction_Check(target)) {
+    classes_->read_class(type, key, target);
+    // Its frame is not watched, so which object it is counts as read.
+    bool trusted = is_trusted_code(PyFunction_GET_CODE(target));
+    if (int node = provenance_->owner(callable); trusted && node >= 0 && !is_torch_module(callable))
+      return provenance_->read_self(node, callable);
+    // A traced function that is called by another one: its own wrapper is not watched, what it wraps is.
+    PyObject* slot = _PyType_Lookup(type, wrapped);
+    if (slot && !PyFunction_Check(slot) && Py_TYPE(slot)->tp_descr_get) {
+      int node = provenance_->owner(callable);
+      py::object inner = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(callable, wrapped));
+      if (inner && node >= 0) provenance_->read_child(node, Access::Attribute, wrapped, -1, inner.ptr());
+      PyErr_Clear();
+    }
+    return;
+  }
+  if (target && heap && !Py_TYPE(target)->tp_descr_set && !Py_IS_TYPE(target, &PyWrapperDescr_Type) &&
+      PyCallable_Check(target)) {
+    classes_->read_class(type, key, target);  // __call__ = another_callable
+    return call(target, args, count);
+  }
+  recorder_->fail("calls a " + type_name(callable) + ", which lazytrace cannot see into");
+}
+
+void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count) {
+  PyTypeObject* meta = Py_TYPE(reinterpret_cast<PyObject*>(type));
+  if (is_python_class(type)) {
+    provenance_->owner(reinterpret_cast<PyObject*>(type));
+    // A Python class shows its __new__ and __init__. What its C base takes of the arguments counts as read.
+    static PyObject *make = PyUnicode_InternFromString("__new__"),
+                    *initialize = PyUnicode_InternFromString("__init__");
+    for (PyObject* name : {make, initialize}) {
+      PyObject* value = _PyType_Lookup(type, name);
+      if (value) classes_->read_class(type, name, value);
+    }
+    if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE))
+      classes_->read_special(reinterpret_cast<PyObject*>(type), "__call__");
+    PyTypeObject* base = c_base(type);
+    if (base == &PyBaseObject_Type) return;
+    // A metaclass makes a class; an exception keeps its arguments.
+    if (type_does(base) == Does::Unknown && base != &PyType_Type && !starts_with(base->tp_name, "torch."))
+      return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
+    return consumption_->hand_over(args, count, Consumer::Compares);
+  }
+  Does does = type_does(type);
+  if (does == Does::AsksType) return call_type_itself(args, count);
+  if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();
+  if (does == Does::Unknown)
+    return recorder_->fail("makes a " + std::string(type->tp_name) + ", which lazytrace cannot see into");
+  if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
+}
+
+void Calls::call_type_itself(PyObject* const* args, Py_ssize_t count) {
+  if (count != 1) return consumption_->hand_over(args, count, Consumer::Reads);
+  auto* of = reinterpret_cast<PyObject*>(Py_TYPE(args[0]));
+  int node = provenance_->known(args[0]);
+  if (node >= 0 && !is_tensor(args[0])) return provenance_->read_child(node, Access::Type, nullptr, -1, of);
+  provenance_->class_node(Py_TYPE(args[0]));  // of a new object or a value: guarded with it
+}
+
+void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count) {
+  auto* f = reinterpret_cast<PyCFunctionObject*>(function);
+  std::string name = f->m_ml->ml_name;
+  PyObject* self = f->m_self;
+  provenance_->owner(function);
+  if (!is_free(f)) {
+    read_bound_self(function, self);
+    if (is_tensor(self)) {
+      auto all = with_self(self, args, count);
+      return call_tensor_method(name, all.data(), static_cast<Py_ssize_t>(all.size()));
+    }
+    return call_method(c_base(Py_TYPE(self)), name, self, args, count);
+  }
+  Does does = function_does(f);
+  if (does == Does::Unknown && self && PyType_Check(self)) {
+    auto* of = reinterpret_cast<PyTypeObject*>(self);
+    PyObject* of_type = PyDict_GetItemString(PyType_Type.tp_dict, name.c_str());
+    if (of_type && Py_IS_TYPE(of_type, &PyMethodDescr_Type) &&
+        reinterpret_cast<PyMethodDescrObject*>(of_type)->d_method == f->m_ml)
+      return call_object_method(name, self, args, count);
+    if (starts_with(c_base(of)->tp_name, "torch.") && name != "__new__")
+      return recorder_->fail("calls torch.Tensor." + name + "()");
+    return call_method(c_base(of), name, self, args, count);
+  }
+  if (escapes_from_torch(name) && does == Does::Unknown)
+    return recorder_->fail("calls torch." + name + "(), whose memory lazytrace does not know");
+  if (does == Does::Unknown)
+    return recorder_->fail("calls " + name_of(f) + "(), which lazytrace cannot see into");
+  if (self && PyType_Check(self) && does == Does::Reads &&
+      starts_with(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch."))
+    return call_torch(name.c_str(), args, count);
+  perform(does, name, args, count);
+}
+
+// The object that a builtin method is bound to.
+void Calls::read_bound_self(PyObject* function, PyObject* self) {
+  static PyObject* name = PyUnicode_InternFromString("__self__");
+  int node = provenance_->known(function);
+  if (node >= 0 && provenance_->by_path(node))
+    provenance_->read_child(node, Access::Attribute, name, -1, self);
+}
+
+// ---------------------------------------------------------------- by what the table says
+void Calls::perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  PyObject *first = count > 0 ? args[0] : nullptr, *second = count > 1 ? args[1] : nullptr;
+  switch (does) {
+    case Does::Nothing:
+      return;
+    case Does::GetsAttribute:
+      if (second) {
+        read_attribute(first, second);
+        if (count > 2) consumption_->hand_over(args + 2, count - 2, Consumer::Reads);
+      }
+      return;
+    case Does::SetsAttribute:
+      return count == 3 ? writes_->write_attribute(first, second, args[2]) : void();
+    case Does::DeletesAttribute:
+      return count == 2 ? writes_->write_attribute(first, second, nullptr) : void();
+    case Does::GetsNamespace:
+      return count == 1 ? read_attribute(first, py::str("__dict__").ptr()) : recorder_->fail("calls vars()");
+    case Does::Advances:
+      if (first) containers_->advance(first);
+      return;
+    case Does::Iterates:
+      return count == 1 ? protocols_->read_iteration(first) : recorder_->fail("calls iter()");
+    case Does::AsksLength:
+      return first ? protocols_->read_length(first) : void();
+    case Does::AsksTruth:
+      return first ? protocols_->read_length(first) : void();
+    case Does::AsksCall:
+      return first ? classes_->read_special(first, "__call__") : void();
+    case Does::AsksInstance:
+    case Does::AsksSubclass:
+      return count == 2 ? protocols_->read_classes(first, second, does == Does::AsksSubclass) : void();
+    case Does::Hashes:
+      return first ? protocols_->hash_object(first) : void();
+    case Does::Identifies:
+      return first ? protocols_->identify(first) : void();
+    case Does::Prints:
+      return asides_->ignore_print(calling_) ? void() : recorder_->fail("calls print()");
+    case Does::Warns:
+      read_warning_filters();
+      return consumption_->hand_over(args, count, Consumer::Text);
+    case Does::AsksRecursionLimit:
+      return provenance_->read_child(-1, Access::RecursionLimit, nullptr, -1,
+                                     py::int_(Py_GetRecursionLimit()).ptr());
+    case Does::AsksAbc:
+      return ask_abstract_classes(args, count);
+    default:
+      return perform_on_objects(does, name, args, count);
+  }
+}
+
+void Calls::perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  PyObject *first = count > 0 ? args[0] : nullptr, *second = count > 1 ? args[1] : nullptr;
+  switch (does) {
+    case Does::Changes:
+    case Does::ChangesWithRest:
+      if (!first) return;
+      consumption_->hand_over(args + 1, count - 1, Consumer::Compares);
+      if (is_tensor(first)) return consumption_->hand_over(args, 1, Consumer::Reads);
+      consumption_->hand_over(args, 1, Consumer::Compares);
+      if (is_immutable(first)) return;
+      return writes_->write(first, [&] { return "calls " + name + "() on a " + type_name(first); });
+    case Does::Calls:
+      return first ? call(first, args + 1, count - 1) : void();
+    case Does::GetsItem:
+      if (!second) return;
+      protocols_->read_item(first, second);
+      return consumption_->hand_over(args + 2, count - 2, Consumer::Reads);
+    case Does::AsksContains:
+      return second ? protocols_->read_contains(first, second) : void();
+    case Does::ComparesIdentity:
+      return second ? protocols_->read_identity(first, second) : void();
+    case Does::Formats:
+      return protocols_->read_format(args, count);
+    case Does::MakesClass:
+      new_objects_->expect_class(calling_);
+      return consumption_->hand_over(args, count, Consumer::Reads);
+    case Does::Copies:
+      return first ? containers_->read_whole(first) : void();
+    default:
+      return consumption_->hand_over(args, count, consumer_of(does));
+  }
+}
+
+void Calls::ask_abstract_classes(PyObject* const* args, Py_ssize_t count) {
+  py::object token = py::module_::import("abc").attr("get_cache_token")();
+  provenance_->read_child(-1, Access::AbcToken, nullptr, -1, token.ptr());
+  for (Py_ssize_t i = 0; i < count; ++i) protocols_->read_bases(args[i]);
+}
+
+// Under a filter that raises, a warning is an exception.
+void Calls::read_warning_filters() {
+  PyObject* module = PyImport_AddModule("warnings");
+  PyObject* filters = PyDict_GetItemString(PyModule_GetDict(module), "filters");
+  provenance_->weak_node(module);
+  attributes_->read_module_attribute(module, py::str("filters").ptr());
+  if (filters) consumption_->consume(filters, Consumer::Reads);
+}
+
+// ---------------------------------------------------------------- methods
+void Calls::call_torch(const char* name, PyObject* const* args, Py_ssize_t count) {
+  consumption_->hand_over(args, count, Consumer::Reads);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* v = args[i];
+    if (!v || is_tensor(v) || is_immutable(v)) continue;
+    if (PyList_Check(v) || PyTuple_Check(v) || PyDict_Check(v) || PyFunction_Check(v) || PyType_Check(v) ||
+        PyAnySet_Check(v) || PySlice_Check(v))
+      continue;
+    // `self` of a static function is its class or module.
+    if (PyModule_Check(v) || starts_with(Py_TYPE(v)->tp_name, "torch.")) continue;
+    return recorder_->fail("hands a " + type_name(v) + " to torch." + std::string(name));
+  }
+}
+
+void Calls::call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  if (name == "__setattr__" || name == "__delattr__") return recorder_->fail("sets an attribute of a tensor");
+  if ((name == "__getattribute__" || name == "__getattr__") && count == 2)
+    return attributes_->read_tensor_attribute(args[0], args[1]);
+  if (tensor_method_does(name) == Does::Unknown) return recorder_->fail("calls ." + name + "() of a tensor");
+  call_torch(name.c_str(), args, count);
+}
+
+void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* self, PyObject* const* args,
+                        Py_ssize_t count) {
+  if (is_tensor(self)) {
+    auto all = with_self(self, args, count);
+    return call_tensor_method(name, all.data(), static_cast<Py_ssize_t>(all.size()));
+  }
+  if (name == "__new__") {
+    if (type == &PyType_Type) new_objects_->expect_class(calling_);
+    return consumption_->hand_over(args, count, Consumer::Compares);
+  }
+  if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type)
+    return call_object_method(name, self, args, count);
+  if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self);
+  if (PyDict_Check(self) || PyList_Check(self) || PyAnySet_Check(self) || PyTuple_Check(self))
+    return call_container_method(type, name, self, args, count);
+  if (PyIter_Check(self) && (name == "__next__" || name == "send" || name == "close" || name == "__iter__")) {
+    containers_->advance(self);
+    return consumption_->hand_over(args, count, Consumer::Reads);
+  }
+  Does does = method_does(type, name);
+  if (does == Does::Unknown && PyExceptionInstance_Check(self))
+    does = method_does(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), name);
+  if (does == Does::Unknown) return recorder_->fail("calls ." + name + "() of a " + type_name(self));
+  auto all = with_self(self, args, count);
+  if (does == Does::Binds) return provenance_->owner(self), void();
+  perform(does, name, all.data(), static_cast<Py_ssize_t>(all.size()));
+}
+
+void Calls::call_object_method(const std::string& name, PyObject* self, PyObject* const* args,
+                               Py_ssize_t count) {
+  if (name == "__setattr__" && count == 2) return writes_->write_plainly(self, args[0], args[1]);
+  if (name == "__delattr__" && count == 1)
+    return writes_->write(self, [&] { return "deletes ." + text_of(args[0]) + " of a " + type_name(self); });
+  if (name == "__getattribute__" && count == 1)
+    return call_fallback(attributes_->read_plainly(self, args[0]), self, args[0]);
+  static const Names kAsked = {"__init__", "__call__", "__eq__", "__ne__"};
+  static const Names kNothing = {"__init_subclass__", "__subclasshook__", "__prepare__", "__or__", "__ror__"};
+  static const Names kText = {"__repr__", "__str__", "__format__"};
+  if (kNothing.count(name)) return;
+  if (kText.count(name)) return consumption_->name_by_address(self);
+  if (name == "__eq__" || name == "__ne__") provenance_->compare_as_itself(self);
+  if (kAsked.count(name)) return consumption_->hand_over(args, count, Consumer::Compares);
+  if (name == "__instancecheck__" || name == "__subclasscheck__") {
+    protocols_->read_bases(self);
+    if (count)
+      protocols_->read_bases(PyType_Check(args[0]) ? args[0] : reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
+    return;
+  }
+  if (name == "mro" && PyType_Check(self)) return protocols_->read_bases(self);
+  recorder_->fail("calls ." + name + "()");
+}
+
+void Calls::call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
+                                  PyObject* const* args, Py_ssize_t count) {
+  const Names* writers = writers_of(self);
+  auto what = [&] { return "calls ." + name + "() of a " + type_name(self); };
+  if (PyList_CheckExact(self) && name == "append" && count == 1)
+    return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
+  if (PyDict_CheckExact(self) && name == "__setitem__" && count == 2) {
+    consumption_->use_as_key(args[0]);
+    return writes_->write_item(self, args[0], args[1]);
+  }
+  if (writers && writers->count(name)) {
+    consumption_->hand_over(args, count, Consumer::Compares);
+    if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
+    return writes_->write(self, what);
+  }
+  if (PyDict_Check(self) && count >= 1 && name == "setdefault") {
+    consumption_->use_as_key(args[0]);
+    int present = is_key(args[0]) ? PyDict_Contains(self, args[0]) : -1;
+    return present == 1 ? containers_->read_dict_item(self, args[0]) : writes_->write(self, what);
+  }
+  Does does = method_does(type, name);
+  if (does == Does::Unknown) return recorder_->fail(what());
+  if (does == Does::GetsItem && count >= 1) {
+    consumption_->use_as_key(args[0]);
+    PyDict_Check(self) ? containers_->read_dict_item(self, args[0]) : protocols_->read_item(self, args[0]);
+    return consumption_->hand_over(args + 1, count - 1, Consumer::Reads);
+  }
+  auto all = with_self(self, args, count);
+  perform(does, name, all.data(), static_cast<Py_ssize_t>(all.size()));
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,85 @@
+// What a call does to and with the state around it.
+#pragma once
+
+#include <string>
+
+#include "record/operators/recorder.h"
+#include "record/python/asides.h"
+#include "record/python/calls/context_variables.h"
+#include "record/python/calls/protocols.h"
+#include "record/python/new_objects.h"
+#include "record/python/provenance.h"
+#include "record/python/reads/attributes.h"
+#include "record/python/reads/classes.h"
+#include "record/python/reads/consumption.h"
+#include "record/python/reads/containers.h"
+#include "record/python/state_writes.h"
+
+namespace lazytrace {
+
+enum class Does : uint8_t;
+
+// Judges callables: by their kind, and callables of C by what callables.def says of them. Needs the GIL; runs
+// no Python code of the user.
+class Calls {
+ public:
+  Calls(Recorder* recorder, GuardTree* tree, Provenance* provenance, NewObjects* new_objects, Asides* asides,
+        ClassReads* classes, ContainerReads* containers, AttributeReads* attributes, Consumption* consumption,
+        StateWrites* writes, Protocols* protocols, ContextVariables* context_variables);
+
+  // The frame that makes the call that comes next, and its keywords, borrowed from its code.
+  void enter(_PyInterpreterFrame* f) { calling_ = f; }
+  void name_keywords(PyObject* names) { keyword_names_ = names; }
+
+  void call(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_extended(PyObject* callable, PyObject* args, PyObject* kwargs);
+  // Reads of an attribute, with the call that may stand behind it.
+  void read_attribute(PyObject* object, PyObject* name);
+  void read_attribute_again(PyObject* object, PyObject* name);
+
+ private:
+  // What stands behind a __getattr__ that is no Python function; null: nothing was asked.
+  void call_fallback(PyObject* getter, PyObject* object, PyObject* name);
+  void call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count);
+  void call_type_itself(PyObject* const* args, Py_ssize_t count);
+  void call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count);
+  void call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args,
+                   Py_ssize_t count);
+  void call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count);
+  void call_torch(const char* name, PyObject* const* args, Py_ssize_t count);
+  void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
+  void call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
+                             PyObject* const* args, Py_ssize_t count);
+  void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  // What a row of callables.def says.
+  void perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
+  void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
+  void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
+  void read_warning_filters();
+  void read_bound_self(PyObject* function, PyObject* self);
+  // C code may call what it is handed, with arguments that nobody sees.
+  void judge_callback(PyObject* callable);
+  void judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self);
+
+  Recorder* recorder_;
+  GuardTree* tree_;
+  Provenance* provenance_;
+  NewObjects* new_objects_;
+  Asides* asides_;
+  ClassReads* classes_;
+  ContainerReads* containers_;
+  AttributeReads* attributes_;
+  Consumption* consumption_;
+  StateWrites* writes_;
+  Protocols* protocols_;
+  ContextVariables* context_variables_;
+  _PyInterpreterFrame* calling_ = nullptr;
+  PyObject* keyword_names_ = nullptr;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,27 @@
+#include "record/python/calls/context_variables.h"
+
+namespace lazytrace {
+
+void ContextVariables::call(const std::string& name, PyObject* variable) {
+  if (name == "set") {
+    sets_[variable]++;
+  } else if (name == "reset") {
+    sets_[variable]--;
+  } else if (name != "get") {
+    recorder_->fail("calls ." + name + "() of a ContextVar");
+  } else if (!(sets_.count(variable) && sets_[variable] > 0)) {
+    int node = provenance_->owner(variable);
+    if (node < 0) return recorder_->fail("reads a context variable that cannot be reached again");
+    PyObject* value = nullptr;
+    if (PyContextVar_Get(variable, nullptr, &value) < 0) PyErr_Clear();
+    py::object held = py::reinterpret_steal<py::object>(value);
+    provenance_->read_child(node, Access::Context, nullptr, -1, value);
+  }
+}
+
+void ContextVariables::finish() {
+  for (auto& [variable, sets] : sets_)
+    if (sets != 0) recorder_->fail("sets a context variable");
+}
+
+}  // namespace lazytrace

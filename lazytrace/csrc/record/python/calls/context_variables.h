@@ -1,0 +1,28 @@
+// Calls of contextvars: a set that is reset before the end leaves nothing behind.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "record/operators/recorder.h"
+#include "record/python/provenance.h"
+
+namespace lazytrace {
+
+// Needs the GIL.
+class ContextVariables {
+ public:
+  ContextVariables(Recorder* recorder, Provenance* provenance)
+      : recorder_(recorder), provenance_(provenance) {}
+
+  void call(const std::string& name, PyObject* variable);
+  // At the end of the call.
+  void finish();
+
+ private:
+  Recorder* recorder_;
+  Provenance* provenance_;
+  std::unordered_map<PyObject*, int> sets_;  // context variable -> sets that no reset has undone yet
+};
+
+}  // namespace lazytrace

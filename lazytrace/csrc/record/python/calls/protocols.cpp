@@ -1,0 +1,176 @@
+#include "record/python/calls/protocols.h"
+
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+
+#include "cpython/objects.h"
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+void Protocols::read_item(PyObject* object, PyObject* key) {
+  if (!is_immutable(key)) consumption_->use_as_key(key);
+  classes_->read_special(object, "__getitem__");
+  if (is_tensor(object)) return;
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyDict_Check(object)) {
+    static PyObject* name = PyUnicode_InternFromString("__getitem__");
+    PyObject* getter = _PyType_Lookup(type, name);
+    if (getter && PyFunction_Check(getter)) return;
+    bool plain = PyDict_CheckExact(object) || (is_key(key) && PyDict_Contains(object, key) == 1);
+    PyErr_Clear();
+    if (!plain && provenance_->known(object) >= 0)
+      return writes_->write(object, [&] { return "looks up a missing key of a " + type_name(object); });
+    return containers_->read_dict_item(object, key);
+  }
+  if (PyList_Check(object) || PyTuple_Check(object)) return containers_->read_sequence_item(object, key);
+  read_operand(object);
+}
+
+void Protocols::read_length(PyObject* object) {
+  classes_->read_special(object, "__bool__");
+  classes_->read_special(object, "__len__");
+  if (is_tensor(object) || is_immutable(object)) return;
+  if (c_base(Py_TYPE(object)) != &PyBaseObject_Type && !is_container(object))
+    return consumption_->consume(object, Consumer::Reads);
+  containers_->read_length(object);
+}
+
+void Protocols::read_iteration(PyObject* object) {
+  classes_->read_special(object, "__iter__");
+  classes_->read_special(object, "__getitem__");
+  if (is_tensor(object) || is_immutable(object)) return;
+  if (PyIter_Check(object)) return containers_->advance(object);
+  if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return provenance_->owner(object), void();
+  if (!is_container(object)) return consumption_->consume(object, Consumer::Reads);
+  containers_->read_whole(object);
+}
+
+void Protocols::read_contains(PyObject* container, PyObject* item) {
+  classes_->read_special(container, "__contains__");
+  classes_->read_special(container, "__iter__");
+  if (is_tensor(container)) return consumption_->consume(item, Consumer::Reads);
+  consumption_->consume(item, Consumer::Compares);
+  if (is_immutable(container)) return;
+  if (PyDict_Check(container) && is_key(item)) return containers_->read_dict_item(container, item);
+  if (PyIter_Check(container)) containers_->advance(container);
+  consumption_->consume(container, Consumer::Compares);
+}
+
+namespace {
+
+// Values of which there is one object in a process.
+bool is_single(PyObject* v) {
+  if (v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented)
+    return true;
+  if (PyLong_CheckExact(v)) {
+    int overflow;
+    long value = PyLong_AsLongAndOverflow(v, &overflow);
+    return !overflow && value >= -5 && value <= 256;
+  }
+  return is_enum_member(v) || THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v);
+}
+
+}  // namespace
+
+void Protocols::read_identity(PyObject* a, PyObject* b) {
+  // Which object such a value is, its guard holds as well.
+  if (is_single(a) || is_single(b)) return;
+  bool values = is_immutable(a) && is_immutable(b);
+  if (values) return recorder_->fail("compares the identity of two values of type " + type_name(a));
+  provenance_->compare_as_itself(a);
+  provenance_->compare_as_itself(b);
+}
+
+bool Protocols::refuse_array(PyObject* operand) {
+  if (!is_numpy_array(operand)) return false;
+  recorder_->fail("computes with a numpy array");
+  return true;
+}
+
+void Protocols::read_operand(PyObject* object) {
+  if (!refuse_array(object)) consumption_->consume(object, Consumer::Compares);
+}
+
+void Protocols::read_comparison(PyObject* left, PyObject* right) {
+  read_operand(right);
+  read_operand(left);
+}
+
+void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
+  bool in_place = operation >= 13;
+  // `%` writes text; `-`, `&`, `|` and `^` of sets compare.
+  Consumer how = operation % 13 == 6 ? Consumer::Text : Consumer::Compares;
+  if (refuse_array(left) || refuse_array(right)) return;
+  consumption_->consume(right, how);
+  if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
+      !PyTuple_Check(left)) {
+    classes_->read_specials(Py_TYPE(left));
+    return writes_->write(left, [&] { return "changes a " + type_name(left) + " in place"; });
+  }
+  consumption_->consume(left, how);
+}
+
+void Protocols::read_bases(PyObject* type) {
+  if (!PyType_Check(type) || !is_python_class(reinterpret_cast<PyTypeObject*>(type))) return;
+  int node = provenance_->class_node(reinterpret_cast<PyTypeObject*>(type));
+  if (node < 0) return;
+  PyObject* order = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
+  provenance_->read_child(node, Access::Attribute, py::str("__mro__").ptr(), -1, order);
+  containers_->read_whole(order);
+}
+
+void Protocols::read_classes(PyObject* object, PyObject* classes, bool subclass) {
+  consumption_->consume(classes, Consumer::Reads);
+  auto ask = [&](PyObject* cls) {
+    classes_->read_special(cls, subclass ? "__subclasscheck__" : "__instancecheck__");
+    read_bases(cls);
+  };
+  if (PyTuple_Check(classes))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes); ++i) ask(PyTuple_GET_ITEM(classes, i));
+  else
+    ask(classes);
+  if (!subclass) classes_->read_special(object, "__class__");
+  read_bases(subclass && PyType_Check(object) ? object : reinterpret_cast<PyObject*>(Py_TYPE(object)));
+}
+
+// The hash of an object without a __hash__ of its own is its address, of which only what is equal to it
+// follows.
+void Protocols::hash_object(PyObject* object) {
+  if (is_immutable(object)) return;
+  classes_->read_special(object, "__hash__");
+  static PyObject* name = PyUnicode_InternFromString("__hash__");
+  PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
+  if (own && PyFunction_Check(own)) return;
+  recorder_->fail("calls hash()");
+}
+
+void Protocols::identify(PyObject* object) {
+  // Tensors are the keys of sets and dicts by what they are: all that follows is which of them are one.
+  if (is_tensor(object) && hashes_tensor_) return provenance_->compare_as_itself(object);
+  int node = provenance_->known(object);
+  if (node < 0 && !is_tensor(object)) node = provenance_->owner(object);
+  if (node < 0 || is_tensor(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)))
+    return recorder_->fail("calls id()");
+  if (provenance_->by_path(node)) provenance_->read_self(node, object);
+}
+
+// "{0.k}" and "{x[k]}" ask the argument for more than its text.
+void Protocols::read_format(PyObject* const* args, Py_ssize_t count) {
+  std::string text = text_of(args[0]);
+  bool inside = false;
+  for (char letter : text) {
+    if (letter == '{' || letter == '}') inside = letter == '{';
+    if (inside && (letter == '.' || letter == '[')) {
+      // A precision ("{:.3f}") has its dot behind a colon.
+      for (Py_ssize_t i = 1; i < count; ++i)
+        if (!is_immutable(args[i]) || PyType_HasFeature(Py_TYPE(args[i]), Py_TPFLAGS_HEAPTYPE))
+          return recorder_->fail("formats a text that asks an object for its attributes");
+    }
+    if (letter == ':') inside = false;
+  }
+  consumption_->hand_over(args + 1, count - 1, Consumer::Text);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,59 @@
+// What Python's operators and protocols read of their operands: x[k], len(x), iteration, `in`, `is`, x + y.
+#pragma once
+
+#include "record/operators/recorder.h"
+#include "record/python/provenance.h"
+#include "record/python/reads/classes.h"
+#include "record/python/reads/consumption.h"
+#include "record/python/reads/containers.h"
+#include "record/python/state_writes.h"
+
+namespace lazytrace {
+
+// An instruction and the function of C that does the same are judged here alike. Needs the GIL; runs no
+// Python code of the user.
+class Protocols {
+ public:
+  Protocols(Recorder* recorder, Provenance* provenance, ClassReads* classes, ContainerReads* containers,
+            Consumption* consumption, StateWrites* writes)
+      : recorder_(recorder),
+        provenance_(provenance),
+        classes_(classes),
+        containers_(containers),
+        consumption_(consumption),
+        writes_(writes) {}
+
+  void read_item(PyObject* object, PyObject* key);
+  // len(x) or bool(x).
+  void read_length(PyObject* object);
+  void read_iteration(PyObject* object);
+  void read_contains(PyObject* container, PyObject* item);
+  void read_identity(PyObject* a, PyObject* b);
+  void read_operand(PyObject* object);
+  void read_comparison(PyObject* left, PyObject* right);
+  // `operation`: the argument of BINARY_OP.
+  void read_binary(PyObject* left, PyObject* right, int operation);
+  // The classes that a class has for bases, which can be assigned to.
+  void read_bases(PyObject* type);
+  void read_classes(PyObject* object, PyObject* classes, bool subclass);
+  void hash_object(PyObject* object);
+  // id(x).
+  void identify(PyObject* object);
+  void read_format(PyObject* const* args, Py_ssize_t count);
+
+  // The function that runs now: whether it is the __hash__ of a tensor, which asks for its id().
+  void enter_function(bool hashes_tensor) { hashes_tensor_ = hashes_tensor; }
+
+ private:
+  bool refuse_array(PyObject* operand);
+
+  Recorder* recorder_;
+  Provenance* provenance_;
+  ClassReads* classes_;
+  ContainerReads* containers_;
+  Consumption* consumption_;
+  StateWrites* writes_;
+  bool hashes_tensor_ = false;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,176 @@
+#include "record/python/code_facts.h"
+
+#include <opcode.h>
+
+#include <cstring>
+#include <unordered_set>
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+namespace {
+
+std::string torch_folder, own_folder, library_folder;
+std::unordered_set<PyObject*> opaque_codes;  // kept alive by the modules that define them
+Py_ssize_t code_slot = -1;
+
+struct TrustedCode {
+  const char* file;
+  const char* name;
+};
+const TrustedCode kTrusted[] = {
+#define TRUSTED(file, name, why) {file, name},
+#include "torch/trusted_code.def"
+#undef TRUSTED
+};
+
+bool trusted(const std::string& file, const std::string& name) {
+  if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) return true;
+  if (file.compare(0, torch_folder.size(), torch_folder) != 0) return false;
+  std::string inside = file.substr(torch_folder.size());
+  for (const TrustedCode& row : kTrusted) {
+    size_t n = std::strlen(row.file);
+    bool here = inside.compare(0, n, row.file) == 0 && (inside.size() == n || inside[n] == '/');
+    if (here && (!*row.name || name == row.name)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void configure_observer(const std::string& torch, const std::string& own, const std::string& library,
+                        const std::vector<py::object>& codes) {
+  torch_folder = torch;
+  own_folder = own;
+  library_folder = library;
+  for (auto& code : codes) opaque_codes.insert(code.ptr());
+  for (auto& code : codes) Py_INCREF(code.ptr());
+  if (code_slot < 0)
+    code_slot = _PyEval_RequestCodeExtraIndex([](void* facts) { delete static_cast<CodeFacts*>(facts); });
+}
+
+namespace {
+
+uintptr_t flags_of(PyObject* code) {
+  std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
+  uintptr_t flags = 0;
+  if (trusted(file, text_of(reinterpret_cast<PyCodeObject*>(code)->co_qualname))) flags |= kSkipped;
+  if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) flags |= kOwn;
+  // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that
+  // led there.
+  bool library = file.compare(0, library_folder.size(), library_folder) == 0 &&
+                 file.find("site-packages") == std::string::npos;
+  bool nobodys = file == "<lazytrace>" || file.compare(0, 8, "<frozen ") == 0;
+  if (file.compare(0, torch_folder.size(), torch_folder) != 0 && !(flags & kSkipped) && !library && !nobodys)
+    flags |= kUser;
+  // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
+  bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" &&
+                  file == torch_folder + "_dynamo/eval_frame.py";
+  if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
+  if (file == library_folder + "logging/__init__.py") flags |= kLogging;
+  if (opaque_codes.count(code) || compiled) flags |= kOpaque;
+  return flags;
+}
+
+}  // namespace
+
+CodeFacts* facts_of(PyObject* code) {
+  void* extra = nullptr;
+  _PyCode_GetExtra(code, code_slot, &extra);
+  if (extra) return static_cast<CodeFacts*>(extra);
+  auto* facts = new CodeFacts;
+  facts->flags = flags_of(code);
+  _PyCode_SetExtra(code, code_slot, facts);
+  return facts;
+}
+
+namespace {
+
+// What these do touches the stack and the locals of their frame, and objects that they make.
+bool is_harmless(int opcode) {
+  switch (opcode) {
+    case NOP:
+    case POP_TOP:
+    case PUSH_NULL:
+    case RESUME:
+    case CACHE:
+    case COPY:
+    case SWAP:
+    case LOAD_CONST:
+    case LOAD_FAST:
+    case STORE_FAST:
+    case DELETE_FAST:
+    case JUMP_FORWARD:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
+    case RETURN_VALUE:
+    case BUILD_TUPLE:
+    case BUILD_LIST:
+    case BUILD_STRING:
+    case BUILD_SLICE:
+    case MAKE_CELL:
+    case COPY_FREE_VARS:
+    case LOAD_CLOSURE:
+    case PRECALL:
+    case POP_EXCEPT:
+    case PUSH_EXC_INFO:
+    case LOAD_ASSERTION_ERROR:
+    case LIST_APPEND:
+    case RETURN_GENERATOR:
+    case YIELD_VALUE:
+    case LIST_TO_TUPLE:
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case POP_JUMP_BACKWARD_IF_NONE:
+    case POP_JUMP_BACKWARD_IF_NOT_NONE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A new container on the stack; the empty tuple is one object for all.
+bool builds_container(int opcode, int oparg) {
+  return opcode == BUILD_LIST || opcode == BUILD_MAP || opcode == BUILD_SET ||
+         opcode == BUILD_CONST_KEY_MAP || opcode == BUILD_SLICE || opcode == LIST_TO_TUPLE ||
+         (opcode == BUILD_TUPLE && oparg > 0);
+}
+
+void decode(PyCodeObject* code, CodeFacts* facts) {
+  // The code as it was compiled: the running copy has adapted instructions in it.
+  py::object bytes = py::reinterpret_steal<py::object>(PyCode_GetCode(code));
+  const auto* first = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes.ptr()));
+  auto count = static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())) / 2;
+  facts->operations.resize(count);
+  facts->memos.resize(1);
+  for (size_t i = 0; i < count; ++i) {
+    const unsigned char* at = first + 2 * i;
+    int opcode = at[0], oparg = at[1];
+    while (opcode == EXTENDED_ARG) {  // the instruction that it extends has no event of its own
+      at += 2;
+      opcode = at[0];
+      oparg = oparg << 8 | at[1];
+    }
+    Operation& operation = facts->operations[i];
+    operation.opcode = static_cast<uint8_t>(opcode);
+    operation.oparg = oparg;
+    operation.harmless = is_harmless(opcode);
+    operation.builds = builds_container(opcode, oparg);
+    if (opcode != LOAD_GLOBAL || facts->memos.size() > UINT16_MAX) continue;
+    operation.memo = static_cast<uint16_t>(facts->memos.size());
+    facts->memos.emplace_back();
+  }
+}
+
+}  // namespace
+
+CodeFacts* decoded_facts_of(PyObject* code) {
+  CodeFacts* facts = facts_of(code);
+  if (facts->operations.empty()) decode(reinterpret_cast<PyCodeObject*>(code), facts);
+  return facts;
+}
+
+uintptr_t code_flags(PyObject* code) { return facts_of(code)->flags; }
+
+}  // namespace lazytrace

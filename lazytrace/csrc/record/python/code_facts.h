@@ -1,0 +1,62 @@
+// What is known of a code object: where it comes from, and what each of its instructions does.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// What is known of a code object, kept with the code object itself.
+enum CodeFlags : uintptr_t {
+  kSkipped = 2,
+  kUser = 4,
+  kOpaque = 8,
+  kInstalled = 16,
+  kLogging = 32,
+  kOwn = 64
+};
+uintptr_t code_flags(PyObject* code);
+
+// Code of lazytrace itself.
+inline bool is_own_code(PyObject* code) { return code_flags(code) & kOwn; }
+
+// Code of torch that is not watched: what it is handed counts as read.
+inline bool is_trusted(uintptr_t flags) { return (flags & (kSkipped | kOwn)) == kSkipped; }
+inline bool is_trusted_code(PyObject* code) { return is_trusted(code_flags(code)); }
+
+// The globals that an instruction has read a name of, and in which recording.
+struct GlobalMemo {
+  uint64_t recording = 0;
+  PyObject* globals = nullptr;
+};
+
+// One instruction, with the bytes of EXTENDED_ARG before it taken in.
+struct Operation {
+  uint8_t opcode = 0;
+  bool builds = false;    // puts a new container on the stack
+  bool harmless = false;  // reads nothing of what was there before the call, writes nothing, calls nothing
+  uint16_t memo = 0;      // 0: none
+  int oparg = 0;
+};
+
+struct CodeFacts {
+  uintptr_t flags = 0;
+  std::vector<Operation> operations;  // by instruction; empty until the code is watched
+  std::vector<GlobalMemo> memos;
+};
+// Owned by the code object. Needs the GIL.
+CodeFacts* facts_of(PyObject* code);
+// The same with its instructions.
+CodeFacts* decoded_facts_of(PyObject* code);
+
+// Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects
+// that are opaque steps.
+void configure_observer(const std::string& torch_folder, const std::string& own_folder,
+                        const std::string& library_folder, const std::vector<py::object>& opaque_codes);
+
+}  // namespace lazytrace

@@ -1,0 +1,50 @@
+// Objects that the instructions of a recording make: known as new from the moment they are there.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "record/python/provenance.h"
+
+struct _PyInterpreterFrame;
+
+namespace lazytrace {
+
+// Whether calling the type makes a new object, whatever its __init__ does: __new__ and the metaclass are C
+// code.
+bool makes_new(PyTypeObject* type);
+
+// Between an instruction and the next one of its frame. Borrows frames that run. Needs the GIL.
+class NewObjects {
+ public:
+  explicit NewObjects(Provenance* provenance) : provenance_(provenance) {}
+
+  // The next stack top of the frame is a new instance of the type, where the type makes one.
+  void expect(_PyInterpreterFrame* f, PyTypeObject* type);
+  // The next stack top of the frame is a class that it has made.
+  void expect_class(_PyInterpreterFrame* f) { makes_class_ = f; }
+  void forget(_PyInterpreterFrame* f);
+
+  // Before each instruction; `builds`: whether it puts a new container on the stack.
+  void before(_PyInterpreterFrame* f, bool builds, bool paused) {
+    if (built_in_ == f && !paused) note_built(f);
+    built_in_ = builds ? f : nullptr;
+    if ((!pending_.empty() || makes_class_) && !paused) settle(f);
+  }
+  // When a frame begins: the tuple behind *args, the dict behind **kwargs, and what its __init__ is given.
+  void enter(_PyInterpreterFrame* f);
+
+ private:
+  void note_built(_PyInterpreterFrame* f);
+  void settle(_PyInterpreterFrame* f);
+  void note_arguments(_PyInterpreterFrame* f);
+  void note_initialized(_PyInterpreterFrame* f);
+  PyTypeObject* pending_of(_PyInterpreterFrame* f) const;
+
+  Provenance* provenance_;
+  std::vector<std::pair<_PyInterpreterFrame*, PyTypeObject*>> pending_;  // few at once
+  _PyInterpreterFrame* built_in_ = nullptr;  // the frame whose last instruction made a container
+  _PyInterpreterFrame* makes_class_ = nullptr;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,271 @@
+#include "record/python/provenance.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "cpython/objects.h"
+#include "cpython/values.h"
+#include "program/value_tree.h"
+
+namespace lazytrace {
+
+Provenance::Provenance(Recorder* recorder, GuardTree* tree) : recorder_(recorder), tree_(tree) {
+  static uint64_t recordings = 0;  // counted with the GIL
+  number_ = ++recordings;
+  late_.reserve(64);
+  held_.reserve(1024);
+  held_names_.reserve(256);
+  asked_.reserve(256);
+}
+
+void Provenance::add_root(PyObject* object, Py_ssize_t index, bool structural) {
+  int node = tree_->root(index);
+  known_.emplace(object, node);
+  hold(object);
+  if (!structural) {
+    tree_->expect(node, object);
+    return PyMethod_Check(object) ? read_method(node, object) : void();
+  }
+  structural_.resize(static_cast<size_t>(node) + 1, 0);
+  structural_.back() = 1;
+}
+
+void Provenance::add_input(PyObject* tensor, int reg) {
+  input_.emplace(tensor, reg);
+  hold(tensor);
+}
+
+int Provenance::known(PyObject* object) const {
+  const int* found = known_.find(object);
+  if (!found || *found < 0) return -1;
+  const Guard& guard = (*tree_)[*found];
+  return guard.access != Access::Weak || still_alive(guard.weak, object) ? *found : -1;
+}
+
+int Provenance::reach(PyObject* object) {
+  int node = known(object);
+  if (node >= 0) return node;
+  bool lasts = PyType_Check(object) &&
+               !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE);
+  return lasts || is_enum_member(object) ? tree_->weak(object) : owner(object);
+}
+
+int Provenance::owner(PyObject* object) {
+  if (touched_.count(object))
+    recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
+  int node = known(object);
+  if (node >= 0) return node;
+  if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
+  // What classes of C are made of never changes.
+  if ((Py_IS_TYPE(object, &PyMethodDescr_Type) || Py_IS_TYPE(object, &PyWrapperDescr_Type)) &&
+      !PyType_HasFeature(reinterpret_cast<PyDescrObject*>(object)->d_type, Py_TPFLAGS_HEAPTYPE))
+    return -1;
+  // Nothing that was read has led to it. What this call has made is gone at its end, or part of the result.
+  remember_late(object);
+  return -1;
+}
+
+int Provenance::class_node(PyTypeObject* type) {
+  auto* object = reinterpret_cast<PyObject*>(type);
+  int node = known(object);
+  if (node >= 0 || is_fresh(object)) return node;
+  node = tree_->weak(object);
+  known_[object] = node;
+  return node;
+}
+
+int Provenance::weak_node(PyObject* object) {
+  int node = known(object);
+  if (node >= 0) return node;
+  return known_[object] = tree_->weak(object);
+}
+
+int Provenance::node_of_tensor(PyObject* tensor) {
+  int node = known(tensor);
+  const int* argument = node < 0 ? input_.find(tensor) : nullptr;
+  if (!argument) return node;
+  bool first;
+  node = tree_->child(-1, Access::Input, nullptr, *argument, &first);
+  known_.emplace(tensor, node);
+  return node;
+}
+
+bool Provenance::lasting(int root) const {
+  PyObject* holder = (*tree_)[root].raw;
+  return still_alive((*tree_)[root].weak, holder) &&
+         (PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder));
+}
+
+bool Provenance::touched_what_was_read() const {
+  return touched_.any([&](const void* object) { return known_.count(object) || cells_.count(object); });
+}
+
+// ---------------------------------------------------------------- reads
+void Provenance::learn(int node, PyObject* value) {
+  tree_->expect(node, value);
+  Expect expected = (*tree_)[node].expect;
+  // Immutable values are kept as constants, and members of enums by their identity.
+  if (!value || expected == Expect::Constant || is_enum_member(value)) return;
+  if (expected == Expect::Tensor) {
+    if (const int* input = input_.find(value))
+      (*tree_)[node].same_input = *input;
+    else
+      recorder_->explain(THPVariable_Unpack(value), node);
+  }
+  int before = known(value);
+  if (before >= 0) {
+    if (before < node) (*tree_)[node].same = before;
+    return;
+  }
+  if (is_fresh(value)) return;
+  known_[value] = node;
+  hold(value);
+  if (PyMethod_Check(value)) read_method(node, value);
+}
+
+// A bound method is its function and its object.
+void Provenance::read_method(int node, PyObject* method) {
+  static PyObject *function = PyUnicode_InternFromString("__func__"),
+                  *self = PyUnicode_InternFromString("__self__");
+  read_child(node, Access::Attribute, function, -1, PyMethod_GET_FUNCTION(method));
+  read_child(node, Access::Attribute, self, -1, PyMethod_GET_SELF(method));
+}
+
+std::pair<int, bool> Provenance::read_node(int node, Access access, PyObject* key, Py_ssize_t index,
+                                           PyObject* value) {
+  bool made;
+  int child = tree_->child(node, access, key, index, &made);
+  if (made) learn(child, value);
+  return {child, made};
+}
+
+void Provenance::read_self(int node, PyObject* object) {
+  bool made;
+  int child = tree_->child(node, Access::Self, nullptr, -1, &made);
+  if (made) tree_->expect_identity(child, object);
+}
+
+// Objects without an __eq__ of Python are equal where they are the same, and so are the keys of a dict and
+// the members of a set. That two were different must be so again.
+void Provenance::compare_as_itself(PyObject* object) {
+  if (is_immutable(object) || is_fresh(object)) return;
+  int node = is_tensor(object) ? node_of_tensor(object) : owner(object);
+  if (node >= 0) tree_->expect_distinct(node);
+}
+
+bool Provenance::asked(const void* owner, const void* what) {
+  size_t hash =
+      spread(reinterpret_cast<uintptr_t>(owner)) * 31 ^ spread(reinterpret_cast<uintptr_t>(what) << 4);
+  auto same = [&](int at) { return asked_[static_cast<size_t>(at)] == std::make_pair(owner, what); };
+  if (asked_index_.find(hash, same) >= 0) return true;
+  asked_index_.add(hash, static_cast<int>(asked_.size()));
+  asked_.emplace_back(owner, what);
+  return false;
+}
+
+void Provenance::touch(PyObject* object) {
+  if (touched_.insert(object)) hold(object);
+}
+
+void Provenance::add_cell(PyObject* cell, int function, Py_ssize_t index) {
+  auto [known, first] = cells_.emplace(cell, std::make_pair(function, index));
+  if (first) hold(cell);
+  if (known->first != function) shared_cells_.insert(cell);
+}
+
+bool Provenance::seen(const void* owner, PyObject* name) {
+  if (asked(owner, name)) return true;
+  held_names_.push_back(
+      py::reinterpret_borrow<py::object>(name));  // a computed name must not lend its address to the next
+  return false;
+}
+
+// ---------------------------------------------------------------- what the call makes
+namespace {
+PyObject* destructor_name() {
+  static PyObject* name = PyUnicode_InternFromString("__del__");
+  return name;
+}
+}  // namespace
+
+// By its address: a weak reference would show. No object of before the call can lie where one of this call
+// has lain.
+void Provenance::note_fresh(PyObject* made) {
+  fresh_addresses_.insert(made);
+  if (_PyType_Lookup(Py_TYPE(made), destructor_name())) fresh_[made] = weak_reference(made);
+}
+
+// ---------------------------------------------------------------- what only the end can tell
+Provenance::Late* Provenance::remember_late(PyObject* object) {
+  if (!late_seen_.insert(object)) return nullptr;
+  Late late{object, weak_reference(object), {}, true, "", recorder_->place};
+  if (!late.weak) late.held = py::reinterpret_borrow<py::object>(object);
+  late_.push_back(std::move(late));
+  return &late_.back();
+}
+
+void Provenance::remember_write(PyObject* object, Wording what) {
+  Late* late = remember_late(object);
+  if (!late) return;
+  late->read = false;
+  late->what = what();
+}
+
+// What hangs on an object that only weak references lead to must not be kept alive by having been looked at.
+void Provenance::forget_what_goes() {
+  std::vector<int> roots = tree_->roots();
+  std::vector<char> lasts(roots.size(), 1);
+  for (size_t i = 0; i < roots.size(); ++i)
+    if (roots[i] == static_cast<int>(i) && (*tree_)[roots[i]].access == Access::Weak)
+      lasts[i] = lasting(roots[i]);
+  known_.each([&](const void*, int& node) {
+    if (node >= 0 && roots[node] != node && !lasts[roots[node]]) node = -1;
+  });
+  for (auto& object : held_) {
+    const int* node = known_.find(object.ptr());
+    if (!node || *node < 0) object = py::object();
+  }
+}
+
+void Provenance::judge_destructors(const std::vector<PyObject*>& returned) {
+  fresh_.each([&](const void* key, py::object& weak) {
+    auto* object = static_cast<PyObject*>(const_cast<void*>(key));
+    if (!weak || !still_alive(weak, object) || !_PyType_Lookup(Py_TYPE(object), destructor_name())) return;
+    // One that is part of a cycle: the collector destroys it later.
+    if (std::find(returned.begin(), returned.end(), object) == returned.end())
+      recorder_->fail("makes a " + type_name(object) + " whose destructor runs after the call");
+  });
+}
+
+void Provenance::judge_late(const std::vector<PyObject*>& returned) {
+  // One that only another of them holds goes with it.
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (Late& late : late_) {
+      if (!late.held || Py_REFCNT(late.object) > 1) continue;
+      late.object = nullptr;
+      late.held = py::object();
+      progress = true;
+    }
+  }
+  for (Late& late : late_) {
+    if (recorder_->failed()) return;
+    if (!late.object) continue;
+    bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
+    if (gone || is_fresh(late.object)) continue;
+    if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) continue;
+    int node = late.read ? known(late.object) : -1;
+    if (node >= 0 && by_path(node)) continue;
+    recorder_->place = late.place;
+    recorder_->fail(late.read ? "reads a " + type_name(late.object) + " of unknown origin" : late.what);
+  }
+}
+
+void Provenance::finish(PyObject* result) {
+  forget_what_goes();
+  std::vector<PyObject*> returned;
+  if (result) Tree::containers(result, &returned);
+  judge_destructors(returned);
+  judge_late(returned);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,136 @@
+// Where the objects of a recording come from: reached by a guarded path, made by the call, or not known yet.
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "guard/guards.h"
+#include "record/operators/recorder.h"
+#include "support/address_map.h"
+
+namespace lazytrace {
+
+// What a write is called in a reason: put into words only where somebody will read them.
+using Wording = c10::function_ref<std::string()>;
+
+// An object that was there before the call must be reached by a guarded path. One that no read has led to is
+// either gone at the end of the call, or part of the result, or ends reusability.
+//
+// Ownership: holds what it saw until the recording ends, so that no address is used twice. Needs the GIL.
+class Provenance {
+ public:
+  Provenance(Recorder* recorder, GuardTree* tree);
+
+  // Of this recording, among all of this process.
+  uint64_t number() const { return number_; }
+
+  // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
+  void add_root(PyObject* object, Py_ssize_t index, bool structural);
+  void add_input(PyObject* tensor, int reg);
+  bool is_input(PyObject* tensor) const { return input_.count(tensor); }
+
+  // The guard node through which `object` is reached, or -1.
+  int known(PyObject* object) const;
+  // The same, made where the object can be referenced weakly.
+  int reach(PyObject* object);
+  // The node of an object that was there before the call, or -1: then it shows at the end whether it was.
+  int owner(PyObject* object);
+  // The node of the class of an object, which is guarded with the object.
+  int class_node(PyTypeObject* type);
+  // The node of a module, or of a function of C: made where there is none.
+  int weak_node(PyObject* object);
+  int node_of_tensor(PyObject* tensor);
+  void know(PyObject* object, int node) { known_[object] = node; }
+  // Where it has no node yet.
+  void know_first(PyObject* object, int node) { known_.emplace(object, node); }
+  bool by_path(int node) const { return (*tree_)[node].access != Access::Weak; }
+  // Whether the signature guards the contents of the node.
+  bool structural(int node) const {
+    return static_cast<size_t>(node) < structural_.size() && structural_[static_cast<size_t>(node)];
+  }
+  // Whether a weak root outlives the call for sure: a module, class or function.
+  bool lasting(int root) const;
+
+  // A read leaves a guard for what was found.
+  void read_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value) {
+    read_node(node, access, key, index, value);
+  }
+  // The same: the node of the guard, and whether it was made just now.
+  std::pair<int, bool> read_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
+  // Which object it is.
+  void read_self(int node, PyObject* object);
+  // That the object is none of those that were compared with it.
+  void compare_as_itself(PyObject* object);
+
+  // Objects that were made during the call.
+  bool is_fresh(PyObject* object) const { return fresh_addresses_.count(object); }
+  void note_made(PyObject* object) { fresh_addresses_.insert(object); }
+  void note_fresh(PyObject* made);
+
+  // Whether this was asked before in this recording: state does not change in one that is reusable.
+  bool asked(const void* owner, const void* what);
+  bool seen(const void* owner, PyObject* name);
+
+  // What opaque steps, and what runs aside, have written to.
+  void touch(PyObject* object);
+  bool touched(PyObject* object) const { return touched_.count(object); }
+  bool untouched() const { return touched_.empty(); }
+  size_t touched_count() const { return touched_.size(); }
+  // Whether any of these was read before.
+  bool touched_what_was_read() const;
+
+  // Closure cells of functions that were there before the call: (node of the function, index).
+  void add_cell(PyObject* cell, int function, Py_ssize_t index);
+  const std::pair<int, Py_ssize_t>* cell(PyObject* cell) const { return cells_.find(cell); }
+  // Whether several such functions share it.
+  bool is_shared_cell(PyObject* cell) const { return shared_cells_.count(cell); }
+  bool has_shared_cells() const { return !shared_cells_.empty(); }
+
+  void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
+  // An object of unknown origin is written to: that shows at the end.
+  void remember_write(PyObject* object, Wording what);
+
+  // Checks what only the end of the call can tell; `result` is what the function returned, and beside it all
+  // that it has written.
+  void finish(PyObject* result);
+
+ private:
+  struct Late {
+    PyObject* object;
+    py::object weak;  // empty: `held` keeps it
+    py::object held;
+    bool read;  // what was done, or else `what`
+    std::string what;
+    Place place;
+  };
+  Late* remember_late(PyObject* object);
+  void learn(int node, PyObject* value);
+  void read_method(int node, PyObject* method);
+  void forget_what_goes();
+  void judge_destructors(const std::vector<PyObject*>& returned);
+  void judge_late(const std::vector<PyObject*>& returned);
+
+  Recorder* recorder_;
+  GuardTree* tree_;
+  uint64_t number_;
+  AddressMap<int> known_;         // object -> guard node
+  std::vector<char> structural_;  // by node
+  AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference
+  AddressSet fresh_addresses_;
+  AddressMap<int> input_;  // tensor argument -> register
+  AddressMap<std::pair<int, Py_ssize_t>> cells_;
+  AddressSet shared_cells_;
+  AddressSet touched_;
+  std::vector<Late> late_;
+  AddressSet late_seen_;
+  std::vector<std::pair<const void*, const void*>> asked_;  // (owner, name), once each
+  HashedNumbers asked_index_;
+  std::vector<py::object> held_names_;
+  std::vector<py::object> held_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,340 @@
+#include "record/python/reads/attributes.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <array>
+#include <unordered_map>
+
+#include "cpython/objects.h"
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+enum class TensorState { Plain, Hidden, Leaf, GradFn, Data };
+
+// What the observer keeps in mind of an attribute that it has seen read. Good for one recording.
+struct Memo {
+  enum class Kind : uint8_t {
+    Nothing,
+    Itself,     // a module or a class that was asked itself: nothing
+    Settled,    // of an instance: all that is read is its class
+    Instance,   // the class, and the entry of the instance
+    Namespace,  // the class, and the instance's __dict__
+    Tensor,     // the class, of a tensor
+    Method,     // the same, and what may have been put on the tensor itself
+  } kind = Kind::Nothing;
+  uint64_t recording = 0;
+  const void* object =
+      nullptr;  // the class, of an instance; the __dict__ of a module; a class that was asked
+  uint64_t version = 0;
+  py::object name;
+  PyObject* descriptor = nullptr;  // borrowed: what the class has under the name, in this version
+};
+
+namespace {
+
+// What torch keeps beside the values of a tensor, and may change while neither shape nor dtype does. By
+// interned name.
+TensorState tensor_state(PyObject* name) {
+  static const auto* known = [] {
+    auto* table = new std::unordered_map<PyObject*, TensorState>();
+    for (const char* hidden : {"grad", "_grad", "_version", "_base", "output_nr", "_backward_hooks",
+                               "_post_accumulate_grad_hooks", "_cdata", "retains_grad", "name", "volatile"})
+      (*table)[PyUnicode_InternFromString(hidden)] = TensorState::Hidden;
+    (*table)[PyUnicode_InternFromString("is_leaf")] = TensorState::Leaf;
+    (*table)[PyUnicode_InternFromString("grad_fn")] = TensorState::GradFn;
+    (*table)[PyUnicode_InternFromString("data")] = TensorState::Data;
+    return table;
+  }();
+  py::object held = py::reinterpret_borrow<py::object>(name);
+  PyObject* interned = held.release().ptr();
+  PyUnicode_InternInPlace(&interned);
+  auto found = known->find(interned);
+  Py_DECREF(interned);
+  return found == known->end() ? TensorState::Plain : found->second;
+}
+
+// What read_attribute() will do again for the next object of this class, or for this module or class.
+Memo::Kind kind_of(PyObject* object, PyObject* name, PyObject* descriptor) {
+  if (PyModule_Check(object) || PyType_Check(object)) return Memo::Kind::Itself;
+  PyTypeObject* type = Py_TYPE(object);
+  bool data = descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  if (is_tensor(object)) {
+    if (tensor_state(name) != TensorState::Plain) return Memo::Kind::Nothing;
+    return data ? Memo::Kind::Tensor : Memo::Kind::Method;
+  }
+  if (Py_IS_TYPE(object, &PySuper_Type)) return Memo::Kind::Nothing;
+  if (overrides_getattribute(type)) return Memo::Kind::Settled;
+  if (!generic_lookup(type)) return Memo::Kind::Nothing;
+  if (!data) return Memo::Kind::Instance;
+  if (Py_IS_TYPE(descriptor, &PyProperty_Type)) return Memo::Kind::Settled;
+  bool computed = Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
+  return computed && text_of(name) == "__dict__" ? Memo::Kind::Namespace : Memo::Kind::Nothing;
+}
+
+uint64_t version_of(PyTypeObject* type) {
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+// One for each (object, name) of the last recordings, whoever comes last: asked and filled with the GIL.
+Memo& memo_of(const void* object, PyObject* name) {
+  static auto* memos = new std::array<Memo, 1024>();
+  size_t place = spread(reinterpret_cast<uintptr_t>(object)) * 31 + spread(reinterpret_cast<uintptr_t>(name));
+  return (*memos)[place & (memos->size() - 1)];
+}
+
+}  // namespace
+
+PyObject* AttributeReads::read_attribute(PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (is_tensor(object)) return read_tensor_attribute(object, name), nullptr;
+  if (PyModule_Check(object)) return read_module_attribute(object, name), nullptr;
+  if (PyType_Check(object)) return read_type_attribute(object, name), nullptr;
+  if (Py_IS_TYPE(object, &PySuper_Type)) return read_super_attribute(object, name), nullptr;
+  if (overrides_getattribute(type)) return classes_->read_special(object, "__getattribute__"), nullptr;
+  if (!generic_lookup(type)) return read_strange_attribute(object, name), nullptr;
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    classes_->read_special(object, "__getattribute__");
+    classes_->read_class(type, name, descriptor);
+  } else {
+    classes_->know_static(descriptor);
+  }
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set)
+    return read_data_descriptor(object, name, descriptor), nullptr;
+  return read_instance(object, name, descriptor);
+}
+
+PyObject* AttributeReads::read_plainly(PyObject* object, PyObject* name) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE))
+    classes_->read_class(Py_TYPE(object), name, descriptor);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set)
+    return read_data_descriptor(object, name, descriptor), nullptr;
+  return read_instance(object, name, descriptor);
+}
+
+// Of an object whose class of C looks attributes up in its own way.
+void AttributeReads::read_strange_attribute(PyObject* object, PyObject* name) {
+  if (is_numpy_array(object)) return recorder_->fail("reads ." + text_of(name) + " of a numpy array");
+  if (!PyMethod_Check(object))
+    return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
+  int node = provenance_->owner(object);
+  py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));
+  if (!value) return PyErr_Clear();
+  if (node >= 0 && provenance_->by_path(node))
+    provenance_->read_child(node, Access::Attribute, name, -1, value.ptr());
+}
+
+void AttributeReads::read_namespace(PyObject* object) {
+  int node = provenance_->owner(object);
+  PyObject* dict = PyObject_GenericGetDict(object, nullptr);
+  if (node >= 0 && dict) provenance_->read_child(node, Access::Namespace, nullptr, -1, dict);
+  Py_XDECREF(dict);
+  PyErr_Clear();
+}
+
+PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (value && log_->wrote(*dict, name)) return nullptr;
+  int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
+  if (node >= 0) provenance_->read_child(node, Access::Instance, name, -1, value);
+  if (value || descriptor) return nullptr;
+  classes_->read_special(object, "__getattr__");
+  static PyObject* fallback = PyUnicode_InternFromString("__getattr__");
+  PyObject* getter = _PyType_Lookup(Py_TYPE(object), fallback);
+  return getter && !PyFunction_Check(getter) && !PyType_Check(getter) ? getter : nullptr;
+}
+
+void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
+  if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
+    PyObject* getter = PyObject_GetAttrString(descriptor, "fget");
+    if (getter && !PyFunction_Check(getter))
+      recorder_->fail("reads ." + text_of(name) + ", a property made in C");
+    Py_XDECREF(getter);
+    return;
+  }
+  bool member = Py_IS_TYPE(descriptor, &PyMemberDescr_Type),
+       computed = Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
+  if (!member && !computed) {
+    // A Python descriptor shows itself in its __get__; one written in C must be known.
+    if (PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE))
+      return classes_->read_special(descriptor, "__get__");
+    if (PyTuple_Check(object)) return containers_->read_whole(object);  // the fields of a named tuple
+    return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
+  }
+  std::string text = text_of(name);
+  if (text == "__dict__") return read_namespace(object);
+  if (text == "__weakref__") return recorder_->fail("reads the weak references of a " + type_name(object));
+  int node = provenance_->owner(object);
+  if (text == "__class__") {
+    provenance_->class_node(Py_TYPE(object));
+    return node >= 0 ? provenance_->read_child(node, Access::Type, nullptr, -1,
+                                               reinterpret_cast<PyObject*>(Py_TYPE(object)))
+                     : void();
+  }
+  py::object value = py::reinterpret_steal<py::object>(
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  if (!value) PyErr_Clear();
+  if (computed && value && !is_immutable(value.ptr()) && !is_tensor(value.ptr())) {
+    // One that is made at each access shows memory that no guard knows.
+    py::object again = py::reinterpret_steal<py::object>(
+        Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    if (!again) PyErr_Clear();
+    if (again.ptr() != value.ptr()) return recorder_->fail("reads ." + text + " of a " + type_name(object));
+  }
+  if (node >= 0) provenance_->read_child(node, Access::Attribute, name, -1, value.ptr());
+}
+
+void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {
+  auto* type = reinterpret_cast<PyTypeObject*>(object);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) provenance_->owner(object);
+  PyTypeObject* meta = Py_TYPE(object);
+  PyObject* meta_value = _PyType_Lookup(meta, name);
+  if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE) && meta->tp_getattro != PyType_Type.tp_getattro &&
+      overrides_getattribute(meta))
+    return classes_->read_special(object, "__getattribute__");
+  if (meta_value && Py_TYPE(meta_value)->tp_descr_set && !Py_IS_TYPE(meta_value, &PyProperty_Type)) {
+    if (text_of(name) == "__dict__") return recorder_->fail("reads the __dict__ of a class");
+    py::object found =
+        py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));  // __name__, __mro__ and the like
+    if (!found) return PyErr_Clear();
+    if (int node = is_python_class(type) ? provenance_->owner(object) : -1; node >= 0)
+      provenance_->read_child(node, Access::Attribute, name, -1, found.ptr());
+    return PyTuple_Check(found.ptr()) ? containers_->read_whole(found.ptr()) : void();
+  }
+  if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) classes_->read_class(meta, name, meta_value);
+  PyObject* value = _PyType_Lookup(type, name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
+    classes_->read_class(type, name, value);
+  else
+    classes_->know_static(value);
+  if (!value && !meta_value) classes_->read_special(object, "__getattr__");
+}
+
+void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
+  py::object start =
+      py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__thisclass__").ptr()));
+  py::object type =
+      py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__self_class__").ptr()));
+  if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
+  PyObject* mro = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_mro;
+  bool after = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (after) {
+      PyObject* value = PyDict_GetItemWithError(cls->tp_dict, name);
+      int node = PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE) ? provenance_->class_node(cls) : -1;
+      if (node >= 0)
+        provenance_->read_child(node, Access::Own, name, -1, value);
+      else
+        classes_->know_static(value);
+      if (value) return;
+    }
+    after |= reinterpret_cast<PyObject*>(cls) == start.ptr();
+  }
+}
+
+void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
+  if (!PyModule_CheckExact(module)) {
+    // A module with a class of its own: torch.backends and others have properties.
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(module), name);
+    classes_->read_class(Py_TYPE(module), name, descriptor);
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set)
+      return read_data_descriptor(module, name, descriptor);
+  }
+  int node = provenance_->owner(module);
+  if (node < 0) return;
+  if (log_->wrote(PyModule_GetDict(module), name)) return;
+  PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
+  provenance_->read_child(node, Access::Instance, name, -1, value);
+  if (value) return;
+  py::str fallback("__getattr__");
+  PyObject* getter = PyDict_GetItemWithError(PyModule_GetDict(module), fallback.ptr());
+  if (getter) provenance_->read_child(node, Access::Instance, fallback.ptr(), -1, getter);
+}
+
+// ---------------------------------------------------------------- tensors
+bool AttributeReads::may_read(TensorState state, PyObject* tensor, bool argument) const {
+  // Made by an operator of this call: what autograd knows of it follows from the call.
+  bool made = !argument && provenance_->known(tensor) < 0;
+  if (state == TensorState::Leaf) return made || argument;
+  return state == TensorState::GradFn && made && !THPVariable_Unpack(tensor).grad_fn();
+}
+
+void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
+  recorder_->saw(THPVariable_Unpack(tensor));
+  bool argument = provenance_->is_input(tensor);
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
+  classes_->read_class(Py_TYPE(tensor), name, descriptor);
+  TensorState state = tensor_state(name);
+  if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
+  if (state != TensorState::Plain && !may_read(state, tensor, argument))
+    return recorder_->fail("reads ." + text_of(name) + " of a tensor");
+  if (!descriptor || !Py_TYPE(descriptor)->tp_descr_set) read_tensor_entry(tensor, name, descriptor);
+}
+
+// What was put on the tensor itself under the name of a method, or of nothing that its class has.
+void AttributeReads::read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* descriptor) {
+  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (!value && descriptor) return;  // a method
+  int node = provenance_->node_of_tensor(tensor);
+  if (node >= 0) return provenance_->read_child(node, Access::Instance, name, -1, value);
+  if (value) recorder_->fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");
+}
+
+// ---------------------------------------------------------------- what was read before
+// CPython gives a class and a dict
+// another version at each change, and no version twice: where the version is that of the memo, the class or
+// the module is the same, and so is what it has under the name.
+PyObject* AttributeReads::read_attribute_again(PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  Memo& of_type = memo_of(type, name);
+  if (of_type.kind != Memo::Kind::Itself && holds(of_type, type, name, version_of(type)))
+    return repeat(of_type, object, name);
+  bool module = PyModule_Check(object), itself = PyType_Check(object);
+  // What a module or a class has is its own.
+  PyObject* dict = module ? PyModule_GetDict(object) : nullptr;
+  auto version_now = [&] {
+    return module ? reinterpret_cast<PyDictObject*>(dict)->ma_version_tag
+                  : version_of(itself ? reinterpret_cast<PyTypeObject*>(object) : type);
+  };
+  const void* key = module ? dict : itself ? object : reinterpret_cast<PyObject*>(type);
+  Memo& memo = memo_of(key, name);
+  if (memo.kind == Memo::Kind::Itself && (module || itself) && holds(memo, key, name, version_now()))
+    return nullptr;
+  PyObject* getter = read_attribute(object, name);
+  PyObject* descriptor = module || itself ? nullptr : _PyType_Lookup(type, name);
+  uint64_t version = version_now();
+  Memo::Kind kind = version ? kind_of(object, name, descriptor) : Memo::Kind::Nothing;
+  memo = {kind, provenance_->number(), key, version, py::reinterpret_borrow<py::object>(name), descriptor};
+  return getter;
+}
+
+bool AttributeReads::holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const {
+  return memo.recording == provenance_->number() && memo.object == object && memo.name.ptr() == name &&
+         memo.version == version && memo.kind != Memo::Kind::Nothing && provenance_->untouched();
+}
+
+PyObject* AttributeReads::repeat(const Memo& memo, PyObject* object, PyObject* name) {
+  switch (memo.kind) {
+    case Memo::Kind::Nothing:
+    case Memo::Kind::Itself:
+    case Memo::Kind::Settled:
+      return nullptr;
+    case Memo::Kind::Instance:
+      return read_instance(object, name, memo.descriptor);
+    case Memo::Kind::Namespace:
+      return read_namespace(object), nullptr;
+    case Memo::Kind::Tensor:
+      return recorder_->saw(THPVariable_Unpack(object)), nullptr;
+    case Memo::Kind::Method:
+      recorder_->saw(THPVariable_Unpack(object));
+      return read_tensor_entry(object, name, memo.descriptor), nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace lazytrace

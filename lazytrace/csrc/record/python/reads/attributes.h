@@ -1,0 +1,58 @@
+// Reads of attributes: of instances, classes, modules, tensors and super().
+#pragma once
+
+#include "program/effects.h"
+#include "record/operators/recorder.h"
+#include "record/python/provenance.h"
+#include "record/python/reads/classes.h"
+#include "record/python/reads/containers.h"
+
+namespace lazytrace {
+
+struct Memo;
+enum class TensorState;
+
+// Each read leaves guards for what was found. Those that return an object give the C callable that stands
+// behind __getattr__ and is called for an attribute that is not there (class Config(dict): __getattr__ =
+// dict.__getitem__), borrowed, or null: whoever asks must judge that call. Needs the GIL; runs no Python code
+// of the user.
+class AttributeReads {
+ public:
+  AttributeReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
+                 ClassReads* classes, ContainerReads* containers)
+      : recorder_(recorder),
+        tree_(tree),
+        provenance_(provenance),
+        log_(log),
+        classes_(classes),
+        containers_(containers) {}
+
+  PyObject* read_attribute(PyObject* object, PyObject* name);
+  // The same without what it has done in this recording already.
+  PyObject* read_attribute_again(PyObject* object, PyObject* name);
+  // What object.__getattribute__ reads.
+  PyObject* read_plainly(PyObject* object, PyObject* name);
+  void read_module_attribute(PyObject* module, PyObject* name);
+  void read_tensor_attribute(PyObject* tensor, PyObject* name);
+
+ private:
+  PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
+  void read_strange_attribute(PyObject* object, PyObject* name);
+  void read_namespace(PyObject* object);
+  void read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor);
+  void read_type_attribute(PyObject* type, PyObject* name);
+  void read_super_attribute(PyObject* object, PyObject* name);
+  bool may_read(TensorState state, PyObject* tensor, bool argument) const;
+  void read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* descriptor);
+  bool holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const;
+  PyObject* repeat(const Memo& memo, PyObject* object, PyObject* name);
+
+  Recorder* recorder_;
+  GuardTree* tree_;
+  Provenance* provenance_;
+  const Writes* log_;
+  ClassReads* classes_;
+  ContainerReads* containers_;
+};
+
+}  // namespace lazytrace

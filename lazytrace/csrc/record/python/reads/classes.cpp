@@ -1,0 +1,96 @@
+#include "record/python/reads/classes.h"
+
+#include <unordered_map>
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+std::string class_text(PyTypeObject* type) {
+  return text_of(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
+}
+
+bool overrides_getattribute(PyTypeObject* type) {
+  if (type->tp_getattro == PyObject_GenericGetAttr) return false;
+  static PyObject* name = PyUnicode_InternFromString("__getattribute__");
+  PyObject* found = _PyType_Lookup(type, name);
+  return found && PyFunction_Check(found);
+}
+
+bool generic_lookup(PyTypeObject* type) {
+  if (type->tp_getattro == PyObject_GenericGetAttr) return true;
+  // A Python class with __getattr__ looks up generically first; its slot is the one that nn.Module has.
+  static const getattrofunc hook = [] {
+    py::object module = py::module_::import("torch.nn").attr("Module");
+    return reinterpret_cast<PyTypeObject*>(module.ptr())->tp_getattro;
+  }();
+  return type->tp_getattro == hook && c_base(type)->tp_getattro == PyObject_GenericGetAttr;
+}
+
+void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
+  if (provenance_->seen(type, name)) return;
+  int node = provenance_->class_node(type);
+  if (node < 0) return;
+  auto [child, made] = provenance_->read_node(node, Access::Class, name, -1, value);
+  if (!made || !value) return;
+  // What hides behind a descriptor is reached through it.
+  const char* inner = nullptr;
+  if (Py_IS_TYPE(value, &PyProperty_Type)) inner = "fget";
+  if (Py_IS_TYPE(value, &PyClassMethod_Type) || Py_IS_TYPE(value, &PyStaticMethod_Type)) inner = "__func__";
+  py::str key(inner ? inner : "__wrapped__");
+  bool proxy =
+      !inner && _PyType_Lookup(Py_TYPE(value), key.ptr()) && !PyFunction_Check(value) && !PyType_Check(value);
+  if (!inner && !proxy) return;
+  py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key.ptr()));
+  if (!target) return PyErr_Clear();
+  provenance_->read_child(child, Access::Attribute, key.ptr(), -1, target.ptr());
+}
+
+void ClassReads::read_special(PyObject* object, const char* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || provenance_->asked(type, name)) return;
+  // Names are literals: interned once by address.
+  static auto* interned = new std::unordered_map<const char*, PyObject*>();
+  PyObject*& key = (*interned)[name];
+  if (!key) key = PyUnicode_InternFromString(name);
+  read_special(type, key);
+}
+
+void ClassReads::read_special(PyTypeObject* type, PyObject* name) {
+  PyObject* found = _PyType_Lookup(type, name);
+  read_class(type, name, found);
+  if (!found || found == Py_None || PyFunction_Check(found) || !is_python_class(type)) return;
+  // Slots of C classes show nothing of their own; anything else is called by C code without a frame of ours.
+  bool plain = Py_IS_TYPE(found, &PyWrapperDescr_Type) || Py_IS_TYPE(found, &PyMemberDescr_Type) ||
+               Py_IS_TYPE(found, &PyMethodDescr_Type) || Py_IS_TYPE(found, &PyGetSetDescr_Type) ||
+               Py_IS_TYPE(found, &PyStaticMethod_Type) || Py_IS_TYPE(found, &PyClassMethod_Type) ||
+               Py_IS_TYPE(found, &PyProperty_Type) || Py_IS_TYPE(found, &PyClassMethodDescr_Type) ||
+               is_free_builtin(found);
+  if (plain) return;
+  // A wrapper made by Python code shows itself in its __get__ or __call__.
+  if (is_python_class(Py_TYPE(found))) return read_specials(Py_TYPE(found));
+  recorder_->fail("looks up " + text_of(name) + " of a " + class_text(type) + ", which is a " +
+                  type_name(found));
+}
+
+void ClassReads::read_specials(PyTypeObject* type) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;
+  static const char kAll = 0;
+  if (provenance_->asked(type, &kAll)) return;
+  int node = provenance_->class_node(type);
+  if (node < 0) return;
+  py::tuple names = special_names(type);
+  provenance_->read_child(node, Access::Specials, nullptr, -1, names.ptr());
+  for (auto name : names) read_special(type, name.ptr());
+}
+
+void ClassReads::know_static(PyObject* value) {
+  if (value && Py_IS_TYPE(value, &PyStaticMethod_Type)) {
+    py::object inner = py::reinterpret_steal<py::object>(PyObject_GetAttrString(value, "__func__"));
+    value = inner.ptr();  // the class keeps it
+    PyErr_Clear();
+  }
+  if (value && is_free_builtin(value)) provenance_->weak_node(value);
+}
+
+}  // namespace lazytrace

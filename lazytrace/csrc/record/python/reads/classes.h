@@ -1,0 +1,35 @@
+// Reads of classes: what a lookup finds on them, and the special methods that C code looks up.
+#pragma once
+
+#include "record/operators/recorder.h"
+#include "record/python/provenance.h"
+
+namespace lazytrace {
+
+// The name that a class statement gave.
+std::string class_text(PyTypeObject* type);
+// Whether a class answers attributes in Python code of its own, or looks them up as object does.
+bool overrides_getattribute(PyTypeObject* type);
+bool generic_lookup(PyTypeObject* type);
+
+// Each read leaves guards for what was found. Needs the GIL; runs no Python code of the user.
+class ClassReads {
+ public:
+  ClassReads(Recorder* recorder, Provenance* provenance) : recorder_(recorder), provenance_(provenance) {}
+
+  void read_class(PyTypeObject* type, PyObject* name, PyObject* value);
+  // A special method on the class of the object; `name` is a literal.
+  void read_special(PyObject* object, const char* name);
+  // Which special methods the class has, and which functions they are.
+  void read_specials(PyTypeObject* type);
+  // What a class of C has never changes.
+  void know_static(PyObject* value);
+
+ private:
+  void read_special(PyTypeObject* type, PyObject* name);
+
+  Recorder* recorder_;
+  Provenance* provenance_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,65 @@
+// What C code can get at through what it is handed: reads without being told what.
+#pragma once
+
+#include <functional>
+
+#include "program/effects.h"
+#include "record/operators/recorder.h"
+#include "record/python/provenance.h"
+#include "record/python/reads/attributes.h"
+#include "record/python/reads/classes.h"
+#include "record/python/reads/containers.h"
+
+namespace lazytrace {
+
+// What a piece of C code does with what it is handed.
+enum class Consumer : uint8_t {
+  Reads,     // takes values out of it
+  Compares,  // and asks which objects are equal: without an __eq__ these are the same ones
+  Text,      // and writes it as text
+  Trusted,   // is code of torch that is not watched: it reads attributes, too
+};
+
+// Needs the GIL; runs no Python code of the user.
+class Consumption {
+ public:
+  Consumption(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
+              ClassReads* classes, ContainerReads* containers, AttributeReads* attributes)
+      : recorder_(recorder),
+        tree_(tree),
+        provenance_(provenance),
+        log_(log),
+        classes_(classes),
+        containers_(containers),
+        attributes_(attributes) {}
+
+  // Who says what becomes of a callable of C that is met on the way. Judging one may consume in its turn: a
+  // partial holds arguments.
+  void judge_with(std::function<void(PyObject*)> judge) { judge_ = std::move(judge); }
+
+  // Everything that C code could take from `object` without running Python code that is watched.
+  void consume(PyObject* object, Consumer how, int depth = 0);
+  void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
+  // An object is looked up in a dict or a set.
+  void use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
+  // The text of an object that has no __repr__ of its own tells where it lies.
+  void name_by_address(PyObject* object);
+
+ private:
+  void consume_object(PyObject* object, Consumer how, int depth);
+  void consume_c_object(PyObject* object, Consumer how, int depth);
+  void consume_parts(PyObject* object, Consumer how, int depth);
+  void consume_container(PyObject* object, Consumer how, int depth);
+  void consume_instance(PyObject* object, int depth);
+
+  Recorder* recorder_;
+  GuardTree* tree_;
+  Provenance* provenance_;
+  const Writes* log_;
+  ClassReads* classes_;
+  ContainerReads* containers_;
+  AttributeReads* attributes_;
+  std::function<void(PyObject*)> judge_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,84 @@
+#include "record/python/reads/containers.h"
+
+#include "cpython/objects.h"
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+bool is_container(PyObject* v) {
+  return PyDict_Check(v) || PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v);
+}
+
+void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
+  int node = provenance_->owner(dict);
+  if (node < 0 || provenance_->structural(node)) return;
+  if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
+  if (log_->wrote(dict, key)) return;
+  provenance_->read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
+}
+
+void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
+  int node = provenance_->owner(sequence);
+  if (node < 0 || provenance_->structural(node)) return;
+  if (!PyLong_Check(key)) return read_whole(sequence);
+  if (log_->appended_to(sequence)) return recorder_->fail("reads a list that it has appended to");
+  Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(sequence);
+  if (index < 0 || index >= size) tree_->expect_length(node, sequence);
+  if (index < 0) index += size;
+  if (index < 0 || index >= size) return PyErr_Clear();
+  if (log_->wrote(sequence, index)) return;
+  provenance_->read_child(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(sequence, index));
+}
+
+void ContainerReads::read_length(PyObject* container) {
+  if (!is_container(container)) return;
+  int node = provenance_->owner(container);
+  if (node < 0 || provenance_->structural(node)) return;
+  if (log_->wrote_to(container))
+    return recorder_->fail("reads a " + type_name(container) + " that it has written to");
+  tree_->expect_length(node, container);
+}
+
+void ContainerReads::read_whole(PyObject* object) {
+  if (!is_container(object)) return;
+  int node = provenance_->owner(object);
+  if (node < 0 || provenance_->structural(node)) return;
+  if (log_->wrote_to(object))
+    return recorder_->fail("reads a " + type_name(object) + " that it has written to");
+  if (!whole_.insert(object)) return;
+  Py_ssize_t size = PyDict_Check(object)     ? PyDict_GET_SIZE(object)
+                    : PyAnySet_Check(object) ? PySet_GET_SIZE(object)
+                                             : PySequence_Fast_GET_SIZE(object);
+  if (size > 10000) return recorder_->fail("reads a container with " + std::to_string(size) + " entries");
+  tree_->expect_length(node, object);
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      provenance_->read_child(node, Access::At, nullptr, i, PySequence_Fast_GET_ITEM(object, i));
+    return;
+  }
+  py::object iterator = py::reinterpret_steal<py::object>(c_base(Py_TYPE(object))->tp_iter(object));
+  py::list keys;
+  while (PyObject* key = PyIter_Next(iterator.ptr())) {
+    keys.append(py::reinterpret_steal<py::object>(key));
+    if (!is_key(key)) return recorder_->fail("reads a container with a " + type_name(key) + " as a key");
+    if (PyType_Check(key))
+      provenance_->class_node(reinterpret_cast<PyTypeObject*>(key));  // compared with the keys
+  }
+  (*tree_)[node].keys = py::tuple(keys);
+  if (PyDict_Check(object))
+    for (auto key : keys)
+      provenance_->read_child(node, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
+}
+
+void ContainerReads::advance(PyObject* iterator) {
+  if (is_tensor(iterator)) return;
+  classes_->read_special(iterator, "__next__");
+  int node = provenance_->owner(iterator);
+  static PyObject* name = PyUnicode_InternFromString("__next__");
+  PyObject* next = _PyType_Lookup(Py_TYPE(iterator), name);
+  if (next && PyFunction_Check(next)) return;  // shows itself
+  if (node >= 0 && provenance_->by_path(node))
+    recorder_->fail("advances an iterator that was there before the call");
+}
+
+}  // namespace lazytrace

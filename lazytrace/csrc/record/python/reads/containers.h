@@ -1,0 +1,39 @@
+// Reads of dicts, lists, tuples and sets, and of iterators over them.
+#pragma once
+
+#include "program/effects.h"
+#include "record/operators/recorder.h"
+#include "record/python/provenance.h"
+#include "record/python/reads/classes.h"
+
+namespace lazytrace {
+
+// Objects whose parts a guard can reach by itself.
+bool is_container(PyObject* v);
+
+// Each read leaves guards for what was found. Needs the GIL; runs no Python code of the user.
+class ContainerReads {
+ public:
+  ContainerReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
+                 ClassReads* classes)
+      : recorder_(recorder), tree_(tree), provenance_(provenance), log_(log), classes_(classes) {}
+
+  void read_dict_item(PyObject* dict, PyObject* key);
+  // One entry of a list or tuple; `key` is anything that Python code gave.
+  void read_sequence_item(PyObject* sequence, PyObject* key);
+  void read_length(PyObject* container);
+  // Its length and all entries.
+  void read_whole(PyObject* container);
+  // An iterator moves on.
+  void advance(PyObject* iterator);
+
+ private:
+  Recorder* recorder_;
+  GuardTree* tree_;
+  Provenance* provenance_;
+  const Writes* log_;
+  ClassReads* classes_;
+  AddressSet whole_;  // containers whose contents are all guarded
+};
+
+}  // namespace lazytrace

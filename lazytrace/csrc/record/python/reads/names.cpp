@@ -1,0 +1,114 @@
+#include "record/python/reads/names.h"
+
+#include "cpython/frame.h"
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+NameReads::GlobalsNode NameReads::globals_of(_PyInterpreterFrame* f) {
+  return globals_node(f->f_globals, reinterpret_cast<PyObject*>(f->f_func));
+}
+
+// `function`: one that has these globals, or null.
+NameReads::GlobalsNode NameReads::globals_node(PyObject* globals, PyObject* function) {
+  if (const GlobalsNode* found = globals_.find(globals)) return *found;
+  GlobalsNode result{-1, Access::Item};
+  PyObject* name = PyDict_GetItemString(globals, "__name__");
+  PyObject* module = name && PyUnicode_Check(name) ? PyDict_GetItem(PyImport_GetModuleDict(), name) : nullptr;
+  if (module && PyModule_Check(module) && PyModule_GetDict(module) == globals) {
+    result = {provenance_->weak_node(module), Access::Instance};
+  } else if (function) {
+    int node = provenance_->owner(function);
+    if (node >= 0) {
+      bool made;
+      result.node = tree_->child(node, Access::Globals, nullptr, -1, &made);
+    }
+  }
+  if (result.node < 0) recorder_->fail("reads global names of a function that cannot be reached again");
+  provenance_->hold(globals);
+  provenance_->know_first(globals, result.node);
+  if (result.access == Access::Instance && result.node >= 0) {
+    bool made;
+    provenance_->know(globals, tree_->child(result.node, Access::Namespace, nullptr, -1, &made));
+  }
+  return globals_[globals] = result;
+}
+
+void NameReads::read_globals_of(int node, PyObject* function) {
+  if (!provenance_->by_path(node)) return;
+  PyObject* globals = PyFunction_GET_GLOBALS(function);
+  globals_node(globals, function);
+  provenance_->read_child(node, Access::Globals, nullptr, -1, globals);
+}
+
+// `seen` asks the same of the whole recording; this of one instruction, and without a search.
+void NameReads::read_global_again(_PyInterpreterFrame* f, PyObject* name, GlobalMemo* memo) {
+  if (memo->recording == provenance_->number() && memo->globals == f->f_globals && provenance_->untouched())
+    return;
+  if (provenance_->untouched()) *memo = {provenance_->number(), f->f_globals};
+  read_global(f, name);
+}
+
+void NameReads::read_global(_PyInterpreterFrame* f, PyObject* name) {
+  if (provenance_->untouched() && provenance_->seen(f->f_globals, name)) return;
+  GlobalsNode globals = globals_of(f);
+  if (globals.node < 0) return;
+  if (log_->wrote(f->f_globals, name)) return;
+  if (provenance_->touched(f->f_globals))
+    recorder_->fail("reads the global " + text_of(name) + " after an opaque function has set globals");
+  PyObject* value = PyDict_GetItemWithError(f->f_globals, name);
+  provenance_->read_child(globals.node, globals.access, name, -1, value);
+  if (value) return;
+  PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
+  if (PyModule_GetDict(builtins) != f->f_builtins) return recorder_->fail("runs with builtins of its own");
+  provenance_->read_child(provenance_->weak_node(builtins), Access::Instance, name, -1,
+                          PyDict_GetItemWithError(f->f_builtins, name));
+}
+
+void NameReads::read_name(_PyInterpreterFrame* f, PyObject* name) {
+  if (f->f_locals && f->f_locals != f->f_globals && PyDict_Check(f->f_locals) &&
+      PyDict_GetItemWithError(f->f_locals, name))
+    return;
+  read_global(f, name);
+}
+
+void NameReads::read_cell(_PyInterpreterFrame* f, int index) {
+  PyObject* cell = f->localsplus[index];
+  if (!cell || !PyCell_Check(cell)) return;
+  if (provenance_->touched(cell)) recorder_->fail("reads a variable that an opaque function has changed");
+  if (log_->wrote_to(cell)) return;
+  const std::pair<int, Py_ssize_t>* found = provenance_->cell(cell);
+  if (!found && !provenance_->has_shared_cells()) return;  // one of this call
+  // Two functions share it now; each may have one of its own at the next call.
+  if (provenance_->is_shared_cell(cell) && f->f_func &&
+      !provenance_->is_fresh(reinterpret_cast<PyObject*>(f->f_func))) {
+    int first = f->f_code->co_nlocalsplus - f->f_code->co_nfreevars;
+    int function = provenance_->owner(reinterpret_cast<PyObject*>(f->f_func));
+    if (index >= first && function >= 0)
+      provenance_->read_child(function, Access::Cell, nullptr, index - first, PyCell_GET(cell));
+  }
+  if (found) provenance_->read_child(found->first, Access::Cell, nullptr, found->second, PyCell_GET(cell));
+}
+
+// `import a.b`: what sys.modules has under the name and under its first part.
+void NameReads::read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level) {
+  std::string full = text_of(name);
+  if (Py_ssize_t up = PyLong_AsSsize_t(level); up > 0) {
+    PyObject* package = PyDict_GetItemString(f->f_globals, "__package__");
+    std::string base = package ? text_of(package) : "";
+    for (; up > 1; --up) base = base.substr(0, base.rfind('.') == std::string::npos ? 0 : base.rfind('.'));
+    full = full.empty() ? base : base + "." + full;
+  }
+  PyObject* system = PyImport_AddModule("sys");
+  int modules = provenance_
+                    ->read_node(provenance_->weak_node(system), Access::Instance, py::str("modules").ptr(),
+                                -1, PyImport_GetModuleDict())
+                    .first;
+  for (const std::string& part : {full.substr(0, full.find('.')), full}) {
+    py::str key(part);
+    provenance_->read_child(modules, Access::Item, key.ptr(), -1,
+                            PyDict_GetItemWithError(PyImport_GetModuleDict(), key.ptr()));
+  }
+}
+
+}  // namespace lazytrace

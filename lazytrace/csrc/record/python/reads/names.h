@@ -1,0 +1,44 @@
+// Reads of names: globals, builtins, variables of enclosing functions, imports.
+#pragma once
+
+#include "program/effects.h"
+#include "record/operators/recorder.h"
+#include "record/python/code_facts.h"
+#include "record/python/provenance.h"
+
+struct _PyInterpreterFrame;
+
+namespace lazytrace {
+
+// Each read leaves guards for what was found. Needs the GIL; runs no Python code of the user.
+class NameReads {
+ public:
+  NameReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log)
+      : recorder_(recorder), tree_(tree), provenance_(provenance), log_(log) {}
+
+  // The node that the globals hang on, and how their entries are reached from it.
+  struct GlobalsNode {
+    int node;
+    Access access;
+  };
+  GlobalsNode globals_of(_PyInterpreterFrame* f);
+
+  void read_global(_PyInterpreterFrame* f, PyObject* name);
+  void read_global_again(_PyInterpreterFrame* f, PyObject* name, GlobalMemo* memo);
+  void read_name(_PyInterpreterFrame* f, PyObject* name);
+  void read_cell(_PyInterpreterFrame* f, int index);
+  void read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level);
+  // Functions with one code can have other globals each.
+  void read_globals_of(int node, PyObject* function);
+
+ private:
+  GlobalsNode globals_node(PyObject* globals, PyObject* function);
+
+  Recorder* recorder_;
+  GuardTree* tree_;
+  Provenance* provenance_;
+  const Writes* log_;
+  AddressMap<GlobalsNode> globals_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,205 @@
+#include "record/python/state_writes.h"
+
+#include "cpython/frame.h"
+#include "cpython/objects.h"
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+void StateWrites::write(PyObject* object, Wording what) {
+  if (provenance_->is_fresh(object)) return;
+  int node = provenance_->known(object);
+  if (node >= 0) {
+    int root = tree_->root_of(node);
+    PyObject* holder = (*tree_)[root].access == Access::Weak ? (*tree_)[root].raw : nullptr;
+    return !holder || provenance_->lasting(root) ? recorder_->fail(what())
+                                                 : provenance_->remember_write(holder, what);
+  }
+  provenance_->remember_write(object, what);
+}
+
+// Whether an entry was read under a key that is equal to this int, but of another type.
+bool StateWrites::read_as_other_number(int node, PyObject* key) const {
+  py::object number = py::reinterpret_steal<py::object>(PyNumber_Float(key));
+  long value = PyLong_AsLong(key);
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return true;
+  }
+  return tree_->find(node, Access::Item, number.ptr(), -1) >= 0 ||
+         ((value == 0 || value == 1) && tree_->find(node, Access::Item, value ? Py_True : Py_False, -1) >= 0);
+}
+
+void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At, Access::Cell};
+  Access access = kAccess[static_cast<size_t>(effect.kind)];
+  Writes::Write entry;
+  if (effect.kind != Effect::Kind::Append)
+    entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
+  entry.effect = std::move(effect);
+  entry.container = py::reinterpret_borrow<py::object>(container);
+  entry.value = py::reinterpret_borrow<py::object>(value);
+  entry.what = what;
+  entry.place = recorder_->place;
+  log_->add(std::move(entry));
+}
+
+void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key,
+                              Py_ssize_t index, PyObject* value, Wording what) {
+  if (provenance_->is_fresh(object)) return;
+  if (recorder_->inside_operator()) return recorder_->fail(what());
+  int node = provenance_->known(object);
+  if (node < 0) return write(object, what);
+  int root = tree_->root_of(node);
+  if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return write(object, what);
+  Guard& guard = (*tree_)[node];
+  if (kind == Effect::Kind::Item && PyLong_CheckExact(key) && read_as_other_number(node, key))
+    return recorder_->fail(what());
+  bool grows =
+      kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
+  if (grows && guard.length >= 0) return recorder_->fail(what());  // its length was read
+  if (kind == Effect::Kind::At && !provenance_->structural(node)) tree_->expect_length(node, object);
+  enter({kind, node, key ? py::reinterpret_borrow<py::object>(key) : py::object(), index}, container, value,
+        what());
+}
+
+// An entry of the instance __dict__. Writing what is there already changes nothing, as long as it is there:
+// that is guarded like a read.
+void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  PyObject* before = PyDict_GetItemWithError(*dict, name);
+  bool same = before && is_immutable(value) && same_immutable(before, value);
+  if (same && provenance_->known(object) >= 0 && !log_->wrote(*dict, name))
+    return provenance_->read_child(provenance_->owner(object), Access::Instance, name, -1, before);
+  write_again(Effect::Kind::Attribute, object, *dict, name, -1, value, what);
+}
+
+void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
+  auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
+  if (is_tensor(object)) return recorder_->fail(what());
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
+    classes_->read_special(object, value ? "__setattr__" : "__delattr__");
+    static PyObject* setter = PyUnicode_InternFromString("__setattr__");
+    PyObject* own = _PyType_Lookup(Py_TYPE(object), setter);
+    if (own && PyFunction_Check(own)) return;  // its body will be seen
+    if (own && own != PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, setter)) return write(object, what);
+    classes_->read_class(Py_TYPE(object), name, descriptor);
+    if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
+      py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, "fset"));
+      if (target && PyFunction_Check(target.ptr())) return;
+    }
+  }
+  PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+  bool plain = value && dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  plain ? write_entry(object, name, value, what) : write(object, what);
+}
+
+void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value) {
+  auto sets = [&] { return "sets ." + text_of(name) + " of a " + type_name(self); };
+  PyObject* descriptor = PyUnicode_Check(name) ? _PyType_Lookup(Py_TYPE(self), name) : nullptr;
+  PyObject** dict = PyType_Check(self) ? nullptr : _PyObject_GetDictPtr(self);
+  bool plain = dict && *dict && PyUnicode_Check(name) && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  if (PyUnicode_Check(name) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE))
+    classes_->read_class(Py_TYPE(self), name, descriptor);
+  if (plain) return write_entry(self, name, value, sets);
+  write(self, sets);
+}
+
+void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
+  classes_->read_special(object, value ? "__setitem__" : "__delitem__");
+  if (!is_immutable(key)) consumption_->use_as_key(key);
+  if (is_tensor(object)) return consumption_->consume(value, Consumer::Reads);
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
+    static PyObject* name = PyUnicode_InternFromString("__setitem__");
+    PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
+    if (own && PyFunction_Check(own)) return;
+  }
+  auto said = [&] {
+    return (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) + "] of a " +
+           type_name(object);
+  };
+  if (value && PySlice_Check(key))
+    consumption_->consume(value, Consumer::Reads);  // whose items go into the list
+  // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
+  bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
+  if (value && PyDict_CheckExact(object) && simple) {
+    PyObject* before = PyDict_GetItemWithError(object, key);
+    bool same = before && is_immutable(value) && same_immutable(before, value);
+    if (same && !log_->wrote(object, key)) return containers_->read_dict_item(object, key);
+    return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
+  }
+  if (value && PyList_CheckExact(object) && PyLong_CheckExact(key))
+    return write_list_item(object, key, value, said);
+  write(object, said);
+}
+
+void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value, Wording what) {
+  Py_ssize_t index = PyLong_AsSsize_t(key), size = PyList_GET_SIZE(list);
+  if (PyErr_Occurred()) {  // no list is as long as that
+    PyErr_Clear();
+    index = size;
+  }
+  if (log_->appended_to(list)) return recorder_->fail("writes to a list that it has appended to");
+  if (index < 0) index += size;
+  if (index >= 0 && index < size)
+    return write_again(Effect::Kind::At, list, list, nullptr, index, value, what);
+  containers_->read_length(list);  // an IndexError, as long as the list is as short as that
+}
+
+void StateWrites::write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value) {
+  PyObject* before = PyDict_GetItemWithError(f->f_globals, name);
+  if (value && before && is_immutable(value) && same_immutable(before, value) &&
+      !log_->wrote(f->f_globals, name))
+    return names_->read_global(f, name);
+  NameReads::GlobalsNode globals = value ? names_->globals_of(f) : NameReads::GlobalsNode{-1, Access::Item};
+  std::string what = "sets the global " + text_of(name);
+  if (globals.node < 0 || recorder_->inside_operator()) return recorder_->fail(what);
+  Effect::Kind kind = globals.access == Access::Instance ? Effect::Kind::Attribute : Effect::Kind::Item;
+  enter({kind, globals.node, py::reinterpret_borrow<py::object>(name), -1}, f->f_globals, value, what);
+}
+
+void StateWrites::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
+  PyObject* cell = f->localsplus[index];
+  const std::pair<int, Py_ssize_t>* place = cell && PyCell_Check(cell) ? provenance_->cell(cell) : nullptr;
+  if (!place) return;
+  PyObject* before = PyCell_GET(cell);
+  if (value && before && is_immutable(value) && same_immutable(before, value) && !log_->wrote_to(cell))
+    return names_->read_cell(f, index);
+  if (!value) return recorder_->fail("deletes a variable of an enclosing function");
+  if (recorder_->inside_operator()) return recorder_->fail("sets a variable of an enclosing function");
+  enter({Effect::Kind::Cell, place->first, {}, place->second}, cell, value,
+        "sets a variable of an enclosing function");
+}
+
+StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
+  PyObject* value = write.value.ptr();
+  const Guard* before = write.before >= 0 ? &(*tree_)[write.before] : nullptr;
+  if (!before) return Verdict::Kept;
+  bool constant = before->expect == Expect::Constant;
+  if (constant && is_immutable(value) && same_immutable(before->value.ptr(), value)) return Verdict::Dropped;
+  if (before->expect == Expect::Identity && before->raw == value) return Verdict::Dropped;
+  if (!is_tensor(value) && provenance_->known(value) == write.before) return Verdict::Dropped;
+  // The guard on what was read there would fail at the next call, and at each one after.
+  bool tensors = before->expect == Expect::Tensor && is_tensor(value);
+  return before->expect != Expect::Anything && !tensors ? Verdict::Refused : Verdict::Kept;
+}
+
+void StateWrites::settle() {
+  std::vector<Writes::Write> kept;
+  for (Writes::Write& entry : log_->all()) written_.push_back(entry.effect);
+  for (Writes::Write& entry : log_->all()) {
+    bool shared =
+        entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());
+    Verdict verdict = shared ? Verdict::Refused : verdict_on(entry);
+    if (verdict == Verdict::Dropped) continue;
+    if (verdict == Verdict::Refused) {
+      recorder_->place = entry.place;
+      return recorder_->fail(shared ? entry.what + " that other functions share" : entry.what);
+    }
+    kept.push_back(std::move(entry));
+  }
+  log_->all() = std::move(kept);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,65 @@
+// Writes to what was there before the call: made again by a replay, or the end of reusability.
+#pragma once
+
+#include "program/effects.h"
+#include "record/operators/recorder.h"
+#include "record/python/provenance.h"
+#include "record/python/reads/classes.h"
+#include "record/python/reads/consumption.h"
+#include "record/python/reads/containers.h"
+#include "record/python/reads/names.h"
+
+namespace lazytrace {
+
+// Enters what it sees into the log of writes, which the reads ask. Needs the GIL.
+class StateWrites {
+ public:
+  StateWrites(Recorder* recorder, GuardTree* tree, Provenance* provenance, Writes* log, ClassReads* classes,
+              ContainerReads* containers, NameReads* names, Consumption* consumption)
+      : recorder_(recorder),
+        tree_(tree),
+        provenance_(provenance),
+        log_(log),
+        classes_(classes),
+        containers_(containers),
+        names_(names),
+        consumption_(consumption) {}
+
+  // A write that no replay can make.
+  void write(PyObject* object, Wording what);
+  // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
+  void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
+                   PyObject* value, Wording what);
+  // `value`: null where it is deleted.
+  void write_attribute(PyObject* object, PyObject* name, PyObject* value);
+  // What object.__setattr__ writes.
+  void write_plainly(PyObject* object, PyObject* name, PyObject* value);
+  void write_item(PyObject* object, PyObject* key, PyObject* value);
+  void write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value);
+  void write_cell(_PyInterpreterFrame* f, int index, PyObject* value);
+
+  // Drops writes that leave what was there before, and refuses those that the next call would trip over.
+  void settle();
+  // After it: all places that were written, those too that hold again what they held.
+  std::vector<Effect>& written() { return written_; }
+
+ private:
+  enum class Verdict : uint8_t { Kept, Dropped, Refused };
+  Verdict verdict_on(const Writes::Write& write) const;
+  void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
+  bool read_as_other_number(int node, PyObject* key) const;
+  void write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what);
+  void write_list_item(PyObject* list, PyObject* index, PyObject* value, Wording what);
+
+  Recorder* recorder_;
+  GuardTree* tree_;
+  Provenance* provenance_;
+  Writes* log_;
+  ClassReads* classes_;
+  ContainerReads* containers_;
+  NameReads* names_;
+  Consumption* consumption_;
+  std::vector<Effect> written_;
+};
+
+}  // namespace lazytrace

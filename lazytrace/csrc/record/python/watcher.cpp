@@ -1,0 +1,237 @@
+#include "record/python/watcher.h"
+
+#include "cpython/exception_table.h"
+#include "cpython/frame.h"
+#include "cpython/objects.h"
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+namespace {
+
+// The watcher of this thread: looked up at every instruction, where unpacking a capsule would show in the
+// time of a recording.
+thread_local Watcher* watching = nullptr;
+
+// An exception may be on its way while a frame is left; what the watcher asks must not meet it.
+class KeepError {
+ public:
+  KeepError() : set_(PyErr_Occurred() != nullptr) {
+    if (set_) PyErr_Fetch(&type_, &value_, &traceback_);
+  }
+  ~KeepError() {
+    if (set_) PyErr_Restore(type_, value_, traceback_);
+  }
+
+ private:
+  bool set_;
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+
+}  // namespace
+
+void Watcher::start() {
+  PyThreadState* thread = PyThreadState_Get();
+  base_ = current_frame();
+  older_ = thread->c_tracefunc;
+  older_argument_ = py::reinterpret_borrow<py::object>(thread->c_traceobj);
+  outer_ = watching;
+  watching = this;
+  // A collection in the middle would run finalizers as if the function had called them.
+  collecting_ = PyGC_Disable();
+  PyEval_SetTrace(&Watcher::trace, Py_None);
+  started_ = true;
+}
+
+bool Watcher::stop() {
+  if (!started_) return true;
+  started_ = false;
+  watching = outer_;
+  if (collecting_) PyGC_Enable();
+  bool ours = PyThreadState_Get()->c_tracefunc == &Watcher::trace;
+  if (ours) PyEval_SetTrace(older_, older_argument_.ptr());
+  return ours;
+}
+
+bool Watcher::would_catch() {
+  if (instructions_->may_suppress()) return true;
+  py::gil_scoped_acquire gil;
+  for (_PyInterpreterFrame* f = current_frame(); f && f != base_; f = f->previous) {
+    int at = _PyInterpreterFrame_LASTI(f);
+    auto [known, missing] = catches_.try_emplace({f->f_code, at});
+    if (missing) known->second = ExceptionTable(f->f_code).catches(at);
+    if (known->second) return true;
+  }
+  return false;
+}
+
+int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) try {
+  Watcher* watcher = watching;
+  if (!watcher) return 0;
+  if (!watcher->around_.recorder->stopped() || watcher->around_.pause->active() || what == PyTrace_RETURN) {
+    // No exception is on its way before an instruction, and nobody else listens.
+    if (what == PyTrace_OPCODE) return watcher->on_instruction(frame), 0;
+    KeepError keep;
+    if (what == PyTrace_CALL) watcher->on_call(frame);
+    if (what == PyTrace_RETURN) watcher->on_return(frame, argument);
+  } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
+    FrameView(frame).trace_instructions(false);  // the verdict stands: run on at full speed
+  }
+  if (watcher->older_ && what != PyTrace_OPCODE)
+    return watcher->older_(watcher->older_argument_.ptr(), frame, what, argument);
+  return 0;
+} catch (py::error_already_set& error) {  // a function that resumes went another way
+  error.restore();
+  return -1;
+}
+
+namespace {
+// What dataclasses have written for a class of torch.
+bool is_generated_for_torch(_PyInterpreterFrame* f) {
+  if (text_of(f->f_code->co_filename) != "<string>") return false;
+  PyObject* module = PyDict_GetItemString(f->f_globals, "__name__");
+  return module && text_of(module).compare(0, 6, "torch.") == 0;
+}
+
+uintptr_t caller_flags(_PyInterpreterFrame* f) {
+  return f->previous ? code_flags(reinterpret_cast<PyObject*>(f->previous->f_code)) : 0;
+}
+}  // namespace
+
+void Watcher::on_call(PyFrameObject* frame) {
+  FrameView view(frame);
+  auto* f = view.interpreter_frame();
+  new_objects_->forget(f);
+  Pause& pause = *around_.pause;
+  uintptr_t flags = code_flags(view.code()), caller = caller_flags(f);
+  if (!pause.active() && asides_->allows_logging() && (flags & kLogging)) asides_->ignore(f);
+  if (!pause.active() && !(flags & kSkipped) && asides_->runs_aside(f)) asides_->step_aside(f);
+  if (is_trusted(caller) && is_generated_for_torch(f)) flags |= kSkipped;
+  bool watch = !pause.blind() && !(flags & kSkipped);
+  view.trace_instructions(watch);
+  if (!older_) view.trace_lines(false);
+  if (pause.active()) return;
+  if (flags & kOpaque) return begin_opaque(frame);
+  if (is_trusted(flags)) return f->previous && !is_trusted(caller) ? enter_trusted(f) : void();
+  if (!watch) return;
+  new_objects_->enter(f);
+  if (f->f_func) enter_function(f);
+}
+
+// Trusted code is not watched, so what it is handed and what it holds counts as read, where code enters it
+// that is no such code itself.
+void Watcher::enter_trusted(_PyInterpreterFrame* f) {
+  if (!f->f_func) return;
+  functions_->consume_function(reinterpret_cast<PyObject*>(f->f_func));
+  PyCodeObject* code = f->f_code;
+  int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
+              ((code->co_flags & CO_VARKEYWORDS) != 0);
+  for (int i = 0; i < count; ++i) consumption_->consume(local_value(f, i), Consumer::Trusted);
+}
+
+void Watcher::enter_function(_PyInterpreterFrame* f) {
+  auto* function = reinterpret_cast<PyObject*>(f->f_func);
+  Provenance& provenance = *around_.provenance;
+  protocols_->enter_function(false);
+  PyObject* self = first_argument(f);
+  bool met = provenance.known(function) >= 0 || provenance.is_fresh(function);
+  if (!met && self) meet_function(f, self);
+  // What an operator calls, a replay has it call again: kernels and hooks in Python.
+  if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
+    return;
+  if (self && is_tensor(self)) protocols_->enter_function(text_of(f->f_code->co_name) == "__hash__");
+  functions_->read_function(function);
+}
+
+// A function that no read has led to was found by C code: a special method of the class of its first
+// argument, which is guarded like one that Python code asks for. Any other is not known to be found again.
+void Watcher::meet_function(_PyInterpreterFrame* f, PyObject* self) {
+  auto* function = reinterpret_cast<PyObject*>(f->f_func);
+  PyObject* name = f->f_code->co_name;
+  if (_PyType_Lookup(Py_TYPE(self), name) == function) {
+    classes_->read_class(Py_TYPE(self), name, function);
+  } else if (PyType_Check(self)) {
+    auto* type = reinterpret_cast<PyTypeObject*>(self);
+    if (PyObject* found = _PyType_Lookup(type, name)) classes_->read_class(type, name, found);
+  }
+}
+
+bool Watcher::goes_to_c(_PyInterpreterFrame* f) const {
+  _PyInterpreterFrame* caller = f->previous;
+  if (!caller || caller == base_) return false;
+  CodeFacts* facts = facts_of(reinterpret_cast<PyObject*>(caller->f_code));
+  if (facts->flags & kOwn) return false;
+  if ((facts->flags & kSkipped) || facts->operations.empty()) return true;
+  return instructions_->goes_to_c(caller, *facts);
+}
+
+void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
+  FrameView view(frame);
+  auto* f = view.interpreter_frame();
+  asides_->leave(f);
+  new_objects_->forget(f);
+  if (opaque_frame_ == f) end_opaque(result);
+  if (result && !around_.pause->active() && !around_.recorder->stopped() && !is_immutable(result) &&
+      goes_to_c(f))
+    consumption_->consume(result, Consumer::Compares);
+  // A generator may be run on by somebody else.
+  view.trace_instructions(false);
+  view.trace_lines(true);
+}
+
+void Watcher::on_instruction(PyFrameObject* frame) {
+  FrameView view(frame);
+  auto* f = view.interpreter_frame();
+  asides_->before_instruction(f);
+  if (around_.pause->blind() || around_.recorder->stopped()) return;
+  if (view.code() != seen_code_.ptr()) enter(view.code());
+  const Operation& operation = seen_facts_->operations[static_cast<size_t>(view.instruction())];
+  bool paused = around_.pause->active();
+  new_objects_->before(f, operation.builds, paused);
+  if (operation.harmless) return;
+  if (paused) return instructions_->note_opaque_write(f, operation.opcode, operation.oparg);
+  if (seen_facts_->flags & kUser)
+    places_.note(view.code(), view.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
+  instructions_->dispatch(f, operation, seen_facts_);
+}
+
+void Watcher::enter(PyObject* code) {
+  seen_code_ = py::reinterpret_borrow<py::object>(code);
+  seen_facts_ = decoded_facts_of(code);
+}
+
+// ---------------------------------------------------------------- steps that are found by their code object
+namespace {
+PyObject* local(_PyInterpreterFrame* f, const char* name) {
+  PyObject* names = f->f_code->co_localsplusnames;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    if (text_of(PyTuple_GET_ITEM(names, i)) != name) continue;
+    PyObject* value = f->localsplus[i];
+    return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+  }
+  return nullptr;
+}
+}  // namespace
+
+void Watcher::begin_opaque(PyFrameObject* frame) {
+  auto* f = FrameView(frame).interpreter_frame();
+  PyObject *cls = local(f, "cls"), *args = local(f, "args"), *kwargs = local(f, "kwargs");
+  if (!args || !PyTuple_Check(args))
+    return around_.recorder->fail("calls a compiled function in a way that lazytrace does not know");
+  // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where
+  // its result has another shape, the call runs again from the start.
+  PyObject* function = cls ? cls : reinterpret_cast<PyObject*>(f->f_func);
+  opaque_ = std::make_unique<OpaqueCall>(around_, function, cls ? "apply" : "", args, kwargs, true, false);
+  opaque_frame_ = f;
+}
+
+void Watcher::end_opaque(PyObject* result) {
+  opaque_frame_ = nullptr;
+  if (result)
+    opaque_->finish(result);
+  else
+    around_.recorder->fail("a function that stays whole raised");
+  opaque_.reset();
+}
+
+}  // namespace lazytrace

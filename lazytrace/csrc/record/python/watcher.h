@@ -1,0 +1,93 @@
+// The trace function of the thread that records: which frames are watched, and what each of them is.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "record/operators/recorder.h"
+#include "record/python/asides.h"
+#include "record/python/calls/protocols.h"
+#include "record/python/instructions.h"
+#include "record/python/new_objects.h"
+#include "record/python/opaque_call.h"
+#include "record/python/pause.h"
+#include "record/python/places.h"
+#include "record/python/provenance.h"
+#include "record/python/reads/consumption.h"
+#include "record/python/reads/functions.h"
+
+namespace lazytrace {
+
+class FrameView;
+
+// CPython calls it before each instruction with the operands on the frame's stack, so what is read is known
+// exactly: the object, the name and the value. Needs the GIL throughout.
+class Watcher {
+ public:
+  Watcher(const Surroundings& around, Asides* asides, NewObjects* new_objects, ClassReads* classes,
+          Consumption* consumption, FunctionReads* functions, Protocols* protocols,
+          Instructions* instructions)
+      : around_(around),
+        asides_(asides),
+        new_objects_(new_objects),
+        classes_(classes),
+        consumption_(consumption),
+        functions_(functions),
+        protocols_(protocols),
+        instructions_(instructions) {}
+  ~Watcher() { stop(); }
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+  // Installs and removes the trace function; an older one (a debugger, coverage) goes on being called.
+  void start();
+  // False where somebody else replaced the trace function meanwhile.
+  bool stop();
+  // Whether an exception that is raised now could be caught by the Python code of the recording.
+  bool would_catch();
+  std::vector<py::object> take_codes() { return places_.take_codes(); }
+
+ private:
+  static int trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+  void on_call(PyFrameObject* frame);
+  void on_return(PyFrameObject* frame, PyObject* result);
+  void on_instruction(PyFrameObject* frame);
+  void enter(PyObject* code);
+  // Frames of code that is not watched.
+  void enter_trusted(_PyInterpreterFrame* f);
+  void enter_function(_PyInterpreterFrame* f);
+  void meet_function(_PyInterpreterFrame* f, PyObject* self);
+  bool goes_to_c(_PyInterpreterFrame* f) const;
+  void begin_opaque(PyFrameObject* frame);
+  void end_opaque(PyObject* result);
+
+  Surroundings around_;
+  Asides* asides_;
+  NewObjects* new_objects_;
+  ClassReads* classes_;
+  Consumption* consumption_;
+  FunctionReads* functions_;
+  Protocols* protocols_;
+  Instructions* instructions_;
+  Places places_;
+
+  bool started_ = false;
+  Py_tracefunc older_ = nullptr;
+  py::object older_argument_;
+  Watcher* outer_ = nullptr;
+  bool collecting_ = false;
+  _PyInterpreterFrame* base_ = nullptr;  // the frame that called the recorded function
+  py::object seen_code_;                 // of the frame that ran last
+  CodeFacts* seen_facts_ = nullptr;
+  struct CodePlace {
+    size_t operator()(const std::pair<PyCodeObject*, int>& p) const {
+      return reinterpret_cast<size_t>(p.first) * 31 + static_cast<size_t>(p.second);
+    }
+  };
+  std::unordered_map<std::pair<PyCodeObject*, int>, bool, CodePlace> catches_;
+  _PyInterpreterFrame* opaque_frame_ = nullptr;
+  std::unique_ptr<OpaqueCall> opaque_;
+};
+
+}  // namespace lazytrace
