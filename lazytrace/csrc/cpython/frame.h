@@ -1,5 +1,5 @@
-// The one place that looks into CPython 3.11's frames: the instruction that comes next and the values on the
-// stack.
+// The one place that looks into CPython 3.11's frames: the instruction that comes next, the values on the
+// stack, the variables.
 #pragma once
 
 #include <Python.h>
@@ -16,37 +16,63 @@
 
 namespace lazytrace {
 
-class FrameView {
+// A frame that runs, or none. Borrows it: good for as long as the frame runs. All that it gives is borrowed,
+// too. Needs the GIL.
+class Frame {
  public:
-  explicit FrameView(PyFrameObject* frame) : frame_(frame), f_(frame->f_frame) {}
+  Frame() = default;
+  explicit Frame(PyFrameObject* frame) : f_(frame->f_frame) {}
+  static Frame current() { return Frame(PyThreadState_Get()->cframe->current_frame); }
 
-  _PyInterpreterFrame* interpreter_frame() const { return f_; }
+  explicit operator bool() const { return f_ != nullptr; }
+  bool operator==(Frame other) const { return f_ == other.f_; }
+  bool operator!=(Frame other) const { return f_ != other.f_; }
+  // For tables by address.
+  const void* address() const { return f_; }
+
+  Frame previous() const { return Frame(f_->previous); }
+  // What sys._getframe() has given for it, or null.
+  PyObject* python_object() const { return reinterpret_cast<PyObject*>(f_->frame_obj); }
+  // Null in code that no function holds: the body of a class, exec().
+  PyObject* function() const { return reinterpret_cast<PyObject*>(f_->f_func); }
+  PyCodeObject* code_object() const { return f_->f_code; }
   PyObject* code() const { return reinterpret_cast<PyObject*>(f_->f_code); }
+  PyObject* code_name() const { return f_->f_code->co_name; }
+  PyObject* globals() const { return f_->f_globals; }
+  PyObject* builtins() const { return f_->f_builtins; }
+  PyObject* locals() const { return f_->f_locals; }
+
+  // The instruction that runs, by number and by byte.
   int instruction() const { return _PyInterpreterFrame_LASTI(f_); }
-  int lasti() const { return _PyInterpreterFrame_LASTI(f_) * static_cast<int>(sizeof(_Py_CODEUNIT)); }
-  void trace_instructions(bool on) { frame_->f_trace_opcodes = on; }
-  void trace_lines(bool on) { frame_->f_trace_lines = on; }
+  int lasti() const { return instruction() * static_cast<int>(sizeof(_Py_CODEUNIT)); }
+  PyObject* name(int index) const { return PyTuple_GET_ITEM(f_->f_code->co_names, index); }
+  PyObject* constant(int index) const { return PyTuple_GET_ITEM(f_->f_code->co_consts, index); }
+
+  bool has_stack() const { return f_->stacktop > f_->f_code->co_nlocalsplus; }
+  // peek(1) is the top of the stack, peek(0) nothing.
+  PyObject* peek(int depth) const { return depth ? f_->localsplus[f_->stacktop - depth] : nullptr; }
+  // The topmost values, the lowest first.
+  PyObject* const* top(int count) const { return f_->localsplus + f_->stacktop - count; }
+
+  // A variable, or the cell that holds it.
+  PyObject* slot(int index) const { return f_->localsplus[index]; }
+  PyObject* variable(int index) const {
+    PyObject* value = slot(index);
+    return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+  }
+  // Of a frame that begins; null where it has fewer.
+  PyObject* argument(int index) const { return f_->f_code->co_argcount > index ? variable(index) : nullptr; }
+  // The first variable that belongs to an enclosing function.
+  int first_free() const { return f_->f_code->co_nlocalsplus - f_->f_code->co_nfreevars; }
 
  private:
-  PyFrameObject* frame_;
-  _PyInterpreterFrame* f_;
+  explicit Frame(_PyInterpreterFrame* f) : f_(f) {}
+
+  _PyInterpreterFrame* f_ = nullptr;
 };
 
-inline _PyInterpreterFrame* current_frame() { return PyThreadState_Get()->cframe->current_frame; }
-// peek(f, 1) is the top of the stack.
-inline PyObject* peek(_PyInterpreterFrame* f, int depth) { return f->localsplus[f->stacktop - depth]; }
-inline PyObject* name_at(_PyInterpreterFrame* f, int index) {
-  return PyTuple_GET_ITEM(f->f_code->co_names, index);
-}
-
-// The value of a local variable, behind its cell too; null where it has none.
-inline PyObject* local_value(_PyInterpreterFrame* f, int index) {
-  PyObject* value = f->localsplus[index];
-  return value && PyCell_Check(value) ? PyCell_GET(value) : value;
-}
-// An argument of a frame that begins, or null.
-inline PyObject* first_argument(_PyInterpreterFrame* f, int index = 0) {
-  return f->f_code->co_argcount > index ? local_value(f, index) : nullptr;
-}
+// Whether the trace function is called before each instruction of the frame, and at each line.
+inline void trace_instructions(PyFrameObject* frame, bool on) { frame->f_trace_opcodes = on; }
+inline void trace_lines(PyFrameObject* frame, bool on) { frame->f_trace_lines = on; }
 
 }  // namespace lazytrace

@@ -2,11 +2,10 @@
 // destructors, callbacks.
 #pragma once
 
+#include "cpython/frame.h"
 #include "record/operators/recorder.h"
 #include "record/python/pause.h"
 #include "record/python/provenance.h"
-
-struct _PyInterpreterFrame;
 
 namespace lazytrace {
 
@@ -24,30 +23,30 @@ class Asides {
   bool allows_logging() const { return logging_; }
 
   // Goes by a call of print() that `f` makes, where that is allowed: until `f` goes on or returns.
-  bool ignore_print(_PyInterpreterFrame* f);
+  bool ignore_print(Frame f);
   // The same for a frame of logging.
-  void ignore(_PyInterpreterFrame* f);
+  void ignore(Frame f);
   // A frame that was not called by the code that runs goes by, too; what it writes, the function must not go
   // on to read.
-  void step_aside(_PyInterpreterFrame* f);
+  void step_aside(Frame f);
   // Whether it is one: a signal handler, a destructor, a callback of a weak reference.
-  bool runs_aside(_PyInterpreterFrame* f) const;
+  bool runs_aside(Frame f) const;
 
-  void before_instruction(_PyInterpreterFrame* f) {
+  void before_instruction(Frame f) {
     if (ignored_ == f) end(&ignored_);
   }
-  void leave(_PyInterpreterFrame* f);
+  void leave(Frame f);
 
  private:
-  void begin(_PyInterpreterFrame** place, _PyInterpreterFrame* f, bool watch_writes);
-  void end(_PyInterpreterFrame** place);
+  void begin(Frame* place, Frame f, bool watch_writes);
+  void end(Frame* place);
 
   Recorder* recorder_;
   const Provenance* provenance_;
   Pause* pause_;
   bool print_ = false, logging_ = false;
-  _PyInterpreterFrame* ignored_ = nullptr;  // until it goes on, or returns, nothing is recorded
-  _PyInterpreterFrame* aside_ = nullptr;    // until it returns, what runs is not the function's work
+  Frame ignored_;  // until it goes on, or returns, nothing is recorded
+  Frame aside_;    // until it returns, what runs is not the function's work
 };
 
 }  // namespace lazytrace

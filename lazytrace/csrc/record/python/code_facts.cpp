@@ -1,7 +1,5 @@
 #include "record/python/code_facts.h"
 
-#include <opcode.h>
-
 #include <cstring>
 #include <unordered_set>
 
@@ -85,89 +83,16 @@ CodeFacts* facts_of(PyObject* code) {
   return facts;
 }
 
-namespace {
-
-// What these do touches the stack and the locals of their frame, and objects that they make.
-bool is_harmless(int opcode) {
-  switch (opcode) {
-    case NOP:
-    case POP_TOP:
-    case PUSH_NULL:
-    case RESUME:
-    case CACHE:
-    case COPY:
-    case SWAP:
-    case LOAD_CONST:
-    case LOAD_FAST:
-    case STORE_FAST:
-    case DELETE_FAST:
-    case JUMP_FORWARD:
-    case JUMP_BACKWARD:
-    case JUMP_BACKWARD_NO_INTERRUPT:
-    case RETURN_VALUE:
-    case BUILD_TUPLE:
-    case BUILD_LIST:
-    case BUILD_STRING:
-    case BUILD_SLICE:
-    case MAKE_CELL:
-    case COPY_FREE_VARS:
-    case LOAD_CLOSURE:
-    case PRECALL:
-    case POP_EXCEPT:
-    case PUSH_EXC_INFO:
-    case LOAD_ASSERTION_ERROR:
-    case LIST_APPEND:
-    case RETURN_GENERATOR:
-    case YIELD_VALUE:
-    case LIST_TO_TUPLE:
-    case POP_JUMP_FORWARD_IF_NONE:
-    case POP_JUMP_FORWARD_IF_NOT_NONE:
-    case POP_JUMP_BACKWARD_IF_NONE:
-    case POP_JUMP_BACKWARD_IF_NOT_NONE:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// A new container on the stack; the empty tuple is one object for all.
-bool builds_container(int opcode, int oparg) {
-  return opcode == BUILD_LIST || opcode == BUILD_MAP || opcode == BUILD_SET ||
-         opcode == BUILD_CONST_KEY_MAP || opcode == BUILD_SLICE || opcode == LIST_TO_TUPLE ||
-         (opcode == BUILD_TUPLE && oparg > 0);
-}
-
-void decode(PyCodeObject* code, CodeFacts* facts) {
-  // The code as it was compiled: the running copy has adapted instructions in it.
-  py::object bytes = py::reinterpret_steal<py::object>(PyCode_GetCode(code));
-  const auto* first = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes.ptr()));
-  auto count = static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())) / 2;
-  facts->operations.resize(count);
+CodeFacts* decoded_facts_of(PyObject* code) {
+  CodeFacts* facts = facts_of(code);
+  if (!facts->operations.empty()) return facts;
+  facts->operations = operations_of(reinterpret_cast<PyCodeObject*>(code));
   facts->memos.resize(1);
-  for (size_t i = 0; i < count; ++i) {
-    const unsigned char* at = first + 2 * i;
-    int opcode = at[0], oparg = at[1];
-    while (opcode == EXTENDED_ARG) {  // the instruction that it extends has no event of its own
-      at += 2;
-      opcode = at[0];
-      oparg = oparg << 8 | at[1];
-    }
-    Operation& operation = facts->operations[i];
-    operation.opcode = static_cast<uint8_t>(opcode);
-    operation.oparg = oparg;
-    operation.harmless = is_harmless(opcode);
-    operation.builds = builds_container(opcode, oparg);
-    if (opcode != LOAD_GLOBAL || facts->memos.size() > UINT16_MAX) continue;
+  for (Operation& operation : facts->operations) {
+    if (operation.action != Action::ReadsGlobal || facts->memos.size() > UINT16_MAX) continue;
     operation.memo = static_cast<uint16_t>(facts->memos.size());
     facts->memos.emplace_back();
   }
-}
-
-}  // namespace
-
-CodeFacts* decoded_facts_of(PyObject* code) {
-  CodeFacts* facts = facts_of(code);
-  if (facts->operations.empty()) decode(reinterpret_cast<PyCodeObject*>(code), facts);
   return facts;
 }
 

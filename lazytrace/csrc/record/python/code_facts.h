@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cpython/operations.h"
+
 namespace lazytrace {
 
 namespace py = pybind11;
@@ -33,15 +35,6 @@ inline bool is_trusted_code(PyObject* code) { return is_trusted(code_flags(code)
 struct GlobalMemo {
   uint64_t recording = 0;
   PyObject* globals = nullptr;
-};
-
-// One instruction, with the bytes of EXTENDED_ARG before it taken in.
-struct Operation {
-  uint8_t opcode = 0;
-  bool builds = false;    // puts a new container on the stack
-  bool harmless = false;  // reads nothing of what was there before the call, writes nothing, calls nothing
-  uint16_t memo = 0;      // 0: none
-  int oparg = 0;
 };
 
 struct CodeFacts {

@@ -1,10 +1,7 @@
 #include "record/python/instructions.h"
 
-#include <opcode.h>
-
 #include <cstring>
 
-#include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 
@@ -23,237 +20,192 @@ bool hands_on(PyObject* callee) {
 
 }  // namespace
 
-void Instructions::dispatch(_PyInterpreterFrame* f, const Operation& operation, CodeFacts* facts) {
-  int opcode = operation.opcode, oparg = operation.oparg;
-  switch (opcode) {
-    case BUILD_CONST_KEY_MAP:
-    case RERAISE:
-    case RAISE_VARARGS:
-    case WITH_EXCEPT_START:
+void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* facts) {
+  PyObject *first = f.peek(operation.first), *second = f.peek(operation.second);
+  switch (operation.action) {
+    case Action::Nothing:
+    case Action::Shows:
       return;
-    case BUILD_SET:
-      for (int i = 1; i <= oparg; ++i) consumption_->use_as_key(peek(f, i));
-      return;
-    case BUILD_MAP:
-      for (int i = 0; i < oparg; ++i) consumption_->use_as_key(peek(f, 2 * i + 2));
-      return;
-    case SET_ADD:
-      return consumption_->use_as_key(peek(f, 1));
-    case MAP_ADD:
-      return consumption_->use_as_key(peek(f, 2));
-    case CHECK_EXC_MATCH:
-      return consumption_->consume(peek(f, 1), Consumer::Reads);
-    case LOAD_GLOBAL:
+    case Action::ReadsAttribute:
+      return calls_->read_attribute_again(first, f.name(operation.name));
+    case Action::ImportsAttribute:
+      return calls_->read_attribute(first, f.name(operation.name));
+    case Action::SetsAttribute:
+      return writes_->write_attribute(first, f.name(operation.name), second);
+    case Action::GetsItem:
+      return protocols_->read_item(first, second);
+    case Action::SetsItem:
+      return writes_->write_item(first, second, f.peek(operation.third));
+    case Action::MakesFunction:
+      return new_objects_->expect(f, &PyFunction_Type);
+    case Action::NamesKeywords:
+      return calls_->name_keywords(f.constant(operation.name));
+    case Action::Calls:
+      return call(f, operation);
+    case Action::CallsWith:
+      return call_extended(f, operation);
+    case Action::NotFollowed:
+      return recorder_->fail("runs an instruction that lazytrace does not follow (opcode " +
+                             std::to_string(operation.opcode) + ")");
+    case Action::ReadsGlobal:
+    case Action::ReadsName:
+    case Action::ReadsVariable:
+    case Action::ReadsBuildClass:
+    case Action::ImportsModule:
+    case Action::SetsGlobal:
+    case Action::SetsName:
+    case Action::SetsVariable:
+      return dispatch_names(f, operation, facts);
+    default:
+      return dispatch_protocols(f, operation);
+  }
+}
+
+void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts* facts) {
+  static PyObject* build_class = PyUnicode_InternFromString("__build_class__");
+  PyObject* first = f.peek(operation.first);
+  switch (operation.action) {
+    case Action::ReadsGlobal:
       return operation.memo
-                 ? names_->read_global_again(f, name_at(f, oparg >> 1), &facts->memos[operation.memo])
-                 : names_->read_global(f, name_at(f, oparg >> 1));
-    case LOAD_ATTR:
-    case LOAD_METHOD:
-      return calls_->read_attribute_again(peek(f, 1), name_at(f, oparg));
-    case UNARY_NOT:
-    case JUMP_IF_FALSE_OR_POP:
-    case JUMP_IF_TRUE_OR_POP:
-    case POP_JUMP_FORWARD_IF_FALSE:
-    case POP_JUMP_FORWARD_IF_TRUE:
-    case POP_JUMP_BACKWARD_IF_FALSE:
-    case POP_JUMP_BACKWARD_IF_TRUE: {
-      PyObject* asked = peek(f, 1);
-      return asked == Py_True || asked == Py_False || asked == Py_None ? void()
-                                                                       : protocols_->read_length(asked);
-    }
-    case MAKE_FUNCTION:
-      new_objects_->expect(f, &PyFunction_Type);
+                 ? names_->read_global_again(f, f.name(operation.name), &facts->memos[operation.memo])
+                 : names_->read_global(f, f.name(operation.name));
+    case Action::ReadsName:
+      return names_->read_name(f, f.name(operation.name));
+    case Action::ReadsVariable:
+      return names_->read_cell(f, operation.name);
+    case Action::ReadsBuildClass:
+      return names_->read_global(f, build_class);
+    case Action::ImportsModule:
+      return names_->read_import(f, f.name(operation.name), first);
+    case Action::SetsGlobal:
+      return writes_->write_global(f, f.name(operation.name), first);
+    case Action::SetsVariable:
+      return writes_->write_cell(f, operation.name, first);
+    default:
+      if (f.locals() == f.globals()) recorder_->fail("runs the body of a module");
+  }
+}
+
+void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
+  PyObject *first = f.peek(operation.first), *second = f.peek(operation.second);
+  if (operation.gives == Gives::ToCallee)
+    note_callee(f, operation.action == Action::Sends || hands_on(first));
+  switch (operation.action) {
+    case Action::TestsTruth:
+      return first == Py_True || first == Py_False || first == Py_None ? void()
+                                                                       : protocols_->read_length(first);
+    case Action::AsksLength:
+      return protocols_->read_length(first);
+    case Action::Merges:
+      consumption_->consume(first, Consumer::Compares);
+      return protocols_->read_iteration(first);
+    case Action::Iterates:
+    case Action::Unpacks:
+      return protocols_->read_iteration(first);
+    case Action::Advances:
+    case Action::Sends:
+      return containers_->advance(first);
+    case Action::Contains:
+      return protocols_->read_contains(first, second);
+    case Action::ComparesIdentity:
+      return protocols_->read_identity(first, second);
+    case Action::Compares:
+      return protocols_->read_comparison(first, second);
+    case Action::Operates:
+      return protocols_->read_binary(first, second, operation.name);
+    case Action::OperatesAlone:
+      return protocols_->read_operand(first);
+    case Action::FormatsText:
+      return consumption_->consume(first, Consumer::Text);
+    case Action::UsesKeys:
+      for (int i = 0; i < operation.third; ++i)
+        consumption_->use_as_key(f.peek(operation.first + i * operation.name));
       return;
-    case KW_NAMES:
-      return calls_->name_keywords(PyTuple_GET_ITEM(f->f_code->co_consts, oparg));
-    case CALL:
-      return call(f, oparg);
-    case CALL_FUNCTION_EX:
-      return call_extended(f, oparg & 1);
-    case STORE_ATTR:
-    case DELETE_ATTR:
-    case STORE_SUBSCR:
-    case DELETE_SUBSCR:
-    case STORE_GLOBAL:
-    case DELETE_GLOBAL:
-    case STORE_NAME:
-    case DELETE_NAME:
-    case STORE_DEREF:
-    case DELETE_DEREF:
-      return dispatch_writes(f, opcode, oparg);
+    case Action::MatchesError:
+      return consumption_->consume(first, Consumer::Reads);
+    case Action::MatchesKeys:
+      return consumption_->consume(first, Consumer::Compares);
     default:
-      return dispatch_reads(f, opcode, oparg);
+      return enter_context(first);
   }
 }
 
-void Instructions::dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg) {
-  switch (opcode) {
-    case LOAD_NAME:
-      return names_->read_name(f, name_at(f, oparg));
-    case LOAD_BUILD_CLASS: {
-      static PyObject* name = PyUnicode_InternFromString("__build_class__");
-      return names_->read_global(f, name);
-    }
-    case LOAD_DEREF:
-    case LOAD_CLASSDEREF:
-      return names_->read_cell(f, oparg);
-    case IMPORT_FROM:
-      return calls_->read_attribute(peek(f, 1), name_at(f, oparg));
-    case BINARY_SUBSCR:
-      return protocols_->read_item(peek(f, 2), peek(f, 1));
-    case GET_ITER:
-    case GET_YIELD_FROM_ITER:
-      return protocols_->read_iteration(peek(f, 1));
-    case UNPACK_SEQUENCE:
-    case UNPACK_EX:
-    case LIST_EXTEND:
-      note_callee(f, hands_on(peek(f, 1)));
-      return protocols_->read_iteration(peek(f, 1));
-    case SET_UPDATE:
-    case DICT_UPDATE:
-    case DICT_MERGE:
-      consumption_->consume(peek(f, 1), Consumer::Compares);
-      return protocols_->read_iteration(peek(f, 1));
-    case FOR_ITER:
-      note_callee(f, hands_on(peek(f, 1)));
-      return containers_->advance(peek(f, 1));
-    case SEND:
-      note_callee(f, true);
-      return containers_->advance(peek(f, 2));
-    case CONTAINS_OP:
-      return protocols_->read_contains(peek(f, 1), peek(f, 2));
-    case IS_OP:
-      return protocols_->read_identity(peek(f, 2), peek(f, 1));
-    case COMPARE_OP:
-      return protocols_->read_comparison(peek(f, 2), peek(f, 1));
-    case BINARY_OP:
-      return protocols_->read_binary(peek(f, 2), peek(f, 1), oparg);
-    case UNARY_NEGATIVE:
-    case UNARY_POSITIVE:
-    case UNARY_INVERT:
-      return protocols_->read_operand(peek(f, 1));
-    case FORMAT_VALUE:
-      return consumption_->consume(peek(f, oparg & 4 ? 2 : 1), Consumer::Text);
-    case GET_LEN:
-      return protocols_->read_length(peek(f, 1));
-    case BEFORE_WITH:
-      enter_context(peek(f, 1));
-      classes_->read_special(peek(f, 1), "__enter__");
-      return classes_->read_special(peek(f, 1), "__exit__");
-    case IMPORT_NAME:
-      return names_->read_import(f, name_at(f, oparg), peek(f, 2));
-    case MATCH_MAPPING:
-    case MATCH_SEQUENCE:
-      return protocols_->read_length(peek(f, 1));
-    case MATCH_KEYS:
-      return consumption_->consume(peek(f, 2), Consumer::Compares);
-    default:
-      recorder_->fail("runs an instruction that lazytrace does not follow (opcode " + std::to_string(opcode) +
-                      ")");
-  }
-}
-
-void Instructions::dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg) {
-  switch (opcode) {
-    case STORE_ATTR:
-      return writes_->write_attribute(peek(f, 1), name_at(f, oparg), peek(f, 2));
-    case DELETE_ATTR:
-      return writes_->write_attribute(peek(f, 1), name_at(f, oparg), nullptr);
-    case STORE_SUBSCR:
-      return writes_->write_item(peek(f, 2), peek(f, 1), peek(f, 3));
-    case DELETE_SUBSCR:
-      return writes_->write_item(peek(f, 2), peek(f, 1), nullptr);
-    case STORE_GLOBAL:
-      return writes_->write_global(f, name_at(f, oparg), peek(f, 1));
-    case DELETE_GLOBAL:
-      return writes_->write_global(f, name_at(f, oparg), nullptr);
-    case STORE_NAME:
-    case DELETE_NAME:
-      if (f->f_locals == f->f_globals) recorder_->fail("runs the body of a module");
-      return;
-    case STORE_DEREF:
-      return writes_->write_cell(f, oparg, peek(f, 1));
-    default:
-      return writes_->write_cell(f, oparg, nullptr);
-  }
-}
-
-void Instructions::call(_PyInterpreterFrame* f, int count) {
+void Instructions::call(Frame f, const Operation& operation) {
   calls_->enter(f);
-  PyObject* method = peek(f, count + 2);
-  PyObject** args = f->localsplus + f->stacktop - count;
-  PyObject* callee = method ? method : *(args - 1);
+  // A method stands below its object, which is the first argument.
+  PyObject *method = f.peek(operation.first), *callee = method ? method : f.peek(operation.second);
+  int count = method ? operation.third + 1 : operation.third;
   note_callee(f, hands_on(callee));
-  if (method)
-    calls_->call(method, args - 1, count + 1);
-  else
-    calls_->call(callee, args, count);
+  calls_->call(callee, f.top(count), count);
   calls_->name_keywords(nullptr);
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
 }
 
-void Instructions::call_extended(_PyInterpreterFrame* f, bool keywords) {
+void Instructions::call_extended(Frame f, const Operation& operation) {
   calls_->enter(f);
-  PyObject *callee = peek(f, keywords ? 3 : 2), *args = peek(f, keywords ? 2 : 1);
+  PyObject* callee = f.peek(operation.first);
   note_callee(f, hands_on(callee));
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
-  calls_->call_extended(callee, args, keywords ? peek(f, 1) : nullptr);
+  calls_->call_extended(callee, f.peek(operation.second), f.peek(operation.third));
 }
 
 // torch's own context managers run in code that is not watched; one that is kept in state is read whole.
 void Instructions::enter_context(PyObject* object) {
   may_suppress_ |= is_python_class(Py_TYPE(object)) && !is_torch_class(Py_TYPE(object));
-  int node = provenance_->known(object);
-  if (node < 0 || !is_python_class(Py_TYPE(object))) return;
-  py::object dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
-  if (!dict) return PyErr_Clear();
-  provenance_->read_child(node, Access::Namespace, nullptr, -1, dict.ptr());
-  containers_->read_whole(dict.ptr());
+  int node = is_python_class(Py_TYPE(object)) ? provenance_->known(object) : -1;
+  if (node >= 0) {
+    py::object dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
+    if (!dict) PyErr_Clear();
+    if (dict) provenance_->read_child(node, Access::Namespace, nullptr, -1, dict.ptr());
+    if (dict) containers_->read_whole(dict.ptr());
+  }
+  classes_->read_special(object, "__enter__");
+  classes_->read_special(object, "__exit__");
 }
 
-void Instructions::note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg) {
-  PyObject* target = nullptr;
-  if (opcode == STORE_ATTR || opcode == DELETE_ATTR) target = peek(f, 1);
-  if (opcode == STORE_SUBSCR || opcode == DELETE_SUBSCR) target = peek(f, 2);
-  if (opcode == STORE_GLOBAL || opcode == DELETE_GLOBAL) target = f->f_globals;
-  if (opcode == STORE_DEREF || opcode == DELETE_DEREF) target = f->localsplus[oparg];
-  if (opcode == BINARY_OP && oparg >= 13) target = peek(f, 2);
-  if (opcode == CALL) {
-    PyObject* method = peek(f, oparg + 2);
-    PyObject* callable = method ? method : peek(f, oparg + 1);
-    PyObject* first = method ? peek(f, oparg + 1) : oparg ? peek(f, oparg) : nullptr;
-    if (PyCFunction_Check(callable)) target = PyCFunction_GET_SELF(callable);
-    if (!target || PyModule_Check(target)) target = first;
-    if (PyFunction_Check(callable)) target = nullptr;
+namespace {
+// What a call changes, as far as can be told without knowing it: the object of a method of C, or what a
+// function of C is handed first.
+PyObject* changed_by_call(Frame f, const Operation& operation) {
+  PyObject *method = f.peek(operation.first), *second = f.peek(operation.second);
+  PyObject* callable = method ? method : second;
+  if (PyFunction_Check(callable)) return nullptr;
+  PyObject* first = method ? second : f.peek(operation.third);
+  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
+  return !self || PyModule_Check(self) ? first : self;
+}
+
+PyObject* changed_by(Frame f, const Operation& operation) {
+  switch (operation.action) {
+    case Action::SetsAttribute:
+    case Action::SetsItem:
+      return f.peek(operation.first);
+    case Action::Operates:
+      return is_in_place(operation.name) ? f.peek(operation.first) : nullptr;
+    case Action::SetsGlobal:
+      return f.globals();
+    case Action::SetsVariable:
+      return f.slot(operation.name);
+    case Action::Calls:
+      return changed_by_call(f, operation);
+    default:
+      return nullptr;
   }
+}
+}  // namespace
+
+void Instructions::note_opaque_write(Frame f, const Operation& operation) {
+  PyObject* target = changed_by(f, operation);
   if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) || PyType_Check(target))
     return;
   provenance_->touch(target);
 }
 
-bool Instructions::goes_to_c(_PyInterpreterFrame* caller, const CodeFacts& facts) const {
-  int at = _PyInterpreterFrame_LASTI(caller);
-  switch (facts.operations[static_cast<size_t>(std::max(at, 0))].opcode) {
-    case CALL:
-    case CALL_FUNCTION_EX:
-    case FOR_ITER:
-    case SEND:
-    case LIST_EXTEND:
-    case UNPACK_SEQUENCE:
-    case UNPACK_EX: {
-      const bool* passes = passes_on_.find(caller);
-      return passes && !*passes;
-    }
-    case SET_UPDATE:
-    case DICT_UPDATE:
-    case DICT_MERGE:
-    case CONTAINS_OP:
-    case BINARY_OP:  // "%(a)s" % mapping
-    case FORMAT_VALUE:
-      return true;
-    default:
-      return false;
-  }
+bool Instructions::goes_to_c(Frame caller, const CodeFacts& facts) const {
+  const Operation& operation = facts.operations[static_cast<size_t>(std::max(caller.instruction(), 0))];
+  if (operation.gives != Gives::ToCallee) return operation.gives == Gives::ToC;
+  const bool* passes = passes_on_.find(caller.address());
+  return passes && !*passes;
 }
 
 }  // namespace lazytrace

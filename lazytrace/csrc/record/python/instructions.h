@@ -1,6 +1,7 @@
 // What each instruction of a watched frame reads, writes and calls.
 #pragma once
 
+#include "cpython/frame.h"
 #include "record/operators/recorder.h"
 #include "record/python/calls/calls.h"
 #include "record/python/calls/protocols.h"
@@ -30,22 +31,22 @@ class Instructions {
         calls_(calls) {}
 
   // The instruction that comes next in `f`.
-  void dispatch(_PyInterpreterFrame* f, const Operation& operation, CodeFacts* facts);
+  void dispatch(Frame f, const Operation& operation, CodeFacts* facts);
   // What Python code inside an opaque step writes to: the function must not go on to read it, for its guards
   // are checked before.
-  void note_opaque_write(_PyInterpreterFrame* f, int opcode, int oparg);
+  void note_opaque_write(Frame f, const Operation& operation);
   // Whether what a frame gives back goes to C code that the instruction of its caller runs.
-  bool goes_to_c(_PyInterpreterFrame* caller, const CodeFacts& facts) const;
+  bool goes_to_c(Frame caller, const CodeFacts& facts) const;
   // Whether a context manager that may swallow exceptions was entered.
   bool may_suppress() const { return may_suppress_; }
 
  private:
-  void dispatch_reads(_PyInterpreterFrame* f, int opcode, int oparg);
-  void dispatch_writes(_PyInterpreterFrame* f, int opcode, int oparg);
-  void call(_PyInterpreterFrame* f, int count);
-  void call_extended(_PyInterpreterFrame* f, bool keywords);
+  void dispatch_names(Frame f, const Operation& operation, CodeFacts* facts);
+  void dispatch_protocols(Frame f, const Operation& operation);
+  void call(Frame f, const Operation& operation);
+  void call_extended(Frame f, const Operation& operation);
   void enter_context(PyObject* object);
-  void note_callee(_PyInterpreterFrame* f, bool passes_on) { passes_on_[f] = passes_on; }
+  void note_callee(Frame f, bool passes_on) { passes_on_[f.address()] = passes_on; }
 
   Recorder* recorder_;
   Provenance* provenance_;

@@ -1,6 +1,5 @@
 #include "record/python/new_objects.h"
 
-#include "cpython/frame.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -14,7 +13,7 @@ bool makes_new(PyTypeObject* type) {
          Py_IS_TYPE(meta_call, &PyWrapperDescr_Type);
 }
 
-void NewObjects::expect(_PyInterpreterFrame* f, PyTypeObject* type) {
+void NewObjects::expect(Frame f, PyTypeObject* type) {
   for (auto& [frame, made] : pending_)
     if (frame == f) {
       made = type;
@@ -23,58 +22,56 @@ void NewObjects::expect(_PyInterpreterFrame* f, PyTypeObject* type) {
   pending_.emplace_back(f, type);
 }
 
-void NewObjects::forget(_PyInterpreterFrame* f) {
+void NewObjects::forget(Frame f) {
   for (size_t i = pending_.size(); i-- > 0;)
     if (pending_[i].first == f) pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
-PyTypeObject* NewObjects::pending_of(_PyInterpreterFrame* f) const {
+PyTypeObject* NewObjects::pending_of(Frame f) const {
   for (auto& [frame, type] : pending_)
     if (frame == f) return type;
   return nullptr;
 }
 
-void NewObjects::note_built(_PyInterpreterFrame* f) { provenance_->note_made(peek(f, 1)); }
+void NewObjects::note_built(Frame f) { provenance_->note_made(f.peek(1)); }
 
-void NewObjects::enter(_PyInterpreterFrame* f) {
+void NewObjects::enter(Frame f) {
   note_arguments(f);
   note_initialized(f);
 }
 
 // The tuple behind *args and the dict behind **kwargs are made for the call.
-void NewObjects::note_arguments(_PyInterpreterFrame* f) {
-  PyCodeObject* code = f->f_code;
+void NewObjects::note_arguments(Frame f) {
+  PyCodeObject* code = f.code_object();
   int at = code->co_argcount + code->co_kwonlyargcount;
   for (int flag : {CO_VARARGS, CO_VARKEYWORDS}) {
     if (!(code->co_flags & flag)) continue;
-    PyObject* made = f->localsplus[at++];
-    if (made && PyCell_Check(made)) made = PyCell_GET(made);
+    PyObject* made = f.variable(at++);
     if (made && Py_SIZE(made)) provenance_->note_made(made);
     if (made && PyDict_Check(made)) provenance_->note_made(made);
   }
 }
 
 // The object is new from the first line of its __init__ on.
-void NewObjects::note_initialized(_PyInterpreterFrame* f) {
-  PyTypeObject* type = f->previous ? pending_of(f->previous) : nullptr;
-  if (!type || text_of(f->f_code->co_name) != "__init__") return;
-  PyObject* self = f->f_code->co_argcount > 0 ? f->localsplus[0] : nullptr;
-  if (self && PyCell_Check(self)) self = PyCell_GET(self);
+void NewObjects::note_initialized(Frame f) {
+  PyTypeObject* type = f.previous() ? pending_of(f.previous()) : nullptr;
+  if (!type || text_of(f.code_name()) != "__init__") return;
+  PyObject* self = f.argument(0);
   if (self && Py_TYPE(self) == type && makes_new(type) && provenance_->known(self) < 0)
     provenance_->note_fresh(self);
 }
 
-void NewObjects::settle(_PyInterpreterFrame* f) {
+void NewObjects::settle(Frame f) {
   if (makes_class_ == f) {
-    makes_class_ = nullptr;
-    PyObject* made = f->stacktop > f->f_code->co_nlocalsplus ? peek(f, 1) : nullptr;
+    makes_class_ = Frame();
+    PyObject* made = f.has_stack() ? f.peek(1) : nullptr;
     if (made && PyType_Check(made) && provenance_->known(made) < 0) provenance_->note_fresh(made);
   }
   PyTypeObject* type = pending_of(f);
   if (!type) return;
   forget(f);
-  if (f->stacktop <= f->f_code->co_nlocalsplus) return;
-  PyObject* made = peek(f, 1);
+  if (!f.has_stack()) return;
+  PyObject* made = f.peek(1);
   if (made && Py_TYPE(made) == type && makes_new(type) && provenance_->known(made) < 0)
     provenance_->note_fresh(made);
 }

@@ -4,9 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "cpython/frame.h"
 #include "record/python/provenance.h"
-
-struct _PyInterpreterFrame;
 
 namespace lazytrace {
 
@@ -20,31 +19,31 @@ class NewObjects {
   explicit NewObjects(Provenance* provenance) : provenance_(provenance) {}
 
   // The next stack top of the frame is a new instance of the type, where the type makes one.
-  void expect(_PyInterpreterFrame* f, PyTypeObject* type);
+  void expect(Frame f, PyTypeObject* type);
   // The next stack top of the frame is a class that it has made.
-  void expect_class(_PyInterpreterFrame* f) { makes_class_ = f; }
-  void forget(_PyInterpreterFrame* f);
+  void expect_class(Frame f) { makes_class_ = f; }
+  void forget(Frame f);
 
   // Before each instruction; `builds`: whether it puts a new container on the stack.
-  void before(_PyInterpreterFrame* f, bool builds, bool paused) {
+  void before(Frame f, bool builds, bool paused) {
     if (built_in_ == f && !paused) note_built(f);
-    built_in_ = builds ? f : nullptr;
+    built_in_ = builds ? f : Frame();
     if ((!pending_.empty() || makes_class_) && !paused) settle(f);
   }
   // When a frame begins: the tuple behind *args, the dict behind **kwargs, and what its __init__ is given.
-  void enter(_PyInterpreterFrame* f);
+  void enter(Frame f);
 
  private:
-  void note_built(_PyInterpreterFrame* f);
-  void settle(_PyInterpreterFrame* f);
-  void note_arguments(_PyInterpreterFrame* f);
-  void note_initialized(_PyInterpreterFrame* f);
-  PyTypeObject* pending_of(_PyInterpreterFrame* f) const;
+  void note_built(Frame f);
+  void settle(Frame f);
+  void note_arguments(Frame f);
+  void note_initialized(Frame f);
+  PyTypeObject* pending_of(Frame f) const;
 
   Provenance* provenance_;
-  std::vector<std::pair<_PyInterpreterFrame*, PyTypeObject*>> pending_;  // few at once
-  _PyInterpreterFrame* built_in_ = nullptr;  // the frame whose last instruction made a container
-  _PyInterpreterFrame* makes_class_ = nullptr;
+  std::vector<std::pair<Frame, PyTypeObject*>> pending_;  // few at once
+  Frame built_in_;                                        // the frame whose last instruction made a container
+  Frame makes_class_;
 };
 
 }  // namespace lazytrace

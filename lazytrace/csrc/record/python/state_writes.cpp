@@ -1,6 +1,5 @@
 #include "record/python/state_writes.h"
 
-#include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 
@@ -147,20 +146,20 @@ void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value
   containers_->read_length(list);  // an IndexError, as long as the list is as short as that
 }
 
-void StateWrites::write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value) {
-  PyObject* before = PyDict_GetItemWithError(f->f_globals, name);
+void StateWrites::write_global(Frame f, PyObject* name, PyObject* value) {
+  PyObject* before = PyDict_GetItemWithError(f.globals(), name);
   if (value && before && is_immutable(value) && same_immutable(before, value) &&
-      !log_->wrote(f->f_globals, name))
+      !log_->wrote(f.globals(), name))
     return names_->read_global(f, name);
   NameReads::GlobalsNode globals = value ? names_->globals_of(f) : NameReads::GlobalsNode{-1, Access::Item};
   std::string what = "sets the global " + text_of(name);
   if (globals.node < 0 || recorder_->inside_operator()) return recorder_->fail(what);
   Effect::Kind kind = globals.access == Access::Instance ? Effect::Kind::Attribute : Effect::Kind::Item;
-  enter({kind, globals.node, py::reinterpret_borrow<py::object>(name), -1}, f->f_globals, value, what);
+  enter({kind, globals.node, py::reinterpret_borrow<py::object>(name), -1}, f.globals(), value, what);
 }
 
-void StateWrites::write_cell(_PyInterpreterFrame* f, int index, PyObject* value) {
-  PyObject* cell = f->localsplus[index];
+void StateWrites::write_cell(Frame f, int index, PyObject* value) {
+  PyObject* cell = f.slot(index);
   const std::pair<int, Py_ssize_t>* place = cell && PyCell_Check(cell) ? provenance_->cell(cell) : nullptr;
   if (!place) return;
   PyObject* before = PyCell_GET(cell);

@@ -1,6 +1,7 @@
 // Writes to what was there before the call: made again by a replay, or the end of reusability.
 #pragma once
 
+#include "cpython/frame.h"
 #include "program/effects.h"
 #include "record/operators/recorder.h"
 #include "record/python/provenance.h"
@@ -35,8 +36,8 @@ class StateWrites {
   // What object.__setattr__ writes.
   void write_plainly(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);
-  void write_global(_PyInterpreterFrame* f, PyObject* name, PyObject* value);
-  void write_cell(_PyInterpreterFrame* f, int index, PyObject* value);
+  void write_global(Frame f, PyObject* name, PyObject* value);
+  void write_cell(Frame f, int index, PyObject* value);
 
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.
   void settle();

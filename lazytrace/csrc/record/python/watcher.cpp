@@ -1,7 +1,6 @@
 #include "record/python/watcher.h"
 
 #include "cpython/exception_table.h"
-#include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 
@@ -32,7 +31,7 @@ class KeepError {
 
 void Watcher::start() {
   PyThreadState* thread = PyThreadState_Get();
-  base_ = current_frame();
+  base_ = Frame::current();
   older_ = thread->c_tracefunc;
   older_argument_ = py::reinterpret_borrow<py::object>(thread->c_traceobj);
   outer_ = watching;
@@ -56,10 +55,10 @@ bool Watcher::stop() {
 bool Watcher::would_catch() {
   if (instructions_->may_suppress()) return true;
   py::gil_scoped_acquire gil;
-  for (_PyInterpreterFrame* f = current_frame(); f && f != base_; f = f->previous) {
-    int at = _PyInterpreterFrame_LASTI(f);
-    auto [known, missing] = catches_.try_emplace({f->f_code, at});
-    if (missing) known->second = ExceptionTable(f->f_code).catches(at);
+  for (Frame f = Frame::current(); f && f != base_; f = f.previous()) {
+    int at = f.instruction();
+    auto [known, missing] = catches_.try_emplace({f.code_object(), at});
+    if (missing) known->second = ExceptionTable(f.code_object()).catches(at);
     if (known->second) return true;
   }
   return false;
@@ -75,7 +74,7 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
     if (what == PyTrace_CALL) watcher->on_call(frame);
     if (what == PyTrace_RETURN) watcher->on_return(frame, argument);
   } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
-    FrameView(frame).trace_instructions(false);  // the verdict stands: run on at full speed
+    trace_instructions(frame, false);  // the verdict stands: run on at full speed
   }
   if (watcher->older_ && what != PyTrace_OPCODE)
     return watcher->older_(watcher->older_argument_.ptr(), frame, what, argument);
@@ -87,67 +86,64 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
 
 namespace {
 // What dataclasses have written for a class of torch.
-bool is_generated_for_torch(_PyInterpreterFrame* f) {
-  if (text_of(f->f_code->co_filename) != "<string>") return false;
-  PyObject* module = PyDict_GetItemString(f->f_globals, "__name__");
+bool is_generated_for_torch(Frame f) {
+  if (text_of(f.code_object()->co_filename) != "<string>") return false;
+  PyObject* module = PyDict_GetItemString(f.globals(), "__name__");
   return module && text_of(module).compare(0, 6, "torch.") == 0;
 }
 
-uintptr_t caller_flags(_PyInterpreterFrame* f) {
-  return f->previous ? code_flags(reinterpret_cast<PyObject*>(f->previous->f_code)) : 0;
-}
+uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().code()) : 0; }
 }  // namespace
 
 void Watcher::on_call(PyFrameObject* frame) {
-  FrameView view(frame);
-  auto* f = view.interpreter_frame();
+  Frame f(frame);
   new_objects_->forget(f);
   Pause& pause = *around_.pause;
-  uintptr_t flags = code_flags(view.code()), caller = caller_flags(f);
+  uintptr_t flags = code_flags(f.code()), caller = caller_flags(f);
   if (!pause.active() && asides_->allows_logging() && (flags & kLogging)) asides_->ignore(f);
   if (!pause.active() && !(flags & kSkipped) && asides_->runs_aside(f)) asides_->step_aside(f);
   if (is_trusted(caller) && is_generated_for_torch(f)) flags |= kSkipped;
   bool watch = !pause.blind() && !(flags & kSkipped);
-  view.trace_instructions(watch);
-  if (!older_) view.trace_lines(false);
+  trace_instructions(frame, watch);
+  if (!older_) trace_lines(frame, false);
   if (pause.active()) return;
   if (flags & kOpaque) return begin_opaque(frame);
-  if (is_trusted(flags)) return f->previous && !is_trusted(caller) ? enter_trusted(f) : void();
+  if (is_trusted(flags)) return f.previous() && !is_trusted(caller) ? enter_trusted(f) : void();
   if (!watch) return;
   new_objects_->enter(f);
-  if (f->f_func) enter_function(f);
+  if (f.function()) enter_function(f);
 }
 
 // Trusted code is not watched, so what it is handed and what it holds counts as read, where code enters it
 // that is no such code itself.
-void Watcher::enter_trusted(_PyInterpreterFrame* f) {
-  if (!f->f_func) return;
-  functions_->consume_function(reinterpret_cast<PyObject*>(f->f_func));
-  PyCodeObject* code = f->f_code;
+void Watcher::enter_trusted(Frame f) {
+  if (!f.function()) return;
+  functions_->consume_function(f.function());
+  PyCodeObject* code = f.code_object();
   int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
               ((code->co_flags & CO_VARKEYWORDS) != 0);
-  for (int i = 0; i < count; ++i) consumption_->consume(local_value(f, i), Consumer::Trusted);
+  for (int i = 0; i < count; ++i) consumption_->consume(f.variable(i), Consumer::Trusted);
 }
 
-void Watcher::enter_function(_PyInterpreterFrame* f) {
-  auto* function = reinterpret_cast<PyObject*>(f->f_func);
+void Watcher::enter_function(Frame f) {
+  PyObject* function = f.function();
   Provenance& provenance = *around_.provenance;
   protocols_->enter_function(false);
-  PyObject* self = first_argument(f);
+  PyObject* self = f.argument(0);
   bool met = provenance.known(function) >= 0 || provenance.is_fresh(function);
   if (!met && self) meet_function(f, self);
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
     return;
-  if (self && is_tensor(self)) protocols_->enter_function(text_of(f->f_code->co_name) == "__hash__");
+  if (self && is_tensor(self)) protocols_->enter_function(text_of(f.code_name()) == "__hash__");
   functions_->read_function(function);
 }
 
 // A function that no read has led to was found by C code: a special method of the class of its first
 // argument, which is guarded like one that Python code asks for. Any other is not known to be found again.
-void Watcher::meet_function(_PyInterpreterFrame* f, PyObject* self) {
-  auto* function = reinterpret_cast<PyObject*>(f->f_func);
-  PyObject* name = f->f_code->co_name;
+void Watcher::meet_function(Frame f, PyObject* self) {
+  PyObject* function = f.function();
+  PyObject* name = f.code_name();
   if (_PyType_Lookup(Py_TYPE(self), name) == function) {
     classes_->read_class(Py_TYPE(self), name, function);
   } else if (PyType_Check(self)) {
@@ -156,18 +152,17 @@ void Watcher::meet_function(_PyInterpreterFrame* f, PyObject* self) {
   }
 }
 
-bool Watcher::goes_to_c(_PyInterpreterFrame* f) const {
-  _PyInterpreterFrame* caller = f->previous;
+bool Watcher::goes_to_c(Frame f) const {
+  Frame caller = f.previous();
   if (!caller || caller == base_) return false;
-  CodeFacts* facts = facts_of(reinterpret_cast<PyObject*>(caller->f_code));
+  CodeFacts* facts = facts_of(caller.code());
   if (facts->flags & kOwn) return false;
   if ((facts->flags & kSkipped) || facts->operations.empty()) return true;
   return instructions_->goes_to_c(caller, *facts);
 }
 
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
-  FrameView view(frame);
-  auto* f = view.interpreter_frame();
+  Frame f(frame);
   asides_->leave(f);
   new_objects_->forget(f);
   if (opaque_frame_ == f) end_opaque(result);
@@ -175,23 +170,22 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
       goes_to_c(f))
     consumption_->consume(result, Consumer::Compares);
   // A generator may be run on by somebody else.
-  view.trace_instructions(false);
-  view.trace_lines(true);
+  trace_instructions(frame, false);
+  trace_lines(frame, true);
 }
 
 void Watcher::on_instruction(PyFrameObject* frame) {
-  FrameView view(frame);
-  auto* f = view.interpreter_frame();
+  Frame f(frame);
   asides_->before_instruction(f);
   if (around_.pause->blind() || around_.recorder->stopped()) return;
-  if (view.code() != seen_code_.ptr()) enter(view.code());
-  const Operation& operation = seen_facts_->operations[static_cast<size_t>(view.instruction())];
+  if (f.code() != seen_code_.ptr()) enter(f.code());
+  const Operation& operation = seen_facts_->operations[static_cast<size_t>(f.instruction())];
   bool paused = around_.pause->active();
   new_objects_->before(f, operation.builds, paused);
-  if (operation.harmless) return;
-  if (paused) return instructions_->note_opaque_write(f, operation.opcode, operation.oparg);
+  if (operation.harmless()) return;
+  if (paused) return instructions_->note_opaque_write(f, operation);
   if (seen_facts_->flags & kUser)
-    places_.note(view.code(), view.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
+    places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
   instructions_->dispatch(f, operation, seen_facts_);
 }
 
@@ -202,31 +196,30 @@ void Watcher::enter(PyObject* code) {
 
 // ---------------------------------------------------------------- steps that are found by their code object
 namespace {
-PyObject* local(_PyInterpreterFrame* f, const char* name) {
-  PyObject* names = f->f_code->co_localsplusnames;
+PyObject* local(Frame f, const char* name) {
+  PyObject* names = f.code_object()->co_localsplusnames;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
     if (text_of(PyTuple_GET_ITEM(names, i)) != name) continue;
-    PyObject* value = f->localsplus[i];
-    return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+    return f.variable(static_cast<int>(i));
   }
   return nullptr;
 }
 }  // namespace
 
 void Watcher::begin_opaque(PyFrameObject* frame) {
-  auto* f = FrameView(frame).interpreter_frame();
+  Frame f(frame);
   PyObject *cls = local(f, "cls"), *args = local(f, "args"), *kwargs = local(f, "kwargs");
   if (!args || !PyTuple_Check(args))
     return around_.recorder->fail("calls a compiled function in a way that lazytrace does not know");
   // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where
   // its result has another shape, the call runs again from the start.
-  PyObject* function = cls ? cls : reinterpret_cast<PyObject*>(f->f_func);
+  PyObject* function = cls ? cls : f.function();
   opaque_ = std::make_unique<OpaqueCall>(around_, function, cls ? "apply" : "", args, kwargs, true, false);
   opaque_frame_ = f;
 }
 
 void Watcher::end_opaque(PyObject* result) {
-  opaque_frame_ = nullptr;
+  opaque_frame_ = Frame();
   if (result)
     opaque_->finish(result);
   else

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cpython/frame.h"
 #include "record/operators/recorder.h"
 #include "record/python/asides.h"
 #include "record/python/calls/protocols.h"
@@ -18,8 +19,6 @@
 #include "record/python/reads/functions.h"
 
 namespace lazytrace {
-
-class FrameView;
 
 // CPython calls it before each instruction with the operands on the frame's stack, so what is read is known
 // exactly: the object, the name and the value. Needs the GIL throughout.
@@ -55,10 +54,10 @@ class Watcher {
   void on_instruction(PyFrameObject* frame);
   void enter(PyObject* code);
   // Frames of code that is not watched.
-  void enter_trusted(_PyInterpreterFrame* f);
-  void enter_function(_PyInterpreterFrame* f);
-  void meet_function(_PyInterpreterFrame* f, PyObject* self);
-  bool goes_to_c(_PyInterpreterFrame* f) const;
+  void enter_trusted(Frame f);
+  void enter_function(Frame f);
+  void meet_function(Frame f, PyObject* self);
+  bool goes_to_c(Frame f) const;
   void begin_opaque(PyFrameObject* frame);
   void end_opaque(PyObject* result);
 
@@ -77,8 +76,8 @@ class Watcher {
   py::object older_argument_;
   Watcher* outer_ = nullptr;
   bool collecting_ = false;
-  _PyInterpreterFrame* base_ = nullptr;  // the frame that called the recorded function
-  py::object seen_code_;                 // of the frame that ran last
+  Frame base_;            // the frame that called the recorded function
+  py::object seen_code_;  // of the frame that ran last
   CodeFacts* seen_facts_ = nullptr;
   struct CodePlace {
     size_t operator()(const std::pair<PyCodeObject*, int>& p) const {
@@ -86,7 +85,7 @@ class Watcher {
     }
   };
   std::unordered_map<std::pair<PyCodeObject*, int>, bool, CodePlace> catches_;
-  _PyInterpreterFrame* opaque_frame_ = nullptr;
+  Frame opaque_frame_;
   std::unique_ptr<OpaqueCall> opaque_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cpython/frame.h"
 #include "record/operators/recorder.h"
 #include "record/python/asides.h"
 #include "record/python/calls/context_variables.h"
@@ -28,7 +29,7 @@ class Calls {
         StateWrites* writes, Protocols* protocols, ContextVariables* context_variables);
 
   // The frame that makes the call that comes next, and its keywords, borrowed from its code.
-  void enter(_PyInterpreterFrame* f) { calling_ = f; }
+  void enter(Frame f) { calling_ = f; }
   void name_keywords(PyObject* names) { keyword_names_ = names; }
 
   void call(PyObject* callable, PyObject* const* args, Py_ssize_t count);
@@ -78,7 +79,7 @@ class Calls {
   StateWrites* writes_;
   Protocols* protocols_;
   ContextVariables* context_variables_;
-  _PyInterpreterFrame* calling_ = nullptr;
+  Frame calling_;
   PyObject* keyword_names_ = nullptr;
 };
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/MemoryFormat.h>
 
 #include "cpython/objects.h"
+#include "cpython/operations.h"
 #include "cpython/values.h"
 
 namespace lazytrace {
@@ -99,9 +100,9 @@ void Protocols::read_comparison(PyObject* left, PyObject* right) {
 }
 
 void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
-  bool in_place = operation >= 13;
+  bool in_place = is_in_place(operation);
   // `%` writes text; `-`, `&`, `|` and `^` of sets compare.
-  Consumer how = operation % 13 == 6 ? Consumer::Text : Consumer::Compares;
+  Consumer how = is_remainder(operation) ? Consumer::Text : Consumer::Compares;
   if (refuse_array(left) || refuse_array(right)) return;
   consumption_->consume(right, how);
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&

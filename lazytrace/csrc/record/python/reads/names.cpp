@@ -1,13 +1,10 @@
 #include "record/python/reads/names.h"
 
-#include "cpython/frame.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
 
-NameReads::GlobalsNode NameReads::globals_of(_PyInterpreterFrame* f) {
-  return globals_node(f->f_globals, reinterpret_cast<PyObject*>(f->f_func));
-}
+NameReads::GlobalsNode NameReads::globals_of(Frame f) { return globals_node(f.globals(), f.function()); }
 
 // `function`: one that has these globals, or null.
 NameReads::GlobalsNode NameReads::globals_node(PyObject* globals, PyObject* function) {
@@ -42,48 +39,47 @@ void NameReads::read_globals_of(int node, PyObject* function) {
 }
 
 // `seen` asks the same of the whole recording; this of one instruction, and without a search.
-void NameReads::read_global_again(_PyInterpreterFrame* f, PyObject* name, GlobalMemo* memo) {
-  if (memo->recording == provenance_->number() && memo->globals == f->f_globals && provenance_->untouched())
+void NameReads::read_global_again(Frame f, PyObject* name, GlobalMemo* memo) {
+  if (memo->recording == provenance_->number() && memo->globals == f.globals() && provenance_->untouched())
     return;
-  if (provenance_->untouched()) *memo = {provenance_->number(), f->f_globals};
+  if (provenance_->untouched()) *memo = {provenance_->number(), f.globals()};
   read_global(f, name);
 }
 
-void NameReads::read_global(_PyInterpreterFrame* f, PyObject* name) {
-  if (provenance_->untouched() && provenance_->seen(f->f_globals, name)) return;
+void NameReads::read_global(Frame f, PyObject* name) {
+  if (provenance_->untouched() && provenance_->seen(f.globals(), name)) return;
   GlobalsNode globals = globals_of(f);
   if (globals.node < 0) return;
-  if (log_->wrote(f->f_globals, name)) return;
-  if (provenance_->touched(f->f_globals))
+  if (log_->wrote(f.globals(), name)) return;
+  if (provenance_->touched(f.globals()))
     recorder_->fail("reads the global " + text_of(name) + " after an opaque function has set globals");
-  PyObject* value = PyDict_GetItemWithError(f->f_globals, name);
+  PyObject* value = PyDict_GetItemWithError(f.globals(), name);
   provenance_->read_child(globals.node, globals.access, name, -1, value);
   if (value) return;
   PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
-  if (PyModule_GetDict(builtins) != f->f_builtins) return recorder_->fail("runs with builtins of its own");
+  if (PyModule_GetDict(builtins) != f.builtins()) return recorder_->fail("runs with builtins of its own");
   provenance_->read_child(provenance_->weak_node(builtins), Access::Instance, name, -1,
-                          PyDict_GetItemWithError(f->f_builtins, name));
+                          PyDict_GetItemWithError(f.builtins(), name));
 }
 
-void NameReads::read_name(_PyInterpreterFrame* f, PyObject* name) {
-  if (f->f_locals && f->f_locals != f->f_globals && PyDict_Check(f->f_locals) &&
-      PyDict_GetItemWithError(f->f_locals, name))
+void NameReads::read_name(Frame f, PyObject* name) {
+  if (f.locals() && f.locals() != f.globals() && PyDict_Check(f.locals()) &&
+      PyDict_GetItemWithError(f.locals(), name))
     return;
   read_global(f, name);
 }
 
-void NameReads::read_cell(_PyInterpreterFrame* f, int index) {
-  PyObject* cell = f->localsplus[index];
+void NameReads::read_cell(Frame f, int index) {
+  PyObject* cell = f.slot(index);
   if (!cell || !PyCell_Check(cell)) return;
   if (provenance_->touched(cell)) recorder_->fail("reads a variable that an opaque function has changed");
   if (log_->wrote_to(cell)) return;
   const std::pair<int, Py_ssize_t>* found = provenance_->cell(cell);
   if (!found && !provenance_->has_shared_cells()) return;  // one of this call
   // Two functions share it now; each may have one of its own at the next call.
-  if (provenance_->is_shared_cell(cell) && f->f_func &&
-      !provenance_->is_fresh(reinterpret_cast<PyObject*>(f->f_func))) {
-    int first = f->f_code->co_nlocalsplus - f->f_code->co_nfreevars;
-    int function = provenance_->owner(reinterpret_cast<PyObject*>(f->f_func));
+  if (provenance_->is_shared_cell(cell) && f.function() && !provenance_->is_fresh(f.function())) {
+    int first = f.first_free();
+    int function = provenance_->owner(f.function());
     if (index >= first && function >= 0)
       provenance_->read_child(function, Access::Cell, nullptr, index - first, PyCell_GET(cell));
   }
@@ -91,10 +87,10 @@ void NameReads::read_cell(_PyInterpreterFrame* f, int index) {
 }
 
 // `import a.b`: what sys.modules has under the name and under its first part.
-void NameReads::read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level) {
+void NameReads::read_import(Frame f, PyObject* name, PyObject* level) {
   std::string full = text_of(name);
   if (Py_ssize_t up = PyLong_AsSsize_t(level); up > 0) {
-    PyObject* package = PyDict_GetItemString(f->f_globals, "__package__");
+    PyObject* package = PyDict_GetItemString(f.globals(), "__package__");
     std::string base = package ? text_of(package) : "";
     for (; up > 1; --up) base = base.substr(0, base.rfind('.') == std::string::npos ? 0 : base.rfind('.'));
     full = full.empty() ? base : base + "." + full;

@@ -1,12 +1,11 @@
 // Reads of names: globals, builtins, variables of enclosing functions, imports.
 #pragma once
 
+#include "cpython/frame.h"
 #include "program/effects.h"
 #include "record/operators/recorder.h"
 #include "record/python/code_facts.h"
 #include "record/python/provenance.h"
-
-struct _PyInterpreterFrame;
 
 namespace lazytrace {
 
@@ -21,13 +20,13 @@ class NameReads {
     int node;
     Access access;
   };
-  GlobalsNode globals_of(_PyInterpreterFrame* f);
+  GlobalsNode globals_of(Frame f);
 
-  void read_global(_PyInterpreterFrame* f, PyObject* name);
-  void read_global_again(_PyInterpreterFrame* f, PyObject* name, GlobalMemo* memo);
-  void read_name(_PyInterpreterFrame* f, PyObject* name);
-  void read_cell(_PyInterpreterFrame* f, int index);
-  void read_import(_PyInterpreterFrame* f, PyObject* name, PyObject* level);
+  void read_global(Frame f, PyObject* name);
+  void read_global_again(Frame f, PyObject* name, GlobalMemo* memo);
+  void read_name(Frame f, PyObject* name);
+  void read_cell(Frame f, int index);
+  void read_import(Frame f, PyObject* name, PyObject* level);
   // Functions with one code can have other globals each.
   void read_globals_of(int node, PyObject* function);
 

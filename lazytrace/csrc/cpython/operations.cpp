@@ -1,0 +1,55 @@
+#include "cpython/operations.h"
+
+#include <opcode.h>
+
+namespace lazytrace {
+
+namespace {
+
+Operation operation_of(int opcode, int oparg) {
+  switch (opcode) {
+#define OPCODE(opcode_name, action, builds, gives, first, second, third, name) \
+  case opcode_name:                                                            \
+    return {static_cast<uint8_t>(opcode_name),                                 \
+            Action::action,                                                    \
+            Gives::gives,                                                      \
+            builds,                                                            \
+            0,                                                                 \
+            first,                                                             \
+            second,                                                            \
+            third,                                                             \
+            name};
+#include "cpython/opcodes_311.def"
+#undef OPCODE
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+bool is_in_place(int operation) { return operation >= NB_INPLACE_ADD; }
+
+bool is_remainder(int operation) { return operation == NB_REMAINDER || operation == NB_INPLACE_REMAINDER; }
+
+std::vector<Operation> operations_of(PyCodeObject* code) {
+  // The code as it was compiled: the running copy has adapted instructions in it.
+  PyObject* bytes = PyCode_GetCode(code);
+  const auto* first = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes));
+  auto count = static_cast<size_t>(PyBytes_GET_SIZE(bytes)) / 2;
+  std::vector<Operation> operations(count);
+  for (size_t i = 0; i < count; ++i) {
+    const unsigned char* at = first + 2 * i;
+    int opcode = at[0], oparg = at[1];
+    while (opcode == EXTENDED_ARG) {  // the instruction that it extends has no event of its own
+      at += 2;
+      opcode = at[0];
+      oparg = oparg << 8 | at[1];
+    }
+    operations[i] = operation_of(opcode, oparg);
+  }
+  Py_DECREF(bytes);
+  return operations;
+}
+
+}  // namespace lazytrace
