@@ -89,14 +89,6 @@ std::string device_of(PyObject* context) {
   return text_of(py::str(device).ptr());
 }
 
-// A plain device context is the one torch-function mode that a recording can live with: it only fills in
-// device=.
-bool is_device_context(PyObject* mode) {
-  static py::handle device_context =
-      py::object(py::module_::import("torch.utils._device").attr("DeviceContext")).release();
-  return reinterpret_cast<PyObject*>(Py_TYPE(mode)) == device_context.ptr();
-}
-
 void append_function_modes(Call* call) {
   each_function_mode([&](PyObject* mode) {
     if (is_device_context(mode))
@@ -131,6 +123,16 @@ void describe_autocast(const Ambient& now, py::dict* result) {
 }
 
 }  // namespace
+
+bool is_device_context(PyObject* object) {
+  static PyTypeObject* type = nullptr;
+  // There is none as long as nobody has imported its module.
+  PyObject* module = type ? nullptr : PyDict_GetItemString(PyImport_GetModuleDict(), "torch.utils._device");
+  if (module && PyModule_Check(module))
+    type = reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyModule_GetDict(module), "DeviceContext"));
+  PyErr_Clear();
+  return type && Py_IS_TYPE(object, type);
+}
 
 void append_ambient(Call* call) {
   SavedHooks hooks = saved_hooks();

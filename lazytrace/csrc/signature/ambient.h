@@ -16,6 +16,10 @@ void append_ambient(Call* call);
 // change it.
 py::dict describe_ambient();
 
+// The mode behind torch.device(...) as a context: the one torch-function mode that a recording can live with,
+// as it only fills in device=. The key holds its device.
+bool is_device_context(PyObject* object);
+
 // Whether a function of torch._C returns what the ambient part of a key holds, so that a traced function may
 // call it.
 bool reads_ambient(const std::string& function);

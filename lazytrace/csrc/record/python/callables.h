@@ -18,7 +18,6 @@ enum class Does : uint8_t {
   Formats,             // the same, where the text asks for no attributes
   Copies,              // the entries of its container, which it hands on untouched
   Changes,             // everything; writes to its first argument
-  ChangesWithRest,     // everything; writes to its first argument, which is read
   Calls,               // what its first argument does with the rest
   Binds,               // nothing: makes a method of a function and an object
   GetsAttribute,       // one attribute of its first argument

@@ -98,4 +98,11 @@ CodeFacts* decoded_facts_of(PyObject* code) {
 
 uintptr_t code_flags(PyObject* code) { return facts_of(code)->flags; }
 
+bool is_trusted_callable(PyObject* object) {
+  static PyObject* name = PyUnicode_InternFromString("__call__");
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject* target = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(type, name) : nullptr;
+  return target && PyFunction_Check(target) && is_trusted_code(PyFunction_GET_CODE(target));
+}
+
 }  // namespace lazytrace

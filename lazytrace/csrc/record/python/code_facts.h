@@ -31,6 +31,10 @@ inline bool is_own_code(PyObject* code) { return code_flags(code) & kOwn; }
 inline bool is_trusted(uintptr_t flags) { return (flags & (kSkipped | kOwn)) == kSkipped; }
 inline bool is_trusted_code(PyObject* code) { return is_trusted(code_flags(code)); }
 
+// Whether calling the object runs such code: operators of torch.ops and the like, which hold what was put
+// there when they were made.
+bool is_trusted_callable(PyObject* object);
+
 // The globals that an instruction has read a name of, and in which recording.
 struct GlobalMemo {
   uint64_t recording = 0;

@@ -65,8 +65,7 @@ bool is_plain(Does does) {
 }
 
 Consumer consumer_of(Does does) {
-  if (does == Does::Compares || does == Does::AsksContains || does == Does::Changes ||
-      does == Does::ChangesWithRest)
+  if (does == Does::Compares || does == Does::AsksContains || does == Does::Changes)
     return Consumer::Compares;
   return does == Does::Text || does == Does::Formats ? Consumer::Text : Consumer::Reads;
 }
@@ -303,7 +302,7 @@ void Calls::call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t 
   if (target && heap && PyFunction_Check(target)) {
     classes_->read_class(type, key, target);
     // Its frame is not watched, so which object it is counts as read.
-    bool trusted = is_trusted_code(PyFunction_GET_CODE(target));
+    bool trusted = is_trusted_callable(callable);
     if (int node = provenance_->owner(callable); trusted && node >= 0 && !is_torch_module(callable))
       return provenance_->read_self(node, callable);
     // A traced function that is called by another one: its own wrapper is not watched, what it wraps is.
@@ -457,7 +456,6 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
   PyObject *first = count > 0 ? args[0] : nullptr, *second = count > 1 ? args[1] : nullptr;
   switch (does) {
     case Does::Changes:
-    case Does::ChangesWithRest:
       if (!first) return;
       consumption_->hand_over(args + 1, count - 1, Consumer::Compares);
       if (is_tensor(first)) return consumption_->hand_over(args, 1, Consumer::Reads);

@@ -5,6 +5,7 @@
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/code_facts.h"
+#include "signature/ambient.h"
 
 namespace lazytrace {
 
@@ -43,23 +44,6 @@ bool holds_nan(PyObject* v, bool inside) {
       if (holds_nan(member, true)) return true;
   }
   return false;
-}
-
-// The mode behind torch.device(...) as a context: the key holds its device.
-bool is_device_context(PyObject* v) {
-  static PyTypeObject* type = nullptr;
-  PyObject* module = type ? nullptr : PyDict_GetItemString(PyImport_GetModuleDict(), "torch.utils._device");
-  if (module && PyModule_Check(module))
-    type = reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyModule_GetDict(module), "DeviceContext"));
-  PyErr_Clear();
-  return type && Py_IS_TYPE(v, type);
-}
-
-// Operators of torch.ops and the like: what they hold was put there when they were made.
-bool is_trusted_callable(PyObject* v) {
-  static PyObject* name = PyUnicode_InternFromString("__call__");
-  PyObject* target = is_python_class(Py_TYPE(v)) ? _PyType_Lookup(Py_TYPE(v), name) : nullptr;
-  return target && PyFunction_Check(target) && is_trusted_code(PyFunction_GET_CODE(target));
 }
 
 }  // namespace
