@@ -2,6 +2,7 @@
 // what.
 #include <cstring>
 
+#include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/observer.h"
@@ -140,6 +141,8 @@ void Observer::consume_container(PyObject* object, Consumer how, int depth) {
 // Everything that C code could take from `object` without running Python code that is watched.
 void Observer::consume(PyObject* object, Consumer how, int depth) {
   if (!object || recorder_->stopped()) return;
+  if (exchange_ && depth == 0) exchange_->hand_over(object);
+  if (is_carrier(object)) return;
   read_specials(Py_TYPE(object));
   if (is_tensor(object)) {
     // By itself it is an operand; in a container it is equal first of all to itself.

@@ -442,6 +442,7 @@ bool Observer::goes_to_c(_PyInterpreterFrame* f) const {
 
 void Observer::on_return(PyFrameObject* frame, PyObject* result) {
   FrameView view(frame);
+  if (exchange_) exchange_->settle_call(view.interpreter_frame());
   if (ignored_ == view.interpreter_frame()) end_ignored();
   if (aside_ == view.interpreter_frame()) end_aside();
   forget_pending(view.interpreter_frame());
@@ -603,13 +604,17 @@ void Observer::on_instruction(PyFrameObject* frame) {
   auto* f = view.interpreter_frame();
   if (view.code() != seen_code_.ptr()) enter(view.code());
   const Operation& operation = seen_facts_->operations[static_cast<size_t>(view.instruction())];
+  if (exchange_) exchange_->settle_call(f);
   if (built_in_ == f && !paused_) fresh_addresses_.insert(peek(f, 1));
   built_in_ = operation.builds ? f : nullptr;
   if ((!pending_.empty() || expect_class_) && !paused_) settle_pending(f);
   if (operation.harmless) return;
   if (paused_) return note_opaque_write(f, operation.opcode, operation.oparg);
   if (seen_facts_->flags & kUser) note_place(view);
+  bool exchanges = exchange_ && !recorder_->inside_operator();
+  if (exchanges) exchange_->before(f, operation);
   dispatch(f, operation);
+  if (exchanges) exchange_->after();
 }
 
 void Observer::enter(PyObject* code) {
@@ -921,7 +926,7 @@ void Observer::learn(int node, bool made, PyObject* value) {
     if (const int* input = input_.find(value))
       (*tree_)[node].same_input = *input;
     else
-      recorder_->explain(THPVariable_Unpack(value), node);
+      recorder_->explain(THPVariable_Unpack(value), node, is_parameter(value));
   }
   int before = known(value);
   if (before >= 0) {
@@ -1602,6 +1607,7 @@ void Observer::enter_write(Effect effect, PyObject* container, PyObject* value, 
   static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At, Access::Cell};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   Writes::Write one;
+  if (exchange_) exchange_->leave(value);
   if (effect.kind != Effect::Kind::Append)
     one.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
   one.effect = std::move(effect);

@@ -13,6 +13,7 @@
 #include "guard/guards.h"
 #include "program/effects.h"
 #include "record/operators/recorder.h"
+#include "record/python/exchange.h"
 #include "support/address_map.h"
 
 struct _PyInterpreterFrame;
@@ -62,6 +63,9 @@ class Observer {
     ignore_print_ = print;
     ignore_logging_ = logging;
   }
+
+  // Python is given numbers that are followed in place of sizes.
+  void follow_sizes() { exchange_ = std::make_unique<Exchange>(recorder_); }
 
   // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
   void add_root(PyObject* object, Py_ssize_t index, bool structural);
@@ -254,6 +258,7 @@ class Observer {
 
   Recorder* recorder_;
   GuardTree* tree_;
+  std::unique_ptr<Exchange> exchange_;  // null: sizes are what they are
   int paused_ = 0;
   bool watch_writes_ = false;
   Writes writes_;

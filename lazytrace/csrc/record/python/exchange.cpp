@@ -1,0 +1,361 @@
+#include "record/python/exchange.h"
+
+#include <opcode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <unordered_set>
+
+#include "cpython/carrier.h"
+#include "cpython/frame.h"
+#include "cpython/objects.h"
+#include "record/python/observer.h"
+#include "support/reasons.h"
+
+namespace lazytrace {
+
+namespace {
+
+struct Configuration {
+  AddressMap<PyObject*> callables;
+  AddressSet keepers;
+  py::object attribute, indexed;
+  std::vector<py::object> held;
+};
+
+// Filled once, before the first recording, and never changed.
+Configuration& configuration() {
+  static auto* made = new Configuration();
+  return *made;
+}
+
+using Names = std::unordered_set<std::string>;
+
+// Attributes of C that do not depend on sizes.
+bool is_sizeless_attribute(const std::string& name) {
+  static const auto* names = new Names{
+      "dtype",     "device",    "requires_grad", "ndim",      "is_cuda", "is_cpu",       "is_leaf",
+      "layout",    "T",         "mT",            "H",         "mH",      "real",         "imag",
+      "grad",      "grad_fn",   "data",          "is_sparse", "is_mps",  "is_quantized", "is_nested",
+      "is_meta",   "is_xpu",    "is_xla",        "is_mtia",   "is_hpu",  "is_ipu",       "is_maia",
+      "is_vulkan", "is_mkldnn", "itemsize",      "output_nr", "retains_grad", "is_sparse_csr", "_version",
+      "_grad",     "_backward_hooks", "_base",   "name",      "names",   "_post_accumulate_grad_hooks", "_has_symbolic_sizes_strides"};
+  return names->count(name);
+}
+
+// Functions of torch that call no operator, and answer the same for all sizes.
+bool is_sizeless_function(const std::string& name) {
+  static const auto* names =
+      new Names{"dim",     "ndimension",    "element_size", "is_floating_point", "is_complex",
+                "is_conj", "is_neg",        "is_signed",    "get_device",        "type",
+                "to",      "is_inference",  "result_type",  "has_names",         "requires_grad_",
+                "_is_view", "__hash__",     "is_distributed", "detach"};
+  return names->count(name);
+}
+
+// Those whose operator has another name.
+const char* operator_of(const std::string& name) {
+  static const auto* to = new Names{"float", "double", "half", "bfloat16", "int",    "long",   "short", "bool",
+                                    "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
+  if (to->count(name)) return "aten::to";
+  return nullptr;
+}
+
+// The name of an operator of torch as a function or a method, or "".
+std::string torch_name(PyObject* callable) {
+  auto is_torchs = [](const char* name) { return std::strncmp(name, "torch.", 6) == 0; };
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type)) {
+    auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
+    return is_torchs(descriptor->d_type->tp_name) ? text_of(descriptor->d_name) : "";
+  }
+  if (!PyCFunction_Check(callable)) return "";
+  PyObject* self = PyCFunction_GET_SELF(callable);
+  std::string name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  if (!self) return "";
+  if (is_tensor(self)) return name;
+  if (PyType_Check(self)) return is_torchs(reinterpret_cast<PyTypeObject*>(self)->tp_name) ? name : "";
+  const char* module = PyModule_Check(self) ? PyModule_GetName(self) : nullptr;
+  PyErr_Clear();
+  return module && is_torchs(module) ? name : "";
+}
+
+// Whether Python code runs, which is watched.
+bool is_python(PyObject* callable) {
+  if (PyFunction_Check(callable)) return true;
+  if (PyMethod_Check(callable)) return is_python(PyMethod_GET_FUNCTION(callable));
+  if (PyType_Check(callable)) return is_python_class(reinterpret_cast<PyTypeObject*>(callable));
+  return is_python_class(Py_TYPE(callable));
+}
+
+PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
+
+}  // namespace
+
+void configure_exchange(const py::dict& callables, py::object attribute, py::object indexed,
+                        const std::vector<py::object>& keepers) {
+  Configuration& all = configuration();
+  for (auto [from, to] : callables) {
+    all.callables[from.ptr()] = to.ptr();
+    all.held.push_back(py::reinterpret_borrow<py::object>(from));
+    all.held.push_back(py::reinterpret_borrow<py::object>(to));
+  }
+  for (auto& keeper : keepers) {
+    all.keepers.insert(keeper.ptr());
+    all.held.push_back(keeper);
+  }
+  all.attribute = std::move(attribute);
+  all.indexed = std::move(indexed);
+}
+
+// ---------------------------------------------------------------- what is handed over
+bool Exchange::is_loose(PyObject* object) {
+  return object && is_tensor(object) && live() && recorder_->is_loose(THPVariable_Unpack(object));
+}
+
+void Exchange::settle(PyObject* object) {
+  if (object && is_carrier(object) && live()) recorder_->numbers()->settle(object);
+}
+
+void Exchange::settle_inside(PyObject* object) {
+  if (object && live()) recorder_->numbers()->settle_inside(object);
+}
+
+void Exchange::hand_over_tensor(PyObject* tensor) {
+  if (handing_ == Handing::Ignored || !is_loose(tensor)) return;
+  if (handing_ == Handing::Checked && !called_.empty())
+    called_.back().tensors.push_back(py::reinterpret_borrow<py::object>(tensor));
+  else
+    recorder_->pin(THPVariable_Unpack(tensor));
+}
+
+void Exchange::hand_over(PyObject* object, int depth) {
+  constexpr int kDeepest = 16;
+  if (!live() || !object) return;
+  if (is_tensor(object)) return hand_over_tensor(object);
+  if (is_carrier(object)) return handing_ == Handing::Pins ? settle(object) : void();
+  if (depth > kDeepest) return recorder_->fail(say(reason::SizesTooDeep));
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      hand_over(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  } else if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(object, &at, &key, &value)) hand_over(value, depth + 1);
+  }
+}
+
+void Exchange::expect_operator(_PyInterpreterFrame* f, std::string name) {
+  handing_ = Handing::Checked;
+  called_.push_back({f, std::move(name), recorder_->operators(), {}});
+}
+
+void Exchange::leave(PyObject* value) { settle_inside(value); }
+
+// A binding that calls one operator under its own name leaves all sizes to it. Any other may have looked.
+void Exchange::check_call() {
+  CallIntoC called = std::move(called_.back());
+  called_.pop_back();
+  if (!live() || called.tensors.empty()) return;
+  size_t operators = recorder_->operators() - called.operators;
+  const char* other = operator_of(called.name);
+  bool same = operators == 1 && (recorder_->last_operator() == "aten::" + called.name ||
+                                 (other && recorder_->last_operator() == other));
+  if (same || (operators == 0 && is_sizeless_function(called.name))) return;
+  for (auto& tensor : called.tensors) recorder_->pin(THPVariable_Unpack(tensor.ptr()));
+}
+
+// ---------------------------------------------------------------- instructions
+void Exchange::swap(PyObject** place, py::object made) { swaps_.emplace_back(place, std::move(made)); }
+
+void Exchange::after() {
+  for (auto& [place, made] : swaps_) {
+    PyObject* old = *place;
+    *place = made.release().ptr();
+    Py_DECREF(old);
+  }
+  swaps_.clear();
+  handing_ = Handing::Pins;
+}
+
+namespace {
+PyObject** place(_PyInterpreterFrame* f, int depth) { return &f->localsplus[f->stacktop - depth]; }
+}  // namespace
+
+void Exchange::before(_PyInterpreterFrame* f, const Operation& operation) {
+  swaps_.clear();
+  handing_ = Handing::Pins;
+  if (!live()) return;
+  int opcode = operation.opcode, oparg = operation.oparg;
+  switch (opcode) {
+    case LOAD_ATTR:
+    case LOAD_METHOD:
+      return before_attribute(f, name_at(f, oparg), opcode == LOAD_METHOD);
+    case CALL: {
+      PyObject** method = place(f, oparg + 2);
+      if (*method) return before_call(f, method, place(f, oparg + 1), place(f, oparg + 1), oparg + 1);
+      return before_call(f, place(f, oparg + 1), oparg ? place(f, oparg) : nullptr, place(f, oparg), oparg);
+    }
+    case CALL_FUNCTION_EX:
+      return before_call_extended(f, oparg);
+    case BINARY_SUBSCR:
+    case STORE_SUBSCR:
+      return before_item(f, opcode == STORE_SUBSCR);
+    case DELETE_SUBSCR:
+      return settle_inside(peek(f, 1));
+    case IS_OP:
+      plain_copy(place(f, 1));
+      return plain_copy(place(f, 2));
+    case CONTAINS_OP:
+      settle_inside(peek(f, 2));
+      return settle_inside(peek(f, 1));
+    case BINARY_OP:
+    case COMPARE_OP:
+      return before_operation(f);
+    case UNARY_NEGATIVE:
+    case UNARY_POSITIVE:
+    case UNARY_INVERT:
+      handing_ = Handing::Ignored;
+      return;
+    case FORMAT_VALUE:
+      settle_inside(peek(f, 1));
+      return (oparg & 4) == 4 ? settle_inside(peek(f, 2)) : void();
+    case BUILD_SET:
+      for (int i = 1; i <= oparg; ++i) settle_inside(peek(f, i));
+      return;
+    case BUILD_MAP:
+      for (int i = 0; i < oparg; ++i) settle_inside(peek(f, 2 * i + 2));
+      return;
+    case SET_ADD:
+      return settle_inside(peek(f, 1));
+    case MAP_ADD:
+      return settle_inside(peek(f, 2));
+    default:
+      return;
+  }
+}
+
+void Exchange::before_attribute(_PyInterpreterFrame* f, PyObject* name, bool method) {
+  PyObject** object = place(f, 1);
+  if (is_carrier(*object)) return settle(*object);
+  if (!is_tensor(*object) || method) return;
+  PyObject* found = _PyType_Lookup(Py_TYPE(*object), name);
+  // Methods show themselves when they are called, and properties of Python when they run.
+  if (!found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(text_of(name))) return;
+  if (!is_loose(*object)) return;
+  static PyObject* shape = PyUnicode_InternFromString("shape");
+  if (name != shape) return recorder_->pin(THPVariable_Unpack(*object));
+  swap(object, configuration().attribute(py::handle(*object), py::handle(name)));
+}
+
+// The value itself, of which nothing is read: isinstance() and type() ask what kind of object it is, and `is` whether
+// it is the same one, which depends on the value.
+void Exchange::plain_copy(PyObject** at) {
+  if (!is_carrier(*at)) return;
+  py::object carrier = py::reinterpret_borrow<py::object>(*at);
+  settle(carrier.ptr());
+  PyObject* plain = PyLong_FromLongLong(carrier_value(carrier.ptr()));
+  if (!plain) throw py::error_already_set();
+  Py_SETREF(*at, plain);
+}
+
+bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numbers) {
+  auto& callables = configuration().callables;
+  PyObject** found = callables.find(*callable);
+  if (found && (numbers || is_loose(first))) {
+    swap(callable, py::reinterpret_borrow<py::object>(*found));
+    return true;
+  }
+  // One that is bound already: `f = x.size`, getattr(x, "size").
+  PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
+  if (!self || !is_tensor(self)) return false;
+  const char* name = reinterpret_cast<PyCFunctionObject*>(*callable)->m_ml->ml_name;
+  PyObject* text = PyUnicode_InternFromString(name);
+  PyObject* descriptor = text ? _PyType_Lookup(Py_TYPE(self), text) : nullptr;
+  Py_XDECREF(text);
+  found = descriptor ? callables.find(descriptor) : nullptr;
+  if (!found || !is_loose(self)) return false;
+  swap(callable, py::reinterpret_steal<py::object>(PyMethod_New(*found, self)));
+  return true;
+}
+
+namespace {
+bool holds_carrier(PyObject* object, int depth = 0) {
+  if (is_carrier(object)) return true;
+  if (depth > 3 || !(PyTuple_Check(object) || PyList_Check(object))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+    if (holds_carrier(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
+  return false;
+}
+}  // namespace
+
+void Exchange::before_call(_PyInterpreterFrame* f, PyObject** callable, PyObject** first, PyObject** args,
+                           Py_ssize_t count) {
+  static PyObject *isinstance = builtin("isinstance"), *type = builtin("type");
+  if ((*callable == isinstance || (*callable == type && count == 1)) && first && is_carrier(*first)) {
+    PyObject* plain = PyLong_FromLongLong(carrier_value(*first));
+    if (!plain) throw py::error_already_set();
+    Py_SETREF(*first, plain);
+    return;
+  }
+  bool numbers = false;
+  for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_carrier(args[i]);
+  if (exchange_callable(callable, first ? *first : nullptr, numbers)) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  if (is_python(*callable)) return;
+  if (configuration().keepers.count(*callable)) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  if (std::string name = torch_name(*callable); !name.empty()) {
+    return expect_operator(f, std::move(name));
+  }
+  if (numbers)
+    for (Py_ssize_t i = 0; i < count; ++i) settle_inside(args[i]);
+}
+
+void Exchange::before_call_extended(_PyInterpreterFrame* f, int oparg) {
+  PyObject** callable = place(f, oparg & 1 ? 3 : 2);
+  PyObject* args = peek(f, oparg & 1 ? 2 : 1);
+  PyObject* kwargs = oparg & 1 ? peek(f, 1) : nullptr;
+  bool numbers = holds_carrier(args);
+  PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  if (exchange_callable(callable, first, numbers)) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  if (is_python(*callable)) return;
+  if (std::string name = torch_name(*callable); !name.empty()) {
+    return expect_operator(f, std::move(name));
+  }
+  settle_inside(args);
+  settle_inside(kwargs);
+}
+
+// torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
+void Exchange::before_item(_PyInterpreterFrame* f, bool store) {
+  PyObject** container = place(f, 2);
+  PyObject* key = peek(f, 1);
+  if (!is_tensor(*container)) return settle_inside(key);
+  if (store) settle_inside(peek(f, 3));
+  handing_ = Handing::Ignored;
+  if (is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || (store && is_loose(peek(f, 3))))
+    swap(container, configuration().indexed(py::handle(*container)));
+}
+
+// Numbers and tensors have operators of their own; anything else is told the value.
+void Exchange::before_operation(_PyInterpreterFrame* f) {
+  PyObject *left = peek(f, 2), *right = peek(f, 1);
+  auto is_number = [](PyObject* v) { return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v); };
+  if (is_tensor(left) || is_tensor(right) || (is_number(left) && is_number(right))) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  bool repeats = PyTuple_Check(left) || PyList_Check(left);
+  settle(left);
+  settle(right);
+  if (!repeats) settle_inside(left), settle_inside(right);
+}
+
+}  // namespace lazytrace
