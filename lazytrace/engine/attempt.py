@@ -318,10 +318,12 @@ class Attempt:
             self.owner.counters.proof_failed()
             self.owner.warn(proof_failed(self.owner.name, recorded.wrong), site, ProofWarning)
         options = self.owner.options
-        if dynamic:  # the next call is recorded for its own sizes, and refused if need be
-            return self.cache.keep_exact(self.call.structure)
+        structure = self.call.structure
+        if dynamic and (recorded.reason_code.startswith("sizes-") or not self.cache.traces.find(structure)):
+            # The next call is recorded for its own sizes, and refused if need be.
+            return self.cache.shapes.keep_exact(structure)
         if resume is not None:  # the other branches stay, unless this one is taken again and again
-            self.cache.refuse_branch(self.key, reason, options.exit_limit)
+            self.cache.refuse_branch(structure if dynamic else self.key, reason, options.exit_limit)
             return
         self.cache.refusals.refuse(self.key, reason)
         if options.on_untraceable == "raise":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazytrace import carriers
 from lazytrace._native import available, core
+from lazytrace.stats import reason_code
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, Resume
@@ -33,6 +34,11 @@ class Recorded:
     where: str
     seconds: float
     wrong: str = ""
+
+    @property
+    def reason_code(self) -> str:
+        """The code of the reason, "" of none that has one."""
+        return reason_code(self.reason) or ""
 
 
 def place(where: tuple[str, int, str]) -> str:

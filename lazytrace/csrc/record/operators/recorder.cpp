@@ -341,6 +341,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   const OperatorFacts& facts = facts_of(op);
   if (!lent_.empty()) restore_lent(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
   if (!encode_all(op, facts, before, std::move(lifted), &step)) {
     if (feeding()) diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
@@ -365,7 +366,6 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   program_->unfilled |= facts.leaves_unfilled;
   // What such a function returns at the next call may be a tensor whose shape was read already.
   if (facts.changes_metadata && after_opaque_) fail(say(reason::ReshapeAfterOpaque, schema.name()));
-  if (facts.changes_metadata && numbers()) fail(say(reason::SizesChanged, schema.name()));
   if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
   step.results.reserve(returns);
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
@@ -853,6 +853,17 @@ void Recorder::pin(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return;
   for (int64_t i = 0; i < tensor.dim(); ++i) read(Number::Kind::Stride, i);
   read(Number::Kind::Offset, 0);
+}
+
+// An operator that changes sizes in place: those before it are compared, those after it follow from them.
+void Recorder::fix_sizes(const std::vector<c10::IValue>& arguments, Lifted* lifted) {
+  numbers()->settle(*lifted);
+  lifted->clear();
+  for (const c10::IValue& value : arguments) {
+    if (!value.isTensor() || !is_loose(value.toTensor())) continue;
+    pin(value.toTensor());
+    loose_[static_cast<size_t>(register_of(value.toTensor()))] = 0;
+  }
 }
 
 // Something looked at the value of a number: a replay that works out another one leaves here.

@@ -135,6 +135,7 @@ class Recorder {
   void run_watched(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_kernel(const c10::OperatorHandle& op, Step* step);
   void read_number(int id, int64_t value);
+  void fix_sizes(const std::vector<c10::IValue>& arguments, Lifted* lifted);
   void note_loose(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   bool is_loose_register(int reg) const;
   void judge_hooks();

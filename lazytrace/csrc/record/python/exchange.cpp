@@ -71,7 +71,9 @@ std::string torch_name(PyObject* callable) {
   if (!PyCFunction_Check(callable)) return "";
   PyObject* self = PyCFunction_GET_SELF(callable);
   std::string name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-  if (!self) return "";
+  // Most functions of torch are static ones of a class that they do not know.
+  PyObject* module_name = reinterpret_cast<PyCFunctionObject*>(callable)->m_module;
+  if (!self) return !module_name || text_of(module_name).rfind("torch", 0) == 0 ? name : "";
   if (is_tensor(self)) return name;
   if (PyType_Check(self)) return is_torchs(reinterpret_cast<PyTypeObject*>(self)->tp_name) ? name : "";
   const char* module = PyModule_Check(self) ? PyModule_GetName(self) : nullptr;
