@@ -343,6 +343,7 @@ def _exchanged() -> dict[Any, Any]:
         tensor.is_contiguous: _is_contiguous,
         tensor.contiguous: _contiguous,
         torch.tensor: _tensor,
+        abs: abs,
         len: _length,
         int: _int,
         max: _largest,

@@ -506,10 +506,12 @@ void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
   for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
   step->exit |= shape_depends_on_values(facts, arguments) || step->python;
-  // What has other sizes may have another number of dimensions or be another number of tensors, or be the argument
-  // itself.
+  // What has other sizes may have another number of dimensions or be another number of tensors. An operator that is
+  // made of others may give back its argument.
   if (loose_results_)
-    for (auto& result : step->results) step->exit |= facts.view || result.kind == Result::Kind::List;
+    for (auto& result : step->results)
+      step->exit |= facts.view || result.kind == Result::Kind::List ||
+                    step->op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   // What has been done cannot be undone to run the function again where the value differs.
   if (step->exit && changed_ && program_->unresumable <= at_step())
     fail(say(reason::ReadAfterChange, step->op.schema().name(),

@@ -313,8 +313,24 @@ void Exchange::before_call(_PyInterpreterFrame* f, PyObject** callable, PyObject
   if (std::string name = torch_name(*callable); !name.empty()) {
     return expect_operator(f, std::move(name));
   }
-  if (numbers)
-    for (Py_ssize_t i = 0; i < count; ++i) settle_inside(args[i]);
+  if (looks_at_none(*callable, args, count)) return;
+  for (Py_ssize_t i = 0; i < count; ++i) hand_over(args[i]);
+}
+
+// Builtins that ask an object for something else than its size.
+bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  static const auto* always = [] {
+    auto* all = new AddressSet();
+    for (const char* name : {"isinstance", "issubclass", "type", "id", "hash", "callable", "super"})
+      all->insert(builtin(name));
+    return all;
+  }();
+  if (always->count(callable)) return true;
+  static PyObject *get = builtin("getattr"), *has = builtin("hasattr");
+  if ((callable != get && callable != has) || count < 2 || !is_tensor(args[0]) || !PyUnicode_Check(args[1]))
+    return false;
+  PyObject* found = _PyType_Lookup(Py_TYPE(args[0]), args[1]);
+  return !found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(text_of(args[1]));
 }
 
 void Exchange::before_call_extended(_PyInterpreterFrame* f, int oparg) {
@@ -331,8 +347,8 @@ void Exchange::before_call_extended(_PyInterpreterFrame* f, int oparg) {
   if (std::string name = torch_name(*callable); !name.empty()) {
     return expect_operator(f, std::move(name));
   }
-  settle_inside(args);
-  settle_inside(kwargs);
+  hand_over(args);
+  hand_over(kwargs);
 }
 
 // torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
@@ -354,10 +370,15 @@ void Exchange::before_operation(_PyInterpreterFrame* f) {
     handing_ = Handing::Ignored;
     return;
   }
-  bool repeats = PyTuple_Check(left) || PyList_Check(left);
   settle(left);
   settle(right);
-  if (!repeats) settle_inside(left), settle_inside(right);
+  // Sequences are put together, or compared item by item.
+  if (PyTuple_Check(left) || PyList_Check(left)) {
+    handing_ = Handing::Ignored;
+  } else {
+    settle_inside(left);
+    settle_inside(right);
+  }
 }
 
 }  // namespace lazytrace

@@ -58,6 +58,7 @@ class Exchange {
   void swap(PyObject** place, py::object made);
   void before_attribute(_PyInterpreterFrame* f, PyObject* name, bool method);
   void before_call(_PyInterpreterFrame* f, PyObject** callable, PyObject** first, PyObject** args, Py_ssize_t count);
+  bool looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void before_call_extended(_PyInterpreterFrame* f, int oparg);
   void before_item(_PyInterpreterFrame* f, bool store);
   void before_operation(_PyInterpreterFrame* f);
