@@ -29,6 +29,9 @@ class Options:
     `cache_limit` counts traces, `on_limit` says what happens to the call that needs one more.
     `exit_limit` bounds the results that one side exit (a read, a data-dependent shape) has a branch for,
     `branch_limit` the branches of one signature; past either the signature runs eagerly.
+    `dynamic` says what becomes of calls that differ from a recorded one in nothing but sizes: None records the
+    first sizes for themselves and the second for all sizes, True records for all sizes at once, False each
+    for itself.
     `ignore` names what may happen at recordings only, and not at replays: "print", "logging".
     `on_untraceable` says what happens to a call that cannot be replayed, `on_retrace` what happens to a call
     that needs a recording after the first, `check` whether a new program is proved by one replay, `backend`
@@ -55,6 +58,7 @@ Pass that, or leave cache_limit out for its default.
     branch_limit: int = 32
     events: int = 256
     ignore: tuple[str, ...] = ()
+    dynamic: bool | None = None
 
     def __post_init__(self) -> None:
         _check_ignore(self.ignore)
@@ -64,6 +68,8 @@ Pass that, or leave cache_limit out for its default.
         _check_choice("on_untraceable", self.on_untraceable, get_args(OnUntraceable))
         _check_choice("on_retrace", self.on_retrace, get_args(OnRetrace))
         _check_switch("check", self.check)
+        if self.dynamic is not None and not isinstance(self.dynamic, bool):
+            raise OptionError(bad_option("dynamic", self.dynamic, "None, True or False"))
         _check_choice("backend", self.backend, get_args(Backend))
         _check_name(self.name)
 
@@ -81,7 +87,7 @@ Pass that, or leave cache_limit out for its default.
             ...
         lazytrace.errors.OptionError: traced() has no option 'on_limits': did you mean 'on_limit'? \
 Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, exit_limit, \
-branch_limit, events, ignore.
+branch_limit, events, ignore, dynamic.
         """
         known = [field.name for field in fields(cls)]
         for name in options:

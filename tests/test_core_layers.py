@@ -36,6 +36,7 @@ WATCHING = (
     "callables",
     "code_facts",
     "pause",
+    "exchange",
     "provenance",
     "new_objects",
     "asides",

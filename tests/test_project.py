@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("explain",),
     ("trace",),
-    ("signature", "callsite"),
+    ("carriers", "signature", "callsite"),
     ("stats", "config"),
     ("_native",),
     ("errors",),

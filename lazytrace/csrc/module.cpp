@@ -3,6 +3,7 @@
 #include <torch/extension.h>
 
 #include "call/wrapper.h"
+#include "cpython/carrier.h"
 #include "record/python/opaque_call.h"
 #include "record/recording.h"
 #include "signature/ambient.h"
@@ -17,6 +18,7 @@ namespace {
 void bind_signature(py::module_& m) {
   py::class_<lt::Call>(m, "Call")
       .def_property_readonly("key", [](const lt::Call& c) { return py::bytes(c.key.view()); })
+      .def_property_readonly("structure", [](const lt::Call& c) { return py::bytes(c.structure()); })
       .def_readonly("unsupported", &lt::Call::unsupported)
       .def_property_readonly("tensor_count", [](const lt::Call& c) { return c.tensors.size(); });
   py::class_<lt::Signature, std::shared_ptr<lt::Signature>>(m, "Signature")
@@ -39,6 +41,7 @@ void bind_trace(py::module_& m) {
       .def_readonly("trace", &lt::Branched::trace)
       .def_readonly("result", &lt::Branched::result);
   py::class_<lt::Resume, std::shared_ptr<lt::Resume>>(m, "Resume")
+      .def_property_readonly("dynamic", [](const lt::Resume& r) { return r.program->dynamic; })
       .def_property_readonly("branches", [](const lt::Resume& r) {
         return r.family->branches(r.step, r.program->steps[r.step].node);
       });
@@ -49,6 +52,7 @@ void bind_trace(py::module_& m) {
       .def("replay", py::overload_cast<const lt::Call&>(&lt::Trace::replay, py::const_))
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
+      .def("differs_in_size", &lt::Trace::differs_in_size)
       .def("explain", &lt::Trace::explain)
       .def("explain_all", &lt::Trace::explain_all)
       .def("rows", &lt::Trace::rows)
@@ -60,6 +64,7 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("captures", [](const lt::Trace& t) { return t.program().captures; })
       .def_property_readonly("effects", [](const lt::Trace& t) { return t.program().effects; })
       .def_property_readonly("changes_state", &lt::Trace::changes_state)
+      .def_property_readonly("dynamic", [](const lt::Trace& t) { return t.program().dynamic; })
       .def_property_readonly("random", [](const lt::Trace& t) { return t.program().random; });
 }
 
@@ -92,6 +97,83 @@ void bind_calls(py::module_& m) {
   m.def("configure_disabled", &lt::configure_disabled);
 }
 
+lt::NumberRecorder* numbers_now() {
+  auto* recorder = lt::Recorder::active();
+  return recorder ? recorder->numbers() : nullptr;
+}
+
+lt::Number::Kind number_kind(const std::string& name) {
+  static const char* const kNames[] = {
+#define NUMBER(kind, operands, text) #kind,
+      LAZYTRACE_NUMBERS(NUMBER)
+#undef NUMBER
+  };
+  for (size_t i = 0; i < std::size(kNames); ++i)
+    if (name == kNames[i]) return static_cast<lt::Number::Kind>(i);
+  throw py::value_error("no kind of number: " + name);
+}
+
+// None where the result is no whole number of 64 bits, or nobody follows sizes.
+py::object apply_to_carriers(const std::string& kind, py::object a, py::object b) {
+  auto* numbers = numbers_now();
+  if (!numbers) return py::none();
+  int x = numbers->number_of(a.ptr()), y = b.is_none() ? -1 : numbers->number_of(b.ptr());
+  if (x < 0 || (y < 0 && !b.is_none())) return py::none();
+  int made = numbers->apply(number_kind(kind), x, y);
+  if (made < 0 || !numbers_now()) return py::none();
+  return py::reinterpret_steal<py::object>(numbers->carrier(made));
+}
+
+py::object read_carrier(py::object carrier) {
+  if (auto* numbers = numbers_now())
+    if (int id = numbers->number_of(carrier.ptr()); id >= 0) numbers->read(id);
+  return py::reinterpret_steal<py::object>(PyLong_FromLongLong(lt::carrier_value(carrier.ptr())));
+}
+
+py::object tensor_number(const std::string& name, const at::Tensor& tensor, int64_t which) {
+  lt::Number number;
+  number.kind = number_kind(name);
+  number.which = which;
+  auto* recorder = lt::Recorder::active();
+  int id = recorder && recorder->numbers() ? recorder->size_number(number.kind, tensor, which) : -1;
+  if (id < 0) return py::int_(lt::ask(number, tensor));
+  return py::reinterpret_steal<py::object>(recorder->numbers()->carrier(id));
+}
+
+py::object constant_carrier(py::object value) {
+  auto* numbers = numbers_now();
+  int id = numbers ? numbers->number_of(value.ptr()) : -1;
+  return id < 0 ? value : py::reinterpret_steal<py::object>(numbers->carrier(id));
+}
+
+py::object symbolic_node(py::object carrier) {
+  auto* numbers = numbers_now();
+  int id = numbers ? numbers->number_of(carrier.ptr()) : -1;
+  if (id < 0) throw py::type_error("a size that nobody follows");
+  return lt::symbolic_node(numbers->shared_from_this(), id);
+}
+
+void bind_numbers(py::module_& m) {
+  m.def("make_carrier_class", [](py::dict methods, py::object symbolic) {
+    PyObject* made = lt::make_carrier_class(methods.ptr(), symbolic.ptr());
+    if (!made) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(made);
+  });
+  m.def("configure_exchange", &lt::configure_exchange);
+  m.def("apply_to_carriers", &apply_to_carriers);
+  m.def("read_carrier", &read_carrier);
+  m.def("tensor_number", &tensor_number);
+  m.def("constant_carrier", &constant_carrier);
+  m.def("symbolic_node", &symbolic_node);
+  m.def("pin_sizes", [](const at::Tensor& tensor) {
+    auto* recorder = lt::Recorder::active();
+    if (recorder && recorder->numbers()) recorder->pin(tensor);
+  });
+  m.def("call_contiguous", [](const at::Tensor& tensor, at::MemoryFormat format) {
+    return at::_ops::contiguous::call(tensor, format);
+  });
+}
+
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                        py::dict kwargs, bool python) {
   if (auto* recording = lt::Recording::active())
@@ -106,8 +188,10 @@ PYBIND11_MODULE(_core, m) {
   m.attr("torch_version") = LAZYTRACE_TORCH_VERSION;
   bind_signature(m);
   bind_trace(m);
+  bind_numbers(m);
   py::class_<lt::Recording>(m, "Recording")
-      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>>())
+      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>, bool>(), py::arg("call"),
+           py::arg("resume") = nullptr, py::arg("dynamic") = false)
       .def("run", &lt::Recording::run)
       .def("finish", &lt::Recording::finish, py::arg("result"), py::arg("prove") = true)
       .def("ignore", &lt::Recording::ignore)

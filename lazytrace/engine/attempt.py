@@ -84,7 +84,7 @@ class Attempt:
     # ------------------------------------------------------------ matching
     def run(self, number: int = -1, outcome: Any = None) -> Any:
         """The result of the call; the trace with this `number` has run already, and ended with `outcome`."""
-        self._traces = self.cache.traces.find(self.key)
+        self._traces = self.cache.traces.matching(self.call)
         for trace in self._to_ask(number):
             ran = trace is None or trace.number == number
             result = self._unraised(outcome) if ran else self._replay(trace)
@@ -128,11 +128,15 @@ class Attempt:
     def _hit(self, trace: Trace | None, result: Any) -> Any:
         self.owner.counters.hit()
         if type(result) is core.Branched:
-            self.cache.traces.branched(self.key, result.trace)
+            self.cache.traces.branched(self._key_of(trace), result.trace)
             return result.result
         if trace is not None:
             self.cache.traces.used(trace)
         return result
+
+    def _key_of(self, trace: Trace | None) -> bytes:
+        """What the traces beside this one are stored under."""
+        return trace.key if trace is not None else self.key
 
     def _missed(self, trace: Trace | None, miss: Miss) -> None:
         if self._differing is None or miss.step >= 0:
@@ -149,7 +153,11 @@ class Attempt:
         if self._restarts >= self.owner.options.exit_limit:
             why = self._why()
             assert why is not None
+            if self._differing is not None and self._differing[0] is not None:
+                if self._differing[0].native.dynamic:
+                    return self.cache.keep_exact(self.call.structure)
             self.cache.refuse_for_good(self.key, too_many_branches(why))
+        return None
 
     # ------------------------------------------------------------ deciding
     def _without_trace(self) -> Any:
@@ -165,7 +173,7 @@ class Attempt:
             # Another thread may have recorded this very call since the traces were asked, or be about to take
             # the last place.
             unchanged = (
-                self.cache.traces.find(self.key) == self._traces
+                self.cache.traces.matching(self.call) == self._traces
                 and self.cache.refusals.of(self.key) is refusal
             )
             if unchanged and (self.owner.options.on_limit == "evict" or not self.cache.overbooked()):
@@ -193,8 +201,9 @@ class Attempt:
         """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
         why = self._why()
         assert why is not None
+        key = self.call.structure if resume.dynamic else self.key
         decision = after_side_exit(
-            self.owner, self.cache, self.key, effects=miss.effects, branches=resume.branches, why=why
+            self.owner, self.cache, key, effects=miss.effects, branches=resume.branches, why=why
         )
         if decision.outcome != "resume":
             return self._act(decision)
@@ -208,8 +217,10 @@ class Attempt:
         finally:
             if claimed:
                 self.cache.claims.end(self.key)
-            if decision.cause == "branches":
-                self.cache.refuse_for_good(self.key, decision.reason)
+            if decision.cause == "branches" and resume.dynamic:
+                self.cache.keep_exact(key)
+            elif decision.cause == "branches":
+                self.cache.refuse_for_good(key, decision.reason)
         return self.owner.eager(self.args, self.kwargs, Reason(detail, kind="eager"))
 
     # ------------------------------------------------------------ recording
@@ -230,19 +241,34 @@ class Attempt:
             self.owner.warn(retraced(self.owner.name, line_of(reasons)), site)
         self.owner.log.remember(self.key, search.words)
         start = time.perf_counter()
-        recorded = self._run_recording(resume, site, start)
+        dynamic = resume.dynamic if resume is not None else self._follows_sizes()
+        recorded = self._run_recording(resume, dynamic, site, start)
         if unkept.path:
             self.owner.gave_up(self.key, site, unkept, start)
         elif recorded.native is None:
             reason = Reason(recorded.reason, kind="eager", where=recorded.where)
             self.owner.gave_up(self.key, site, reason, start)
-            self._reject(recorded, reason, resume, site)
+            self._reject(recorded, reason, resume, dynamic, site)
         else:
-            trace = Trace(recorded.native, self.key, search.words, search.names)
+            key = self.call.structure if dynamic else self.key
+            trace = Trace(recorded.native, key, search.words, search.names)
             self._keep(trace, search, reasons, start, recorded.seconds, site)
         return recorded.result
 
-    def _run_recording(self, resume: Resume | None, site: Site, start: float) -> Recorded:
+    def _follows_sizes(self) -> bool:
+        """Whether the recording shall fit calls of other sizes."""
+        wanted, structure = self.owner.options.dynamic, self.call.structure
+        if wanted is False or structure == self.key or self.cache.shapes.is_exact(structure):
+            return False
+        others = self.cache.shapes.meet(structure, self.key)
+        if wanted or others or self.cache.traces.find(structure):
+            return True
+        if self._differing is None or self._differing[0] is None or self._differing[1].step >= 0:
+            return False
+        trace, miss = self._differing
+        return trace.native.differs_in_size(miss.node, self.call)
+
+    def _run_recording(self, resume: Resume | None, dynamic: bool, site: Site, start: float) -> Recorded:
         try:
             return record(
                 self.call,
@@ -253,6 +279,7 @@ class Attempt:
                 key_now=functools.partial(_key, self.owner, self.args, self.kwargs),
                 resume=resume,
                 ignore=self.owner.options.ignore,
+                dynamic=dynamic,
             )
         except core.Diverged:
             raise
@@ -270,7 +297,7 @@ class Attempt:
         seconds: float,
         site: Site,
     ) -> None:
-        self.owner.counters.wanted(*self.cache.want(self.key, trace))
+        self.owner.counters.wanted(*self.cache.want(trace.key, trace))
         self.cache.add(trace)
         self.owner.log.recorded(
             start,
@@ -279,18 +306,24 @@ class Attempt:
             reasons,
             retrace=bool(search.known),
             where=str(site),
-            key=self.key,
+            key=trace.key,
             instance=self.cache.instance,
         )
         self.owner.warn_of_waste(site)
 
-    def _reject(self, recorded: Recorded, reason: Reason, resume: Resume | None, site: Site) -> None:
+    def _reject(
+        self, recorded: Recorded, reason: Reason, resume: Resume | None, dynamic: bool, site: Site
+    ) -> None:
         if recorded.wrong:
             self.owner.counters.proof_failed()
             self.owner.warn(proof_failed(self.owner.name, recorded.wrong), site, ProofWarning)
         options = self.owner.options
+        structure = self.call.structure
+        if dynamic and (recorded.reason_code.startswith("sizes-") or not self.cache.traces.find(structure)):
+            # The next call is recorded for its own sizes, and refused if need be.
+            return self.cache.shapes.keep_exact(structure)
         if resume is not None:  # the other branches stay, unless this one is taken again and again
-            self.cache.refuse_branch(self.key, reason, options.exit_limit)
+            self.cache.refuse_branch(structure if dynamic else self.key, reason, options.exit_limit)
             return
         self.cache.refusals.refuse(self.key, reason)
         if options.on_untraceable == "raise":
@@ -302,7 +335,7 @@ class Attempt:
         named, ambient = self.parameters.named(self.args, self.kwargs), core.describe_ambient()
         words, names = describe(named, ambient), root_names(self.owner.name, named)
         why = self._why()
-        same_key = self.cache.traces.find(self.key)
+        same_key = self.cache.traces.matching(self.call)
         mismatch = (why,) if why is not None else None
         missed_by = same_key[0] if mismatch and same_key else None
         evicted = self.cache.traces.has_evicted(self.key)

@@ -67,7 +67,7 @@ class Engine(Owner):
             decision = of_arguments(self, call)
         if decision is not None or call is None:
             return self._explained(decision)
-        for trace in cache.traces.find(call.key):
+        for trace in cache.traces.matching(call):
             if trace.native.check(call) < 0:
                 return self._explained_hit(cache, trace)
         decision = without_trace(self, cache, call.key, cache.refusals.of(call.key))
@@ -100,7 +100,7 @@ class Engine(Owner):
         if self.parameters is None:
             raise LookupError(f"{self.name} has no programs: {problem}")
         call = self.parameters.bind(self.function, args, kwargs)
-        for trace in cache.traces.find(call.key) if call is not None else ():
+        for trace in cache.traces.matching(call) if call is not None else ():
             if call is not None and trace.native.check(call) < 0:
                 return trace
         raise LookupError(f"{self.name} has no program for these arguments: call it with them first")

@@ -8,11 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lazytrace._native import core
+from lazytrace import carriers
+from lazytrace._native import available, core
+from lazytrace.stats import reason_code
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, Resume
     from lazytrace._core import Trace as NativeTrace
+
+if available():
+    carriers.configure()
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,11 @@ class Recorded:
     where: str
     seconds: float
     wrong: str = ""
+
+    @property
+    def reason_code(self) -> str:
+        """The code of the reason, "" of none that has one."""
+        return reason_code(self.reason) or ""
 
 
 def place(where: tuple[str, int, str]) -> str:
@@ -51,6 +61,7 @@ def record(
     key_now: Callable[[], bytes | None],
     resume: Resume | None = None,
     ignore: tuple[str, ...] = (),
+    dynamic: bool = False,
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -61,11 +72,13 @@ def record(
     With `resume` a replay has run the first steps: these are fed to the function instead of being run again.
     Raises `Diverged` where the function does not ask for them.
 
+    With `dynamic` the program fits calls of other sizes: Python is given sizes that are followed.
+
     `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
     and a program must not be stored for what they were before.
     """
     start = time.perf_counter()
-    recording = core.Recording(call, resume)
+    recording = core.Recording(call, resume, dynamic)
     recording.ignore("print" in ignore, "logging" in ignore)
     # What a replay has done before a resumed function may have changed the look of an argument.
     steady = resume is not None or key_now() == call.key

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import cachetools
 
 from lazytrace._native import available, core
 from lazytrace.stats import Reason
 from lazytrace.trace import Trace
+
+if TYPE_CHECKING:
+    from lazytrace._core import Call
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
 _REFUSALS_KEPT = 1024
@@ -148,6 +152,44 @@ class _Lru(cachetools.Cache[int, Trace]):
         return number, trace
 
 
+class Shapes:
+    """Which structures of calls were recorded with which sizes, and which must be recorded for each by itself.
+
+    >>> shapes = Shapes()
+    >>> shapes.meet(b"f32[?]", b"f32[3]"), shapes.meet(b"f32[?]", b"f32[3]"), shapes.meet(b"f32[?]", b"f32[4]")
+    (False, False, True)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._first: cachetools.FIFOCache[bytes, bytes] = cachetools.FIFOCache(_REFUSALS_KEPT)
+        self._exact: cachetools.FIFOCache[bytes, None] = cachetools.FIFOCache(_REFUSALS_KEPT)
+
+    def meet(self, structure: bytes, key: bytes) -> bool:
+        """Note a call that is to be recorded; whether its structure was recorded with other sizes before."""
+        with self._lock:
+            return bool(self._first.setdefault(structure, key) != key)
+
+    def keep_exact(self, structure: bytes) -> None:
+        """From now on each size has recordings of its own."""
+        with self._lock:
+            self._exact[structure] = None
+
+    def is_exact(self, structure: bytes) -> bool:
+        """Whether each size has recordings of its own.
+
+        >>> Shapes().is_exact(b"f32[?]")
+        False
+        """
+        return structure in self._exact
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._first.clear()
+            self._exact.clear()
+
+
 class TraceStore:
     """Traces by signature. Each signature may have several, told apart by their guards and branches.
 
@@ -173,6 +215,11 @@ class TraceStore:
         ()
         """
         return self._by_key.get(key, ())
+
+    def matching(self, call: Call) -> tuple[Trace, ...]:
+        """The traces that a call is tried with: those of its sizes, then those that fit all sizes."""
+        exact = self._by_key.get(call.key, ())
+        return exact + self._by_key.get(call.structure, ()) if call.structure != call.key else exact
 
     def all(self) -> list[Trace]:
         """All traces, newest first.
@@ -317,6 +364,7 @@ class TraceCache:
     ) -> None:
         self.instance = instance
         self.traces = TraceStore(limit)
+        self.shapes = Shapes()
         self.refusals = Refusals()
         self.claims = Claims()
         self._on_evicted = evicted
@@ -360,6 +408,12 @@ class TraceCache:
         for dropped in self.traces.add(trace):
             self._on_evicted(dropped)
 
+    def keep_exact(self, structure: bytes) -> None:
+        """Record each size of a structure by itself from now on, and drop the traces that fit all sizes."""
+        with self._lock:
+            self.shapes.keep_exact(structure)
+            self.traces.drop(structure)
+
     def refuse_branch(self, key: bytes, reason: Reason, limit: int) -> None:
         """Note that a branch of a signature could not be recorded; at the limit the whole runs eagerly."""
         if self.refusals.refuse_branch(key) >= limit:
@@ -375,5 +429,6 @@ class TraceCache:
         """Drop all traces and refusals."""
         with self._lock:
             self.traces.clear()
+            self.shapes.clear()
             self.refusals.clear()
             self._wanted.clear()

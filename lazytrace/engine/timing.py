@@ -61,5 +61,5 @@ def _seconds_checking(
     start = time.perf_counter()
     call = engine.parameters.bind(engine.function, args, kwargs)
     if call is not None and not call.unsupported:
-        any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).traces.find(call.key))
+        any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).traces.matching(call))
     return time.perf_counter() - start

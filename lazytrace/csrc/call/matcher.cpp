@@ -77,25 +77,41 @@ PyObject* Matcher::call(const Callee& callee, const Passed& passed) {
   Call& call = *space->call;
   if (!signature_->bind(&call, callee.function, passed, callee.defaults) || !call.unsupported.empty())
     return nullptr;
-  auto traces = table->find(call.key.view());
-  if (!traces) return nullptr;
+  PyObject* result = nullptr;
+  // Traces for these sizes are asked first, then those that fit all sizes.
+  if (ask(callee, passed, table, call.key.view(), &space, &result)) return result;
+  if (call.measures.empty() || !table->has_dynamic()) return nullptr;
+  ask(callee, passed, table, call.structure(), &space, &result);
+  return result;
+}
+
+// Whether a trace has answered, or has run and Python must see to the rest.
+bool Matcher::ask(const Callee& callee, const Passed& passed, TraceTable* table, std::string_view key,
+                  WorkspaceLease* lease, PyObject** result) {
+  Workspace& space = **lease;
+  Call& call = *space.call;
+  auto traces = table->find(key);
+  if (!traces) return false;
   for (auto& trace : *traces) {
     Answer answer;
     try {
-      answer = trace->replay(call, &*space);
+      answer = trace->replay(call, &space);
     } catch (...) {
-      return go_on(callee, passed, std::move(space->call), *trace, py::cast(Raised{caught()}));
+      *result = go_on(callee, passed, std::move(space.call), *trace, py::cast(Raised{caught()}));
+      return true;
     }
     if (answer.result && answer.branch < 0) {
       hits_->add();
       table->mark(*trace);
-      return answer.result.release().ptr();
+      *result = answer.result.release().ptr();
+      return true;
     }
     // A guard that does not hold: nothing has run yet.
     if (!answer.result && answer.miss.step < 0) continue;
-    return go_on(callee, passed, std::move(space->call), *trace, to_python(std::move(answer)));
+    *result = go_on(callee, passed, std::move(space.call), *trace, to_python(std::move(answer)));
+    return true;
   }
-  return nullptr;
+  return false;
 }
 
 // Operators have run: Python must know how they ended.

@@ -9,6 +9,8 @@
 
 namespace lazytrace {
 
+class WorkspaceLease;
+
 // How often a function was answered by a replay. Outlives the function: reports read it. Needs the GIL.
 struct HitCount {
   uint64_t value = 0;
@@ -52,6 +54,8 @@ class Matcher {
   bool enabled = true;  // off: every call goes through Python, which times it
 
  private:
+  bool ask(const Callee& callee, const Passed& passed, TraceTable* table, std::string_view key,
+           WorkspaceLease* lease, PyObject** result);
   TraceTable* table_of(PyObject* instance) const;
   PyObject* go_on(const Callee& callee, const Passed& passed, std::unique_ptr<Call> call, const Trace& trace,
                   py::object outcome);

@@ -44,11 +44,13 @@ void TraceTable::set(std::string_view key, Traces traces) {
   while (at != range.second && at->second.key != key) ++at;
   if (at != range.second) entries_.erase(at);
   if (traces.empty()) return;
+  has_dynamic_ |= traces.front()->program().dynamic;
   entries_.emplace(hash, Entry{std::string(key), std::make_shared<const Traces>(std::move(traces))});
 }
 
 void TraceTable::clear() {
   last_ = nullptr;
+  has_dynamic_ = false;
   entries_.clear();
 }
 

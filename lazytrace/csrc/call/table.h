@@ -21,6 +21,8 @@ class TraceTable {
   // Puts these in the place of what the signature has.
   void set(std::string_view key, Traces traces);
   void clear();
+  // Whether any trace was entered that fits calls of other sizes than its own.
+  bool has_dynamic() const { return has_dynamic_; }
   // The trace has answered a call: it is now the most recently used.
   void mark(const Trace& trace) { trace.used = ++clock_; }
 
@@ -33,6 +35,7 @@ class TraceTable {
   // Keys by their hash; of several with one hash, the others are found one by one.
   std::unordered_multimap<uint64_t, Entry> entries_;
   const Entry* last_ = nullptr;  // that was found: most calls look like the one before
+  bool has_dynamic_ = false;
   uint64_t clock_ = 0;
 };
 

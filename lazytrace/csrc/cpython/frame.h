@@ -51,6 +51,8 @@ class Frame {
   bool has_stack() const { return f_->stacktop > f_->f_code->co_nlocalsplus; }
   // peek(1) is the top of the stack, peek(0) nothing.
   PyObject* peek(int depth) const { return depth ? f_->localsplus[f_->stacktop - depth] : nullptr; }
+  // Where that value lies, for somebody who puts another one there; the frame owns a reference to it.
+  PyObject** place(int depth) const { return f_->localsplus + f_->stacktop - depth; }
   // The topmost values, the lowest first.
   PyObject* const* top(int count) const { return f_->localsplus + f_->stacktop - count; }
 

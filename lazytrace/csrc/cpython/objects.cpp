@@ -82,6 +82,14 @@ bool is_tensor(PyObject* v) {
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
 
+bool is_parameter_class(PyTypeObject* type) {
+  static auto* parameter = reinterpret_cast<PyTypeObject*>(
+      py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
+  return PyType_IsSubtype(type, parameter);
+}
+
+bool is_parameter(PyObject* v) { return is_parameter_class(Py_TYPE(v)); }
+
 bool is_free_builtin(PyObject* v) {
   if (!PyCFunction_Check(v)) return false;
   PyObject* self = reinterpret_cast<PyCFunctionObject*>(v)->m_self;

@@ -9,6 +9,9 @@ namespace lazytrace {
 
 // isinstance(v, torch.Tensor) by type alone: asking Python would run a __getattribute__ of the user's.
 bool is_tensor(PyObject* v);
+// torch.nn.Parameter or a subclass, likewise.
+bool is_parameter_class(PyTypeObject* type);
+bool is_parameter(PyObject* v);
 
 // All need the GIL. "New reference" results are NULL with an exception set on failure.
 bool is_numpy_scalar(PyObject* v);

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "cpython/carrier.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -18,7 +19,7 @@ bool is_plain_immutable(PyObject* v) {
   return v == Py_None || v == Py_Ellipsis || v == Py_NotImplemented || PyBool_Check(v) ||
          PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyComplex_CheckExact(v) ||
          PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) || THPDtype_Check(v) || THPDevice_Check(v) ||
-         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v);
+         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v) || is_carrier(v);
 }
 
 bool all_immutable(PyObject* const* items, Py_ssize_t n) {

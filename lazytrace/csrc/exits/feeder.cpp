@@ -11,6 +11,8 @@ namespace {
 bool same_argument(const Argument& a, const Argument& b) {
   if (a.kind != b.kind) return false;
   if (a.kind == Argument::Kind::Constant) return same_value(a.constant, b.constant);
+  // Of the same way through the function, in which numbers have come about in one order.
+  if (a.kind == Argument::Kind::Numbers && !same_value(a.constant, b.constant)) return false;
   return a.reg == b.reg && a.list == b.list;
 }
 

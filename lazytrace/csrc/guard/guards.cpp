@@ -347,9 +347,12 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObj
     case Expect::Code:
       if (!PyFunction_Check(value) || PyFunction_GET_CODE(value) != g.value.ptr()) return false;
       break;
-    case Expect::Tensor:
-      if (Py_TYPE(value) != g.tensor_type || !g.tensor->matches(THPVariable_Unpack(value))) return false;
+    case Expect::Tensor: {
+      if (Py_TYPE(value) != g.tensor_type) return false;
+      const at::Tensor& tensor = THPVariable_Unpack(value);
+      if (!(g.loose ? g.tensor->matches_loosely(tensor) : g.tensor->matches(tensor))) return false;
       break;
+    }
   }
   if (g.length >= 0 && !accepts_shape(g, value)) return false;
   if (g.same >= 0 && values.nodes[g.same] != value) return false;
@@ -376,6 +379,12 @@ GuardGroup namespace_of(const Guard& g, PyObject* owner) {
   return {dict, known ? reinterpret_cast<PyDictObject*>(dict)->ma_version_tag : 0};
 }
 }  // namespace
+
+void GuardTree::loosen() {
+  for (Guard& g : nodes_) {
+    g.loose = g.expect == Expect::Tensor && !is_parameter_class(g.tensor_type);
+  }
+}
 
 void GuardTree::group() {
   // A node is the owner of four namespaces at most.
@@ -602,6 +611,18 @@ std::string GuardTree::expected(const Guard& g) const {
   return g.shown;
 }
 
+bool GuardTree::differs_in_size(int node, PyObject* const* roots, size_t count,
+                                const std::vector<PyObject*>& inputs) const {
+  const Guard& g = nodes_[node];
+  if (g.expect != Expect::Tensor || is_parameter_class(g.tensor_type)) return false;
+  Values values;
+  walk(roots, count, inputs, &values);
+  PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
+  PyObject* value = g.parent >= 0 && !owner ? nullptr : read(g, owner, roots, count, &values);
+  PyErr_Clear();
+  return value && Py_TYPE(value) == g.tensor_type && g.tensor->matches_loosely(THPVariable_Unpack(value));
+}
+
 py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
                              const std::vector<std::string>& names) const {
   Values values;
@@ -639,7 +660,8 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
     after = g.access == Access::Weak ? "gone" : "nothing";
     if (before.empty()) before = "something";
   } else if (g.expect == Expect::Tensor && is_tensor(value)) {
-    std::string difference = g.tensor->difference(THPVariable_Unpack(value));
+    const at::Tensor& tensor = THPVariable_Unpack(value);
+    std::string difference = g.loose ? g.tensor->loose_difference(tensor) : g.tensor->difference(tensor);
     size_t space = difference.find(' '), arrow = difference.find(" -> ");
     if (arrow != std::string::npos && space < arrow) {
       where += "." + difference.substr(0, space);

@@ -57,6 +57,7 @@ struct Guard {
   int same = -1;            // another node with the same object
   int same_input = -1;      // the argument register with the same tensor
   std::unique_ptr<TensorMeta> tensor;
+  bool loose = false;                   // of a tensor: its sizes and strides may differ
   PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
   int capture = -1;                     // slot of the program that takes this tensor
   std::string shown;                    // the value at the recording, for reports
@@ -133,6 +134,8 @@ class GuardTree {
     if (std::find(distinct_.begin(), distinct_.end(), node) == distinct_.end()) distinct_.push_back(node);
   }
 
+  // Tensors that are no parameters may have other sizes and strides.
+  void loosen();
   // Once all guards are there: finds the groups.
   void group();
 
@@ -151,6 +154,9 @@ class GuardTree {
   // The same of all nodes that fail, but for what hangs on another such node.
   py::list explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                        const std::vector<std::string>& names) const;
+  // Whether the tensor of a node that fails would be accepted but for its sizes and strides.
+  bool differs_in_size(int node, PyObject* const* roots, size_t count,
+                       const std::vector<PyObject*>& inputs) const;
   std::string path(int node, const std::vector<std::string>& names) const;
   std::string expected(const Guard& guard) const;
 

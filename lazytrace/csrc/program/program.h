@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "program/numbers.h"
 #include "program/value_tree.h"
 #include "torch/modes.h"
 #include "torch/tensor_meta.h"
@@ -16,18 +17,30 @@
 namespace lazytrace {
 
 struct Argument {
-  enum class Kind : uint8_t { Constant, Register, List } kind = Kind::Constant;
+  // Number: one that the program works out; NumberTensor: the same as the tensor of no dimensions that torch
+  // makes of a Python number. Numbers: a list of whole numbers, some of them worked out.
+  enum class Kind : uint8_t {
+    Constant,
+    Register,
+    List,
+    Number,
+    NumberTensor,
+    Numbers
+  } kind = Kind::Constant;
   bool optional_list = false;  // List of Tensor?: -1 stands for None
   bool last = false;           // the only and last use of the register: it is moved, not copied
-  int reg = -1;
+  // Of a loose tensor that the step writes to: whether its memory was there before the call.
+  enum class Memory : uint8_t { Any, Own, Outer } memory = Memory::Any;
+  int reg = -1;  // or which number
   c10::IValue constant;
-  std::vector<int> list;
+  std::vector<int> list;  // of Numbers: which number, or -1: then `constant` has it
 };
 
 struct Result {
   enum class Kind : uint8_t { Register, List, Read, Ignored } kind = Kind::Register;
   bool known =
       false;  // the same TensorImpl as a register that was there before the step (an in-place result)
+  bool loose = false;  // sizes and strides may differ from call to call
   int reg = -1;
   int base = -1;         // the register of an argument whose memory it shows
   int64_t distance = 0;  // of its first element from that of the argument, in elements
@@ -64,7 +77,7 @@ struct OpaqueStep {
 class Lowered;
 
 struct Step {
-  enum class Kind : uint8_t { Operator, Literal, Fill, Data, RequireGrad, Opaque } kind = Kind::Operator;
+  enum class Kind : uint8_t { Operator, Literal, Fill, Data, RequireGrad, Opaque, Read } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
   Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
 
@@ -72,6 +85,7 @@ struct Step {
   std::vector<Argument> arguments;
   std::vector<Result> results;
   std::vector<int> frees;
+  std::vector<int> numbers;  // those that are worked out before it runs, in order
   int modes = -1;  // index into Program::modes where this step runs in other modes than the one before
   Place place;
   std::shared_ptr<OpaqueStep> opaque;
@@ -104,6 +118,8 @@ struct Program {
   std::vector<int> used;      // those of them that anything needs: taking hold of a tensor is not free
   std::vector<int> captures;  // register of each tensor that the guards collect
   std::vector<py::object> keep;
+  std::vector<Number> numbers;  // in an order in which they can be worked out
+  bool dynamic = false;         // fits calls of other sizes than the one that was recorded
   bool effects = false;
   bool random = false;
   bool brief = false;           // so little work that letting go of the GIL would take longer

@@ -26,6 +26,7 @@ struct Tree::Builder {
       return tree;
     }
     if (is_immutable(v) && !is_enum_member(v)) {
+      source.constant(v);
       tree.value = py::reinterpret_borrow<py::object>(v);
       return tree;
     }

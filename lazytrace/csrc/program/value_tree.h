@@ -27,6 +27,8 @@ class Tree {
   struct Source {
     std::function<int(PyObject*)> tensor;  // the register that holds this tensor
     std::function<int(PyObject*)> state;   // the guard node that reaches this object
+    // Told of each constant, before it is taken.
+    std::function<void(PyObject*)> constant = [](PyObject*) {};
   };
 
   // Throws std::runtime_error with a reason where some part cannot be rebuilt.

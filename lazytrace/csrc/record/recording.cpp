@@ -15,7 +15,12 @@ thread_local Recording* current_recording = nullptr;
 // ---------------------------------------------------------------- recording
 Recording* Recording::active() { return current_recording; }
 
-Recording::Recording(const Call& call, std::shared_ptr<Resume> resume) : observer_(&recorder_, &tree_) {
+Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dynamic)
+    : observer_(&recorder_, &tree_) {
+  if (resume ? resume->program->dynamic : dynamic) {
+    recorder_.follow_sizes();
+    observer_.follow_sizes();
+  }
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
   recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
@@ -104,7 +109,10 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     if (node < 0 || observer_.by_path(node) || named) return node;
     throw std::runtime_error(say(reason::ReturnsUnknown, type_name(v)));
   };
-  return Tree::of(result, {tensor, state});
+  auto constant = [&](PyObject* v) {
+    if (auto* numbers = recorder_.numbers()) numbers->settle_inside(v);
+  };
+  return Tree::of(result, {tensor, state, constant});
 }
 
 // Guards on objects that were made during the call and are gone go; the numbers of the rest change.
@@ -162,6 +170,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   if (!renumber(trace.get())) recorder_.fail(say(reason::GoneAfterwards));
   if (recorder_.failed()) return nullptr;
   if (!prove) trace->first_.clear();
+  if (trace->program_->dynamic) tree_.loosen();
   trace->tree_ = std::move(tree_);
   trace->tree_.group();
   trace->family_ = family_;

@@ -17,7 +17,8 @@ namespace lazytrace {
 class Recording {
  public:
   // `resume`: a replay has run the first steps, which are fed to the function instead of being run again.
-  explicit Recording(const Call& call, std::shared_ptr<Resume> resume = nullptr);
+  // `dynamic`: sizes may differ from call to call, so Python is given numbers that are followed.
+  explicit Recording(const Call& call, std::shared_ptr<Resume> resume = nullptr, bool dynamic = false);
   ~Recording();
   static Recording* active();
 

@@ -1,10 +1,12 @@
 #include "replay/interpreter.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -64,6 +66,13 @@ void tell(const std::vector<c10::Warning>& warnings) {
 }
 
 namespace {
+// As torch's bindings make it.
+at::Tensor number_tensor(int64_t value) {
+  at::Tensor tensor = c10::scalar_to_tensor(value);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
 const Modes& modes_at(const Program& program, size_t step) {
   for (size_t i = step + 1; i-- > 0;)
     if (program.steps[i].modes >= 0) return program.modes[program.steps[i].modes];
@@ -75,6 +84,7 @@ Outcome Runner::run(size_t from, const Given* given) {
   stack_.clear();
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
+  numbers_.resize(program_.numbers.size());
   ModeSwitch modes;
   shortcuts_ = program_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
@@ -84,6 +94,12 @@ Outcome Runner::run(size_t from, const Given* given) {
   for (size_t i = from; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
+    if (program_.dynamic && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
+      outcome.step = static_cast<int>(i);
+      outcome.found = found_;
+      outcome.begun = false;
+      return outcome;
+    }
     bool accepted;
     try {
       accepted = given && i == from ? take(s, Given(*given)) : step(s, i);
@@ -110,8 +126,55 @@ Outcome Runner::run(size_t from, const Given* given) {
   return outcome;
 }
 
+// Python has worked out the numbers at this place, whatever it has done with them since.
+bool Runner::work_out(const Step& s) {
+  for (int id : s.numbers) {
+    const Number& number = program_.numbers[static_cast<size_t>(id)];
+    int64_t& place = numbers_[static_cast<size_t>(id)];
+    if (number.kind == Number::Kind::Argument) continue;  // the call has brought it
+    if (number.is_leaf()) {
+      place = number.asks_tensor() ? ask(number, registers_[number.reg]) : number.which;
+      continue;
+    }
+    auto result = apply(number.kind, numbers_[static_cast<size_t>(number.a)],
+                        number.b < 0 ? 0 : numbers_[static_cast<size_t>(number.b)]);
+    if (!result) {
+      found_ = "a number beyond 64 bits";
+      return false;
+    }
+    place = *result;
+  }
+  return true;
+}
+
+bool Runner::is_outer(const at::Tensor& tensor) const {
+  if (!tensor.has_storage()) return true;
+  auto shares = [&](int reg) {
+    const at::Tensor& other = registers_[reg];
+    return other.defined() && other.has_storage() && other.storage().is_alias_of(tensor.storage());
+  };
+  return std::any_of(program_.used.begin(), program_.used.end(), shares) ||
+         std::any_of(program_.captures.begin(), program_.captures.end(), shares);
+}
+
+// What is a copy at one size may be a view of an argument at another.
+bool Runner::writes_as_recorded(const Step& s) {
+  for (auto& argument : s.arguments) {
+    if (argument.memory == Argument::Memory::Any) continue;
+    if (is_outer(registers_[argument.reg]) == (argument.memory == Argument::Memory::Outer)) continue;
+    found_ = "other memory to write to";
+    return false;
+  }
+  return true;
+}
+
 bool Runner::step(const Step& s, size_t at) {
   switch (s.kind) {
+    case Step::Kind::Read: {
+      stack_.clear();
+      push(s.arguments[0]);
+      return matches(s.results[0], stack_[0]);
+    }
     case Step::Kind::Operator:
       if (shortcuts_ && s.lowered && shortcut(s)) return true;
       if (s.below || (shortcuts_ && s.quiet)) {
@@ -162,6 +225,7 @@ bool Runner::warned(size_t at) {
 bool Runner::call(const Step& s, size_t at) {
   // Of a shorter way that was given up; an operator may warn only once.
   std::vector<c10::Warning> before = std::exchange(warnings_.all, {});
+  running_ = &s;
   stack_.clear();
   for (auto& argument : s.arguments) push(argument);
   s.op.callBoxed(stack_);
@@ -195,19 +259,42 @@ void Runner::push(const Argument& argument) {
         stack_.emplace_back(registers_[argument.reg]);
       return;
     case Argument::Kind::List:
-      if (argument.optional_list) {
-        c10::List<std::optional<at::Tensor>> list;
-        list.reserve(argument.list.size());
-        for (int reg : argument.list)
-          list.push_back(reg < 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(registers_[reg]));
-        stack_.emplace_back(std::move(list));
-      } else {
-        c10::List<at::Tensor> list;
-        list.reserve(argument.list.size());
-        for (int reg : argument.list) list.push_back(registers_[reg]);
-        stack_.emplace_back(std::move(list));
-      }
+      return push_list(argument);
+    case Argument::Kind::Number:
+      stack_.emplace_back(numbers_[static_cast<size_t>(argument.reg)]);
+      return;
+    case Argument::Kind::NumberTensor:
+      stack_.emplace_back(number_tensor(numbers_[static_cast<size_t>(argument.reg)]));
+      return;
+    case Argument::Kind::Numbers:
+      return push_numbers(argument);
   }
+}
+
+void Runner::push_list(const Argument& argument) {
+  if (argument.optional_list) {
+    c10::List<std::optional<at::Tensor>> list;
+    list.reserve(argument.list.size());
+    for (int reg : argument.list)
+      list.push_back(reg < 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(registers_[reg]));
+    stack_.emplace_back(std::move(list));
+  } else {
+    c10::List<at::Tensor> list;
+    list.reserve(argument.list.size());
+    for (int reg : argument.list) list.push_back(registers_[reg]);
+    stack_.emplace_back(std::move(list));
+  }
+}
+
+void Runner::push_numbers(const Argument& argument) {
+  c10::List<int64_t> list;
+  list.reserve(argument.list.size());
+  auto constants = argument.constant.toListRef();
+  for (size_t i = 0; i < argument.list.size(); ++i) {
+    int id = argument.list[i];
+    list.push_back(id < 0 ? constants[i].toInt() : numbers_[static_cast<size_t>(id)]);
+  }
+  stack_.emplace_back(std::move(list));
 }
 
 bool Runner::matches(const Result& result, const c10::IValue& value) {
@@ -237,8 +324,29 @@ bool Runner::matches(const Result& result, const c10::IValue& value) {
   return false;
 }
 
+bool Runner::is_argument(const at::Tensor& tensor) const {
+  if (!running_ || !tensor.defined()) return false;
+  auto is_it = [&](int reg) { return reg >= 0 && registers_[reg].is_same(tensor); };
+  for (auto& argument : running_->arguments) {
+    if (argument.kind == Argument::Kind::Register && is_it(argument.reg)) return true;
+    if (argument.kind == Argument::Kind::List &&
+        std::any_of(argument.list.begin(), argument.list.end(), is_it))
+      return true;
+  }
+  return false;
+}
+
 bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
-  if (!result.meta->matches(tensor)) {
+  if (result.loose) {
+    if (!result.meta->matches_loosely(tensor)) {
+      found_ = result.meta->loose_difference(tensor);
+      return false;
+    }
+    if (!result.known && is_argument(tensor)) {
+      found_ = "its argument instead of a new tensor";
+      return false;
+    }
+  } else if (!result.meta->matches(tensor)) {
     found_ = result.meta->difference(tensor);
     return false;
   }

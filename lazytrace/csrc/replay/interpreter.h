@@ -36,6 +36,7 @@ struct Outcome {
   int step = -1;          // the step that differed, or -1
   std::string found;      // what was found instead, as text
   Given given;            // by that step
+  bool begun = true;      // false: the step was not run, as it would not do what was recorded
   bool confused = false;  // whether Python code of an opaque step has changed how tensors look
   bool ok() const { return step < 0; }
 };
@@ -45,6 +46,7 @@ using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 // What a run works in; kept from run to run by one thread.
 struct RunnerMemory {
   torch::jit::Stack stack;
+  std::vector<int64_t> numbers;  // of the program, those that are worked out so far
   Recycler recycler;
 };
 
@@ -59,6 +61,7 @@ class Runner {
         state_(state),
         opaque_(opaque),
         stack_(memory.stack),
+        numbers_(memory.numbers),
         recycler_(memory.recycler) {}
 
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
@@ -73,12 +76,18 @@ class Runner {
   bool step(const Step& step, size_t at);
   bool call(const Step& step, size_t at);
   bool shortcut(const Step& step);
+  bool work_out(const Step& step);
+  bool writes_as_recorded(const Step& step);
+  bool is_outer(const at::Tensor& tensor) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
   bool take(const Step& step, Given&& given);
   bool matches_value(const Step& step, PyObject* value);
   void store_value(const Step& step, PyObject* value);
   void push(const Argument& argument);
+  void push_list(const Argument& argument);
+  void push_numbers(const Argument& argument);
+  bool is_argument(const at::Tensor& tensor) const;
   bool matches(const Result& result, const c10::IValue& value);
   bool matches_tensor(const Result& result, const at::Tensor& tensor);
   void store(const Result& result, c10::IValue&& value);
@@ -89,6 +98,8 @@ class Runner {
   const std::vector<PyObject*>& state_;
   OpaqueResults& opaque_;
   torch::jit::Stack& stack_;
+  std::vector<int64_t>& numbers_;
+  const Step* running_ = nullptr;
   Recycler& recycler_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {

@@ -77,19 +77,12 @@ struct Signature::Flattener {
     look.dimensions = sizes.size();
     look.keys = keys.raw_repr();
     // In one piece: this is what most of the time of matching goes to.
-    char* at = key->room(sizeof look + (sizes.size() + strides.size()) * sizeof(int64_t));
-    std::memcpy(at, &look, sizeof look);
-    at += sizeof look;
-    for (int64_t size : sizes) at = write(at, size);
-    for (int64_t stride : strides) at = write(at, stride);
+    std::memcpy(key->room(sizeof look), &look, sizeof look);
+    call->measures.append(sizes.begin(), sizes.end());
+    call->measures.append(strides.begin(), strides.end());
     sharing(t, impl);
     call->tensors.push_back(v);
     if (changeable) call->hold(v);
-  }
-
-  static char* write(char* at, int64_t number) {
-    std::memcpy(at, &number, sizeof number);
-    return at + sizeof number;
   }
 
   // Which tensors are the same, and which share memory at what distance.
@@ -312,6 +305,7 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
   }
   if (passed.named() > used && !bind_rest(&flat, passed)) return false;
   append_ambient(call);
+  call->end_key();
   return true;
 }
 

@@ -36,6 +36,10 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   Key key;
+  // Sizes and strides of the tensors, in order: what the key ends with.
+  c10::SmallVector<int64_t, 64> measures;
+  // The key without them: calls that differ in nothing else have one structure.
+  std::string_view structure() const { return key.view().substr(0, structure_); }
   // [0] the function, then what guards may start from: opaque leaves and containers
   std::vector<PyObject*> roots;
   std::vector<char> structural;    // per root: whether the key holds its contents
@@ -54,6 +58,8 @@ class Call {
   // For the next call: keeps the memory.
   void clear() {
     key.clear();
+    measures.clear();
+    structure_ = 0;
     roots.clear();
     structural.clear();
     tensors.clear();
@@ -65,6 +71,12 @@ class Call {
 
  private:
   friend class Signature;
+  void end_key() {
+    structure_ = key.view().size();
+    key.put(measures.data(), measures.size() * sizeof(int64_t));
+  }
+
+  size_t structure_ = 0;  // bytes
   Seen storages;
   std::vector<PyObject*> held_;
 };

@@ -24,13 +24,23 @@ const std::shared_ptr<const TensorMeta>& TensorMeta::undefined() {
   return *none;
 }
 
+namespace {
+bool same_kind(const TensorMeta& meta, const at::Tensor& tensor) {
+  // The key set holds layout, backend, conjugation, negation, inference and autograd keys at once.
+  return tensor.key_set().raw_repr() == meta.keys() && tensor.scalar_type() == meta.dtype() &&
+         tensor.device() == meta.device() && tensor.requires_grad() == meta.requires_grad();
+}
+}  // namespace
+
+bool TensorMeta::matches_loosely(const at::Tensor& tensor) const {
+  if (tensor.defined() != defined_) return false;
+  return !defined_ || (same_kind(*this, tensor) && tensor.dim() == static_cast<int64_t>(sizes_.size()));
+}
+
 bool TensorMeta::matches(const at::Tensor& tensor) const {
   if (tensor.defined() != defined_) return false;
   if (!defined_) return true;
-  // The key set holds layout, backend, conjugation, negation, inference and autograd keys at once.
-  if (tensor.key_set().raw_repr() != keys_ || tensor.scalar_type() != dtype_ || tensor.device() != device_ ||
-      tensor.requires_grad() != requires_grad_)
-    return false;
+  if (!same_kind(*this, tensor)) return false;
   if (strided_)
     return tensor.sizes() == c10::IntArrayRef(sizes_) && tensor.strides() == c10::IntArrayRef(strides_);
   return tensor.is_nested() || tensor.sizes() == c10::IntArrayRef(sizes_);
@@ -68,6 +78,16 @@ std::string changed(const std::string& what, const A& before, const B& after) {
   return out.str();
 }
 }  // namespace
+
+std::string TensorMeta::loose_difference(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !defined_ || tensor.dim() != static_cast<int64_t>(sizes_.size()))
+    return difference(tensor);
+  TensorMeta alike = *this;
+  TensorMeta now = of(tensor);
+  alike.sizes_ = now.sizes_;
+  alike.strides_ = now.strides_;
+  return alike.difference(tensor);
+}
 
 std::string TensorMeta::difference(const at::Tensor& tensor) const {
   TensorMeta now = of(tensor);

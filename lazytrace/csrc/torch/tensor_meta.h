@@ -17,10 +17,14 @@ class TensorMeta {
 
   // Exact comparison without allocating; neither needs nor takes the GIL.
   bool matches(const at::Tensor& tensor) const;
+  // The same but for sizes and strides.
+  bool matches_loosely(const at::Tensor& tensor) const;
   // "float32[2, 3]"
   std::string text() const;
   // The first property in which `tensor` differs, as "shape[0] 64 -> 13"; empty where it matches.
   std::string difference(const at::Tensor& tensor) const;
+  // The same of all but sizes and strides.
+  std::string loose_difference(const at::Tensor& tensor) const;
 
   bool defined() const { return defined_; }
   size_t bytes() const;  // at most: views count as much as what they show

@@ -164,7 +164,7 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
                                           std::vector<at::Tensor>* registers, Loan* loan,
                                           GuardTree::Values* values) const {
   auto step = static_cast<size_t>(outcome.step);
-  if (outcome.given.error || !outcome.given.warnings.empty() || outcome.confused ||
+  if (!outcome.begun || outcome.given.error || !outcome.given.warnings.empty() || outcome.confused ||
       !from.program_->resumable(step, false))
     return nullptr;
   for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
@@ -181,10 +181,11 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector
                  OpaqueResults opaque) const {
   auto step = static_cast<size_t>(outcome.step);
   if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
-  bool changed = at.program_->changed_before(step) || at.program_->python_between;
+  bool ran = outcome.begun || step > 0;
+  bool changed = (ran && at.program_->changed_before(outcome.begun ? step : step - 1)) || at.program_->python_between;
   Miss miss{-1, outcome.step, changed, outcome.found, at.number, nullptr};
   // Python code that ran meanwhile may have changed what the function reads again.
-  bool steady = !outcome.confused && (opaque.empty() || at.check(call) < 0);
+  bool steady = outcome.begun && !outcome.confused && (opaque.empty() || at.check(call) < 0);
   if (steady && at.program_->resumable(step, outcome.given.error != nullptr)) {
     miss.resume = std::make_shared<Resume>();
     miss.resume->program = at.program_;
@@ -208,6 +209,10 @@ int Trace::check(const Call& call) const {
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
   if (failed < 0) failed = aliased(values);
   return failed < 0 ? merged(call, values) : failed;
+}
+
+bool Trace::differs_in_size(int node, const Call& call) const {
+  return tree_.differs_in_size(node, call.roots.data(), call.roots.size(), call.tensors);
 }
 
 py::tuple Trace::explain(int node, const Call& call, const std::vector<std::string>& names) const {
@@ -283,9 +288,19 @@ py::object constant(const c10::IValue& value) {
   }
 }
 
-py::object argument_row(const Argument& argument) {
+py::object argument_row(const std::vector<Number>& numbers, const Argument& argument) {
   if (argument.kind == Argument::Kind::Register) return py::make_tuple("r", argument.reg);
   if (argument.kind == Argument::Kind::List) return py::make_tuple("l", argument.list);
+  if (argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::NumberTensor)
+    return py::make_tuple("n", text_of(numbers, argument.reg));
+  if (argument.kind == Argument::Kind::Numbers) {
+    py::list list;
+    auto constants = argument.constant.toListRef();
+    for (size_t i = 0; i < argument.list.size(); ++i)
+      list.append(argument.list[i] < 0 ? std::to_string(constants[i].toInt())
+                                       : text_of(numbers, argument.list[i]));
+    return py::make_tuple("n", list);
+  }
   return py::make_tuple("c", constant(argument.constant));
 }
 
@@ -312,6 +327,8 @@ const char* kind_name(Step::Kind kind) {
       return "requires_grad";
     case Step::Kind::Opaque:
       return "opaque";
+    case Step::Kind::Read:
+      return "read";
   }
   return "";
 }
@@ -322,13 +339,15 @@ py::list Trace::rows() const {
   py::list rows;
   for (const Step& step : program_->steps) {
     py::list arguments, names, results;
-    for (auto& argument : step.arguments) arguments.append(argument_row(argument));
+    for (auto& argument : step.arguments) arguments.append(argument_row(program_->numbers, argument));
     for (auto& argument : step.op.schema().arguments())
       names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
     for (auto& result : step.results) results.append(result_row(result));
     py::dict row;
     row["kind"] = kind_name(step.kind);
-    row["operator"] = step.kind == Step::Kind::Opaque ? step.opaque->name : step.op.schema().name();
+    row["operator"] = step.kind == Step::Kind::Opaque ? step.opaque->name
+                      : step.kind == Step::Kind::Read ? text_of(program_->numbers, step.arguments[0].reg)
+                                                      : step.op.schema().name();
     row["overload"] = step.op.schema().overload_name();
     row["arguments"] = arguments;
     row["names"] = names;

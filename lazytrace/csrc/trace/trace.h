@@ -55,6 +55,8 @@ class Trace {
   std::string prove(const Call& call);
   // Only the guards: -1, or the node that fails.
   int check(const Call& call) const;
+  // Whether all that keeps a call from the guard `node` is the size of a tensor.
+  bool differs_in_size(int node, const Call& call) const;
   py::tuple explain(int node, const Call& call, const std::vector<std::string>& names) const;
 
   // The same of all guards that fail.

@@ -21,7 +21,7 @@ thread_local Recorder* current = nullptr;
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (current && !current->paused()) return current->on_operator(op, keys, stack);
-  if (current) current->note_hidden(op, *stack);
+  if (current) current->note_hidden(op, stack);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
 }
@@ -71,6 +71,8 @@ void Recorder::fail(const std::string& reason) {
   if (failed()) return;
   reason_ = reason;
   failed_at_ = place;
+  // What runs from here on must be given plain numbers.
+  if (numbers_made_) numbers_made_->end();
   if (current == this && !feeding() && !nested_) c10::impl::tls_set_dispatch_key_included(kRecordKey, false);
 }
 
@@ -84,11 +86,14 @@ void Recorder::resume() {
 }
 
 // ---------------------------------------------------------------- registers
-int Recorder::new_register(const at::Tensor& tensor, bool external) {
+int Recorder::new_register(const at::Tensor& tensor, bool external, bool loose) {
   int reg = program_->registers++;
+  if (numbers_made_) {
+    loose_.resize(static_cast<size_t>(reg) + 1, 0);
+    loose_[static_cast<size_t>(reg)] = loose;
+  }
   auto* impl = tensor.unsafeGetTensorImpl();
-  known_.insert_or_assign(impl, Known{reg, tensor.requires_grad(),
-                                      c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
+  known_.insert_or_assign(impl, Known{reg, tensor.requires_grad(), c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
   if (external)
     if (auto* storage = storage_of(tensor)) external_.insert(storage);
   return reg;
@@ -100,12 +105,12 @@ void Recorder::add_input(const at::Tensor& tensor) {
   if (found != known_.end())
     program_->registers++;
   else
-    new_register(tensor, true);
+    new_register(tensor, true, true);
   program_->inputs = program_->registers;
 }
 
-void Recorder::explain(const at::Tensor& tensor, int node) {
-  if (explained_.emplace(tensor.unsafeGetTensorImpl(), node).second) explained_keep_.push_back(tensor);
+void Recorder::explain(const at::Tensor& tensor, int node, bool exact) {
+  if (explained_.emplace(tensor.unsafeGetTensorImpl(), Explained{node, exact}).second) explained_keep_.push_back(tensor);
 }
 
 int Recorder::register_of(const at::Tensor& tensor) {
@@ -117,9 +122,9 @@ int Recorder::register_of(const at::Tensor& tensor) {
     int data = data_register(tensor);
     return data >= 0 ? data : lent_register(tensor);
   }
-  int reg = new_register(tensor, true);
+  int reg = new_register(tensor, true, !explained->second.exact);
   program_->captures.push_back(reg);
-  capture_nodes_.push_back(explained->second);
+  capture_nodes_.push_back(explained->second.node);
   return reg;
 }
 
@@ -207,7 +212,8 @@ int Recorder::data_register(const at::Tensor& tensor) {
     step.arguments.push_back(argument);
     step.place = place;
     Result result;
-    result.reg = new_register(tensor, false);
+    result.loose = is_loose_register(from);
+    result.reg = new_register(tensor, false, result.loose);
     result.meta = meta_of(tensor);
     step.results.push_back(result);
     if (feeding()) feeder_->replace(result.reg, tensor);
@@ -241,14 +247,17 @@ int Recorder::output_register(const at::Tensor& tensor) {
 // ---------------------------------------------------------------- operators
 void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack) {
+  Lifted lifted;
+  if (numbers_made_) lifted = numbers_made_->lift(op.schema(), stack);
   // Inside a transform the operator comes again from the batching rule, as the plain operators that it is
   // made of.
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
+    if (numbers()) fail(say(reason::SizesInTransform));
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
     return;
   }
   if (stopped() || facts_of(op).profiling) return run_plain(op, stack);
-  record_operator(op, stack);
+  record_operator(op, stack, std::move(lifted));
 }
 
 void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -292,11 +301,17 @@ void Recorder::run_watched(const c10::OperatorHandle& op, torch::jit::Stack* sta
 }
 
 bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& facts,
-                          const std::vector<c10::IValue>& values, Step* step) {
+                          const std::vector<c10::IValue>& values, Lifted lifted, Step* step) {
   const auto& schema = op.schema();
+  auto next = lifted.begin();
   if (facts.lift && values[0].isTensor()) use_blank(values[0].toTensor(), false, false);
   step->arguments.reserve(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
+    if (next != lifted.end() && next->first == i) {
+      step->arguments.push_back(std::move(next->second));
+      ++next;
+      continue;
+    }
     Argument argument;
     if (!encode(schema.arguments()[i], values[i], &argument, facts.view,
                 facts.overwrites_outputs && schema.arguments()[i].alias_info()))
@@ -317,7 +332,7 @@ bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& fa
   return true;
 }
 
-void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Lifted lifted) {
   const auto& schema = op.schema();
   size_t count = schema.arguments().size(), returns = schema.returns().size();
   Step step(op);
@@ -326,9 +341,15 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   const OperatorFacts& facts = facts_of(op);
   if (!lent_.empty()) restore_lent(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
-  if (!encode_all(op, facts, before, &step)) {
+  if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
+  if (!encode_all(op, facts, before, std::move(lifted), &step)) {
     if (feeding()) diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
+  }
+  if (numbers_made_) {
+    ++operators_;
+    last_operator_ = schema.name();
+    note_loose(facts, before, &step);
   }
   if (feeding()) return feed_operator(op, stack, std::move(step));
   if (facts.forward_mode) fail(say(reason::ForwardMode));
@@ -428,6 +449,8 @@ void Recorder::note_fed_gradients(const Result& expected, const c10::IValue& val
 }
 
 void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made) {
+  // One whose size may differ is no literal: Python would have had to read its size to fill it.
+  if (loose_results_) return;
   if (!facts.blank_factory || step.results.empty() || step.results[0].kind != Result::Kind::Register) return;
   if (auto* storage = storage_of(made.toTensor())) {
     blank_[storage] = Blank{at_step(), false};
@@ -435,10 +458,11 @@ void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c1
   }
 }
 
-void Recorder::note_hidden(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+void Recorder::note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
+  if (numbers_made_) numbers_made_->settle(numbers_made_->lift(op.schema(), stack));
   std::vector<c10::IValue> arguments(
-      stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack.end());
+      stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack->end());
   hidden_varies_ |= facts.reads || shape_depends_on_values(facts, arguments);
 }
 
@@ -482,6 +506,12 @@ void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
   for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
   step->exit |= shape_depends_on_values(facts, arguments) || step->python;
+  // What has other sizes may have another number of dimensions or be another number of tensors. An operator that is
+  // made of others may give back its argument.
+  if (loose_results_)
+    for (auto& result : step->results)
+      step->exit |= facts.view || result.kind == Result::Kind::List ||
+                    step->op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   // What has been done cannot be undone to run the function again where the value differs.
   if (step->exit && changed_ && program_->unresumable <= at_step())
     fail(say(reason::ReadAfterChange, step->op.schema().name(),
@@ -503,7 +533,7 @@ void Recorder::end_resuming(const std::string& why) {
 }
 
 void Recorder::push(Step step) {
-  static std::atomic<int64_t> numbers{0};
+  static std::atomic<int64_t> serial{0};
   bool fed = feeding();
   if (fed) {
     const Step& ran = feeder_->expected();
@@ -526,8 +556,9 @@ void Recorder::push(Step step) {
     feeder_->advance();
     if (!feeder_->active()) random_mark_ = RandomMark::now();
   }
-  if (step.node < 0) step.node = numbers++;
-  if (step.branch < 0) step.branch = numbers++;
+  if (numbers_made_) step.numbers = numbers_made_->take_new();
+  if (step.node < 0) step.node = serial++;
+  if (step.branch < 0) step.branch = serial++;
   changed_ |= step.once();
   program_->steps.push_back(std::move(step));
 }
@@ -769,6 +800,7 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
   Result result;
   result.meta = meta_of(tensor);
   if (!tensor.defined()) return result;
+  result.loose = loose_results_;
   auto found = known_.find(tensor.unsafeGetTensorImpl());
   result.known = found != known_.end();
   if (result.known && found->second.requires_grad != tensor.requires_grad()) {
@@ -782,8 +814,101 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
     result.reg = register_of(tensor);
     return result;
   }
-  result.reg = result.known ? found->second.reg : new_register(tensor, false);
+  result.reg = result.known ? found->second.reg : new_register(tensor, false, loose_results_);
   return result;
+}
+
+// ---------------------------------------------------------------- sizes that may differ
+void Recorder::follow_sizes() {
+  program_->dynamic = true;
+  NumberRecorder::Owner owner;
+  owner.read = [this](int id, int64_t value) { read_number(id, value); };
+  owner.fail = [this](const std::string& why) { fail(why); };
+  numbers_made_ = std::make_shared<NumberRecorder>(&program_->numbers, std::move(owner));
+}
+
+bool Recorder::is_loose_register(int reg) const {
+  return reg >= 0 && static_cast<size_t>(reg) < loose_.size() && loose_[static_cast<size_t>(reg)];
+}
+
+bool Recorder::is_loose(const at::Tensor& tensor) {
+  if (!numbers() || !tensor.defined()) return false;
+  int reg = register_of(tensor);
+  if (reg < 0) fail(say(reason::SizesUnknown));
+  return is_loose_register(reg);
+}
+
+int Recorder::size_number(Number::Kind kind, const at::Tensor& tensor, int64_t which) {
+  if (!is_loose(tensor)) return -1;
+  if (inside_operator()) {
+    fail(say(reason::SizesInOperator));
+    return -1;
+  }
+  return numbers()->leaf(kind, register_of(tensor), which, tensor);
+}
+
+void Recorder::pin(const at::Tensor& tensor) {
+  auto read = [&](Number::Kind kind, int64_t which) {
+    if (int id = size_number(kind, tensor, which); id >= 0) numbers()->read(id);
+  };
+  for (int64_t i = 0; i < tensor.dim(); ++i) read(Number::Kind::Size, i);
+  if (tensor.layout() != at::kStrided) return;
+  for (int64_t i = 0; i < tensor.dim(); ++i) read(Number::Kind::Stride, i);
+  read(Number::Kind::Offset, 0);
+}
+
+// An operator that changes sizes in place: those before it are compared, those after it follow from them.
+void Recorder::fix_sizes(const std::vector<c10::IValue>& arguments, Lifted* lifted) {
+  numbers()->settle(*lifted);
+  lifted->clear();
+  for (const c10::IValue& value : arguments) {
+    if (!value.isTensor() || !is_loose(value.toTensor())) continue;
+    pin(value.toTensor());
+    loose_[static_cast<size_t>(register_of(value.toTensor()))] = 0;
+  }
+}
+
+// Something looked at the value of a number: a replay that works out another one leaves here.
+void Recorder::read_number(int id, int64_t value) {
+  if (failed()) return;
+  if (inside_operator()) return fail(say(reason::SizesInOperator));
+  static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
+  Step step(Step::Kind::Read, handle);
+  step.place = place;
+  note_modes(&step);
+  Argument argument;
+  argument.kind = Argument::Kind::Number;
+  argument.reg = id;
+  step.arguments.push_back(argument);
+  Result result;
+  result.kind = Result::Kind::Read;
+  result.read = value;
+  step.results.push_back(result);
+  step.exit = true;
+  if (changed_ && program_->unresumable <= at_step())
+    return fail(say(reason::ReadAfterChange, "a size", "a change", unresumable_why_));
+  push(std::move(step));
+}
+
+// The size of a result may differ where that of an argument may, or where it follows from values.
+void Recorder::note_loose(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
+  loose_results_ = shape_depends_on_values(facts, arguments);
+  for (size_t i = 0; i < step->arguments.size(); ++i) {
+    Argument& argument = step->arguments[i];
+    loose_results_ |= argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::Numbers;
+    if (argument.kind == Argument::Kind::Register) loose_results_ |= is_loose_register(argument.reg);
+    for (int reg : argument.list)
+      if (argument.kind == Argument::Kind::List) loose_results_ |= is_loose_register(reg);
+    // A literal has fewer arguments than its operator, and is written to by none.
+    const auto* alias = i < step->op.schema().arguments().size() ? step->op.schema().arguments()[i].alias_info()
+                                                                 : nullptr;
+    if (argument.kind != Argument::Kind::Register || !alias || !alias->isWrite() ||
+        step->arguments.size() != arguments.size() || was_there(argument.reg) ||
+        !is_loose_register(argument.reg))
+      continue;
+    argument.memory =
+        is_external(arguments[i].toTensor()) ? Argument::Memory::Outer : Argument::Memory::Own;
+  }
 }
 
 // ---------------------------------------------------------------- memory that nobody was seen to fill
@@ -859,6 +984,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
     argument.reg = reg;
     step.arguments.push_back(argument);
   }
+  loose_results_ = program_->dynamic;
   std::vector<PyObject*> leaves;
   flatten_value(result, &leaves, &opaque->shape);
   for (PyObject* leaf : leaves) {
@@ -902,8 +1028,19 @@ template <typename F>
 void each_argument(const Step& step, F visit) {
   for (auto& argument : step.arguments) {
     if (argument.kind == Argument::Kind::Register) visit(argument.reg);
+    if (argument.kind != Argument::Kind::List) continue;
     for (int reg : argument.list)
       if (reg >= 0) visit(reg);
+  }
+}
+
+// The same, and the registers whose sizes it asks for.
+template <typename F>
+void each_needed(const Program& program, const Step& step, F visit) {
+  each_argument(step, visit);
+  for (int id : step.numbers) {
+    const Number& number = program.numbers[static_cast<size_t>(id)];
+    if (number.asks_tensor()) visit(number.reg);
   }
 }
 }  // namespace
@@ -921,8 +1058,9 @@ void Recorder::drop_unused(const std::vector<int>& outputs) {
     Step& step = program_->steps[i];
     bool removable = step.kind == Step::Kind::Literal ||
                      (step.kind == Step::Kind::Operator && facts_of(step.op).blank_factory);
-    if (removable && i > last_exit && step.modes < 0 && !used[step.results[0].reg]) continue;
-    each_argument(step, [&](int reg) { used[reg] = 1; });
+    if (removable && i > last_exit && step.modes < 0 && step.numbers.empty() && !used[step.results[0].reg])
+      continue;
+    each_needed(*program_, step, [&](int reg) { used[reg] = 1; });
     kept.push_back(std::move(step));
   }
   program_->steps =
@@ -952,7 +1090,7 @@ void Recorder::place_exits() {
 void Recorder::place_frees(const std::vector<int>& outputs) {
   std::vector<int> last(program_->registers, -1);
   for (size_t i = 0; i < program_->steps.size(); ++i) {
-    each_argument(program_->steps[i], [&](int reg) { last[reg] = static_cast<int>(i); });
+    each_needed(*program_, program_->steps[i], [&](int reg) { last[reg] = static_cast<int>(i); });
     each_result(program_->steps[i], [&](int reg) {
       if (reg >= 0) last[reg] = static_cast<int>(i);
     });
@@ -973,14 +1111,16 @@ void Recorder::place_frees(const std::vector<int>& outputs) {
     each_argument(step, [&](int used) { uses += used == reg; });
     for (auto& argument : step.arguments)
       if (argument.kind == Argument::Kind::Register && argument.reg == reg) only = &argument;
-    if (!kept && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
+    // What is dynamic compares its results with its arguments.
+    if (!kept && !program_->dynamic && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
   }
 }
 
 // A few small operators of torch itself, on the CPU: none of them waits for anybody.
 void Recorder::judge_length() {
   constexpr size_t kMostSteps = 4, kMostElements = 2048;
-  program_->brief = program_->steps.size() <= kMostSteps && elements_ <= kMostElements && only_cpu_;
+  // The next call may bring more elements.
+  program_->brief = !program_->dynamic && program_->steps.size() <= kMostSteps && elements_ <= kMostElements && only_cpu_;
   for (const Step& step : program_->steps)
     program_->brief &= step.kind == Step::Kind::Operator && step.op.schema().name().rfind("aten::", 0) == 0;
   // A write may let go of a graph of autograd, whose nodes may belong to Python; anomaly mode asks Python for
@@ -1004,7 +1144,7 @@ void Recorder::place_inputs(const std::vector<int>& outputs) {
   std::vector<char> used(program_->registers, program_->keep_until >= 0);
   for (int reg : outputs) used[reg] = 1;
   for (const Step& step : program_->steps) {
-    each_argument(step, [&](int reg) { used[reg] = 1; });
+    each_needed(*program_, step, [&](int reg) { used[reg] = 1; });
     each_result(step, [&](int reg) {
       if (reg >= 0) used[reg] = 1;
     });
@@ -1019,8 +1159,9 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   judge_hooks();
   judge_length();
   place_inputs(outputs);
-  lower(program_.get(), outputs);
+  if (!program_->dynamic) lower(program_.get(), outputs);
   place_frees(outputs);
+  if (numbers_made_) numbers_made_->end();
   known_.clear();
   explained_.clear();
   explained_keep_.clear();

@@ -12,6 +12,7 @@
 
 #include "exits/feeder.h"
 #include "program/program.h"
+#include "record/operators/number_recorder.h"
 #include "torch/facts.h"
 #include "torch/overrides.h"
 #include "torch/random_mark.h"
@@ -32,6 +33,26 @@ void configure_swap(py::object swap);
 class Recorder {
  public:
   Recorder();
+  ~Recorder() {
+    if (numbers_made_) numbers_made_->end();
+  }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // From now on sizes may differ from call to call: Python is given numbers that are followed. Before the first
+  // input.
+  void follow_sizes();
+  // The numbers of a recording that follows sizes and has not been given up, or null.
+  NumberRecorder* numbers() const { return numbers_made_ && numbers_made_->live() ? numbers_made_.get() : nullptr; }
+  // Whether the size of this tensor may differ; the recording is given up where its origin is not known.
+  bool is_loose(const at::Tensor& tensor);
+  // The number that `tensor` answers; -1: its size is what it was.
+  int size_number(Number::Kind kind, const at::Tensor& tensor, int64_t which = 0);
+  // Compares all sizes and strides of the tensor from now on.
+  void pin(const at::Tensor& tensor);
+  // How many operators were recorded so far, and the name of the last one.
+  size_t operators() const { return operators_; }
+  const std::string& last_operator() const { return last_operator_; }
 
   // The recorder that is active on this thread, or null.
   static Recorder* active();
@@ -50,11 +71,11 @@ class Recorder {
 
   void add_input(const at::Tensor& tensor);
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is
-  // used.
-  void explain(const at::Tensor& tensor, int node);
+  // used. `exact`: its guard compares its sizes, too.
+  void explain(const at::Tensor& tensor, int node, bool exact);
 
   // An operator inside an opaque step.
-  void note_hidden(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
   // Stops and starts recording around a call that becomes one opaque step.
@@ -107,13 +128,18 @@ class Recorder {
 
  private:
   friend class RecordingScope;
+  using Lifted = std::vector<std::pair<size_t, Argument>>;
 
   void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   // The same for an operator that is recorded: says what ends that.
   void run_watched(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_kernel(const c10::OperatorHandle& op, Step* step);
+  void read_number(int id, int64_t value);
+  void fix_sizes(const std::vector<c10::IValue>& arguments, Lifted* lifted);
+  void note_loose(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
+  bool is_loose_register(int reg) const;
   void judge_hooks();
-  void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Lifted lifted);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   void note_size(const c10::IValue& value);
@@ -134,7 +160,7 @@ class Recorder {
   void expect_same(const std::string& difference);
   [[noreturn]] void diverge(const std::string& how);
   bool encode_all(const c10::OperatorHandle& op, const OperatorFacts& facts,
-                  const std::vector<c10::IValue>& values, Step* step);
+                  const std::vector<c10::IValue>& values, Lifted lifted, Step* step);
   bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
               bool written);
   bool encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied);
@@ -142,7 +168,7 @@ class Recorder {
   Result decode_tensor(const at::Tensor& tensor);
   std::shared_ptr<const TensorMeta> meta_of(const at::Tensor& tensor);
   at::Tensor number_of(const at::Tensor& tensor);
-  int new_register(const at::Tensor& tensor, bool external);
+  int new_register(const at::Tensor& tensor, bool external, bool loose);
   int data_register(const at::Tensor& tensor);
   static bool shape_depends_on_values(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments);
   void note_modes(Step* step);
@@ -170,7 +196,16 @@ class Recorder {
 
   std::shared_ptr<Program> program_;
   std::unordered_map<c10::TensorImpl*, Known> known_;
-  std::unordered_map<c10::TensorImpl*, int> explained_;
+  struct Explained {
+    int node;
+    bool exact;
+  };
+  std::unordered_map<c10::TensorImpl*, Explained> explained_;
+  std::shared_ptr<NumberRecorder> numbers_made_;
+  std::vector<char> loose_;  // by register
+  size_t operators_ = 0;
+  std::string last_operator_;
+  bool loose_results_ = false;  // of the operator that is being recorded
   std::vector<at::Tensor> explained_keep_;
   std::unordered_set<c10::StorageImpl*> external_;
   struct Blank {

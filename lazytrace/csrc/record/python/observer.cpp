@@ -3,17 +3,18 @@
 namespace lazytrace {
 
 Observer::Observer(Recorder* recorder, GuardTree* tree)
-    : provenance_(recorder, tree),
-      around_{recorder, &provenance_, &log_, &pause_},
+    : exchange_(recorder),
+      provenance_(recorder, tree),
+      around_{recorder, &provenance_, &log_, &pause_, &exchange_},
       new_objects_(&provenance_),
       asides_(recorder, &provenance_, &pause_),
       classes_(recorder, &provenance_),
       containers_(recorder, tree, &provenance_, &log_, &classes_),
       attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_),
       names_(recorder, tree, &provenance_, &log_),
-      consumption_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &attributes_),
+      consumption_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &attributes_),
       functions_(tree, &provenance_, &log_, &names_, &consumption_),
-      writes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &names_, &consumption_),
+      writes_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &names_, &consumption_),
       protocols_(recorder, &provenance_, &classes_, &containers_, &consumption_, &writes_),
       context_variables_(recorder, &provenance_),
       calls_(recorder, tree, &provenance_, &new_objects_, &asides_, &classes_, &containers_, &attributes_,

@@ -25,6 +25,9 @@ class Observer {
   // What a person has allowed to happen at recordings only: print() and logging.
   void ignore(bool print, bool logging) { asides_.allow(print, logging); }
 
+  // From now on Python is given numbers that are followed in place of sizes. Before the call.
+  void follow_sizes() { exchange_.follow(); }
+
   // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
   void add_root(PyObject* object, Py_ssize_t index, bool structural) {
     provenance_.add_root(object, index, structural);
@@ -59,6 +62,7 @@ class Observer {
  private:
   Writes log_;
   Pause pause_;
+  Exchange exchange_;
   Provenance provenance_;
   Surroundings around_;
   NewObjects new_objects_;

@@ -38,7 +38,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   try {
     py::object kw = kwargs ? py::reinterpret_borrow<py::object>(kwargs) : py::dict();
     py::tuple call = py::make_tuple(py::reinterpret_borrow<py::object>(args), kw);
-    step_->call = Tree::of(call.ptr(), {tensor, state});
+    auto constant = [&](PyObject* v) { around_.exchange->leave(v); };
+    step_->call = Tree::of(call.ptr(), {tensor, state, constant});
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }

@@ -6,6 +6,7 @@
 
 #include "program/effects.h"
 #include "record/operators/recorder.h"
+#include "record/python/exchange.h"
 #include "record/python/pause.h"
 #include "record/python/provenance.h"
 
@@ -17,6 +18,7 @@ struct Surroundings {
   Provenance* provenance;
   const Writes* writes;
   Pause* pause;
+  Exchange* exchange;
 };
 
 // Pauses recorder and observer for as long as it lives. Needs the GIL.

@@ -109,7 +109,7 @@ void Provenance::learn(int node, PyObject* value) {
     if (const int* input = input_.find(value))
       (*tree_)[node].same_input = *input;
     else
-      recorder_->explain(THPVariable_Unpack(value), node);
+      recorder_->explain(THPVariable_Unpack(value), node, is_parameter(value));
   }
   int before = known(value);
   if (before >= 0) {

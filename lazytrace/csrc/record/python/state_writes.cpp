@@ -33,6 +33,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At, Access::Cell};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   Writes::Write entry;
+  exchange_->leave(value);
   if (effect.kind != Effect::Kind::Append)
     entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
   entry.effect = std::move(effect);

@@ -4,6 +4,7 @@
 #include "cpython/frame.h"
 #include "program/effects.h"
 #include "record/operators/recorder.h"
+#include "record/python/exchange.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
 #include "record/python/reads/consumption.h"
@@ -15,10 +16,11 @@ namespace lazytrace {
 // Enters what it sees into the log of writes, which the reads ask. Needs the GIL.
 class StateWrites {
  public:
-  StateWrites(Recorder* recorder, GuardTree* tree, Provenance* provenance, Writes* log, ClassReads* classes,
-              ContainerReads* containers, NameReads* names, Consumption* consumption)
+  StateWrites(Recorder* recorder, GuardTree* tree, Exchange* exchange, Provenance* provenance, Writes* log,
+              ClassReads* classes, ContainerReads* containers, NameReads* names, Consumption* consumption)
       : recorder_(recorder),
         tree_(tree),
+        exchange_(exchange),
         provenance_(provenance),
         log_(log),
         classes_(classes),
@@ -54,6 +56,7 @@ class StateWrites {
 
   Recorder* recorder_;
   GuardTree* tree_;
+  Exchange* exchange_;
   Provenance* provenance_;
   Writes* log_;
   ClassReads* classes_;

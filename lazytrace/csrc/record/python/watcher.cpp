@@ -163,6 +163,7 @@ bool Watcher::goes_to_c(Frame f) const {
 
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
+  around_.exchange->settle_call(f);
   asides_->leave(f);
   new_objects_->forget(f);
   if (opaque_frame_ == f) end_opaque(result);
@@ -180,13 +181,17 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (around_.pause->blind() || around_.recorder->stopped()) return;
   if (f.code() != seen_code_.ptr()) enter(f.code());
   const Operation& operation = seen_facts_->operations[static_cast<size_t>(f.instruction())];
+  around_.exchange->settle_call(f);
   bool paused = around_.pause->active();
   new_objects_->before(f, operation.builds, paused);
   if (operation.harmless()) return;
   if (paused) return instructions_->note_opaque_write(f, operation);
   if (seen_facts_->flags & kUser)
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
+  bool exchanges = around_.exchange->follows() && !around_.recorder->inside_operator();
+  if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
+  if (exchanges) around_.exchange->after();
 }
 
 void Watcher::enter(PyObject* code) {

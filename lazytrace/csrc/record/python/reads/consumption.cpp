@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/code_facts.h"
@@ -55,6 +56,8 @@ void Consumption::hand_over(PyObject* const* args, Py_ssize_t count, Consumer ho
 
 void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (!object || recorder_->stopped()) return;
+  if (exchange_->follows() && depth == 0) exchange_->hand_over(object);
+  if (is_carrier(object)) return;
   classes_->read_specials(Py_TYPE(object));
   if (is_tensor(object)) {
     // By itself it is an operand; in a container it is equal first of all to itself.

@@ -5,6 +5,7 @@
 
 #include "program/effects.h"
 #include "record/operators/recorder.h"
+#include "record/python/exchange.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/attributes.h"
 #include "record/python/reads/classes.h"
@@ -23,10 +24,11 @@ enum class Consumer : uint8_t {
 // Needs the GIL; runs no Python code of the user.
 class Consumption {
  public:
-  Consumption(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
+  Consumption(Recorder* recorder, GuardTree* tree, Exchange* exchange, Provenance* provenance, const Writes* log,
               ClassReads* classes, ContainerReads* containers, AttributeReads* attributes)
       : recorder_(recorder),
         tree_(tree),
+        exchange_(exchange),
         provenance_(provenance),
         log_(log),
         classes_(classes),
@@ -54,6 +56,7 @@ class Consumption {
 
   Recorder* recorder_;
   GuardTree* tree_;
+  Exchange* exchange_;
   Provenance* provenance_;
   const Writes* log_;
   ClassReads* classes_;

@@ -1,0 +1,306 @@
+#include "record/operators/number_recorder.h"
+
+#include <ATen/ScalarOps.h>
+#include <c10/core/SymInt.h>
+#include <c10/core/SymNodeImpl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+
+#include "cpython/carrier.h"
+#include "support/reasons.h"
+
+namespace lazytrace {
+
+namespace {
+
+using Kind = Number::Kind;
+
+// A number inside torch, between the parser of Python's arguments and the dispatcher.
+class NumberNode final : public c10::SymNodeImpl {
+ public:
+  NumberNode(std::shared_ptr<NumberRecorder> recorder, int id, bool truth = false)
+      : recorder_(std::move(recorder)), id_(id), truth_(truth) {}
+
+  int id() const { return id_; }
+  NumberRecorder& recorder() const { return *recorder_; }
+
+  bool is_int() override { return !truth_; }
+  bool is_bool() override { return truth_; }
+  bool is_float() override { return false; }
+  c10::SymNode clone() override { return make(id_, truth_); }
+  c10::SymNode wrap_int(int64_t value) override { return make(recorder_->constant(value), false); }
+  c10::SymNode wrap_bool(bool value) override { return make(recorder_->constant(value), true); }
+  c10::SymNode add(const c10::SymNode& other) override { return with(Kind::Add, other); }
+  c10::SymNode sub(const c10::SymNode& other) override { return with(Kind::Sub, other); }
+  c10::SymNode mul(const c10::SymNode& other) override { return with(Kind::Mul, other); }
+  c10::SymNode floordiv(const c10::SymNode& other) override { return with(Kind::FloorDiv, other); }
+  c10::SymNode int_floordiv(const c10::SymNode& other) override { return with(Kind::FloorDiv, other); }
+  c10::SymNode mod(const c10::SymNode& other) override { return with(Kind::Mod, other); }
+  c10::SymNode sym_min(const c10::SymNode& other) override { return with(Kind::Min, other); }
+  c10::SymNode sym_max(const c10::SymNode& other) override { return with(Kind::Max, other); }
+  c10::SymNode eq(const c10::SymNode& other) override { return with(Kind::Equal, other, true); }
+  c10::SymNode ne(const c10::SymNode& other) override { return with(Kind::NotEqual, other, true); }
+  c10::SymNode lt(const c10::SymNode& other) override { return with(Kind::Less, other, true); }
+  c10::SymNode le(const c10::SymNode& other) override { return with(Kind::LessEqual, other, true); }
+  c10::SymNode gt(const c10::SymNode& other) override { return swapped(Kind::Less, other); }
+  c10::SymNode ge(const c10::SymNode& other) override { return swapped(Kind::LessEqual, other); }
+  c10::SymNode neg() override { return made(recorder_->apply(Kind::Neg, id_, -1), false); }
+  // What asks two truths at once asks for each of them.
+  c10::SymNode sym_or(const c10::SymNode& other) override { return plain(read() || read(other)); }
+  c10::SymNode sym_and(const c10::SymNode& other) override { return plain(read() && read(other)); }
+  c10::SymNode sym_not() override { return plain(!read()); }
+  int64_t guard_int(const char*, int64_t) override { return read(); }
+  bool guard_bool(const char*, int64_t) override { return read(); }
+  bool guard_size_oblivious(const char*, int64_t) override { return read(); }
+  bool guard_or_false(const char*, int64_t) override { return read(); }
+  bool guard_or_true(const char*, int64_t) override { return read(); }
+  bool statically_known_true(const char*, int64_t) override { return false; }
+  bool expect_true(const char*, int64_t) override { return read(); }
+  int64_t int_() override { return read(); }
+  bool bool_() override { return read(); }
+  bool has_hint() override { return true; }
+  std::string str() override { return std::to_string(recorder_->value(id_)); }
+
+ private:
+  int64_t read() const { return recorder_->read(id_); }
+  static int64_t read(const c10::SymNode& other) { return other->guard_bool("", 0); }
+  c10::SymNode make(int id, bool truth) const {
+    return c10::make_intrusive<NumberNode>(recorder_, id, truth);
+  }
+  c10::SymNode made(int id, bool truth) const {
+    TORCH_CHECK(id >= 0, "a size beyond 64 bits");
+    return make(id, truth);
+  }
+  c10::SymNode plain(bool value) const { return make(recorder_->constant(value), true); }
+  int number_of(const c10::SymNode& other) const {
+    if (auto* node = dynamic_cast<NumberNode*>(other.get())) return node->id();
+    return recorder_->constant(other->is_int() ? other->guard_int("", 0) : other->guard_bool("", 0));
+  }
+  c10::SymNode with(Kind kind, const c10::SymNode& other, bool truth = false) const {
+    return made(recorder_->apply(kind, id_, number_of(other)), truth);
+  }
+  c10::SymNode swapped(Kind kind, const c10::SymNode& other) const {
+    return made(recorder_->apply(kind, number_of(other), id_), true);
+  }
+
+  std::shared_ptr<NumberRecorder> recorder_;
+  int id_;
+  bool truth_;
+};
+
+}  // namespace
+
+py::object symbolic_node(const std::shared_ptr<NumberRecorder>& recorder, int id) {
+  return py::cast(c10::SymNode(c10::make_intrusive<NumberNode>(recorder, id)));
+}
+
+// ---------------------------------------------------------------- numbers
+int NumberRecorder::add(const Number& number, int64_t value) {
+  size_t hash = static_cast<size_t>(number.kind);
+  for (int64_t part : {int64_t{number.reg}, int64_t{number.a}, int64_t{number.b}, number.which})
+    hash = hash * 0x9E3779B97F4A7C15u + static_cast<size_t>(part);
+  auto range = index_.equal_range(hash);
+  for (auto at = range.first; at != range.second; ++at)
+    if ((*numbers_)[static_cast<size_t>(at->second)] == number) return at->second;
+  int id = static_cast<int>(numbers_->size());
+  numbers_->push_back(number);
+  values_.push_back(value);
+  read_.push_back(number.kind == Kind::Constant);
+  new_.push_back(id);
+  index_.emplace(hash, id);
+  return id;
+}
+
+int NumberRecorder::constant(int64_t value) {
+  Number number;
+  number.which = value;
+  return add(number, value);
+}
+
+int NumberRecorder::leaf(Kind kind, int reg, int64_t which, const at::Tensor& tensor) {
+  Number number;
+  number.kind = kind;
+  number.reg = reg;
+  number.which = which;
+  return add(number, ask(number, tensor));
+}
+
+int NumberRecorder::argument(int64_t which, int64_t value) {
+  Number number;
+  number.kind = Kind::Argument;
+  number.which = which;
+  return add(number, value);
+}
+
+int NumberRecorder::apply(Kind kind, int a, int b) {
+  auto result = lazytrace::apply(kind, value(a), b < 0 ? 0 : value(b));
+  if (!result) return -1;
+  auto is_constant = [&](int id) {
+    return id < 0 || (*numbers_)[static_cast<size_t>(id)].kind == Kind::Constant;
+  };
+  if (is_constant(a) && is_constant(b)) return constant(*result);
+  // A replay must not divide by zero where Python would have raised before, or gone another way.
+  if ((kind == Kind::FloorDiv || kind == Kind::Mod) && !is_constant(b))
+    read(apply(Kind::NotEqual, b, constant(0)));
+  Number number;
+  number.kind = kind;
+  number.a = a;
+  number.b = b;
+  return add(number, *result);
+}
+
+int64_t NumberRecorder::read(int id) {
+  int64_t found = value(id);
+  if (live() && !read_[static_cast<size_t>(id)]) {
+    read_[static_cast<size_t>(id)] = 1;
+    owner_.read(id, found);
+  }
+  return found;
+}
+
+// ---------------------------------------------------------------- carriers
+PyObject* NumberRecorder::carrier(int id) {
+  PyObject* made = new_carrier(value(id));
+  if (!made) throw py::error_already_set();
+  Py_INCREF(made);
+  carriers_.push_back(made);
+  carried_[made] = id;
+  return made;
+}
+
+int NumberRecorder::number_of(PyObject* object) {
+  if (is_carrier(object)) {
+    const int* id = carried_.find(object);
+    return id ? *id : -1;
+  }
+  if (!PyLong_CheckExact(object) && !PyBool_Check(object)) return -1;
+  int overflow = 0;
+  long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow ? -1 : constant(value);
+}
+
+void NumberRecorder::settle(PyObject* object) {
+  if (!is_carrier(object)) return;
+  if (const int* id = carried_.find(object)) read(*id);
+  retire_carrier(object);
+}
+
+void NumberRecorder::settle_inside(PyObject* object, int depth) {
+  constexpr int kDeepest = 16;
+  if (!object || !live()) return;
+  settle(object);
+  if (depth > kDeepest) return owner_.fail(say(reason::SizesTooDeep));
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      settle_inside(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  } else if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(object, &at, &key, &value)) {
+      settle(key);
+      settle_inside(value, depth + 1);
+    }
+  } else if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) settle(part);
+  }
+}
+
+void NumberRecorder::end() {
+  live_ = false;
+  if (carriers_.empty()) return;
+  py::gil_scoped_acquire gil;
+  for (PyObject* object : carriers_) {
+    retire_carrier(object);
+    Py_DECREF(object);
+  }
+  carriers_.clear();
+  carried_ = {};
+}
+
+// ---------------------------------------------------------------- arguments of operators
+int NumberRecorder::lift_number(c10::IValue* value) {
+  if (!value->isSymInt()) return -1;
+  c10::SymInt number = value->toSymInt();
+  auto* node = dynamic_cast<NumberNode*>(number.toSymNodeImplUnowned());
+  if (!node || &node->recorder() != this) {
+    *value = number.guard_int(__FILE__, __LINE__);
+    return -1;
+  }
+  int id = node->id();
+  *value = this->value(id);
+  return (*numbers_)[static_cast<size_t>(id)].kind == Kind::Constant ? -1 : id;
+}
+
+std::optional<Argument> NumberRecorder::lift_list(c10::IValue* value) {
+  auto items = value->toListRef();
+  bool any = std::any_of(items.begin(), items.end(), [](const c10::IValue& item) { return item.isSymInt(); });
+  if (!any) return {};
+  Argument argument;
+  argument.kind = Argument::Kind::Numbers;
+  c10::List<int64_t> plain;
+  for (const c10::IValue& item : items) {
+    c10::IValue one = item;
+    argument.list.push_back(lift_number(&one));
+    plain.push_back(one.toInt());
+  }
+  *value = plain;
+  argument.constant = plain;
+  bool constant = std::all_of(argument.list.begin(), argument.list.end(), [](int id) { return id < 0; });
+  return constant ? std::nullopt : std::make_optional(std::move(argument));
+}
+
+// Where a tensor may stand, torch's parser makes one of a number: with another value in it, and the number itself
+// as an attribute of its Python object.
+std::optional<Argument> NumberRecorder::lift_tensor(c10::IValue* value) {
+  const at::Tensor& tensor = value->toTensor();
+  if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return {};
+  PyObject* object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
+  if (!object) return {};
+  py::gil_scoped_acquire gil;
+  static PyObject* name = PyUnicode_InternFromString("_wrapped_number");
+  py::object number = py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));
+  if (!number) PyErr_Clear();
+  int id = number && is_carrier(number.ptr()) ? number_of(number.ptr()) : -1;
+  if (id < 0) return {};
+  at::Tensor plain = c10::scalar_to_tensor(this->value(id));
+  plain.unsafeGetTensorImpl()->set_wrapped_number(true);
+  *value = plain;
+  Argument argument;
+  argument.kind = Argument::Kind::NumberTensor;
+  argument.reg = id;
+  return argument;
+}
+
+std::optional<Argument> NumberRecorder::lift_value(c10::IValue* value) {
+  if (value->isTensor()) return lift_tensor(value);
+  if (value->isTensorList() || value->isOptionalTensorList()) return {};
+  if (value->isList()) return lift_list(value);
+  int id = lift_number(value);
+  if (id < 0) return {};
+  Argument argument;
+  argument.kind = Argument::Kind::Number;
+  argument.reg = id;
+  return argument;
+}
+
+std::vector<std::pair<size_t, Argument>> NumberRecorder::lift(const c10::FunctionSchema& schema,
+                                                              torch::jit::Stack* stack) {
+  std::vector<std::pair<size_t, Argument>> lifted;
+  size_t count = schema.arguments().size(), first = stack->size() - count;
+  for (size_t i = 0; i < count; ++i)
+    if (auto argument = lift_value(&(*stack)[first + i])) lifted.emplace_back(i, std::move(*argument));
+  return lifted;
+}
+
+void NumberRecorder::settle(const std::vector<std::pair<size_t, Argument>>& lifted) {
+  for (auto& [at, argument] : lifted) {
+    if (argument.reg >= 0) read(argument.reg);
+    for (int id : argument.list)
+      if (id >= 0) read(id);
+  }
+}
+
+}  // namespace lazytrace

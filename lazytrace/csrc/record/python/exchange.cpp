@@ -1,0 +1,363 @@
+#include "record/python/exchange.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <unordered_set>
+
+#include "cpython/carrier.h"
+#include "cpython/objects.h"
+#include "support/reasons.h"
+
+namespace lazytrace {
+
+namespace {
+
+struct Configuration {
+  AddressMap<PyObject*> callables;
+  AddressSet keepers;
+  py::object attribute, indexed;
+  std::vector<py::object> held;
+};
+
+// Filled once, before the first recording, and never changed.
+Configuration& configuration() {
+  static auto* made = new Configuration();
+  return *made;
+}
+
+using Names = std::unordered_set<std::string>;
+
+// Attributes of C that do not depend on sizes.
+bool is_sizeless_attribute(const std::string& name) {
+  static const auto* names = new Names{
+      "dtype",     "device",    "requires_grad", "ndim",      "is_cuda", "is_cpu",       "is_leaf",
+      "layout",    "T",         "mT",            "H",         "mH",      "real",         "imag",
+      "grad",      "grad_fn",   "data",          "is_sparse", "is_mps",  "is_quantized", "is_nested",
+      "is_meta",   "is_xpu",    "is_xla",        "is_mtia",   "is_hpu",  "is_ipu",       "is_maia",
+      "is_vulkan", "is_mkldnn", "itemsize",      "output_nr", "retains_grad", "is_sparse_csr", "_version",
+      "_grad",     "_backward_hooks", "_base",   "name",      "names",   "_post_accumulate_grad_hooks", "_has_symbolic_sizes_strides"};
+  return names->count(name);
+}
+
+// Functions of torch that call no operator, and answer the same for all sizes.
+bool is_sizeless_function(const std::string& name) {
+  static const auto* names =
+      new Names{"dim",     "ndimension",    "element_size", "is_floating_point", "is_complex",
+                "is_conj", "is_neg",        "is_signed",    "get_device",        "type",
+                "to",      "is_inference",  "result_type",  "has_names",         "requires_grad_",
+                "_is_view", "__hash__",     "is_distributed", "detach"};
+  return names->count(name);
+}
+
+// Those whose operator has another name.
+const char* operator_of(const std::string& name) {
+  static const auto* to = new Names{"float", "double", "half", "bfloat16", "int",    "long",   "short", "bool",
+                                    "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
+  if (to->count(name)) return "aten::to";
+  return nullptr;
+}
+
+// The name of an operator of torch as a function or a method, or "".
+std::string torch_name(PyObject* callable) {
+  auto is_torchs = [](const char* name) { return std::strncmp(name, "torch.", 6) == 0; };
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type)) {
+    auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
+    return is_torchs(descriptor->d_type->tp_name) ? text_of(descriptor->d_name) : "";
+  }
+  if (!PyCFunction_Check(callable)) return "";
+  PyObject* self = PyCFunction_GET_SELF(callable);
+  std::string name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  // Most functions of torch are static ones of a class that they do not know.
+  PyObject* module_name = reinterpret_cast<PyCFunctionObject*>(callable)->m_module;
+  if (!self) return !module_name || text_of(module_name).rfind("torch", 0) == 0 ? name : "";
+  if (is_tensor(self)) return name;
+  if (PyType_Check(self)) return is_torchs(reinterpret_cast<PyTypeObject*>(self)->tp_name) ? name : "";
+  const char* module = PyModule_Check(self) ? PyModule_GetName(self) : nullptr;
+  PyErr_Clear();
+  return module && is_torchs(module) ? name : "";
+}
+
+// Whether Python code runs, which is watched.
+bool is_python(PyObject* callable) {
+  if (PyFunction_Check(callable)) return true;
+  if (PyMethod_Check(callable)) return is_python(PyMethod_GET_FUNCTION(callable));
+  if (PyType_Check(callable)) return is_python_class(reinterpret_cast<PyTypeObject*>(callable));
+  return is_python_class(Py_TYPE(callable));
+}
+
+PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
+
+}  // namespace
+
+void configure_exchange(const py::dict& callables, py::object attribute, py::object indexed,
+                        const std::vector<py::object>& keepers) {
+  Configuration& all = configuration();
+  for (auto [from, to] : callables) {
+    all.callables[from.ptr()] = to.ptr();
+    all.held.push_back(py::reinterpret_borrow<py::object>(from));
+    all.held.push_back(py::reinterpret_borrow<py::object>(to));
+  }
+  for (auto& keeper : keepers) {
+    all.keepers.insert(keeper.ptr());
+    all.held.push_back(keeper);
+  }
+  all.attribute = std::move(attribute);
+  all.indexed = std::move(indexed);
+}
+
+// ---------------------------------------------------------------- what is handed over
+bool Exchange::is_loose(PyObject* object) {
+  return object && is_tensor(object) && live() && recorder_->is_loose(THPVariable_Unpack(object));
+}
+
+void Exchange::settle(PyObject* object) {
+  if (object && is_carrier(object) && live()) recorder_->numbers()->settle(object);
+}
+
+void Exchange::settle_inside(PyObject* object) {
+  if (object && live()) recorder_->numbers()->settle_inside(object);
+}
+
+void Exchange::hand_over_tensor(PyObject* tensor) {
+  if (handing_ == Handing::Ignored || !is_loose(tensor)) return;
+  if (handing_ == Handing::Checked && !called_.empty())
+    called_.back().tensors.push_back(py::reinterpret_borrow<py::object>(tensor));
+  else
+    recorder_->pin(THPVariable_Unpack(tensor));
+}
+
+void Exchange::hand_over(PyObject* object, int depth) {
+  constexpr int kDeepest = 16;
+  if (!live() || !object) return;
+  if (is_tensor(object)) return hand_over_tensor(object);
+  if (is_carrier(object)) return handing_ == Handing::Pins ? settle(object) : void();
+  if (depth > kDeepest) return recorder_->fail(say(reason::SizesTooDeep));
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      hand_over(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  } else if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(object, &at, &key, &value)) hand_over(value, depth + 1);
+  }
+}
+
+void Exchange::expect_operator(Frame f, std::string name) {
+  handing_ = Handing::Checked;
+  called_.push_back({f, std::move(name), recorder_->operators(), {}});
+}
+
+void Exchange::leave(PyObject* value) { settle_inside(value); }
+
+// A binding that calls one operator under its own name leaves all sizes to it. Any other may have looked.
+void Exchange::check_call() {
+  CallIntoC called = std::move(called_.back());
+  called_.pop_back();
+  if (!live() || called.tensors.empty()) return;
+  size_t operators = recorder_->operators() - called.operators;
+  const char* other = operator_of(called.name);
+  bool same = operators == 1 && (recorder_->last_operator() == "aten::" + called.name ||
+                                 (other && recorder_->last_operator() == other));
+  if (same || (operators == 0 && is_sizeless_function(called.name))) return;
+  for (auto& tensor : called.tensors) recorder_->pin(THPVariable_Unpack(tensor.ptr()));
+}
+
+// ---------------------------------------------------------------- instructions
+void Exchange::swap(PyObject** place, py::object made) { swaps_.emplace_back(place, std::move(made)); }
+
+void Exchange::after() {
+  for (auto& [place, made] : swaps_) {
+    PyObject* old = *place;
+    *place = made.release().ptr();
+    Py_DECREF(old);
+  }
+  swaps_.clear();
+  handing_ = Handing::Pins;
+}
+
+void Exchange::before(Frame f, const Operation& operation) {
+  swaps_.clear();
+  handing_ = Handing::Pins;
+  if (!live()) return;
+  auto first = [&] { return f.place(operation.first); };
+  auto second = [&] { return f.place(operation.second); };
+  switch (operation.action) {
+    case Action::ReadsAttribute:
+      return before_attribute(first(), f.name(operation.name));
+    case Action::Calls: {
+      bool method = operation.first && *first();
+      if (method) return before_call(f, first(), second(), second(), operation.third + 1);
+      PyObject** args = operation.third ? f.place(operation.third) : nullptr;
+      return before_call(f, second(), args, args, operation.third);
+    }
+    case Action::CallsWith:
+      return before_call_extended(f, operation);
+    case Action::GetsItem:
+      return before_item(first(), *second(), nullptr);
+    case Action::SetsItem:
+      return before_item(first(), *second(), f.peek(operation.third));
+    case Action::ComparesIdentity:
+      plain_copy(first());
+      return plain_copy(second());
+    case Action::Contains:
+      settle_inside(*first());
+      return settle_inside(*second());
+    case Action::Operates:
+    case Action::Compares:
+      return before_operation(*first(), *second());
+    case Action::OperatesAlone:
+      handing_ = Handing::Ignored;
+      return;
+    case Action::FormatsText:
+      return settle_inside(*first());
+    case Action::UsesKeys:
+      for (int i = 0; i < operation.third; ++i)
+        settle_inside(f.peek(operation.first + i * (operation.name + 1)));
+      return;
+    default:
+      return;
+  }
+}
+
+void Exchange::before_attribute(PyObject** object, PyObject* name) {
+  if (is_carrier(*object)) return settle(*object);
+  if (!is_tensor(*object)) return;
+  PyObject* found = _PyType_Lookup(Py_TYPE(*object), name);
+  // Methods show themselves when they are called, and properties of Python when they run.
+  if (!found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(text_of(name))) return;
+  if (!is_loose(*object)) return;
+  static PyObject* shape = PyUnicode_InternFromString("shape");
+  if (name != shape) return recorder_->pin(THPVariable_Unpack(*object));
+  swap(object, configuration().attribute(py::handle(*object), py::handle(name)));
+}
+
+// The value itself, of which nothing is read: isinstance() and type() ask what kind of object it is, and `is` whether
+// it is the same one, which depends on the value.
+void Exchange::plain_copy(PyObject** at) {
+  if (!is_carrier(*at)) return;
+  py::object carrier = py::reinterpret_borrow<py::object>(*at);
+  settle(carrier.ptr());
+  PyObject* plain = PyLong_FromLongLong(carrier_value(carrier.ptr()));
+  if (!plain) throw py::error_already_set();
+  Py_SETREF(*at, plain);
+}
+
+bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numbers) {
+  auto& callables = configuration().callables;
+  PyObject** found = callables.find(*callable);
+  if (found && (numbers || is_loose(first))) {
+    swap(callable, py::reinterpret_borrow<py::object>(*found));
+    return true;
+  }
+  // One that is bound already: `f = x.size`, getattr(x, "size").
+  PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
+  if (!self || !is_tensor(self)) return false;
+  const char* name = reinterpret_cast<PyCFunctionObject*>(*callable)->m_ml->ml_name;
+  PyObject* text = PyUnicode_InternFromString(name);
+  PyObject* descriptor = text ? _PyType_Lookup(Py_TYPE(self), text) : nullptr;
+  Py_XDECREF(text);
+  found = descriptor ? callables.find(descriptor) : nullptr;
+  if (!found || !is_loose(self)) return false;
+  swap(callable, py::reinterpret_steal<py::object>(PyMethod_New(*found, self)));
+  return true;
+}
+
+namespace {
+bool holds_carrier(PyObject* object, int depth = 0) {
+  if (is_carrier(object)) return true;
+  if (depth > 3 || !(PyTuple_Check(object) || PyList_Check(object))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+    if (holds_carrier(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
+  return false;
+}
+}  // namespace
+
+void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
+                           Py_ssize_t count) {
+  static PyObject *isinstance = builtin("isinstance"), *type = builtin("type");
+  if ((*callable == isinstance || (*callable == type && count == 1)) && first && is_carrier(*first)) {
+    PyObject* plain = PyLong_FromLongLong(carrier_value(*first));
+    if (!plain) throw py::error_already_set();
+    Py_SETREF(*first, plain);
+    return;
+  }
+  bool numbers = false;
+  for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_carrier(args[i]);
+  if (exchange_callable(callable, first ? *first : nullptr, numbers)) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  if (is_python(*callable)) return;
+  if (configuration().keepers.count(*callable)) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  if (std::string name = torch_name(*callable); !name.empty()) {
+    return expect_operator(f, std::move(name));
+  }
+  if (looks_at_none(*callable, args, count)) return;
+  for (Py_ssize_t i = 0; i < count; ++i) hand_over(args[i]);
+}
+
+// Builtins that ask an object for something else than its size.
+bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  static const auto* always = [] {
+    auto* all = new AddressSet();
+    for (const char* name : {"isinstance", "issubclass", "type", "id", "hash", "callable", "super"})
+      all->insert(builtin(name));
+    return all;
+  }();
+  if (always->count(callable)) return true;
+  static PyObject *get = builtin("getattr"), *has = builtin("hasattr");
+  if ((callable != get && callable != has) || count < 2 || !is_tensor(args[0]) || !PyUnicode_Check(args[1]))
+    return false;
+  PyObject* found = _PyType_Lookup(Py_TYPE(args[0]), args[1]);
+  return !found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(text_of(args[1]));
+}
+
+void Exchange::before_call_extended(Frame f, const Operation& operation) {
+  PyObject** callable = f.place(operation.first);
+  PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
+  bool numbers = holds_carrier(args);
+  PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  if (exchange_callable(callable, first, numbers)) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  if (is_python(*callable)) return;
+  if (std::string name = torch_name(*callable); !name.empty()) {
+    return expect_operator(f, std::move(name));
+  }
+  hand_over(args);
+  hand_over(kwargs);
+}
+
+// torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
+void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value) {
+  if (!is_tensor(*container)) return settle_inside(key);
+  settle_inside(value);
+  handing_ = Handing::Ignored;
+  if (is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value))
+    swap(container, configuration().indexed(py::handle(*container)));
+}
+
+// Numbers and tensors have operators of their own; anything else is told the value.
+void Exchange::before_operation(PyObject* left, PyObject* right) {
+  auto is_number = [](PyObject* v) { return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v); };
+  if (is_tensor(left) || is_tensor(right) || (is_number(left) && is_number(right))) {
+    handing_ = Handing::Ignored;
+    return;
+  }
+  settle(left);
+  settle(right);
+  // Sequences are put together, or compared item by item.
+  if (PyTuple_Check(left) || PyList_Check(left)) {
+    handing_ = Handing::Ignored;
+  } else {
+    settle_inside(left);
+    settle_inside(right);
+  }
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,84 @@
+// Gives Python numbers that are followed in place of sizes, by exchanging operands on the stack of a frame.
+#pragma once
+
+#include <Python.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+#include <vector>
+
+#include "cpython/frame.h"
+#include "cpython/operations.h"
+#include "record/operators/recorder.h"
+
+namespace lazytrace {
+
+// Of a recording that follows sizes. Python sees the size of a tensor in few ways: an attribute, a method, len(),
+// an index. Before such an instruction its callable or its operand is exchanged for one of carriers.py, which
+// gives a carrier. C code that is not known to leave sizes to one operator of its own name fixes the sizes of the
+// tensors that it is handed, and the values of the carriers.
+//
+// Needs the GIL. Borrows the recorder. The idea of operands that are exchanged rather than functions that are
+// patched was tried for lazytrace.
+class Exchange {
+ public:
+  explicit Exchange(Recorder* recorder) : recorder_(recorder) {}
+
+  // Until this is said nothing is exchanged, and sizes are what they are.
+  void follow() { follows_ = true; }
+  bool follows() const { return follows_; }
+
+  // Around the judgement of an instruction.
+  void before(Frame f, const Operation& operation);
+  void after();
+  // What the last call into C of this frame did with sizes; at its next instruction, and when it is left.
+  void settle_call(Frame f) {
+    while (!called_.empty() && called_.back().frame == f) check_call();
+  }
+
+  // C code, or Python code that is not watched, takes this for its own.
+  void hand_over(PyObject* object, int depth = 0);
+  // Stays behind when the call has ended, or is compared with what stays.
+  void leave(PyObject* value);
+
+ private:
+  struct CallIntoC {
+    Frame frame;
+    std::string name;
+    size_t operators;
+    std::vector<py::object> tensors;
+  };
+  // What becomes of tensors and carriers that the judgement comes to.
+  enum class Handing : uint8_t { Pins, Checked, Ignored };
+
+  bool live() const { return recorder_->numbers() != nullptr; }
+  bool is_loose(PyObject* object);
+  void hand_over_tensor(PyObject* tensor);
+  void expect_operator(Frame f, std::string name);
+  void settle(PyObject* object);
+  void settle_inside(PyObject* object);
+  void swap(PyObject** place, py::object made);
+  void before_attribute(PyObject** object, PyObject* name);
+  void before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args, Py_ssize_t count);
+  bool looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void before_call_extended(Frame f, const Operation& operation);
+  void before_item(PyObject** container, PyObject* key, PyObject* value);
+  void before_operation(PyObject* left, PyObject* right);
+  bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);
+  void plain_copy(PyObject** place);
+  void check_call();
+
+  Recorder* recorder_;
+  bool follows_ = false;
+  Handing handing_ = Handing::Pins;
+  std::vector<std::pair<PyObject**, py::object>> swaps_;  // to be made once the instruction is judged
+  std::vector<CallIntoC> called_;  // the innermost last
+};
+
+// Told by Python once. `callables`: what is called in place of what. `attribute(tensor, name)`: an object that has
+// the attribute. `indexed(tensor)`: what is indexed in its place. `keepers`: C callables that store what they are
+// given and look at none of it.
+void configure_exchange(const py::dict& callables, py::object attribute, py::object indexed,
+                        const std::vector<py::object>& keepers);
+
+}  // namespace lazytrace
