@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 import operator
@@ -353,9 +354,15 @@ def _exchanged() -> dict[Any, Any]:
     }
 
 
-# They store what they are given, or hand it on one by one, and look at none of it.
-_KEEPERS: list[Any] = [list, tuple, zip, enumerate, reversed, slice, iter, next, list.append, list.insert]
-_KEEPERS += [list.extend, torch.Size, dict.values, dict.items, list.copy]
+# They store what they are given, or hand it on as it is, and look at none of it but the keys.
+_KEEPERS: list[Any] = [list, tuple, dict, zip, enumerate, reversed, slice, iter, next, setattr, torch.Size]
+_KEEPERS += [object.__setattr__, object.__init__, object.__new__, tuple.__new__, functools.partial]
+_KEEPERS += [getattr(list, name) for name in ("append", "insert", "extend", "copy", "pop", "__setitem__", "__iter__")]
+_KEEPERS += [
+    getattr(kind, name)
+    for kind in (dict, collections.OrderedDict)
+    for name in ("get", "pop", "setdefault", "update", "values", "items", "keys", "copy", "__setitem__")
+]
 
 
 def configure() -> None:

@@ -86,6 +86,21 @@ bool is_python(PyObject* callable) {
   return is_python_class(Py_TYPE(callable));
 }
 
+// The descriptor behind a method that is bound to an object, as the class has it; anything else as it is.
+py::object unbound(PyObject* callable) {
+  py::object as_it_is = py::reinterpret_borrow<py::object>(callable);
+  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
+  bool wrapper = Py_IS_TYPE(callable, &_PyMethodWrapper_Type);
+  if (!wrapper && (!self || PyModule_Check(self) || PyType_Check(self))) return as_it_is;
+  py::object name = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"));
+  py::object type = wrapper ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__objclass__"))
+                            : py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(self)));
+  PyErr_Clear();
+  if (!name || !type || !PyType_Check(type.ptr())) return as_it_is;
+  PyObject* found = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(type.ptr()), name.ptr());
+  return found ? py::reinterpret_borrow<py::object>(found) : as_it_is;
+}
+
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
 
 }  // namespace
@@ -289,8 +304,11 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
     return;
   }
   if (is_python(*callable)) return;
-  if (configuration().keepers.count(*callable)) {
+  if (configuration().keepers.count(unbound(*callable).ptr())) {
     handing_ = Handing::Ignored;
+    // A key is compared; what is inside of others is not.
+    for (Py_ssize_t i = 0; i < count && i < 2; ++i)
+      if (args[0] && PyDict_Check(args[0])) settle(args[i]);
     return;
   }
   if (std::string name = torch_name(*callable); !name.empty()) {
@@ -319,6 +337,10 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
 void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject** callable = f.place(operation.first);
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
+  if (configuration().keepers.count(unbound(*callable).ptr())) {
+    handing_ = Handing::Ignored;
+    return;
+  }
   bool numbers = holds_carrier(args);
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
   if (exchange_callable(callable, first, numbers)) {
