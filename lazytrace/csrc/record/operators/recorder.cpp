@@ -7,8 +7,12 @@
 #include <torch/library.h>
 
 #include "cpython/objects.h"
+#include "passes/exits.h"
+#include "passes/frees.h"
 #include "passes/lower.h"
+#include "passes/unused.h"
 #include "program/flatten.h"
+#include "record/operators/storage.h"
 #include "support/reasons.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
@@ -24,10 +28,6 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   if (current) current->note_hidden(op, *stack);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
-}
-
-c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
 }  // namespace
@@ -50,21 +50,10 @@ RecordingScope::~RecordingScope() {
 
 Recorder* Recorder::active() { return current; }
 
-namespace {
-bool is_below_autograd() {
-  return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
-}
-}  // namespace
-
-Recorder::Recorder()
-    : program_(std::make_shared<Program>()),
-      modes_(Modes::current()),
-      below_(is_below_autograd()),
-      invariants_(at::globalContext().checkSparseTensorInvariants()) {
+Recorder::Recorder() : modes_(Modes::current()) {
   program_->modes.push_back(modes_);
   // A first guess: moving steps to larger memory again and again shows in the time of a recording.
   program_->steps.reserve(128);
-  known_.reserve(256);
 }
 
 void Recorder::fail(const std::string& reason) {
@@ -76,7 +65,7 @@ void Recorder::fail(const std::string& reason) {
 
 void Recorder::pause() {
   ++paused_;
-  hidden_varies_ = false;
+  resuming_.begin_opaque();
 }
 void Recorder::resume() {
   --paused_;
@@ -84,119 +73,15 @@ void Recorder::resume() {
 }
 
 // ---------------------------------------------------------------- registers
-int Recorder::new_register(const at::Tensor& tensor, bool external) {
-  int reg = program_->registers++;
-  auto* impl = tensor.unsafeGetTensorImpl();
-  known_.insert_or_assign(impl, Known{reg, tensor.requires_grad(),
-                                      c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
-  if (external)
-    if (auto* storage = storage_of(tensor)) external_.insert(storage);
-  return reg;
-}
-
-void Recorder::add_input(const at::Tensor& tensor) {
-  auto found = known_.find(tensor.unsafeGetTensorImpl());
-  // One tensor as two arguments: both registers exist, the program uses the first.
-  if (found != known_.end())
-    program_->registers++;
-  else
-    new_register(tensor, true);
-  program_->inputs = program_->registers;
-}
-
-void Recorder::explain(const at::Tensor& tensor, int node) {
-  if (explained_.emplace(tensor.unsafeGetTensorImpl(), node).second) explained_keep_.push_back(tensor);
-}
-
 int Recorder::register_of(const at::Tensor& tensor) {
-  auto* impl = tensor.unsafeGetTensorImpl();
-  auto found = known_.find(impl);
-  if (found != known_.end()) return found->second.reg;
-  auto explained = explained_.find(impl);
-  if (explained == explained_.end()) {
-    int data = data_register(tensor);
-    return data >= 0 ? data : lent_register(tensor);
-  }
-  int reg = new_register(tensor, true);
-  program_->captures.push_back(reg);
-  capture_nodes_.push_back(explained->second);
-  return reg;
-}
-
-namespace {
-PyObject* swap_function = nullptr;
-
-bool same_place(const at::Tensor& a, const at::Tensor& b) {
-  return storage_of(a) && storage_of(a) == storage_of(b) && a.sizes() == b.sizes() &&
-         a.strides() == b.strides() && a.storage_offset() == b.storage_offset() && a.dtype() == b.dtype();
-}
-}  // namespace
-
-void configure_swap(py::object swap) { swap_function = swap.release().ptr(); }
-
-// torch's Python factories (torch.zeros, torch.rand) give Python a copy of what their operator returned where
-// somebody else holds that too, as a resumed replay does. The copy shares memory but no history: Python is
-// given the tensor itself back as soon as the copy is seen.
-int Recorder::lent_register(const at::Tensor& tensor) {
-  if (tensor.requires_grad()) return -1;
-  for (auto& [lent, reg] : lent_) {
-    if (!same_place(lent, tensor)) continue;
-    py::gil_scoped_acquire gil;
-    PyObject* copy = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
-    auto known = known_.find(lent.unsafeGetTensorImpl());
-    if (!copy || known == known_.end()) return reg;
-    // Tensors with weak references cannot be exchanged, and known_ keeps one.
-    bool requires_grad = known->second.requires_grad;
-    known_.erase(known);
-    py::object held = py::reinterpret_borrow<py::object>(copy);
-    py::object mine = py::reinterpret_steal<py::object>(THPVariable_Wrap(lent));
-    py::object done = py::reinterpret_steal<py::object>(
-        PyObject_CallFunctionObjArgs(swap_function, copy, mine.ptr(), nullptr));
-    known_.insert_or_assign(
-        lent.unsafeGetTensorImpl(),
-        Known{reg, requires_grad, c10::weak_intrusive_ptr<c10::TensorImpl>(lent.getIntrusivePtr())});
-    if (!done) throw py::error_already_set();
-    return reg;
-  }
-  return -1;
-}
-
-void Recorder::restore_lent(torch::jit::Stack* stack, size_t count) {
-  auto restored = [&](const at::Tensor& tensor) {
-    if (!tensor.defined() || known_.count(tensor.unsafeGetTensorImpl()) ||
-        explained_.count(tensor.unsafeGetTensorImpl()) || is_data(tensor) || lent_register(tensor) < 0)
-      return tensor;
-    for (auto& [lent, reg] : lent_)
-      if (same_place(lent, tensor)) return lent;
-    return tensor;
-  };
-  for (size_t i = stack->size() - count; i < stack->size(); ++i) {
-    c10::IValue& value = (*stack)[i];
-    if (value.isTensor()) {
-      value = restored(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(restored(tensor));
-      value = list;
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const c10::IValue& one : value.toListRef())
-        list.push_back(one.isTensor() ? std::optional<at::Tensor>(restored(one.toTensor())) : std::nullopt);
-      value = list;
-    }
-  }
-}
-
-// Whether it may be the `.data` of a tensor that was asked for it.
-bool Recorder::is_data(const at::Tensor& tensor) const {
-  return std::any_of(data_of_.begin(), data_of_.end(), [&](const at::Tensor& source) {
-    return same_place(source, tensor) && !source.is_same(tensor);
-  });
+  int reg = origins_.find(tensor);
+  if (reg < 0) reg = data_register(tensor);
+  return reg >= 0 ? reg : lent_.find(tensor);
 }
 
 int Recorder::data_register(const at::Tensor& tensor) {
-  for (const at::Tensor& source : data_of_) {
-    if (!same_place(source, tensor) || source.is_same(tensor) || tensor.requires_grad()) continue;
+  if (tensor.requires_grad()) return -1;
+  for (const at::Tensor& source : origins_.sources_of(tensor)) {
     int from = register_of(source);
     if (from < 0) continue;
     static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
@@ -207,26 +92,14 @@ int Recorder::data_register(const at::Tensor& tensor) {
     step.arguments.push_back(argument);
     step.place = place;
     Result result;
-    result.reg = new_register(tensor, false);
-    result.meta = meta_of(tensor);
+    result.reg = origins_.add(tensor, false);
+    result.meta = shared_.meta_of(tensor);
     step.results.push_back(result);
     if (feeding()) feeder_->replace(result.reg, tensor);
     push(std::move(step));
     return result.reg;
   }
   return -1;
-}
-
-bool Recorder::is_external(const at::Tensor& tensor) const {
-  auto* storage = storage_of(tensor);
-  return !storage || external_.count(storage);
-}
-
-bool Recorder::was_there(int reg) const {
-  if (reg < program_->inputs) return reg >= 0;
-  for (int captured : program_->captures)
-    if (captured == reg) return true;
-  return false;
 }
 
 int Recorder::output_register(const at::Tensor& tensor) {
@@ -276,7 +149,7 @@ void Recorder::run_watched(const c10::OperatorHandle& op, torch::jit::Stack* sta
     explicit Away(Recorder* r) : recorder(r) { set(true); }
     ~Away() { set(false); }
     void set(bool away) const {
-      if (recorder->saved_hooks_ == SavedHooks::Torchs) recorder->look_away(away);
+      if (recorder->conditions_.hooks == SavedHooks::Torchs) recorder->look_away(away);
     }
   } away(this);
   try {
@@ -324,7 +197,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   step.place = place;
   note_modes(&step);
   const OperatorFacts& facts = facts_of(op);
-  if (!lent_.empty()) restore_lent(stack, count);
+  if (!lent_.empty()) lent_.restore(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (!encode_all(op, facts, before, &step)) {
     if (feeding()) diverge(schema.name() + " with an argument that it did not have");
@@ -344,13 +217,14 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   program_->changes_looks |= facts.changes_metadata;
   program_->unfilled |= facts.leaves_unfilled;
   // What such a function returns at the next call may be a tensor whose shape was read already.
-  if (facts.changes_metadata && after_opaque_) fail(say(reason::ReshapeAfterOpaque, schema.name()));
-  if (facts.changes_metadata) end_resuming(schema.name() + " changes the shape or the memory of a tensor");
+  if (facts.changes_metadata && resuming_.after_opaque())
+    fail(say(reason::ReshapeAfterOpaque, schema.name()));
+  if (facts.changes_metadata) resuming_.end(schema.name() + " changes the shape or the memory of a tensor");
   step.results.reserve(returns);
   for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
   note_bases(before, *stack, &step);
-  for (const c10::IValue& value : before) note_size(value);
-  for (size_t i = 0; i < returns; ++i) note_size((*stack)[stack->size() - returns + i]);
+  for (const c10::IValue& value : before) workload_.add(value);
+  for (size_t i = 0; i < returns; ++i) workload_.add((*stack)[stack->size() - returns + i]);
   note_exit(facts, before, &step);
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   push(std::move(step));
@@ -359,10 +233,11 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
 // What surrounds the call of an operator: switches of torch's bindings, and who has written its kernel.
 void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
   const std::string& name = op.schema().name();
-  step->below = !below_ && is_below_autograd();
-  if (at::globalContext().checkSparseTensorInvariants() != invariants_) fail(say(reason::ChecksInvariants));
+  step->below = !conditions_.below && is_below_autograd();
+  if (at::globalContext().checkSparseTensorInvariants() != conditions_.invariants)
+    fail(say(reason::ChecksInvariants));
   bool torchs = name.rfind("aten::", 0) == 0 || name.rfind("prim::", 0) == 0;
-  step->python = (!torchs || overridden_) && runs_python(op, registrations_);
+  step->python = (!torchs || conditions_.overridden) && runs_python(op, conditions_.registrations);
   if (step->python && has_written()) fail(say(reason::PythonKernel, name));
 }
 
@@ -391,7 +266,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     // A literal on its way (`to`, `lift_fresh`) stays Python's own memory until what was written there is
     // known.
     if (returns == 1 && expected.results[0].known && self.isTensor() && self.toTensor().defined() &&
-        blank_.count(storage_of(self.toTensor())))
+        blanks_.holds(self.toTensor()))
       stack->back() = self;
   }
   for (size_t i = 0; i < returns; ++i) {
@@ -400,7 +275,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     step.results.push_back(decode(value));
     if (!feeder_->at_exit()) note_fed_gradients(expected.results[i], value);
     if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled && !step.results[i].known)
-      lent_.emplace_back(value.toTensor(), step.results[i].reg);
+      lent_.add(value.toTensor(), step.results[i].reg);
   }
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   push(std::move(step));
@@ -409,16 +284,14 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
 // The register of a literal: Python filled memory of its own, and goes on with that of the replay.
 void Recorder::know_again(int reg, const at::Tensor& tensor) {
   if (reg < 0 || !tensor.defined() || !feeder_->holds(reg, tensor)) return;
-  known_.try_emplace(
-      tensor.unsafeGetTensorImpl(),
-      Known{reg, tensor.requires_grad(), c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
+  if (!origins_.known(tensor)) origins_.add_again(tensor, reg, tensor.requires_grad());
 }
 
 // A tensor that requires gradients by now did not do so when its step ran, where a later step made it.
 void Recorder::note_fed_gradients(const Result& expected, const c10::IValue& value) {
   auto note = [&](const at::Tensor& tensor, const TensorMeta& meta) {
-    auto found = tensor.defined() ? known_.find(tensor.unsafeGetTensorImpl()) : known_.end();
-    if (found != known_.end()) found->second.requires_grad = meta.requires_grad();
+    Origins::Known* known = tensor.defined() ? origins_.known(tensor) : nullptr;
+    if (known) known->requires_grad = meta.requires_grad();
   };
   if (expected.kind == Result::Kind::Register) note(value.toTensor(), *expected.meta);
   if (expected.kind != Result::Kind::List) return;
@@ -429,29 +302,14 @@ void Recorder::note_fed_gradients(const Result& expected, const c10::IValue& val
 
 void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made) {
   if (!facts.blank_factory || step.results.empty() || step.results[0].kind != Result::Kind::Register) return;
-  if (auto* storage = storage_of(made.toTensor())) {
-    blank_[storage] = Blank{at_step(), false};
-    keep_storage_.push_back(made.toTensor().storage());
-  }
+  blanks_.add(made.toTensor(), at_step());
 }
 
 void Recorder::note_hidden(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const OperatorFacts& facts = facts_of(op);
   std::vector<c10::IValue> arguments(
       stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack.end());
-  hidden_varies_ |= facts.reads || shape_depends_on_values(facts, arguments);
-}
-
-void Recorder::note_size(const c10::IValue& value) {
-  auto note = [&](const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    elements_ += tensor.is_nested() ? SIZE_MAX / 2 : static_cast<size_t>(tensor.numel());
-    only_cpu_ &= tensor.device().is_cpu();
-    only_plain_ &= !tensor.key_set().has_any(c10::python_ks);
-  };
-  if (value.isTensor()) note(value.toTensor());
-  if (value.isTensorList())
-    for (const at::Tensor& tensor : value.toTensorVector()) note(tensor);
+  resuming_.add_hidden(facts.reads || shape_depends_on_values(facts, arguments));
 }
 
 // Which results show the memory of an argument.
@@ -483,23 +341,14 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
   step->exit |= shape_depends_on_values(facts, arguments) || step->python;
   // What has been done cannot be undone to run the function again where the value differs.
-  if (step->exit && changed_ && program_->unresumable <= at_step())
-    fail(say(reason::ReadAfterChange, step->op.schema().name(),
-             program_->effects  ? "an in-place write to an argument or to state"
-             : program_->random ? "drawing random numbers"
-                                : "an opaque function",
-             unresumable_why_));
-  if ((changed_ || step->once() || saved_hooks_ != SavedHooks::None) && !step->exit && would_catch()) {
+  if (step->exit && resuming_.changed() && resuming_.ended())
+    fail(say(reason::ReadAfterChange, step->op.schema().name(), resuming_.change(), resuming_.why()));
+  bool once = resuming_.changed() || step->once() || conditions_.hooks != SavedHooks::None;
+  if (once && !step->exit && would_catch()) {
     step->exit = true;
-    if (program_->unresumable < at_step())
-      fail(say(reason::CaughtAfterChange, step->op.schema().name(), unresumable_why_));
+    if (resuming_.ended_before())
+      fail(say(reason::CaughtAfterChange, step->op.schema().name(), resuming_.why()));
   }
-}
-
-void Recorder::end_resuming(const std::string& why) {
-  if (program_->unresumable <= at_step()) return;
-  program_->unresumable = at_step();
-  unresumable_why_ = why;
 }
 
 void Recorder::push(Step step) {
@@ -528,7 +377,7 @@ void Recorder::push(Step step) {
   }
   if (step.node < 0) step.node = numbers++;
   if (step.branch < 0) step.branch = numbers++;
-  changed_ |= step.once();
+  resuming_.add(step);
   program_->steps.push_back(std::move(step));
 }
 
@@ -599,7 +448,7 @@ void Recorder::note_modes(Step* step) {
   if (now == modes_) return;
   modes_ = now;
   // Its cache of cast weights goes when a replay stops inside it.
-  if (now.any_autocast()) end_resuming("it enters an autocast region of its own");
+  if (now.any_autocast()) resuming_.end("it enters an autocast region of its own");
   for (size_t i = 0; i < program_->modes.size(); ++i)
     if (program_->modes[i] == now) {
       step->modes = static_cast<int>(i);
@@ -673,7 +522,7 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
   }
   int reg = register_of(tensor);
   if (reg < 0 && is_python_number(tensor) && !copied) {
-    argument->constant = number_of(tensor);
+    argument->constant = shared_.number_of(tensor);
     return true;
   }
   if (reg < 0) {
@@ -687,11 +536,11 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
 }
 
 void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
-  auto found = known_.find(tensor.unsafeGetTensorImpl());
-  if (found == known_.end() || found->second.requires_grad == tensor.requires_grad()) return;
+  Origins::Known* known = origins_.known(tensor);
+  if (!known || known->requires_grad == tensor.requires_grad()) return;
   if (was_there(reg) || !tensor.is_leaf() || !tensor.requires_grad())
     return fail(say(reason::RequiresGradChanged));
-  found->second.requires_grad = true;
+  known->requires_grad = true;
   static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach_", "");
   Step step(Step::Kind::RequireGrad, detach);  // factories set the flag after their operator has returned
   Argument argument;
@@ -703,7 +552,7 @@ void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
 }
 
 void Recorder::note_written(const at::Tensor& tensor, Step* step) {
-  if (!tensor.defined() || !is_external(tensor)) return;
+  if (!tensor.defined() || !origins_.is_external(tensor)) return;
   step->effect = true;
   program_->effects = true;
   if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
@@ -741,59 +590,31 @@ Result Recorder::decode(const c10::IValue& value) {
   return result;
 }
 
-// Many results of one program look the same: they share what is known of them.
-std::shared_ptr<const TensorMeta> Recorder::meta_of(const at::Tensor& tensor) {
-  constexpr size_t kAsked = 16;  // of the newest
-  for (size_t i = metas_.size(); i-- > 0 && metas_.size() - i <= kAsked;)
-    if (metas_[i]->matches(tensor)) return metas_[i];
-  metas_.push_back(std::make_shared<const TensorMeta>(TensorMeta::of(tensor)));
-  return metas_.back();
-}
-
-// Python numbers that are written again and again in a function are one constant of the program: no operator
-// writes to it, and none gives it back.
-at::Tensor Recorder::number_of(const at::Tensor& tensor) {
-  if (!tensor.has_storage() || !tensor.device().is_cpu()) return tensor;
-  for (const at::Tensor& known : numbers_) {
-    bool same =
-        known.scalar_type() == tensor.scalar_type() && known.key_set() == tensor.key_set() &&
-        known.unsafeGetTensorImpl()->is_wrapped_number() == tensor.unsafeGetTensorImpl()->is_wrapped_number();
-    if (same && std::memcmp(known.const_data_ptr(), tensor.const_data_ptr(), known.element_size()) == 0)
-      return known;
-  }
-  numbers_.push_back(tensor);
-  return tensor;
-}
-
 Result Recorder::decode_tensor(const at::Tensor& tensor) {
   Result result;
-  result.meta = meta_of(tensor);
+  result.meta = shared_.meta_of(tensor);
   if (!tensor.defined()) return result;
-  auto found = known_.find(tensor.unsafeGetTensorImpl());
-  result.known = found != known_.end();
-  if (result.known && found->second.requires_grad != tensor.requires_grad()) {
-    found->second.requires_grad = tensor.requires_grad();
+  Origins::Known* known = origins_.known(tensor);
+  result.known = known != nullptr;
+  if (known && known->requires_grad != tensor.requires_grad()) {
+    known->requires_grad = tensor.requires_grad();
     program_->changes_looks = true;
     // Code that runs again would see the tensor require gradients before this step.
-    if (!feeding()) end_resuming("a tensor comes to require gradients in place");
+    if (!feeding()) resuming_.end("a tensor comes to require gradients in place");
   }
-  if (!result.known && explained_.count(tensor.unsafeGetTensorImpl())) {
+  if (!known && origins_.is_explained(tensor)) {
     result.known = true;
     result.reg = register_of(tensor);
     return result;
   }
-  result.reg = result.known ? found->second.reg : new_register(tensor, false);
+  result.reg = known ? known->reg : origins_.add(tensor, false);
   return result;
 }
 
 // ---------------------------------------------------------------- memory that nobody was seen to fill
 void Recorder::use_blank(const at::Tensor& tensor, bool view, bool overwritten) {
-  auto* storage = storage_of(tensor);
-  auto found = storage ? blank_.find(storage) : blank_.end();
-  if (found == blank_.end() || view) return;
-  int step = found->second.step;
-  blank_.erase(found);
-  if (!overwritten) make_literal(step, tensor);
+  int step = view ? -1 : blanks_.take(tensor);
+  if (step >= 0 && !overwritten) make_literal(step, tensor);
 }
 
 void Recorder::make_literal(int at, const at::Tensor& tensor) {
@@ -801,14 +622,8 @@ void Recorder::make_literal(int at, const at::Tensor& tensor) {
   at::NoGradGuard no_grad;
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   const TensorMeta& meta = *step.results[0].meta;
-  at::Tensor whole = tensor.detach();
-  if (whole.sizes() != c10::IntArrayRef(meta.sizes()) || !whole.is_non_overlapping_and_dense()) {
-    // A view came first: the literal is everything behind it.
-    if (whole.storage().nbytes() / whole.element_size() == 0) return;
-    whole =
-        at::empty({0}, whole.options())
-            .set_(whole.storage(), 0, meta.sizes(), c10::contiguous_strides(c10::IntArrayRef(meta.sizes())));
-  }
+  at::Tensor whole = whole_of(tensor, meta.sizes());
+  if (!whole.defined()) return;
   for (size_t i = static_cast<size_t>(at); i < program_->steps.size(); ++i)
     if (program_->steps[i].exit) return fill(at, whole.clone());
   step.literal = whole.clone();
@@ -878,156 +693,49 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   step.random = opaque->random;
   program_->random |= step.random;
   step.exit = true;
-  if (!opaque->feedable) end_resuming("it calls " + opaque->name + ", which cannot be fed");
+  if (!opaque->feedable) resuming_.end("it calls " + opaque->name + ", which cannot be fed");
   for (int reg : uses)
-    if (made_by_factory(reg)) end_resuming(opaque->name + " was given what a factory of torch made");
-  if (opaque->confuses) end_resuming(opaque->name + " changes what the function has read");
-  if (changed_ && hidden_varies_ && program_->unresumable <= at_step())
-    fail(say(reason::OpaqueVaries, opaque->name, unresumable_why_));
-  after_opaque_ |= opaque->python;
+    if (made_by_factory(reg)) resuming_.end(opaque->name + " was given what a factory of torch made");
+  if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
+  if (resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
+    fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
+  resuming_.end_opaque(opaque->python);
   step.opaque = std::move(opaque);
   push(std::move(step));
 }
 
 // ---------------------------------------------------------------- the program
-namespace {
-template <typename F>
-void each_result(const Step& step, F visit) {
-  for (auto& result : step.results) {
-    visit(result.reg);
-    for (auto& one : result.list) visit(one.reg);
-  }
-}
-template <typename F>
-void each_argument(const Step& step, F visit) {
-  for (auto& argument : step.arguments) {
-    if (argument.kind == Argument::Kind::Register) visit(argument.reg);
-    for (int reg : argument.list)
-      if (reg >= 0) visit(reg);
-  }
-}
-}  // namespace
-
-// The `empty` behind a literal, and literals that nobody uses any more.
-// A function that runs again asks for all of them up to the exit.
-void Recorder::drop_unused(const std::vector<int>& outputs) {
-  std::vector<char> used(program_->registers, 0);
-  for (int reg : outputs) used[reg] = 1;
-  size_t last_exit = 0;
-  for (size_t i = 0; i < program_->steps.size(); ++i)
-    if (program_->steps[i].exit) last_exit = i;
-  std::vector<Step> kept;
-  for (size_t i = program_->steps.size(); i-- > 0;) {
-    Step& step = program_->steps[i];
-    bool removable = step.kind == Step::Kind::Literal ||
-                     (step.kind == Step::Kind::Operator && facts_of(step.op).blank_factory);
-    if (removable && i > last_exit && step.modes < 0 && !used[step.results[0].reg]) continue;
-    each_argument(step, [&](int reg) { used[reg] = 1; });
-    kept.push_back(std::move(step));
-  }
-  program_->steps =
-      std::vector<Step>(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
-  for (Step& step : program_->steps) {
-    step.arguments.shrink_to_fit();
-    step.results.shrink_to_fit();
-  }
-}
-
-// Up to an exit before which nothing was changed the function can also run from its start. That is the better
-// choice where the results that would have to be kept for it are large.
-void Recorder::place_exits() {
-  constexpr size_t kMostBytes = size_t{32} << 20;
-  size_t bytes = 0;
-  for (size_t i = 0; i < program_->steps.size(); ++i) {
-    const Step& step = program_->steps[i];
-    int at = static_cast<int>(i);
-    if (step.once()) program_->first_once = std::min(program_->first_once, at);
-    bool worth_keeping = program_->changed_before(i) || bytes <= kMostBytes;
-    if (step.exit && at <= program_->unresumable && worth_keeping) program_->keep_until = at;
-    for (auto& result : step.results)
-      if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta->bytes();
-  }
-}
-
-void Recorder::place_frees(const std::vector<int>& outputs) {
-  std::vector<int> last(program_->registers, -1);
-  for (size_t i = 0; i < program_->steps.size(); ++i) {
-    each_argument(program_->steps[i], [&](int reg) { last[reg] = static_cast<int>(i); });
-    each_result(program_->steps[i], [&](int reg) {
-      if (reg >= 0) last[reg] = static_cast<int>(i);
-    });
-  }
-  for (int reg : outputs) last[reg] = -1;
-  // Of these the caller and the state keep hold.
-  for (int reg = 0; reg < program_->inputs; ++reg) last[reg] = -1;
-  for (int reg : program_->captures) last[reg] = -1;
-  for (int reg = 0; reg < program_->registers; ++reg) {
-    if (last[reg] < 0) continue;
-    // A function that runs again may ask for anything that was made before the last exit.
-    bool kept = last[reg] <= program_->keep_until;
-    if (kept) last[reg] = program_->keep_until;
-    Step& step = program_->steps[last[reg]];
-    step.frees.push_back(reg);
-    int uses = 0;
-    Argument* only = nullptr;
-    each_argument(step, [&](int used) { uses += used == reg; });
-    for (auto& argument : step.arguments)
-      if (argument.kind == Argument::Kind::Register && argument.reg == reg) only = &argument;
-    if (!kept && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
-  }
-}
-
-// A few small operators of torch itself, on the CPU: none of them waits for anybody.
 void Recorder::judge_length() {
-  constexpr size_t kMostSteps = 4, kMostElements = 2048;
-  program_->brief = program_->steps.size() <= kMostSteps && elements_ <= kMostElements && only_cpu_;
-  for (const Step& step : program_->steps)
-    program_->brief &= step.kind == Step::Kind::Operator && step.op.schema().name().rfind("aten::", 0) == 0;
+  program_->brief = workload_.is_brief(*program_);
+  program_->overrides = aten_overrides();
   // A write may let go of a graph of autograd, whose nodes may belong to Python; anomaly mode asks Python for
   // a stack.
-  program_->overrides = aten_overrides();
-  program_->lends = program_->brief && !program_->effects && !overridden_ && only_plain_ &&
-                    saved_hooks_ == SavedHooks::None && !torch::autograd::AnomalyMode::is_enabled();
+  program_->lends = program_->brief && !program_->effects && !conditions_.overridden &&
+                    workload_.is_plain() && conditions_.hooks == SavedHooks::None &&
+                    !torch::autograd::AnomalyMode::is_enabled();
 }
 
 // Hooks of autograd must see each tensor once, in order: a program under them must run to its end whatever
 // happens.
 void Recorder::judge_hooks() {
-  if (saved_hooks_ == SavedHooks::None) return;
+  if (conditions_.hooks == SavedHooks::None) return;
   program_->python_between = true;
   bool steady = std::all_of(program_->steps.begin(), program_->steps.end(),
                             [](const Step& step) { return !step.exit && !step.opaque; });
   if (!steady) fail(say(reason::HooksAndExits));
 }
 
-void Recorder::place_inputs(const std::vector<int>& outputs) {
-  std::vector<char> used(program_->registers, program_->keep_until >= 0);
-  for (int reg : outputs) used[reg] = 1;
-  for (const Step& step : program_->steps) {
-    each_argument(step, [&](int reg) { used[reg] = 1; });
-    each_result(step, [&](int reg) {
-      if (reg >= 0) used[reg] = 1;
-    });
-  }
-  for (int reg = 0; reg < program_->inputs; ++reg)
-    if (used[reg]) program_->used.push_back(reg);
-}
-
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
-  drop_unused(outputs);
-  place_exits();
+  drop_unused(program_.get(), outputs);
+  place_exits(program_.get());
   judge_hooks();
   judge_length();
-  place_inputs(outputs);
+  place_inputs(program_.get(), outputs);
   lower(program_.get(), outputs);
-  place_frees(outputs);
-  known_.clear();
-  explained_.clear();
-  explained_keep_.clear();
-  keep_storage_.clear();
-  data_of_.clear();
-  metas_.clear();
-  numbers_.clear();
+  place_frees(program_.get(), outputs);
+  origins_.clear();
+  blanks_.clear();
+  shared_.clear();
   lent_.clear();
   return program_;
 }
