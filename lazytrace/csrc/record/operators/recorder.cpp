@@ -76,7 +76,7 @@ void Recorder::resume() {
 int Recorder::register_of(const at::Tensor& tensor) {
   int reg = origins_.find(tensor);
   if (reg < 0) reg = data_register(tensor);
-  return reg >= 0 ? reg : lent_.find(tensor);
+  return reg >= 0 ? reg : feeding_.lent().find(tensor);
 }
 
 int Recorder::data_register(const at::Tensor& tensor) {
@@ -95,7 +95,7 @@ int Recorder::data_register(const at::Tensor& tensor) {
     result.reg = origins_.add(tensor, false);
     result.meta = shared_.meta_of(tensor);
     step.results.push_back(result);
-    if (feeding()) feeder_->replace(result.reg, tensor);
+    if (feeding()) feeding_.replace(result.reg, tensor);
     push(std::move(step));
     return result.reg;
   }
@@ -197,10 +197,10 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   step.place = place;
   note_modes(&step);
   const OperatorFacts& facts = facts_of(op);
-  if (!lent_.empty()) lent_.restore(stack, count);
+  if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (!encode_all(op, facts, before, &step)) {
-    if (feeding()) diverge(schema.name() + " with an argument that it did not have");
+    if (feeding()) feeding_.diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
   }
   if (feeding()) return feed_operator(op, stack, std::move(step));
@@ -244,60 +244,44 @@ void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
 // While feeding: the operator has run, and Python is given what it gave.
 void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step) {
   const OperatorFacts& facts = facts_of(op);
-  const Step& expected = feeder_->expected();
+  const Step& expected = feeding_.expected();
   size_t returns = op.schema().returns().size();
-  expect_same(feeder_->difference(step));
+  feeding_.expect(step);
   bool refilled = (expected.kind == Step::Kind::Literal && facts.blank_factory) || expected.filled;
-  if (refilled) {
+  if (refilled)
     run_plain(op, stack);  // Python fills the memory itself, and a replay may have changed its own since
-  } else {
-    auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
-    c10::IValue self = first == stack->end() ? c10::IValue() : *first;
-    stack->erase(first, stack->end());
-    if (feeder_->at_exit() && feeder_->warned()) fail(say(reason::OperatorWarned, op.schema().name()));
-    try {
-      feeder_->give(stack);
-    } catch (...) {
-      feeder_->advance();
-      random_mark_ = RandomMark::now();
-      fail(say(reason::OperatorRaised, op.schema().name()));
-      throw;
-    }
-    // A literal on its way (`to`, `lift_fresh`) stays Python's own memory until what was written there is
-    // known.
-    if (returns == 1 && expected.results[0].known && self.isTensor() && self.toTensor().defined() &&
-        blanks_.holds(self.toTensor()))
-      stack->back() = self;
-  }
+  else
+    give(op, stack);
   for (size_t i = 0; i < returns; ++i) {
     const c10::IValue& value = (*stack)[stack->size() - returns + i];
-    if (value.isTensor() && expected.results[i].known) know_again(expected.results[i].reg, value.toTensor());
+    feeding_.meet(expected.results[i], value);
     step.results.push_back(decode(value));
-    if (!feeder_->at_exit()) note_fed_gradients(expected.results[i], value);
+    feeding_.note_gradients(expected.results[i], value);
     if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled && !step.results[i].known)
-      lent_.add(value.toTensor(), step.results[i].reg);
+      feeding_.lent().add(value.toTensor(), step.results[i].reg);
   }
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   push(std::move(step));
 }
 
-// The register of a literal: Python filled memory of its own, and goes on with that of the replay.
-void Recorder::know_again(int reg, const at::Tensor& tensor) {
-  if (reg < 0 || !tensor.defined() || !feeder_->holds(reg, tensor)) return;
-  if (!origins_.known(tensor)) origins_.add_again(tensor, reg, tensor.requires_grad());
-}
-
-// A tensor that requires gradients by now did not do so when its step ran, where a later step made it.
-void Recorder::note_fed_gradients(const Result& expected, const c10::IValue& value) {
-  auto note = [&](const at::Tensor& tensor, const TensorMeta& meta) {
-    Origins::Known* known = tensor.defined() ? origins_.known(tensor) : nullptr;
-    if (known) known->requires_grad = meta.requires_grad();
-  };
-  if (expected.kind == Result::Kind::Register) note(value.toTensor(), *expected.meta);
-  if (expected.kind != Result::Kind::List) return;
-  auto list = value.toTensorList();
-  for (size_t i = 0; i < list.size() && i < expected.list.size(); ++i)
-    note(list.get(i), *expected.list[i].meta);
+// Puts what the operator gave in the place of its arguments.
+void Recorder::give(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  c10::IValue self = first == stack->end() ? c10::IValue() : *first;
+  stack->erase(first, stack->end());
+  if (feeding_.warned()) fail(say(reason::OperatorWarned, op.schema().name()));
+  try {
+    feeding_.give(stack);
+  } catch (...) {
+    random_mark_ = RandomMark::now();
+    fail(say(reason::OperatorRaised, op.schema().name()));
+    throw;
+  }
+  // A literal on its way (`to`, `lift_fresh`) stays Python's own memory until what was written there is
+  // known.
+  bool one = op.schema().returns().size() == 1 && feeding_.expected().results[0].known;
+  if (one && self.isTensor() && self.toTensor().defined() && blanks_.holds(self.toTensor()))
+    stack->back() = self;
 }
 
 void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made) {
@@ -353,94 +337,17 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
 
 void Recorder::push(Step step) {
   static std::atomic<int64_t> numbers{0};
-  bool fed = feeding();
-  if (fed) {
-    const Step& ran = feeder_->expected();
-    expect_same(feeder_->difference(step));
-    if (!feeder_->at_exit()) expect_same(feeder_->difference_of_results(step));
-    step.node = ran.node;
-    if (!feeder_->at_exit()) {
-      step.branch = ran.branch;
-      step.results = ran.results;  // as they were then: later steps may have changed what they require
-    }
-    step.random = ran.random;
-    step.effect = ran.effect;
-    step.python = ran.python;
-    step.below = ran.below;
-    if (step.opaque) note_fed_opaque(*ran.opaque, &step);
-    step.exit = ran.exit;
-    step.filled = ran.filled;
+  if (feeding()) {
+    feeding_.take_over(&step);
+    if (step.opaque && step.opaque->touches) fail(say(reason::ResumesAfterOpaque, step.opaque->name));
     program_->random |= step.random;
     program_->effects |= step.effect;
-    feeder_->advance();
-    if (!feeder_->active()) random_mark_ = RandomMark::now();
+    if (!feeding()) random_mark_ = RandomMark::now();
   }
   if (step.node < 0) step.node = numbers++;
   if (step.branch < 0) step.branch = numbers++;
   resuming_.add(step);
   program_->steps.push_back(std::move(step));
-}
-
-// What it did to tensors and to Python state was not seen this time, but when its trace was recorded.
-void Recorder::note_fed_opaque(const OpaqueStep& ran, Step* step) {
-  OpaqueStep& made = *step->opaque;
-  made.effects = ran.effects || feeder_->at_exit();
-  made.random = ran.random;
-  made.touches = ran.touches;
-  made.confuses = ran.confuses;
-  step->effect |= made.effects;
-  if (!feeder_->at_exit()) made.shape = ran.shape, made.values = ran.values;
-  if (made.touches) fail(say(reason::ResumesAfterOpaque, made.name));
-}
-
-PyObject* divergence_type() {
-  static PyObject* type = PyErr_NewException("lazytrace._core.Diverged", PyExc_BaseException, nullptr);
-  return type;
-}
-
-void Recorder::diverge(const std::string& how) {
-  py::gil_scoped_acquire gil;
-  if (feeder_->diverged.empty()) {
-    py::tuple at = place_tuple(place);
-    feeder_->diverged = how + (text_of(at[0].ptr()).empty() ? ""
-                                                            : " (" + text_of(at[0].ptr()) + ":" +
-                                                                  std::to_string(at[1].cast<int>()) + ")");
-  }
-  PyErr_SetString(divergence_type(), feeder_->diverged.c_str());
-  throw py::error_already_set();
-}
-
-py::object Recorder::fed_value() {
-  try {
-    return feeder_->value();
-  } catch (...) {
-    feeder_->advance();  // that was the exit
-    throw;
-  }
-}
-
-void Recorder::expect_same(const std::string& difference) {
-  if (!difference.empty()) diverge(difference);
-}
-
-void Recorder::expect_opaque() {
-  if (!feeder_->active() || feeder_->expected().kind != Step::Kind::Opaque) diverge("an opaque function");
-}
-
-std::string Recorder::divergence() const {
-  if (!feeder_) return "";
-  if (!feeder_->diverged.empty()) return feeder_->diverged;
-  return feeder_->active() ? "it ended before " + feeder_->expected().op.schema().name() : "";
-}
-
-bool Recorder::shape_depends_on_values(const OperatorFacts& facts,
-                                       const std::vector<c10::IValue>& arguments) {
-  if (!facts.index || arguments.size() < 2) return facts.data_dependent_shape;
-  for (const c10::IValue& item : arguments[1].toListRef())  // a mask selects as many as it has true entries
-    if (item.isTensor() && item.toTensor().defined() &&
-        (item.toTensor().scalar_type() == at::kBool || item.toTensor().scalar_type() == at::kByte))
-      return true;
-  return false;
 }
 
 void Recorder::note_modes(Step* step) {
@@ -736,7 +643,7 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   origins_.clear();
   blanks_.clear();
   shared_.clear();
-  lent_.clear();
+  feeding_.lent().clear();
   return program_;
 }
 

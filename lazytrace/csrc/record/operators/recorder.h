@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "exits/feeder.h"
 #include "program/program.h"
 #include "record/operators/blanks.h"
 #include "record/operators/conditions.h"
-#include "record/operators/lent.h"
+#include "record/operators/feeding.h"
 #include "record/operators/origins.h"
 #include "record/operators/resuming.h"
 #include "record/operators/shared_values.h"
@@ -22,10 +21,6 @@
 #include "torch/record_key.h"
 
 namespace lazytrace {
-
-// The class of what is raised where a function that resumes goes another way; not an Exception, so that
-// ordinary handlers let it through. Needs the GIL.
-PyObject* divergence_type();
 
 // One recording of one thread. on_operator() runs without the GIL and touches no Python object; everything
 // else needs it.
@@ -37,16 +32,16 @@ class Recorder {
   static Recorder* active();
 
   // The steps up to a side exit have run: they are fed to Python instead of being run again. Before run().
-  void feed(std::shared_ptr<Resume> resume) { feeder_ = std::make_unique<Feeder>(std::move(resume)); }
+  void feed(std::shared_ptr<Resume> resume) { feeding_.begin(std::move(resume)); }
   // Whether Python code that runs now was called by an operator: a hook, which a replay calls by itself.
   bool inside_operator() const { return inside_operator_ > 0; }
-  bool feeding() const { return feeder_ && feeder_->active(); }
+  bool feeding() const { return feeding_.active(); }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
-  std::string divergence() const;
+  std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
-  py::object fed_value();
+  py::object fed_value() { return feeding_.value(); }
   // Whether the next step to be fed is an opaque one; anything else is a divergence.
-  void expect_opaque();
+  void expect_opaque() const { feeding_.expect_opaque(); }
 
   void add_input(const at::Tensor& tensor) { origins_.add_input(tensor); }
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is
@@ -70,7 +65,7 @@ class Recorder {
   }
   // A tensor that Python holds is looked at: of a resumed function it may be a copy of what it was fed.
   void saw(const at::Tensor& tensor) {
-    if (!lent_.empty() && !origins_.knows(tensor)) lent_.find(tensor);
+    if (!feeding_.lent().empty() && !origins_.knows(tensor)) feeding_.lent().find(tensor);
   }
 
   // The register of a tensor, made where its origin is known; -1 where it is not.
@@ -101,8 +96,6 @@ class Recorder {
   // each capture.
   std::shared_ptr<Program> finish(const std::vector<int>& outputs);
   const std::vector<int>& capture_nodes() const { return origins_.capture_nodes(); }
-  void mark_random() { program_->random = true; }
-  const Program& program() const { return *program_; }
 
  private:
   friend class RecordingScope;
@@ -114,18 +107,14 @@ class Recorder {
   void judge_hooks();
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
+  void give(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                          Step* step);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
-  void know_again(int reg, const at::Tensor& tensor);
-  void note_fed_opaque(const OpaqueStep& ran, Step* step);
-  void note_fed_gradients(const Result& expected, const c10::IValue& value);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
   void push(Step step);
   int at_step() const { return static_cast<int>(program_->steps.size()); }
-  void expect_same(const std::string& difference);
-  [[noreturn]] void diverge(const std::string& how);
   bool encode_all(const c10::OperatorHandle& op, const OperatorFacts& facts,
                   const std::vector<c10::IValue>& values, Step* step);
   bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
@@ -134,7 +123,6 @@ class Recorder {
   Result decode(const c10::IValue& value);
   Result decode_tensor(const at::Tensor& tensor);
   int data_register(const at::Tensor& tensor);
-  static bool shape_depends_on_values(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
   void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
@@ -150,7 +138,7 @@ class Recorder {
   std::shared_ptr<Program> program_ = std::make_shared<Program>();
   Origins origins_{program_.get()};
   Blanks blanks_;
-  Lent lent_{&origins_};
+  Feeding feeding_{&origins_, &place};
   SharedValues shared_;
   Resuming resuming_{program_.get()};
   Workload workload_;
@@ -158,7 +146,6 @@ class Recorder {
   Modes modes_;
   bool nested_ = false;  // inside another recording, which goes on when this one gives up
   RandomMark random_mark_ = RandomMark::now();
-  std::unique_ptr<Feeder> feeder_;
   int inside_operator_ = 0;
   int paused_ = 0;
   std::string reason_;
