@@ -106,6 +106,13 @@ def test_no_type_above_is_named(path: Path) -> None:
             assert not use, f"{label(path)} knows {name} of {label(above)}"
 
 
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_only_one_folder_knows_the_interpreter(path: Path) -> None:
+    """How frames are laid out and how opcodes are numbered differs from one CPython to the next."""
+    if folder_of(label(path)) != "cpython":
+        assert not re.search(r"_PyInterpreterFrame|pycore_|<opcode\.h>", path.read_text())
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".h"], ids=label)
 def test_headers_say_why_they_exist(path: Path) -> None:
     first, second = path.read_text().split("\n")[:2]

@@ -109,4 +109,13 @@ bool may_draw(const OperatorFacts& facts, const torch::jit::Stack& arguments) {
   return !is_zero(facts.dropout) && !is_false(facts.training);
 }
 
+bool shape_depends_on_values(const OperatorFacts& facts, const torch::jit::Stack& arguments) {
+  if (!facts.index || arguments.size() < 2) return facts.data_dependent_shape;
+  for (const c10::IValue& item : arguments[1].toListRef())
+    if (item.isTensor() && item.toTensor().defined() &&
+        (item.toTensor().scalar_type() == at::kBool || item.toTensor().scalar_type() == at::kByte))
+      return true;
+  return false;
+}
+
 }  // namespace lazytrace

@@ -30,6 +30,10 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op);
 // Of an operator with hidden writes: whether it writes to this argument in this call (running statistics).
 bool hidden_write(const c10::OperatorHandle& op, size_t argument, const torch::jit::Stack& arguments);
 
+// Whether the shape of what an operator gives follows from values in this call: a mask selects as many
+// entries as it has true ones.
+bool shape_depends_on_values(const OperatorFacts& facts, const torch::jit::Stack& arguments);
+
 // Whether an operator may draw random numbers in this call: dropout does so in training only.
 bool may_draw(const OperatorFacts& facts, const torch::jit::Stack& arguments);
 

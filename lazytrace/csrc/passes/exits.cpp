@@ -1,0 +1,23 @@
+#include "passes/exits.h"
+
+#include <algorithm>
+
+namespace lazytrace {
+
+// Up to an exit before which nothing was changed the function can also run from its start. That is the better
+// choice where the results that would have to be kept for it are large.
+void place_exits(Program* program) {
+  constexpr size_t kMostBytes = size_t{32} << 20;
+  size_t bytes = 0;
+  for (size_t i = 0; i < program->steps.size(); ++i) {
+    const Step& step = program->steps[i];
+    int at = static_cast<int>(i);
+    if (step.once()) program->first_once = std::min(program->first_once, at);
+    bool worth_keeping = program->changed_before(i) || bytes <= kMostBytes;
+    if (step.exit && at <= program->unresumable && worth_keeping) program->keep_until = at;
+    for (auto& result : step.results)
+      if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta->bytes();
+  }
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,49 @@
+#include "passes/frees.h"
+
+#include "passes/registers.h"
+
+namespace lazytrace {
+
+void place_frees(Program* program, const std::vector<int>& outputs) {
+  std::vector<int> last(program->registers, -1);
+  for (size_t i = 0; i < program->steps.size(); ++i) {
+    each_needed(*program, program->steps[i], [&](int reg) { last[reg] = static_cast<int>(i); });
+    each_result(program->steps[i], [&](int reg) {
+      if (reg >= 0) last[reg] = static_cast<int>(i);
+    });
+  }
+  for (int reg : outputs) last[reg] = -1;
+  // Of these the caller and the state keep hold.
+  for (int reg = 0; reg < program->inputs; ++reg) last[reg] = -1;
+  for (int reg : program->captures) last[reg] = -1;
+  for (int reg = 0; reg < program->registers; ++reg) {
+    if (last[reg] < 0) continue;
+    // A function that runs again may ask for anything that was made before the last exit.
+    bool kept = last[reg] <= program->keep_until;
+    if (kept) last[reg] = program->keep_until;
+    Step& step = program->steps[last[reg]];
+    step.frees.push_back(reg);
+    int uses = 0;
+    Argument* only = nullptr;
+    each_argument(step, [&](int used) { uses += used == reg; });
+    for (auto& argument : step.arguments)
+      if (argument.kind == Argument::Kind::Register && argument.reg == reg) only = &argument;
+    // A program that fits other sizes compares its results with its arguments.
+    if (!kept && !program->dynamic && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
+  }
+}
+
+void place_inputs(Program* program, const std::vector<int>& outputs) {
+  std::vector<char> used(program->registers, program->keep_until >= 0);
+  for (int reg : outputs) used[reg] = 1;
+  for (const Step& step : program->steps) {
+    each_needed(*program, step, [&](int reg) { used[reg] = 1; });
+    each_result(step, [&](int reg) {
+      if (reg >= 0) used[reg] = 1;
+    });
+  }
+  for (int reg = 0; reg < program->inputs; ++reg)
+    if (used[reg]) program->used.push_back(reg);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,38 @@
+// The registers that a step reads and makes.
+#pragma once
+
+#include "program/program.h"
+
+namespace lazytrace {
+
+// visit(register) for each result, those of lists too; -1 where it has none.
+template <typename F>
+void each_result(const Step& step, F visit) {
+  for (auto& result : step.results) {
+    visit(result.reg);
+    for (auto& one : result.list) visit(one.reg);
+  }
+}
+
+// The same for each argument.
+template <typename F>
+void each_argument(const Step& step, F visit) {
+  for (auto& argument : step.arguments) {
+    if (argument.kind == Argument::Kind::Register) visit(argument.reg);
+    if (argument.kind != Argument::Kind::List) continue;
+    for (int reg : argument.list)
+      if (reg >= 0) visit(reg);
+  }
+}
+
+// The same, and the registers whose sizes the step asks for.
+template <typename F>
+void each_needed(const Program& program, const Step& step, F visit) {
+  each_argument(step, visit);
+  for (int id : step.numbers) {
+    const Number& number = program.numbers[static_cast<size_t>(id)];
+    if (number.asks_tensor()) visit(number.reg);
+  }
+}
+
+}  // namespace lazytrace

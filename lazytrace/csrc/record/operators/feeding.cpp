@@ -1,0 +1,111 @@
+#include "record/operators/feeding.h"
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+PyObject* divergence_type() {
+  static PyObject* type = PyErr_NewException("lazytrace._core.Diverged", PyExc_BaseException, nullptr);
+  return type;
+}
+
+void Feeding::diverge(const std::string& how) const {
+  py::gil_scoped_acquire gil;
+  if (feeder_->diverged.empty()) {
+    py::tuple at = place_tuple(*place_);
+    std::string file = text_of(at[0].ptr());
+    feeder_->diverged =
+        how + (file.empty() ? "" : " (" + file + ":" + std::to_string(at[1].cast<int>()) + ")");
+  }
+  PyErr_SetString(divergence_type(), feeder_->diverged.c_str());
+  throw py::error_already_set();
+}
+
+std::string Feeding::divergence() const {
+  if (!feeder_) return "";
+  if (!feeder_->diverged.empty()) return feeder_->diverged;
+  return feeder_->active() ? "it ended before " + expected().op.schema().name() : "";
+}
+
+void Feeding::expect(const Step& made) const {
+  std::string difference = feeder_->difference(made);
+  if (!difference.empty()) diverge(difference);
+}
+
+void Feeding::expect_opaque() const {
+  if (!feeder_->active() || expected().kind != Step::Kind::Opaque) diverge("an opaque function");
+}
+
+void Feeding::give(torch::jit::Stack* stack) {
+  try {
+    feeder_->give(stack);
+  } catch (...) {
+    feeder_->advance();  // that was the exit
+    throw;
+  }
+}
+
+py::object Feeding::value() {
+  try {
+    return feeder_->value();
+  } catch (...) {
+    feeder_->advance();  // that was the exit
+    throw;
+  }
+}
+
+// The register of a literal: Python filled memory of its own, and goes on with that of the replay.
+void Feeding::meet(const Result& expected, const c10::IValue& value) const {
+  if (!value.isTensor() || !expected.known || expected.reg < 0) return;
+  const at::Tensor& tensor = value.toTensor();
+  if (!tensor.defined() || !feeder_->holds(expected.reg, tensor) || origins_->known(tensor)) return;
+  origins_->add_again(tensor, expected.reg, tensor.requires_grad());
+}
+
+// A tensor that requires gradients by now did not do so when its step ran, where a later step made it.
+void Feeding::note_gradients(const Result& expected, const c10::IValue& value) const {
+  if (at_exit()) return;
+  auto note = [&](const at::Tensor& tensor, const TensorMeta& meta) {
+    Origins::Known* known = tensor.defined() ? origins_->known(tensor) : nullptr;
+    if (known) known->requires_grad = meta.requires_grad();
+  };
+  if (expected.kind == Result::Kind::Register) note(value.toTensor(), *expected.meta);
+  if (expected.kind != Result::Kind::List) return;
+  auto list = value.toTensorList();
+  for (size_t i = 0; i < list.size() && i < expected.list.size(); ++i)
+    note(list.get(i), *expected.list[i].meta);
+}
+
+// What it did to tensors and to Python state was not seen this time, but when its trace was recorded.
+void Feeding::take_over_opaque(Step* step) const {
+  const OpaqueStep& ran = *expected().opaque;
+  OpaqueStep& made = *step->opaque;
+  made.effects = ran.effects || at_exit();
+  made.random = ran.random;
+  made.touches = ran.touches;
+  made.confuses = ran.confuses;
+  step->effect |= made.effects;
+  if (!at_exit()) made.shape = ran.shape, made.values = ran.values;
+}
+
+void Feeding::take_over(Step* step) {
+  const Step& ran = expected();
+  expect(*step);
+  std::string difference = at_exit() ? "" : feeder_->difference_of_results(*step);
+  if (!difference.empty()) diverge(difference);
+  step->node = ran.node;
+  if (!at_exit()) {
+    step->branch = ran.branch;
+    step->results = ran.results;  // as they were then: later steps may have changed what they require
+  }
+  step->random = ran.random;
+  step->effect = ran.effect;
+  step->python = ran.python;
+  step->below = ran.below;
+  if (step->opaque) take_over_opaque(step);
+  step->exit = ran.exit;
+  step->filled = ran.filled;
+  feeder_->advance();
+}
+
+}  // namespace lazytrace

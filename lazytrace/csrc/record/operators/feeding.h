@@ -1,0 +1,62 @@
+// A function that runs again: what Python asks for is compared with the steps that have run, and is given
+// what they gave.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "exits/feeder.h"
+#include "record/operators/lent.h"
+#include "record/operators/origins.h"
+
+namespace lazytrace {
+
+// The class of what is raised where a function that resumes goes another way; not an Exception, so that
+// ordinary handlers let it through. Needs the GIL.
+PyObject* divergence_type();
+
+// Ownership: shares the Resume with whoever started the recording. Operators are fed without the GIL.
+class Feeding {
+ public:
+  // `place`: of the recorder, which goes on to change it.
+  Feeding(Origins* origins, const Place* place) : origins_(origins), place_(place), lent_(origins) {}
+
+  void begin(std::shared_ptr<Resume> resume) { feeder_ = std::make_unique<Feeder>(std::move(resume)); }
+  // Whether the next step has run already.
+  bool active() const { return feeder_ && feeder_->active(); }
+  const Step& expected() const { return feeder_->expected(); }
+  bool at_exit() const { return feeder_->at_exit(); }
+  // Whether the step at the exit has warned.
+  bool warned() const { return at_exit() && feeder_->warned(); }
+
+  // Raises where the step that was asked for is not the one that ran.
+  void expect(const Step& made) const;
+  void expect_opaque() const;
+  [[noreturn]] void diverge(const std::string& how) const;
+  // How the function left the steps that had run; "" where it did not. Call after the run.
+  std::string divergence() const;
+
+  // What the step gave, or raised; after an exception the next step is a new one.
+  void give(torch::jit::Stack* stack);
+  py::object value();
+  // A value that Python is given for a result: which register it is, and what it required when it was made.
+  void meet(const Result& expected, const c10::IValue& value) const;
+  void note_gradients(const Result& expected, const c10::IValue& value) const;
+  // Python made this tensor itself (`x.data`), and goes on with it.
+  void replace(int reg, const at::Tensor& tensor) { feeder_->replace(reg, tensor); }
+
+  // Makes of the step that was asked for the one that ran, and goes on to the next.
+  void take_over(Step* step);
+
+  Lent& lent() { return lent_; }
+
+ private:
+  void take_over_opaque(Step* step) const;
+
+  Origins* origins_;
+  const Place* place_;
+  std::unique_ptr<Feeder> feeder_;
+  Lent lent_;
+};
+
+}  // namespace lazytrace

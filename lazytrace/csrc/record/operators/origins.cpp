@@ -1,0 +1,77 @@
+#include "record/operators/origins.h"
+
+#include "record/operators/storage.h"
+
+namespace lazytrace {
+
+Origins::Origins(Program* program) : program_(program) { known_.reserve(256); }
+
+void Origins::add_again(const at::Tensor& tensor, int reg, bool requires_grad) {
+  known_.insert_or_assign(
+      tensor.unsafeGetTensorImpl(),
+      Known{reg, requires_grad, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
+}
+
+int Origins::add(const at::Tensor& tensor, bool external) {
+  int reg = program_->registers++;
+  add_again(tensor, reg, tensor.requires_grad());
+  if (external)
+    if (auto* storage = storage_of(tensor)) external_.insert(storage);
+  return reg;
+}
+
+void Origins::add_input(const at::Tensor& tensor) {
+  // One tensor as two arguments: both registers exist, the program uses the first.
+  if (known(tensor))
+    program_->registers++;
+  else
+    add(tensor, true);
+  program_->inputs = program_->registers;
+}
+
+void Origins::explain(const at::Tensor& tensor, int node, bool exact) {
+  if (explained_.emplace(tensor.unsafeGetTensorImpl(), Explained{node, exact}).second) explained_keep_.push_back(tensor);
+}
+
+Origins::Known* Origins::known(const at::Tensor& tensor) {
+  auto found = known_.find(tensor.unsafeGetTensorImpl());
+  return found == known_.end() ? nullptr : &found->second;
+}
+
+int Origins::find(const at::Tensor& tensor, std::optional<bool>* exact) {
+  if (const Known* found = known(tensor)) return found->reg;
+  auto explained = explained_.find(tensor.unsafeGetTensorImpl());
+  if (explained == explained_.end()) return -1;
+  int reg = add(tensor, true);
+  program_->captures.push_back(reg);
+  capture_nodes_.push_back(explained->second.node);
+  *exact = explained->second.exact;
+  return reg;
+}
+
+std::vector<at::Tensor> Origins::sources_of(const at::Tensor& tensor) const {
+  std::vector<at::Tensor> sources;
+  for (const at::Tensor& source : data_of_)
+    if (same_place(source, tensor) && !source.is_same(tensor)) sources.push_back(source);
+  return sources;
+}
+
+bool Origins::is_external(const at::Tensor& tensor) const {
+  auto* storage = storage_of(tensor);
+  return !storage || external_.count(storage);
+}
+
+bool Origins::was_there(int reg) const {
+  if (reg < program_->inputs) return reg >= 0;
+  const std::vector<int>& captures = program_->captures;
+  return std::find(captures.begin(), captures.end(), reg) != captures.end();
+}
+
+void Origins::clear() {
+  known_.clear();
+  explained_.clear();
+  explained_keep_.clear();
+  data_of_.clear();
+}
+
+}  // namespace lazytrace

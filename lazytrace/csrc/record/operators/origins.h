@@ -1,0 +1,72 @@
+// Which tensor of a recording is which register, and how those that were there before are fetched again.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "program/program.h"
+
+namespace lazytrace {
+
+// Tensors are told apart by TensorImpl; a weak reference to each keeps its address from being used again, and
+// nothing alive. Touches no Python object.
+class Origins {
+ public:
+  explicit Origins(Program* program);
+
+  struct Known {
+    int reg;
+    bool requires_grad;  // as of the last step that saw it
+    c10::weak_intrusive_ptr<c10::TensorImpl> keep;
+  };
+
+  void add_input(const at::Tensor& tensor);
+  // `tensor` can be fetched again from guard node `node`; it becomes a register once it is used. `exact`: the
+  // guard compares its sizes, too.
+  void explain(const at::Tensor& tensor, int node, bool exact);
+  bool is_explained(const at::Tensor& tensor) const { return explained_.count(tensor.unsafeGetTensorImpl()); }
+
+  // `external`: its memory was there before the call.
+  int add(const at::Tensor& tensor, bool external);
+  void add_again(const at::Tensor& tensor, int reg, bool requires_grad);
+  void forget(const at::Tensor& tensor) { known_.erase(tensor.unsafeGetTensorImpl()); }
+  // Null where it has no register.
+  Known* known(const at::Tensor& tensor);
+  bool knows(const at::Tensor& tensor) const {
+    return known_.count(tensor.unsafeGetTensorImpl()) || is_explained(tensor);
+  }
+  // Its register, made where it is explained; -1 where it is neither known nor explained. `exact` is set for one
+  // that is made.
+  int find(const at::Tensor& tensor, std::optional<bool>* exact);
+
+  // `source.data` was read, which makes a tensor behind the dispatcher.
+  void read_data(const at::Tensor& source) { data_of_.push_back(source); }
+  // Tensors that it may be the `.data` of.
+  std::vector<at::Tensor> sources_of(const at::Tensor& tensor) const;
+
+  bool is_external(const at::Tensor& tensor) const;
+  // Whether a register holds an argument or captured state, whose Python object a replay gives back.
+  bool was_there(int reg) const;
+  // By slot of the program.
+  const std::vector<int>& capture_nodes() const { return capture_nodes_; }
+  void clear();
+
+ private:
+  Program* program_;
+  std::unordered_map<c10::TensorImpl*, Known> known_;
+  struct Explained {
+    int node;
+    bool exact;
+  };
+  std::unordered_map<c10::TensorImpl*, Explained> explained_;
+  std::vector<at::Tensor> explained_keep_;
+  std::unordered_set<c10::StorageImpl*> external_;
+  std::vector<at::Tensor> data_of_;
+  std::vector<int> capture_nodes_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,45 @@
+// Whether a function whose replay stops at a side exit can run again from there.
+#pragma once
+
+#include <climits>
+#include <string>
+
+#include "program/program.h"
+
+namespace lazytrace {
+
+// What was done so far, as far as it matters to code that runs again over steps that have run.
+class Resuming {
+ public:
+  explicit Resuming(Program* program) : program_(program) {}
+
+  void add(const Step& step) { changed_ |= step.once(); }
+  // From the next step on, Python code that runs again would not see what it saw.
+  void end(const std::string& why);
+  // Whether it can be resumed no more; then it must not be once something was changed.
+  bool ended() const { return program_->unresumable <= at_step(); }
+  bool ended_before() const { return program_->unresumable < at_step(); }
+  const std::string& why() const { return why_; }
+  // Whether a step so far must not be done again.
+  bool changed() const { return changed_; }
+  // What has changed, in words.
+  std::string change() const;
+
+  // A Python function is called as one step; operators inside it may read values.
+  void begin_opaque() { hidden_varies_ = false; }
+  void add_hidden(bool varies) { hidden_varies_ |= varies; }
+  bool hidden_varies() const { return hidden_varies_; }
+  void end_opaque(bool python) { after_opaque_ |= python; }
+  bool after_opaque() const { return after_opaque_; }
+
+ private:
+  int at_step() const { return static_cast<int>(program_->steps.size()); }
+
+  Program* program_;
+  bool changed_ = false;
+  bool after_opaque_ = false;
+  bool hidden_varies_ = false;
+  std::string why_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,33 @@
+#include "record/operators/shared_values.h"
+
+#include <cstring>
+
+namespace lazytrace {
+
+std::shared_ptr<const TensorMeta> SharedValues::meta_of(const at::Tensor& tensor) {
+  constexpr size_t kAsked = 16;  // of the newest
+  for (size_t i = metas_.size(); i-- > 0 && metas_.size() - i <= kAsked;)
+    if (metas_[i]->matches(tensor)) return metas_[i];
+  metas_.push_back(std::make_shared<const TensorMeta>(TensorMeta::of(tensor)));
+  return metas_.back();
+}
+
+at::Tensor SharedValues::number_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage() || !tensor.device().is_cpu()) return tensor;
+  for (const at::Tensor& known : numbers_) {
+    bool same =
+        known.scalar_type() == tensor.scalar_type() && known.key_set() == tensor.key_set() &&
+        known.unsafeGetTensorImpl()->is_wrapped_number() == tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    if (same && std::memcmp(known.const_data_ptr(), tensor.const_data_ptr(), known.element_size()) == 0)
+      return known;
+  }
+  numbers_.push_back(tensor);
+  return tensor;
+}
+
+void SharedValues::clear() {
+  metas_.clear();
+  numbers_.clear();
+}
+
+}  // namespace lazytrace
