@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,10 @@ def attribute(owner, name, value):
 
 def functions(get, put, value):
     return lambda: switched(get, put, value)
+
+
+# That of a backend of one's own has another name in each process.
+AUTOCAST_DEVICES = ("cpu", "cuda", "mtia", "maia", "xpu", "ipu", "hpu", "xla", "mps")
 
 
 def autocast_dtype(device):
@@ -135,7 +140,7 @@ SWITCHES = {
             autocast_dtype(device),
             lambda device=device: torch.get_autocast_dtype(device),
         )
-        for device in ("cpu", "cuda", "mtia", "maia", "xpu", "ipu", "hpu", "xla", "mps")
+        for device in AUTOCAST_DEVICES
     },
     "autocast(cpu)": (lambda: torch.autocast("cpu"), torch.is_autocast_cpu_enabled),
 }
@@ -145,7 +150,7 @@ CAN_BE_SWITCHED = [name for name, (switch, _) in SWITCHES.items() if switch is n
 def rows():
     """(words, readers) of each row of the table."""
     text = re.sub(r"//.*", "", TABLE.read_text())
-    for row in re.split(r"AMBIENT_(?:FLAG|NUMBER)\(", text)[1:]:
+    for row in re.split(r"^AMBIENT_(?:PROCESS|FLAG|NUMBER)\(", text, flags=re.MULTILINE)[1:]:
         literals = re.findall(r'"([^"]*)"', row)
         yield literals[0], [name for name in "".join(literals[1:]).split(",") if name]
 
@@ -201,6 +206,24 @@ def test_a_switch_that_is_read(name):
         for _ in range(3):
             assert str(fn(x)) == str(function(x))
     assert str(fn(x)) == str(function(x))
+
+
+def other_thread(function):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+@pytest.mark.parametrize("device", AUTOCAST_DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.uint8, torch.complex64], ids=str)
+def test_dtypes_of_autocast_are_those_that_torch_gives(device, dtype):
+    """They are read where torch keeps them, in memory of the thread's own."""
+    assert core.found_autocast_dtypes()
+    fresh = other_thread(lambda: core.autocast_dtypes(True))
+    with switched(
+        lambda: torch.get_autocast_dtype(device), lambda v: torch.set_autocast_dtype(device, v), dtype
+    ):
+        assert core.autocast_dtypes(False) == core.autocast_dtypes(True)
+        assert other_thread(lambda: core.autocast_dtypes(False)) == fresh
 
 
 def test_a_description_has_all_that_a_key_holds():
