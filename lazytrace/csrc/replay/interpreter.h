@@ -73,6 +73,7 @@ class Runner {
   bool step(const Step& step, size_t at);
   bool call(const Step& step, size_t at);
   bool shortcut(const Step& step);
+  bool may_be_quiet(const Step& s) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
   bool take(const Step& step, Given&& given);
