@@ -25,6 +25,7 @@ void bind_signature(py::module_& m) {
       .def("bind",
            py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_));
   m.def("describe_ambient", &lt::describe_ambient);
+  m.def("usual_ambient", &lt::usual_ambient);
   m.def("reads_ambient", &lt::reads_ambient);
   m.def("found_autocast_dtypes", &lt::found_autocast_dtypes);
   m.def("autocast_dtypes",

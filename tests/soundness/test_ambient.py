@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -147,12 +149,26 @@ SWITCHES = {
 CAN_BE_SWITCHED = [name for name, (switch, _) in SWITCHES.items() if switch is not None]
 
 
+ROW = re.compile(r'^AMBIENT_(PROCESS|FLAG|NUMBER)(\(".*?)(?=^AMBIENT_|^#)', re.MULTILINE | re.DOTALL)
+
+
 def rows():
     """(words, readers) of each row of the table."""
     text = re.sub(r"//.*", "", TABLE.read_text())
-    for row in re.split(r"^AMBIENT_(?:PROCESS|FLAG|NUMBER)\(", text, flags=re.MULTILINE)[1:]:
-        literals = re.findall(r'"([^"]*)"', row)
-        yield literals[0], [name for name in "".join(literals[1:]).split(",") if name]
+    for kind, row in ROW.findall(text):
+        words, *others = re.findall(r'"([^"]*)"', row)
+        readers = "".join(others[kind == "NUMBER" :])  # what a number usually is comes first
+        yield words, [name for name in readers.split(",") if name]
+
+
+def test_the_usual_values_are_those_that_torch_starts_with():
+    code = """if True:
+        from lazytrace._native import core
+        now, usual = core.describe_ambient(), core.usual_ambient()
+        assert usual, usual
+        assert usual == {name: now[name] for name in usual}, (usual, now)
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_row_has_a_switch_here():

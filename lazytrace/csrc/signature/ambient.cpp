@@ -28,15 +28,15 @@ const char* text_of_torch_function(uint8_t state) {
 }
 
 constexpr size_t kProcess = 0
-#define AMBIENT_PROCESS(words, read, readers) +1
+#define AMBIENT_PROCESS(words, usual, read, readers) +1
 #include "signature/ambient.def"
     ;
 constexpr size_t kFlags = 0
-#define AMBIENT_FLAG(words, read, readers) +1
+#define AMBIENT_FLAG(words, usual, read, readers) +1
 #include "signature/ambient.def"
     ;
 constexpr size_t kNumbers = 0
-#define AMBIENT_NUMBER(words, read, text, readers) +1
+#define AMBIENT_NUMBER(words, usual, read, text, readers) +1
 #include "signature/ambient.def"
     ;
 static_assert(kProcess <= 32 && kFlags <= 32, "the flags of a key are two words");
@@ -44,7 +44,7 @@ static_assert(kProcess <= 32 && kFlags <= 32, "the flags of a key are two words"
 uint32_t ask_process_flags(const at::Context& context) {
   auto sparse = context.checkSparseTensorInvariants();
   uint32_t flags = 0;
-#define AMBIENT_PROCESS(words, read, readers) flags = flags << 1 | static_cast<uint32_t>(read);
+#define AMBIENT_PROCESS(words, usual, read, readers) flags = flags << 1 | static_cast<uint32_t>(read);
 #include "signature/ambient.def"
   return flags;
 }
@@ -91,8 +91,10 @@ Ambient Ambient::now(SavedHooks hooks) {
   ambient.process_flags = lazytrace::process_flags();
   ambient.autocast_dtypes = lazytrace::autocast_dtypes();
   size_t number = 0;
-#define AMBIENT_FLAG(words, read, readers) ambient.flags = ambient.flags << 1 | static_cast<uint32_t>(read);
-#define AMBIENT_NUMBER(words, read, text, readers) ambient.numbers[number++] = static_cast<uint8_t>(read);
+#define AMBIENT_FLAG(words, usual, read, readers) \
+  ambient.flags = ambient.flags << 1 | static_cast<uint32_t>(read);
+#define AMBIENT_NUMBER(words, usual, read, text, readers) \
+  ambient.numbers[number++] = static_cast<uint8_t>(read);
 #include "signature/ambient.def"
   return ambient;
 }
@@ -163,12 +165,13 @@ namespace {
 py::dict described(const Ambient& now) {
   py::dict result;
   size_t process = kProcess, flag = kFlags, number = 0;
-#define AMBIENT_PROCESS(words, read, readers) result[words] = (now.process_flags >> --process & 1) != 0;
-#define AMBIENT_FLAG(words, read, readers) result[words] = (now.flags >> --flag & 1) != 0;
-#define AMBIENT_NUMBER(words, read, text, readers) \
-  {                                                \
-    uint8_t value = now.numbers[number++];         \
-    result[words] = text;                          \
+#define AMBIENT_PROCESS(words, usual, read, readers) \
+  result[words] = (now.process_flags >> --process & 1) != 0;
+#define AMBIENT_FLAG(words, usual, read, readers) result[words] = (now.flags >> --flag & 1) != 0;
+#define AMBIENT_NUMBER(words, usual, read, text, readers) \
+  {                                                       \
+    uint8_t value = now.numbers[number++];                \
+    result[words] = text;                                 \
   }
 #include "signature/ambient.def"
   describe_autocast(now, &result);
@@ -202,13 +205,22 @@ py::dict describe_ambient() {
   return last->second;
 }
 
+py::dict usual_ambient() {
+  py::dict result;
+#define AMBIENT_PROCESS(words, usual, read, readers) result[words] = usual;
+#define AMBIENT_FLAG(words, usual, read, readers) result[words] = usual;
+#define AMBIENT_NUMBER(words, usual, read, text, readers) result[words] = usual;
+#include "signature/ambient.def"
+  return result;
+}
+
 bool reads_ambient(const std::string& function) {
   static const auto* known = [] {
     auto* names = new std::unordered_set<std::string>();
     for (const char* readers : {
-#define AMBIENT_PROCESS(words, read, readers) readers,
-#define AMBIENT_FLAG(words, read, readers) readers,
-#define AMBIENT_NUMBER(words, read, text, readers) readers,
+#define AMBIENT_PROCESS(words, usual, read, readers) readers,
+#define AMBIENT_FLAG(words, usual, read, readers) readers,
+#define AMBIENT_NUMBER(words, usual, read, text, readers) readers,
 #include "signature/ambient.def"
          }) {
       std::istringstream split(readers);

@@ -16,6 +16,9 @@ void append_ambient(Call* call);
 // change it.
 py::dict describe_ambient();
 
+// The same for the rows of ambient.def, as torch starts.
+py::dict usual_ambient();
+
 // Whether a function of torch._C returns what the ambient part of a key holds, so that a traced function may
 // call it.
 bool reads_ambient(const std::string& function);
