@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -18,6 +18,10 @@ else:
 
 __all__ = ["available", "core", "problem", "version_problem"]
 
+# Reasons for eager calls, as in stats/reasons.py.
+NOT_IMPORTED: Final = "lazytrace._core cannot be imported: {}"
+OTHER_TORCH: Final = "lazytrace._core was built for torch {}, but torch {} is running"
+
 
 def version_problem(built_for: str, running: str) -> str:
     """Why an extension built for one torch cannot be used with another; "" where it can.
@@ -29,7 +33,7 @@ def version_problem(built_for: str, running: str) -> str:
     """
     if built_for == running:
         return ""
-    return f"lazytrace._core was built for torch {built_for}, but torch {running} is running"
+    return OTHER_TORCH.format(built_for, running)
 
 
 def load() -> str:
@@ -41,7 +45,7 @@ def load() -> str:
         from lazytrace import _core
     except ImportError as error:
         # A symbol that is not found means that the extension was compiled against another torch.
-        return f"lazytrace._core cannot be imported: {error}"
+        return NOT_IMPORTED.format(error)
     found = version_problem(_core.torch_version, torch.__version__)
     if not found:
         own = os.path.dirname(os.path.abspath(__file__)) + os.sep

@@ -682,7 +682,10 @@ def test_a_function_that_is_decorated_in_a_loop():
             "move it behind the traced function, or wrap the helper that does it in lazytrace.opaque.",
         ),
         ("calls print()", "do it outside the traced function, or in a helper wrapped in lazytrace.opaque."),
-        ("too many branches: x", "use torch.where, or move the branch into a @script_if_tracing function."),
+        (
+            "too many branches: x; a @script_if_tracing function keeps them in one program",
+            "use torch.where, or move the branch into a @script_if_tracing function.",
+        ),
         ("cache_limit=2 was reached", "raise cache_limit, or let it evict with on_limit='evict'."),
         (
             "lazytrace._core cannot be imported: x",

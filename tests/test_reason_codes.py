@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import types
 import warnings
@@ -13,6 +14,7 @@ import torch.utils._device
 
 import lazytrace
 from lazytrace import traced
+from lazytrace.stats import reasons
 from lazytrace.stats.reasons import Row, row_of, rows
 
 # What stands in the places of a text: the names of an operator, a class, a function.
@@ -46,6 +48,26 @@ def test_a_text_is_known_as_its_own(row):
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.code)
 def test_advice_is_a_sentence_to_go_on_with(row):
     assert row.advice == "" or (row.advice.endswith(".") and not row.advice[0].isspace())
+
+
+def strings_of(source):
+    """The literals of a file that are no docstrings, those of f-strings too."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    ]
+
+
+def test_a_text_of_python_stands_in_the_table_only():
+    files = Path(lazytrace.__file__).parent.rglob("*.py")
+    strings = [text for path in files for text in strings_of(path.read_text())]
+    for code, text, _ in reasons._OWN:
+        piece = max(text.split("{}"), key=len)
+        if len(piece) > len(" was reached"):
+            assert sum(piece in string for string in strings) == 1, (code, piece)
 
 
 def test_a_text_of_nobody():

@@ -8,6 +8,7 @@
 #include "record/recording.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
+#include "torch/autocast.h"
 #include "torch/overrides.h"
 
 namespace lt = lazytrace;
@@ -26,7 +27,11 @@ void bind_signature(py::module_& m) {
       .def("bind",
            py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_));
   m.def("describe_ambient", &lt::describe_ambient);
+  m.def("usual_ambient", &lt::usual_ambient);
   m.def("reads_ambient", &lt::reads_ambient);
+  m.def("found_autocast_dtypes", &lt::found_autocast_dtypes);
+  m.def("autocast_dtypes",
+        [](bool asked) { return asked ? lt::ask_autocast_dtypes() : lt::autocast_dtypes(); });
 }
 
 void bind_trace(py::module_& m) {

@@ -14,6 +14,7 @@ from lazytrace.engine.decide import (
     Decision,
     after_side_exit,
     at_limit,
+    eager_reason,
     how_forbidden,
     too_many_branches,
     without_trace,
@@ -37,6 +38,7 @@ from lazytrace.errors import (
 from lazytrace.explain import Search, failed_guard
 from lazytrace.signature import Parameters, describe, root_names
 from lazytrace.stats import Reason, line_of
+from lazytrace.stats.reasons import say
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
@@ -122,7 +124,7 @@ class Attempt:
 
     def _raised(self, error: BaseException) -> None:
         # How long it ran is not known: a clock would have to be read at every hit.
-        reason = Reason(f"raised {type(error).__name__}", kind="eager")
+        reason = eager_reason("raised", type(error).__name__)
         self.owner.gave_up(self.key, call_site(), reason, time.perf_counter())
 
     def _hit(self, trace: Trace | None, result: Any) -> Any:
@@ -211,7 +213,7 @@ class Attempt:
         try:
             return self._record(resume, decision.reason if claimed else ELSEWHERE.reason)
         except core.Diverged as divergence:
-            detail = f"Python asked for something else than it did when it was recorded: {divergence}"
+            detail = say("other-way", divergence)
             if miss.effects:
                 raise ReplayError(replay_diverged(self.owner.name, detail)) from None
         finally:
@@ -284,7 +286,7 @@ class Attempt:
         except core.Diverged:
             raise
         except BaseException as error:
-            reason = Reason(f"raised {type(error).__name__}", kind="eager")
+            reason = eager_reason("raised", type(error).__name__)
             self.owner.gave_up(self.key, site, reason, start)
             raise
 

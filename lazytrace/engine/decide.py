@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from lazytrace._native import core, problem
 from lazytrace.engine.switches import inside_other_tracer, is_disabled
 from lazytrace.stats import Reason
+from lazytrace.stats.reasons import say
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
@@ -33,18 +34,25 @@ class Decision(NamedTuple):
     cause: Cause = ""
 
 
-ELSEWHERE: Final = Decision("eager", Reason("another thread is recording this signature", kind="eager"))
-CHANGED_MEANWHILE: Final = Decision(
-    "eager", Reason("another thread changed what it was called with", kind="eager")
-)
+def eager_reason(code: str, *values: object) -> Reason:
+    """A reason for an eager call, from the table in `stats.reasons`.
+
+    >>> str(eager_reason("raised", "ValueError"))
+    'raised ValueError'
+    """
+    return Reason(say(code, *values), kind="eager")
+
+
+ELSEWHERE: Final = Decision("eager", eager_reason("recorded-elsewhere"))
+CHANGED_MEANWHILE: Final = Decision("eager", eager_reason("changed-meanwhile"))
 FROZEN: Final = Reason("frozen", kind="limit")
 NO_RETRACE: Final = Reason("on_retrace='raise'", kind="limit")
 
-_INLINE: Final = Decision("inline", Reason("runs inside another recording", kind="eager"))
-_OTHER_TRACER: Final = Decision("eager", Reason("runs inside another tracer or transform", kind="eager"))
-_DISABLED: Final = Decision("eager", Reason("lazytrace is disabled", kind="eager"))
-_EAGER_BACKEND: Final = Decision("eager", Reason('backend="eager"', kind="eager"))
-_DO_NOT_FIT: Final = Decision("eager", Reason("the arguments do not fit the parameters", kind="eager"))
+_INLINE: Final = Decision("inline", eager_reason("inlined"))
+_OTHER_TRACER: Final = Decision("eager", eager_reason("other-tracer"))
+_DISABLED: Final = Decision("eager", eager_reason("disabled"))
+_EAGER_BACKEND: Final = Decision("eager", eager_reason("backend-eager"))
+_DO_NOT_FIT: Final = Decision("eager", eager_reason("do-not-fit"))
 _RECORD: Final = Decision("record")
 
 
@@ -76,7 +84,7 @@ def untraceable(owner: Owner, reason: Reason) -> Decision:
 def at_limit(owner: Owner, cache: TraceCache) -> Decision:
     """A call that needs more traces than fit."""
     assert owner.options.on_limit != "evict"
-    reason = Reason(f"cache_limit={cache.limit} was reached", kind="limit")
+    reason = Reason(say("cache-limit", cache.limit), kind="limit")
     return Decision(owner.options.on_limit, reason, "limit")
 
 
@@ -116,7 +124,8 @@ def after_side_exit(
     if forbidden is None:
         return Decision("resume")
     if effects:
-        return Decision("resume", Reason(f"{how_forbidden(forbidden)}: {why}", kind="eager"), "retrace")
+        code = "frozen" if forbidden is FROZEN else "retrace-refused"
+        return Decision("resume", eager_reason(code, why), "retrace")
     return Decision("raise", forbidden, "retrace")
 
 
@@ -126,8 +135,7 @@ def too_many_branches(newest: Reason) -> Reason:
     >>> str(too_many_branches(Reason("result of item", "1", "2", "branch")))
     'too many branches: result of item 1 -> 2; a @script_if_tracing function keeps them in one program'
     """
-    text = f"too many branches: {newest}; a @script_if_tracing function keeps them in one program"
-    return Reason(text, kind="eager")
+    return eager_reason("too-many-branches", newest)
 
 
 def how_forbidden(reason: Reason) -> str:

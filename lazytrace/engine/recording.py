@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazytrace import carriers
 from lazytrace._native import available, core
-from lazytrace.stats import reason_code
+from lazytrace.stats.reasons import reason_code, say
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, Resume
@@ -87,10 +87,10 @@ def record(
     if native is not None and not native.changes_state:
         steady = steady and key_now() == call.key
     if native is not None and not steady:
-        recording.fail("an argument changed while it was recorded")
+        recording.fail(say("argument-changed"))
         native = None
     wrong = native.prove(call) if native is not None and check else ""
     seconds = time.perf_counter() - start
     if wrong:
-        return Recorded(result, None, "its replay differed from the eager result", "", seconds, wrong)
+        return Recorded(result, None, say("replay-differed"), "", seconds, wrong)
     return Recorded(result, native, recording.reason, place(recording.where), seconds)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.model import Event, Hit, Kind, Reason, topic_of
+from lazytrace.stats.reasons import say
 
 _SIGNATURES_KEPT = 128
 _HITS_KEPT = 20_000
@@ -123,7 +124,7 @@ class EventLog:
     def evicted(self, key: bytes, operators: int, limit: int, instance: int = 0) -> None:
         """Count and tell a trace that was dropped for another at the limit."""
         self._counters.evicted()
-        flat = (f"cache_limit={limit} was reached", "", "", "limit", "")
+        flat = (say("cache-limit", limit), "", "", "limit", "")
         self._add("evicted", time.perf_counter(), 0.0, "", key, False, operators, instance, flat)
 
     def hit(self, start: float, seconds: float, checking: float) -> None:

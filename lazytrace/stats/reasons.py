@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from lazytrace._native import available, core
+from lazytrace._native import NOT_IMPORTED, OTHER_TORCH, available, core
 
 _BRANCHES = "use torch.where, or move the branch into a @script_if_tracing function."
 _PLACE: Final = re.compile(r" \([^()]+:\d+\)$")
@@ -18,17 +18,22 @@ _REBUILD = "build the extension: python setup.py build_ext --inplace."
 
 # Code, text and advice, as in the core's table; no advice: asked for, or passing by itself.
 _OWN: Final = (
+    ("inlined", "runs inside another recording", ""),
     ("disabled", "lazytrace is disabled", ""),
     ("backend-eager", 'backend="eager"', ""),
     ("other-tracer", "runs inside another tracer or transform", ""),
-    ("too-many-branches", "too many branches: {}", _BRANCHES),
+    (
+        "too-many-branches",
+        "too many branches: {}; a @script_if_tracing function keeps them in one program",
+        _BRANCHES,
+    ),
     (
         "cache-limit",
         "cache_limit={} was reached",
         "raise cache_limit, or let it evict with on_limit='evict'.",
     ),
-    ("no-core", "lazytrace._core cannot be imported: {}", _REBUILD),
-    ("other-torch", "lazytrace._core was built for torch {}, but torch {} is running", _REBUILD),
+    ("no-core", NOT_IMPORTED, _REBUILD),
+    ("other-torch", OTHER_TORCH, _REBUILD),
     (
         "raised",
         "raised {}",
@@ -67,6 +72,18 @@ _OWN: Final = (
         "call it with each signature before, or with on_retrace='warn'.",
     ),
 )
+
+
+_TEXTS: Final = {code: text for code, text, _ in _OWN}
+
+
+def say(code: str, *values: object) -> str:
+    """The text of a reason that Python gives, with its places filled.
+
+    >>> say("cache-limit", 64)
+    'cache_limit=64 was reached'
+    """
+    return _TEXTS[code].format(*values)
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,15 @@ from lazytrace._native import available, core
 
 _SAID_AT_ONCE = 8
 
-# What torch starts with, and what need not be said.
-_USUAL: Final = {
-    **({name: str(value) for name, value in core.describe_ambient().items()} if available() else {}),
-    "grad_mode": "True",
-    "inference_mode": "False",
-    "autocast_cache": "True",
-    "anomaly_mode": "False",
-    "default_dtype": "Float",
-    "deterministic_algorithms": "False",
-    "cudnn.benchmark": "False",
-    "mkldnn.enabled": "True",
-}
+
+def _usual() -> dict[str, str]:
+    """What need not be said of a call: how torch starts, and of autocast how it was at the import."""
+    if not available():
+        return {}
+    return {name: str(value) for name, value in (core.describe_ambient() | core.usual_ambient()).items()}
+
+
+_USUAL: Final = _usual()
 
 
 def texts(reasons: Sequence[object]) -> tuple[str, ...]:

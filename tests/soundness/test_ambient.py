@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,10 @@ def attribute(owner, name, value):
 
 def functions(get, put, value):
     return lambda: switched(get, put, value)
+
+
+# That of a backend of one's own has another name in each process.
+AUTOCAST_DEVICES = ("cpu", "cuda", "mtia", "maia", "xpu", "ipu", "hpu", "xla", "mps")
 
 
 def autocast_dtype(device):
@@ -135,19 +142,33 @@ SWITCHES = {
             autocast_dtype(device),
             lambda device=device: torch.get_autocast_dtype(device),
         )
-        for device in ("cpu", "cuda", "mtia", "maia", "xpu", "ipu", "hpu", "xla", "mps")
+        for device in AUTOCAST_DEVICES
     },
     "autocast(cpu)": (lambda: torch.autocast("cpu"), torch.is_autocast_cpu_enabled),
 }
 CAN_BE_SWITCHED = [name for name, (switch, _) in SWITCHES.items() if switch is not None]
 
 
+ROW = re.compile(r'^AMBIENT_(PROCESS|FLAG|NUMBER)(\(".*?)(?=^AMBIENT_|^#)', re.MULTILINE | re.DOTALL)
+
+
 def rows():
     """(words, readers) of each row of the table."""
     text = re.sub(r"//.*", "", TABLE.read_text())
-    for row in re.split(r"AMBIENT_(?:FLAG|NUMBER)\(", text)[1:]:
-        literals = re.findall(r'"([^"]*)"', row)
-        yield literals[0], [name for name in "".join(literals[1:]).split(",") if name]
+    for kind, row in ROW.findall(text):
+        words, *others = re.findall(r'"([^"]*)"', row)
+        readers = "".join(others[kind == "NUMBER" :])  # what a number usually is comes first
+        yield words, [name for name in readers.split(",") if name]
+
+
+def test_the_usual_values_are_those_that_torch_starts_with():
+    code = """if True:
+        from lazytrace._native import core
+        now, usual = core.describe_ambient(), core.usual_ambient()
+        assert usual, usual
+        assert usual == {name: now[name] for name in usual}, (usual, now)
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_row_has_a_switch_here():
@@ -201,6 +222,24 @@ def test_a_switch_that_is_read(name):
         for _ in range(3):
             assert str(fn(x)) == str(function(x))
     assert str(fn(x)) == str(function(x))
+
+
+def other_thread(function):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+@pytest.mark.parametrize("device", AUTOCAST_DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.uint8, torch.complex64], ids=str)
+def test_dtypes_of_autocast_are_those_that_torch_gives(device, dtype):
+    """They are read where torch keeps them, in memory of the thread's own."""
+    assert core.found_autocast_dtypes()
+    fresh = other_thread(lambda: core.autocast_dtypes(True))
+    with switched(
+        lambda: torch.get_autocast_dtype(device), lambda v: torch.set_autocast_dtype(device, v), dtype
+    ):
+        assert core.autocast_dtypes(False) == core.autocast_dtypes(True)
+        assert other_thread(lambda: core.autocast_dtypes(False)) == fresh
 
 
 def test_a_description_has_all_that_a_key_holds():

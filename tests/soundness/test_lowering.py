@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from lazytrace import traced
+from tests.soundness.runner import bits
 
 A = torch.randn(4, 6)
 B = torch.randn(4, 6)
@@ -133,6 +134,94 @@ def test_results_look_as_eager_ones(name, mode):
         assert looks(result) == looks(expected)
         for a, b in zip(parts(result), parts(expected), strict=True):
             assert torch.equal(a, b)
+
+
+def layer(make, *shapes):
+    """A call of a module of torch in evaluation, its inputs with batch and time exchanged."""
+    torch.manual_seed(0)
+    module = make().eval()
+    inputs = [torch.randn(*shape).transpose(0, 1) for shape in shapes]
+    return lambda: module(*inputs)
+
+
+PACKED = torch.nn.Parameter(torch.randn(48, 16))
+PACKED_BIAS = torch.nn.Parameter(torch.randn(48))
+TABLE = torch.nn.Parameter(torch.randn(16, 16))
+TURNED = torch.randn(2, 8, 16).transpose(0, 1)
+
+# Some operators take another kernel for what requires gradients, even when gradients are off: linear and
+# matmul multiply a whole batch as one matrix. The last bits differ.
+CHOOSERS = {
+    "linear": lambda: F.linear(TURNED, PACKED, PACKED_BIAS),
+    "linear of a part": lambda: F.linear(TURNED, PACKED.split([16, 32])[1], PACKED_BIAS.split([16, 32])[1]),
+    "linear of a view of a part": lambda: F.linear(TURNED, PACKED.view(3, 16, 16)[1].unsqueeze(0).squeeze(0)),
+    "linear of a transposed one": lambda: F.linear(TURNED, TABLE.t(), PACKED_BIAS[:16]),
+    "matmul": lambda: TURNED @ PACKED.t(),
+    "matmul of a part": lambda: torch.matmul(TURNED, PACKED.chunk(3)[2].mT),
+    "matmul from the left": lambda: PACKED @ TURNED.transpose(1, 2),
+    "matmul of a matrix and many": lambda: TABLE.t() @ TURNED.mT,
+    "einsum": lambda: torch.einsum("tbi,oi->tbo", TURNED, PACKED[16:]),
+    "tensordot": lambda: torch.tensordot(TURNED, PACKED[:16].t(), 1),
+    "bilinear": lambda: F.bilinear(TURNED, TURNED, PACKED.view(3, 16, 16), PACKED_BIAS[:3]),
+    "attention": lambda: F.scaled_dot_product_attention(TURNED, PACKED[None, :16], PACKED[None, 16:32]),
+    "normalization": lambda: (
+        F.layer_norm(TURNED, (16,), PACKED[0], PACKED[1]),
+        F.group_norm(TURNED, 2, PACKED[0, :2], PACKED_BIAS[:2]),
+        F.batch_norm(TURNED, PACKED_BIAS[:2] * 0, PACKED_BIAS[:2] ** 2, PACKED[0, :2], PACKED_BIAS[:2]),
+    ),
+    "convolution": lambda: (
+        F.conv1d(TURNED, PACKED[:24].view(12, 2, 16)[..., :3], PACKED_BIAS[:12]),
+        F.conv_transpose1d(TURNED, PACKED.view(2, -1, 4)[:, :12], PACKED_BIAS[:12]),
+    ),
+    "decompositions": lambda: (
+        *torch.linalg.svd(TABLE.t()),
+        torch.linalg.pinv(TABLE[:8]),
+        torch.linalg.eigvals(TABLE.t()),
+        torch.linalg.eigvalsh(TABLE + TABLE.t()),
+        torch.linalg.solve(TABLE.t(), TABLE),
+        torch.linalg.matrix_norm(TABLE.t(), 2),
+        torch.logdet(TABLE @ TABLE.t()),
+    ),
+    "products and distances": lambda: (
+        PACKED[:3].t().prod(1),
+        PACKED[:3].cumprod(0),
+        torch.cdist(TURNED, PACKED[None, :16]),
+        torch.cosine_similarity(TABLE, TABLE.t()),
+    ),
+    "embeddings": lambda: (
+        F.embedding(torch.tensor([[1, 2]]), PACKED.view(-1, 8)),
+        F.embedding_bag(torch.tensor([[1, 2]]), PACKED.view(-1, 8), mode="mean"),
+    ),
+    "MultiheadAttention": layer(lambda: torch.nn.MultiheadAttention(16, 2), *[(2, 8, 16)] * 3),
+    "MultiheadAttention of other keys": layer(
+        lambda: torch.nn.MultiheadAttention(16, 2), (2, 6, 16), (2, 8, 16), (2, 8, 16)
+    ),
+    "Transformer": layer(lambda: torch.nn.Transformer(16, 2, 1, 1, 32), (2, 8, 16), (2, 6, 16)),
+    "LSTM": layer(lambda: torch.nn.LSTM(16, 16, 2), (2, 8, 16)),
+    "GRU": layer(lambda: torch.nn.GRU(16, 16, 2, bidirectional=True), (2, 8, 16)),
+}
+
+
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_operators_see_what_requires_gradients(name):
+    plain = CHOOSERS[name]
+    fn = traced(plain)
+    with torch.no_grad():
+        expected = bits_of(plain())
+        results = [bits_of(fn()) for _ in range(4)]
+    assert fn.stats().hits == 3, fn.stats()
+    assert results == [expected] * 4
+
+
+def bits_of(value):
+    return [bits(torch.view_as_real(part) if part.is_complex() else part) for part in parts(value)]
+
+
+def test_a_kernel_is_chosen_by_what_requires_gradients():
+    """What the cases above rest on: if torch stops doing so, they hold nothing."""
+    plain = F.linear(TURNED, PACKED.detach(), PACKED_BIAS.detach())
+    with torch.no_grad():
+        assert not torch.equal(plain, F.linear(TURNED, PACKED, PACKED_BIAS))
 
 
 def test_results_are_not_written_again():

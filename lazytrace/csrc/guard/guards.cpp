@@ -1,8 +1,10 @@
 #include "guard/guards.h"
 
+#include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
+#include <utility>
 
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
@@ -231,6 +233,19 @@ std::vector<int> GuardTree::prune() {
 }
 
 // ---------------------------------------------------------------- checking
+namespace {
+// What a member of a C struct refers to (__func__, __self__, a slot), straight from its place; null where
+// `name` is anything else. Borrowed from the owner.
+PyObject* member_of(PyObject* owner, PyObject* name) {
+  if (Py_TYPE(owner)->tp_getattro != PyObject_GenericGetAttr) return nullptr;
+  PyObject* found = _PyType_Lookup(Py_TYPE(owner), name);
+  if (!found || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return nullptr;
+  const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(found)->d_member;
+  if (member->type != T_OBJECT && member->type != T_OBJECT_EX) return nullptr;
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) + member->offset);
+}
+}  // namespace
+
 PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* roots, size_t count,
                           Values* values) const {
   switch (g.access) {
@@ -301,6 +316,7 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return value;
     }
     case Access::Attribute: {
+      if (PyObject* held = member_of(owner, g.key.ptr())) return held;
       PyObject* value = PyObject_GetAttr(owner, g.key.ptr());
       if (!value) {
         PyErr_Clear();
@@ -418,6 +434,23 @@ void GuardTree::group() {
     g.group = group;
   }
   seen_.assign(nodes_.size(), nullptr);
+  plan();
+}
+
+// Most namespaces are unchanged at most calls, and most guards on their entries are steady. The others are
+// few, and most of these are on functions, whose code can be exchanged in place.
+void GuardTree::plan() {
+  tasks_.clear();
+  std::vector<char> met(groups_.size(), 0);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    int node = static_cast<int>(i);
+    if (g.group >= 0 && !std::exchange(met[g.group], 1)) tasks_.push_back({Task::Kind::Namespace, node});
+    if (g.group >= 0 && g.steady) continue;
+    bool code = g.group >= 0 && g.expect == Expect::Code && g.length < 0 && g.same < 0 && g.same_input < 0 &&
+                g.capture < 0;
+    tasks_.push_back({code ? Task::Kind::Code : Task::Kind::Guard, node, code ? g.value.ptr() : nullptr});
+  }
 }
 
 GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::vector<GuardGroup>* now) const {
@@ -431,8 +464,53 @@ GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::ve
 
 int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                      Values* values) const {
-  values->nodes.assign(nodes_.size(), nullptr);
   values->inputs = &inputs;
+  int failed = calm_ ? check_unchanged(roots, count, inputs, values) : kChanged;
+  if (failed == kChanged) failed = check_all(roots, count, inputs, values);
+  if (failed >= 0) return failed;
+  return distinct_.empty() ? -1 : merged(*values).first;
+}
+
+namespace {
+void collect(const Guard& g, PyObject* value, std::vector<PyObject*>* captures) {
+  if (g.capture < 0) return;
+  if (captures->size() <= static_cast<size_t>(g.capture)) captures->resize(g.capture + 1);
+  (*captures)[g.capture] = value;
+}
+}  // namespace
+
+// As far as every namespace is that of the last check that passed; kChanged where one is not.
+int GuardTree::check_unchanged(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                               Values* values) const {
+  values->nodes = seen_;
+  values->groups.resize(groups_.size());
+  for (const Task& task : tasks_) {
+    PyObject*& value = values->nodes[task.node];
+    // The same function as then: nothing but its code can be another.
+    if (task.kind == Task::Kind::Code) {
+      if (PyFunction_GET_CODE(value) != task.code) return task.node;
+      continue;
+    }
+    const Guard& g = nodes_[task.node];
+    PyObject* owner = g.parent >= 0 ? values->nodes[g.parent] : nullptr;
+    if (task.kind == Task::Kind::Namespace) {
+      if (standing(g, owner, &values->groups) != Standing::Unchanged) return kChanged;
+      continue;
+    }
+    if (g.group < 0) {
+      value = read(g, owner, roots, count, values);
+      if (PyErr_Occurred()) PyErr_Clear();
+    }
+    if (!value && g.expect == Expect::Absent) continue;
+    if (!value || !accepts(g, value, inputs, *values)) return task.node;
+    collect(g, value, &values->captures);
+  }
+  return -1;
+}
+
+int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                         Values* values) const {
+  values->nodes.assign(nodes_.size(), nullptr);
   std::vector<GuardGroup>& now = values->groups;
   std::vector<Standing>& standings = values->standings;
   now.resize(groups_.size());
@@ -466,16 +544,14 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
     if (!accepts(g, value, inputs, *values)) return static_cast<int>(i);
     // The names of special methods are made for the check; nothing hangs on them.
     values->nodes[i] = g.access == Access::Specials ? Py_None : value;
-    if (g.capture >= 0) {
-      if (values->captures.size() <= static_cast<size_t>(g.capture)) values->captures.resize(g.capture + 1);
-      values->captures[g.capture] = value;
-    }
+    collect(g, value, &values->captures);
   }
   if (changed) {
     groups_ = now;
     seen_ = values->nodes;
   }
-  return distinct_.empty() ? -1 : merged(*values).first;
+  calm_ = !changed;
+  return -1;
 }
 
 std::pair<int, int> GuardTree::merged(const Values& values) const {

@@ -177,14 +177,30 @@ class GuardTree {
   std::pair<int, int> merged(const Values& values) const;
 
   Standing standing(const Guard& guard, PyObject* owner, std::vector<GuardGroup>* now) const;
+  static constexpr int kChanged = -2;
+  int check_unchanged(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                      Values* values) const;
+  int check_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                Values* values) const;
+  // What is left to do where no namespace has changed.
+  struct Task {
+    enum class Kind : uint8_t { Namespace, Code, Guard } kind;
+    int node;
+    PyObject* code = nullptr;  // Code: of the function, which the guard owns
+  };
+  void plan();
 
   std::vector<Guard> nodes_;
   std::vector<int> distinct_;  // nodes whose objects are pairwise different
   // What the last check that passed has seen. Changed with the GIL only.
   mutable std::vector<GuardGroup> groups_;
   mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
-  HashedNumbers index_;                  // nodes by parent, access and key
-  AddressMap<int> weak_;                 // nodes of weak roots by object
+  // Whether that check found every namespace unchanged: a function that writes to one at each call is never
+  // asked twice.
+  mutable bool calm_ = false;
+  std::vector<Task> tasks_;  // in the order of the nodes
+  HashedNumbers index_;      // nodes by parent, access and key
+  AddressMap<int> weak_;     // nodes of weak roots by object
 };
 
 // The names of the special methods that C code would find on the class and not on its C base, in a fixed

@@ -82,8 +82,11 @@ class Alias final : public Lowered {
     if (!base.defined() || base.key_set().raw_repr() != result.meta->keys() ||
         base.scalar_type() != result.meta->dtype())
       return false;
-    registers[result.reg] =
+    at::Tensor& alias = registers[result.reg];
+    alias =
         alias_of(base, result.meta->sizes(), result.meta->strides(), base.storage_offset() + result.distance);
+    // matmul, for one, takes another kernel for what requires gradients, without gradients, too.
+    if (result.meta->requires_grad()) alias.set_requires_grad(true);
     return true;
   }
 };
@@ -407,18 +410,18 @@ class Lowering {
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
       if (step.results.size() == 1) step.lowered = way_of(step, i, *modes);
-      step.quiet = !modes->grad && !modes->any_autocast() && is_quiet(step);
+      if (!modes->grad && !modes->any_autocast() && leaves_no_trace(step)) step.quiet = quiet(step.op);
     }
   }
 
  private:
-  // Registers that leave the program, that something writes to, or whose views do either: what they are to
-  // autograd can be seen.
+  // Registers that leave the program, that something writes to, that other code than torch's is given, or
+  // whose views do or are any of these: what they are to autograd can be seen.
   void find_bound() {
     for (size_t i = program_.steps.size(); i-- > 0;) {
       const Step& step = program_.steps[i];
-      bool kept = static_cast<int>(i) <= program_.keep_until || step.kind != Step::Kind::Operator ||
-                  hands_on_gradients(step);
+      bool foreign = step.kind != Step::Kind::Operator || step.op.schema().name().rfind("aten::", 0) != 0;
+      bool kept = static_cast<int>(i) <= program_.keep_until || foreign || hands_on_gradients(step);
       const auto& declared = step.op.schema().arguments();
       for (size_t a = 0; a < step.arguments.size(); ++a) {
         const Argument& argument = step.arguments[a];
@@ -476,7 +479,7 @@ class Lowering {
 
   // Whether the operator may run below autograd, and below what counts versions and keeps track of views:
   // where none of its results is seen, and it changes nothing else, nobody can tell.
-  bool is_quiet(const Step& step) {
+  bool leaves_no_trace(const Step& step) {
     // A view of what requires gradients requires them, and does not where it is made below autograd.
     auto seen = [&](const Result& result) {
       return result.known || result.meta->requires_grad() || (result.reg >= 0 && bound_[result.reg]);
@@ -494,6 +497,20 @@ class Lowering {
     for (auto& argument : schema.arguments())
       if (argument.alias_info() && argument.alias_info()->isWrite()) return false;
     return true;
+  }
+
+  // An operator with a kernel for autograd runs the rest of its code below autograd in any case. The code of
+  // any other meets autograd at each step: there, views of what requires gradients require them, and some
+  // operators choose another kernel for such tensors.
+  static Step::Quiet quiet(const c10::OperatorHandle& op) {
+    // These hand their tensors on to one operator that has such a kernel, whether or not any requires
+    // gradients (ATen/native: layer_norm.cpp, group_norm.cpp, Convolution.cpp).
+    static const std::unordered_set<std::string> kHandOn = {"aten::layer_norm", "aten::group_norm",
+                                                            "aten::conv1d", "aten::conv2d", "aten::conv3d"};
+    // Of both kinds of kernel the dispatcher takes the composite one.
+    bool own = op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+               !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    return own || kHandOn.count(op.schema().name()) ? Step::Quiet::Always : Step::Quiet::WithoutGradients;
   }
 
   // Whether the operator gives its argument back for reasons that the look of the argument decides.

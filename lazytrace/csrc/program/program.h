@@ -99,10 +99,12 @@ struct Step {
   int64_t node = -1;
   int64_t branch = -1;
   std::shared_ptr<const Lowered> lowered;  // a shorter way to run it, or null
-  bool quiet = false;                      // nobody will see what its results are to autograd
-  bool below = false;                      // was called below autograd, as torch's factories do
-  bool python = false;                     // an operator whose kernel is written in Python
-  bool exit = false;  // what it gives, or whether it raises, may differ from call to call: a side exit
+  // Whether it may run below autograd, as nobody will see what its results are to autograd: never, where none
+  // of its arguments requires gradients, always.
+  enum class Quiet : uint8_t { Never, WithoutGradients, Always } quiet = Quiet::Never;
+  bool below = false;   // was called below autograd, as torch's factories do
+  bool python = false;  // an operator whose kernel is written in Python
+  bool exit = false;    // what it gives, or whether it raises, may differ from call to call: a side exit
 
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }

@@ -177,7 +177,7 @@ bool Runner::step(const Step& s, size_t at) {
     }
     case Step::Kind::Operator:
       if (shortcuts_ && s.lowered && shortcut(s)) return true;
-      if (s.below || (shortcuts_ && s.quiet)) {
+      if (s.below || (shortcuts_ && may_be_quiet(s))) {
         at::AutoDispatchBelowADInplaceOrView below;
         return call(s, at);
       }
@@ -202,6 +202,15 @@ bool Runner::step(const Step& s, size_t at) {
       return opaque(s, at);
   }
   return false;
+}
+
+bool Runner::may_be_quiet(const Step& s) const {
+  if (s.quiet != Step::Quiet::WithoutGradients) return s.quiet == Step::Quiet::Always;
+  auto requires_grad = [&](int reg) { return reg >= 0 && registers_[reg].requires_grad(); };
+  for (auto& argument : s.arguments)
+    if (requires_grad(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), requires_grad))
+      return false;
+  return true;
 }
 
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the

@@ -79,6 +79,7 @@ class Runner {
   bool work_out(const Step& step);
   bool writes_as_recorded(const Step& step);
   bool is_outer(const at::Tensor& tensor) const;
+  bool may_be_quiet(const Step& s) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
   bool take(const Step& step, Given&& given);

@@ -15,7 +15,7 @@
 
 #include "cpython/objects.h"
 #include "support/reasons.h"
-#include "torch/modes.h"
+#include "torch/autocast.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -27,28 +27,53 @@ const char* text_of_torch_function(uint8_t state) {
   return state < 3 ? kTexts[state] : "unknown";
 }
 
-constexpr size_t kFlags = 0
-#define AMBIENT_FLAG(words, read, readers) +1
-#define AMBIENT_NUMBER(words, read, text, readers)
+constexpr size_t kProcess = 0
+#define AMBIENT_PROCESS(words, usual, read, readers) +1
 #include "signature/ambient.def"
-#undef AMBIENT_FLAG
-#undef AMBIENT_NUMBER
+    ;
+constexpr size_t kFlags = 0
+#define AMBIENT_FLAG(words, usual, read, readers) +1
+#include "signature/ambient.def"
     ;
 constexpr size_t kNumbers = 0
-#define AMBIENT_FLAG(words, read, readers)
-#define AMBIENT_NUMBER(words, read, text, readers) +1
+#define AMBIENT_NUMBER(words, usual, read, text, readers) +1
 #include "signature/ambient.def"
-#undef AMBIENT_FLAG
-#undef AMBIENT_NUMBER
     ;
-static_assert(kFlags <= 64, "the flags of a key are one word");
+static_assert(kProcess <= 32 && kFlags <= 32, "the flags of a key are two words");
+
+uint32_t ask_process_flags(const at::Context& context) {
+  auto sparse = context.checkSparseTensorInvariants();
+  uint32_t flags = 0;
+#define AMBIENT_PROCESS(words, usual, read, readers) flags = flags << 1 | static_cast<uint32_t>(read);
+#include "signature/ambient.def"
+  return flags;
+}
+
+// Asks torch only when the object that holds these switches is not as it was: a call for each would take
+// longer than comparing the whole. Needs the GIL.
+uint32_t process_flags() {
+  static const at::Context& context = at::globalContext();
+  // What comes first says which devices have been initialized, and is no switch.
+  constexpr size_t kFirst = sizeof(std::array<c10::once_flag, at::COMPILE_TIME_MAX_DEVICE_TYPES>);
+  constexpr size_t kSize = sizeof(at::Context) - kFirst;
+  static unsigned char seen[kSize];
+  static uint32_t flags = 0;
+  static bool asked = false;
+  const auto* now = reinterpret_cast<const unsigned char*>(&context) + kFirst;
+  if (!asked || std::memcmp(seen, now, kSize) != 0) {
+    std::memcpy(seen, now, kSize);
+    flags = ask_process_flags(context);
+    asked = true;
+  }
+  return flags;
+}
 
 // What the key holds of the ambient state, in one piece without gaps.
 struct Ambient {
   uint64_t included,
       excluded;  // the dispatch keys that are switched on and off, those of autocast among them
-  uint64_t flags = 0;
-  uint8_t autocast_dtypes[kAutocastCount];
+  uint32_t process_flags, flags = 0;
+  AutocastDtypes autocast_dtypes;
   uint8_t numbers[kNumbers];
   static constexpr size_t kUsed = kAutocastCount + kNumbers;
   uint8_t none[(8 - kUsed % 8) % 8] = {};
@@ -58,21 +83,19 @@ struct Ambient {
 static_assert(sizeof(Ambient) == 24 + (Ambient::kUsed + 7) / 8 * 8, "no byte of a key may be left unset");
 
 Ambient Ambient::now(SavedHooks hooks) {
-  auto& context = at::globalContext();
   auto& autograd = c10::AutogradState::get_tls_state();
-  auto sparse = context.checkSparseTensorInvariants();
   auto local = c10::impl::tls_local_dispatch_key_set();
   Ambient ambient;
   ambient.included = local.included_.raw_repr();
   ambient.excluded = local.excluded_.raw_repr();
+  ambient.process_flags = lazytrace::process_flags();
+  ambient.autocast_dtypes = lazytrace::autocast_dtypes();
   size_t number = 0;
-#define AMBIENT_FLAG(words, read, readers) ambient.flags = ambient.flags << 1 | static_cast<uint64_t>(read);
-#define AMBIENT_NUMBER(words, read, text, readers) ambient.numbers[number++] = static_cast<uint8_t>(read);
+#define AMBIENT_FLAG(words, usual, read, readers) \
+  ambient.flags = ambient.flags << 1 | static_cast<uint32_t>(read);
+#define AMBIENT_NUMBER(words, usual, read, text, readers) \
+  ambient.numbers[number++] = static_cast<uint8_t>(read);
 #include "signature/ambient.def"
-#undef AMBIENT_FLAG
-#undef AMBIENT_NUMBER
-  for (size_t i = 0; i < kAutocastCount; ++i)
-    ambient.autocast_dtypes[i] = static_cast<uint8_t>(at::autocast::get_autocast_dtype(kAutocastDevices[i]));
   return ambient;
 }
 
@@ -102,8 +125,7 @@ void append_function_modes(Call* call) {
 // switches.
 std::string text_of(uint64_t keys, bool inference) {
   c10::DispatchKeySet shown(c10::DispatchKeySet::RAW, keys);
-  for (auto device : kAutocastDevices)
-    shown = shown.remove(at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  for (c10::DispatchKey key : autocast_keys()) shown = shown.remove(key);
   if (inference) shown = shown - c10::autograd_dispatch_keyset;
   std::string text;
   for (c10::DispatchKey key : shown.remove(c10::DispatchKey::ADInplaceOrView))
@@ -114,10 +136,9 @@ std::string text_of(uint64_t keys, bool inference) {
 void describe_autocast(const Ambient& now, py::dict* result) {
   c10::DispatchKeySet off(c10::DispatchKeySet::RAW, now.excluded);
   for (size_t i = 0; i < kAutocastCount; ++i) {
-    auto key = at::autocast::get_autocast_dispatch_key_from_device_type(kAutocastDevices[i]);
     std::string device = "(" + c10::DeviceTypeName(kAutocastDevices[i], true) + ")";
     std::string dtype = c10::toString(static_cast<c10::ScalarType>(now.autocast_dtypes[i]));
-    (*result)[py::str("autocast" + device)] = off.has(key) ? "off" : dtype;
+    (*result)[py::str("autocast" + device)] = off.has(autocast_keys()[i]) ? "off" : dtype;
     (*result)[py::str("autocast_dtype" + device)] = dtype;
   }
 }
@@ -145,16 +166,16 @@ void append_ambient(Call* call) {
 namespace {
 py::dict described(const Ambient& now) {
   py::dict result;
-  size_t flag = kFlags, number = 0;
-#define AMBIENT_FLAG(words, read, readers) result[words] = (now.flags >> --flag & 1) != 0;
-#define AMBIENT_NUMBER(words, read, text, readers) \
-  {                                                \
-    uint8_t value = now.numbers[number++];         \
-    result[words] = text;                          \
+  size_t process = kProcess, flag = kFlags, number = 0;
+#define AMBIENT_PROCESS(words, usual, read, readers) \
+  result[words] = (now.process_flags >> --process & 1) != 0;
+#define AMBIENT_FLAG(words, usual, read, readers) result[words] = (now.flags >> --flag & 1) != 0;
+#define AMBIENT_NUMBER(words, usual, read, text, readers) \
+  {                                                       \
+    uint8_t value = now.numbers[number++];                \
+    result[words] = text;                                 \
   }
 #include "signature/ambient.def"
-#undef AMBIENT_FLAG
-#undef AMBIENT_NUMBER
   describe_autocast(now, &result);
   bool inference = c10::InferenceMode::is_enabled();
   result["dispatch_keys_on"] = text_of(now.included, inference);
@@ -186,15 +207,23 @@ py::dict describe_ambient() {
   return last->second;
 }
 
+py::dict usual_ambient() {
+  py::dict result;
+#define AMBIENT_PROCESS(words, usual, read, readers) result[words] = usual;
+#define AMBIENT_FLAG(words, usual, read, readers) result[words] = usual;
+#define AMBIENT_NUMBER(words, usual, read, text, readers) result[words] = usual;
+#include "signature/ambient.def"
+  return result;
+}
+
 bool reads_ambient(const std::string& function) {
   static const auto* known = [] {
     auto* names = new std::unordered_set<std::string>();
     for (const char* readers : {
-#define AMBIENT_FLAG(words, read, readers) readers,
-#define AMBIENT_NUMBER(words, read, text, readers) readers,
+#define AMBIENT_PROCESS(words, usual, read, readers) readers,
+#define AMBIENT_FLAG(words, usual, read, readers) readers,
+#define AMBIENT_NUMBER(words, usual, read, text, readers) readers,
 #include "signature/ambient.def"
-#undef AMBIENT_FLAG
-#undef AMBIENT_NUMBER
          }) {
       std::istringstream split(readers);
       for (std::string name; std::getline(split, name, ',');) names->insert(name);

@@ -19,6 +19,8 @@ py::dict describe_ambient();
 // The mode behind torch.device(...) as a context: the one torch-function mode that a recording can live with,
 // as it only fills in device=. The key holds its device.
 bool is_device_context(PyObject* object);
+// The same for the rows of ambient.def, as torch starts.
+py::dict usual_ambient();
 
 // Whether a function of torch._C returns what the ambient part of a key holds, so that a traced function may
 // call it.

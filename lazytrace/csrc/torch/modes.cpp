@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <sstream>
 
@@ -12,9 +13,11 @@ Modes Modes::current() {
   modes.grad = at::GradMode::is_enabled();
   modes.inference = c10::InferenceMode::is_enabled();
   modes.autocast_cache = at::autocast::is_autocast_cache_enabled();
+  AutocastDtypes dtypes = autocast_dtypes();
+  c10::DispatchKeySet off = c10::impl::tls_local_dispatch_key_set().excluded_;
   for (size_t i = 0; i < kAutocastCount; ++i) {
-    modes.autocast[i] = at::autocast::is_autocast_enabled(kAutocastDevices[i]);
-    modes.autocast_dtype[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
+    modes.autocast[i] = !off.has(autocast_keys()[i]);
+    modes.autocast_dtype[i] = static_cast<c10::ScalarType>(dtypes[i]);
   }
   return modes;
 }

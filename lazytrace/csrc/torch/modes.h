@@ -6,14 +6,9 @@
 
 #include <optional>
 
-namespace lazytrace {
+#include "torch/autocast.h"
 
-// Those that have an autocast key of their own (at::autocast::_AUTOCAST_SUPPORTED_DEVICES, which is no
-// constant).
-constexpr c10::DeviceType kAutocastDevices[] = {c10::kCPU,         c10::kCUDA, c10::kMTIA, c10::kMAIA,
-                                                c10::kXPU,         c10::kIPU,  c10::kHPU,  c10::kXLA,
-                                                c10::kPrivateUse1, c10::kMPS};
-constexpr size_t kAutocastCount = sizeof(kAutocastDevices) / sizeof(kAutocastDevices[0]);
+namespace lazytrace {
 
 struct Modes {
   bool grad = true;

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lazytrace.stats.model import Retrace, Snapshot
 from lazytrace.stats.patterns import limit_advice, suggestions
+from lazytrace.stats.reasons import say
 from lazytrace.stats.report.document import by_loss
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _limits(s: Snapshot) -> Iterator[str]:
     if s.limit_enough is None:
         return
     evictions = f" ({_plural(s.evictions, 'eviction')})" if s.evictions else ""
-    yield f"{s.name}: cache_limit={s.cache_limit} was reached{evictions}; {limit_advice(s)}"
+    yield f"{s.name}: {say('cache-limit', s.cache_limit)}{evictions}; {limit_advice(s)}"
 
 
 def _proof_failures(s: Snapshot) -> Iterator[str]:
