@@ -1,4 +1,4 @@
-"""What Python is given in place of sizes while a recording follows them: ints that know where they come from."""
+"""What Python is given in place of sizes while a recording follows them: ints whose origin is known."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 
 from lazytrace._native import available, core
 
-# Handed to C code an int shows its value without being asked. `Dim` is one to `isinstance` alone: C code must call
-# one of the methods below to see the value. torch's parser takes it for a SymInt.
+# Handed to C code an int shows its value without being asked. `Dim` is an int to `isinstance` alone: C code must
+# call one of the methods below to see the value. torch's parser takes it for a SymInt.
 
 
 def _read(value: Any) -> Any:
@@ -139,8 +139,8 @@ _BODY: dict[str, Any] = {
     "__rdivmod__": lambda self, other: (other // self, other % self),
     "__reduce_ex__": _reduce,
     "__reduce__": _reduce,
-    "__sym_max__": lambda self, other: _largest(self, other),
-    "__sym_min__": lambda self, other: _smallest(self, other),
+    "__sym_max__": lambda self, other: max(_read(self), _read(other)),
+    "__sym_min__": lambda self, other: min(_read(self), _read(other)),
     "__sym_int__": _same,
     "__sym_float__": lambda self: float(_read(self)),
     "node": property(lambda self: core.symbolic_node(self)),
@@ -189,7 +189,9 @@ def _storage_offset(tensor: torch.Tensor) -> int:
     return _size_of("Offset", tensor)
 
 
-def _is_contiguous(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+def _is_contiguous(
+    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> bool:
     if tensor.layout is not torch.strided:
         return torch.Tensor.is_contiguous(tensor, memory_format=memory_format)
     formats = [torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d]
@@ -210,7 +212,11 @@ def _length(value: Any) -> int:
 
 
 def _int(*args: Any, **kwargs: Any) -> int:
-    return args[0] if len(args) == 1 and not kwargs and type(args[0]) is Dim else int(*map(_read, args), **kwargs)
+    return (
+        args[0]
+        if len(args) == 1 and not kwargs and type(args[0]) is Dim
+        else int(*map(_read, args), **kwargs)
+    )
 
 
 def _extreme(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -233,7 +239,9 @@ _largest, _smallest = _extreme("Max", max), _extreme("Min", min)
 
 
 def _sum(items: Any, /, start: Any = 0) -> Any:
-    return functools.reduce(operator.add, items, start) if isinstance(items, list | tuple) else sum(items, start)
+    return (
+        functools.reduce(operator.add, items, start) if isinstance(items, list | tuple) else sum(items, start)
+    )
 
 
 def _product(items: Any, /, *, start: Any = 1) -> Any:
@@ -277,7 +285,11 @@ def _as_dims(key: Any) -> Any:
     if not isinstance(key, slice):
         return key
     # A slice that begins at the first element is the same at all sizes.
-    start = key.start if key.start is None or (type(key.start) is int and key.start == 0) else _followed(key.start)
+    start = (
+        key.start
+        if key.start is None or (type(key.start) is int and key.start == 0)
+        else _followed(key.start)
+    )
     return slice(start, _followed(key.stop), _read(key.step))
 
 
@@ -357,7 +369,9 @@ def _exchanged() -> dict[Any, Any]:
 # They store what they are given, or hand it on as it is, and look at none of it but the keys.
 _KEEPERS: list[Any] = [list, tuple, dict, zip, enumerate, reversed, slice, iter, next, setattr, torch.Size]
 _KEEPERS += [object.__setattr__, object.__init__, object.__new__, tuple.__new__, functools.partial]
-_KEEPERS += [getattr(list, name) for name in ("append", "insert", "extend", "copy", "pop", "__setitem__", "__iter__")]
+_KEEPERS += [
+    getattr(list, name) for name in ("append", "insert", "extend", "copy", "pop", "__setitem__", "__iter__")
+]
 _KEEPERS += [
     getattr(kind, name)
     for kind in (dict, collections.OrderedDict)

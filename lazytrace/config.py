@@ -29,7 +29,7 @@ class Options:
     `cache_limit` counts traces, `on_limit` says what happens to the call that needs one more.
     `exit_limit` bounds the results that one side exit (a read, a data-dependent shape) has a branch for,
     `branch_limit` the branches of one signature; past either the signature runs eagerly.
-    `dynamic` says what becomes of calls that differ from a recorded one in nothing but sizes: None records the
+    `dynamic` says what becomes of calls that differ from a recorded one in sizes alone: None records the
     first sizes for themselves and the second for all sizes, True records for all sizes at once, False each
     for itself.
     `ignore` names what may happen at recordings only, and not at replays: "print", "logging".

@@ -155,11 +155,11 @@ class Attempt:
         if self._restarts >= self.owner.options.exit_limit:
             why = self._why()
             assert why is not None
-            if self._differing is not None and self._differing[0] is not None:
-                if self._differing[0].native.dynamic:
-                    return self.cache.keep_exact(self.call.structure)
-            self.cache.refuse_for_good(self.key, too_many_branches(why))
-        return None
+            trace = self._differing[0] if self._differing is not None else None
+            if trace is not None and trace.native.dynamic:
+                self.cache.keep_exact(self.call.structure)
+            else:
+                self.cache.refuse_for_good(self.key, too_many_branches(why))
 
     # ------------------------------------------------------------ deciding
     def _without_trace(self) -> Any:
@@ -265,9 +265,9 @@ class Attempt:
         others = self.cache.shapes.meet(structure, self.key)
         if wanted or others or self.cache.traces.find(structure):
             return True
-        if self._differing is None or self._differing[0] is None or self._differing[1].step >= 0:
+        trace, miss = self._differing if self._differing is not None else (None, None)
+        if trace is None or miss is None or miss.step >= 0:
             return False
-        trace, miss = self._differing
         return trace.native.differs_in_size(miss.node, self.call)
 
     def _run_recording(self, resume: Resume | None, dynamic: bool, site: Site, start: float) -> Recorded:

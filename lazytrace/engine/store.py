@@ -153,10 +153,12 @@ class _Lru(cachetools.Cache[int, Trace]):
 
 
 class Shapes:
-    """Which structures of calls were recorded with which sizes, and which must be recorded for each by itself.
+    """Which structures of calls were recorded with other sizes, and which have recordings for each size.
+
+    A structure is a key without sizes.
 
     >>> shapes = Shapes()
-    >>> shapes.meet(b"f32[?]", b"f32[3]"), shapes.meet(b"f32[?]", b"f32[3]"), shapes.meet(b"f32[?]", b"f32[4]")
+    >>> shapes.meet(b"[?]", b"[3]"), shapes.meet(b"[?]", b"[3]"), shapes.meet(b"[?]", b"[4]")
     (False, False, True)
     """
 

@@ -29,7 +29,8 @@ void place_frees(Program* program, const std::vector<int>& outputs) {
     for (auto& argument : step.arguments)
       if (argument.kind == Argument::Kind::Register && argument.reg == reg) only = &argument;
     // A program that fits other sizes compares its results with its arguments.
-    if (!kept && !program->dynamic && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
+    if (!kept && !program->dynamic && uses == 1 && only && step.kind == Step::Kind::Operator)
+      only->last = true;
   }
 }
 

@@ -9,28 +9,29 @@
 
 namespace lazytrace {
 
-// NUMBER(kind, operands, text): how a number comes about. `operands` are other numbers, all of them before it.
-#define LAZYTRACE_NUMBERS(NUMBER) \
-  NUMBER(Constant, 0, "")         \
-  NUMBER(Size, 0, "size")         \
-  NUMBER(Stride, 0, "stride")     \
-  NUMBER(Offset, 0, "offset")     \
-  NUMBER(Count, 0, "numel")       \
+// NUMBER(kind, operands, text): how a number comes about. `operands` are other numbers, all of them before
+// it.
+#define LAZYTRACE_NUMBERS(NUMBER)     \
+  NUMBER(Constant, 0, "")             \
+  NUMBER(Size, 0, "size")             \
+  NUMBER(Stride, 0, "stride")         \
+  NUMBER(Offset, 0, "offset")         \
+  NUMBER(Count, 0, "numel")           \
   NUMBER(Contiguous, 0, "contiguous") \
-  NUMBER(Argument, 0, "argument") \
-  NUMBER(Add, 2, "+")             \
-  NUMBER(Sub, 2, "-")             \
-  NUMBER(Mul, 2, "*")             \
-  NUMBER(FloorDiv, 2, "//")       \
-  NUMBER(Mod, 2, "%")             \
-  NUMBER(Pow, 2, "**")            \
-  NUMBER(Max, 2, "max")           \
-  NUMBER(Min, 2, "min")           \
-  NUMBER(Less, 2, "<")            \
-  NUMBER(LessEqual, 2, "<=")      \
-  NUMBER(Equal, 2, "==")          \
-  NUMBER(NotEqual, 2, "!=")       \
-  NUMBER(Neg, 1, "-")             \
+  NUMBER(Argument, 0, "argument")     \
+  NUMBER(Add, 2, "+")                 \
+  NUMBER(Sub, 2, "-")                 \
+  NUMBER(Mul, 2, "*")                 \
+  NUMBER(FloorDiv, 2, "//")           \
+  NUMBER(Mod, 2, "%")                 \
+  NUMBER(Pow, 2, "**")                \
+  NUMBER(Max, 2, "max")               \
+  NUMBER(Min, 2, "min")               \
+  NUMBER(Less, 2, "<")                \
+  NUMBER(LessEqual, 2, "<=")          \
+  NUMBER(Equal, 2, "==")              \
+  NUMBER(NotEqual, 2, "!=")           \
+  NUMBER(Neg, 1, "-")                 \
   NUMBER(Abs, 1, "abs")
 
 struct Number {
@@ -39,8 +40,8 @@ struct Number {
     LAZYTRACE_NUMBERS(NUMBER)
 #undef NUMBER
   } kind = Kind::Constant;
-  int reg = -1;       // of a size, stride, offset, count or contiguity: the register that is asked
-  int a = -1, b = -1; // operands
+  int reg = -1;        // of a size, stride, offset, count or contiguity: the register that is asked
+  int a = -1, b = -1;  // operands
   // A constant's value; which dimension, memory format or argument.
   int64_t which = 0;
 

@@ -19,14 +19,7 @@ namespace lazytrace {
 struct Argument {
   // Number: one that the program works out; NumberTensor: the same as the tensor of no dimensions that torch
   // makes of a Python number. Numbers: a list of whole numbers, some of them worked out.
-  enum class Kind : uint8_t {
-    Constant,
-    Register,
-    List,
-    Number,
-    NumberTensor,
-    Numbers
-  } kind = Kind::Constant;
+  enum class Kind : uint8_t { Constant, Register, List, Number, NumberTensor, Numbers } kind = Kind::Constant;
   bool optional_list = false;  // List of Tensor?: -1 stands for None
   bool last = false;           // the only and last use of the register: it is moved, not copied
   // Of a loose tensor that the step writes to: whether its memory was there before the call.
@@ -77,7 +70,15 @@ struct OpaqueStep {
 class Lowered;
 
 struct Step {
-  enum class Kind : uint8_t { Operator, Literal, Fill, Data, RequireGrad, Opaque, Read } kind = Kind::Operator;
+  enum class Kind : uint8_t {
+    Operator,
+    Literal,
+    Fill,
+    Data,
+    RequireGrad,
+    Opaque,
+    Read
+  } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
   Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
 

@@ -182,7 +182,8 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector
   auto step = static_cast<size_t>(outcome.step);
   if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
   bool ran = outcome.begun || step > 0;
-  bool changed = (ran && at.program_->changed_before(outcome.begun ? step : step - 1)) || at.program_->python_between;
+  bool changed =
+      (ran && at.program_->changed_before(outcome.begun ? step : step - 1)) || at.program_->python_between;
   Miss miss{-1, outcome.step, changed, outcome.found, at.number, nullptr};
   // Python code that ran meanwhile may have changed what the function reads again.
   bool steady = outcome.begun && !outcome.confused && (opaque.empty() || at.check(call) < 0);

@@ -252,8 +252,8 @@ std::optional<Argument> NumberRecorder::lift_list(c10::IValue* value) {
   return constant ? std::nullopt : std::make_optional(std::move(argument));
 }
 
-// Where a tensor may stand, torch's parser makes one of a number: with another value in it, and the number itself
-// as an attribute of its Python object.
+// Where a tensor may stand, torch's parser makes one of a number: with another value in it, and the number
+// itself as an attribute of its Python object.
 std::optional<Argument> NumberRecorder::lift_tensor(c10::IValue* value) {
   const at::Tensor& tensor = value->toTensor();
   if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return {};

@@ -20,12 +20,12 @@ namespace py = pybind11;
 // Writes down each number of a dynamic recording once, and knows which of Python's ints carries which.
 //
 // In a dynamic recording Python is given carriers in place of sizes. Arithmetic on them makes new numbers;
-// handed to an operator they are arguments that a replay works out; anything that looks at the value is a read
-// that the replay compares. The idea of following sizes as values rather than solving for them was tried for
-// lazytrace; torch.compile's symbolic shapes are the other way.
+// handed to an operator they are arguments that a replay works out; anything that looks at the value is a
+// read that the replay compares. The idea of following sizes as values rather than solving for them was tried
+// for lazytrace; torch.compile's symbolic shapes are the other way.
 //
-// Ownership: holds the carriers until the recording ends, so that their addresses are their own. Shared with the
-// SymInts that are on their way through torch. What makes or retires a carrier needs the GIL.
+// Ownership: holds the carriers until the recording ends, so that their addresses are their own. Shared with
+// the SymInts that are on their way through torch. What makes or retires a carrier needs the GIL.
 class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
  public:
   // `read`: enters a comparison with this value into the program. `fail`: ends the recording.
@@ -60,8 +60,8 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   void end();
   bool live() const { return live_; }
 
-  // Takes the origins out of the arguments of an operator, which it leaves with plain values: those that are to be
-  // recorded in another way than by their values, by argument.
+  // Takes the origins out of the arguments of an operator, which it leaves with plain values: those that are
+  // to be recorded in another way than by their values, by argument.
   std::vector<std::pair<size_t, Argument>> lift(const c10::FunctionSchema& schema, torch::jit::Stack* stack);
   // Reads all of them instead.
   void settle(const std::vector<std::pair<size_t, Argument>>& lifted);

@@ -30,7 +30,8 @@ void Origins::add_input(const at::Tensor& tensor) {
 }
 
 void Origins::explain(const at::Tensor& tensor, int node, bool exact) {
-  if (explained_.emplace(tensor.unsafeGetTensorImpl(), Explained{node, exact}).second) explained_keep_.push_back(tensor);
+  if (explained_.emplace(tensor.unsafeGetTensorImpl(), Explained{node, exact}).second)
+    explained_keep_.push_back(tensor);
 }
 
 Origins::Known* Origins::known(const at::Tensor& tensor) {

@@ -39,8 +39,8 @@ class Origins {
   bool knows(const at::Tensor& tensor) const {
     return known_.count(tensor.unsafeGetTensorImpl()) || is_explained(tensor);
   }
-  // Its register, made where it is explained; -1 where it is neither known nor explained. `exact` is set for one
-  // that is made.
+  // Its register, made where it is explained; -1 where it is neither known nor explained. `exact` is set for
+  // one that is made.
   int find(const at::Tensor& tensor, std::optional<bool>* exact);
 
   // `source.data` was read, which makes a tensor behind the dispatcher.

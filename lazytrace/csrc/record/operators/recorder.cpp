@@ -210,7 +210,8 @@ bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& fa
   return true;
 }
 
-void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Sizes::Lifted lifted) {
+void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                               Sizes::Lifted lifted) {
   const auto& schema = op.schema();
   size_t count = schema.arguments().size(), returns = schema.returns().size();
   Step step(op);

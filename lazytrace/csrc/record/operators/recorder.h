@@ -29,8 +29,8 @@ class Recorder {
  public:
   Recorder();
 
-  // From now on sizes may differ from call to call: Python is given numbers that are followed. Before the first
-  // input.
+  // From now on sizes may differ from call to call: Python is given numbers that are followed. Before the
+  // first input.
   void follow_sizes();
   // The numbers of a recording that follows sizes and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }

@@ -11,7 +11,8 @@
 
 namespace lazytrace {
 
-// Of a recording that follows sizes; for any other it answers that nothing is loose. Touches no Python object.
+// Of a recording that follows sizes; for any other it answers that nothing is loose. Touches no Python
+// object.
 class Sizes {
  public:
   using Lifted = std::vector<std::pair<size_t, Argument>>;
@@ -42,8 +43,8 @@ class Sizes {
     return reg >= 0 && static_cast<size_t>(reg) < loose_.size() && loose_[static_cast<size_t>(reg)];
   }
 
-  // An operator is about to run: whether its results are loose, which is so until the next one. `varies`: their
-  // sizes follow from values.
+  // An operator is about to run: whether its results are loose, which is so until the next one. `varies`:
+  // their sizes follow from values.
   void begin(const Step& step, bool varies);
   // An opaque function instead.
   void begin_opaque() { results_are_loose_ = follows(); }

@@ -30,30 +30,80 @@ using Names = std::unordered_set<std::string>;
 
 // Attributes of C that do not depend on sizes.
 bool is_sizeless_attribute(const std::string& name) {
-  static const auto* names = new Names{
-      "dtype",     "device",    "requires_grad", "ndim",      "is_cuda", "is_cpu",       "is_leaf",
-      "layout",    "T",         "mT",            "H",         "mH",      "real",         "imag",
-      "grad",      "grad_fn",   "data",          "is_sparse", "is_mps",  "is_quantized", "is_nested",
-      "is_meta",   "is_xpu",    "is_xla",        "is_mtia",   "is_hpu",  "is_ipu",       "is_maia",
-      "is_vulkan", "is_mkldnn", "itemsize",      "output_nr", "retains_grad", "is_sparse_csr", "_version",
-      "_grad",     "_backward_hooks", "_base",   "name",      "names",   "_post_accumulate_grad_hooks", "_has_symbolic_sizes_strides"};
+  static const auto* names = new Names{"dtype",
+                                       "device",
+                                       "requires_grad",
+                                       "ndim",
+                                       "is_cuda",
+                                       "is_cpu",
+                                       "is_leaf",
+                                       "layout",
+                                       "T",
+                                       "mT",
+                                       "H",
+                                       "mH",
+                                       "real",
+                                       "imag",
+                                       "grad",
+                                       "grad_fn",
+                                       "data",
+                                       "is_sparse",
+                                       "is_mps",
+                                       "is_quantized",
+                                       "is_nested",
+                                       "is_meta",
+                                       "is_xpu",
+                                       "is_xla",
+                                       "is_mtia",
+                                       "is_hpu",
+                                       "is_ipu",
+                                       "is_maia",
+                                       "is_vulkan",
+                                       "is_mkldnn",
+                                       "itemsize",
+                                       "output_nr",
+                                       "retains_grad",
+                                       "is_sparse_csr",
+                                       "_version",
+                                       "_grad",
+                                       "_backward_hooks",
+                                       "_base",
+                                       "name",
+                                       "names",
+                                       "_post_accumulate_grad_hooks",
+                                       "_has_symbolic_sizes_strides"};
   return names->count(name);
 }
 
 // Functions of torch that call no operator, and answer the same for all sizes.
 bool is_sizeless_function(const std::string& name) {
-  static const auto* names =
-      new Names{"dim",     "ndimension",    "element_size", "is_floating_point", "is_complex",
-                "is_conj", "is_neg",        "is_signed",    "get_device",        "type",
-                "to",      "is_inference",  "result_type",  "has_names",         "requires_grad_",
-                "_is_view", "__hash__",     "is_distributed", "detach"};
+  static const auto* names = new Names{"dim",
+                                       "ndimension",
+                                       "element_size",
+                                       "is_floating_point",
+                                       "is_complex",
+                                       "is_conj",
+                                       "is_neg",
+                                       "is_signed",
+                                       "get_device",
+                                       "type",
+                                       "to",
+                                       "is_inference",
+                                       "result_type",
+                                       "has_names",
+                                       "requires_grad_",
+                                       "_is_view",
+                                       "__hash__",
+                                       "is_distributed",
+                                       "detach"};
   return names->count(name);
 }
 
 // Those whose operator has another name.
 const char* operator_of(const std::string& name) {
-  static const auto* to = new Names{"float", "double", "half", "bfloat16", "int",    "long",   "short", "bool",
-                                    "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
+  static const auto* to =
+      new Names{"float", "double", "half", "bfloat16", "int",    "long",    "short", "bool",
+                "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
   if (to->count(name)) return "aten::to";
   return nullptr;
 }
@@ -93,8 +143,9 @@ py::object unbound(PyObject* callable) {
   bool wrapper = Py_IS_TYPE(callable, &_PyMethodWrapper_Type);
   if (!wrapper && (!self || PyModule_Check(self) || PyType_Check(self))) return as_it_is;
   py::object name = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"));
-  py::object type = wrapper ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__objclass__"))
-                            : py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(self)));
+  py::object type = wrapper
+                        ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__objclass__"))
+                        : py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(self)));
   PyErr_Clear();
   if (!name || !type || !PyType_Check(type.ptr())) return as_it_is;
   PyObject* found = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(type.ptr()), name.ptr());
@@ -247,8 +298,8 @@ void Exchange::before_attribute(PyObject** object, PyObject* name) {
   swap(object, configuration().attribute(py::handle(*object), py::handle(name)));
 }
 
-// The value itself, of which nothing is read: isinstance() and type() ask what kind of object it is, and `is` whether
-// it is the same one, which depends on the value.
+// The value itself, of which nothing is read: isinstance() and type() ask what kind of object it is, and `is`
+// whether it is the same one, which depends on the value.
 void Exchange::plain_copy(PyObject** at) {
   if (!is_carrier(*at)) return;
   py::object carrier = py::reinterpret_borrow<py::object>(*at);

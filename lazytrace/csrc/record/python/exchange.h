@@ -13,10 +13,10 @@
 
 namespace lazytrace {
 
-// Of a recording that follows sizes. Python sees the size of a tensor in few ways: an attribute, a method, len(),
-// an index. Before such an instruction its callable or its operand is exchanged for one of carriers.py, which
-// gives a carrier. C code that is not known to leave sizes to one operator of its own name fixes the sizes of the
-// tensors that it is handed, and the values of the carriers.
+// Of a recording that follows sizes. Python sees the size of a tensor in few ways: an attribute, a method,
+// len(), an index. Before such an instruction its callable or its operand is exchanged for one of
+// carriers.py, which gives a carrier. C code that is not known to leave sizes to one operator of its own name
+// fixes the sizes of the tensors that it is handed, and the values of the carriers.
 //
 // Needs the GIL. Borrows the recorder. The idea of operands that are exchanged rather than functions that are
 // patched was tried for lazytrace.
@@ -72,12 +72,12 @@ class Exchange {
   bool follows_ = false;
   Handing handing_ = Handing::Pins;
   std::vector<std::pair<PyObject**, py::object>> swaps_;  // to be made once the instruction is judged
-  std::vector<CallIntoC> called_;  // the innermost last
+  std::vector<CallIntoC> called_;                         // the innermost last
 };
 
-// Told by Python once. `callables`: what is called in place of what. `attribute(tensor, name)`: an object that has
-// the attribute. `indexed(tensor)`: what is indexed in its place. `keepers`: C callables that store what they are
-// given and look at none of it.
+// Told by Python once. `callables`: what is called in place of what. `attribute(tensor, name)`: an object
+// that has the attribute. `indexed(tensor)`: what is indexed in its place. `keepers`: C callables that store
+// what they are given and look at none of it.
 void configure_exchange(const py::dict& callables, py::object attribute, py::object indexed,
                         const std::vector<py::object>& keepers);
 

@@ -24,8 +24,8 @@ enum class Consumer : uint8_t {
 // Needs the GIL; runs no Python code of the user.
 class Consumption {
  public:
-  Consumption(Recorder* recorder, GuardTree* tree, Exchange* exchange, Provenance* provenance, const Writes* log,
-              ClassReads* classes, ContainerReads* containers, AttributeReads* attributes)
+  Consumption(Recorder* recorder, GuardTree* tree, Exchange* exchange, Provenance* provenance,
+              const Writes* log, ClassReads* classes, ContainerReads* containers, AttributeReads* attributes)
       : recorder_(recorder),
         tree_(tree),
         exchange_(exchange),

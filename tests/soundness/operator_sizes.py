@@ -1,0 +1,131 @@
+"""torch's operator database at other sizes: recorded once for all sizes, replayed at others.
+
+`python -m tests.soundness.operator_sizes` tries every sample of every operator and says what it found.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo
+from torch.utils import _pytree as pytree
+
+import lazytrace
+
+# Sizes are exchanged for these, each for all dimensions of that size at once.
+EXCHANGES = ({}, {1: 2, 2: 3, 3: 5, 4: 6, 5: 7, 10: 11}, {2: 1, 3: 1, 5: 4, 10: 6}, {3: 2, 5: 3, 4: 0, 1: 3})
+# Their results are memory that nobody has written, or none of the values is the same twice.
+UNCOMPARABLE = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+
+
+def names() -> list[str]:
+    """The operators of the database that take floats, once each."""
+    return sorted({op.name for op in op_db if torch.float32 in op.dtypes})
+
+
+def samples(op: OpInfo, most: int) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    try:
+        found = list(op.sample_inputs("cpu", torch.float32, requires_grad=False))
+    except Exception:  # noqa: BLE001  a few need what this machine does not have
+        return []
+    return [((sample.input, *sample.args), sample.kwargs) for sample in found[:most]]
+
+
+def at_other_sizes(value: Any, sizes: dict[int, int]) -> Any:
+    """The same with tensors of other sizes; what is filled in are values of the same range."""
+
+    def one(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.layout != torch.strided or leaf.is_quantized:
+            return leaf.clone()
+        shape = [sizes.get(size, size) for size in leaf.shape]
+        if shape == list(leaf.shape):
+            return leaf.clone()
+        if leaf.dtype == torch.bool:
+            return torch.rand(shape) > 0.5
+        low, high = (leaf.real.min().item(), leaf.real.max().item()) if leaf.numel() else (0.0, 1.0)
+        if leaf.is_floating_point() or leaf.is_complex():
+            return (torch.rand(shape) * (high - low) + low).to(leaf.dtype)
+        return torch.randint(int(low), int(high) + 1, shape, dtype=leaf.dtype)
+
+    return pytree.tree_map(one, value)
+
+
+def outcome(function: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
+    """What a call returns or raises, and what has become of its arguments."""
+    args, kwargs = pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, (args, kwargs))
+    torch.manual_seed(0)
+    try:
+        result = function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001  whatever it is, both must raise it
+        result = (type(error).__name__, str(error).split("\n")[0])
+    return pytree.tree_leaves((result, args, kwargs, torch.rand(1)))  # type: ignore[no-any-return]
+
+
+def difference(expected: list[Any], found: list[Any]) -> str:
+    """How two outcomes differ; "" when they do not."""
+    if len(expected) != len(found):
+        return f"{len(found)} values instead of {len(expected)}: {found[:3]} instead of {expected[:3]}"
+    for a, b in zip(expected, found, strict=True):
+        if type(a) is not type(b):
+            return f"a {type(b).__name__} instead of a {type(a).__name__}"
+        if not isinstance(a, torch.Tensor):
+            if a != b and not (a != a and b != b):
+                return f"{b!r} instead of {a!r}"
+        elif a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
+            return f"{b.dtype}{list(b.shape)} instead of {a.dtype}{list(a.shape)}"
+        elif a.layout == torch.strided and (a.stride() != b.stride() or not same_values(a, b)):
+            return f"other values or strides {b.stride()} instead of {a.stride()}"
+    return ""
+
+
+def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.is_quantized:
+        return torch.equal(a, b)
+    return torch.equal(a.resolve_conj().nan_to_num(), b.resolve_conj().nan_to_num())
+
+
+def differences(op: OpInfo, most: int, counts: Counter[str]) -> Iterator[str]:
+    """Calls of an operator whose traced twin did something else, at all sizes of all samples."""
+    for args, kwargs in samples(op, most):
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return op(*args, **kwargs)  # noqa: B023  called before the loop goes on
+
+        traced = lazytrace.traced(call, dynamic=True, events=1)
+        for sizes in EXCHANGES:
+            given = at_other_sizes((args, kwargs), sizes)
+            expected = outcome(op, *given)
+            found = difference(expected, outcome(traced, *given))
+            if found and not difference(expected, outcome(op, *given)):
+                yield f"{op.name} {op.variant_test_name} {sizes}: {found}"
+        info = traced.stats()
+        counts.update(hits=info.hits, recordings=info.recordings, calls=info.calls)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    counts: Counter[str] = Counter()
+    wrong = 0
+    for op in op_db:
+        if (
+            torch.float32 not in op.dtypes
+            or op.name in UNCOMPARABLE
+            or (sys.argv[1:] and op.name not in sys.argv)
+        ):
+            continue
+        for line in differences(op, 1000, counts):
+            wrong += 1
+            print("WRONG", line, flush=True)
+    print(dict(counts), "wrong:", wrong)
+
+
+if __name__ == "__main__":
+    main()
