@@ -28,6 +28,8 @@ namespace lazytrace {
 class Recorder {
  public:
   Recorder();
+  Recorder(const Recorder&) = delete;  // its parts point to each other
+  Recorder& operator=(const Recorder&) = delete;
 
   // From now on sizes may differ from call to call: Python is given numbers that are followed. Before the
   // first input.

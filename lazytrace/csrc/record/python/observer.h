@@ -17,6 +17,8 @@ namespace lazytrace {
 class Observer {
  public:
   Observer(Recorder* recorder, GuardTree* tree);
+  Observer(const Observer&) = delete;  // its parts point to each other
+  Observer& operator=(const Observer&) = delete;
 
   void start() { watcher_.start(); }
   // False where somebody else replaced the trace function meanwhile.
