@@ -13,8 +13,8 @@ import torch
 
 from lazytrace._native import available, core
 
-# Handed to C code an int shows its value without being asked. `Dim` is an int to `isinstance` alone: C code must
-# call one of the methods below to see the value. torch's parser takes it for a SymInt.
+# C code reads the value of an int without asking. `Dim` is an int to `isinstance` alone: C code must call one of
+# the methods below to see the value. torch's parser takes it for a SymInt.
 
 
 def _read(value: Any) -> Any:
@@ -104,6 +104,10 @@ def _part(name: str, self: Dim) -> Any:
 
 
 def _power(self: Any, exponent: Any, modulus: Any = None) -> Any:
+    if modulus is None and type(exponent) is int and exponent >= 0:
+        made = core.apply_to_carriers("Pow", self, exponent)
+        if made is not None:
+            return made
     return pow(_read(self), _read(exponent), _read(modulus)) if _is_number(exponent) else NotImplemented
 
 
@@ -339,8 +343,15 @@ class _Indexed:
     def __setitem__(self, key: Any, value: Any) -> None:
         tensor, rest = _selected(self.tensor, key)
         if isinstance(value, torch.Tensor):
+            items = rest if isinstance(rest, tuple) else (rest,)
+            if all(isinstance(i, slice | int) or i is Ellipsis or i is None for i in items):
+                target = torch.Tensor.__getitem__(tensor, _as_dims(rest))
+                if target.dim() == value.dim() and _shape(target) == _shape(value):
+                    target.copy_(value)
+                    return
             # Leading dimensions of size 1 are dropped, or not.
             core.pin_sizes(value)
+            core.pin_sizes(tensor)
         torch.Tensor.__setitem__(tensor, _as_dims(rest), value)
 
 
@@ -355,6 +366,7 @@ def _exchanged() -> dict[Any, Any]:
         tensor.storage_offset: _storage_offset,
         tensor.is_contiguous: _is_contiguous,
         tensor.contiguous: _contiguous,
+        torch.Size.numel: _product,
         torch.tensor: _tensor,
         abs: abs,
         len: _length,

@@ -365,19 +365,25 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (std::string name = torch_name(*callable); !name.empty()) {
     return expect_operator(f, std::move(name));
   }
-  if (looks_at_none(*callable, args, count)) return;
+  if (looks_at_none(*callable, args, count)) {
+    handing_ = Handing::Ignored;
+    return;
+  }
   for (Py_ssize_t i = 0; i < count; ++i) hand_over(args[i]);
 }
 
-// Builtins that ask an object for something else than its size.
+// Builtins that ask an object for something else than its size, or leave that to its methods.
 bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   static const auto* always = [] {
     auto* all = new AddressSet();
-    for (const char* name : {"isinstance", "issubclass", "type", "id", "hash", "callable", "super"})
+    for (const char* name : {"isinstance", "issubclass", "type", "id", "hash", "callable", "super", "len",
+                             "sum", "all", "any", "min", "max", "sorted", "bool"})
       all->insert(builtin(name));
     return all;
   }();
   if (always->count(callable)) return true;
+  static PyObject *map = builtin("map"), *filter = builtin("filter");
+  if ((callable == map || callable == filter) && count) return is_python(args[0]);
   static PyObject *get = builtin("getattr"), *has = builtin("hasattr");
   if ((callable != get && callable != has) || count < 2 || !is_tensor(args[0]) || !PyUnicode_Check(args[1]))
     return false;
