@@ -480,7 +480,6 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
 
 namespace {
 void collect(const Guard& g, PyObject* value, std::vector<PyObject*>* captures) {
-  if (g.capture < 0) return;
   if (captures->size() <= static_cast<size_t>(g.capture)) captures->resize(g.capture + 1);
   (*captures)[g.capture] = value;
 }
@@ -510,7 +509,7 @@ int GuardTree::check_unchanged(PyObject* const* roots, size_t count, const std::
     }
     if (!value && g.expect == Expect::Absent) continue;
     if (!value || !accepts(g, value, inputs, *values)) return task.node;
-    collect(g, value, &values->captures);
+    if (g.capture >= 0) collect(g, value, &values->captures);
   }
   return -1;
 }
@@ -551,13 +550,13 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
     if (!accepts(g, value, inputs, *values)) return static_cast<int>(i);
     // The names of special methods are made for the check; nothing hangs on them.
     values->nodes[i] = g.access == Access::Specials ? Py_None : value;
-    collect(g, value, &values->captures);
+    if (g.capture >= 0) collect(g, value, &values->captures);
   }
   if (changed) {
     groups_ = now;
     seen_ = values->nodes;
   }
-  calm_ = !changed;
+  calm_ = !changed && !groups_.empty();  // without namespaces there is nothing to leave out
   return -1;
 }
 
