@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn as nn
 
+from lazytrace import traced
 from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
@@ -161,3 +163,29 @@ def test_arguments_that_are_equal_are_not_the_same(name):
 @cases.parametrize
 def test_what_is_the_same(make, expected):
     check(make, **expected)
+
+
+class Q:
+    """Another class."""
+
+
+# Objects of C that cannot be referenced weakly: one, another, and what is read of them.
+EXCHANGED = {
+    "groups of a match": (re.match("(a)(b)?", "ab"), re.match("(a)(b)?", "ac"), lambda s: s.groups()),
+    "span of a match": (re.match("a.", "ab"), re.match("a.?", "a"), lambda s: s.span()),
+    "a union": (int | str, int | float, lambda s: isinstance(1.5, s)),
+    "a union of classes": (P | int, P | Q, lambda s: isinstance(Q(), s)),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_an_object_that_is_exchanged_for_another(name):
+    one, other, read = EXCHANGED[name]
+    st = NS(s=one)
+    fn = traced(lambda x: (x * 2, read(st.s)))
+    assert read(one) != read(other)
+    for value in (one, one, other, other, one):
+        st.s = value
+        assert fn(X())[1] == read(value)
+    assert fn.stats().hits >= 2
+    assert not fn.stats().eager

@@ -128,14 +128,15 @@ py::object plain_value(PyObject* v) {
 }  // namespace
 
 namespace {
-// Descriptors of C classes, operator.itemgetter and the like: they cannot be referenced weakly, and hold no
-// user object.
+// Descriptors of C classes, operator.itemgetter, a match and its text, and the like: they cannot be
+// referenced weakly, and hold no user object.
 bool may_be_held(PyObject* v) {
   PyTypeObject* type = Py_TYPE(v);
   if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
       type == &PyClassMethodDescr_Type)
     return !is_python_class(reinterpret_cast<PyDescrObject*>(v)->d_type);
-  return std::strncmp(type->tp_name, "operator.", 9) == 0 || std::strncmp(type->tp_name, "torch.", 6) == 0;
+  return std::strncmp(type->tp_name, "operator.", 9) == 0 || std::strncmp(type->tp_name, "torch.", 6) == 0 ||
+         std::strcmp(type->tp_name, "re.Match") == 0;
 }
 
 // Objects of C classes that are what they are; containers, bound methods and properties are their contents.
@@ -172,6 +173,21 @@ void GuardTree::expect(int node, PyObject* value) {
     guard.weak = weak_reference(guard.raw);
     if (PyTuple_CheckExact(value)) guard.length = PyTuple_GET_SIZE(value);
     guard.plain = plain_value(value);
+    if (std::strcmp(Py_TYPE(value)->tp_name, "types.UnionType") == 0) expect_members(node, value);
+  }
+}
+
+// A union cannot be referenced weakly, and may not be held: it is the classes in it.
+void GuardTree::expect_members(int node, PyObject* united) {
+  static PyObject* name = PyUnicode_InternFromString("__args__");
+  py::object members = py::reinterpret_steal<py::object>(PyObject_GetAttr(united, name));
+  if (!members) throw py::error_already_set();
+  bool made;
+  int tuple = child(node, Access::Attribute, name, -1, &made);
+  if (made) expect(tuple, members.ptr());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members.ptr()); ++i) {
+    int member = child(tuple, Access::At, nullptr, i, &made);
+    if (made) expect(member, PyTuple_GET_ITEM(members.ptr(), i));
   }
 }
 
@@ -473,7 +489,6 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
 
 namespace {
 void collect(const Guard& g, PyObject* value, std::vector<PyObject*>* captures) {
-  if (g.capture < 0) return;
   if (captures->size() <= static_cast<size_t>(g.capture)) captures->resize(g.capture + 1);
   (*captures)[g.capture] = value;
 }
@@ -503,7 +518,7 @@ int GuardTree::check_unchanged(PyObject* const* roots, size_t count, const std::
     }
     if (!value && g.expect == Expect::Absent) continue;
     if (!value || !accepts(g, value, inputs, *values)) return task.node;
-    collect(g, value, &values->captures);
+    if (g.capture >= 0) collect(g, value, &values->captures);
   }
   return -1;
 }
@@ -544,13 +559,13 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
     if (!accepts(g, value, inputs, *values)) return static_cast<int>(i);
     // The names of special methods are made for the check; nothing hangs on them.
     values->nodes[i] = g.access == Access::Specials ? Py_None : value;
-    collect(g, value, &values->captures);
+    if (g.capture >= 0) collect(g, value, &values->captures);
   }
   if (changed) {
     groups_ = now;
     seen_ = values->nodes;
   }
-  calm_ = !changed;
+  calm_ = !changed && !groups_.empty();  // without namespaces there is nothing to leave out
   return -1;
 }
 

@@ -161,6 +161,7 @@ class GuardTree {
   std::string expected(const Guard& guard) const;
 
  private:
+  void expect_members(int node, PyObject* united);
   std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
   PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count,
                  Values* values) const;
