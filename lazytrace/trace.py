@@ -107,6 +107,8 @@ def _value(encoded: tuple[str, Any]) -> str:
         return f"r{value}"
     if kind == "l":
         return f"[{', '.join('None' if reg < 0 else f'r{reg}' for reg in value)}]"
+    if kind == "n":  # worked out by the program
+        return value if isinstance(value, str) else f"[{', '.join(value)}]"
     return f"tensor({value.item()})" if isinstance(value, torch.Tensor) and value.ndim == 0 else repr(value)
 
 

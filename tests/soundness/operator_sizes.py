@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils import _pytree as pytree
 
 import lazytrace
@@ -24,12 +22,14 @@ EXCHANGES = ({}, {1: 2, 2: 3, 3: 5, 4: 6, 5: 7, 10: 11}, {2: 1, 3: 1, 5: 4, 10: 
 UNCOMPARABLE = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 
 
-def names() -> list[str]:
-    """The operators of the database that take floats, once each."""
-    return sorted({op.name for op in op_db if torch.float32 in op.dtypes})
+def database() -> list[Any]:
+    """The operators that take floats. Importing the database changes switches of torch for the whole process."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return [op for op in op_db if torch.float32 in op.dtypes and op.name not in UNCOMPARABLE]
 
 
-def samples(op: OpInfo, most: int) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def samples(op: Any, most: int) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     try:
         found = list(op.sample_inputs("cpu", torch.float32, requires_grad=False))
     except Exception:
@@ -92,7 +92,7 @@ def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.resolve_conj().nan_to_num(), b.resolve_conj().nan_to_num())
 
 
-def differences(op: OpInfo, most: int, counts: Counter[str]) -> Iterator[str]:
+def differences(op: Any, most: int, counts: Counter[str]) -> Iterator[str]:
     """Calls of an operator whose traced twin did something else, at all sizes of all samples."""
     for args, kwargs in samples(op, most):
 
@@ -111,20 +111,22 @@ def differences(op: OpInfo, most: int, counts: Counter[str]) -> Iterator[str]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="operators; all when none is named")
+    parser.add_argument("--most", type=int, default=1000, help="samples of each operator")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     counts: Counter[str] = Counter()
-    wrong = 0
-    for op in op_db:
-        if (
-            torch.float32 not in op.dtypes
-            or op.name in UNCOMPARABLE
-            or (sys.argv[1:] and op.name not in sys.argv)
-        ):
+    for op in database():
+        if options.names and op.name not in options.names:
             continue
-        for line in differences(op, 1000, counts):
-            wrong += 1
+        counts["operators"] += 1
+        for line in differences(op, options.most, counts):
+            counts["wrong"] += 1
             print("WRONG", line, flush=True)
-    print(dict(counts), "wrong:", wrong)
+    print(
+        " ".join(f"{name}={counts[name]}" for name in ("operators", "calls", "recordings", "hits", "wrong"))
+    )
 
 
 if __name__ == "__main__":

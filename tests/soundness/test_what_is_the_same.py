@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import re
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -189,3 +191,37 @@ def test_an_object_that_is_exchanged_for_another(name):
         assert fn(X())[1] == read(value)
     assert fn.stats().hits >= 2
     assert not fn.stats().eager
+
+
+def test_a_context_variable_that_is_set_after_its_default_was_asked_for():
+    variable = contextvars.ContextVar("variable", default=[1, 2])
+    fn = traced(lambda x: (x * 2, variable.get(5)))
+    assert [fn(X())[1] for _ in range(3)] == [5, 5, 5]
+    token = variable.set([7])
+    assert fn(X())[1] == [7]
+    variable.reset(token)
+    assert fn(X())[1] == 5
+    assert fn.stats().hits >= 2
+
+
+def test_references_to_other_objects():
+    a, b = P(), P()
+    st = NS(s=weakref.ref(a))
+    fn = traced(lambda x: x + 1 if st.s == weakref.ref(a) else x - 1)
+    assert [torch.equal(fn(X()), X() + 1) for _ in range(3)] == [True] * 3
+    st.s = weakref.ref(b)
+    assert torch.equal(fn(X()), X() - 1)
+    assert fn.stats().hits >= 2
+
+
+def test_a_super_that_is_exchanged_for_another():
+    class Made:
+        def base(self):
+            return super()
+
+    one, other = Made(), Made()
+    st = NS(s=one.base())
+    fn = traced(lambda x: x + 1 if st.s.__self__ is one else x - 1)
+    assert [torch.equal(fn(X()), X() + 1) for _ in range(2)] == [True] * 2
+    st.s = other.base()
+    assert torch.equal(fn(X()), X() - 1)

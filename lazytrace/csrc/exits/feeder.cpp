@@ -8,11 +8,20 @@ namespace lazytrace {
 
 namespace {
 
+// Of the same way through the function, in which numbers have come about in one order: those that are worked out are
+// the same ones, whatever their values were.
+bool same_numbers(const Argument& a, const Argument& b) {
+  if (a.list != b.list) return false;
+  auto x = a.constant.toListRef(), y = b.constant.toListRef();
+  for (size_t i = 0; i < a.list.size(); ++i)
+    if (a.list[i] < 0 && !same_value(x[i], y[i])) return false;
+  return true;
+}
+
 bool same_argument(const Argument& a, const Argument& b) {
   if (a.kind != b.kind) return false;
   if (a.kind == Argument::Kind::Constant) return same_value(a.constant, b.constant);
-  // Of the same way through the function, in which numbers have come about in one order.
-  if (a.kind == Argument::Kind::Numbers && !same_value(a.constant, b.constant)) return false;
+  if (a.kind == Argument::Kind::Numbers) return same_numbers(a, b);
   return a.reg == b.reg && a.list == b.list;
 }
 

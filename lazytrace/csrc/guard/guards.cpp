@@ -326,10 +326,13 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return value;
     }
     case Access::Context: {
+      // For get(default) only what was set counts: the default of the variable itself does not.
+      static PyObject* unset = PyList_New(0);
       PyObject* value = nullptr;
-      if (!PyContextVar_CheckExact(owner) || PyContextVar_Get(owner, nullptr, &value) < 0) return nullptr;
+      PyObject* otherwise = g.index >= 0 ? unset : nullptr;
+      if (!PyContextVar_CheckExact(owner) || PyContextVar_Get(owner, otherwise, &value) < 0) return nullptr;
       if (value) values->held.push_back(py::reinterpret_steal<py::object>(value));
-      return value;
+      return value == unset ? nullptr : value;
     }
     case Access::Attribute: {
       if (PyObject* held = member_of(owner, g.key.ptr())) return held;

@@ -65,6 +65,7 @@ uintptr_t flags_of(PyObject* code) {
   // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
   bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" &&
                   file == torch_folder + "_dynamo/eval_frame.py";
+  if (file == "<lazytrace>") flags |= kThrough;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;

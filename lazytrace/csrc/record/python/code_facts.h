@@ -20,7 +20,8 @@ enum CodeFlags : uintptr_t {
   kOpaque = 8,
   kInstalled = 16,
   kLogging = 32,
-  kOwn = 64
+  kOwn = 64,
+  kThrough = 128,  // the function of lazytrace that calls a traced object: it holds that object alone
 };
 uintptr_t code_flags(PyObject* code);
 

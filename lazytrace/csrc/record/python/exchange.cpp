@@ -152,6 +152,14 @@ py::object unbound(PyObject* callable) {
   return found ? py::reinterpret_borrow<py::object>(found) : as_it_is;
 }
 
+// A class of Python whose C base keeps what it is made of as it is.
+bool only_stores(PyObject* callable) {
+  if (!PyType_Check(callable)) return false;
+  PyTypeObject* base = c_base(reinterpret_cast<PyTypeObject*>(callable));
+  return base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyODict_Type || base == &PyTuple_Type ||
+         base == &PyList_Type;
+}
+
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
 
 }  // namespace
@@ -275,6 +283,11 @@ void Exchange::before(Frame f, const Operation& operation) {
     case Action::OperatesAlone:
       handing_ = Handing::Ignored;
       return;
+    case Action::Merges:
+    case Action::Unpacks:
+      // Put into another container as they are; the members of a set are hashed.
+      if (PyDict_Check(*first()) || PyList_Check(*first()) || PyTuple_Check(*first())) handing_ = Handing::Ignored;
+      return;
     case Action::FormatsText:
       return settle_inside(*first());
     case Action::UsesKeys:
@@ -354,7 +367,10 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
     handing_ = Handing::Ignored;
     return;
   }
-  if (is_python(*callable)) return;
+  if (is_python(*callable)) {
+    if (only_stores(*callable)) handing_ = Handing::Ignored;
+    return;
+  }
   if (configuration().keepers.count(unbound(*callable).ptr())) {
     handing_ = Handing::Ignored;
     // A key is compared; what is inside of others is not.
@@ -404,7 +420,10 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
     handing_ = Handing::Ignored;
     return;
   }
-  if (is_python(*callable)) return;
+  if (is_python(*callable)) {
+    if (only_stores(*callable)) handing_ = Handing::Ignored;
+    return;
+  }
   if (std::string name = torch_name(*callable); !name.empty()) {
     return expect_operator(f, std::move(name));
   }

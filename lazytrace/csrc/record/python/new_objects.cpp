@@ -35,7 +35,18 @@ PyTypeObject* NewObjects::pending_of(Frame f) const {
 
 void NewObjects::note_built(Frame f) { provenance_->note_made(f.peek(1)); }
 
+void NewObjects::note_class_arguments(Frame f) {
+  if (!class_statement_ || f.previous() != class_statement_) return;
+  for (int i = 0; i < f.code_object()->co_argcount; ++i) {
+    PyObject* value = f.argument(i);
+    if (value && (PyTuple_CheckExact(value) || PyDict_CheckExact(value)) && Py_SIZE(value) &&
+        provenance_->known(value) < 0)
+      provenance_->note_made(value);
+  }
+}
+
 void NewObjects::enter(Frame f) {
+  note_class_arguments(f);
   note_arguments(f);
   note_initialized(f);
 }
@@ -63,7 +74,7 @@ void NewObjects::note_initialized(Frame f) {
 
 void NewObjects::settle(Frame f) {
   if (makes_class_ == f) {
-    makes_class_ = Frame();
+    makes_class_ = class_statement_ = Frame();
     PyObject* made = f.has_stack() ? f.peek(1) : nullptr;
     if (made && PyType_Check(made) && provenance_->known(made) < 0) provenance_->note_fresh(made);
   }

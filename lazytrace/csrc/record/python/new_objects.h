@@ -21,7 +21,11 @@ class NewObjects {
   // The next stack top of the frame is a new instance of the type, where the type makes one.
   void expect(Frame f, PyTypeObject* type);
   // The next stack top of the frame is a class that it has made.
-  void expect_class(Frame f) { makes_class_ = f; }
+  // `statement`: by a class statement, whose bases and body are handed on in a new tuple and a new dict.
+  void expect_class(Frame f, bool statement = false) {
+    makes_class_ = f;
+    if (statement) class_statement_ = f;
+  }
   void forget(Frame f);
 
   // Before each instruction; `builds`: whether it puts a new container on the stack.
@@ -32,8 +36,11 @@ class NewObjects {
   }
   // When a frame begins: the tuple behind *args, the dict behind **kwargs, and what its __init__ is given.
   void enter(Frame f);
+  // The same of a frame that is not watched.
+  void enter_trusted(Frame f) { note_class_arguments(f); }
 
  private:
+  void note_class_arguments(Frame f);
   void note_built(Frame f);
   void settle(Frame f);
   void note_arguments(Frame f);
@@ -43,7 +50,7 @@ class NewObjects {
   Provenance* provenance_;
   std::vector<std::pair<Frame, PyTypeObject*>> pending_;  // few at once
   Frame built_in_;                                        // the frame whose last instruction made a container
-  Frame makes_class_;
+  Frame makes_class_, class_statement_;
 };
 
 }  // namespace lazytrace

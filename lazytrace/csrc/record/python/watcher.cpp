@@ -118,6 +118,7 @@ void Watcher::on_call(PyFrameObject* frame) {
 // that is no such code itself.
 void Watcher::enter_trusted(Frame f) {
   if (!f.function()) return;
+  new_objects_->enter_trusted(f);
   functions_->consume_function(f.function());
   PyCodeObject* code = f.code_object();
   int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
@@ -131,6 +132,8 @@ void Watcher::enter_function(Frame f) {
   protocols_->enter_function(false);
   PyObject* self = f.argument(0);
   bool met = provenance.known(function) >= 0 || provenance.is_fresh(function);
+  // The wrapper that holds it is guarded where it was called.
+  if (!met && (code_flags(f.code()) & kThrough)) return provenance.note_made(function);
   if (!met && self) meet_function(f, self);
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))

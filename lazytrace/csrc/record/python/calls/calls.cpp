@@ -475,7 +475,7 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
     case Does::Formats:
       return protocols_->read_format(args, count);
     case Does::MakesClass:
-      new_objects_->expect_class(calling_);
+      new_objects_->expect_class(calling_, true);
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::Copies:
       return first ? containers_->read_whole(first) : void();
@@ -534,7 +534,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   }
   if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type)
     return call_object_method(name, self, args, count);
-  if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self);
+  if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self, count > 0);
   if (PyDict_Check(self) || PyList_Check(self) || PyAnySet_Check(self) || PyTuple_Check(self))
     return call_container_method(type, name, self, args, count);
   if (PyIter_Check(self) && (name == "__next__" || name == "send" || name == "close" || name == "__iter__")) {

@@ -2,7 +2,7 @@
 
 namespace lazytrace {
 
-void ContextVariables::call(const std::string& name, PyObject* variable) {
+void ContextVariables::call(const std::string& name, PyObject* variable, bool has_default) {
   if (name == "set") {
     sets_[variable]++;
   } else if (name == "reset") {
@@ -12,10 +12,12 @@ void ContextVariables::call(const std::string& name, PyObject* variable) {
   } else if (!(sets_.count(variable) && sets_[variable] > 0)) {
     int node = provenance_->owner(variable);
     if (node < 0) return recorder_->fail("reads a context variable that cannot be reached again");
+    py::list unset;
     PyObject* value = nullptr;
-    if (PyContextVar_Get(variable, nullptr, &value) < 0) PyErr_Clear();
+    if (PyContextVar_Get(variable, has_default ? unset.ptr() : nullptr, &value) < 0) PyErr_Clear();
     py::object held = py::reinterpret_steal<py::object>(value);
-    provenance_->read_child(node, Access::Context, nullptr, -1, value);
+    PyObject* set = value == unset.ptr() ? nullptr : value;
+    provenance_->read_child(node, Access::Context, nullptr, has_default ? 0 : -1, set);
   }
 }
 

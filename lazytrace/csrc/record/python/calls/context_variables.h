@@ -15,7 +15,8 @@ class ContextVariables {
   ContextVariables(Recorder* recorder, Provenance* provenance)
       : recorder_(recorder), provenance_(provenance) {}
 
-  void call(const std::string& name, PyObject* variable);
+  // `has_default`: of get(), whether the call says what it gives when nothing was set.
+  void call(const std::string& name, PyObject* variable, bool has_default);
   // At the end of the call.
   void finish();
 

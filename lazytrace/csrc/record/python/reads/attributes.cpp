@@ -214,6 +214,8 @@ void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {
 }
 
 void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
+  int node = provenance_->known(object);
+  if (node >= 0 && provenance_->by_path(node)) return recorder_->fail("reads a super");
   py::object start =
       py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__thisclass__").ptr()));
   py::object type =

@@ -17,7 +17,7 @@ namespace {
 bool is_steady(PyObject* v) {
   static const char* const kNames[] = {
       "re.Pattern", "re.Match",           "Context",         "ContextVar", "Token", "code",
-      "traceback",  "types.GenericAlias", "types.UnionType", "frame",      "super", "weakref.ReferenceType",
+      "traceback",  "types.GenericAlias", "types.UnionType", "frame",      "weakref.ReferenceType",
       "weakref",    "NotImplementedType"};
   PyTypeObject* base = c_base(Py_TYPE(v));
   for (const char* name : kNames)
@@ -99,10 +99,19 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
     consume(PyMethod_GET_FUNCTION(object), Consumer::Reads, depth + 1);
     return consume(PyMethod_GET_SELF(object), Consumer::Reads, depth + 1);
   }
+  // Equal to one that refers to an equal object.
+  if (PyWeakref_CheckRef(object)) return consume_reference(object, how, depth);
   if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object) || is_steady(object)) return;
   if (PyCell_Check(object)) return consume_parts(object, how, depth);
   if (c_base(Py_TYPE(object)) != &PyBaseObject_Type) return consume_c_object(object, how, depth);
   if (how == Consumer::Trusted && !is_torch_module(object)) consume_instance(object, depth);
+}
+
+void Consumption::consume_reference(PyObject* reference, Consumer how, int depth) {
+  PyObject* object = PyWeakref_GET_OBJECT(reference);
+  int node = provenance_->is_fresh(reference) ? -1 : provenance_->known(reference);
+  if (node >= 0) provenance_->read_child(node, Access::Deref, nullptr, -1, object);
+  consume(object, how, depth + 1);
 }
 
 void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {

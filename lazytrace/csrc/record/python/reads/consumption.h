@@ -49,6 +49,7 @@ class Consumption {
 
  private:
   void consume_object(PyObject* object, Consumer how, int depth);
+  void consume_reference(PyObject* reference, Consumer how, int depth);
   void consume_c_object(PyObject* object, Consumer how, int depth);
   void consume_parts(PyObject* object, Consumer how, int depth);
   void consume_container(PyObject* object, Consumer how, int depth);
