@@ -1,0 +1,210 @@
+"""The option `dynamic`: which calls share a recording, what counts, reasons and explanations say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+
+from lazytrace import OptionError, handle, traced
+from lazytrace.config import Options
+
+
+def called(fn: Any, sizes: Iterable[int], make: Callable[[int], torch.Tensor] | None = None) -> Any:
+    """Calls with tensors of these sizes, each compared with the plain function; the counts."""
+    for size in sizes:
+        x = torch.randn(size, 4) if make is None else make(size)
+        assert torch.equal(fn(x), fn.original(x))
+    return fn.stats()
+
+
+def counts(stats: Any) -> tuple[int, int, int]:
+    """(hits, recordings, eager calls)."""
+    return stats.hits, stats.recordings, stats.eager_calls
+
+
+def texts(stats: Any) -> list[str]:
+    """The reasons of the recordings after the first, without their places."""
+    return [reason.text.partition(" (test_")[0] for reason in stats.retrace_reasons]
+
+
+# ---------------------------------------------------------------- the option
+@pytest.mark.parametrize("value", [None, True, False])
+def test_allowed_values(value: bool | None) -> None:
+    assert Options.checked(dynamic=value).dynamic is value
+
+
+def test_the_default_is_none() -> None:
+    assert Options().dynamic is None
+
+
+@pytest.mark.parametrize("value", [0, 1, "yes", (), 2.0])
+def test_other_values_are_refused(value: object) -> None:
+    with pytest.raises(OptionError) as caught:
+        traced(dynamic=value)
+    assert str(caught.value) == (
+        f"traced(dynamic={value!r}): dynamic must be None, True or False. "
+        "Pass that, or leave dynamic out for its default."
+    )
+
+
+# ---------------------------------------------------------------- how many recordings
+SIZES = (3, 4, 5, 3, 0, 1, 17)
+
+
+@pytest.mark.parametrize(("dynamic", "expected"), [(None, (5, 2, 0)), (True, (6, 1, 0)), (False, (1, 6, 0))])
+def test_recordings_for_several_sizes(dynamic: bool | None, expected: tuple[int, int, int]) -> None:
+    fn = traced(lambda x: torch.relu(x) @ x.mT, dynamic=dynamic)
+    assert counts(called(fn, SIZES)) == expected
+    assert fn.cache_info() == (expected[0], expected[1], 64, expected[1])
+
+
+@pytest.mark.parametrize(("dynamic", "recordings"), [(None, 2), (True, 1), (False, 4)])
+def test_sizes_go_through_python_into_operators(dynamic: bool | None, recordings: int) -> None:
+    fn = traced(lambda x: x.view(x.shape[0] * 2, -1) + torch.arange(x.size(0) * 2)[:, None], dynamic=dynamic)
+    assert called(fn, (2, 3, 5, 7)).recordings == recordings
+
+
+def test_the_first_sizes_keep_a_recording_of_their_own() -> None:
+    fn = traced(lambda x: x.view(x.shape[0] * 2, -1))
+    called(fn, (3, 5))
+    assert "[6, -1]" in handle(fn).program(torch.randn(3, 4)).listing()
+    assert "(size(r0, 0) * 2)" in handle(fn).program(torch.randn(9, 4)).listing()
+
+
+def test_another_number_of_dimensions_is_another_signature() -> None:
+    fn = traced(lambda x: x * x.shape[0], dynamic=True)
+    stats = called(fn, (1, 2, 3, 4), lambda n: torch.randn(2, 3, 5, 7)[(0,) * (n % 2)])
+    assert counts(stats) == (2, 2, 0)
+
+
+def test_gradients_at_other_sizes() -> None:
+    fn = traced(lambda x: (torch.tanh(x) / torch.tensor(x.shape[0])).sum(), dynamic=True)
+    for size in (3, 5, 2):
+        x = torch.randn(size, 4, requires_grad=True)
+        (grad,) = torch.autograd.grad(fn(x), x)
+        (expected,) = torch.autograd.grad(fn.original(x), x)
+        assert torch.equal(grad, expected)
+    assert counts(fn.stats()) == (2, 1, 0)
+
+
+def test_numbers_are_recorded_by_value() -> None:
+    fn = traced(lambda x, k: x * k, dynamic=True)
+    for k in (1, 2, 3, 0.5, 1.5):
+        fn(torch.ones(3), k)
+    assert counts(fn.stats()) == (0, 5, 0)
+
+
+# ---------------------------------------------------------------- state
+def growing(dynamic: bool | None) -> Any:
+    class Cache:
+        def __init__(self) -> None:
+            self.keys = torch.zeros(1, 0, 4)
+
+        @traced(dynamic=dynamic)
+        def step(self, x: torch.Tensor) -> torch.Tensor:
+            self.keys = torch.cat([self.keys, x], dim=1)
+            return torch.softmax(x @ self.keys.transpose(1, 2), -1) @ self.keys
+
+    return Cache()
+
+
+@pytest.mark.parametrize(("dynamic", "recordings"), [(None, 2), (True, 1), (False, 8)])
+def test_a_cache_that_grows(dynamic: bool | None, recordings: int) -> None:
+    cache, keys = growing(dynamic), torch.zeros(1, 0, 4)
+    for _ in range(8):
+        x = torch.randn(1, 1, 4)
+        keys = torch.cat([keys, x], dim=1)
+        expected = torch.softmax(x @ keys.transpose(1, 2), -1) @ keys
+        assert torch.equal(cache.step(x), expected)
+        assert torch.equal(cache.keys, keys)
+    assert counts(cache.step.stats()) == (8 - recordings, recordings, 0)
+
+
+def test_the_reason_names_the_size_in_state() -> None:
+    cache = growing(None)
+    for _ in range(5):
+        cache.step(torch.randn(1, 1, 4))
+    assert texts(cache.step.stats()) == ["self.keys.shape[1] 0 -> 1"]
+    assert str(cache.step.explain(torch.randn(1, 1, 4))).endswith("step would hit")
+
+
+# ---------------------------------------------------------------- reads
+def clip(x: torch.Tensor) -> torch.Tensor:
+    return x[:, :2] if x.shape[0] > 4 else x
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([x.sum() * i for i in range(x.shape[0])])
+
+
+def test_a_comparison_splits_by_its_outcome() -> None:
+    fn = traced(clip, dynamic=True)
+    stats = called(fn, (1, 2, 3, 4, 5, 6, 7, 4, 9))
+    assert counts(stats) == (7, 2, 0)
+    assert texts(stats) == ["result of (4 < size(r0, 0)) 0 -> 1"]
+
+
+def test_explain_names_the_reads() -> None:
+    fn = traced(clip)
+    x = torch.randn(3, 4)
+    fn(x)
+    assert str(fn.explain(torch.randn(2, 4))) == "clip would be recorded: x.shape[0] 3 -> 2"
+    fn(torch.randn(2, 4))
+    explanation = str(fn.explain(torch.randn(1, 4)))
+    line = clip.__code__.co_firstlineno + 1
+    assert explanation == (
+        f"clip would hit, unless one of these differs: (4 < size(r0, 0)) 0 (test_dynamic_option.py:{line})"
+    )
+    assert fn.explain(torch.randn(1, 4)).outcome == "hit"
+    assert str(fn.explain(x)) == "clip would hit"
+
+
+def test_a_value_that_is_read_is_a_branch_for_each_size() -> None:
+    fn = traced(rows, dynamic=True)
+    stats = called(fn, (1, 2, 3, 2, 1, 3))
+    assert counts(stats) == (3, 3, 0)
+    assert texts(stats) == ["result of size(r0, 0) 1 -> 2", "result of size(r0, 0) 1 -> 3"]
+
+
+def test_a_size_that_is_returned_is_read() -> None:
+    fn = traced(lambda x: (x * 2, x.shape[0]), dynamic=True)
+    for size in (2, 3, 2, 3):
+        doubled, returned = fn(torch.ones(size))
+        assert doubled.shape == (size,)
+        assert type(returned) is int
+        assert returned == size
+    assert counts(fn.stats()) == (2, 2, 0)
+
+
+@pytest.mark.filterwarnings("ignore::lazytrace.RetraceWarning")
+@pytest.mark.parametrize("limit", ["exit_limit", "branch_limit"])
+def test_too_many_branches_lead_to_exact_recordings(limit: str) -> None:
+    fn = traced(rows, dynamic=True, **{limit: 3})
+    called(fn, range(1, 13))
+    # Whatever was recorded on the way, each size has a recording of its own from here on.
+    called(fn, range(1, 13))
+    before = fn.stats()
+    after = called(fn, range(1, 13))
+    assert before.eager_calls == 0
+    assert counts(after) == (before.hits + 12, before.recordings, 0)
+    listing = handle(fn).program(torch.randn(5, 4)).listing()
+    assert "size(" not in listing
+    assert str(fn.explain(torch.randn(20, 4))).startswith("rows would be recorded: x.shape[0] ")
+
+
+def test_false_never_reads() -> None:
+    fn = traced(clip, dynamic=False)
+    stats = called(fn, (3, 4, 5, 3, 4, 5))
+    assert counts(stats) == (3, 3, 0)
+    assert texts(stats) == ["x.shape[0] 3 -> 4", "x.shape[0] 4 -> 5"]
+
+
+def test_clearing_forgets_that_sizes_differed() -> None:
+    fn = traced(lambda x: x.view(x.shape[0] * 2, -1))
+    called(fn, (3, 5, 7))
+    fn.cache_clear()
+    assert called(fn, (3, 5, 7)).recordings == 4
+    assert fn.cache_info().currsize == 2
