@@ -41,7 +41,7 @@ def counts(fn) -> tuple[int, int, int]:
 
 # ---------------------------------------------------------------- at the limit
 def test_the_least_recently_used_goes():
-    fn = traced(lambda x: x * 2, cache_limit=3)
+    fn = traced(lambda x: x * 2, cache_limit=3, dynamic=False)
     call_sizes(fn, 1, 2, 3, 1, 4)
     assert [recorded(fn, n) for n in (1, 2, 3, 4)] == [True, False, True, True]
     call_sizes(fn, 3, 5)
@@ -52,21 +52,37 @@ def test_the_least_recently_used_goes():
 
 
 def test_evicted_and_needed_again():
-    fn = traced(lambda x: x * 2, cache_limit=1)
+    fn = traced(lambda x: x * 2, cache_limit=1, dynamic=False)
     call_sizes(fn, 1, 2, 1)
     stats = fn.stats()
     assert (stats.recordings, stats.evictions, stats.cache_size) == (3, 2, 1)
 
 
 def test_limit_of_many_is_not_an_eviction():
-    fn = traced(lambda x: x * 2, cache_limit=4)
+    fn = traced(lambda x: x * 2, cache_limit=4, dynamic=False)
     call_sizes(fn, 1, 2, 3, 4, 1, 2, 3, 4)
+    assert counts(fn) == (4, 4, 0)
     assert fn.stats().evictions == 0
     assert fn.stats().limit_enough is None
 
 
+def test_sizes_evict_nothing_unless_each_is_asked_for():
+    sizes = (1, 2, 3, 4, 5, 1, 2, 3, 4, 5)
+    by_default, each = (
+        traced(lambda x: x * 2, cache_limit=2),
+        traced(lambda x: x * 2, cache_limit=2, dynamic=False),
+    )
+    call_sizes(by_default, *sizes)
+    call_sizes(each, *sizes)
+    # The first size, then one program for all the others.
+    assert counts(by_default) == (8, 2, 0)
+    assert (by_default.stats().evictions, by_default.stats().limit_enough) == (0, None)
+    assert counts(each) == (0, 10, 0)
+    assert (each.stats().evictions, each.stats().limit_enough) == (8, 5)
+
+
 def test_limit_of_eager():
-    fn = traced(lambda x: x * 2, cache_limit=2, on_limit="eager")
+    fn = traced(lambda x: x * 2, cache_limit=2, on_limit="eager", dynamic=False)
     call_sizes(fn, 1, 2, 3, 3, 1, 2, 4)
     assert counts(fn) == (2, 2, 3)
     assert fn.stats().eager == {"cache_limit=2 was reached": 3}
@@ -75,7 +91,7 @@ def test_limit_of_eager():
 
 
 def test_limit_of_raise():
-    @traced(cache_limit=2, on_limit="raise")
+    @traced(cache_limit=2, on_limit="raise", dynamic=False)
     def step(x):
         return x * 2
 
@@ -148,7 +164,7 @@ def test_no_limit_is_known_to_be_enough_for_other_objects(on_limit):
 
 
 def test_room_again_after_clearing():
-    fn = traced(lambda x: x * 2, cache_limit=1, on_limit="raise")
+    fn = traced(lambda x: x * 2, cache_limit=1, on_limit="raise", dynamic=False)
     call_sizes(fn, 1)
     fn.cache_clear()
     call_sizes(fn, 2)
@@ -158,20 +174,20 @@ def test_room_again_after_clearing():
 
 def test_limit_that_is_enough_is_enough():
     sizes = [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
-    short = traced(lambda x: x * 2, cache_limit=2, name="short_of_room")
+    short = traced(lambda x: x * 2, cache_limit=2, dynamic=False, name="short_of_room")
     call_sizes(short, *sizes)
     enough = short.stats().limit_enough
     assert enough == 5
     line = "short_of_room: cache_limit=2 was reached (8 evictions); cache_limit=5 would have been enough"
     assert line in lazytrace.report()
-    longer = traced(lambda x: x * 2, cache_limit=enough)
+    longer = traced(lambda x: x * 2, cache_limit=enough, dynamic=False)
     call_sizes(longer, *sizes)
     assert counts(longer) == (5, 5, 0)
 
 
 def test_limits_are_of_each_instance():
     class Net:
-        @traced(cache_limit=2)
+        @traced(cache_limit=2, dynamic=False)
         def run(self, x):
             return x * 2
 
@@ -185,7 +201,7 @@ def test_limits_are_of_each_instance():
 
 def test_evicted_traces_are_freed():
     weight = torch.ones(3)
-    fn = traced(lambda x: x * 2, cache_limit=1)
+    fn = traced(lambda x: x * 2, cache_limit=1, dynamic=False)
     first = fn(weight)
     assert torch.equal(first, weight * 2)
     gone = weakref.ref(fn.program(weight))
@@ -381,17 +397,18 @@ def test_calls_during_a_recording_run_eagerly():
 
 
 def test_counts_of_threads_add_up():
-    fn = traced(lambda x: x * 2, cache_limit=3)
+    fn = traced(lambda x: x * 2, cache_limit=3, dynamic=False)
     at_once(8, lambda i: [call_sizes(fn, 1 + (i + k) % 5) for k in range(100)])
     stats = fn.stats()
     assert stats.calls == 800
     assert stats.hits + stats.recordings + stats.eager_calls == 800
     assert stats.evictions == stats.recordings - stats.cache_size
+    assert stats.evictions > 0
     assert stats.cache_size <= 3
 
 
 def test_threads_that_clear_and_call():
-    fn = traced(lambda x: x * 2)
+    fn = traced(lambda x: x * 2, dynamic=False)
 
     def work(i):
         for k in range(50):
@@ -504,7 +521,7 @@ def test_what_a_replay_has_done_counts_though_its_trace_is_gone(how, change):
             act()
         return answers[-1]
 
-    @traced(cache_limit=2)
+    @traced(cache_limit=2, dynamic=False)
     def step(x, index):
         total.add_(1)
         return (x * 2 if look(x) else x * 3).index_select(0, index)
@@ -548,7 +565,7 @@ def test_what_a_replay_has_done_counts_though_its_trace_is_gone(how, change):
 
 def test_signatures_that_are_new_at_each_call_are_not_remembered_without_end(monkeypatch):
     monkeypatch.setattr(lazytrace.engine.store, "_WANTED_KEPT", 10)
-    fn = traced(lambda x: x * 2, cache_limit=1)
+    fn = traced(lambda x: x * 2, cache_limit=1, dynamic=False)
     call_sizes(fn, *range(1, 15))
     assert fn.stats().limit_enough == 10
     assert fn.cache_info().currsize == 1
@@ -566,7 +583,7 @@ def test_recordings_at_once_keep_the_limit(on_limit):
             except threading.BrokenBarrierError:
                 return
 
-    @traced(cache_limit=2, on_limit=on_limit, check=False)
+    @traced(cache_limit=2, on_limit=on_limit, check=False, dynamic=False)
     def step(x):
         wait(x)
         return x * 2

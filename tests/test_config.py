@@ -36,6 +36,12 @@ def test_every_allowed_value():
     assert Options.checked(cache_limit=1, check=False, name="step").name == "step"
 
 
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_dynamic_has_three_values(dynamic):
+    assert Options.checked(dynamic=dynamic).dynamic is dynamic
+    assert Options.checked().dynamic is None
+
+
 def test_options_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().cache_limit = 3
@@ -51,6 +57,8 @@ def test_options_cannot_be_changed():
         ("cache_limit", None, "None", "an int of 1 or more"),
         ("ignore", "print", "'print'", "a tuple of 'print' and 'logging'"),
         ("ignore", ("print", "time"), "('print', 'time')", "a tuple of 'print' and 'logging'"),
+        ("dynamic", 1, "1", "None, True or False"),
+        ("dynamic", "auto", "'auto'", "None, True or False"),
         ("exit_limit", 0, "0", "an int of 1 or more"),
         ("branch_limit", "many", "'many'", "an int of 1 or more"),
         ("on_limit", "drop", "'drop'", "'evict', 'eager' or 'raise'"),
@@ -81,7 +89,7 @@ def test_unknown_option_names_the_closest():
     assert str(caught.value) == (
         "traced() has no option 'cache_size': did you mean 'cache_limit'? "
         "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
-        "exit_limit, branch_limit, events, ignore."
+        "exit_limit, branch_limit, events, ignore, dynamic."
     )
 
 
@@ -91,7 +99,7 @@ def test_unknown_option_that_is_close_to_none():
     assert str(caught.value) == (
         "traced() has no option 'zzz'. "
         "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
-        "exit_limit, branch_limit, events, ignore."
+        "exit_limit, branch_limit, events, ignore, dynamic."
     )
 
 

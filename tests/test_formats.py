@@ -428,11 +428,19 @@ def test_report_that_cannot_be_written(tmp_path):
     )
 
 
-def test_each_process_writes_its_own(tmp_path):
-    run(tmp_path, PROGRAM + WORKERS, LAZYTRACE_REPORT="runs/")
+@pytest.mark.parametrize(
+    ("dynamic", "counted"),
+    [
+        (None, [(1, 0), (1, 0), (1, 2)]),  # size 5 hits the program for all sizes that the parent recorded
+        (False, [(0, 1), (1, 0), (1, 2)]),
+    ],
+)
+def test_each_process_writes_its_own(tmp_path, dynamic, counted):
+    program = PROGRAM.replace("@traced", f"@traced(dynamic={dynamic})") + WORKERS
+    run(tmp_path, program, LAZYTRACE_REPORT="runs/")
     assert len(list((tmp_path / "runs").glob("*.json"))) == 3
     report = read(str(tmp_path / "runs"))
-    assert sorted((s.hits, s.recordings) for s in report.functions) == [(0, 1), (1, 0), (1, 2)]
+    assert sorted((s.hits, s.recordings) for s in report.functions) == counted
     assert len({report.processes[owner].pid for owner in report.owners}) == 3
 
 

@@ -42,6 +42,7 @@ class Subject:
 
     def __init__(self, call: Callable[..., Any], stats: Callable[[], Any], *owned: Any, clear: Any) -> None:
         self.call, self.stats, self.clear = call, stats, clear
+        self.follows_no_sizes = isinstance(getattr(call, "original", None), functools.partial)
         self.references = [weakref.ref(one) for one in owned]
         self.kept: list[Any] = [*owned]
 
@@ -153,9 +154,20 @@ def hits(subject: Subject) -> None:
 
 
 def retraces(subject: Subject) -> None:
+    before = subject.stats().retraces
     for size in (1, 2, 3, 1, 2, 3):
         subject(torch.ones(size))
-    assert subject.stats().retraces >= 2
+    assert subject.stats().retraces - before >= 2
+
+
+def sizes_that_vary(subject: Subject) -> None:
+    """By default the second size is recorded for all; of a partial each is."""
+    before = subject.stats()
+    for size in (1, 2, 3, 4, 5, 1, 2):
+        subject(torch.ones(size))
+    after = subject.stats()
+    found = after.hits - before.hits, after.recordings - before.recordings
+    assert found == ((2, 5) if subject.follows_no_sizes else (5, 2))
 
 
 def evictions(subject: Subject) -> None:
@@ -212,7 +224,17 @@ def gradients(subject: Subject) -> None:
 
 
 KINDS = (a_function, a_module, a_traced_class, an_instance_of_a_traced_class, a_method, a_callable)
-EVENTS = (hits, retraces, evictions, side_exits, exceptions, clearing, switched_off, gradients)
+EVENTS = (
+    hits,
+    retraces,
+    sizes_that_vary,
+    evictions,
+    side_exits,
+    exceptions,
+    clearing,
+    switched_off,
+    gradients,
+)
 # A class is part of cycles of its own (its mro, its __dict__); all else goes with its last reference.
 NEEDS_THE_COLLECTOR = (a_traced_class,)
 
@@ -228,7 +250,11 @@ def no_collector() -> Iterator[None]:
 
 
 def options_for(happens: Callable[..., None]) -> dict[str, Any]:
-    return {"cache_limit": 2} if happens is evictions else {}
+    # One recording for each size, so that sizes make a retrace, and an eviction.
+    each_size: dict[str, Any] = {"dynamic": False}
+    if happens is evictions:
+        return each_size | {"cache_limit": 2}
+    return each_size if happens is retraces else {}
 
 
 @pytest.mark.parametrize("happens", EVENTS, ids=lambda f: f.__name__)
@@ -405,7 +431,7 @@ def test_hits_that_branch_or_raise_leave_nothing():
 
 @pytest.mark.filterwarnings("ignore::lazytrace.RetraceWarning")
 def test_evictions_of_one_function_leave_nothing():
-    fn = traced(lambda x: x * 2, cache_limit=4)
+    fn = traced(lambda x: x * 2, cache_limit=4, dynamic=False)
     sizes = [torch.ones(n) for n in range(1, 13)]
 
     def cycle() -> None:
@@ -414,6 +440,22 @@ def test_evictions_of_one_function_leave_nothing():
 
     python, native = growth(cycle, 30)
     assert fn.stats().evictions > 500
+    assert python < PYTHON_BOUND
+    assert native < NATIVE_BOUND
+
+
+@pytest.mark.filterwarnings("ignore::lazytrace.RetraceWarning")
+def test_evictions_of_programs_for_all_sizes_leave_nothing():
+    fn = traced(lambda x, k: x * k, cache_limit=4, dynamic=True)
+    calls = [(torch.ones(n), k) for k in range(6) for n in (1, 2)]
+
+    def cycle() -> None:
+        for x, k in calls:
+            fn(x, k)
+
+    python, native = growth(cycle, 30)
+    assert fn.stats().evictions > 300
+    assert fn.stats().hits > 300
     assert python < PYTHON_BOUND
     assert native < NATIVE_BOUND
 
@@ -439,7 +481,7 @@ def test_clearing_frees_literals():
 
 
 def test_eviction_frees_literals():
-    fn = with_literal(cache_limit=1)
+    fn = with_literal(cache_limit=1, dynamic=False)
     fn(torch.ones(2))
     literal = literal_of(fn, torch.ones(2))
     fn(torch.ones(3))

@@ -352,7 +352,7 @@ def test_value_that_a_branch_read():
 
 
 def test_recorded_again_after_an_eviction():
-    step = traced(lambda x: x * 2, cache_limit=1)
+    step = traced(lambda x: x * 2, cache_limit=1, dynamic=False)
     step(torch.ones(1)), step(torch.ones(2)), step(torch.ones(1))
     assert why(step) == ["x.shape[0] 1 -> 2", "x.shape[0] 2 -> 1"]
 
@@ -445,7 +445,7 @@ def step(x, w):
 def reads(x):
     return x * len(x.tolist())
 
-@traced(cache_limit=1)
+@traced(cache_limit=1, dynamic=False)
 def small(x):
     return x * 2
 

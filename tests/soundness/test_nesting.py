@@ -566,9 +566,15 @@ def two_states_in_turn(trace):
     return trace(lambda x: x * o["k"]), steps
 
 
+@cases(hits=7, recordings=2)
+def cache_of_one_program_for_all_sizes(trace):
+    fn = trace(lambda x: x * 2 + len(x), cache_limit=1)
+    return fn, [call(torch.ones(n)) for n in (1, 1, 2, 2, 1, 3, 3, 1, 1)]
+
+
 @cases(hits=4)
 def cache_of_one(trace):
-    fn = trace(lambda x: x * 2 + len(x), cache_limit=1)
+    fn = trace(lambda x: x * 2 + len(x), cache_limit=1, dynamic=False)
     return fn, [call(torch.ones(n)) for n in (1, 1, 2, 2, 1, 3, 3, 1, 1)]
 
 

@@ -286,7 +286,7 @@ def test_first_calls_at_once_record_once(fresh):
 @pytest.mark.usefixtures("often")
 def test_first_calls_of_eight_shapes_at_once_record_eight_times():
     for _ in range(20):
-        fn = lazytrace.traced(lambda x: x * 3)
+        fn = lazytrace.traced(lambda x: x * 3, dynamic=False)
         # Each shape is called by two threads.
         found = at_once(
             lambda i, fn=fn: [fn(torch.ones(1 + i % 8)), fn(torch.ones(1 + (i + 1) % 8))], threads=16
@@ -294,6 +294,27 @@ def test_first_calls_of_eight_shapes_at_once_record_eight_times():
         assert all((y == 3).all() for pair in found for y in pair)
         assert [y.shape[0] for y, _ in found] == [1 + i % 8 for i in range(16)]
         assert (fn.stats().recordings, fn.stats().calls) == (8, 32)
+
+
+@pytest.mark.usefixtures("often")
+def test_first_calls_of_eight_shapes_at_once_end_in_a_program_for_all():
+    for _ in range(20):
+        fn = lazytrace.traced(lambda x: x * 3)
+        found = at_once(
+            lambda i, fn=fn: [fn(torch.ones(1 + i % 8)), fn(torch.ones(1 + (i + 1) % 8))], threads=16
+        )
+        assert all(torch.equal(y, torch.full_like(y, 3)) for pair in found for y in pair)
+        assert [tuple(y.shape[0] for y in pair) for pair in found] == [
+            (1 + i % 8, 1 + (i + 1) % 8) for i in range(16)
+        ]
+        before = fn.stats()
+        assert before.calls == 32
+        # No shape is recorded by two, and at least one was recorded for all.
+        assert 2 <= before.recordings <= 8
+        for size in range(2, 40):
+            assert torch.equal(fn(torch.ones(size)), torch.full((size,), 3.0))
+        after = fn.stats()
+        assert (after.recordings, after.hits) == (before.recordings, before.hits + 38)
 
 
 @pytest.mark.usefixtures("often")
