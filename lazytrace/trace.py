@@ -58,7 +58,7 @@ class Trace:
 
         Takes the tensors of the arguments in order, then the captured state in the order of `listing()`,
         and returns the tuple of the tensors in the result. Reads and mode switches are not part of it.
-        Raises `NotImplementedError` where the program has an opaque Python step.
+        Raises `NotImplementedError` when the program has an opaque Python step, or serves all sizes.
         """
         return _Exporter(self.native).export()
 
@@ -173,6 +173,11 @@ class _Exporter:
         return fx.GraphModule(self._module, self._graph)
 
     def _step(self, number: int, row: dict[str, Any]) -> None:
+        if self._native.dynamic:
+            raise NotImplementedError(
+                "the program works out sizes while it runs; an fx graph needs one recording for each size: "
+                "trace the function with dynamic=False"
+            )
         if row["kind"] == "opaque":
             raise NotImplementedError(
                 f"the program calls {row['operator']}, which stays Python; an fx graph holds ATen calls only"

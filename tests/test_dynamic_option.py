@@ -208,3 +208,33 @@ def test_clearing_forgets_that_sizes_differed() -> None:
     fn.cache_clear()
     assert called(fn, (3, 5, 7)).recordings == 4
     assert fn.cache_info().currsize == 2
+
+
+def test_no_graph_of_a_program_for_all_sizes():
+    function = traced(lambda x: x.view(x.shape[0], -1) * 2, dynamic=True)
+    x = torch.randn(3, 4)
+    function(x)
+    with pytest.raises(NotImplementedError, match="trace the function with dynamic=False"):
+        function.graph(x)
+    exact = traced(lambda x: x.view(x.shape[0], -1) * 2, dynamic=False)
+    exact(x)
+    assert torch.equal(exact.graph(x)(x)[0], x * 2)
+
+
+def test_the_listing_shows_sizes_as_they_are_worked_out():
+    function = traced(lambda x: x.view(x.shape[0], -1) * 2, dynamic=True)
+    function(torch.randn(3, 4))
+    assert "[size(r0, 0), -1]" in function.program(torch.randn(3, 4)).listing()
+
+
+def test_a_branch_that_is_met_at_another_size():
+    def step(x, flag):
+        zeros = torch.zeros(x.shape[0])
+        return x + 1 if flag.sum() > 0 else x - zeros[:, None]
+
+    function = traced(step, dynamic=True)
+    for n, sign in ((3, 1), (5, -1), (7, 1), (4, -1), (6, -1)):
+        x, flag = torch.randn(n, 2), torch.ones(2) * sign
+        assert torch.equal(function(x, flag), step(x, flag))
+    assert function.stats().hits >= 3
+    assert not function.stats().eager

@@ -23,7 +23,7 @@ UNCOMPARABLE = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_e
 
 
 def database() -> list[Any]:
-    """The operators that take floats. Importing the database changes switches of torch for the whole process."""
+    """The operators that take floats. Importing the database changes switches of torch for the process."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     return [op for op in op_db if torch.float32 in op.dtypes and op.name not in UNCOMPARABLE]

@@ -194,7 +194,7 @@ def test_an_object_that_is_exchanged_for_another(name):
 
 
 def test_a_context_variable_that_is_set_after_its_default_was_asked_for():
-    variable = contextvars.ContextVar("variable", default=[1, 2])
+    variable = contextvars.ContextVar("variable", default=(1, 2))
     fn = traced(lambda x: (x * 2, variable.get(5)))
     assert [fn(X())[1] for _ in range(3)] == [5, 5, 5]
     token = variable.set([7])

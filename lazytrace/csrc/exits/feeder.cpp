@@ -8,8 +8,8 @@ namespace lazytrace {
 
 namespace {
 
-// Of the same way through the function, in which numbers have come about in one order: those that are worked out are
-// the same ones, whatever their values were.
+// Of the same way through the function, in which numbers have come about in one order: those that are worked
+// out are the same ones, whatever their values were.
 bool same_numbers(const Argument& a, const Argument& b) {
   if (a.list != b.list) return false;
   auto x = a.constant.toListRef(), y = b.constant.toListRef();

@@ -156,8 +156,8 @@ py::object unbound(PyObject* callable) {
 bool only_stores(PyObject* callable) {
   if (!PyType_Check(callable)) return false;
   PyTypeObject* base = c_base(reinterpret_cast<PyTypeObject*>(callable));
-  return base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyODict_Type || base == &PyTuple_Type ||
-         base == &PyList_Type;
+  return base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyODict_Type ||
+         base == &PyTuple_Type || base == &PyList_Type;
 }
 
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
@@ -286,7 +286,8 @@ void Exchange::before(Frame f, const Operation& operation) {
     case Action::Merges:
     case Action::Unpacks:
       // Put into another container as they are; the members of a set are hashed.
-      if (PyDict_Check(*first()) || PyList_Check(*first()) || PyTuple_Check(*first())) handing_ = Handing::Ignored;
+      if (PyDict_Check(*first()) || PyList_Check(*first()) || PyTuple_Check(*first()))
+        handing_ = Handing::Ignored;
       return;
     case Action::FormatsText:
       return settle_inside(*first());

@@ -15,10 +15,19 @@ namespace {
 // Classes of C that hold no Python object which C code could take for a value, or whose contents never
 // change.
 bool is_steady(PyObject* v) {
-  static const char* const kNames[] = {
-      "re.Pattern", "re.Match",           "Context",         "ContextVar", "Token", "code",
-      "traceback",  "types.GenericAlias", "types.UnionType", "frame",      "weakref.ReferenceType",
-      "weakref",    "NotImplementedType"};
+  static const char* const kNames[] = {"re.Pattern",
+                                       "re.Match",
+                                       "Context",
+                                       "ContextVar",
+                                       "Token",
+                                       "code",
+                                       "traceback",
+                                       "types.GenericAlias",
+                                       "types.UnionType",
+                                       "frame",
+                                       "weakref.ReferenceType",
+                                       "weakref",
+                                       "NotImplementedType"};
   PyTypeObject* base = c_base(Py_TYPE(v));
   for (const char* name : kNames)
     if (std::strcmp(base->tp_name, name) == 0) return true;
