@@ -13,8 +13,8 @@ import torch
 
 from lazytrace._native import available, core
 
-# C code reads the value of an int without asking. `Dim` is an int to `isinstance` alone: C code must call one of
-# the methods below to see the value. torch's parser takes it for a SymInt.
+# C code reads the value of an int without asking. `Dim` is an int to `isinstance` alone: C code must call one
+# of the methods below to see the value. torch's parser takes it for a SymInt.
 
 
 def _read(value: Any) -> Any:
