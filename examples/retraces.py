@@ -29,7 +29,9 @@ class Gate(nn.Module):
         return torch.sigmoid(self.linear(x) * self.strength) * x
 
 
-@traced
+# By default the second length would be recorded for all lengths, and the others would be hits. dynamic=False
+# asks for a program of each length, so a length that differs at each call is recorded at each call.
+@traced(dynamic=False)
 def normalize(tokens: Tensor) -> Tensor:
     """Center a sequence of any length, `[length]`."""
     return tokens - tokens.mean()

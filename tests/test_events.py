@@ -579,17 +579,37 @@ def test_a_value_that_differs_on_every_call():
 
 
 def test_a_dimension_that_varies():
-    step = traced(lambda x: x * 2, name="step")
+    step = traced(lambda x: x * 2, name="step", dynamic=False)
     for n in (64, 13, 7):
         _, line = step(torch.ones(n)), line_here()
     assert found(step) == [
         (
             "varying dimension",
-            "step: x.shape[0] had 3 different values (64, 13, 7): each size is recorded by itself. Pad or "
+            "step: x.shape[0] had 3 different values (64, 13, 7): each size is recorded by itself, as "
+            "dynamic=False asks. Leave dynamic at None for one program of all sizes, or pad or "
             "bucket to a few sizes; drop_last=True of a DataLoader does away with a smaller last batch. "
             f"(test_events.py:{line})",
         )
     ]
+
+
+def test_a_dimension_that_varies_though_sizes_may():
+    step = traced(lambda x, k: x * k, name="step")
+    for n in (64, 13, 7):
+        _, line = step(torch.ones(n), float(n)), line_here()
+    assert [text for pattern, text in found(step) if pattern == "varying dimension"] == [
+        "step: x.shape[0] had 3 different values (64, 13, 7): each size is recorded by itself. Pad or "
+        "bucket to a few sizes; drop_last=True of a DataLoader does away with a smaller last batch. "
+        f"(test_events.py:{line})",
+    ]
+
+
+def test_a_dimension_that_varies_is_nothing_to_suggest_by_default():
+    step = traced(lambda x: x * 2, name="step")
+    for n in (64, 13, 7, 5, 9):
+        step(torch.ones(n))
+    assert found(step) == []
+    assert (step.stats().hits, step.stats().recordings) == (3, 2)
 
 
 def test_state_that_varies():

@@ -357,6 +357,17 @@ def test_recorded_again_after_an_eviction():
     assert why(step) == ["x.shape[0] 1 -> 2", "x.shape[0] 2 -> 1"]
 
 
+def test_sizes_are_no_reason_beside_another_where_a_program_fits_them_all():
+    step = traced(lambda x, k: x * k, dynamic=True)
+    step(torch.ones(2), 2.0), step(torch.ones(3), 2.0), step(torch.ones(4), 3.0)
+    assert why(step) == ["k 2.0 -> 3.0"]
+    (known, _) = step.explain(torch.ones(5), 4.0).candidates
+    assert [str(reason) for reason in known.reasons] == ["k 3.0 -> 4.0"]
+    apart = traced(lambda x, k: x * k, dynamic=False)
+    apart(torch.ones(2), 2.0), apart(torch.ones(4), 3.0)
+    assert why(apart) == ["x.shape[0] 2 -> 4; k 2.0 -> 3.0"]
+
+
 def test_first_calls_are_no_retraces():
     step = traced(lambda x: x * 2)
     step(X), step(X)

@@ -49,16 +49,23 @@ def _snapshot(
     counters: Counters,
     log: EventLog,
     name: str,
-    limit: int,
+    options: Options,
     parameters: str,
     source: str,
     unread: Unread,
     size: int = 0,
 ) -> Snapshot:
-    counted = counters.snapshot(name, size, limit, parameters)
+    counted = counters.snapshot(name, size, options.cache_limit, parameters)
     # Only what was recorded again is told of its arguments.
     names = unread.names() if counted.retraces else ()
-    return dataclasses.replace(counted, events=log.events(), timeline=log.hits(), source=source, unread=names)
+    return dataclasses.replace(
+        counted,
+        events=log.events(),
+        timeline=log.hits(),
+        source=source,
+        unread=names,
+        dynamic=options.dynamic,
+    )
 
 
 def _programs(cache: TraceCache, instances: Instances) -> list[Program]:
@@ -162,9 +169,8 @@ class Owner:
 
     def last_snapshot(self) -> Callable[..., Snapshot]:
         """A snapshot for when this owner is gone; takes how many traces there are."""
-        limit = self.options.cache_limit
         return functools.partial(
-            _snapshot, self.counters, self.log, self.name, limit, self.shown, self.source, self._unread
+            _snapshot, self.counters, self.log, self.name, self.options, self.shown, self.source, self._unread
         )
 
     def last_programs(self) -> Callable[[], list[Program]]:

@@ -10,6 +10,7 @@ from lazytrace.signature import Description
 from lazytrace.stats import Reason, texts
 
 _ONE_CHANGE = 2
+_SIZE: Final = r"\.shape\[\d+\]$"
 _KINDS: Final = (
     (r"\.shape\[\d+\]$|\.ndim$", "shape"),
     (r"\.dtype$", "dtype"),
@@ -56,6 +57,15 @@ def differences(old: Description, new: Description) -> tuple[str, ...]:
     ('x.dtype float32 -> float64',)
     """
     return texts(changes(old, new))
+
+
+def is_size(path: str) -> bool:
+    """Whether a path is the size of one dimension.
+
+    >>> is_size("x.shape[0]"), is_size("x.ndim")
+    (True, False)
+    """
+    return re.search(_SIZE, path) is not None
 
 
 def _kind(path: str, modes: Container[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazytrace.explain.differences import changes, failed_guard, nearest
+from lazytrace.explain.differences import changes, failed_guard, is_size, nearest
 from lazytrace.explain.words import Candidate
 from lazytrace.signature import Description
 from lazytrace.stats import Reason
@@ -34,7 +34,11 @@ def against(
     trace: Trace, call: Call, words: Description, names: list[str], modes: Container[str]
 ) -> tuple[Reason, ...]:
     """Every difference between a call and a trace: what the signature holds, then the state."""
-    return changes(trace.description, words, modes) + guard_reasons(trace, call, names)
+    found = changes(trace.description, words, modes) + guard_reasons(trace, call, names)
+    if not trace.native.dynamic:
+        return found
+    # It fits other sizes, so these are no reason beside another one.
+    return tuple(reason for reason in found if not is_size(reason.path)) or found
 
 
 def candidates(

@@ -173,7 +173,7 @@ class Snapshot:
     `eager_seconds` and `eager_called_at` tell of each eager reason what it took and the line that called
     last. `events` are the newest, oldest first, `timeline` the newest timed hits; `programs` is filled in
     reports only. `source` is the line of the function, `made` how often a function of that line was
-    decorated. `unread` names the parameters that the function never reads.
+    decorated. `unread` names the parameters that the function never reads, `dynamic` is that option.
 
     >>> snapshot = Snapshot("step", hits=8, recordings=1, eager={"calls x.tolist() (train.py:41)": 2})
     >>> snapshot.calls, snapshot.eager_calls
@@ -211,6 +211,7 @@ class Snapshot:
     made: int = 1
     limit_exact: bool = True
     unread: tuple[str, ...] = ()
+    dynamic: bool | None = None
 
     def __repr__(self) -> str:
         counts = f"hits={self.hits}, recordings={self.recordings}, retraces={self.retraces}"

@@ -135,8 +135,14 @@ def is_unread(snapshot: Snapshot, path: str) -> bool:
 
 
 def _varying_dimensions(snapshot: Snapshot) -> Iterator[Suggestion]:
+    # Of no help where sizes could not be followed, so it is said only where nobody tried.
+    asked = (
+        ", as dynamic=False asks. Leave dynamic at None for one program of all sizes, or pad"
+        if snapshot.dynamic is False
+        else ". Pad"
+    )
     advice = (
-        "each size is recorded by itself. Pad or bucket to a few sizes; drop_last=True of a DataLoader "
+        f"each size is recorded by itself{asked} or bucket to a few sizes; drop_last=True of a DataLoader "
         "does away with a smaller last batch."
     )
     return _changes(snapshot, "varying dimension", advice, "shape")
