@@ -369,7 +369,8 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
     return;
   }
   if (is_python(*callable)) {
-    if (only_stores(*callable)) handing_ = Handing::Ignored;
+    // Its frame shows what it does with sizes.
+    if (!PyType_Check(*callable) || only_stores(*callable)) handing_ = Handing::Ignored;
     return;
   }
   if (configuration().keepers.count(unbound(*callable).ptr())) {
@@ -402,8 +403,8 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
   static PyObject *map = builtin("map"), *filter = builtin("filter");
   if ((callable == map || callable == filter) && count) return is_python(args[0]);
   static PyObject *get = builtin("getattr"), *has = builtin("hasattr");
-  if ((callable != get && callable != has) || count < 2 || !is_tensor(args[0]) || !PyUnicode_Check(args[1]))
-    return false;
+  if ((callable != get && callable != has) || count < 2 || !PyUnicode_Check(args[1])) return false;
+  if (!is_tensor(args[0])) return true;
   PyObject* found = _PyType_Lookup(Py_TYPE(args[0]), args[1]);
   return !found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(text_of(args[1]));
 }
@@ -422,7 +423,8 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
     return;
   }
   if (is_python(*callable)) {
-    if (only_stores(*callable)) handing_ = Handing::Ignored;
+    // Its frame shows what it does with sizes.
+    if (!PyType_Check(*callable) || only_stores(*callable)) handing_ = Handing::Ignored;
     return;
   }
   if (std::string name = torch_name(*callable); !name.empty()) {
