@@ -138,7 +138,9 @@ struct Program {
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
   bool resumable(size_t step, bool raised) const {
     int at = static_cast<int>(step);
+    // A size that differs leads back to the start as long as nothing was changed.
     bool feedable = steps[step].kind == Step::Kind::Operator ||
+                    (steps[step].kind == Step::Kind::Read && changed_before(step)) ||
                     (steps[step].kind == Step::Kind::Opaque && steps[step].opaque->feedable);
     return at <= keep_until && feedable && (at < unresumable || (at == unresumable && raised));
   }

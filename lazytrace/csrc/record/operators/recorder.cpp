@@ -617,7 +617,7 @@ void Recorder::read_number(int id, int64_t value) {
 }
 
 // What is written to may be a copy at one size and a view of an argument at another.
-void Recorder::note_memory(const std::vector<c10::IValue>& arguments, Step* step) const {
+void Recorder::note_memory(const std::vector<c10::IValue>& arguments, Step* step) {
   if (step->arguments.size() != arguments.size()) return;  // a literal, which nothing is written to
   for (size_t i = 0; i < arguments.size(); ++i) {
     Argument& argument = step->arguments[i];
@@ -625,6 +625,8 @@ void Recorder::note_memory(const std::vector<c10::IValue>& arguments, Step* step
     if (argument.kind != Argument::Kind::Register || !alias || !alias->isWrite() || was_there(argument.reg) ||
         !sizes_.is_loose(argument.reg))
       continue;
+    // A replay that finds other memory must be able to run the function from its start.
+    if (resuming_.changed()) return fail(say(reason::SizesMemory, step->op.schema().name()));
     bool outer = origins_.is_external(arguments[i].toTensor());
     argument.memory = outer ? Argument::Memory::Outer : Argument::Memory::Own;
   }

@@ -126,7 +126,7 @@ class Recorder {
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Sizes::Lifted lifted);
   void read_number(int id, int64_t value);
   void fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifted* lifted);
-  void note_memory(const std::vector<c10::IValue>& arguments, Step* step) const;
+  void note_memory(const std::vector<c10::IValue>& arguments, Step* step);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
   void give(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);

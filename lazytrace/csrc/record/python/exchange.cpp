@@ -217,9 +217,14 @@ void Exchange::hand_over(PyObject* object, int depth) {
   }
 }
 
+void Exchange::expect_nothing(Frame f) {
+  handing_ = Handing::Ignored;
+  called_.push_back({f, "", recorder_->operators(), {}, true});
+}
+
 void Exchange::expect_operator(Frame f, std::string name) {
   handing_ = Handing::Checked;
-  called_.push_back({f, std::move(name), recorder_->operators(), {}});
+  called_.push_back({f, std::move(name), recorder_->operators(), {}, false});
 }
 
 void Exchange::leave(PyObject* value) { settle_inside(value); }
@@ -383,10 +388,7 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (std::string name = torch_name(*callable); !name.empty()) {
     return expect_operator(f, std::move(name));
   }
-  if (looks_at_none(*callable, args, count)) {
-    handing_ = Handing::Ignored;
-    return;
-  }
+  if (looks_at_none(*callable, args, count)) return expect_nothing(f);
   for (Py_ssize_t i = 0; i < count; ++i) hand_over(args[i]);
 }
 

@@ -47,13 +47,35 @@ class Exchange {
     std::string name;
     size_t operators;
     std::vector<py::object> tensors;
+    bool passes_on = false;  // gives back what it is given, and looks at none of it
   };
   // What becomes of tensors and carriers that the judgement comes to.
   enum class Handing : uint8_t { Pins, Checked, Ignored };
 
+ public:
+  // While a frame gives back a value to C code that `caller` has called: nothing is handed over to what only
+  // passes it on.
+  class Returning {
+   public:
+    Returning(Exchange* exchange, Frame caller) : exchange_(exchange), before_(exchange->handing_) {
+      auto& called = exchange->called_;
+      if (!called.empty() && called.back().frame == caller && called.back().passes_on)
+        exchange->handing_ = Handing::Ignored;
+    }
+    ~Returning() { exchange_->handing_ = before_; }
+    Returning(const Returning&) = delete;
+    Returning& operator=(const Returning&) = delete;
+
+   private:
+    Exchange* exchange_;
+    Handing before_;
+  };
+
+ private:
   bool live() const { return recorder_->numbers() != nullptr; }
   bool is_loose(PyObject* object);
   void hand_over_tensor(PyObject* tensor);
+  void expect_nothing(Frame f);
   void expect_operator(Frame f, std::string name);
   void settle(PyObject* object);
   void settle_inside(PyObject* object);

@@ -171,8 +171,10 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   new_objects_->forget(f);
   if (opaque_frame_ == f) end_opaque(result);
   if (result && !around_.pause->active() && !around_.recorder->stopped() && !is_immutable(result) &&
-      goes_to_c(f))
+      goes_to_c(f)) {
+    Exchange::Returning returning(around_.exchange, f.previous());
     consumption_->consume(result, Consumer::Compares);
+  }
   // A generator may be run on by somebody else.
   trace_instructions(frame, false);
   trace_lines(frame, true);
