@@ -135,15 +135,16 @@ int NumberRecorder::argument(int64_t which, int64_t value) {
 }
 
 int NumberRecorder::apply(Kind kind, int a, int b) {
-  auto result = lazytrace::apply(kind, value(a), b < 0 ? 0 : value(b));
-  if (!result) return -1;
   auto is_constant = [&](int id) {
     return id < 0 || (*numbers_)[static_cast<size_t>(id)].kind == Kind::Constant;
   };
-  if (is_constant(a) && is_constant(b)) return constant(*result);
-  // A replay must not divide by zero where Python would have raised before, or gone another way.
+  // A replay must not divide by zero where Python would have raised before, or gone another way. Asked before
+  // anything else, so that a function that runs again asks the same.
   if ((kind == Kind::FloorDiv || kind == Kind::Mod) && !is_constant(b))
     read(apply(Kind::NotEqual, b, constant(0)));
+  auto result = lazytrace::apply(kind, value(a), b < 0 ? 0 : value(b));
+  if (!result) return -1;
+  if (is_constant(a) && is_constant(b)) return constant(*result);
   Number number;
   number.kind = kind;
   number.a = a;
