@@ -277,8 +277,8 @@ void Exchange::before(Frame f, const Operation& operation) {
     case Action::SetsItem:
       return before_item(first(), *second(), f.peek(operation.third));
     case Action::ComparesIdentity:
-      plain_copy(first());
-      return plain_copy(second());
+      settle_identity(first());
+      return settle_identity(second());
     case Action::Contains:
       settle_inside(*first());
       return settle_inside(*second());
@@ -317,15 +317,20 @@ void Exchange::before_attribute(PyObject** object, PyObject* name) {
   swap(object, configuration().attribute(py::handle(*object), py::handle(name)));
 }
 
-// The value itself, of which nothing is read: isinstance() and type() ask what kind of object it is, and `is`
-// whether it is the same one, which depends on the value.
-void Exchange::plain_copy(PyObject** at) {
-  if (!is_carrier(*at)) return;
-  py::object carrier = py::reinterpret_borrow<py::object>(*at);
-  settle(carrier.ptr());
-  PyObject* plain = PyLong_FromLongLong(carrier_value(carrier.ptr()));
+namespace {
+// The int that Python would have there: small ones are one object each.
+void put_plain(PyObject** at) {
+  PyObject* plain = PyLong_FromLongLong(carrier_value(*at));
   if (!plain) throw py::error_already_set();
   Py_SETREF(*at, plain);
+}
+}  // namespace
+
+// Which object an int is follows from its value.
+void Exchange::settle_identity(PyObject** at) {
+  if (!is_carrier(*at)) return;
+  settle(*at);
+  put_plain(at);
 }
 
 bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numbers) {
@@ -338,11 +343,7 @@ bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numb
   // One that is bound already: `f = x.size`, getattr(x, "size").
   PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
   if (!self || !is_tensor(self)) return false;
-  const char* name = reinterpret_cast<PyCFunctionObject*>(*callable)->m_ml->ml_name;
-  PyObject* text = PyUnicode_InternFromString(name);
-  PyObject* descriptor = text ? _PyType_Lookup(Py_TYPE(self), text) : nullptr;
-  Py_XDECREF(text);
-  found = descriptor ? callables.find(descriptor) : nullptr;
+  found = callables.find(unbound(*callable).ptr());
   if (!found || !is_loose(self)) return false;
   swap(callable, py::reinterpret_steal<py::object>(PyMethod_New(*found, self)));
   return true;
@@ -358,36 +359,38 @@ bool holds_carrier(PyObject* object, int depth = 0) {
 }
 }  // namespace
 
+// Whether what the callee does with sizes will be seen: it is one of ours now, keeps what it is given, runs
+// frames that are watched, or is an operator of torch, which is checked once it has run.
+bool Exchange::shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers) {
+  if (exchange_callable(callable, first, numbers) ||
+      configuration().keepers.count(unbound(*callable).ptr())) {
+    handing_ = Handing::Ignored;
+    return true;
+  }
+  if (is_python(*callable)) {
+    if (!PyType_Check(*callable) || only_stores(*callable)) handing_ = Handing::Ignored;
+    return true;
+  }
+  std::string name = torch_name(*callable);
+  if (name.empty()) return false;
+  expect_operator(f, std::move(name));
+  return true;
+}
+
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
                            Py_ssize_t count) {
   static PyObject *isinstance = builtin("isinstance"), *type = builtin("type");
-  if ((*callable == isinstance || (*callable == type && count == 1)) && first && is_carrier(*first)) {
-    PyObject* plain = PyLong_FromLongLong(carrier_value(*first));
-    if (!plain) throw py::error_already_set();
-    Py_SETREF(*first, plain);
-    return;
-  }
+  // These ask what kind of object it is, whatever its value.
+  if ((*callable == isinstance || (*callable == type && count == 1)) && first && is_carrier(*first))
+    return put_plain(first);
   bool numbers = false;
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_carrier(args[i]);
-  if (exchange_callable(callable, first ? *first : nullptr, numbers)) {
-    handing_ = Handing::Ignored;
-    return;
-  }
-  if (is_python(*callable)) {
-    // Its frame shows what it does with sizes.
-    if (!PyType_Check(*callable) || only_stores(*callable)) handing_ = Handing::Ignored;
-    return;
-  }
   if (configuration().keepers.count(unbound(*callable).ptr())) {
-    handing_ = Handing::Ignored;
     // A key is compared; what is inside of others is not.
     for (Py_ssize_t i = 0; i < count && i < 2; ++i)
       if (args[0] && PyDict_Check(args[0])) settle(args[i]);
-    return;
   }
-  if (std::string name = torch_name(*callable); !name.empty()) {
-    return expect_operator(f, std::move(name));
-  }
+  if (shows_its_sizes(f, callable, first ? *first : nullptr, numbers)) return;
   if (looks_at_none(*callable, args, count)) return expect_nothing(f);
   for (Py_ssize_t i = 0; i < count; ++i) hand_over(args[i]);
 }
@@ -414,24 +417,8 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
 void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject** callable = f.place(operation.first);
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
-  if (configuration().keepers.count(unbound(*callable).ptr())) {
-    handing_ = Handing::Ignored;
-    return;
-  }
-  bool numbers = holds_carrier(args);
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
-  if (exchange_callable(callable, first, numbers)) {
-    handing_ = Handing::Ignored;
-    return;
-  }
-  if (is_python(*callable)) {
-    // Its frame shows what it does with sizes.
-    if (!PyType_Check(*callable) || only_stores(*callable)) handing_ = Handing::Ignored;
-    return;
-  }
-  if (std::string name = torch_name(*callable); !name.empty()) {
-    return expect_operator(f, std::move(name));
-  }
+  if (shows_its_sizes(f, callable, first, holds_carrier(args))) return;
   hand_over(args);
   hand_over(kwargs);
 }

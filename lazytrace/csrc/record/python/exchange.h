@@ -87,7 +87,8 @@ class Exchange {
   void before_item(PyObject** container, PyObject* key, PyObject* value);
   void before_operation(PyObject* left, PyObject* right);
   bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);
-  void plain_copy(PyObject** place);
+  bool shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers);
+  void settle_identity(PyObject** place);
   void check_call();
 
   Recorder* recorder_;
