@@ -1,5 +1,5 @@
 # make demo    install into .venv, build, run examples/digits.py
-# make test    the same, then the tests (PYTEST_ARGS="-k name" for some of them)
+# make test    the same, then the tests, one process per core (PYTEST_ARGS="-k name" for some of them)
 # make lint    ruff, mypy --strict, clang-format, over what is there
 # make format  let ruff and clang-format rewrite it
 # make build   install and build only; rebuilds what changed
@@ -32,7 +32,7 @@ demo: build
 	$(PY) examples/digits.py
 
 test: build
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

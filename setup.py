@@ -7,9 +7,11 @@ Environment:
     CXX=clang++                 the compiler (default: g++ or whatever `c++` is)
 """
 
+import hashlib
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -18,6 +20,7 @@ from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
 SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("lazytrace/csrc/**/*.cpp"))
+PRELUDE = ROOT / "lazytrace/csrc/prelude.h"
 SANITIZERS = ("address", "undefined")
 
 
@@ -91,7 +94,30 @@ def build_command() -> type:
             super().finalize_options()
             self.build_temp = str(ROOT / "build" / f"temp.{sys.implementation.cache_tag}")
 
+        def build_extension(self, extension: Extension) -> None:
+            # torch has added its own flags by now. Most of the time of compiling goes into its headers.
+            macros = [f"-D{name}={value}" for name, value in extension.define_macros]
+            flags = [*self.compiler.compiler_so[1:], *macros, *extension.extra_compile_args]
+            extension.extra_compile_args += ["-include", str(precompiled(flags, Path(self.build_temp)))]
+            super().build_extension(extension)
+
     return Build.with_options(use_ninja=prepare_ninja(), no_python_abi_suffix=False)
+
+
+def precompiled(flags: list[str], folder: Path) -> Path:
+    """A copy of the prelude, precompiled beside it; the compiler takes the copy itself if the flags differ.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler failed, and has said why.
+    """
+    command = [*shlex.split(os.environ.get("CXX", "c++")), *flags, "-x", "c++-header"]
+    text = PRELUDE.read_bytes()
+    header = folder / f"prelude-{hashlib.sha256(text + repr(command).encode()).hexdigest()[:16]}.h"
+    if not header.with_suffix(".h.gch").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        header.write_bytes(text)
+        subprocess.check_call([*command, str(header), "-o", str(header.with_suffix(".h.gch"))])
+    return header
 
 
 def prepare_ninja() -> bool:

@@ -155,7 +155,7 @@ def test_nan_is_one_value():
         (..., None),
         (frozenset([1]), frozenset([2])),
     ],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
 def test_other_values(one, other):
     fn = traced(uses)

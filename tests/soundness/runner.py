@@ -196,6 +196,11 @@ class Tracer:
     def count(self, what: str) -> int:
         return sum(getattr(made.stats(), what) for made in self.made)
 
+    def account(self) -> str:
+        """What the traced functions did, for whoever reads why a test failed."""
+        snapshots = [made.stats() for made in self.made]
+        return "\n".join(f"{s!r}; eager: {s.eager}; retraces: {s.retrace_reasons}" for s in snapshots)
+
     def reasons(self) -> dict[str, int]:
         return {k: v for made in self.made for k, v in made.stats().eager.items()}
 
@@ -298,7 +303,7 @@ def check(make: Callable[..., Any], *, hits: int = 0, eager: str = "", recording
     """
     assert hits or eager or recordings is not None, STATE_IT
     tracer = agree(make)
-    assert tracer.count("hits") >= hits, f"{tracer.count('hits')} hits, eager: {tracer.reasons()}"
+    assert tracer.count("hits") >= hits, tracer.account()
     assert not eager or any(is_reason(eager, text) for text in tracer.reasons()), f"{tracer.reasons()}"
     assert hits or not tracer.count("hits"), f"replayed {tracer.count('hits')} times: state hits="
     assert recordings is None or tracer.count("recordings") == recordings, f"{tracer.made[0].stats()}"
