@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from typing import TYPE_CHECKING, Final
@@ -54,6 +55,9 @@ def load() -> str:
         _core.configure_swap(_torch.swap_tensor_impl)
         _core.configure_overrides(_torch.registered_kernels())
         _core.configure_saved_hooks(_torch.is_own_saved_hook)
+        _core.configure_gradients(
+            _torch.run_backward, functools.partial(_core.backward_call, _torch.run_backward)
+        )
         globals()["core"] = _core
     return found
 

@@ -37,6 +37,7 @@ WATCHING = (
     "code_facts",
     "pause",
     "exchange",
+    "gradients",
     "provenance",
     "new_objects",
     "asides",

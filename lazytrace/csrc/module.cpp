@@ -4,6 +4,7 @@
 
 #include "call/wrapper.h"
 #include "cpython/carrier.h"
+#include "record/python/gradients.h"
 #include "record/python/opaque_call.h"
 #include "record/recording.h"
 #include "signature/ambient.h"
@@ -179,6 +180,11 @@ void bind_numbers(py::module_& m) {
   });
 }
 
+py::object backward_call(py::object run, py::args args, py::kwargs kwargs) {
+  if (auto* recording = lt::Recording::active()) return recording->backward(run, args, kwargs);
+  return run(*args, **kwargs);
+}
+
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                        py::dict kwargs, bool python) {
   if (auto* recording = lt::Recording::active())
@@ -210,6 +216,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("kernels_are_replaced", &lt::aten_is_overridden);
   m.attr("Diverged") = py::reinterpret_borrow<py::object>(lt::divergence_type());
   m.def("opaque_call", &opaque_call);
+  m.def("backward_call", &backward_call);
+  m.def("configure_gradients", &lt::configure_gradients);
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });

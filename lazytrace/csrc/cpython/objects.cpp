@@ -283,4 +283,23 @@ std::string short_repr(PyObject* v) {
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
 
+bool is_key_by_identity(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!is_tensor(object))
+    return type->tp_hash == PyBaseObject_Type.tp_hash &&
+           type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  static PyObject* name = PyUnicode_InternFromString("__hash__");
+  static PyObject* usual = Py_NewRef(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name));
+  return _PyType_Lookup(type, name) == usual;
+}
+
+// The hash of a tensor is its id(), of which two objects never have the same; so is that of object.
+PyObject* entry_of(PyObject* dict, PyObject* object) {
+  Py_hash_t hash = is_tensor(object) ? static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(object))
+                                     : _Py_HashPointer(object);
+  PyObject* value = _PyDict_GetItem_KnownHash(dict, object, hash);
+  PyErr_Clear();
+  return value;
+}
+
 }  // namespace lazytrace

@@ -45,4 +45,9 @@ std::string short_repr(PyObject* v);
 // The value of a str, "" for anything else.
 std::string text_of(PyObject* v);
 
+// Of a tensor, or of an object without an __eq__ of its own: what a dict has under just this object,
+// borrowed; null where it has nothing. Runs no Python code.
+bool is_key_by_identity(PyObject* object);
+PyObject* entry_of(PyObject* dict, PyObject* object);
+
 }  // namespace lazytrace

@@ -9,6 +9,7 @@
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "program/value_tree.h"
+#include "torch/autograd_graph.h"
 
 namespace lazytrace {
 
@@ -229,11 +230,13 @@ std::vector<int> GuardTree::prune() {
   size_t kept = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Guard& guard = nodes_[i];
-    bool gone = guard.access == Access::Weak ? PyWeakref_GET_OBJECT(guard.weak.ptr()) == Py_None
-                                             : guard.parent >= 0 && renamed[guard.parent] < 0;
+    bool keyless = guard.access == Access::Entry && renamed[guard.index] < 0;
+    bool gone = keyless || (guard.access == Access::Weak ? PyWeakref_GET_OBJECT(guard.weak.ptr()) == Py_None
+                                                         : guard.parent >= 0 && renamed[guard.parent] < 0);
     if (gone) continue;
     if (guard.parent >= 0) guard.parent = renamed[guard.parent];
     if (guard.same >= 0) guard.same = renamed[guard.same];
+    if (guard.access == Access::Entry) guard.index = renamed[guard.index];
     renamed[i] = static_cast<int>(kept);
     if (kept != i) nodes_[kept] = std::move(guard);
     ++kept;
@@ -299,6 +302,10 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return values->held.back().ptr();
     case Access::Item:
       return PyDict_Check(owner) ? PyDict_GetItemWithError(owner, g.key.ptr()) : nullptr;
+    case Access::Entry: {
+      PyObject* key = values->nodes[static_cast<size_t>(g.index)];
+      return key && PyDict_Check(owner) && is_key_by_identity(key) ? entry_of(owner, key) : nullptr;
+    }
     case Access::At:
       if (!PyList_Check(owner) && !PyTuple_Check(owner)) return nullptr;
       return g.index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, g.index) : nullptr;
@@ -613,6 +620,12 @@ std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std
   return failed;
 }
 
+int GuardTree::node_of_capture(size_t slot) const {
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].capture == static_cast<int>(slot)) return static_cast<int>(i);
+  return -1;
+}
+
 // ---------------------------------------------------------------- explaining
 std::string GuardTree::attribute_path(int owner, const std::string& name,
                                       const std::vector<std::string>& names) const {
@@ -660,6 +673,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       }
       return parent() + "[" + short_repr(g.key.ptr()) + "]";
     }
+    case Access::Entry:
+      return parent() + "[" + path(static_cast<int>(g.index), names) + "]";
     case Access::At:
       return parent() + "[" + std::to_string(g.index) + "]";
     case Access::Globals:
@@ -756,6 +771,7 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
   } else if (g.expect == Expect::Tensor && is_tensor(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     std::string difference = g.loose ? g.tensor->loose_difference(tensor) : g.tensor->difference(tensor);
+    if (difference.empty() && has_hooks(tensor)) difference = "hooks none -> set";
     size_t space = difference.find(' '), arrow = difference.find(" -> ");
     if (arrow != std::string::npos && space < arrow) {
       where += "." + difference.substr(0, space);

@@ -27,6 +27,7 @@ enum class Access : uint8_t {
   Own,             // entry of the class's own __dict__
   Specials,        // the names of the special methods that a class has beyond those of its C base
   Item,            // owner[key] of a dict
+  Entry,           // owner[k] of a dict, with k the object of node `index`
   At,              // owner[i] of a list or tuple
   Cell,            // contents of closure cell i of a function
   Globals,         // the globals of a function
@@ -123,6 +124,8 @@ class GuardTree {
   }
   Guard& operator[](int node) { return nodes_[node]; }
   const Guard& operator[](int node) const { return nodes_[node]; }
+  // The node whose tensor the program takes as this capture.
+  int node_of_capture(size_t slot) const;
   size_t size() const { return nodes_.size(); }
 
   // Sets what is expected of a node from the value that it has now (NULL: absent).

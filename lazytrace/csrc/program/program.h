@@ -77,7 +77,9 @@ struct Step {
     Data,
     RequireGrad,
     Opaque,
-    Read
+    Read,
+    Gradient,    // reads the `.grad` of its argument
+    SetGradient  // sets that of its first argument to the second, or to None
   } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
   Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
@@ -130,6 +132,7 @@ struct Program {
   bool unfilled = false;        // a tensor was made larger, and nobody has said what is in it
   bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
   uint64_t overrides = 0;       // aten_overrides() when its shorter ways were found
+  bool backward = false;        // runs a backward pass that was seen to call no hook
   bool changes_looks = false;   // shape, memory or requires_grad of a tensor, in place
   int first_once = INT_MAX;     // the first step that must not be done again
   int unresumable = INT_MAX;    // from this step on, Python code that runs again would see other metadata
@@ -139,7 +142,7 @@ struct Program {
   bool resumable(size_t step, bool raised) const {
     int at = static_cast<int>(step);
     // A size that differs leads back to the start as long as nothing was changed.
-    bool feedable = steps[step].kind == Step::Kind::Operator ||
+    bool feedable = steps[step].kind == Step::Kind::Operator || steps[step].kind == Step::Kind::Gradient ||
                     (steps[step].kind == Step::Kind::Read && changed_before(step)) ||
                     (steps[step].kind == Step::Kind::Opaque && steps[step].opaque->feedable);
     return at <= keep_until && feedable && (at < unresumable || (at == unresumable && raised));

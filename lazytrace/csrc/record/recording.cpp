@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "cpython/objects.h"
-#include "record/python/opaque_call.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -64,9 +63,26 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
+  OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
+  return make_opaque(&call, function, args, kwargs);
+}
+
+py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) {
+  if (recorder_.paused() || recorder_.stopped()) return run(*args, **kwargs);
+  std::vector<at::Tensor> roots;
+  for (py::handle root : args[0])
+    if (is_tensor(root.ptr())) roots.push_back(THPVariable_Unpack(root.ptr()));
+  py::str name("accumulate_grad");
+  bool accumulates = !kwargs.contains(name) || kwargs[name].cast<bool>();
+  Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
+  OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
+  if (facts.effects) call.has_effects();
+  return make_opaque(&call, run, args, kwargs);
+}
+
+py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs) {
   bool fed = recorder_.feeding();
   if (fed) recorder_.expect_opaque();
-  OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
   py::object result;
   try {
     result = fed ? recorder_.fed_value() : function(*args, **kwargs);
@@ -75,7 +91,7 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
     recorder_.fail(say(reason::OpaqueRaised));
     throw;
   }
-  call.finish(result.ptr());
+  call->finish(result.ptr());
   return result;
 }
 

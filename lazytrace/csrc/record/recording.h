@@ -8,6 +8,7 @@
 #include "guard/guards.h"
 #include "record/operators/recorder.h"
 #include "record/python/observer.h"
+#include "record/python/opaque_call.h"
 #include "signature/signature.h"
 #include "trace/trace.h"
 
@@ -31,6 +32,8 @@ class Recording {
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python);
+  // The same for torch's function that runs autograd's engine.
+  py::object backward(py::object run, py::tuple args, py::dict kwargs);
 
   // Calls a function of ours that is no part of the recording.
   py::object aside(py::object function);
@@ -40,6 +43,7 @@ class Recording {
   void fail(const std::string& reason) { recorder_.fail(reason); }
 
  private:
+  py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);
   Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
   bool renumber(Trace* trace);
 

@@ -200,8 +200,47 @@ bool Runner::step(const Step& s, size_t at) {
       return true;
     case Step::Kind::Opaque:
       return opaque(s, at);
+    case Step::Kind::Gradient:
+      return gradient(s);
+    case Step::Kind::SetGradient:
+      return set_gradient(s);
   }
   return false;
+}
+
+bool Runner::gradient(const Step& s) {
+  running_ = &s;
+  stack_.clear();
+  stack_.emplace_back(registers_[s.arguments[0].reg].grad());
+  const Result& expected = s.results[0];
+  if (!matches(expected, stack_[0])) return false;
+  const at::Tensor& grad = stack_[0].toTensor();
+  if (grad.defined() && !expected.known && is_held(grad)) {
+    found_ = "a tensor that is something else as well";
+    return false;
+  }
+  if (expected.reg >= 0 && !expected.known) gradients_.push_back(expected.reg);
+  store(expected, std::move(stack_[0]));
+  return true;
+}
+
+// Whether it is an argument, captured state or the gradient of another tensor.
+bool Runner::is_held(const at::Tensor& tensor) const {
+  auto is_it = [&](int reg) { return registers_[reg].is_same(tensor); };
+  return std::any_of(gradients_.begin(), gradients_.end(), is_it) ||
+         std::any_of(program_.captures.begin(), program_.captures.end(), is_it) ||
+         std::any_of(program_.used.begin(), program_.used.end(), is_it);
+}
+
+bool Runner::set_gradient(const Step& s) {
+  at::Tensor value = s.arguments.size() > 1 ? registers_[s.arguments[1].reg] : at::Tensor();
+  at::Tensor& tensor = registers_[s.arguments[0].reg];
+  if (value.defined() && value.sizes() != tensor.sizes()) {
+    found_ = "a gradient of another size";
+    return false;
+  }
+  tensor.mutable_grad() = std::move(value);
+  return true;
 }
 
 bool Runner::may_be_quiet(const Step& s) const {

@@ -88,6 +88,9 @@ class Runner {
   void push(const Argument& argument);
   void push_list(const Argument& argument);
   void push_numbers(const Argument& argument);
+  bool gradient(const Step& step);
+  bool is_held(const at::Tensor& tensor) const;
+  bool set_gradient(const Step& step);
   bool is_argument(const at::Tensor& tensor) const;
   bool matches(const Result& result, const c10::IValue& value);
   bool matches_tensor(const Result& result, const at::Tensor& tensor);
@@ -101,6 +104,7 @@ class Runner {
   torch::jit::Stack& stack_;
   std::vector<int64_t>& numbers_;
   const Step* running_ = nullptr;
+  std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {

@@ -14,6 +14,7 @@
 #include "program/value_tree.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
+#include "torch/autograd_graph.h"
 
 namespace lazytrace {
 
@@ -71,7 +72,8 @@ struct Signature::Flattener {
     } look;
     static_assert(sizeof look == 24, "no byte of a key may be left unset");
     look.dtype = t.scalar_type();
-    look.flags = static_cast<uint8_t>(requires_grad | is_leaf(t, meta) << 1 | parameter << 2);
+    look.flags = static_cast<uint8_t>(requires_grad | is_leaf(t, meta) << 1 | parameter << 2 |
+                                      (requires_grad && has_hooks(t)) << 3);
     look.device = device.type();
     look.device_index = device.index();
     look.dimensions = sizes.size();

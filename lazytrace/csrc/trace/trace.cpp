@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "replay/workspace.h"
+#include "torch/autograd_graph.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -83,6 +84,7 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
   if (failed < 0) failed = aliased(*values);
   if (failed < 0) failed = merged(call, *values);
+  if (failed < 0 && program_->backward) failed = hooked(*values);
   if (failed >= 0) return failed;
   hold(values);
   loan->end();
@@ -98,6 +100,12 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   for (int reg : program_->used) put(reg, call.tensor(static_cast<size_t>(reg)));
   for (size_t slot = 0; slot < program_->captures.size(); ++slot)
     put(program_->captures[slot], THPVariable_Unpack(values->captures[slot]));
+  return -1;
+}
+
+int Trace::hooked(const GuardTree::Values& values) const {
+  for (size_t slot = 0; slot < values.captures.size(); ++slot)
+    if (has_hooks(THPVariable_Unpack(values.captures[slot]))) return tree_.node_of_capture(slot);
   return -1;
 }
 
@@ -330,6 +338,10 @@ const char* kind_name(Step::Kind kind) {
       return "opaque";
     case Step::Kind::Read:
       return "read";
+    case Step::Kind::Gradient:
+      return "gradient";
+    case Step::Kind::SetGradient:
+      return "set_gradient";
   }
   return "";
 }

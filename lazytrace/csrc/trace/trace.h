@@ -82,6 +82,8 @@ class Trace {
   int aliased(const GuardTree::Values& values) const;
   // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
   int merged(const Call& call, const GuardTree::Values& values) const;
+  // A tensor that has hooks by now, which a backward pass would call; -1: none.
+  int hooked(const GuardTree::Values& values) const;
   void hold(GuardTree::Values* values) const;
   int prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
               GuardTree::Values* values) const;

@@ -15,8 +15,8 @@ void Origins::add_again(const at::Tensor& tensor, int reg, bool requires_grad) {
 int Origins::add(const at::Tensor& tensor, bool external) {
   int reg = program_->registers++;
   add_again(tensor, reg, tensor.requires_grad());
-  if (external)
-    if (auto* storage = storage_of(tensor)) external_.insert(storage);
+  if (external) outlives(tensor);
+  history_ |= external && tensor.grad_fn();
   return reg;
 }
 
@@ -55,6 +55,10 @@ std::vector<at::Tensor> Origins::sources_of(const at::Tensor& tensor) const {
   for (const at::Tensor& source : data_of_)
     if (same_place(source, tensor) && !source.is_same(tensor)) sources.push_back(source);
   return sources;
+}
+
+void Origins::outlives(const at::Tensor& tensor) {
+  if (auto* storage = storage_of(tensor)) external_.insert(storage);
 }
 
 bool Origins::is_external(const at::Tensor& tensor) const {

@@ -48,6 +48,10 @@ class Origins {
   // Tensors that it may be the `.data` of.
   std::vector<at::Tensor> sources_of(const at::Tensor& tensor) const;
 
+  // Its memory outlives the call.
+  void outlives(const at::Tensor& tensor);
+  // Whether a tensor that was there before the call has a history of autograd's.
+  bool has_history() const { return history_; }
   bool is_external(const at::Tensor& tensor) const;
   // Whether a register holds an argument or captured state, whose Python object a replay gives back.
   bool was_there(int reg) const;
@@ -65,6 +69,7 @@ class Origins {
   std::unordered_map<c10::TensorImpl*, Explained> explained_;
   std::vector<at::Tensor> explained_keep_;
   std::unordered_set<c10::StorageImpl*> external_;
+  bool history_ = false;
   std::vector<at::Tensor> data_of_;
   std::vector<int> capture_nodes_;
 };

@@ -14,6 +14,7 @@
 #include "program/flatten.h"
 #include "record/operators/storage.h"
 #include "support/reasons.h"
+#include "torch/autograd_graph.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
 
@@ -717,13 +718,82 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   step.exit = true;
   if (!opaque->feedable) resuming_.end("it calls " + opaque->name + ", which cannot be fed");
   for (int reg : uses)
-    if (made_by_factory(reg)) resuming_.end(opaque->name + " was given what a factory of torch made");
+    if (opaque->python && made_by_factory(reg))
+      resuming_.end(opaque->name + " was given what a factory of torch made");
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
   if (resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
   resuming_.end_opaque(opaque->python);
   step.opaque = std::move(opaque);
   push(std::move(step));
+}
+
+// ---------------------------------------------------------------- gradients
+Step Recorder::gradient_step(Step::Kind kind, const at::Tensor& tensor) {
+  static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
+  Step step(kind, handle);
+  step.place = place;
+  note_modes(&step);
+  Argument argument;
+  argument.kind = Argument::Kind::Register;
+  argument.reg = output_register(tensor);
+  if (argument.reg < 0) fail(say(reason::UnknownTensor));
+  step.arguments.push_back(argument);
+  sizes_.begin(step, false);
+  return step;
+}
+
+at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
+  Step step = gradient_step(Step::Kind::Gradient, tensor);
+  if (stopped()) return tensor.grad();
+  at::Tensor value = tensor.grad();
+  if (feeding()) {
+    feeding_.expect(step);
+    torch::jit::Stack stack;
+    feeding_.give(&stack);
+    value = stack.at(0).isTensor() ? stack[0].toTensor() : at::Tensor();
+  }
+  step.results.push_back(decode_tensor(value));
+  // It was there before the call, or a backward pass has made it: both outlive the call.
+  if (value.defined() && !step.results[0].known) origins_.outlives(value);
+  step.exit = true;
+  if (resuming_.changed() && resuming_.ended())
+    fail(say(reason::ReadAfterChange, "a gradient", resuming_.change(), resuming_.why()));
+  push(std::move(step));
+  return value;
+}
+
+bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
+  bool fed = feeding();
+  Step step = gradient_step(Step::Kind::SetGradient, tensor);
+  if (value.defined()) {
+    Argument argument;
+    argument.kind = Argument::Kind::Register;
+    argument.reg = output_register(value);
+    if (argument.reg < 0) fail(say(reason::UnknownTensor));
+    step.arguments.push_back(argument);
+    origins_.outlives(value);
+  }
+  if (stopped()) return true;
+  step.effect = origins_.is_external(tensor);
+  program_->effects |= step.effect;
+  if (fed) feeding_.expect(step);
+  push(std::move(step));
+  return !fed;
+}
+
+Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates) {
+  AutogradGraph graph = AutogradGraph::of(roots);
+  Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false};
+  for (const at::Tensor& leaf : graph.leaves) {
+    int reg = register_of(leaf);
+    facts.python |= reg < 0 || has_hooks(leaf);
+    facts.effects |= accumulates && (reg < 0 || !made(leaf));
+  }
+  // A graph from before the call may be another one at the next.
+  facts.python |= origins_.has_history();
+  program_->backward |= !facts.python;
+  return facts;
 }
 
 // ---------------------------------------------------------------- the program

@@ -76,12 +76,29 @@ class Recorder {
   bool paused() const { return paused_ > 0; }
   void add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses, PyObject* result);
 
+  // `tensor.grad` is read: what Python is to be given, which of a function that runs again is what it was
+  // given the first time.
+  at::Tensor read_gradient(const at::Tensor& tensor);
+  // `tensor.grad` is set, or deleted where `value` is undefined. False: that was done already.
+  bool write_gradient(const at::Tensor& tensor, const at::Tensor& value);
+  // What a backward pass from these tensors does, which is run as one opaque step.
+  struct Backward {
+    bool python;   // runs Python code, or may at the next call
+    bool effects;  // changes the gradients of tensors that were there before
+  };
+  Backward look_ahead(const std::vector<at::Tensor>& roots, bool accumulates);
+
   // `source.data`, which makes a tensor behind the dispatcher, was read.
   void saw_data(const at::Tensor& source) {
     saw(source);
     origins_.read_data(source);
   }
   // A tensor that Python holds is looked at: of a resumed function it may be a copy of what it was fed.
+  // Whether the call has made the tensor, and nobody had it before.
+  bool made(const at::Tensor& tensor) {
+    const Origins::Known* known = origins_.known(tensor);
+    return known && !was_there(known->reg) && !origins_.is_explained(tensor);
+  }
   void saw(const at::Tensor& tensor) {
     if (!feeding_.lent().empty() && !origins_.knows(tensor)) feeding_.lent().find(tensor);
   }
@@ -149,6 +166,7 @@ class Recorder {
   void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
                     const torch::jit::Stack& arguments, Step* step);
   void note_written(const at::Tensor& tensor, Step* step);
+  Step gradient_step(Step::Kind kind, const at::Tensor& tensor);
   // A tensor made by `empty` whose memory something else than a recorded operator filled.
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
   void make_literal(int step, const at::Tensor& tensor);

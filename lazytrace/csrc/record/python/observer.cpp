@@ -4,26 +4,27 @@ namespace lazytrace {
 
 Observer::Observer(Recorder* recorder, GuardTree* tree)
     : exchange_(recorder),
+      gradients_(recorder),
       provenance_(recorder, tree),
       around_{recorder, &provenance_, &log_, &pause_, &exchange_},
       new_objects_(&provenance_),
       asides_(recorder, &provenance_, &pause_),
       classes_(recorder, &provenance_),
       containers_(recorder, tree, &provenance_, &log_, &classes_),
-      attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_),
+      attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &gradients_),
       names_(recorder, tree, &provenance_, &log_),
       consumption_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &attributes_),
       functions_(tree, &provenance_, &log_, &names_, &consumption_),
       writes_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &names_,
-              &consumption_),
+              &consumption_, &gradients_),
       protocols_(recorder, &provenance_, &classes_, &containers_, &consumption_, &writes_),
       context_variables_(recorder, &provenance_),
       calls_(recorder, tree, &provenance_, &new_objects_, &asides_, &classes_, &containers_, &attributes_,
              &consumption_, &writes_, &protocols_, &context_variables_),
       instructions_(recorder, &provenance_, &new_objects_, &classes_, &containers_, &names_, &consumption_,
                     &writes_, &protocols_, &calls_),
-      watcher_(around_, &asides_, &new_objects_, &classes_, &consumption_, &functions_, &protocols_,
-               &instructions_) {}
+      watcher_(around_, &gradients_, &asides_, &new_objects_, &classes_, &consumption_, &functions_,
+               &protocols_, &instructions_) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

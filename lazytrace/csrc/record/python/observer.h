@@ -65,6 +65,7 @@ class Observer {
   Writes log_;
   Pause pause_;
   Exchange exchange_;
+  Gradients gradients_;
   Provenance provenance_;
   Surroundings around_;
   NewObjects new_objects_;

@@ -29,6 +29,8 @@ class OpaqueCall {
   OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute, PyObject* args,
              PyObject* kwargs, bool python, bool feedable);
   ~OpaqueCall();
+  // It writes to what no argument of it shows.
+  void has_effects() { step_->effects = true; }
   void finish(PyObject* result);
 
  private:

@@ -1,5 +1,7 @@
 #include "record/python/state_writes.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include "cpython/objects.h"
 #include "cpython/values.h"
 
@@ -76,7 +78,7 @@ void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value,
 
 void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
   auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
-  if (is_tensor(object)) return recorder_->fail(what());
+  if (is_tensor(object)) return write_tensor_attribute(object, name, value, what);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     classes_->read_special(object, value ? "__setattr__" : "__delattr__");
@@ -93,6 +95,22 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
   PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
   bool plain = value && dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
   plain ? write_entry(object, name, value, what) : write(object, what);
+}
+
+void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what) {
+  classes_->read_class(Py_TYPE(tensor), name, _PyType_Lookup(Py_TYPE(tensor), name));
+  const at::Tensor& of = THPVariable_Unpack(tensor);
+  std::string text = text_of(name);
+  if (text == "grad") return gradients_->write(tensor, value);
+  // The next use of the tensor shows it, and makes a step of it.
+  bool sets = text == "requires_grad" && (value == Py_True || value == Py_False);
+  if (sets && may_require_grad(of, value == Py_True)) return;
+  recorder_->fail(what());
+}
+
+bool StateWrites::may_require_grad(const at::Tensor& tensor, bool value) const {
+  if (tensor.requires_grad() == value) return true;
+  return value && tensor.is_leaf() && recorder_->made(tensor);
 }
 
 void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value) {

@@ -5,6 +5,7 @@
 #include "program/effects.h"
 #include "record/operators/recorder.h"
 #include "record/python/exchange.h"
+#include "record/python/gradients.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
 #include "record/python/reads/consumption.h"
@@ -17,7 +18,8 @@ namespace lazytrace {
 class StateWrites {
  public:
   StateWrites(Recorder* recorder, GuardTree* tree, Exchange* exchange, Provenance* provenance, Writes* log,
-              ClassReads* classes, ContainerReads* containers, NameReads* names, Consumption* consumption)
+              ClassReads* classes, ContainerReads* containers, NameReads* names, Consumption* consumption,
+              Gradients* gradients)
       : recorder_(recorder),
         tree_(tree),
         exchange_(exchange),
@@ -26,7 +28,8 @@ class StateWrites {
         classes_(classes),
         containers_(containers),
         names_(names),
-        consumption_(consumption) {}
+        consumption_(consumption),
+        gradients_(gradients) {}
 
   // A write that no replay can make.
   void write(PyObject* object, Wording what);
@@ -41,6 +44,9 @@ class StateWrites {
   void write_global(Frame f, PyObject* name, PyObject* value);
   void write_cell(Frame f, int index, PyObject* value);
 
+  // Whether `requires_grad` of a tensor may be set: it is a leaf that the call has made, or nothing changes.
+  bool may_require_grad(const at::Tensor& tensor, bool value) const;
+
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.
   void settle();
   // After it: all places that were written, those too that hold again what they held.
@@ -52,6 +58,7 @@ class StateWrites {
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool read_as_other_number(int node, PyObject* key) const;
   void write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what);
+  void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
   void write_list_item(PyObject* list, PyObject* index, PyObject* value, Wording what);
 
   Recorder* recorder_;
@@ -63,6 +70,7 @@ class StateWrites {
   ContainerReads* containers_;
   NameReads* names_;
   Consumption* consumption_;
+  Gradients* gradients_;
   std::vector<Effect> written_;
 };
 

@@ -197,6 +197,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
   if (exchanges) around_.exchange->after();
+  gradients_->exchange(f, operation);
 }
 
 void Watcher::enter(PyObject* code) {

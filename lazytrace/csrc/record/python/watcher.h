@@ -9,6 +9,7 @@
 #include "record/operators/recorder.h"
 #include "record/python/asides.h"
 #include "record/python/calls/protocols.h"
+#include "record/python/gradients.h"
 #include "record/python/instructions.h"
 #include "record/python/new_objects.h"
 #include "record/python/opaque_call.h"
@@ -24,10 +25,11 @@ namespace lazytrace {
 // exactly: the object, the name and the value. Needs the GIL throughout.
 class Watcher {
  public:
-  Watcher(const Surroundings& around, Asides* asides, NewObjects* new_objects, ClassReads* classes,
-          Consumption* consumption, FunctionReads* functions, Protocols* protocols,
+  Watcher(const Surroundings& around, Gradients* gradients, Asides* asides, NewObjects* new_objects,
+          ClassReads* classes, Consumption* consumption, FunctionReads* functions, Protocols* protocols,
           Instructions* instructions)
       : around_(around),
+        gradients_(gradients),
         asides_(asides),
         new_objects_(new_objects),
         classes_(classes),
@@ -62,6 +64,7 @@ class Watcher {
   void end_opaque(PyObject* result);
 
   Surroundings around_;
+  Gradients* gradients_;
   Asides* asides_;
   NewObjects* new_objects_;
   ClassReads* classes_;

@@ -198,7 +198,7 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args); ++i)
       all.push_back(PySequence_Fast_GET_ITEM(args, i));
   Py_ssize_t positional = static_cast<Py_ssize_t>(all.size());
-  if (kwargs && is_lru_cache(callable))
+  if (kwargs && PyDict_GET_SIZE(kwargs) && is_lru_cache(callable))
     return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
   if (kwargs && PyDict_Check(kwargs) && !PyFunction_Check(callable)) {
     PyObject *key, *value;
@@ -373,6 +373,8 @@ void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t c
     return call_method(c_base(Py_TYPE(self)), name, self, args, count);
   }
   Does does = function_does(f);
+  // Functions that torch keeps its compiler off ask for no callback, where there is none: the key says so.
+  if (does == Does::Unknown && name == "set_eval_frame" && count == 1 && args[0] == Py_None) return;
   if (does == Does::Unknown && self && PyType_Check(self)) {
     auto* of = reinterpret_cast<PyTypeObject*>(self);
     PyObject* of_type = PyDict_GetItemString(PyType_Type.tp_dict, name.c_str());
@@ -518,6 +520,9 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
   if (name == "__setattr__" || name == "__delattr__") return recorder_->fail("sets an attribute of a tensor");
   if ((name == "__getattribute__" || name == "__getattr__") && count == 2)
     return attributes_->read_tensor_attribute(args[0], args[1]);
+  if (name == "requires_grad_" && (count == 1 || args[1] == Py_True || args[1] == Py_False) &&
+      writes_->may_require_grad(THPVariable_Unpack(args[0]), count == 1 || args[1] == Py_True))
+    return;
   if (tensor_method_does(name) == Does::Unknown) return recorder_->fail("calls ." + name + "() of a tensor");
   call_torch(name.c_str(), args, count);
 }

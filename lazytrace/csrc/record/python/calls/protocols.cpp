@@ -19,7 +19,8 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
     static PyObject* name = PyUnicode_InternFromString("__getitem__");
     PyObject* getter = _PyType_Lookup(type, name);
     if (getter && PyFunction_Check(getter)) return;
-    bool plain = PyDict_CheckExact(object) || (is_key(key) && PyDict_Contains(object, key) == 1);
+    bool plain = PyDict_CheckExact(object) || (is_key_by_identity(key) && entry_of(object, key)) ||
+                 (is_key(key) && PyDict_Contains(object, key) == 1);
     PyErr_Clear();
     if (!plain && provenance_->known(object) >= 0)
       return writes_->write(object, [&] { return "looks up a missing key of a " + type_name(object); });
@@ -54,7 +55,8 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
   if (is_tensor(container)) return consumption_->consume(item, Consumer::Reads);
   consumption_->consume(item, Consumer::Compares);
   if (is_immutable(container)) return;
-  if (PyDict_Check(container) && is_key(item)) return containers_->read_dict_item(container, item);
+  if (PyDict_Check(container) && (is_key(item) || is_key_by_identity(item)))
+    return containers_->read_dict_item(container, item);
   if (PyIter_Check(container)) containers_->advance(container);
   consumption_->consume(container, Consumer::Compares);
 }

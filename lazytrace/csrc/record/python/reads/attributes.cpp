@@ -10,7 +10,7 @@
 
 namespace lazytrace {
 
-enum class TensorState { Plain, Hidden, Leaf, GradFn, Data };
+enum class TensorState { Plain, Hidden, Leaf, GradFn, Data, Gradient };
 
 // What the observer keeps in mind of an attribute that it has seen read. Good for one recording.
 struct Memo {
@@ -38,12 +38,13 @@ namespace {
 TensorState tensor_state(PyObject* name) {
   static const auto* known = [] {
     auto* table = new std::unordered_map<PyObject*, TensorState>();
-    for (const char* hidden : {"grad", "_grad", "_version", "_base", "output_nr", "_backward_hooks",
+    for (const char* hidden : {"_grad", "_version", "_base", "output_nr", "_backward_hooks",
                                "_post_accumulate_grad_hooks", "_cdata", "retains_grad", "name", "volatile"})
       (*table)[PyUnicode_InternFromString(hidden)] = TensorState::Hidden;
     (*table)[PyUnicode_InternFromString("is_leaf")] = TensorState::Leaf;
     (*table)[PyUnicode_InternFromString("grad_fn")] = TensorState::GradFn;
     (*table)[PyUnicode_InternFromString("data")] = TensorState::Data;
+    (*table)[PyUnicode_InternFromString("grad")] = TensorState::Gradient;
     return table;
   }();
   py::object held = py::reinterpret_borrow<py::object>(name);
@@ -271,6 +272,7 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   classes_->read_class(Py_TYPE(tensor), name, descriptor);
   TensorState state = tensor_state(name);
+  if (state == TensorState::Gradient) return gradients_->read(tensor);
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
   if (state != TensorState::Plain && !may_read(state, tensor, argument))
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");

@@ -3,6 +3,7 @@
 
 #include "program/effects.h"
 #include "record/operators/recorder.h"
+#include "record/python/gradients.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
 #include "record/python/reads/containers.h"
@@ -19,13 +20,14 @@ enum class TensorState;
 class AttributeReads {
  public:
   AttributeReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
-                 ClassReads* classes, ContainerReads* containers)
+                 ClassReads* classes, ContainerReads* containers, Gradients* gradients)
       : recorder_(recorder),
         tree_(tree),
         provenance_(provenance),
         log_(log),
         classes_(classes),
-        containers_(containers) {}
+        containers_(containers),
+        gradients_(gradients) {}
 
   PyObject* read_attribute(PyObject* object, PyObject* name);
   // The same without what it has done in this recording already.
@@ -53,6 +55,7 @@ class AttributeReads {
   const Writes* log_;
   ClassReads* classes_;
   ContainerReads* containers_;
+  Gradients* gradients_;
 };
 
 }  // namespace lazytrace

@@ -12,6 +12,11 @@ bool is_container(PyObject* v) {
 void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
   if (node < 0 || provenance_->structural(node)) return;
+  if (is_key_by_identity(key)) {
+    int known = is_tensor(key) ? provenance_->node_of_tensor(key) : provenance_->owner(key);
+    if (known >= 0 && !log_->wrote_to(dict))
+      return provenance_->read_child(node, Access::Entry, nullptr, known, entry_of(dict, key));
+  }
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   if (log_->wrote(dict, key)) return;
   provenance_->read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));

@@ -1,0 +1,72 @@
+#include "record/python/gradients.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "cpython/objects.h"
+#include "support/reasons.h"
+
+namespace lazytrace {
+
+namespace {
+
+// Kept for the life of the process.
+struct Engine {
+  PyObject* run = nullptr;
+  PyObject* step = nullptr;
+};
+
+Engine& engine() {
+  static Engine known;
+  return known;
+}
+
+// An object with just this attribute.
+py::object stand_in(const at::Tensor& gradient) {
+  py::object made = py::module_::import("types").attr("SimpleNamespace")();
+  made.attr("grad") = py::reinterpret_steal<py::object>(THPVariable_Wrap(gradient));
+  return made;
+}
+
+void put(PyObject** place, py::object made) {
+  PyObject* old = *place;
+  *place = made.release().ptr();
+  Py_DECREF(old);
+}
+
+}  // namespace
+
+void configure_gradients(py::object run, py::object step) {
+  engine() = {run.release().ptr(), step.release().ptr()};
+}
+
+void Gradients::read(PyObject* tensor) {
+  const at::Tensor& of = THPVariable_Unpack(tensor);
+  // torch warns of this one, where it is called from.
+  if (!of.is_leaf() && !of.retains_grad()) return recorder_->fail(say(reason::GradientOfResult));
+  bool fed = recorder_->feeding();
+  at::Tensor value = recorder_->read_gradient(of);
+  if (fed) instead_ = stand_in(value);
+}
+
+void Gradients::write(PyObject* tensor, PyObject* value) {
+  if (!value) return recorder_->fail(say(reason::DeletesGradient));
+  if (value != Py_None && !is_tensor(value)) return;  // an error of the caller's, which torch raises
+  at::Tensor gradient = value == Py_None ? at::Tensor() : THPVariable_Unpack(value);
+  if (!recorder_->write_gradient(THPVariable_Unpack(tensor), gradient)) instead_ = stand_in({});
+}
+
+void Gradients::exchange(Frame f, const Operation& operation) {
+  bool calls = operation.action == Action::Calls;
+  if (calls || operation.action == Action::CallsWith) {
+    PyObject** callee =
+        calls && !f.peek(operation.first) ? f.place(operation.second) : f.place(operation.first);
+    if (*callee == engine().run && !recorder_->stopped())
+      put(callee, py::reinterpret_borrow<py::object>(engine().step));
+  }
+  if (!instead_) return;
+  py::object made = std::move(instead_);
+  bool plain = operation.action == Action::ReadsAttribute || operation.action == Action::SetsAttribute;
+  plain ? put(f.place(operation.first), std::move(made)) : recorder_->fail(say(reason::GradientInC));
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,35 @@
+// What Python code asks of autograd: `.grad`, and backward passes.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "cpython/frame.h"
+#include "cpython/operations.h"
+#include "record/operators/recorder.h"
+
+namespace lazytrace {
+
+// The gradient of a tensor may be another one, or none, at each place of a program, so reading and setting it
+// are steps and no reads of state. A backward pass is one step, which runs autograd's engine.
+//
+// Needs the GIL. Borrows the recorder.
+class Gradients {
+ public:
+  explicit Gradients(Recorder* recorder) : recorder_(recorder) {}
+
+  void read(PyObject* tensor);
+  // `value`: null where it is deleted.
+  void write(PyObject* tensor, PyObject* value);
+  // Once an instruction is judged: what it is to work on instead. A function that runs again is given what it
+  // was given the first time, and what was done is not done again.
+  void exchange(Frame f, const Operation& operation);
+
+ private:
+  Recorder* recorder_;
+  py::object instead_;
+};
+
+// Told by Python once: `run` is torch's function that runs the engine, `step` what is called in its place.
+void configure_gradients(py::object run, py::object step);
+
+}  // namespace lazytrace

@@ -1,0 +1,55 @@
+#include "torch/autograd_graph.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstring>
+#include <typeinfo>
+#include <unordered_set>
+
+namespace lazytrace {
+
+namespace {
+
+using torch::autograd::Node;
+
+bool has_hooks_of_its_own(Node& node) {
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
+         !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks();
+}
+
+// torch does not export the type.
+bool is_python(Node& node) { return std::strstr(typeid(node).name(), "PyNode") != nullptr; }
+
+}  // namespace
+
+AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots) {
+  AutogradGraph graph;
+  std::unordered_set<Node*> met;
+  std::vector<Node*> open;
+  auto meet = [&](Node* node) {
+    if (node && met.insert(node).second) open.push_back(node);
+  };
+  for (const at::Tensor& root : roots)
+    if (root.defined()) meet(torch::autograd::impl::gradient_edge(root).function.get());
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    graph.python |= has_hooks_of_its_own(*node) || is_python(*node);
+    if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
+      graph.leaves.push_back(leaf->variable);
+    for (const auto& edge : node->next_edges()) meet(edge.function.get());
+  }
+  return graph;
+}
+
+bool has_hooks(const at::Tensor& tensor) {
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!meta) return false;
+  if (!meta->hooks_.empty() || meta->cpp_hooks_list_ || meta->post_acc_grad_hooks_) return true;
+  auto accumulator = meta->grad_accumulator_.lock();
+  return accumulator && has_hooks_of_its_own(*accumulator);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,22 @@
+// What a backward pass would run into: hooks, functions in Python, leaves.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+namespace lazytrace {
+
+// The graph behind some tensors, as autograd would go through it. Needs the GIL, as nodes may belong to
+// Python.
+struct AutogradGraph {
+  bool python = false;             // a hook or a function in Python runs on the way
+  std::vector<at::Tensor> leaves;  // tensors whose `.grad` it may change
+
+  static AutogradGraph of(const std::vector<at::Tensor>& roots);
+};
+
+// Whether a backward pass that comes to this tensor would call a hook. Neither needs nor takes the GIL.
+bool has_hooks(const at::Tensor& tensor);
+
+}  // namespace lazytrace
