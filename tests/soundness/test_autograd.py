@@ -211,7 +211,7 @@ def double_backward_of_a_custom_function(trace):
 
 
 # Could be a hit: the engine copies the context of the thread, which nothing here reads.
-@cases(eager="calls-unseen-function")
+@cases(hits=2)
 def gradient_inside(trace):
     def fn(x):
         y = (x**3).sum()
@@ -221,7 +221,7 @@ def gradient_inside(trace):
     return trace(fn), [call(g()), call(g()), call((X() + 1).requires_grad_())]
 
 
-@cases(eager="calls-unseen-function")
+@cases(hits=1)
 def backward_inside(trace):
     w = torch.ones(3, requires_grad=True)
 
@@ -234,7 +234,7 @@ def backward_inside(trace):
 
 
 # Could be a hit: optimizers are wrapped by a decorator that keeps dynamo out.
-@cases(eager="calls-unseen-function")
+@cases(hits=2)
 def training_step_inside(trace):
     model = torch.nn.Linear(3, 1)
     opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -307,7 +307,7 @@ def retained_gradient(trace):
 
 
 # Could be a hit: the decorator that keeps dynamo out of a checkpoint is not known to be harmless.
-@cases(eager="calls-unseen-function")
+@cases(eager="calls CheckpointFunction with an argument that cannot be made again")
 def checkpoint_reentrant(trace):
     w = torch.ones(3, requires_grad=True)
     fn = trace(lambda x: checkpoint(lambda y: (y * w).tanh(), x, use_reentrant=True) * 2)
@@ -450,7 +450,7 @@ def graph_kept_between_calls(trace):
     return use, [call(g())] * 4
 
 
-@cases(eager="calls-unseen-function")
+@cases(eager="reads a context variable that cannot be reached again")
 def forward_mode(trace):
     fn = trace(lambda x: x.sin() * 2)
 

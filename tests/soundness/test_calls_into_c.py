@@ -48,7 +48,7 @@ def attrgetter_chain(trace):
     return trace(lambda x: x * get(o)), around(lambda: setattr(o.a, "k", 3.0), X())
 
 
-@cases(eager="reads-of-tensor")
+@cases(hits=3)
 def attrgetter_of_grad(trace):
     w = torch.ones(3, requires_grad=True)
     w.grad = torch.ones(3)

@@ -144,7 +144,7 @@ returns(
     "requires_grad_of_output",
     lambda x: (x * 2).detach().requires_grad_(),
     X,
-    eager="tensor-escapes",
+    hits=2,
 )
 returns("parameter_made", lambda x: torch.nn.Parameter(x * 2), X, eager="calls-tensor-maker")
 returns("module_made", lambda x: torch.nn.ReLU()(x), X, hits=2)

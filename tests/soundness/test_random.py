@@ -90,7 +90,7 @@ def state_saved_and_restored(trace):
     return trace(fn), [call(X())] * 3
 
 
-@cases(eager="calls-unseen-function")
+@cases(eager="calls .get_state() of a Generator")
 def forked(trace):
     def fn(x):
         with torch.random.fork_rng(devices=[]):

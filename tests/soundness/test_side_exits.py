@@ -672,7 +672,7 @@ def gradients_through_branches(trace):
     return trace(fn), [call(k * torch.linspace(0.5, 2, 3)) for k in (1, 1, -1, -1, 2, -2, 1)], lambda: w
 
 
-@cases(eager="calls-unseen-function")
+@cases(hits=11)
 def backward_inside_before_a_branch(trace):
     w = X(grad=True)
 
@@ -683,7 +683,7 @@ def backward_inside_before_a_branch(trace):
     return trace(fn), both_ways(), lambda: w
 
 
-@cases(eager="calls-unseen-function")
+@cases(hits=5)
 def double_backward_through_a_branch(trace):
     def fn(x):
         y = x**3 if x.sum() > 0 else x**2 * 3
@@ -967,7 +967,7 @@ def requires_grad_branch_before_a_write(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1)], lambda: w
 
 
-@cases(eager="reads-of-tensor")
+@cases(hits=4)
 def gradient_read_before_backward(trace):
     w = X(grad=True)
 
@@ -984,7 +984,7 @@ def gradient_read_before_backward(trace):
     return trace(fn), [*steps, reset, *steps, reset, call(-X()), reset, call(X())], lambda: [w, w.grad]
 
 
-@cases(eager="calls-unseen-function")
+@cases(hits=3)
 def gradient_added_to_before_an_exit(trace):
     w = X(grad=True)
 
@@ -1037,7 +1037,9 @@ def opaque_transposes_its_argument(trace):
     return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases(eager="calls-unseen-function")
+@cases(
+    eager="reads a tensor's value (aten::is_nonzero) after an in-place write to an argument or to state"
+)
 def hook_changes_what_was_read_before(trace):
     o, w = {"k": 2.0}, X(grad=True)
     w.register_hook(lambda g: o.update(k=o["k"] + 1))
@@ -1050,7 +1052,7 @@ def hook_changes_what_was_read_before(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, 1)], lambda: [o, w.grad]
 
 
-@cases(eager="calls-unseen-function")
+@cases(eager="sets ['momentum_buffer'] of a dict")
 def optimizer_step_before_a_read(trace):
     w = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
@@ -1160,7 +1162,7 @@ def recursion_with_reads(trace):
     return trace(fn), [call(k * X(), total) for k in (0.1, 0.1, 1, 1, 4, 4, 0.1, 1, 16)]
 
 
-@cases(eager="calls-unseen-function")
+@cases(hits=3)
 def exit_inside_a_backward_hook(trace):
     w, o = X(grad=True), {"n": 0}
 

@@ -55,7 +55,7 @@ def subclass_argument(trace):
     return fn, [call(X()), call(X()), call(X().as_subclass(Tagged)), call(X().as_subclass(Tagged)), call(X())]
 
 
-@cases(eager="makes-unseen")
+@cases(eager="reads a container with a method-wrapper as a key")
 def subclass_of_state(trace):
     w = X().as_subclass(Tagged)
     return trace(lambda x: x * w), [call(X())] * 3
@@ -72,14 +72,14 @@ def subclass_made_inside(trace):
     return trace(lambda x: (x * 2).as_subclass(Tagged)), [call(X())] * 3
 
 
-@cases(eager="makes-unseen")
+@cases(eager="reads a container with a method-wrapper as a key")
 def subclass_that_logs(trace):
     Logging.seen.clear()
     w = X().as_subclass(Logging)
     return trace(lambda x: torch.sin(w) * x), [call(X())] * 3, lambda: list(Logging.seen)
 
 
-@cases(eager="makes-unseen")
+@cases(eager="reads a container with a method-wrapper as a key")
 def subclass_with_a_factor(trace):
     Scaled.factor = 2.0
     w = X().as_subclass(Scaled)
@@ -190,7 +190,7 @@ def library(name, body, mutates=()):
     return op
 
 
-@cases(eager="which lazytrace cannot see into")
+@cases(eager="reads a list of unknown origin")
 def custom_operator(trace):
     def scale(x: torch.Tensor, k: float) -> torch.Tensor:
         return x * k
@@ -199,7 +199,7 @@ def custom_operator(trace):
     return trace(lambda x: op(x, 2.0) + 1), [call(X())] * 3
 
 
-@cases(eager="which lazytrace cannot see into")
+@cases(eager="calls .append() of a list")
 def custom_operator_with_a_side_effect(trace):
     seen = []
 
@@ -211,7 +211,7 @@ def custom_operator_with_a_side_effect(trace):
     return trace(lambda x: op(x) + 1), [call(X())] * 3, lambda: list(seen)
 
 
-@cases(eager="which lazytrace cannot see into")
+@cases(eager="reads a list of unknown origin")
 def custom_operator_that_reads_state(trace):
     o = {"k": 2.0}
 
@@ -236,7 +236,7 @@ def custom_operator_that_writes(trace):
     return trace(fn), [call(X())] * 3
 
 
-@cases(eager="which lazytrace cannot see into")
+@cases(eager="calls .numpy() of a tensor")
 def custom_operator_by_numpy(trace):
     def by_numpy(x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(x.numpy() * 2)

@@ -86,7 +86,6 @@ WRITES = {
 # What is not replayed, and why.
 EAGER = {
     "version": "reads ._version of a tensor",
-    "grad": "reads .grad of a tensor",
     "grad_fn": "reads .grad_fn of a tensor",
     "output_nr": "reads .output_nr of a tensor",
     "base": "reads ._base of a tensor",
@@ -118,10 +117,7 @@ EAGER = {
     "post_accumulate": "reads .grad_fn of a tensor",
     "requires_grad": "calls .requires_grad_() of a tensor",
     "set_data": "sets .data of a Tensor",
-    "set_grad": "sets .grad of a Tensor",
     "set_attribute": "sets .note of a Tensor",
-    "zero_grad": "sets .grad of a Tensor",
-    "backward": "calls _contextvars.copy_context(), which lazytrace cannot see into",
     "as_subclass": "calls .as_subclass() of a tensor",
 }
 
@@ -180,4 +176,5 @@ def test_writes_to_state(name):
         w = fresh("leaf")
         return trace(lambda x: (WRITES[name](w), x)), [call(X())] * 3, lambda: (w, w.grad, sorted(vars(w)))
 
-    check(make, **expected(name))
+    # The second call adds to a gradient that the first has made: only the third is a hit.
+    check(make, **({"hits": 1} if name == "backward" else expected(name)))

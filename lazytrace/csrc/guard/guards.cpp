@@ -626,6 +626,12 @@ int GuardTree::node_of_capture(size_t slot) const {
   return -1;
 }
 
+int GuardTree::node_of_input(int reg) const {
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].access == Access::Input && nodes_[i].index == reg) return static_cast<int>(i);
+  return -1;
+}
+
 // ---------------------------------------------------------------- explaining
 std::string GuardTree::attribute_path(int owner, const std::string& name,
                                       const std::vector<std::string>& names) const {
@@ -771,7 +777,9 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
   } else if (g.expect == Expect::Tensor && is_tensor(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     std::string difference = g.loose ? g.tensor->loose_difference(tensor) : g.tensor->difference(tensor);
-    if (difference.empty() && has_hooks(tensor)) difference = "hooks none -> set";
+    if (difference.empty())
+      difference =
+          has_hooks(tensor) ? "hooks none -> set" : "grad another -> " + TensorMeta::of(tensor.grad()).text();
     size_t space = difference.find(' '), arrow = difference.find(" -> ");
     if (arrow != std::string::npos && space < arrow) {
       where += "." + difference.substr(0, space);

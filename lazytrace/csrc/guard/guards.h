@@ -126,6 +126,8 @@ class GuardTree {
   const Guard& operator[](int node) const { return nodes_[node]; }
   // The node whose tensor the program takes as this capture.
   int node_of_capture(size_t slot) const;
+  // That of a tensor argument, or -1.
+  int node_of_input(int reg) const;
   size_t size() const { return nodes_.size(); }
 
   // Sets what is expected of a node from the value that it has now (NULL: absent).

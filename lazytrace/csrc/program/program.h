@@ -113,6 +113,16 @@ struct Step {
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }
 };
 
+// What the `.grad` of a tensor that was there before the call has to be when the call begins, as the program
+// reads it or adds to it.
+struct EntryGradient {
+  int reg = -1;   // of the tensor
+  int same = -1;  // the argument or the captured tensor that is the gradient, too
+  int twin = -1;  // the other entry that has the same gradient; both -1: it is nothing else
+  std::shared_ptr<const TensorMeta> meta;
+  int step = 0;  // the first step that depends on it
+};
+
 // Ownership: a Program owns its constants and code objects, and no user function, module or parameter.
 // It is immutable once built, so any number of threads may run it. Destroy it with the GIL held.
 struct Program {
@@ -122,6 +132,7 @@ struct Program {
   int inputs = 0;             // registers [0, inputs) are the tensors of the arguments
   std::vector<int> used;      // those of them that anything needs: taking hold of a tensor is not free
   std::vector<int> captures;  // register of each tensor that the guards collect
+  std::vector<EntryGradient> gradients;
   std::vector<py::object> keep;
   std::vector<Number> numbers;  // in an order in which they can be worked out
   bool dynamic = false;         // fits calls of other sizes than the one that was recorded
@@ -145,7 +156,15 @@ struct Program {
     bool feedable = steps[step].kind == Step::Kind::Operator || steps[step].kind == Step::Kind::Gradient ||
                     (steps[step].kind == Step::Kind::Read && changed_before(step)) ||
                     (steps[step].kind == Step::Kind::Opaque && steps[step].opaque->feedable);
-    return at <= keep_until && feedable && (at < unresumable || (at == unresumable && raised));
+    bool open = at < unresumable || (at == unresumable && raised);
+    return at <= keep_until && feedable && open && (raised || !inside_autocast(step));
+  }
+  // Whether it runs in an autocast region of the function's own, whose cache of cast weights goes when a
+  // replay stops there.
+  bool inside_autocast(size_t step) const {
+    for (size_t i = step + 1; i-- > 0;)
+      if (steps[i].modes >= 0) return modes[steps[i].modes].any_autocast() && !modes[0].any_autocast();
+    return false;
   }
   bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
 

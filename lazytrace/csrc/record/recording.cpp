@@ -86,6 +86,8 @@ py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tup
   py::object result;
   try {
     result = fed ? recorder_.fed_value() : function(*args, **kwargs);
+    // The tuple that the replay was given stays with it.
+    if (fed && PyTuple_CheckExact(result.ptr())) result = py::tuple(py::list(result));
   } catch (...) {
     // Where Python catches it, the program would go on as if the step did not exist.
     recorder_.fail(say(reason::OpaqueRaised));

@@ -80,11 +80,12 @@ void Trace::hold(GuardTree::Values* values) const {
 
 // The guards, and the registers at the start. -1, or the node that fails.
 int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
-                   GuardTree::Values* values) const {
+                   GuardTree::Values* values, int after) const {
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
   if (failed < 0) failed = aliased(*values);
   if (failed < 0) failed = merged(call, *values);
   if (failed < 0 && program_->backward) failed = hooked(*values);
+  if (failed < 0 && !program_->gradients.empty()) failed = regraded(call, *values, after);
   if (failed >= 0) return failed;
   hold(values);
   loan->end();
@@ -100,6 +101,43 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   for (int reg : program_->used) put(reg, call.tensor(static_cast<size_t>(reg)));
   for (size_t slot = 0; slot < program_->captures.size(); ++slot)
     put(program_->captures[slot], THPVariable_Unpack(values->captures[slot]));
+  return -1;
+}
+
+int Trace::node_of(int reg) const {
+  const std::vector<int>& captures = program_->captures;
+  auto at = std::find(captures.begin(), captures.end(), reg);
+  if (at != captures.end()) return tree_.node_of_capture(static_cast<size_t>(at - captures.begin()));
+  return std::max(0, tree_.node_of_input(reg));
+}
+
+int Trace::regraded(const Call& call, const GuardTree::Values& values, int after) const {
+  auto tensor_of = [&](int reg) -> const at::Tensor& {
+    if (reg < program_->inputs) return call.tensor(static_cast<size_t>(reg));
+    const std::vector<int>& captures = program_->captures;
+    auto slot = std::find(captures.begin(), captures.end(), reg) - captures.begin();
+    return THPVariable_Unpack(values.captures[static_cast<size_t>(slot)]);
+  };
+  std::vector<std::pair<const c10::TensorImpl*, int>> held;  // and the tensor that it is the gradient of
+  for (size_t i = 0; i < call.tensors.size(); ++i)
+    held.emplace_back(call.tensor(i).unsafeGetTensorImpl(), -1);
+  for (PyObject* captured : values.captures)
+    held.emplace_back(THPVariable_Unpack(captured).unsafeGetTensorImpl(), -1);
+  size_t others = held.size();
+  for (const EntryGradient& entry : program_->gradients) {
+    if (entry.step <= after) continue;
+    const at::Tensor& gradient = tensor_of(entry.reg).grad();
+    if (!entry.meta->matches(gradient)) return node_of(entry.reg);
+    int twin = entry.twin < 0 ? -1 : program_->gradients[static_cast<size_t>(entry.twin)].reg;
+    if (entry.same >= 0 && !tensor_of(entry.same).is_same(gradient)) return node_of(entry.reg);
+    if (twin >= 0 && !tensor_of(twin).grad().is_same(gradient)) return node_of(entry.reg);
+    if (gradient.defined() && entry.same < 0 && twin < 0)
+      held.emplace_back(gradient.unsafeGetTensorImpl(), entry.reg);
+  }
+  if (held.size() == others) return -1;
+  std::sort(held.begin(), held.end());
+  for (size_t i = 1; i < held.size(); ++i)
+    if (held[i].first == held[i - 1].first && held[i].second >= 0) return node_of(held[i].second);
   return -1;
 }
 
@@ -178,7 +216,7 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
   for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
     if (!Runner::fits(trace->program_->steps[step], outcome.given, *registers)) continue;
     GuardTree::Values found;
-    if (trace->prepare(call, registers, loan, &found) >= 0) continue;
+    if (trace->prepare(call, registers, loan, &found, outcome.step) >= 0) continue;
     *values = std::move(found);
     return trace;
   }

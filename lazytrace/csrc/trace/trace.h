@@ -84,9 +84,13 @@ class Trace {
   int merged(const Call& call, const GuardTree::Values& values) const;
   // A tensor that has hooks by now, which a backward pass would call; -1: none.
   int hooked(const GuardTree::Values& values) const;
+  // A tensor whose gradient is not what it was when the recorded call began; -1: none.
+  // The steps up to `after` have run.
+  int regraded(const Call& call, const GuardTree::Values& values, int after) const;
+  int node_of(int reg) const;
   void hold(GuardTree::Values* values) const;
-  int prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
-              GuardTree::Values* values) const;
+  int prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan, GuardTree::Values* values,
+              int after = -1) const;
   py::object end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,

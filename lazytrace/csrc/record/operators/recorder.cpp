@@ -385,7 +385,8 @@ void Recorder::note_modes(Step* step) {
   if (now == modes_) return;
   modes_ = now;
   // Its cache of cast weights goes when a replay stops inside it.
-  if (now.any_autocast()) resuming_.end("it enters an autocast region of its own");
+  bool own = now.any_autocast() && !program_->modes[0].any_autocast();
+  resuming_.enter(own ? "it enters an autocast region of its own" : "");
   for (size_t i = 0; i < program_->modes.size(); ++i)
     if (program_->modes[i] == now) {
       step->modes = static_cast<int>(i);
@@ -746,6 +747,7 @@ Step Recorder::gradient_step(Step::Kind kind, const at::Tensor& tensor) {
 at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
   Step step = gradient_step(Step::Kind::Gradient, tensor);
   if (stopped()) return tensor.grad();
+  meet_gradient(tensor, step.arguments[0].reg);
   at::Tensor value = tensor.grad();
   if (feeding()) {
     feeding_.expect(step);
@@ -756,11 +758,39 @@ at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
   step.results.push_back(decode_tensor(value));
   // It was there before the call, or a backward pass has made it: both outlive the call.
   if (value.defined() && !step.results[0].known) origins_.outlives(value);
-  step.exit = true;
-  if (resuming_.changed() && resuming_.ended())
-    fail(say(reason::ReadAfterChange, "a gradient", resuming_.change(), resuming_.why()));
+  // What it was when the call began is compared then; what hooks have done to it since is not known.
+  step.exit = hooks_ran_ && !(resuming_.changed() && resuming_.ended());
   push(std::move(step));
   return value;
+}
+
+// The first step that depends on what the gradient was when the call began.
+void Recorder::meet_gradient(const at::Tensor& tensor, int reg) {
+  if (reg < 0 || !was_there(reg) || !met_gradients_.insert(reg).second) return;
+  EntryGradient entry;
+  entry.reg = reg;
+  at::Tensor value = tensor.grad();
+  entry.meta = shared_.meta_of(value);
+  if (value.defined()) {
+    int known = origins_.knows(value) ? register_of(value) : -1;
+    if (was_there(known)) entry.same = known;
+    for (size_t i = 0; i < entry_values_.size(); ++i)
+      if (entry_values_[i]._unsafe_get_target() == value.unsafeGetTensorImpl())
+        entry.twin = static_cast<int>(i);
+  }
+  entry_values_.emplace_back(value.getIntrusivePtr());
+  entry.step = at_step();
+  program_->gradients.push_back(std::move(entry));
+}
+
+void Recorder::feed(std::shared_ptr<Resume> resume) {
+  for (const EntryGradient& entry : resume->program->gradients) {
+    if (entry.step > static_cast<int>(resume->step)) continue;
+    met_gradients_.insert(entry.reg);
+    entry_values_.emplace_back(at::Tensor().getIntrusivePtr());
+    program_->gradients.push_back(entry);
+  }
+  feeding_.begin(std::move(resume));
 }
 
 bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
@@ -775,6 +805,7 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
     origins_.outlives(value);
   }
   if (stopped()) return true;
+  met_gradients_.insert(step.arguments[0].reg);
   step.effect = origins_.is_external(tensor);
   program_->effects |= step.effect;
   if (fed) feeding_.expect(step);
@@ -789,10 +820,12 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
     int reg = register_of(leaf);
     facts.python |= reg < 0 || has_hooks(leaf);
     facts.effects |= accumulates && (reg < 0 || !made(leaf));
+    if (accumulates) meet_gradient(leaf, reg);
   }
   // A graph from before the call may be another one at the next.
   facts.python |= origins_.has_history();
   program_->backward |= !facts.python;
+  hooks_ran_ |= facts.python;
   return facts;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "program/program.h"
@@ -50,7 +51,7 @@ class Recorder {
   static Recorder* active();
 
   // The steps up to a side exit have run: they are fed to Python instead of being run again. Before run().
-  void feed(std::shared_ptr<Resume> resume) { feeding_.begin(std::move(resume)); }
+  void feed(std::shared_ptr<Resume> resume);
   // Whether Python code that runs now was called by an operator: a hook, which a replay calls by itself.
   bool inside_operator() const { return inside_operator_ > 0; }
   bool feeding() const { return feeding_.active(); }
@@ -166,6 +167,7 @@ class Recorder {
   void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
                     const torch::jit::Stack& arguments, Step* step);
   void note_written(const at::Tensor& tensor, Step* step);
+  void meet_gradient(const at::Tensor& tensor, int reg);
   Step gradient_step(Step::Kind kind, const at::Tensor& tensor);
   // A tensor made by `empty` whose memory something else than a recorded operator filled.
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
@@ -184,7 +186,10 @@ class Recorder {
   Workload workload_;
   const Conditions conditions_;
   Modes modes_;
-  bool nested_ = false;  // inside another recording, which goes on when this one gives up
+  std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> entry_values_;
+  bool hooks_ran_ = false;  // in a backward pass
+  bool nested_ = false;     // inside another recording, which goes on when this one gives up
   RandomMark random_mark_ = RandomMark::now();
   int inside_operator_ = 0;
   int paused_ = 0;

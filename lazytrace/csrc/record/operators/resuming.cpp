@@ -3,7 +3,7 @@
 namespace lazytrace {
 
 void Resuming::end(const std::string& why) {
-  if (ended()) return;
+  if (program_->unresumable <= at_step()) return;
   program_->unresumable = at_step();
   why_ = why;
 }

@@ -55,8 +55,8 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
   if (is_tensor(container)) return consumption_->consume(item, Consumer::Reads);
   consumption_->consume(item, Consumer::Compares);
   if (is_immutable(container)) return;
-  if (PyDict_Check(container) && (is_key(item) || is_key_by_identity(item)))
-    return containers_->read_dict_item(container, item);
+  if (PyDict_Check(container) && is_key(item)) return containers_->read_dict_item(container, item);
+  if (containers_->read_entry(container, item)) return;
   if (PyIter_Check(container)) containers_->advance(container);
   consumption_->consume(container, Consumer::Compares);
 }

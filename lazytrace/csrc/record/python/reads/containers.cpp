@@ -12,14 +12,19 @@ bool is_container(PyObject* v) {
 void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
   if (node < 0 || provenance_->structural(node)) return;
-  if (is_key_by_identity(key)) {
-    int known = is_tensor(key) ? provenance_->node_of_tensor(key) : provenance_->owner(key);
-    if (known >= 0 && !log_->wrote_to(dict))
-      return provenance_->read_child(node, Access::Entry, nullptr, known, entry_of(dict, key));
-  }
+  if (read_entry(dict, key)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   if (log_->wrote(dict, key)) return;
   provenance_->read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
+}
+
+bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
+  if (!PyDict_Check(dict) || !is_key_by_identity(key)) return false;
+  int node = provenance_->owner(dict);
+  int known = is_tensor(key) ? provenance_->node_of_tensor(key) : provenance_->known(key);
+  if (node < 0 || known < 0 || provenance_->structural(node) || log_->wrote_to(dict)) return false;
+  provenance_->read_child(node, Access::Entry, nullptr, known, entry_of(dict, key));
+  return true;
 }
 
 void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {

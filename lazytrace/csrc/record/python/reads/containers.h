@@ -19,6 +19,8 @@ class ContainerReads {
       : recorder_(recorder), tree_(tree), provenance_(provenance), log_(log), classes_(classes) {}
 
   void read_dict_item(PyObject* dict, PyObject* key);
+  // What a dict has under an object that is known, whatever else it has; false where it is not that simple.
+  bool read_entry(PyObject* dict, PyObject* key);
   // One entry of a list or tuple; `key` is anything that Python code gave.
   void read_sequence_item(PyObject* sequence, PyObject* key);
   void read_length(PyObject* container);
