@@ -1,4 +1,4 @@
-"""What Python is given in place of sizes while a recording follows them: ints whose origin is known."""
+"""What Python is given in place of numbers that a recording follows: ints and floats of known origin."""
 
 from __future__ import annotations
 
@@ -13,81 +13,104 @@ import torch
 
 from lazytrace._native import available, core
 
-# C code reads the value of an int without asking. `Dim` is an int to `isinstance` alone: C code must call one
-# of the methods below to see the value. torch's parser takes it for a SymInt.
+# C code reads the value of a number without asking. `Dim` is an int, and `Real` a float, to `isinstance`
+# alone: C code must call one of the methods below to see the value. torch's parser takes them for a SymInt
+# and a SymFloat.
 
 
 def _read(value: Any) -> Any:
     """The plain value, which the program compares from now on; anything else as it is."""
-    return core.read_carrier(value) if type(value) is Dim else value
+    return core.read_carrier(value) if type(value) in (Dim, Real) else value
 
 
 def _is_whole(value: object) -> bool:
     return type(value) in (int, bool, Dim)
 
 
+def _is_followable(value: object) -> bool:
+    return type(value) in (int, bool, float, Dim, Real)
+
+
 def _is_number(value: object) -> bool:
-    return _is_whole(value) or isinstance(value, float | complex)
+    return _is_followable(value) or isinstance(value, float | complex)
 
 
 def _plain_operation(function: Callable[..., Any], *values: Any) -> Any:
     return function(*map(_read, values))
 
 
+def _made(kind: str, function: Callable[..., Any], *values: Any) -> Any:
+    """The number that `function` gives for one or two numbers, followed where that can be."""
+    made = None
+    if all(map(_is_followable, values)):
+        made = core.apply_to_carriers(kind, values[0], values[1] if len(values) > 1 else None)
+    return _plain_operation(function, *values) if made is None else made
+
+
 def _binary(kind: str, function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def work_out(left: Any, right: Any) -> Any:
-        if _is_whole(left) and _is_whole(right) and kind:
-            made = core.apply_to_carriers(kind, left, right)
-            if made is not None:
-                return made
-        if _is_number(left) and _is_number(right):
-            return _plain_operation(function, left, right)
-        return NotImplemented
+        if not (_is_number(left) and _is_number(right)):
+            return NotImplemented
+        return _made(kind, function, left, right) if kind else _plain_operation(function, left, right)
 
-    def forward(self: Dim, other: Any) -> Any:
+    def forward(self: Any, other: Any) -> Any:
         return work_out(self, other)
 
-    def reflected(self: Dim, other: Any) -> Any:
+    def reflected(self: Any, other: Any) -> Any:
         return work_out(other, self)
 
     return forward, reflected
 
 
 def _comparison(kind: str, swapped: bool, function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    def compare(self: Dim, other: Any) -> Any:
-        if _is_whole(other):
+    def compare(self: Any, other: Any) -> Any:
+        if _is_followable(other):
             made = core.apply_to_carriers(kind, *((other, self) if swapped else (self, other)))
             if made is not None:
                 return bool(_read(made))
         if _is_number(other):
-            return function(_read(self), other)
+            return function(_read(self), _read(other))
         return NotImplemented
 
     return compare
 
 
-def _reading(name: str) -> Callable[..., Any]:
-    function = getattr(int, name)
+def _reading(kind: type, name: str) -> Callable[..., Any]:
+    function = getattr(kind, name)
 
-    def read(self: Dim, *args: Any, **kwargs: Any) -> Any:
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         return function(_read(self), *map(_read, args), **kwargs)
 
     return read
 
 
-def _methods() -> dict[str, Any]:
-    found: dict[str, Any] = {name: _reading(name) for name in vars(int) if callable(getattr(int, name))}
+_FOLLOWED = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "truediv": "TrueDiv",
+    "floordiv": "FloorDiv",
+    "mod": "Mod",
+}
+
+
+def _methods(kind: type) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: _reading(kind, name) for name in vars(kind) if callable(getattr(kind, name))
+    }
     for name in ("__new__", "__getattribute__", "__doc__", "from_bytes", "__class_getitem__"):
         found.pop(name, None)
+    for name in ("fromhex", "__getformat__", "__setformat__"):
+        found.pop(name, None)
     for name in ("real", "imag", "numerator", "denominator"):
-        found[name] = property(functools.partial(_part, name))
-    followed = {"add": "Add", "sub": "Sub", "mul": "Mul", "floordiv": "FloorDiv", "mod": "Mod"}
-    for name in (*followed, "truediv", "pow", "and", "or", "xor", "lshift", "rshift"):
+        if hasattr(kind, name):
+            found[name] = property(functools.partial(_part, name))
+    bits = ("and", "or", "xor", "lshift", "rshift") if kind is int else ()
+    for name in (*_FOLLOWED, *bits):
         function = getattr(operator, name, None) or getattr(operator, name + "_")
-        forward, reflected = _binary(followed.get(name, ""), function)
+        forward, reflected = _binary(_FOLLOWED.get(name, ""), function)
         found[f"__{name}__"], found[f"__r{name}__"] = forward, reflected
-    found["__pow__"] = _power
-    for name, kind, swapped in (
+    for name, how, swapped in (
         ("lt", "Less", False),
         ("le", "LessEqual", False),
         ("gt", "Less", True),
@@ -95,62 +118,103 @@ def _methods() -> dict[str, Any]:
         ("eq", "Equal", False),
         ("ne", "NotEqual", False),
     ):
-        found[f"__{name}__"] = _comparison(kind, swapped, getattr(operator, name))
+        found[f"__{name}__"] = _comparison(how, swapped, getattr(operator, name))
     return found
 
 
-def _part(name: str, self: Dim) -> Any:
+def _part(name: str, self: Any) -> Any:
     return getattr(_read(self), name)
 
 
+def _powered(base: Any, exponent: Any) -> Any:
+    if not (_is_number(base) and _is_number(exponent)):
+        return NotImplemented
+    if _is_whole(base) and _is_whole(exponent) and not exponent >= 0:
+        # A float, by the power of floats (Objects/longobject.c).
+        base, exponent = _float(base), _float(exponent)
+    return _made("Pow", pow, base, exponent)
+
+
 def _power(self: Any, exponent: Any, modulus: Any = None) -> Any:
-    if modulus is None and type(exponent) is int and exponent >= 0:
-        made = core.apply_to_carriers("Pow", self, exponent)
-        if made is not None:
-            return made
-    return pow(_read(self), _read(exponent), _read(modulus)) if _is_number(exponent) else NotImplemented
+    if modulus is not None:
+        return pow(_read(self), _read(exponent), _read(modulus)) if _is_number(exponent) else NotImplemented
+    return _powered(self, exponent)
 
 
-def _same(self: Dim, *_: Any) -> Any:
+def _reflected_power(self: Any, base: Any, modulus: Any = None) -> Any:
+    return _power(_read(base), _read(self), modulus) if modulus is not None else _powered(base, self)
+
+
+def _divided(left: Any, right: Any) -> Any:
+    if not (_is_number(left) and _is_number(right)):
+        return NotImplemented
+    # Of zero it says something else than each part of it does.
+    return (left // right, left % right) if right != 0 else _plain_operation(divmod, left, right)
+
+
+def _same(self: Any, *_: Any) -> Any:
     return self
 
 
-def _unary(kind: str, self: Dim) -> Any:
-    made = core.apply_to_carriers(kind, self, None)
-    return getattr(operator, kind.lower())(_read(self)) if made is None else made
+def _method(kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda self: _made(kind, function, self)
 
 
-def _reduce(self: Dim, protocol: Any = None) -> Any:
-    return int, (_read(self),)
+def _round(self: Any, digits: Any = None) -> Any:
+    return _made("Round", round, self) if digits is None else round(_read(self), _read(digits))
 
 
-_BODY: dict[str, Any] = {
-    **_methods(),
-    "__doc__": "A size of a tensor, or what Python made of sizes.",
+def _reduce(self: Any, protocol: Any = None) -> Any:
+    value = _read(self)
+    return type(value), (value,)
+
+
+_COMMON: dict[str, Any] = {
     "__module__": __name__,
     "__pos__": _same,
-    "__trunc__": _same,
-    "__floor__": _same,
-    "__ceil__": _same,
     "__copy__": _same,
     "__deepcopy__": _same,
     "conjugate": _same,
-    "__neg__": lambda self: _unary("Neg", self),
-    "__abs__": lambda self: _unary("Abs", self),
-    "__invert__": lambda self: -self - 1,
+    "__pow__": _power,
+    "__rpow__": _reflected_power,
+    "__neg__": _method("Neg", operator.neg),
+    "__abs__": _method("Abs", abs),
     "__bool__": lambda self: self != 0,
-    "__divmod__": lambda self, other: (self // other, self % other),
-    "__rdivmod__": lambda self, other: (other // self, other % self),
+    "__divmod__": lambda self, other: _divided(self, other),
+    "__rdivmod__": lambda self, other: _divided(other, self),
     "__reduce_ex__": _reduce,
     "__reduce__": _reduce,
     "__sym_max__": lambda self, other: max(_read(self), _read(other)),
     "__sym_min__": lambda self, other: min(_read(self), _read(other)),
-    "__sym_int__": _same,
-    "__sym_float__": lambda self: float(_read(self)),
     "node": property(lambda self: core.symbolic_node(self)),
 }
 
-Dim: Any = core.make_carrier_class(_BODY, torch.SymInt) if available() else None
+_OF_DIM: dict[str, Any] = {
+    **_methods(int),
+    **_COMMON,
+    "__doc__": "An int that is followed, such as the size of a tensor.",
+    "__trunc__": _same,
+    "__floor__": _same,
+    "__ceil__": _same,
+    "__invert__": lambda self: -self - 1,
+    "__sym_int__": _same,
+    "__sym_float__": lambda self: _float(self),
+}
+
+_OF_REAL: dict[str, Any] = {
+    **_methods(float),
+    **_COMMON,
+    "__doc__": "A float that is followed, such as the value of a tensor.",
+    "__trunc__": _method("Trunc", math.trunc),
+    "__floor__": _method("Floor", math.floor),
+    "__ceil__": _method("Ceil", math.ceil),
+    "__round__": _round,
+    "__sym_int__": _method("Trunc", math.trunc),
+    "__sym_float__": _same,
+}
+
+Dim: Any = core.make_carrier_class(False, _OF_DIM, torch.SymInt) if available() else None
+Real: Any = core.make_carrier_class(True, _OF_REAL, torch.SymFloat) if available() else None
 
 
 # ---------------------------------------------------------------- in place of what is called
@@ -215,12 +279,35 @@ def _length(value: Any) -> int:
     return len(value)
 
 
-def _int(*args: Any, **kwargs: Any) -> int:
-    return (
-        args[0]
-        if len(args) == 1 and not kwargs and type(args[0]) is Dim
-        else int(*map(_read, args), **kwargs)
-    )
+def _item(tensor: torch.Tensor) -> Any:
+    return core.item_number(tensor, torch.Tensor.item)
+
+
+def _int(*args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        value = core.item_number(args[0], int) if isinstance(args[0], torch.Tensor) else args[0]
+        if type(value) is Dim:
+            return value
+        if type(value) is Real:
+            return _made("Trunc", int, value)
+        if value is not args[0]:
+            return value
+    return int(*map(_read, args), **kwargs)
+
+
+def _float(*args: Any) -> Any:
+    if len(args) == 1:
+        value = core.item_number(args[0], float) if isinstance(args[0], torch.Tensor) else args[0]
+        if type(value) is Real:
+            return value
+        if type(value) is Dim:
+            return _made("Float", float, value)
+        if value is not args[0]:
+            return value
+    return float(*map(_read, args))
+
+
+_KINDS = {int: int, Dim: int, float: float, Real: float}
 
 
 def _extreme(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,12 +315,12 @@ def _extreme(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
         items: Sequence[Any] = args
         if len(args) == 1 and isinstance(args[0], list | tuple):
             items = args[0]
-        if kwargs or not items or not all(map(_is_whole, items)) or bool in map(type, items):
+        kinds = {_KINDS.get(type(item)) for item in items}
+        if kwargs or len(kinds) != 1 or None in kinds:
             return function(*args, **kwargs)
         found = items[0]
         for item in items[1:]:
-            made = core.apply_to_carriers(kind, found, item)
-            found = function(_read(found), _read(item)) if made is None else made
+            found = _made(kind, function, found, item)
         return found
 
     return extreme
@@ -254,10 +341,40 @@ def _product(items: Any, /, *, start: Any = 1) -> Any:
     return math.prod(items, start=start)
 
 
+def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        return _made(kind, function, *args) if 0 < len(args) < 3 else function(*map(_read, args))
+
+    return call
+
+
+def _log(*args: Any) -> Any:
+    if len(args) == 2:  # as math.log does it
+        return _log(args[0]) / _log(args[1])
+    return _made("Log", math.log, *args) if len(args) == 1 else math.log(*args)
+
+
+def _is_finite(value: Any, /) -> bool:
+    return bool(abs(value) < math.inf)
+
+
+def _is_infinite(value: Any, /) -> bool:
+    return bool(abs(value) == math.inf)
+
+
+def _is_nan(value: Any, /) -> bool:
+    return bool(value != value)
+
+
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     # The binding fills memory with the value; an operator can be given another one.
-    if type(data) is Dim and not args and set(kwargs) <= {"dtype", "device"} and kwargs.get("device") is None:
-        return torch.full((), data, dtype=kwargs.get("dtype") or torch.int64)
+    followed = not args and set(kwargs) <= {"dtype", "device"} and kwargs.get("device") is None
+    dtype = kwargs.get("dtype")
+    if type(data) is Dim and followed:
+        return torch.full((), data, dtype=dtype or torch.int64)
+    if type(data) is Real and followed and (dtype is None or dtype.is_floating_point):
+        # The binding makes infinity of what is too large, as a conversion does.
+        return torch.full((), data, dtype=torch.float64).to(dtype or torch.get_default_dtype())
     return torch.tensor(_read_inside(data), *args, **kwargs)
 
 
@@ -369,13 +486,67 @@ def _exchanged() -> dict[Any, Any]:
         torch.Size.numel: _product,
         torch.tensor: _tensor,
         abs: abs,
+        round: round,
+        divmod: divmod,
         len: _length,
-        int: _int,
+        **_items(),
         max: _largest,
         min: _smallest,
         sum: _sum,
         math.prod: _product,
+        math.floor: math.floor,
+        math.ceil: math.ceil,
+        math.trunc: math.trunc,
+        math.log: _log,
+        math.isfinite: _is_finite,
+        math.isinf: _is_infinite,
+        math.isnan: _is_nan,
+        **{function: _math(kind, function) for kind, function in _MATH.items()},
     }
+
+
+def _items() -> dict[Any, Any]:
+    """What gives the value of a tensor."""
+    return {torch.Tensor.item: _item, int: _int, float: _float}
+
+
+_MATH: dict[str, Callable[..., Any]] = {
+    "MathPow": math.pow,
+    "Atan2": math.atan2,
+    "Copysign": math.copysign,
+    "Fabs": math.fabs,
+    **{name.capitalize(): getattr(math, name) for name in ("sqrt", "exp", "expm1", "log2", "log10", "log1p")},
+    **{
+        name.capitalize(): getattr(math, name)
+        for name in ("sin", "cos", "tan", "atan", "sinh", "cosh", "tanh")
+    },
+}
+
+# What Python does where the core has no short way.
+_WORKED_OUT: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "TrueDiv": operator.truediv,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Pow": pow,
+    "Max": max,
+    "Min": min,
+    "Less": operator.lt,
+    "LessEqual": operator.le,
+    "Equal": operator.eq,
+    "NotEqual": operator.ne,
+    "Neg": operator.neg,
+    "Abs": abs,
+    "Float": float,
+    "Trunc": int,
+    "Floor": math.floor,
+    "Ceil": math.ceil,
+    "Round": round,
+    "Log": math.log,
+    **_MATH,
+}
 
 
 # They store what they are given, or hand it on as it is, and look at none of it but the keys.
@@ -393,4 +564,5 @@ _KEEPERS += [
 
 def configure() -> None:
     """Tell the core of all this, once."""
-    core.configure_exchange(_exchanged(), _attribute, _Indexed, _KEEPERS)
+    core.configure_numbers(_WORKED_OUT)
+    core.configure_exchange(_exchanged(), list(_items()), _attribute, _Indexed, _KEEPERS)

@@ -108,24 +108,13 @@ lt::NumberRecorder* numbers_now() {
   return recorder ? recorder->numbers() : nullptr;
 }
 
-lt::Number::Kind number_kind(const std::string& name) {
-  static const char* const kNames[] = {
-#define NUMBER(kind, operands, text) #kind,
-      LAZYTRACE_NUMBERS(NUMBER)
-#undef NUMBER
-  };
-  for (size_t i = 0; i < std::size(kNames); ++i)
-    if (name == kNames[i]) return static_cast<lt::Number::Kind>(i);
-  throw py::value_error("no kind of number: " + name);
-}
-
-// None where the result is no whole number of 64 bits, or nobody follows sizes.
+// None where the result cannot be followed, or nobody follows numbers.
 py::object apply_to_carriers(const std::string& kind, py::object a, py::object b) {
   auto* numbers = numbers_now();
   if (!numbers) return py::none();
   int x = numbers->number_of(a.ptr()), y = b.is_none() ? -1 : numbers->number_of(b.ptr());
   if (x < 0 || (y < 0 && !b.is_none())) return py::none();
-  int made = numbers->apply(number_kind(kind), x, y);
+  int made = numbers->apply(lt::number_kind(kind), x, y);
   if (made < 0 || !numbers_now()) return py::none();
   return py::reinterpret_steal<py::object>(numbers->carrier(made));
 }
@@ -133,17 +122,29 @@ py::object apply_to_carriers(const std::string& kind, py::object a, py::object b
 py::object read_carrier(py::object carrier) {
   if (auto* numbers = numbers_now())
     if (int id = numbers->number_of(carrier.ptr()); id >= 0) numbers->read(id);
-  return py::reinterpret_steal<py::object>(PyLong_FromLongLong(lt::carrier_value(carrier.ptr())));
+  return py::reinterpret_steal<py::object>(lt::plain_of_carrier(carrier.ptr()));
 }
 
 py::object tensor_number(const std::string& name, const at::Tensor& tensor, int64_t which) {
   lt::Number number;
-  number.kind = number_kind(name);
+  number.kind = lt::number_kind(name);
   number.which = which;
   auto* recorder = lt::Recorder::active();
   int id = recorder && recorder->numbers() ? recorder->size_number(number.kind, tensor, which) : -1;
   if (id < 0) return py::int_(lt::ask(number, tensor));
   return py::reinterpret_steal<py::object>(recorder->numbers()->carrier(id));
+}
+
+// What `ask(tensor)`, which calls item(), gives: followed, where that can be.
+py::object item_number(const at::Tensor& tensor, py::object ask, py::object object) {
+  auto* recorder = lt::Recorder::active();
+  py::object value;
+  int id = -1;
+  if (recorder)
+    id = recorder->item_number(tensor, [&] { value = ask(object); });
+  else
+    value = ask(object);
+  return id < 0 ? value : py::reinterpret_steal<py::object>(recorder->numbers()->carrier(id));
 }
 
 py::object constant_carrier(py::object value) {
@@ -160,12 +161,16 @@ py::object symbolic_node(py::object carrier) {
 }
 
 void bind_numbers(py::module_& m) {
-  m.def("make_carrier_class", [](py::dict methods, py::object symbolic) {
-    PyObject* made = lt::make_carrier_class(methods.ptr(), symbolic.ptr());
+  m.def("make_carrier_class", [](bool real, py::dict methods, py::object symbolic) {
+    PyObject* made = lt::make_carrier_class(real, methods.ptr(), symbolic.ptr());
     if (!made) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(made);
   });
   m.def("configure_exchange", &lt::configure_exchange);
+  m.def("configure_numbers", &lt::configure_numbers);
+  m.def("item_number", [](py::object tensor, py::object ask) {
+    return item_number(THPVariable_Unpack(tensor.ptr()), std::move(ask), tensor);
+  });
   m.def("apply_to_carriers", &apply_to_carriers);
   m.def("read_carrier", &read_carrier);
   m.def("tensor_number", &tensor_number);
@@ -201,8 +206,8 @@ PYBIND11_MODULE(_core, m) {
   bind_trace(m);
   bind_numbers(m);
   py::class_<lt::Recording>(m, "Recording")
-      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>, bool>(), py::arg("call"),
-           py::arg("resume") = nullptr, py::arg("dynamic") = false)
+      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>, bool, bool>(), py::arg("call"),
+           py::arg("resume") = nullptr, py::arg("dynamic") = false, py::arg("numbers") = false)
       .def("run", &lt::Recording::run)
       .def("finish", &lt::Recording::finish, py::arg("result"), py::arg("prove") = true)
       .def("ignore", &lt::Recording::ignore)

@@ -270,6 +270,10 @@ class Attempt:
             return False
         return trace.native.differs_in_size(miss.node, self.call)
 
+    def _follows_numbers(self) -> bool:
+        """Whether the recording shall follow what `item()` gives."""
+        return self.owner.options.dynamic is not False and not self.cache.shapes.is_plain(self.call.structure)
+
     def _run_recording(self, resume: Resume | None, dynamic: bool, site: Site, start: float) -> Recorded:
         try:
             return record(
@@ -282,6 +286,7 @@ class Attempt:
                 resume=resume,
                 ignore=self.owner.options.ignore,
                 dynamic=dynamic,
+                numbers=self._follows_numbers(),
             )
         except core.Diverged:
             raise
@@ -321,6 +326,8 @@ class Attempt:
             self.owner.warn(proof_failed(self.owner.name, recorded.wrong), site, ProofWarning)
         options = self.owner.options
         structure = self.call.structure
+        if not dynamic and recorded.reason_code.startswith("sizes-"):
+            return self.cache.shapes.keep_plain(structure)
         if dynamic and (recorded.reason_code.startswith("sizes-") or not self.cache.traces.find(structure)):
             # The next call is recorded for its own sizes, and refused if need be.
             return self.cache.shapes.keep_exact(structure)

@@ -62,6 +62,7 @@ def record(
     resume: Resume | None = None,
     ignore: tuple[str, ...] = (),
     dynamic: bool = False,
+    numbers: bool = False,
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -72,13 +73,14 @@ def record(
     With `resume` a replay has run the first steps: these are fed to the function instead of being run again.
     Raises `Diverged` where the function does not ask for them.
 
-    With `dynamic` the program fits calls of other sizes: Python is given sizes that are followed.
+    With `dynamic` the program fits calls of other sizes: Python is given sizes that are followed. With
+    `numbers` so it is for what `item()` gives.
 
     `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
     and a program must not be stored for what they were before.
     """
     start = time.perf_counter()
-    recording = core.Recording(call, resume, dynamic)
+    recording = core.Recording(call, resume, dynamic, numbers)
     recording.ignore("print" in ignore, "logging" in ignore)
     # What a replay has done before a resumed function may have changed the look of an argument.
     steady = resume is not None or key_now() == call.key

@@ -166,6 +166,7 @@ class Shapes:
         self._lock = threading.RLock()
         self._first: cachetools.FIFOCache[bytes, bytes] = cachetools.FIFOCache(_REFUSALS_KEPT)
         self._exact: cachetools.FIFOCache[bytes, None] = cachetools.FIFOCache(_REFUSALS_KEPT)
+        self._plain: cachetools.FIFOCache[bytes, None] = cachetools.FIFOCache(_REFUSALS_KEPT)
 
     def meet(self, structure: bytes, key: bytes) -> bool:
         """Note a call that is to be recorded; whether its structure was recorded with other sizes before."""
@@ -185,11 +186,25 @@ class Shapes:
         """
         return structure in self._exact
 
+    def keep_plain(self, structure: bytes) -> None:
+        """From now on no number is followed."""
+        with self._lock:
+            self._plain[structure] = None
+
+    def is_plain(self, structure: bytes) -> bool:
+        """Whether no number is followed.
+
+        >>> Shapes().is_plain(b"f32[?]")
+        False
+        """
+        return structure in self._plain
+
     def clear(self) -> None:
         """Forget all."""
         with self._lock:
             self._first.clear()
             self._exact.clear()
+            self._plain.clear()
 
 
 class TraceStore:

@@ -230,7 +230,7 @@ def early_return_with_view(trace):
 
 @cases(eager="too-many-branches")
 def many_branches(trace):
-    fn = trace(lambda x: x * int(x.sum()))
+    fn = trace(lambda x: x * len("a" * int(x.sum())))
     return fn, [call(torch.tensor([float(i % 15)])) for i in range(40)]
 
 

@@ -42,8 +42,7 @@ def written_then_read(trace):
     return trace(fn), [*steps, lambda: total.neg_(), *steps]
 
 
-# Each call reads another number.
-@cases(recordings=9)
+@cases(hits=4)
 def written_twice_around_a_read(trace):
     def fn(x, total):
         total.add_(1)

@@ -3,34 +3,60 @@
 namespace lazytrace {
 
 namespace {
-PyTypeObject* carrier_type = nullptr;
+
+PyTypeObject *carrier_type = nullptr, *real_type = nullptr;
+
+// C code asks a flag before it reads an int's digits, so int may stay among the bases. For a float it asks
+// whether float is among them: there it must not be, and isinstance() asks for the attribute __class__.
+PyObject* bases_of(bool real, PyObject* made, PyObject* symbolic) {
+  return real ? PyTuple_Pack(3, made, symbolic, &PyBaseObject_Type)
+              : PyTuple_Pack(4, made, &PyLong_Type, symbolic, &PyBaseObject_Type);
 }
 
-PyObject* make_carrier_class(PyObject* methods, PyObject* symbolic) {
-  // Not by a class statement: instances of such classes have room for the collector, which an int has not.
-  PyType_Slot slots[] = {{0, nullptr}};
-  PyType_Spec spec = {"lazytrace.carriers.Dim", 0, 0, Py_TPFLAGS_DEFAULT, slots};
-  PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyLong_Type));
-  if (!made) return nullptr;
+bool add_methods(PyObject* made, PyObject* methods) {
   PyObject *name, *value;
   for (Py_ssize_t at = 0; PyDict_Next(methods, &at, &name, &value);)
-    if (PyObject_SetAttr(made, name, value) < 0) {
-      Py_DECREF(made);
-      return nullptr;
-    }
-  carrier_type = reinterpret_cast<PyTypeObject*>(made);
+    if (PyObject_SetAttr(made, name, value) < 0) return false;
+  return true;
+}
+
+// In C: what a function of Python gives back is watched.
+PyObject* float_class(PyObject*, void*) {
+  Py_INCREF(&PyFloat_Type);
+  return reinterpret_cast<PyObject*>(&PyFloat_Type);
+}
+
+}  // namespace
+
+PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic) {
+  // Not by a class statement: instances of such classes have room for the collector, which a number has not.
+  static PyGetSetDef getset[] = {{"__class__", float_class, nullptr, nullptr, nullptr},
+                                 {nullptr, nullptr, nullptr, nullptr, nullptr}};
+  PyType_Slot none[] = {{0, nullptr}}, with_class[] = {{Py_tp_getset, getset}, {0, nullptr}};
+  PyType_Spec spec = {real ? "lazytrace.carriers.Real" : "lazytrace.carriers.Dim", 0, 0, Py_TPFLAGS_DEFAULT,
+                      real ? with_class : none};
+  PyTypeObject* base = real ? &PyFloat_Type : &PyLong_Type;
+  PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(base));
+  PyObject* order = made && add_methods(made, methods) ? bases_of(real, made, symbolic) : nullptr;
+  if (!order) {
+    Py_XDECREF(made);
+    return nullptr;
+  }
+  auto* type = reinterpret_cast<PyTypeObject*>(made);
   // A base that isinstance() finds, with nothing of its layout.
-  PyObject* order = PyTuple_Pack(4, made, &PyLong_Type, symbolic, &PyBaseObject_Type);
-  if (!order) return nullptr;
-  Py_SETREF(carrier_type->tp_mro, order);
-  // C code asks this flag before it reads an int's digits.
-  carrier_type->tp_flags &= ~Py_TPFLAGS_LONG_SUBCLASS;
-  PyType_Modified(carrier_type);
+  Py_SETREF(type->tp_mro, order);
+  type->tp_flags &= ~Py_TPFLAGS_LONG_SUBCLASS;
+  PyType_Modified(type);
+  (real ? real_type : carrier_type) = type;
   Py_INCREF(made);
   return made;
 }
 
-bool is_carrier(PyObject* object) { return carrier_type && Py_IS_TYPE(object, carrier_type); }
+bool is_real_carrier(PyObject* object) { return real_type && Py_IS_TYPE(object, real_type); }
+
+bool is_carrier(PyObject* object) {
+  return (carrier_type && Py_IS_TYPE(object, carrier_type)) || is_real_carrier(object);
+}
 
 PyObject* new_carrier(int64_t value) {
   PyObject* plain = PyLong_FromLongLong(value);
@@ -38,6 +64,12 @@ PyObject* new_carrier(int64_t value) {
   PyObject* made = args ? PyLong_Type.tp_new(carrier_type, args, nullptr) : nullptr;
   Py_XDECREF(args);
   Py_XDECREF(plain);
+  return made;
+}
+
+PyObject* new_real_carrier(double value) {
+  PyObject* made = real_type->tp_alloc(real_type, 0);
+  if (made) reinterpret_cast<PyFloatObject*>(made)->ob_fval = value;
   return made;
 }
 
@@ -50,11 +82,19 @@ int64_t carrier_value(PyObject* carrier) {
   return static_cast<int64_t>(size < 0 ? -value : value);
 }
 
+double real_carrier_value(PyObject* carrier) { return reinterpret_cast<PyFloatObject*>(carrier)->ob_fval; }
+
+PyObject* plain_of_carrier(PyObject* carrier) {
+  return is_real_carrier(carrier) ? PyFloat_FromDouble(real_carrier_value(carrier))
+                                  : PyLong_FromLongLong(carrier_value(carrier));
+}
+
 void retire_carrier(PyObject* carrier) {
   if (!is_carrier(carrier)) return;
-  // An object of a class made at run time holds its class, a plain int does not.
-  Py_SET_TYPE(carrier, &PyLong_Type);
-  Py_DECREF(reinterpret_cast<PyObject*>(carrier_type));
+  // An object of a class made at run time holds its class, a plain number does not.
+  PyTypeObject* type = Py_TYPE(carrier);
+  Py_SET_TYPE(carrier, type == real_type ? &PyFloat_Type : &PyLong_Type);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
 }  // namespace lazytrace

@@ -1,4 +1,4 @@
-// Ints that Python is given in place of a size, so that what it does with them can be followed.
+// Ints and floats that Python is given in place of a number, so that what it does with them can be followed.
 #pragma once
 
 #include <Python.h>
@@ -7,18 +7,24 @@
 
 namespace lazytrace {
 
-// An int to isinstance(), but none to C code, which cannot take its value without
-// calling one of its methods. In memory it is an int, so it can be made one at any time.
+// An int or a float to isinstance(), but neither to C code, which cannot take its value without calling one
+// of its methods. In memory it is one, so it can be made one at any time.
 
-// Makes the class, once: `methods` are its attributes, `symbolic` is what torch's parser shall take it for
-// (torch.SymInt). New reference, or null with an exception set.
-PyObject* make_carrier_class(PyObject* methods, PyObject* symbolic);
+// Makes the class of ints, or that of floats, once each: `methods` are its attributes, `symbolic` is what
+// torch's parser shall take it for (torch.SymInt, torch.SymFloat). New reference, or null with an exception
+// set.
+PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic);
 bool is_carrier(PyObject* object);
-// New reference, or null with an exception set.
+bool is_real_carrier(PyObject* object);
+// New references, or null with an exception set.
 PyObject* new_carrier(int64_t value);
-// The value, as no method of the carrier gives it.
+PyObject* new_real_carrier(double value);
+// The value of one or the other, as no method of the carrier gives it.
 int64_t carrier_value(PyObject* carrier);
-// From now on it is a plain int, whoever holds it.
+double real_carrier_value(PyObject* carrier);
+// The plain number of the same value: a new reference, or null with an exception set.
+PyObject* plain_of_carrier(PyObject* carrier);
+// From now on it is a plain number, whoever holds it.
 void retire_carrier(PyObject* carrier);
 
 }  // namespace lazytrace

@@ -26,7 +26,8 @@ bool same_argument(const Argument& a, const Argument& b) {
 }
 
 bool same_registers(const Result& a, const Result& b) {
-  if (a.kind != b.kind || a.reg != b.reg || a.list.size() != b.list.size()) return false;
+  if (a.kind != b.kind || a.reg != b.reg || a.number != b.number || a.list.size() != b.list.size())
+    return false;
   for (size_t i = 0; i < a.list.size(); ++i)
     if (a.list[i].reg != b.list[i].reg) return false;
   return true;
@@ -70,6 +71,9 @@ c10::IValue Feeder::result(const Result& result) const {
       return tensor(result);
     case Result::Kind::Read:
       return result.read;
+    case Result::Kind::Number:
+      return to_ivalue(resume_->program->numbers[static_cast<size_t>(result.number)],
+                       resume_->numbers[static_cast<size_t>(result.number)]);
     case Result::Kind::Ignored:
       return {};
     case Result::Kind::List: {

@@ -17,6 +17,7 @@ struct Resume {
   std::shared_ptr<Family> family;
   size_t step = 0;  // the last step that has run, which gave `given`
   std::vector<at::Tensor> registers;
+  NumberValues numbers;
   Given given;
   OpaqueResults opaque;
 };

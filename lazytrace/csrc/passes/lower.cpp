@@ -485,7 +485,8 @@ class Lowering {
       return result.known || result.meta->requires_grad() || (result.reg >= 0 && bound_[result.reg]);
     };
     for (const Result& result : step.results) {
-      if (result.kind == Result::Kind::Read || seen(result)) return false;
+      if (result.kind == Result::Kind::Read || result.kind == Result::Kind::Number || seen(result))
+        return false;
       for (const Result& one : result.list)
         if (seen(one)) return false;
     }

@@ -30,15 +30,17 @@ struct Argument {
 };
 
 struct Result {
-  enum class Kind : uint8_t { Register, List, Read, Ignored } kind = Kind::Register;
+  // Number: a value that Python has seen, and that is followed.
+  enum class Kind : uint8_t { Register, List, Read, Number, Ignored } kind = Kind::Register;
   bool known =
       false;  // the same TensorImpl as a register that was there before the step (an in-place result)
   bool loose = false;  // sizes and strides may differ from call to call
   int reg = -1;
+  int number = -1;
   int base = -1;         // the register of an argument whose memory it shows
   int64_t distance = 0;  // of its first element from that of the argument, in elements
   std::shared_ptr<const TensorMeta> meta = TensorMeta::undefined();
-  c10::IValue read;  // the value that Python saw
+  c10::IValue read;  // the value that Python saw; of a number, one of its kind
   std::vector<Result> list;
 };
 
@@ -79,7 +81,8 @@ struct Step {
     Opaque,
     Read,
     Gradient,    // reads the `.grad` of its argument
-    SetGradient  // sets that of its first argument to the second, or to None
+    SetGradient,  // sets that of its first argument to the second, or to None
+    Numbers  // does nothing but work out numbers
   } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
   Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
@@ -88,7 +91,8 @@ struct Step {
   std::vector<Argument> arguments;
   std::vector<Result> results;
   std::vector<int> frees;
-  std::vector<int> numbers;  // those that are worked out before it runs, in order
+  std::vector<int> numbers;    // those that are worked out before it runs, in order
+  bool takes_numbers = false;  // some of its arguments are numbers that may differ
   int modes = -1;  // index into Program::modes where this step runs in other modes than the one before
   Place place;
   std::shared_ptr<OpaqueStep> opaque;
@@ -134,8 +138,9 @@ struct Program {
   std::vector<int> captures;  // register of each tensor that the guards collect
   std::vector<EntryGradient> gradients;
   std::vector<py::object> keep;
-  std::vector<Number> numbers;  // in an order in which they can be worked out
-  bool dynamic = false;         // fits calls of other sizes than the one that was recorded
+  lazytrace::Numbers numbers;    // in an order in which they can be worked out
+  bool follows_numbers = false;  // what item() gave was followed
+  bool dynamic = false;          // fits calls of other sizes than the one that was recorded
   bool effects = false;
   bool random = false;
   bool brief = false;           // so little work that letting go of the GIL would take longer
@@ -167,6 +172,9 @@ struct Program {
     return false;
   }
   bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
+
+  // Whether there are numbers that a replay works out.
+  bool works_out() const { return dynamic || !numbers.empty(); }
 
   // How many operators a replay runs, opaque steps and literals included.
   size_t size() const { return steps.size(); }

@@ -25,7 +25,12 @@ struct Tree::Builder {
       tree.kind = Kind::Register;
       return tree;
     }
-    if (is_immutable(v) && !is_enum_member(v)) {
+    tree.index = source.number(v);
+    if (tree.index >= 0) {
+      tree.kind = Kind::Number;
+      return tree;
+    }
+    if (is_immutable(v) && !is_enum_member(v) && !holds_number(v)) {
       source.constant(v);
       tree.value = py::reinterpret_borrow<py::object>(v);
       return tree;
@@ -49,6 +54,15 @@ struct Tree::Builder {
     container(v, &tree);
     open.pop_back();
     return tree;
+  }
+
+  // Whether a tuple is to be taken apart for what is in it.
+  bool holds_number(PyObject* v) const {
+    if (!PyTuple_CheckExact(v) && !is_named_tuple(v)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+      if (PyObject* item = PyTuple_GET_ITEM(v, i); source.number(item) >= 0 || holds_number(item))
+        return true;
+    return false;
   }
 
   void container(PyObject* v, Tree* tree) {
@@ -129,6 +143,8 @@ struct Tree::Rebuilder {
     switch (t.kind) {
       case Kind::Register:
         return py::reinterpret_steal<py::object>(THPVariable_Wrap(fill.registers[t.index]));
+      case Kind::Number:
+        return to_python((*fill.numbers)[static_cast<size_t>(t.index)], fill.values[t.index]);
       case Kind::Constant:
         return t.value;
       case Kind::State:

@@ -7,20 +7,33 @@
 #include <vector>
 
 #include "cpython/values.h"
+#include "program/numbers.h"
 
 namespace lazytrace {
-
-namespace py = pybind11;
 
 // Everything here needs the GIL. A Tree owns its constants, never a tensor and never a piece of user state.
 class Tree {
  public:
-  enum class Kind : uint8_t { Register, Constant, State, Tuple, List, Dict, Set, Named, Object, Same };
+  enum class Kind : uint8_t {
+    Register,
+    Number,
+    Constant,
+    State,
+    Tuple,
+    List,
+    Dict,
+    Set,
+    Named,
+    Object,
+    Same
+  };
 
   // What the holes of a tree are filled with.
   struct Fill {
     const std::vector<at::Tensor>& registers;
     const std::vector<PyObject*>& state;  // borrowed: the values of the guard nodes
+    const Numbers* numbers = nullptr;     // of the program, with their values
+    const NumberValue* values = nullptr;
   };
 
   // How a value is taken apart. Both return -1 where they do not know the object.
@@ -29,6 +42,8 @@ class Tree {
     std::function<int(PyObject*)> state;   // the guard node that reaches this object
     // Told of each constant, before it is taken.
     std::function<void(PyObject*)> constant = [](PyObject*) {};
+    // The number that this int or float carries.
+    std::function<int(PyObject*)> number = [](PyObject*) { return -1; };
   };
 
   // Throws std::runtime_error with a reason where some part cannot be rebuilt.
@@ -46,7 +61,7 @@ class Tree {
   static void containers(PyObject* value, std::vector<PyObject*>* out);
 
   Kind kind = Kind::Constant;
-  int index = -1;    // register, state node, or number of the object that this is the Same as
+  int index = -1;    // register, number, state node, or number of the object that this is the Same as
   py::object value;  // constant, type, or tuple of keys
   std::vector<Tree> items;
 

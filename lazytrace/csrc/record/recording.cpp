@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
 
@@ -14,11 +15,15 @@ thread_local Recording* current_recording = nullptr;
 // ---------------------------------------------------------------- recording
 Recording* Recording::active() { return current_recording; }
 
-Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dynamic)
+Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dynamic, bool numbers)
     : observer_(&recorder_, &tree_) {
-  if (resume ? resume->program->dynamic : dynamic) {
-    recorder_.follow_sizes();
-    observer_.follow_sizes();
+  if (resume) {
+    dynamic = resume->program->dynamic;
+    numbers = resume->program->follows_numbers;
+  }
+  if (dynamic || numbers) {
+    recorder_.follow_numbers(dynamic);
+    observer_.follow_numbers();
   }
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
@@ -50,6 +55,8 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
   Modes before = Modes::current();
   py::object result =
       py::reinterpret_steal<py::object>(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+  // Whoever catches what was raised must find plain numbers.
+  if (auto* numbers = result ? nullptr : recorder_.numbers()) numbers->end();
   std::string diverged = recorder_.divergence();
   if (!diverged.empty()) {
     PyErr_SetString(divergence_type(), diverged.c_str());
@@ -130,7 +137,11 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   auto constant = [&](PyObject* v) {
     if (auto* numbers = recorder_.numbers()) numbers->settle_inside(v);
   };
-  return Tree::of(result, {tensor, state, constant});
+  auto number = [&](PyObject* v) {
+    auto* numbers = is_carrier(v) ? recorder_.numbers() : nullptr;
+    return numbers ? numbers->number_of(v) : -1;
+  };
+  return Tree::of(result, {tensor, state, constant, number});
 }
 
 // Guards on objects that were made during the call and are gone go; the numbers of the rest change.

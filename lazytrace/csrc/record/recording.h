@@ -18,8 +18,10 @@ namespace lazytrace {
 class Recording {
  public:
   // `resume`: a replay has run the first steps, which are fed to the function instead of being run again.
-  // `dynamic`: sizes may differ from call to call, so Python is given numbers that are followed.
-  explicit Recording(const Call& call, std::shared_ptr<Resume> resume = nullptr, bool dynamic = false);
+  // `dynamic`: sizes may differ from call to call, so Python is given numbers that are followed. `numbers`:
+  // so it is for what item() gives.
+  explicit Recording(const Call& call, std::shared_ptr<Resume> resume = nullptr, bool dynamic = false,
+                     bool numbers = false);
   ~Recording();
   static Recording* active();
 

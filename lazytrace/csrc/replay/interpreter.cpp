@@ -67,7 +67,7 @@ void tell(const std::vector<c10::Warning>& warnings) {
 
 namespace {
 // As torch's bindings make it.
-at::Tensor number_tensor(int64_t value) {
+at::Tensor number_tensor(const c10::Scalar& value) {
   at::Tensor tensor = c10::scalar_to_tensor(value);
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
@@ -85,6 +85,7 @@ Outcome Runner::run(size_t from, const Given* given) {
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
   numbers_.resize(program_.numbers.size());
+  const bool works_out = program_.works_out();
   ModeSwitch modes;
   shortcuts_ = program_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
@@ -94,7 +95,9 @@ Outcome Runner::run(size_t from, const Given* given) {
   for (size_t i = from; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
-    if (program_.dynamic && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
+    if (works_out && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
+      bool changed = i > 0 && program_.changed_before(i - 1);
+      if (error_ && (changed || program_.python_between)) std::rethrow_exception(error_);
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
       outcome.begun = false;
@@ -130,21 +133,35 @@ Outcome Runner::run(size_t from, const Given* given) {
 bool Runner::work_out(const Step& s) {
   for (int id : s.numbers) {
     const Number& number = program_.numbers[static_cast<size_t>(id)];
-    int64_t& place = numbers_[static_cast<size_t>(id)];
-    if (number.kind == Number::Kind::Argument) continue;  // the call has brought it
+    NumberValue& place = numbers_[static_cast<size_t>(id)];
+    if (number.is_given()) continue;
     if (number.is_leaf()) {
-      place = number.asks_tensor() ? ask(number, registers_[number.reg]) : number.which;
+      place = number.asks_tensor() ? NumberValue::of(ask(number, registers_[number.reg]))
+                                   : constant_value(number);
       continue;
     }
-    auto result = apply(number.kind, numbers_[static_cast<size_t>(number.a)],
-                        number.b < 0 ? 0 : numbers_[static_cast<size_t>(number.b)]);
-    if (!result) {
-      found_ = "a number beyond 64 bits";
+    auto result = apply(program_.numbers, number, numbers_.data());
+    if (result)
+      place = *result;
+    else if (!work_out_slowly(id))
       return false;
-    }
-    place = *result;
   }
   return true;
+}
+
+// What is out of the ordinary, such as a division by zero, Python works out itself. What it raises is raised
+// as the function would.
+bool Runner::work_out_slowly(int id) {
+  py::gil_scoped_acquire gil;
+  std::optional<NumberValue> result;
+  try {
+    result = apply_in_python(program_.numbers, program_.numbers[static_cast<size_t>(id)], numbers_.data());
+  } catch (py::error_already_set&) {
+    error_ = std::current_exception();
+  }
+  if (result) numbers_[static_cast<size_t>(id)] = *result;
+  found_ = error_ ? "an exception" : "a number beyond 64 bits";
+  return result.has_value();
 }
 
 bool Runner::is_outer(const at::Tensor& tensor) const {
@@ -204,6 +221,8 @@ bool Runner::step(const Step& s, size_t at) {
       return gradient(s);
     case Step::Kind::SetGradient:
       return set_gradient(s);
+    case Step::Kind::Numbers:
+      return true;
   }
   return false;
 }
@@ -309,10 +328,10 @@ void Runner::push(const Argument& argument) {
     case Argument::Kind::List:
       return push_list(argument);
     case Argument::Kind::Number:
-      stack_.emplace_back(numbers_[static_cast<size_t>(argument.reg)]);
+      stack_.push_back(number(argument.reg));
       return;
     case Argument::Kind::NumberTensor:
-      stack_.emplace_back(number_tensor(numbers_[static_cast<size_t>(argument.reg)]));
+      stack_.emplace_back(number_tensor(number(argument.reg).toScalar()));
       return;
     case Argument::Kind::Numbers:
       return push_numbers(argument);
@@ -335,12 +354,19 @@ void Runner::push_list(const Argument& argument) {
 }
 
 void Runner::push_numbers(const Argument& argument) {
+  if (!argument.constant.isIntList()) {
+    auto scalars = argument.constant.toList().copy();
+    for (size_t i = 0; i < argument.list.size(); ++i)
+      if (argument.list[i] >= 0) scalars.set(i, number(argument.list[i]));
+    stack_.emplace_back(std::move(scalars));
+    return;
+  }
   c10::List<int64_t> list;
   list.reserve(argument.list.size());
   auto constants = argument.constant.toListRef();
   for (size_t i = 0; i < argument.list.size(); ++i) {
     int id = argument.list[i];
-    list.push_back(id < 0 ? constants[i].toInt() : numbers_[static_cast<size_t>(id)]);
+    list.push_back(id < 0 ? constants[i].toInt() : numbers_[static_cast<size_t>(id)].whole);
   }
   stack_.emplace_back(std::move(list));
 }
@@ -349,6 +375,10 @@ bool Runner::matches(const Result& result, const c10::IValue& value) {
   switch (result.kind) {
     case Result::Kind::Ignored:
       return true;
+    case Result::Kind::Number:
+      if (value.tagKind() == result.read.tagKind()) return true;
+      found_ = "a number of another type";
+      return false;
     case Result::Kind::Read: {
       if (same_value(result.read, value)) return true;
       std::ostringstream text;
@@ -390,12 +420,13 @@ bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
       found_ = result.meta->loose_difference(tensor);
       return false;
     }
-    if (!result.known && is_argument(tensor)) {
-      found_ = "its argument instead of a new tensor";
-      return false;
-    }
   } else if (!result.meta->matches(tensor)) {
     found_ = result.meta->difference(tensor);
+    return false;
+  }
+  bool may_differ = result.loose || (running_ && running_->takes_numbers);
+  if (may_differ && !result.known && is_argument(tensor)) {
+    found_ = "its argument instead of a new tensor";
     return false;
   }
   if (result.reg >= 0 && result.known && registers_[result.reg].defined() &&
@@ -408,6 +439,10 @@ bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
 
 void Runner::store(const Result& result, c10::IValue&& value) {
   if (result.kind == Result::Kind::Register) return store_tensor(result, std::move(value).toTensor());
+  if (result.kind == Result::Kind::Number) {
+    NumberValue& place = numbers_[static_cast<size_t>(result.number)];
+    place = value.isDouble() ? NumberValue::of_real(value.toDouble()) : NumberValue::of(value.toInt());
+  }
   if (result.kind != Result::Kind::List) return;
   auto list = std::move(value).toTensorList();
   for (size_t i = 0; i < list.size(); ++i) store_tensor(result.list[i], list.get(i));

@@ -46,7 +46,7 @@ using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 // What a run works in; kept from run to run by one thread.
 struct RunnerMemory {
   torch::jit::Stack stack;
-  std::vector<int64_t> numbers;  // of the program, those that are worked out so far
+  NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
 };
 
@@ -77,6 +77,7 @@ class Runner {
   bool call(const Step& step, size_t at);
   bool shortcut(const Step& step);
   bool work_out(const Step& step);
+  bool work_out_slowly(int id);
   bool writes_as_recorded(const Step& step);
   bool is_outer(const at::Tensor& tensor) const;
   bool may_be_quiet(const Step& s) const;
@@ -85,6 +86,9 @@ class Runner {
   bool take(const Step& step, Given&& given);
   bool matches_value(const Step& step, PyObject* value);
   void store_value(const Step& step, PyObject* value);
+  c10::IValue number(int id) const {
+    return to_ivalue(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]);
+  }
   void push(const Argument& argument);
   void push_list(const Argument& argument);
   void push_numbers(const Argument& argument);
@@ -102,7 +106,7 @@ class Runner {
   const std::vector<PyObject*>& state_;
   OpaqueResults& opaque_;
   torch::jit::Stack& stack_;
-  std::vector<int64_t>& numbers_;
+  NumberValues& numbers_;
   const Step* running_ = nullptr;
   std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
@@ -116,6 +120,7 @@ class Runner {
   bool shortcuts_ = true;  // whether steps may run otherwise than they were recorded
   py::object value_;
   std::string found_;
+  std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;
 };
 

@@ -159,7 +159,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     return answer;
   }
   if (program_->steps.empty()) {
-    answer.result = end(registers, values);
+    answer.result = end(*space);
     return answer;
   }
   OpaqueResults& opaque = space->opaque;
@@ -170,7 +170,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
       loan.keep();
-      answer.miss = miss(call, at, std::move(outcome), std::move(registers), std::move(opaque));
+      answer.miss = miss(call, at, std::move(outcome), space);
       return answer;
     }
     other = std::move(next);
@@ -180,7 +180,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
                   .run(static_cast<size_t>(outcome.step), &given);
   }
   if (other) answer.branch = other->number;
-  answer.result = (other ? *other : *this).end(registers, values);
+  answer.result = (other ? *other : *this).end(*space);
   return answer;
 }
 
@@ -196,11 +196,13 @@ py::object to_python(Answer answer) {
 }
 
 // The result, after the writes to Python state.
-py::object Trace::end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const {
-  if (effects_.empty()) return output_.build_first({registers, values.nodes});
-  py::object whole = output_.build({registers, values.nodes});
+py::object Trace::end(const Workspace& space) const {
+  const std::vector<PyObject*>& state = space.values.nodes;
+  Tree::Fill fill{space.registers, state, &program_->numbers, space.memory.numbers.data()};
+  if (effects_.empty()) return output_.build_first(fill);
+  py::object whole = output_.build(fill);
   for (size_t i = 0; i < effects_.size(); ++i)
-    effects_[i].apply(values.nodes[effects_[i].owner],
+    effects_[i].apply(state[effects_[i].owner],
                       PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
@@ -223,8 +225,8 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
   return nullptr;
 }
 
-Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
-                 OpaqueResults opaque) const {
+Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const {
+  OpaqueResults& opaque = space->opaque;
   auto step = static_cast<size_t>(outcome.step);
   if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
   bool ran = outcome.begun || step > 0;
@@ -238,7 +240,8 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, std::vector
     miss.resume->program = at.program_;
     miss.resume->family = at.family_;
     miss.resume->step = step;
-    miss.resume->registers = std::move(registers);
+    miss.resume->registers = std::move(space->registers);
+    miss.resume->numbers = space->memory.numbers;
     miss.resume->given = std::move(outcome.given);
     miss.resume->opaque = std::move(opaque);
   }
@@ -344,8 +347,8 @@ py::object argument_row(const std::vector<Number>& numbers, const Argument& argu
     py::list list;
     auto constants = argument.constant.toListRef();
     for (size_t i = 0; i < argument.list.size(); ++i)
-      list.append(argument.list[i] < 0 ? std::to_string(constants[i].toInt())
-                                       : text_of(numbers, argument.list[i]));
+      list.append(argument.list[i] < 0 ? py::object(py::str(constant(constants[i])))
+                                       : py::object(py::str(text_of(numbers, argument.list[i]))));
     return py::make_tuple("n", list);
   }
   return py::make_tuple("c", constant(argument.constant));
@@ -354,6 +357,7 @@ py::object argument_row(const std::vector<Number>& numbers, const Argument& argu
 py::object result_row(const Result& result) {
   if (result.kind == Result::Kind::Register) return py::make_tuple("r", result.reg, result.meta->text());
   if (result.kind == Result::Kind::Read) return py::make_tuple("read", constant(result.read), "");
+  if (result.kind == Result::Kind::Number) return py::make_tuple("number", constant(result.read), "");
   if (result.kind == Result::Kind::Ignored) return py::make_tuple("none", py::none(), "");
   py::list list;
   for (auto& one : result.list) list.append(result_row(one));
@@ -380,6 +384,8 @@ const char* kind_name(Step::Kind kind) {
       return "gradient";
     case Step::Kind::SetGradient:
       return "set_gradient";
+    case Step::Kind::Numbers:
+      return "numbers";
   }
   return "";
 }

@@ -91,12 +91,11 @@ class Trace {
   void hold(GuardTree::Values* values) const;
   int prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan, GuardTree::Values* values,
               int after = -1) const;
-  py::object end(const std::vector<at::Tensor>& registers, const GuardTree::Values& values) const;
+  py::object end(const Workspace& space) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,
                                      GuardTree::Values* values) const;
-  Miss miss(const Call& call, const Trace& at, Outcome outcome, std::vector<at::Tensor> registers,
-            OpaqueResults opaque) const;
+  Miss miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const;
 
   std::shared_ptr<Program> program_;
   std::shared_ptr<Family> family_;

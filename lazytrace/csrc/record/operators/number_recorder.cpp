@@ -5,8 +5,10 @@
 #include <c10/core/SymNodeImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpython/carrier.h"
 #include "support/reasons.h"
@@ -26,15 +28,19 @@ class NumberNode final : public c10::SymNodeImpl {
   int id() const { return id_; }
   NumberRecorder& recorder() const { return *recorder_; }
 
-  bool is_int() override { return !truth_; }
+  bool is_int() override { return !truth_ && !is_real(); }
   bool is_bool() override { return truth_; }
-  bool is_float() override { return false; }
+  bool is_float() override { return is_real(); }
   c10::SymNode clone() override { return make(id_, truth_); }
   c10::SymNode wrap_int(int64_t value) override { return make(recorder_->constant(value), false); }
+  c10::SymNode wrap_float(double value) override { return make(recorder_->real_constant(value), false); }
   c10::SymNode wrap_bool(bool value) override { return make(recorder_->constant(value), true); }
   c10::SymNode add(const c10::SymNode& other) override { return with(Kind::Add, other); }
   c10::SymNode sub(const c10::SymNode& other) override { return with(Kind::Sub, other); }
   c10::SymNode mul(const c10::SymNode& other) override { return with(Kind::Mul, other); }
+  c10::SymNode truediv(const c10::SymNode& other) override { return with(Kind::TrueDiv, other); }
+  c10::SymNode float_truediv(const c10::SymNode& other) override { return with(Kind::TrueDiv, other); }
+  c10::SymNode int_truediv(const c10::SymNode& other) override { return with(Kind::TrueDiv, other); }
   c10::SymNode floordiv(const c10::SymNode& other) override { return with(Kind::FloorDiv, other); }
   c10::SymNode int_floordiv(const c10::SymNode& other) override { return with(Kind::FloorDiv, other); }
   c10::SymNode mod(const c10::SymNode& other) override { return with(Kind::Mod, other); }
@@ -46,13 +52,17 @@ class NumberNode final : public c10::SymNodeImpl {
   c10::SymNode le(const c10::SymNode& other) override { return with(Kind::LessEqual, other, true); }
   c10::SymNode gt(const c10::SymNode& other) override { return swapped(Kind::Less, other); }
   c10::SymNode ge(const c10::SymNode& other) override { return swapped(Kind::LessEqual, other); }
-  c10::SymNode neg() override { return made(recorder_->apply(Kind::Neg, id_, -1), false); }
+  c10::SymNode neg() override { return made(apply(Kind::Neg, id_, -1), false); }
+  c10::SymNode sym_float() override { return made(apply(Kind::Float, id_, -1), false); }
   // What asks two truths at once asks for each of them.
   c10::SymNode sym_or(const c10::SymNode& other) override { return plain(read() || read(other)); }
   c10::SymNode sym_and(const c10::SymNode& other) override { return plain(read() && read(other)); }
   c10::SymNode sym_not() override { return plain(!read()); }
   int64_t guard_int(const char*, int64_t) override { return read(); }
-  bool guard_bool(const char*, int64_t) override { return read(); }
+  double guard_float(const char*, int64_t) override {
+    return is_real() ? read_real() : static_cast<double>(read());
+  }
+  bool guard_bool(const char*, int64_t) override { return is_real() ? read_real() != 0 : read(); }
   bool guard_size_oblivious(const char*, int64_t) override { return read(); }
   bool guard_or_false(const char*, int64_t) override { return read(); }
   bool guard_or_true(const char*, int64_t) override { return read(); }
@@ -61,34 +71,59 @@ class NumberNode final : public c10::SymNodeImpl {
   int64_t int_() override { return read(); }
   bool bool_() override { return read(); }
   bool has_hint() override { return true; }
-  std::string str() override { return std::to_string(recorder_->value(id_)); }
+  std::string str() override { return text_of_value(); }
 
  private:
-  int64_t read() const { return recorder_->read(id_); }
+  bool is_real() const { return (*recorder_)[id_].real; }
+  int64_t read() const {
+    TORCH_CHECK(!is_real(), "a float in place of an int");
+    return recorder_->read(id_).whole;
+  }
+  double read_real() const { return recorder_->read(id_).real; }
+  std::string text_of_value() const {
+    return is_real() ? std::to_string(recorder_->value(id_).real)
+                     : std::to_string(recorder_->value(id_).whole);
+  }
   static int64_t read(const c10::SymNode& other) { return other->guard_bool("", 0); }
   c10::SymNode make(int id, bool truth) const {
     return c10::make_intrusive<NumberNode>(recorder_, id, truth);
   }
   c10::SymNode made(int id, bool truth) const {
-    TORCH_CHECK(id >= 0, "a size beyond 64 bits");
+    TORCH_CHECK(id >= 0, "a number that lazytrace cannot follow");
     return make(id, truth);
   }
   c10::SymNode plain(bool value) const { return make(recorder_->constant(value), true); }
   int number_of(const c10::SymNode& other) const {
     if (auto* node = dynamic_cast<NumberNode*>(other.get())) return node->id();
+    if (other->is_float()) return recorder_->real_constant(other->guard_float("", 0));
     return recorder_->constant(other->is_int() ? other->guard_int("", 0) : other->guard_bool("", 0));
   }
+  int apply(Kind kind, int a, int b) const {
+    py::gil_scoped_acquire gil;
+    return recorder_->apply(kind, a, b);
+  }
   c10::SymNode with(Kind kind, const c10::SymNode& other, bool truth = false) const {
-    return made(recorder_->apply(kind, id_, number_of(other)), truth);
+    return made(apply(kind, id_, number_of(other)), truth);
   }
   c10::SymNode swapped(Kind kind, const c10::SymNode& other) const {
-    return made(recorder_->apply(kind, number_of(other), id_), true);
+    return made(apply(kind, number_of(other), id_), true);
   }
 
   std::shared_ptr<NumberRecorder> recorder_;
   int id_;
   bool truth_;
 };
+
+// Ours behind what torch has made of it: of a float it takes no other node than one that asks Python.
+const NumberNode* node_of(const c10::SymNode& node) {
+  if (auto* ours = dynamic_cast<NumberNode*>(node.get())) return ours;
+  auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node.get());
+  if (!python) return nullptr;
+  py::gil_scoped_acquire gil;
+  py::handle inside = python->getPyObj();
+  if (!py::isinstance<c10::SymNodeImpl>(inside)) return nullptr;
+  return dynamic_cast<NumberNode*>(py::cast<c10::SymNode>(inside).get());
+}
 
 }  // namespace
 
@@ -97,17 +132,20 @@ py::object symbolic_node(const std::shared_ptr<NumberRecorder>& recorder, int id
 }
 
 // ---------------------------------------------------------------- numbers
-int NumberRecorder::add(const Number& number, int64_t value) {
-  size_t hash = static_cast<size_t>(number.kind);
+int NumberRecorder::add(const Number& number, NumberValue value) {
+  size_t hash = static_cast<size_t>(number.kind) * 2 + number.real;
   for (int64_t part : {int64_t{number.reg}, int64_t{number.a}, int64_t{number.b}, number.which})
     hash = hash * 0x9E3779B97F4A7C15u + static_cast<size_t>(part);
   auto range = index_.equal_range(hash);
   for (auto at = range.first; at != range.second; ++at)
     if ((*numbers_)[static_cast<size_t>(at->second)] == number) return at->second;
   int id = static_cast<int>(numbers_->size());
+  auto is_wide = [&](int operand) { return operand >= 0 && ((*this)[operand].real || wide_[operand]); };
   numbers_->push_back(number);
   values_.push_back(value);
   read_.push_back(number.kind == Kind::Constant);
+  wide_.push_back(!number.real && !number.compares() &&
+                  (number.is_given() || is_wide(number.a) || is_wide(number.b)));
   new_.push_back(id);
   index_.emplace(hash, id);
   return id;
@@ -116,7 +154,14 @@ int NumberRecorder::add(const Number& number, int64_t value) {
 int NumberRecorder::constant(int64_t value) {
   Number number;
   number.which = value;
-  return add(number, value);
+  return add(number, NumberValue::of(value));
+}
+
+int NumberRecorder::real_constant(double value) {
+  Number number;
+  number.real = true;
+  std::memcpy(&number.which, &value, sizeof value);
+  return add(number, NumberValue::of_real(value));
 }
 
 int NumberRecorder::leaf(Kind kind, int reg, int64_t which, const at::Tensor& tensor) {
@@ -124,46 +169,84 @@ int NumberRecorder::leaf(Kind kind, int reg, int64_t which, const at::Tensor& te
   number.kind = kind;
   number.reg = reg;
   number.which = which;
-  return add(number, ask(number, tensor));
+  return add(number, NumberValue::of(ask(number, tensor)));
 }
 
-int NumberRecorder::argument(int64_t which, int64_t value) {
+int NumberRecorder::item(int reg, const c10::IValue& value) {
   Number number;
-  number.kind = Kind::Argument;
-  number.which = which;
-  return add(number, value);
+  number.kind = Kind::Item;
+  number.reg = reg;
+  number.which = items_++;
+  number.real = value.isDouble();
+  return add(number, number.real ? NumberValue::of_real(value.toDouble()) : NumberValue::of(value.toInt()));
+}
+
+// Whether a replay with other operands may come to something that is no number of the program, and could not
+// start over. Where Python would raise, the replay raises the same, unless the function would catch it.
+bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
+  if (!owner_.changed() || (kind >= Kind::Less && kind <= Kind::NotEqual)) return false;
+  bool real = gives_real(kind, (*this)[a].real, b >= 0 && (*this)[b].real);
+  bool rounds = kind >= Kind::Trunc && kind <= Kind::Round;
+  if (!real && (rounds || wide_[a] || (b >= 0 && wide_[b]))) return true;
+  double base = (*this)[a].real ? value(a).real : static_cast<double>(value(a).whole);
+  if (kind == Kind::Pow && real && !(is_constant(a) && base > 0)) return true;  // of less than zero: complex
+  bool always = kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul || kind == Kind::Max ||
+                kind == Kind::Min || kind == Kind::Neg || kind == Kind::Abs || kind == Kind::Fabs ||
+                kind == Kind::Copysign;
+  return !always && owner_.would_catch();
+}
+
+// Asks, so that a replay for which it does not is led back to Python.
+bool NumberRecorder::works(Kind kind, int a, int b) {
+  Number number;
+  number.kind = Kind::Works;
+  number.a = a;
+  number.b = b;
+  number.which = static_cast<int64_t>(kind);
+  auto found = lazytrace::apply(*numbers_, number, values_.data());
+  if (!found) found = apply_in_python(*numbers_, number, values_.data());
+  return read(add(number, *found)).whole;
 }
 
 int NumberRecorder::apply(Kind kind, int a, int b) {
-  auto is_constant = [&](int id) {
-    return id < 0 || (*numbers_)[static_cast<size_t>(id)].kind == Kind::Constant;
-  };
+  bool reals = (*this)[a].real || (b >= 0 && (*this)[b].real);
+  if ((kind == Kind::Max || kind == Kind::Min) && (*this)[a].real != (*this)[b].real) return -1;
   // A replay must not divide by zero where Python would have raised before, or gone another way. Asked before
   // anything else, so that a function that runs again asks the same.
-  if ((kind == Kind::FloorDiv || kind == Kind::Mod) && !is_constant(b))
+  if ((kind == Kind::FloorDiv || kind == Kind::Mod) && !reals && !is_constant(b))
     read(apply(Kind::NotEqual, b, constant(0)));
-  auto result = lazytrace::apply(kind, value(a), b < 0 ? 0 : value(b));
-  if (!result) return -1;
-  if (is_constant(a) && is_constant(b)) return constant(*result);
+  bool constants = is_constant(a) && is_constant(b);
+  if (!constants && must_ask(kind, a, b) && !works(kind, a, b)) return -1;
   Number number;
   number.kind = kind;
   number.a = a;
   number.b = b;
+  number.real = gives_real(kind, (*this)[a].real, b >= 0 && (*this)[b].real);
+  std::optional<NumberValue> result = lazytrace::apply(*numbers_, number, values_.data());
+  if (!result && (reals || number.real || kind == Kind::Pow)) {
+    try {
+      result = apply_in_python(*numbers_, number, values_.data());
+    } catch (py::error_already_set&) {
+      return -1;  // Python will raise it again
+    }
+  }
+  if (!result) return -1;
+  if (constants) return number.real ? real_constant(result->real) : constant(result->whole);
   return add(number, *result);
 }
 
-int64_t NumberRecorder::read(int id) {
-  int64_t found = value(id);
+NumberValue NumberRecorder::read(int id) {
+  NumberValue found = value(id);
   if (live() && !read_[static_cast<size_t>(id)]) {
     read_[static_cast<size_t>(id)] = 1;
-    owner_.read(id, found);
+    owner_.read(id, to_ivalue((*this)[id], found));
   }
   return found;
 }
 
 // ---------------------------------------------------------------- carriers
 PyObject* NumberRecorder::carrier(int id) {
-  PyObject* made = new_carrier(value(id));
+  PyObject* made = (*this)[id].real ? new_real_carrier(value(id).real) : new_carrier(value(id).whole);
   if (!made) throw py::error_already_set();
   Py_INCREF(made);
   carriers_.push_back(made);
@@ -176,6 +259,7 @@ int NumberRecorder::number_of(PyObject* object) {
     const int* id = carried_.find(object);
     return id ? *id : -1;
   }
+  if (PyFloat_CheckExact(object)) return real_constant(PyFloat_AS_DOUBLE(object));
   if (!PyLong_CheckExact(object) && !PyBool_Check(object)) return -1;
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
@@ -209,6 +293,25 @@ void NumberRecorder::settle_inside(PyObject* object, int depth) {
   }
 }
 
+void NumberRecorder::settle_odd(PyObject* object, int depth) {
+  constexpr int kDeepest = 16;
+  if (!object || !live() || !has_carriers() || is_carrier(object)) return;
+  if (depth > kDeepest) return settle_inside(object, depth);
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      settle_odd(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  } else if (PyDict_CheckExact(object)) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(object, &at, &key, &value)) {
+      settle_inside(key);
+      settle_odd(value, depth + 1);
+    }
+  } else {
+    settle_inside(object, depth);
+  }
+}
+
 void NumberRecorder::end() {
   live_ = false;
   if (carriers_.empty()) return;
@@ -223,32 +326,37 @@ void NumberRecorder::end() {
 
 // ---------------------------------------------------------------- arguments of operators
 int NumberRecorder::lift_number(c10::IValue* value) {
-  if (!value->isSymInt()) return -1;
-  c10::SymInt number = value->toSymInt();
-  auto* node = dynamic_cast<NumberNode*>(number.toSymNodeImplUnowned());
+  if (!value->isSymInt() && !value->isSymFloat()) return -1;
+  bool real = value->isSymFloat();
+  c10::SymNode symbolic = real ? value->toSymFloat().toSymNodeImpl() : value->toSymInt().toSymNode();
+  const NumberNode* node = node_of(symbolic);
   if (!node || &node->recorder() != this) {
-    *value = number.guard_int(__FILE__, __LINE__);
+    *value = real ? c10::IValue(symbolic->guard_float(__FILE__, __LINE__))
+                  : c10::IValue(symbolic->guard_int(__FILE__, __LINE__));
     return -1;
   }
   int id = node->id();
-  *value = this->value(id);
-  return (*numbers_)[static_cast<size_t>(id)].kind == Kind::Constant ? -1 : id;
+  *value = to_ivalue((*this)[id], this->value(id));
+  return is_constant(id) ? -1 : id;
 }
 
 std::optional<Argument> NumberRecorder::lift_list(c10::IValue* value) {
   auto items = value->toListRef();
-  bool any = std::any_of(items.begin(), items.end(), [](const c10::IValue& item) { return item.isSymInt(); });
+  bool any = std::any_of(items.begin(), items.end(),
+                         [](const c10::IValue& item) { return item.isSymInt() || item.isSymFloat(); });
   if (!any) return {};
   Argument argument;
   argument.kind = Argument::Kind::Numbers;
-  c10::List<int64_t> plain;
+  bool sizes = value->toList().elementType()->kind() == c10::TypeKind::SymIntType;
+  c10::List<int64_t> whole;
+  c10::List<at::Scalar> scalars;
   for (const c10::IValue& item : items) {
     c10::IValue one = item;
     argument.list.push_back(lift_number(&one));
-    plain.push_back(one.toInt());
+    sizes ? whole.push_back(one.toInt()) : scalars.push_back(one.toScalar());
   }
-  *value = plain;
-  argument.constant = plain;
+  *value = sizes ? c10::IValue(whole) : c10::IValue(scalars);
+  argument.constant = *value;
   bool constant = std::all_of(argument.list.begin(), argument.list.end(), [](int id) { return id < 0; });
   return constant ? std::nullopt : std::make_optional(std::move(argument));
 }
@@ -266,7 +374,7 @@ std::optional<Argument> NumberRecorder::lift_tensor(c10::IValue* value) {
   if (!number) PyErr_Clear();
   int id = number && is_carrier(number.ptr()) ? number_of(number.ptr()) : -1;
   if (id < 0) return {};
-  at::Tensor plain = c10::scalar_to_tensor(this->value(id));
+  at::Tensor plain = c10::scalar_to_tensor(to_ivalue((*this)[id], this->value(id)).toScalar());
   plain.unsafeGetTensorImpl()->set_wrapped_number(true);
   *value = plain;
   Argument argument;
@@ -296,12 +404,32 @@ std::vector<std::pair<size_t, Argument>> NumberRecorder::lift(const c10::Functio
   return lifted;
 }
 
+void NumberRecorder::settle(const Argument& argument) {
+  if (argument.reg >= 0) read(argument.reg);
+  for (int id : argument.list)
+    if (id >= 0) read(id);
+}
+
 void NumberRecorder::settle(const std::vector<std::pair<size_t, Argument>>& lifted) {
-  for (auto& [at, argument] : lifted) {
-    if (argument.reg >= 0) read(argument.reg);
-    for (int id : argument.list)
-      if (id >= 0) read(id);
-  }
+  for (auto& [at, argument] : lifted) settle(argument);
+}
+
+void NumberRecorder::settle_sizes(const c10::FunctionSchema& schema,
+                                  std::vector<std::pair<size_t, Argument>>* lifted) {
+  // Of these the numbers say how long the result is.
+  bool counts = schema.name() == "aten::arange" || schema.name() == "aten::range";
+  auto is_size = [&](const std::pair<size_t, Argument>& one) {
+    if (counts) return true;
+    if (one.second.kind == Argument::Kind::NumberTensor) return false;
+    if (one.second.kind == Argument::Kind::Numbers) return one.second.constant.isIntList();
+    c10::TypePtr type = schema.arguments()[one.first].real_type();
+    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    return type->kind() != c10::TypeKind::NumberType;
+  };
+  auto sizes =
+      std::stable_partition(lifted->begin(), lifted->end(), [&](const auto& one) { return !is_size(one); });
+  for (auto at = sizes; at != lifted->end(); ++at) settle(at->second);
+  lifted->erase(sizes, lifted->end());
 }
 
 }  // namespace lazytrace

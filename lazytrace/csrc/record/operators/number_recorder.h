@@ -17,52 +17,66 @@ namespace lazytrace {
 
 namespace py = pybind11;
 
-// Writes down each number of a dynamic recording once, and knows which of Python's ints carries which.
+// Writes down each number of a recording once, and knows which of Python's ints and floats carries which.
 //
-// In a dynamic recording Python is given carriers in place of sizes. Arithmetic on them makes new numbers;
-// handed to an operator they are arguments that a replay works out; anything that looks at the value is a
-// read that the replay compares. The idea of following sizes as values rather than solving for them was tried
-// for lazytrace; torch.compile's symbolic shapes are the other way.
+// Python is given carriers in place of what `item()` gives, and in a dynamic recording of sizes. Arithmetic
+// on them makes new numbers; handed to an operator they are arguments that a replay works out; anything that
+// looks at the value is a read that the replay compares. The idea of following sizes as values rather than
+// solving for them was tried for lazytrace; torch.compile's symbolic shapes are the other way.
 //
 // Ownership: holds the carriers until the recording ends, so that their addresses are their own. Shared with
 // the SymInts that are on their way through torch. What makes or retires a carrier needs the GIL.
 class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
  public:
-  // `read`: enters a comparison with this value into the program. `fail`: ends the recording.
+  // `read`: enters a comparison with this value into the program. `fail`: ends the recording. `changed`:
+  // whether something was changed by now, so that a replay must not run the function from its start;
+  // `would_catch`: whether the function would catch what is raised now.
   struct Owner {
-    std::function<void(int, int64_t)> read;
+    std::function<void(int, const c10::IValue&)> read;
     std::function<void(const std::string&)> fail;
+    std::function<bool()> changed;
+    std::function<bool()> would_catch;
   };
-  NumberRecorder(std::vector<Number>* numbers, Owner owner) : numbers_(numbers), owner_(std::move(owner)) {}
+  NumberRecorder(Numbers* numbers, Owner owner) : numbers_(numbers), owner_(std::move(owner)) {}
   ~NumberRecorder() { end(); }
   NumberRecorder(const NumberRecorder&) = delete;
   NumberRecorder& operator=(const NumberRecorder&) = delete;
 
   int constant(int64_t value);
+  int real_constant(double value);
   // What the tensor of a register answers now.
   int leaf(Number::Kind kind, int reg, int64_t which, const at::Tensor& tensor);
-  int argument(int64_t which, int64_t value);
-  // -1: the result is no whole number of 64 bits.
+  // What `item()` of a register has given just now: a number of its own, as its memory may change.
+  int item(int reg, const c10::IValue& value);
+  // -1: the result is no float, and no whole number of 64 bits; or where a replay could come to something
+  // that is neither, when it must not start over. Needs the GIL; throws nothing.
   int apply(Number::Kind kind, int a, int b);
-  int64_t value(int id) const { return values_[static_cast<size_t>(id)]; }
+  NumberValue value(int id) const { return values_[static_cast<size_t>(id)]; }
+  const Number& operator[](int id) const { return (*numbers_)[static_cast<size_t>(id)]; }
   // The value, which the program compares from now on.
-  int64_t read(int id);
+  NumberValue read(int id);
 
-  // A new reference to an int that carries the number.
+  // A new reference to an int or float that carries the number.
   PyObject* carrier(int id);
-  // The number of a carrier, or of a plain int; -1 of anything else.
+  // Whether Python holds a number that is followed.
+  bool has_carriers() const { return !carriers_.empty(); }
+  // The number of a carrier, or of a plain int or float; -1 of anything else.
   int number_of(PyObject* object);
-  // Reads the value of a carrier and makes it a plain int; nothing for other objects.
+  // Reads the value of a carrier and makes it a plain number; nothing for other objects.
   void settle(PyObject* object);
   // The same of all carriers in tuples, lists and dicts.
   void settle_inside(PyObject* object, int depth = 0);
-  // Makes all carriers plain ints; the program learns nothing.
+  // The same of those in places where a replay cannot put what it has worked out.
+  void settle_odd(PyObject* object, int depth = 0);
+  // Makes all carriers plain numbers; the program learns nothing.
   void end();
   bool live() const { return live_; }
 
   // Takes the origins out of the arguments of an operator, which it leaves with plain values: those that are
   // to be recorded in another way than by their values, by argument.
   std::vector<std::pair<size_t, Argument>> lift(const c10::FunctionSchema& schema, torch::jit::Stack* stack);
+  // Reads those on which the sizes of results hang, which are to stay what they are.
+  void settle_sizes(const c10::FunctionSchema& schema, std::vector<std::pair<size_t, Argument>>* lifted);
   // Reads all of them instead.
   void settle(const std::vector<std::pair<size_t, Argument>>& lifted);
 
@@ -70,17 +84,23 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   std::vector<int> take_new() { return std::exchange(new_, {}); }
 
  private:
-  int add(const Number& number, int64_t value);
+  int add(const Number& number, NumberValue value);
+  bool is_constant(int id) const { return id < 0 || (*this)[id].kind == Number::Kind::Constant; }
+  bool must_ask(Number::Kind kind, int a, int b) const;
+  bool works(Number::Kind kind, int a, int b);
+  void settle(const Argument& argument);
   std::optional<Argument> lift_value(c10::IValue* value);
   std::optional<Argument> lift_list(c10::IValue* value);
   std::optional<Argument> lift_tensor(c10::IValue* value);
   int lift_number(c10::IValue* value);
 
-  std::vector<Number>* numbers_;  // of the program, which the owner keeps
+  Numbers* numbers_;  // of the program, which the owner keeps
   Owner owner_;
   bool live_ = true;
-  std::vector<int64_t> values_;
+  NumberValues values_;
   std::vector<char> read_;
+  std::vector<char> wide_;  // ints that may be as large as an int64, which sizes are not
+  int64_t items_ = 0;
   std::vector<int> new_;
   std::unordered_multimap<size_t, int> index_;
   AddressMap<int> carried_;

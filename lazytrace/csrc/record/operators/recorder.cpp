@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
+#include <unordered_set>
+
 #include "cpython/objects.h"
 #include "passes/exits.h"
 #include "passes/frees.h"
@@ -131,7 +133,8 @@ void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet ke
   // Inside a transform the operator comes again from the batching rule, as the plain operators that it is
   // made of.
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
-    if (numbers()) fail(say(reason::SizesInTransform));
+    if (numbers() && follows_sizes()) fail(say(reason::SizesInTransform));
+    if (numbers()) numbers()->settle(lifted);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
     return;
   }
@@ -222,6 +225,8 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
+  if (numbers() && !follows_sizes() && !lifted.empty()) numbers()->settle_sizes(schema, &lifted);
+  step.takes_numbers = !lifted.empty();
   if (!encode_all(op, facts, before, std::move(lifted), &step)) {
     if (feeding()) feeding_.diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
@@ -246,7 +251,8 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
     fail(say(reason::ReshapeAfterOpaque, schema.name()));
   if (facts.changes_metadata) resuming_.end(schema.name() + " changes the shape or the memory of a tensor");
   step.results.reserve(returns);
-  for (size_t i = 0; i < returns; ++i) step.results.push_back(decode((*stack)[stack->size() - returns + i]));
+  for (size_t i = 0; i < returns; ++i)
+    step.results.push_back(decode((*stack)[stack->size() - returns + i], step));
   note_bases(before, *stack, &step);
   for (const c10::IValue& value : before) workload_.add(value);
   for (size_t i = 0; i < returns; ++i) workload_.add((*stack)[stack->size() - returns + i]);
@@ -280,7 +286,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
   for (size_t i = 0; i < returns; ++i) {
     const c10::IValue& value = (*stack)[stack->size() - returns + i];
     feeding_.meet(expected.results[i], value);
-    step.results.push_back(decode(value));
+    step.results.push_back(decode(value, step));
     feeding_.note_gradients(expected.results[i], value);
     if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled && !step.results[i].known)
       feeding_.lent().add(value.toTensor(), step.results[i].reg);
@@ -351,8 +357,11 @@ void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch
 }
 
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
+  // A value that is followed leads nowhere by itself.
+  bool followed = !step->results.empty() && step->results[0].kind == Result::Kind::Number;
   for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
-  step->exit |= shape_depends_on_values(facts, arguments) || step->python || sizes_.may_differ(facts, *step);
+  step->exit |= (shape_depends_on_values(facts, arguments) && !followed) || step->python ||
+                sizes_.may_differ(facts, *step);
   // What has been done cannot be undone to run the function again where the value differs.
   if (step->exit && resuming_.changed() && resuming_.ended())
     fail(say(reason::ReadAfterChange, step->op.schema().name(), resuming_.change(), resuming_.why()));
@@ -509,7 +518,7 @@ void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& 
   step->random = may_draw(facts, arguments);
 }
 
-Result Recorder::decode(const c10::IValue& value) {
+Result Recorder::decode(const c10::IValue& value, const Step& step) {
   Result result;
   if (value.isTensor()) return decode_tensor(value.toTensor());
   if (value.isTensorList()) {
@@ -523,8 +532,11 @@ Result Recorder::decode(const c10::IValue& value) {
   }
   if (value.isObject() || value.isPyObject() || value.isGenericDict())
     fail(say(reason::OperatorResult, value.tagKind()));
-  result.kind = Result::Kind::Read;
   result.read = value;
+  bool number = wants_item_ && numbers() && !inside_operator() && (value.isDouble() || value.isInt()) &&
+                step.arguments.size() == 1 && step.arguments[0].kind == Argument::Kind::Register;
+  result.kind = number ? Result::Kind::Number : Result::Kind::Read;
+  if (number) item_ = result.number = numbers()->item(step.arguments[0].reg, value);
   return result;
 }
 
@@ -552,15 +564,40 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
 }
 
 // ---------------------------------------------------------------- sizes that may differ
-void Recorder::follow_sizes() {
+void Recorder::follow_numbers(bool sizes) {
   NumberRecorder::Owner owner;
-  owner.read = [this](int id, int64_t value) { read_number(id, value); };
+  owner.read = [this](int id, const c10::IValue& value) { read_number(id, value); };
   owner.fail = [this](const std::string& why) { fail(why); };
-  sizes_.follow(std::move(owner));
+  owner.changed = [this] { return resuming_.changed(); };
+  owner.would_catch = [this] { return would_catch(); };
+  sizes_.follow_numbers(std::move(owner));
+  program_->follows_numbers = true;
+  if (sizes) sizes_.follow();
+}
+
+int Recorder::item_number(const at::Tensor& tensor, const std::function<void()>& ask) {
+  static const std::unordered_set<c10::ScalarType> kFollowed = {at::kDouble,   at::kFloat, at::kHalf,
+                                                                at::kBFloat16, at::kLong,  at::kInt,
+                                                                at::kShort,    at::kChar,  at::kByte};
+  struct Wanted {
+    bool& wanted;
+    explicit Wanted(bool* w) : wanted(*w) {}
+    ~Wanted() { wanted = false; }
+  } wanted(&wants_item_);
+  wants_item_ = numbers() && !paused() && kFollowed.count(tensor.scalar_type());
+  item_ = -1;
+  try {
+    ask();
+  } catch (...) {
+    // int() of nan: what Python does about it hangs on the value.
+    if (numbers() && item_ >= 0) numbers()->read(item_);
+    throw;
+  }
+  return numbers() ? std::exchange(item_, -1) : -1;
 }
 
 bool Recorder::is_loose(const at::Tensor& tensor) {
-  if (!numbers() || !tensor.defined()) return false;
+  if (!numbers() || !follows_sizes() || !tensor.defined()) return false;
   int reg = register_of(tensor);
   if (reg < 0) fail(say(reason::SizesUnknown));
   return sizes_.is_loose(reg);
@@ -597,7 +634,7 @@ void Recorder::fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifte
 }
 
 // Something looked at the value of a number: a replay that works out another one leaves here.
-void Recorder::read_number(int id, int64_t value) {
+void Recorder::read_number(int id, const c10::IValue& value) {
   if (failed()) return;
   if (inside_operator()) return fail(say(reason::SizesInOperator));
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
@@ -614,7 +651,7 @@ void Recorder::read_number(int id, int64_t value) {
   step.results.push_back(result);
   step.exit = true;
   if (resuming_.changed() && resuming_.ended())
-    return fail(say(reason::ReadAfterChange, "a size", resuming_.change(), resuming_.why()));
+    return fail(say(reason::ReadAfterChange, "a number", resuming_.change(), resuming_.why()));
   push(std::move(step));
 }
 
@@ -850,7 +887,19 @@ void Recorder::judge_hooks() {
   if (!steady) fail(say(reason::HooksAndExits));
 }
 
+// Numbers that nothing but the result needs.
+void Recorder::work_out_rest() {
+  std::vector<int> rest = sizes_.take_new();
+  if (rest.empty()) return;
+  static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
+  Step step(Step::Kind::Numbers, handle);
+  step.place = place;
+  push(std::move(step));
+  program_->steps.back().numbers = std::move(rest);
+}
+
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
+  if (numbers()) work_out_rest();
   drop_unused(program_.get(), outputs);
   place_exits(program_.get());
   judge_hooks();

@@ -32,11 +32,17 @@ class Recorder {
   Recorder(const Recorder&) = delete;  // its parts point to each other
   Recorder& operator=(const Recorder&) = delete;
 
-  // From now on sizes may differ from call to call: Python is given numbers that are followed. Before the
-  // first input.
-  void follow_sizes();
-  // The numbers of a recording that follows sizes and has not been given up, or null.
+  // From now on Python is given numbers that are followed in place of what `item()` gives, and with `sizes`
+  // of sizes, which may differ from call to call. Before the first input.
+  void follow_numbers(bool sizes);
+  // The numbers of a recording that follows them and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }
+  bool follows_sizes() const { return sizes_.follows(); }
+  // Whether Python holds any number that is followed, or may come to one without having called item().
+  bool follows_any() const { return numbers() && (follows_sizes() || numbers()->has_carriers()); }
+  // Calls `ask`, which is expected to call item() of the tensor: the number that it gave, or -1 of a value
+  // that is not followed.
+  int item_number(const at::Tensor& tensor, const std::function<void()>& ask);
   // Whether the size of this tensor may differ; the recording is given up when its origin is not known.
   bool is_loose(const at::Tensor& tensor);
   // The number that `tensor` answers; -1: its size is what it was.
@@ -142,7 +148,7 @@ class Recorder {
   void note_kernel(const c10::OperatorHandle& op, Step* step);
   void judge_hooks();
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Sizes::Lifted lifted);
-  void read_number(int id, int64_t value);
+  void read_number(int id, const c10::IValue& value);
   void fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifted* lifted);
   void note_memory(const std::vector<c10::IValue>& arguments, Step* step);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
@@ -159,7 +165,7 @@ class Recorder {
   bool encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
               bool written);
   bool encode_tensor(const at::Tensor& tensor, Argument* argument, bool copied);
-  Result decode(const c10::IValue& value);
+  Result decode(const c10::IValue& value, const Step& step);
   Result decode_tensor(const at::Tensor& tensor);
   int data_register(const at::Tensor& tensor);
   void note_modes(Step* step);
@@ -175,6 +181,7 @@ class Recorder {
   void fill(int step, at::Tensor literal);
   bool made_by_factory(int reg) const;
   void judge_length();
+  void work_out_rest();
 
   std::shared_ptr<Program> program_ = std::make_shared<Program>();
   Origins origins_{program_.get()};
@@ -191,6 +198,8 @@ class Recorder {
   bool hooks_ran_ = false;  // in a backward pass
   bool nested_ = false;     // inside another recording, which goes on when this one gives up
   RandomMark random_mark_ = RandomMark::now();
+  bool wants_item_ = false;
+  int item_ = -1;
   int inside_operator_ = 0;
   int paused_ = 0;
   std::string reason_;

@@ -4,13 +4,14 @@
 
 namespace lazytrace {
 
-void Sizes::follow(NumberRecorder::Owner owner) {
-  program_->dynamic = true;
+void Sizes::follow_numbers(NumberRecorder::Owner owner) {
   numbers_ = std::make_shared<NumberRecorder>(&program_->numbers, std::move(owner));
 }
 
+void Sizes::follow() { program_->dynamic = numbers_ != nullptr; }
+
 void Sizes::set(int reg, bool loose) {
-  if (!numbers_ || reg < 0) return;
+  if (!follows() || reg < 0) return;
   auto at = static_cast<size_t>(reg);
   if (loose_.size() <= at) loose_.resize(at + 1, 0);
   loose_[at] = loose;
@@ -21,6 +22,7 @@ void Sizes::begin(const Step& step, bool varies) {
   if (!numbers_) return;
   ++operators_;
   last_operator_ = step.op.schema().name();
+  if (!follows()) return;
   results_are_loose_ = varies;
   for (const Argument& argument : step.arguments) {
     switch (argument.kind) {

@@ -11,8 +11,8 @@
 
 namespace lazytrace {
 
-// Of a recording that follows sizes; for any other it answers that nothing is loose. Touches no Python
-// object.
+// Of a recording that follows sizes; for any other it answers that nothing is loose. Numbers are followed in
+// either, unless nobody asked for it. Touches no Python object.
 class Sizes {
  public:
   using Lifted = std::vector<std::pair<size_t, Argument>>;
@@ -22,9 +22,11 @@ class Sizes {
   Sizes(const Sizes&) = delete;
   Sizes& operator=(const Sizes&) = delete;
 
-  void follow(NumberRecorder::Owner owner);
-  bool follows() const { return numbers_ != nullptr; }
-  // Null when nobody follows sizes, or the recording was given up.
+  // From now on numbers are followed, and sizes.
+  void follow_numbers(NumberRecorder::Owner owner);
+  void follow();
+  bool follows() const { return program_->dynamic; }
+  // Null when nobody follows numbers, or the recording was given up.
   NumberRecorder* numbers() const { return numbers_ && numbers_->live() ? numbers_.get() : nullptr; }
   // What runs from here on is given plain numbers.
   void end() {
@@ -33,7 +35,7 @@ class Sizes {
 
   // Takes the origins out of the arguments of an operator.
   Lifted lift(const c10::FunctionSchema& schema, torch::jit::Stack* stack) {
-    return numbers_ ? numbers_->lift(schema, stack) : Lifted();
+    return numbers_ && numbers_->has_carriers() ? numbers_->lift(schema, stack) : Lifted();
   }
   // The numbers that a step works out: those that were made since the last one.
   std::vector<int> take_new() { return numbers_ ? numbers_->take_new() : std::vector<int>(); }

@@ -15,7 +15,7 @@ namespace {
 
 struct Configuration {
   AddressMap<PyObject*> callables;
-  AddressSet keepers;
+  AddressSet keepers, items;
   py::object attribute, indexed;
   std::vector<py::object> held;
 };
@@ -164,8 +164,8 @@ PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuil
 
 }  // namespace
 
-void configure_exchange(const py::dict& callables, py::object attribute, py::object indexed,
-                        const std::vector<py::object>& keepers) {
+void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object attribute,
+                        py::object indexed, const std::vector<py::object>& keepers) {
   Configuration& all = configuration();
   for (auto [from, to] : callables) {
     all.callables[from.ptr()] = to.ptr();
@@ -176,6 +176,7 @@ void configure_exchange(const py::dict& callables, py::object attribute, py::obj
     all.keepers.insert(keeper.ptr());
     all.held.push_back(keeper);
   }
+  for (auto& item : items) all.items.insert(item.ptr());
   all.attribute = std::move(attribute);
   all.indexed = std::move(indexed);
 }
@@ -227,7 +228,9 @@ void Exchange::expect_operator(Frame f, std::string name) {
   called_.push_back({f, std::move(name), recorder_->operators(), {}, false});
 }
 
-void Exchange::leave(PyObject* value) { settle_inside(value); }
+void Exchange::leave(PyObject* value) {
+  if (live()) recorder_->numbers()->settle_odd(value);
+}
 
 // A binding that calls one operator under its own name leaves all sizes to it. Any other may have looked.
 void Exchange::check_call() {
@@ -258,7 +261,7 @@ void Exchange::after() {
 void Exchange::before(Frame f, const Operation& operation) {
   swaps_.clear();
   handing_ = Handing::Pins;
-  if (!live()) return;
+  if (!live()) return before_item_call(f, operation);
   auto first = [&] { return f.place(operation.first); };
   auto second = [&] { return f.place(operation.second); };
   switch (operation.action) {
@@ -277,8 +280,8 @@ void Exchange::before(Frame f, const Operation& operation) {
     case Action::SetsItem:
       return before_item(first(), *second(), f.peek(operation.third));
     case Action::ComparesIdentity:
-      settle_identity(first());
-      return settle_identity(second());
+      settle_identity(first(), *second());
+      return settle_identity(second(), *first());
     case Action::Contains:
       settle_inside(*first());
       return settle_inside(*second());
@@ -318,17 +321,18 @@ void Exchange::before_attribute(PyObject** object, PyObject* name) {
 }
 
 namespace {
-// The int that Python would have there: small ones are one object each.
+// The number that Python would have there: small ints are one object each.
 void put_plain(PyObject** at) {
-  PyObject* plain = PyLong_FromLongLong(carrier_value(*at));
+  PyObject* plain = plain_of_carrier(*at);
   if (!plain) throw py::error_already_set();
   Py_SETREF(*at, plain);
 }
 }  // namespace
 
-// Which object an int is follows from its value.
-void Exchange::settle_identity(PyObject** at) {
+// Which object an int is follows from its value; that it is none of another type does not.
+void Exchange::settle_identity(PyObject** at, PyObject* other) {
   if (!is_carrier(*at)) return;
+  if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other)) return;
   settle(*at);
   put_plain(at);
 }
@@ -336,17 +340,34 @@ void Exchange::settle_identity(PyObject** at) {
 bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numbers) {
   auto& callables = configuration().callables;
   PyObject** found = callables.find(*callable);
-  if (found && (numbers || is_loose(first))) {
+  if (found && (numbers || is_loose(first) || gives_item(*callable, first))) {
     swap(callable, py::reinterpret_borrow<py::object>(*found));
     return true;
   }
   // One that is bound already: `f = x.size`, getattr(x, "size").
   PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
   if (!self || !is_tensor(self)) return false;
-  found = callables.find(unbound(*callable).ptr());
-  if (!found || !is_loose(self)) return false;
+  py::object method = unbound(*callable);
+  found = callables.find(method.ptr());
+  if (!found || !(is_loose(self) || gives_item(method.ptr(), self))) return false;
   swap(callable, py::reinterpret_steal<py::object>(PyMethod_New(*found, self)));
   return true;
+}
+
+bool Exchange::gives_item(PyObject* callable, PyObject* first) const {
+  // A tensor of a class of its own may answer as it likes.
+  return first && THPVariable_CheckExact(first) && configuration().items.count(callable);
+}
+
+// The value of a tensor is the first number that a recording follows, where it does not follow sizes.
+void Exchange::before_item_call(Frame f, const Operation& operation) {
+  if (operation.action != Action::Calls || !recorder_->numbers()) return;
+  PyObject **method = f.place(operation.first), **second = f.place(operation.second);
+  bool is_method = operation.first && *method;
+  PyObject** callable = is_method ? method : second;
+  PyObject** first = is_method ? second : operation.third ? f.place(operation.third) : nullptr;
+  PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : first ? *first : nullptr;
+  if (self && is_tensor(self)) exchange_callable(callable, first ? *first : nullptr, false);
 }
 
 namespace {

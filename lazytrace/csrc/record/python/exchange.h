@@ -72,7 +72,10 @@ class Exchange {
   };
 
  private:
-  bool live() const { return recorder_->numbers() != nullptr; }
+  // Whether there is anything to exchange or to hand over.
+  bool live() const { return recorder_->follows_any(); }
+  void before_item_call(Frame f, const Operation& operation);
+  bool gives_item(PyObject* callable, PyObject* first) const;
   bool is_loose(PyObject* object);
   void hand_over_tensor(PyObject* tensor);
   void expect_nothing(Frame f);
@@ -88,7 +91,7 @@ class Exchange {
   void before_operation(PyObject* left, PyObject* right);
   bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);
   bool shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers);
-  void settle_identity(PyObject** place);
+  void settle_identity(PyObject** place, PyObject* other);
   void check_call();
 
   Recorder* recorder_;
@@ -98,10 +101,10 @@ class Exchange {
   std::vector<CallIntoC> called_;                         // the innermost last
 };
 
-// Told by Python once. `callables`: what is called in place of what. `attribute(tensor, name)`: an object
-// that has the attribute. `indexed(tensor)`: what is indexed in its place. `keepers`: C callables that store
-// what they are given and look at none of it.
-void configure_exchange(const py::dict& callables, py::object attribute, py::object indexed,
-                        const std::vector<py::object>& keepers);
+// Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the
+// value of a tensor. `attribute(tensor, name)`: an object that has the attribute. `indexed(tensor)`: what is
+// indexed in its place. `keepers`: C callables that store what they are given and look at none of it.
+void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object attribute,
+                        py::object indexed, const std::vector<py::object>& keepers);
 
 }  // namespace lazytrace

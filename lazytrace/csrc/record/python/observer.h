@@ -27,8 +27,8 @@ class Observer {
   // What a person has allowed to happen at recordings only: print() and logging.
   void ignore(bool print, bool logging) { asides_.allow(print, logging); }
 
-  // From now on Python is given numbers that are followed in place of sizes. Before the call.
-  void follow_sizes() { exchange_.follow(); }
+  // From now on Python is given numbers that are followed. Before the call.
+  void follow_numbers() { exchange_.follow(); }
 
   // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
   void add_root(PyObject* object, Py_ssize_t index, bool structural) {

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 
@@ -209,6 +210,9 @@ void StateWrites::settle() {
   for (Writes::Write& entry : log_->all()) {
     bool shared =
         entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());
+    // Whether it is what was read there before hangs on its value.
+    bool compared = entry.before >= 0 && (*tree_)[entry.before].expect != Expect::Anything;
+    if (compared && is_carrier(entry.value.ptr())) exchange_->hand_over(entry.value.ptr());
     Verdict verdict = shared ? Verdict::Refused : verdict_on(entry);
     if (verdict == Verdict::Dropped) continue;
     if (verdict == Verdict::Refused) {

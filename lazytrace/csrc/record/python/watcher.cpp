@@ -1,5 +1,8 @@
 #include "record/python/watcher.h"
 
+#include <algorithm>
+
+#include "cpython/carrier.h"
 #include "cpython/exception_table.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -164,14 +167,24 @@ bool Watcher::goes_to_c(Frame f) const {
   return instructions_->goes_to_c(caller, *facts);
 }
 
+namespace {
+// Methods whose result C code takes for a number without asking it.
+bool must_be_plain(Frame f) {
+  static const char* const kNames[] = {"__float__", "__int__", "__index__", "__complex__"};
+  std::string name = text_of(f.code_name());
+  return std::any_of(std::begin(kNames), std::end(kNames), [&](const char* one) { return name == one; });
+}
+}  // namespace
+
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
   around_.exchange->settle_call(f);
   asides_->leave(f);
   new_objects_->forget(f);
   if (opaque_frame_ == f) end_opaque(result);
-  if (result && !around_.pause->active() && !around_.recorder->stopped() && !is_immutable(result) &&
-      goes_to_c(f)) {
+  bool watched = result && !around_.pause->active() && !around_.recorder->stopped();
+  if (watched && is_carrier(result) && must_be_plain(f)) around_.exchange->hand_over(result);
+  if (watched && (!is_immutable(result) || is_carrier(result)) && goes_to_c(f)) {
     Exchange::Returning returning(around_.exchange, f.previous());
     consumption_->consume(result, Consumer::Compares);
   }

@@ -1,0 +1,597 @@
+"""Numbers that differ from call to call: what follows them, what reads them, and what leaves the call."""
+
+from __future__ import annotations
+
+import copy  # noqa: F401 (the texts below name it)
+import dataclasses
+import fractions  # noqa: F401 (the texts below name it)
+import functools  # noqa: F401 (the texts below name it)
+import json
+import math
+import operator  # noqa: F401 (the texts below name it)
+import pickle
+import struct
+import threading
+import types
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lazytrace import handle, traced
+from tests.soundness.runner import Cases, agree, call, check
+
+cases = Cases()
+# Some come again, so that what is read exactly hits too.
+FLOATS = (0.5, 1.25, 3.0, -2.5, 7.75, 0.5, 0.1, 1e-9, -2.5, 3.0, 2.0, 100.0, 0.5, 1.25)
+ODD = (0.5, math.nan, math.inf, -math.inf, -0.0, 0.0, 1e308, 5e-324, 0.5, math.nan, -0.0, 1e308, 0.0, 2.0)
+WHOLE = (3, 5, 0, 1, -2, 7, 3, 5, 2**40, -(2**62), 2**62, 3, 0, 1)
+
+
+def values(numbers, dtype):
+    return [(torch.linspace(-1, 2, 6).view(2, 3), torch.tensor(v, dtype=dtype)) for v in numbers]
+
+
+def over(function, numbers, dtype=torch.float64, **options):
+    def make(trace):
+        return trace(function, **options), [call(*args) for args in values(numbers, dtype)]
+
+    return make
+
+
+def of_text(text):
+    """`x` is a tensor, `n` the number that another tensor holds."""
+    return eval(f"lambda x, t: (lambda n: {text})(t.item())", globals())
+
+
+# The value goes to operators, or comes out: one recording serves all values.
+FOLLOWED = [
+    "x * n",
+    "n * x + x - n",
+    "x / (n + 0.25)",
+    "x + x * -n",
+    "x.add(x, alpha=n)",
+    "torch.addcdiv(x, x, x + 4, value=-n)",
+    "torch.lerp(x, x + 1, n)",
+    "x.clamp(max=n)",
+    "x.clamp(-abs(n), abs(n) + 1)",
+    "torch.full((2,), n)",
+    "torch.full_like(x, n)",
+    "torch.where(x > 0, x, n)",
+    "x.masked_fill(x > 0, n)",
+    "x.pow(2) * (n + 1) ** 2",
+    "(x > n, x == n, x <= n)",
+    "torch.tensor(n)",
+    "torch.tensor(n, dtype=torch.float32) + torch.tensor(n, dtype=torch.float64)",
+    "x * (n if n is not None else 1.0)",
+    "x * (n if isinstance(n, float | int) else 7.0)",
+    "x * (1.0 if type(n) is complex else n)",
+    "(n, x)",
+    "[n * 2, {'n': n, 'all': [n, (n + 1, -n)]}, x * n]",
+    "n",
+    "(n, n + 1, n - 1, n * 3, -n, abs(n), +n)",
+    "x * float(n)",
+    "x * (0.9 ** (abs(n) * 1e-3))",
+    "x * max(n, n + 1) + min(n * 2, n)",
+    "x * sum([n, n, 1.0])",
+    "x * math.prod([n, 2.0])",
+    "(lambda k: x * k['n'])({'n': n})",
+    "(lambda k: x * k[1])([0, n])",
+    "x * (lambda *a: a[0] + a[1])(*(n, n))",
+    "x.mul(n).add_(n).sub_(n, alpha=2)",
+    "torch.zeros(2, 3).fill_(n)",
+    "(x * n).sum().item()",
+    "(x * n).sum().item() * x",
+    "(float(t), float(t) * x)",
+    "x * copy.copy(n)",
+]
+# The same of floats alone.
+OF_FLOATS = [
+    "x * math.sqrt(abs(n) + 1) + math.exp(-abs(n)) * math.log(abs(n) + 2)",
+    "x * math.sin(n) + math.cos(n) * math.tanh(n) + math.atan(n)",
+    "x * math.log(abs(n) + 2, 10) + math.log2(abs(n) + 2) + math.log10(abs(n) + 3) + math.log1p(abs(n))",
+    "x * math.pow(abs(n) + 1, 0.5) + math.fabs(n) + math.expm1(-abs(n))",
+    "(int(n * 4), round(n), math.floor(n), math.ceil(n), math.trunc(n))",
+    "x * int(n) + int(t)",
+    "(n // 0.75, n % 0.75, divmod(n, 0.75), 5.5 // (abs(n) + 1), 5.5 % (abs(n) + 1))",
+    "(n ** 2, n ** 3.0, abs(n) ** 0.5, 2 ** n, 1 / (abs(n) + 1))",
+    "x + 1 if math.isfinite(n) else x - 1",
+    "(math.isnan(n), math.isinf(n), x)",
+]
+# Two or three ways hang on it.
+COMPARED = [
+    "x + 1 if n > 0.75 else x - 1",
+    "x + 1 if n == 0.5 else x - 1",
+    "x + 1 if n else x - 1",
+    "x + 1 if not n else x - 1",
+    "x + 1 if 0 <= n < 3 else x - 1",
+    "x * (n > 1) + bool(n)",
+    "max(n, 1) * x",
+    "x if n != n else x + 1",
+    "x[: 1 if n < 0 else 2]",
+]
+# The value is looked at: each takes a way of its own, and one that comes again hits.
+READ = [
+    "x * len(f'{n}')",
+    "(str(n), repr(n), format(n, '.3e'), '%.2f' % n, x)",
+    "x * (hash(n) % 7)",
+    "x * {0.5: 1.0, 3.0: 2.0}.get(n, 7.0)",
+    "x * (2 if n in (0.5, 3.0) else 3)",
+    "x * (2 if n in {0.5, 3.0} else 3)",
+    "x * len({n: 1})",
+    "x * round(n, 2)",
+    "(n.is_integer(), n.hex(), n.as_integer_ratio(), x)",
+    "(n.real, n.imag, n.conjugate(), x)",
+    "x * float(str(n))",
+    "x * complex(n, 1).real",
+    "x * sorted([n, 2.0, 1.0])[0]",
+    "x * functools.reduce(operator.add, [n, 1.0])",
+    "x * functools.partial(lambda a, b: a + b, n)(1)",
+    "x * math.hypot(n, 1.0) + math.fsum([n, n])",
+    "torch.tensor([n, 1.0])",
+    "x * float(fractions.Fraction(n))",
+    "x.index_fill(0, torch.tensor([0]), n)",
+    "torch.nn.functional.layer_norm(x, (3,), eps=abs(n))",
+    "torch.quantile(x.double(), abs(n) / 200)",
+]
+# Python hands the value to code that no recording sees into.
+REFUSED = [
+    "x * len(json.dumps({'n': n}))",
+    "x * float(np.array([n]).sum())",
+    "x * float(np.float64(n))",
+    "x * pickle.loads(pickle.dumps(n))",
+    "x * len(struct.pack('d', n))",
+    "x * copy.deepcopy(n)",
+]
+
+
+@pytest.mark.parametrize("text", FOLLOWED)
+def test_followed(text):
+    check(over(of_text(text), FLOATS), hits=13, recordings=1)
+    check(over(of_text(text), ODD), hits=10)
+    check(over(of_text(text), FLOATS, torch.float32), hits=13, recordings=1)
+    check(over(of_text(text), WHOLE, torch.int64), hits=8)
+
+
+@pytest.mark.parametrize("text", OF_FLOATS)
+def test_followed_floats(text):
+    check(over(of_text(text), FLOATS), hits=12)
+    check(over(of_text(text), FLOATS, torch.float32), hits=12)
+    check(over(of_text(text), FLOATS, torch.bfloat16), hits=12)
+
+
+@pytest.mark.parametrize("text", OF_FLOATS)
+def test_floats_that_are_out_of_the_ordinary(text):
+    check(over(of_text(text), ODD), hits=2)
+
+
+@pytest.mark.parametrize("text", COMPARED)
+def test_compared(text):
+    check(over(of_text(text), FLOATS), hits=10)
+    check(over(of_text(text), ODD), hits=9)
+    check(over(of_text(text), WHOLE, torch.int64), hits=9)
+
+
+@pytest.mark.parametrize("text", READ)
+def test_read(text):
+    check(over(of_text(text), FLOATS), hits=2)
+
+
+@pytest.mark.parametrize("text", [*FOLLOWED, *OF_FLOATS, *COMPARED, *READ])
+def test_other_options(text):
+    check(over(of_text(text), FLOATS, dynamic=True), hits=2)
+    check(over(of_text(text), FLOATS, dynamic=False), hits=2)
+    agree(over(of_text(text), (1, 2, 3, 1), torch.int32))
+    agree(over(of_text(text), (True, False, True, False), torch.bool))
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused(text):
+    plain, function = of_text(text), traced(of_text(text))
+    for args in values(FLOATS, torch.float64):
+        assert torch.equal(function(*args), plain(*args))
+    assert not function.stats().hits
+    assert function.stats().eager
+
+
+# ---------------------------------------------------------------- arithmetic, bit for bit
+UNARY = [
+    "-n", "abs(n)", "int(n)", "round(n)", "math.floor(n)", "math.ceil(n)", "math.trunc(n)", "float(n)",
+    *(f"math.{name}(n)" for name in (
+        "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "atan", "sinh", "cosh",
+        "tanh", "fabs"
+    )),
+]  # fmt: skip
+BINARY = [
+    "n + m", "n - m", "n * m", "n / m", "n // m", "n % m", "n ** m", "max(n, m)", "min(n, m)",
+    "(n < m, n <= m, n == m, n != m, n > m, n >= m)", "math.pow(n, m)", "math.atan2(n, m)",
+    "math.copysign(n, m)", "divmod(n, m)",
+]  # fmt: skip
+
+
+def bits(value):
+    """The value with its type, such that equal ones are the same in all bits; nan is nan."""
+    if isinstance(value, tuple):
+        return tuple(map(bits, value))
+    if isinstance(value, float):
+        return "nan" if value != value else struct.pack("d", value)
+    return (type(value), value)
+
+
+def outcome(function, *args):
+    try:
+        return bits(function(*args))
+    except (ArithmeticError, ValueError) as error:
+        return (type(error), str(error))
+
+
+def of_two(text):
+    return eval(f"lambda t, u: (lambda n, m: {text})(t.item(), u.item())", globals())
+
+
+ANY_FLOAT = st.floats(width=64)
+ANY_INT = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
+TRACED = {text: (of_two(text), traced(of_two(text), exit_limit=64)) for text in (*UNARY, *BINARY)}
+
+
+@settings(max_examples=20, deadline=None)
+@given(a=st.one_of(ANY_FLOAT, ANY_INT), b=st.one_of(ANY_FLOAT, ANY_INT))
+@pytest.mark.parametrize("text", [*UNARY, *BINARY])
+def test_bit_for_bit(text, a, b):
+    plain, function = TRACED[text]
+    if text == "n ** m" and isinstance(a, int) and isinstance(b, int):
+        b %= 70  # the power of a large int takes forever
+    args = [torch.tensor(v, dtype=torch.float64 if isinstance(v, float) else torch.int64) for v in (a, b)]
+    assert outcome(function, *args) == outcome(plain, *args)
+    assert outcome(function, *args) == outcome(plain, *args)
+
+
+def test_bit_for_bit_is_replayed():
+    for text in (*UNARY, *BINARY):
+        function = traced(of_two(text))
+        for a in (1.5, 2.25, 3.75, 0.125):
+            args = torch.tensor(a), torch.tensor(a + 1)
+            assert bits(function(*args)) == bits(of_two(text)(*args))
+        assert function.stats().hits == 3, text
+
+
+# ---------------------------------------------------------------- steps of optimizers
+def adam(parameters, grads, state, lr):
+    for p, g, s in zip(parameters, grads, state, strict=True):
+        s["step"] += 1
+        s["average"].lerp_(g, 0.1)
+        s["square"].mul_(0.999).addcmul_(g, g, value=0.001)
+        step = s["step"].item()
+        first, second = 1 - 0.9**step, 1 - 0.999**step
+        size = lr / first
+        denominator = (s["square"].sqrt() / second**0.5).add_(1e-8)
+        p.addcdiv_(s["average"], denominator, value=-size)
+
+
+@cases(hits=11, recordings=1)
+def a_step_of_adam(trace):
+    parameters = [torch.randn(3, 4), torch.randn(5)]
+    state = [
+        {"step": torch.tensor(0.0), "average": torch.zeros_like(p), "square": torch.zeros_like(p)}
+        for p in parameters
+    ]
+    run = trace(lambda grads: adam(parameters, grads, state, 1e-2))
+    grads = [[torch.randn(3, 4), torch.randn(5)] for _ in range(12)]
+    return run, [call(g) for g in grads], lambda: (parameters, state)
+
+
+@cases(hits=8)
+def an_overflow_after_a_change(trace):
+    total = torch.zeros(())
+
+    def run(t):
+        total.add_(1)
+        return 10.0 ** t.item()
+
+    return trace(run), [call(torch.tensor(v)) for v in (1.0, 2.0, 400.0, 3.0, 400.0) * 3], lambda: total
+
+
+@cases(hits=9)
+def an_overflow_that_is_caught(trace):
+    total = torch.zeros(())
+
+    def run(t):
+        total.add_(1)
+        try:
+            return 10.0 ** t.item()
+        except OverflowError:
+            return total * 7
+
+    return trace(run), [call(torch.tensor(v)) for v in (1.0, 2.0, 400.0, 3.0, 400.0) * 3], lambda: total
+
+
+@cases(hits=6)
+def a_root_of_a_negative_number_after_a_change(trace):
+    total = torch.zeros(())
+
+    def run(t):
+        total.add_(1)
+        return t.item() ** 0.5
+
+    return trace(run), [call(torch.tensor(v)) for v in (1.0, 2.0, -4.0, 3.0, -4.0) * 3], lambda: total
+
+
+@cases(hits=3)
+def an_int_beyond_64_bits_after_a_change(trace):
+    total = torch.zeros(())
+
+    def run(t):
+        total.add_(1)
+        return t.item() * 2**40
+
+    return trace(run), [call(torch.tensor(v)) for v in (1, 2, 2**40, 3, 2**40, 1, 2) * 2], lambda: total
+
+
+@cases(hits=6)
+def an_int_of_nan_that_is_caught(trace):
+    def run(x, t):
+        try:
+            return x * int(t)
+        except ValueError:
+            return x - 1
+
+    numbers = (1.5, math.nan, 2.5, math.nan, 1.5, 2.5, math.nan)
+    return trace(run), [call(*args) for args in values(numbers * 2, torch.float32)]
+
+
+@cases(hits=9)
+def a_division_by_zero_that_is_caught(trace):
+    def run(x, t):
+        try:
+            return x * (1 / t.item())
+        except ZeroDivisionError:
+            return x - 1
+
+    return trace(run), [call(*args) for args in values((1.0, 0.0, 2.0, 0.0, 3.0, 4.0) * 2, torch.float64)]
+
+
+@cases(hits=9)
+def a_division_by_zero_that_is_not(trace):
+    return over(lambda x, t: x * (1 / t.item()), (1.0, 2.0, 0.0, 3.0, 4.0) * 3)(trace)
+
+
+# ---------------------------------------------------------------- what stays behind
+@cases(hits=13, recordings=1)
+def numbers_that_are_kept(trace):
+    state = types.SimpleNamespace(last=None, all=[], by_name={})
+
+    def run(x, t):
+        state.last = t.item()
+        state.all.append(t.item() * 2)
+        state.by_name["loss"] = {"value": t.item(), "all": [t.item(), (x.sum().item(),)]}
+        return x * 2
+
+    def watch():
+        return state.last, list(state.all), state.by_name
+
+    return trace(run), [call(*args) for args in values(FLOATS, torch.float64)], watch
+
+
+@cases(hits=9)
+def a_number_that_is_read_back(trace):
+    state = types.SimpleNamespace(last=None)
+
+    def run(x, t):
+        state.last = t.item()
+        vars(state)["other"] = state.last + 1
+        return x * state.last + getattr(state, "last") + vars(state)["other"]  # noqa: B009
+
+    def watch():
+        return vars(state)
+
+    return trace(run), [call(*args) for args in values(FLOATS, torch.float64)], watch
+
+
+@cases(eager="of a dict")
+def a_number_as_a_key(trace):
+    state = {}
+
+    def run(x, t):
+        state[t.item()] = x.sum()
+        return x
+
+    return trace(run), [call(*args) for args in values(FLOATS, torch.float64)], lambda: state
+
+
+@cases(hits=9)
+def memory_that_changes_between_two_items(trace):
+    def run(x, t):
+        y = t.clone()
+        a = y.item()
+        y.add_(1)
+        return x * a - y.item(), a, y.item()
+
+    return over(run, FLOATS)(trace)
+
+
+@cases(hits=9)
+def a_closure_over_a_number(trace):
+    def run(x, t):
+        n = t.item()
+
+        def inner(y):
+            nonlocal n
+            n = n + 1
+            return y * n
+
+        return inner(x), n
+
+    return over(run, FLOATS)(trace)
+
+
+@cases(hits=9)
+def an_attribute_of_a_new_object(trace):
+    @dataclasses.dataclass
+    class Box:
+        n: float
+
+    def run(x, t):
+        box = Box(t.item())
+        box.n += 1
+        return x * box.n
+
+    return over(run, FLOATS)(trace)
+
+
+@cases(hits=9)
+def a_number_as_a_size(trace):
+    def run(x, t):
+        return torch.zeros(t.item()) + torch.arange(t.item()), x.repeat(t.item(), 1)
+
+    return over(run, (3, 4, 5, 3) * 5, torch.int64)(trace)
+
+
+@cases(hits=9)
+def a_number_as_an_index(trace):
+    def run(x, t):
+        n = t.item()
+        return x[n], x[:, : n + 1], [10, 20][n], x.select(0, n)
+
+    return over(run, (0, 1, 0, 1) * 4, torch.int64)(trace)
+
+
+@cases(hits=9)
+def a_loop_over_a_number(trace):
+    def run(x, t):
+        for i in range(t.item()):
+            x = x + i
+        return x
+
+    return over(run, (0, 1, 2, 1) * 4, torch.int64)(trace)
+
+
+@cases(hits=9)
+def gradients_through_a_number(trace):
+    def run(x, t):
+        return x * t.item() + (x * x.sum().item()).exp()
+
+    def make_x():
+        return torch.linspace(-1, 1, 4).requires_grad_()
+
+    return trace(run), [call(make_x(), torch.tensor(v)) for v in FLOATS]
+
+
+@cases(hits=9)
+def a_shape_that_follows_from_a_comparison(trace):
+    def run(x, t):
+        n = t.item()
+        return x[x > n], (x > n).sum().item()
+
+    return over(run, FLOATS)(trace)
+
+
+@cases.parametrize
+def test_numbers(make, expected):
+    check(make, **expected)
+
+
+# ---------------------------------------------------------------- nothing that leaves is followed
+def numbers_in(value):
+    if isinstance(value, dict):
+        return numbers_in([*value.keys(), *value.values()])
+    if isinstance(value, list | tuple):
+        return [found for item in value for found in numbers_in(item)]
+    return [value] if isinstance(value, int | float) else []
+
+
+KEPT = types.SimpleNamespace(n=0.0, list=[])
+
+
+@dataclasses.dataclass
+class Held:
+    n: float
+    pair: tuple
+
+
+def leave(x, t, u):
+    KEPT.n = t.item()
+    KEPT.list.append((t.item() + 1, [u.item(), round(t.item())]))
+    return {"n": t.item(), "m": [u.item() * 2, {"k": -t.item()}]}, Held(t.item() * 2, (u.item(), 1)), x + 1
+
+
+def test_nothing_that_leaves_is_a_carrier():
+    function = traced(leave)
+    for n in FLOATS:
+        out, held, _ = function(torch.ones(2), torch.tensor(n), torch.tensor(round(n)))
+        left = numbers_in([out, held.n, held.pair, KEPT.n, KEPT.list])
+        assert len(left) > 8
+        assert {type(number) for number in left} == {int, float}
+        n = torch.tensor(n).item()
+        assert (held.n, held.pair, KEPT.n, KEPT.list[-1][0]) == (2 * n, (round(n), 1), n, n + 1)
+        assert json.loads(json.dumps(out)) == out
+        assert pickle.loads(pickle.dumps(held)) == held
+        assert np.array(left).dtype == np.float64
+    assert function.stats().hits == len(FLOATS) - 1
+
+
+def test_an_exception_leaves_no_carrier():
+    seen = []
+
+    def run(t):
+        seen.append(t.item())
+        raise ValueError(t.item() + 1)
+
+    function = traced(run)
+    with pytest.raises(ValueError, match=r"^1\.5$") as raised:
+        function(torch.tensor(0.5))
+    assert [type(n) for n in (*seen, *raised.value.args)] == [float, float]
+
+
+def test_another_thread_is_given_plain_numbers():
+    def run(x, t):
+        out = []
+        n = t.item()
+        thread = threading.Thread(target=lambda: out.append((type(n), n + 1)))
+        thread.start()
+        thread.join()
+        return x * out[0][1], out[0][0]
+
+    function = traced(run)
+    for x, t in values(FLOATS, torch.float64):
+        result, kind = function(x, t)
+        assert torch.equal(result, x * (t.item() + 1))
+        assert kind is float
+
+
+def test_a_number_that_code_of_the_caller_keeps():
+    class Keeper(list):
+        def append(self, value):
+            super().append(value)
+
+    keeper = Keeper()
+    function = traced(lambda t: (keeper.append(t.item()), t * 2)[1])
+    for n in FLOATS:
+        function(torch.tensor(n, dtype=torch.float64))
+    assert list(keeper) == list(FLOATS)
+    assert {type(n) for n in keeper} == {float}
+
+
+def test_what_python_sees_of_a_number():
+    seen = []
+
+    def run(t):
+        n = t.item()
+        seen.append((type(n) is float, isinstance(n, float), isinstance(n, int), n.__class__ is float))
+        match n:
+            case float():
+                found = n + 1
+        return found
+
+    function = traced(run)
+    assert [function(torch.tensor(v)) for v in (0.5, 1.5, 0.5)] == [1.5, 2.5, 1.5]
+    assert set(seen) == {(True, True, False, True)}
+
+
+def test_the_listing_says_how_numbers_come_about():
+    function = traced(lambda x, t: x * (1 - 0.9 ** t.item()))
+    args = torch.ones(2), torch.tensor(3.0)
+    function(*args)
+    assert "mul.Tensor(r0, (1 - (0.9 ** item(r1))))" in handle(function).program(*args).listing()
+    assert not function.explain(*args).depends
