@@ -309,6 +309,8 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     case Access::At:
       if (!PyList_Check(owner) && !PyTuple_Check(owner)) return nullptr;
       return g.index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, g.index) : nullptr;
+    case Access::Member:
+      return PyAnySet_Check(owner) && PySet_Contains(owner, g.key.ptr()) == 1 ? g.key.ptr() : nullptr;
     case Access::Cell: {
       PyObject* closure = PyFunction_Check(owner) ? PyFunction_GET_CLOSURE(owner) : nullptr;
       return closure && g.index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, g.index))
@@ -677,6 +679,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + "[" + path(static_cast<int>(g.index), names) + "]";
     case Access::At:
       return parent() + "[" + std::to_string(g.index) + "]";
+    case Access::Member:
+      return short_repr(g.key.ptr()) + " in " + parent();
     case Access::Globals:
       return parent() + ".__globals__";
     case Access::AbcToken:

@@ -163,6 +163,9 @@ class Recorder {
   int data_register(const at::Tensor& tensor);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
+  // Whether a step has made a tensor that was known before require gradients.
+  void note_gradients(const at::Tensor& tensor);
+  void note_written_gradients(const c10::Argument& schema, const c10::IValue& value);
   void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
                     const torch::jit::Stack& arguments, Step* step);
   void note_written(const at::Tensor& tensor, Step* step);

@@ -138,7 +138,8 @@ void Watcher::enter_function(Frame f) {
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
     return;
-  if (self && is_tensor(self)) protocols_->enter_function(text_of(f.code_name()) == "__hash__");
+  if (self && is_tensor(self))
+    protocols_->enter_function(text_of(f.code_name()) == "__hash__" && goes_to_c(f));
   functions_->read_function(function);
 }
 

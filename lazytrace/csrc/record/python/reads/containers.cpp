@@ -9,6 +9,15 @@ bool is_container(PyObject* v) {
   return PyDict_Check(v) || PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v);
 }
 
+bool can_ask_for_member(PyObject* v, PyObject* key) {
+  if ((!PySet_CheckExact(v) && !PyFrozenSet_CheckExact(v)) || !is_key(key)) return false;
+  PyObject* member;
+  Py_hash_t hash;
+  for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
+    if (!is_key(member)) return false;
+  return true;
+}
+
 void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
   if (node < 0 || provenance_->structural(node)) return;
@@ -33,6 +42,14 @@ void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   if (index < 0 || index >= size) return PyErr_Clear();
   if (log_->wrote(sequence, index)) return;
   provenance_->read_child(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(sequence, index));
+}
+
+void ContainerReads::read_member(PyObject* set, PyObject* key) {
+  int node = provenance_->owner(set);
+  if (node < 0 || provenance_->structural(node)) return;
+  int held = PySet_Contains(set, key);
+  if (held < 0) PyErr_Clear();
+  provenance_->read_child(node, Access::Member, key, -1, held == 1 ? key : nullptr);
 }
 
 void ContainerReads::read_length(PyObject* container) {
