@@ -346,7 +346,9 @@ def _short_name(function: Any) -> str:
 def _parameters(function: Any) -> Parameters | None:
     if not available():
         return None
-    return Parameters(function.forward if isinstance(function, torch.nn.Module) else function)
+    if isinstance(function, torch.nn.Module):
+        return Parameters(function.forward, whole=False)  # hooks are given the arguments, too
+    return Parameters(function)
 
 
 def _template(self: Any) -> Any:
