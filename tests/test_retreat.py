@@ -481,3 +481,50 @@ def test_on_untraceable_raise_goes_on_raising():
     for _ in range(20):
         with pytest.raises(lazytrace.UntraceableError):
             step(X)
+
+
+# ---------------------------------------------------------------- methods that call the module
+class Lit(nn.Module):
+    """A module with a training step of its own, as Lightning has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def training_step(self, x):
+        return self(x).sum()
+
+    def validation_step(self, x):
+        return self.layer(x).sum()
+
+
+def test_the_report_names_a_method_that_calls_the_plain_module():
+    model = traced(Lit())
+    for _ in range(3):
+        model.training_step(X)
+        model.validation_step(X)
+    stats = lazytrace.handle(model).stats()
+    assert stats.untraced == ("Lit.training_step",)
+    assert stats.calls == 0
+    (found,) = lazytrace.suggestions([stats])
+    assert (found.function, found.pattern) == ("Lit", "untraced call")
+    assert found.text == (
+        "Lit.training_step calls self(...), which runs the plain module: decorate the method with @traced, "
+        "or call the traced module outside it."
+    )
+    again = type(stats).from_dict(stats.as_dict())
+    assert again.untraced == stats.untraced
+
+
+def test_a_traced_method_is_not_named():
+    class Step(Lit):
+        @traced
+        def training_step(self, x):
+            return self(x).sum()
+
+    model = traced(Step())
+    model.training_step(X)
+    assert lazytrace.handle(model).stats().untraced == ()

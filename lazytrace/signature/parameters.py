@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import itertools
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,19 @@ def unread_parameters(code: types.CodeType) -> tuple[str, ...]:
     # super() takes the first argument from the frame.
     first = {*code.co_varnames[:1]} if "__class__" in code.co_freevars else set()
     return tuple(name for name in code.co_varnames[:count] if name not in read | first | {*code.co_cellvars})
+
+
+def calls_first_argument(code: types.CodeType) -> bool:
+    """Whether a method calls its own object, as `self(x)` does.
+
+    >>> calls_first_argument((lambda self, x: self(x)).__code__)
+    True
+    >>> calls_first_argument((lambda self, x: self.forward(x)).__code__)
+    False
+    """
+    steps = [(i.opname, i.argval) for i in dis.get_instructions(code)]
+    first = ("LOAD_FAST", code.co_varnames[0]) if code.co_argcount else None
+    return any(before == ("PUSH_NULL", None) and step == first for before, step in itertools.pairwise(steps))
 
 
 class Unread:

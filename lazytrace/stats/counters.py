@@ -90,6 +90,7 @@ class Counters:
         "_seconds_hits",
         "_settled",
         "_unjudged",
+        "_untraced",
         "_warming",
         "hit",
     )
@@ -110,6 +111,7 @@ class Counters:
         self._eager_seconds: dict[str, float] = {}
         self._eager_called_at: dict[str, str] = {}
         self._settled: dict[str, EagerCount] = {}
+        self._untraced: dict[str, None] = {}
         self._operators: deque[int] = deque(maxlen=_PROGRAMS_KEPT)
         self._retrace_reasons: dict[str, Retrace] = {}
 
@@ -250,6 +252,17 @@ class Counters:
                 made += range(before, self._recordings)
                 self._unjudged += len(made)
 
+    def untraced(self, method: str) -> None:
+        """Note that a method of a traced module calls the plain module.
+
+        >>> counters = Counters()
+        >>> counters.untraced("Net.training_step")
+        >>> counters.snapshot("Net", 0, 64).untraced
+        ('Net.training_step',)
+        """
+        with self._lock:
+            self._untraced[method] = None
+
     @property
     def warming(self) -> bool:
         """Whether recordings are made ahead of need, inside `unjudged`."""
@@ -336,6 +349,7 @@ class Counters:
                 seconds_checking=self._seconds_checking,
                 hits_timed=self._hits_timed,
                 eager_seconds=eager_seconds,
+                untraced=tuple(self._untraced),
                 eager_called_at={text: where for text, where in self._eager_called_at.items() if where},
             )
 

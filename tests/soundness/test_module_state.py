@@ -7,11 +7,12 @@ import gc
 import pickle
 import weakref
 
+import pytest
 import torch
 from torch import nn
 
 import lazytrace
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, X, agree, around, call, check
 
 cases = Cases()
 
@@ -489,6 +490,91 @@ def scattered_after_dropout(trace):
         return x.new_zeros(2, 3).scatter_add_(0, index, y)
 
     return trace(fn), [call(k * X(2, 3)) for k in range(4)]
+
+
+# ---------------------------------------------------------------- the order of sets
+class Value:
+    """Hashed by its address."""
+
+    def __init__(self, v):
+        self.v = v
+
+    def itself(self):
+        return self
+
+
+def renewed(state, kept):
+    """Puts another object of the same look at each place, while the old ones stay alive."""
+
+    def change():
+        kept.append(dict(state))
+        for name in state:
+            state[name] = Value(state[name].v)
+        kept.append([object() for _ in range(len(kept))])
+
+    return change
+
+
+def ordered(iterate):
+    """A case whose result shows the order in which `iterate` goes through a set of state."""
+
+    def make(trace):
+        state, kept = {name: Value(float(k)) for k, name in enumerate("abcdefgh")}, []
+
+        def fn(x):
+            for one in iterate({state[name] for name in state}):
+                x = x * 0.5 + one.v
+            return x
+
+        change = renewed(state, kept)
+        steps = [call(X()), call(X())]
+        for _ in range(6):
+            steps += [change, call(X())]
+        function = trace(fn)
+        # Both ways have objects of their own: what is compared is the traced function with the plain one.
+        return (lambda x: torch.equal(function(x), fn(x))), steps
+
+    return make
+
+
+ORDERS = {
+    "for": iter,
+    "list": list,
+    "tuple": tuple,
+    "enumerate": lambda s: [v for _, v in enumerate(s)],
+    "unpacked": lambda s: [*s],
+    "copied": lambda s: s.copy(),
+    "united": lambda s: s | set(),
+    "frozen": frozenset,
+    "sorted by nothing": lambda s: sorted(s, key=lambda v: 0),
+    "popped": lambda s: [s.pop(), *s],
+    "mapped": lambda s: map(Value.itself, s),
+    "pairs": lambda s: (v for v, _ in {(v, 1) for v in s}),
+    "asked and listed": lambda s: [v for v in list(s) if v in s],
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_order_of_a_set_of_state_is_that_of_its_objects(name):
+    tracer = agree(ordered(ORDERS[name]))
+    assert tracer.made[0].stats().calls == 8
+
+
+def test_asking_a_set_of_parameters_for_members_fixes_no_object():
+    state = {"a": nn.Parameter(torch.ones(3)), "b": nn.Parameter(torch.ones(3))}
+
+    @lazytrace.traced
+    def step(x):
+        seen = {state["a"]}
+        return x * 2 if state["b"] in seen else x * 3
+
+    for _ in range(2):
+        assert step(torch.ones(3)).sum() == 9
+    state["a"] = nn.Parameter(torch.ones(3))
+    assert step(torch.ones(3)).sum() == 9
+    assert step.stats().hits == 2
+    state["a"] = state["b"]
+    assert step(torch.ones(3)).sum() == 6
 
 
 @cases.parametrize

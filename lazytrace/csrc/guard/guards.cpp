@@ -143,6 +143,8 @@ bool may_be_held(PyObject* v) {
 // Objects of C classes that are what they are; containers, bound methods and properties are their contents.
 bool known_by_identity(PyObject* v) {
   if (PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v)) return true;
+  // A generator is only drawn from: another one of the same device will do.
+  if (is_random_generator(v)) return false;
   if (is_python_class(Py_TYPE(v)) || PyMethod_Check(v) || PyAnySet_Check(v) || Py_IS_TYPE(v, &PyODict_Type))
     return false;
   return PyType_SUPPORTS_WEAKREFS(Py_TYPE(v)) || may_be_held(v);

@@ -427,8 +427,10 @@ bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Arg
       }
   }
   if (value.isGenerator()) {
-    fail(say(reason::ExplicitGenerator));
-    return false;
+    argument->kind = Argument::Kind::Generator;
+    argument->node = origins_.node_of_generator(value.toGenerator());
+    if (argument->node < 0) fail(say(reason::ExplicitGenerator));
+    return argument->node >= 0;
   }
   if (value.isPyObject() || value.isObject() || value.isStorage() || value.isStream()) {
     fail(say(reason::OperatorArgument, value.tagKind()));
@@ -507,7 +509,8 @@ void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& 
     if (arguments[i].isTensorList())
       for (const at::Tensor& tensor : arguments[i].toTensorVector()) note_written(tensor, step);
   }
-  step->random = may_draw(facts, arguments);
+  step->random = may_draw(facts, arguments) || std::any_of(arguments.begin(), arguments.end(),
+                                                           [](auto& value) { return value.isGenerator(); });
 }
 
 Result Recorder::decode(const c10::IValue& value) {

@@ -65,6 +65,8 @@ class Recorder {
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is
   // used. `exact`: its guard compares its sizes, too.
   void explain(const at::Tensor& tensor, int node, bool exact) { origins_.explain(tensor, node, exact); }
+  // The same of a generator of random numbers.
+  void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
 
   // An operator inside an opaque step.
   void note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack);

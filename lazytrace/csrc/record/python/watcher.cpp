@@ -1,5 +1,7 @@
 #include "record/python/watcher.h"
 
+#include <opcode.h>
+
 #include "cpython/exception_table.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -139,7 +141,7 @@ void Watcher::enter_function(Frame f) {
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
     return;
   if (self && is_tensor(self))
-    protocols_->enter_function(text_of(f.code_name()) == "__hash__" && goes_to_c(f));
+    protocols_->enter_function(text_of(f.code_name()) == "__hash__" && asked_by_c(f));
   functions_->read_function(function);
 }
 
@@ -163,6 +165,17 @@ bool Watcher::goes_to_c(Frame f) const {
   if (facts->flags & kOwn) return false;
   if ((facts->flags & kSkipped) || facts->operations.empty()) return true;
   return instructions_->goes_to_c(caller, *facts);
+}
+
+// Whether no Python code has called the function by itself.
+bool Watcher::asked_by_c(Frame f) const {
+  Frame caller = f.previous();
+  CodeFacts* facts = caller ? facts_of(caller.code()) : nullptr;
+  if (!facts || facts->operations.empty()) return true;
+  const Operation& now = facts->operations[static_cast<size_t>(std::max(caller.instruction(), 0))];
+  // A frame that the interpreter has entered by itself leaves its caller behind the cache of the call.
+  if (now.opcode == CACHE) return false;
+  return (now.action != Action::Calls && now.action != Action::CallsWith) || goes_to_c(f);
 }
 
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {

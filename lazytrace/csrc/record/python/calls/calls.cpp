@@ -516,7 +516,8 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       new_objects_->expect_class(calling_, true);
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::Copies:
-      return first ? containers_->read_whole(first) : void();
+      if (first) containers_->read_whole(first), containers_->read_order(first);
+      return;
     default:
       return consumption_->hand_over(args, count, consumer_of(does));
   }
@@ -676,6 +677,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   if (writers && writers->count(name)) {
     consumption_->hand_over(args, count, Consumer::Compares);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
+    if (name == "pop") containers_->read_order(self);
     return writes_->write(self, what);
   }
   if (PyDict_Check(self) && count >= 1 && name == "setdefault") {

@@ -47,6 +47,7 @@ void Protocols::read_iteration(PyObject* object) {
   if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return provenance_->owner(object), void();
   if (!is_container(object)) return consumption_->consume(object, Consumer::Reads);
   containers_->read_whole(object);
+  containers_->read_order(object);
 }
 
 void Protocols::read_contains(PyObject* container, PyObject* item) {
@@ -59,7 +60,7 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
     return containers_->read_dict_item(container, item);
   if (can_ask_for_member(container, item)) return containers_->read_member(container, item);
   if (PyIter_Check(container)) containers_->advance(container);
-  consumption_->consume(container, Consumer::Compares);
+  consumption_->ask_for_members(container);
 }
 
 namespace {

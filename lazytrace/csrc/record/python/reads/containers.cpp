@@ -92,6 +92,30 @@ void ContainerReads::read_whole(PyObject* object) {
       provenance_->read_child(node, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
 }
 
+void ContainerReads::read_order(PyObject* set) {
+  if (!PyAnySet_Check(set) || PySet_GET_SIZE(set) < 2) return;
+  PyObject* member;
+  Py_hash_t hash;
+  for (Py_ssize_t at = 0; _PySet_NextEntry(set, &at, &member, &hash);) fix_hash(member);
+}
+
+// An object that a replay finds in the place of a member must have the same address.
+void ContainerReads::fix_hash(PyObject* member) {
+  if (is_immutable(member)) return;
+  if (PyTuple_Check(member)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(member); ++i) fix_hash(PyTuple_GET_ITEM(member, i));
+    return;
+  }
+  if (PyMethod_Check(member)) {
+    fix_hash(PyMethod_GET_FUNCTION(member));
+    return fix_hash(PyMethod_GET_SELF(member));
+  }
+  if (PyWeakref_CheckRef(member)) return fix_hash(PyWeakref_GET_OBJECT(member));
+  if (!is_key_by_identity(member)) return;
+  int node = is_tensor(member) ? provenance_->node_of_tensor(member) : provenance_->owner(member);
+  if (node >= 0 && provenance_->by_path(node)) provenance_->read_self(node, member);
+}
+
 void ContainerReads::advance(PyObject* iterator) {
   if (is_tensor(iterator)) return;
   classes_->read_special(iterator, "__next__");

@@ -28,10 +28,14 @@ class ContainerReads {
   void read_length(PyObject* container);
   // Its length and all entries.
   void read_whole(PyObject* container);
+  // The order of a set, which hangs on the addresses of members without a __hash__ of their own.
+  void read_order(PyObject* set);
   // An iterator moves on.
   void advance(PyObject* iterator);
 
  private:
+  void fix_hash(PyObject* member);
+
   Recorder* recorder_;
   GuardTree* tree_;
   Provenance* provenance_;
