@@ -247,6 +247,73 @@ def copied_where_an_attribute_is_added(trace):
     return trace(lambda x: x * getattr(copy.copy(config), "extra", 1.0)), [call(X()), *around(change, X())]
 
 
+@cases(hits=2)
+def copied_deeply(trace):
+    config = Config()
+
+    def fn(x):
+        mine = copy.deepcopy(config)
+        mine.names.append("c")
+        mine.more["k"] += 1
+        return x * mine.scale, mine.names, mine.more
+
+    def change():
+        config.more["k"] = 7
+
+    return trace(fn), [call(X()), *around(change, X())], lambda: vars(config)
+
+
+@cases(hits=1)
+def copied_deeply_where_parts_become_one(trace):
+    config = Config()
+    config.first, config.second = [1, 2], [1, 2]
+
+    def fn(x):
+        mine = copy.deepcopy(config)
+        mine.first.append(3)
+        return x * len(mine.second)
+
+    def change():
+        config.second = config.first
+
+    return trace(fn), [call(X()), *around(change, X())]
+
+
+@cases(hits=1)
+def copied_deeply_by_a_method_later(trace):
+    config = Config()
+    config.part = Thing(k=2.0)
+
+    def change():
+        Thing.__deepcopy__ = lambda self, memo: Thing(k=self.k + 1)
+
+    def back():
+        del Thing.__deepcopy__
+
+    fn = trace(lambda x: x * copy.deepcopy(config).part.k)
+    return fn, [call(X()), *around(change, X()), back, call(X())]
+
+
+@cases(hits=1)
+def called_with_other_parameters(trace):
+    m = nn.Linear(3, 3)
+    other = {name: p.detach() * 2 for name, p in m.named_parameters()}
+
+    def change():
+        other["bias"] = other["bias"] + 1
+
+    fn = trace(lambda x: torch.func.functional_call(m, other, (x,)))
+    return fn, around(change, X(2, 3)), lambda: (list(m.parameters()), other)
+
+
+@cases(hits=1)
+def called_with_parameters_that_require_gradients(trace):
+    m = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    other = {name: (p.detach() * 2).requires_grad_() for name, p in m.named_parameters()}
+    fn = trace(lambda x: torch.func.functional_call(m, other, (x,)))
+    return fn, around(m.eval, X(4, 3)), lambda: (list(m.parameters()), list(m.buffers()), other)
+
+
 # ---------------------------------------------------------------- generators of random numbers
 @cases(hits=4)
 def generator_among_the_arguments(trace):

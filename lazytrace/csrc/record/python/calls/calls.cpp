@@ -55,12 +55,6 @@ bool changes_nothing(PyObject* set, const std::string& name, PyObject* const* ar
   return held >= 0 && (held == 1) == adds;
 }
 
-// Whether the code is that of the module copy, for which an id() is a key of its memo and nothing else.
-bool keeps_memo(Frame f) {
-  static PyObject* names = PyModule_GetDict(py::object(py::module_::import("copy")).release().ptr());
-  return f && f.globals() == names;
-}
-
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
 // Whether what the C code does with each of many arguments is known from the arguments alone.
@@ -474,7 +468,7 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::Hashes:
       return first ? protocols_->hash_object(first) : void();
     case Does::Identifies:
-      return first ? protocols_->identify(first, keeps_memo(calling_)) : void();
+      return first ? protocols_->identify(first, calling_ && is_copying(calling_.globals())) : void();
     case Does::Prints:
       return asides_->ignore_print(calling_) ? void() : recorder_->fail("calls print()");
     case Does::Warns:
