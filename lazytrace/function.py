@@ -16,7 +16,7 @@ from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
 from lazytrace.errors import NotTraceableError, not_traced
 from lazytrace.explain import Explanation
-from lazytrace.signature import Parameters
+from lazytrace.signature import Parameters, calls_first_argument
 from lazytrace.stats import Snapshot, register
 from lazytrace.trace import Trace
 
@@ -292,9 +292,14 @@ _RETURN_SELF = frozenset(
 class TracedModule(TracedCallable):
     """A traced `nn.Module`: calls are traced, hooks included; everything else is the module's own."""
 
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        super().__init__(function, options)
+        self._self_seen: set[str] = set()
+
     def __getattr__(self, name: str) -> Any:
         value = super().__getattr__(name)
         if name not in _RETURN_SELF:
+            self._self_look_at(name, value)
             return value
 
         def returning_self(*args: Any, **kwargs: Any) -> Any:
@@ -302,6 +307,15 @@ class TracedModule(TracedCallable):
             return self if result is self.__wrapped__ else result
 
         return returning_self
+
+    def _self_look_at(self, name: str, method: object) -> None:
+        """Note a method that calls the module: `self` is the plain one there."""
+        if name in self._self_seen or type(method) is not types.MethodType:
+            return
+        self._self_seen.add(name)
+        code = getattr(method.__func__, "__code__", None)
+        if method.__self__ is self.__wrapped__ and code is not None and calls_first_argument(code):
+            self._self_engine.counters.untraced(f"{type(self.__wrapped__).__name__}.{name}")
 
     def __iter__(self) -> Iterator[Any]:
         # Python looks it up on the class, where wrapt has none: a traced `Sequential` gives its layers.
@@ -346,7 +360,9 @@ def _short_name(function: Any) -> str:
 def _parameters(function: Any) -> Parameters | None:
     if not available():
         return None
-    return Parameters(function.forward if isinstance(function, torch.nn.Module) else function)
+    if isinstance(function, torch.nn.Module):
+        return Parameters(function.forward, whole=False)  # hooks are given the arguments, too
+    return Parameters(function)
 
 
 def _template(self: Any) -> Any:

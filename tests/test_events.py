@@ -236,9 +236,11 @@ def test_instances_that_are_made_anew_for_each_call_are_waste():
 
 
 def test_an_argument_that_the_function_never_reads_is_named():
-    @traced
-    def training_step(batch, batch_idx):
-        return batch * 2
+    class Net(nn.Module):
+        def forward(self, batch, batch_idx):  # hooks may read what it does not
+            return batch * 2
+
+    training_step = traced(Net())
 
     cause = r"batch_idx changed 15 times .*, and the function never reads it\."
     for n in range(15):
@@ -764,7 +766,7 @@ def test_waste_is_warned_of_once_with_its_cause():
         calls()
     (warning,), line = caught, calls.__code__.co_firstlineno + 2
     recordings, hits, seconds, cause = wasted(step.stats())
-    assert (recordings, hits) == (40, 0)
+    assert (recordings, hits) == (17, 0)
     assert seconds > 0
     text = str(warning.message)
     assert text.startswith("step was recorded 16 times (")
@@ -773,7 +775,7 @@ def test_waste_is_warned_of_once_with_its_cause():
         "lazytrace.report() lists every reason; this warning is given once for each function."
     )
     assert (os.path.basename(warning.filename), warning.lineno) == ("test_events.py", line)
-    assert cause == "k changed 39 times (0, 1, 2, 3, and 36 more)."
+    assert cause == "k changed 16 times (0, 1, 2, 3, and 13 more)."
 
 
 @pytest.mark.filterwarnings("error")

@@ -24,7 +24,9 @@ void bind_signature(py::module_& m) {
       .def_readonly("unsupported", &lt::Call::unsupported)
       .def_property_readonly("tensor_count", [](const lt::Call& c) { return c.tensors.size(); });
   py::class_<lt::Signature, std::shared_ptr<lt::Signature>>(m, "Signature")
-      .def(py::init<std::vector<std::string>, int, int, bool, bool, py::object>())
+      .def(py::init<std::vector<std::string>, int, int, bool, bool, py::object, std::vector<std::string>>(),
+           py::arg("names"), py::arg("positional_only"), py::arg("positional"), py::arg("star"),
+           py::arg("double_star"), py::arg("code"), py::arg("unread") = std::vector<std::string>())
       .def("bind",
            py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_));
   m.def("describe_ambient", &lt::describe_ambient);
@@ -87,7 +89,17 @@ void bind_calls(py::module_& m) {
              table.set(key, {traces.begin(), traces.end()});
            })
       .def("clear", &lt::TraceTable::clear)
-      .def("mark", &lt::TraceTable::mark);
+      .def("mark", &lt::TraceTable::mark)
+      .def("settle", [](lt::TraceTable& table, std::string_view key,
+                        std::shared_ptr<lt::EagerCount> count) { table.settle(key, {std::move(count), 0}); })
+      .def("unsettle", &lt::TraceTable::unsettle)
+      .def("retreat", [](lt::TraceTable& table, std::shared_ptr<lt::EagerCount> count, uint64_t left,
+                         int64_t number) { table.retreat({std::move(count), left}, number); });
+  py::class_<lt::EagerCount, std::shared_ptr<lt::EagerCount>>(m, "EagerCount")
+      .def(py::init<>())
+      .def_readonly("calls", &lt::EagerCount::calls)
+      .def_readonly("seconds", &lt::EagerCount::seconds);
+  m.def("tell_eager_calls", &lt::tell_eager_calls);
   py::class_<lt::Raised>(m, "Raised").def("rethrow", [](const lt::Raised& r) {
     std::rethrow_exception(r.error);
   });

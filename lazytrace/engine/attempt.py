@@ -197,7 +197,13 @@ class Attempt:
             retrace = decision.cause == "retrace"
             why = line_of(self.search().before()) if retrace else ""
             raise exception_of(decision, self.owner, wanted, why, str(call_site()) if retrace else "")
-        return self.owner.eager(self.args, self.kwargs, decision.reason, self.key)
+        try:
+            return self.owner.eager(self.args, self.kwargs, decision.reason, self.key)
+        finally:
+            if decision.cause == "rest":
+                self.cache.rest(self.owner.count_natively(decision.reason))
+            elif decision.cause == "untraceable":
+                self.owner.settle(self.cache, self.key, decision.reason)
 
     def _resume(self, miss: Miss, resume: Resume) -> Any:
         """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
@@ -305,7 +311,7 @@ class Attempt:
         site: Site,
     ) -> None:
         self.owner.counters.wanted(*self.cache.want(trace.key, trace))
-        self.cache.add(trace)
+        self.cache.add(trace, judged=not self.owner.counters.warming)
         self.owner.log.recorded(
             start,
             seconds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lazytrace._native import core, problem
+from lazytrace.engine.store import UNHIT_AT_MOST
 from lazytrace.engine.switches import inside_other_tracer, is_disabled
 from lazytrace.stats import Reason
 from lazytrace.stats.reasons import say
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from lazytrace.engine.store import Refusal, TraceCache
 
 Outcome = Literal["hit", "record", "resume", "eager", "raise", "inline"]
-Cause = Literal["", "untraceable", "limit", "retrace", "branches"]
+Cause = Literal["", "untraceable", "limit", "retrace", "branches", "rest"]
 
 
 class Decision(NamedTuple):
@@ -102,6 +103,8 @@ def without_trace(owner: Owner, cache: TraceCache, key: bytes, refusal: Refusal 
     forbidden = _retraces_forbidden(owner)
     if forbidden is not None and (owner.frozen or len(cache.traces)):
         return Decision("raise", forbidden, "retrace")
+    if cache.retreat.resting():
+        return Decision("eager", eager_reason("records-too-often", UNHIT_AT_MOST), "rest")
     return _RECORD
 
 

@@ -30,6 +30,8 @@ class Engine(Owner):
         call = self.parameters.bind(self.function, args, kwargs)
         decision = of_arguments(self, call)
         if decision is not None:
+            if call is not None and decision.outcome == "eager":
+                self._count_unsupported(self.cache_of(instance), call.unsupported, decision.reason)
             return self._act(decision, args, kwargs)
         assert call is not None
         return Attempt(self, self.cache_of(instance), call, args, kwargs).run()
@@ -45,6 +47,16 @@ class Engine(Owner):
     ) -> Any:
         """A call that the core has begun: the trace with this number ran and took a side exit, or raised."""
         return Attempt(self, self.cache_of(instance), call, args, kwargs).run(number, outcome)
+
+    def _count_unsupported(self, cache: TraceCache, why: str, reason: Reason) -> None:
+        """A call has no signature: what says why stands for it."""
+        key = why.encode()
+        refusal = cache.refusals.of(key)
+        if refusal is None:
+            cache.refusals.refuse(key, reason)
+        else:
+            refusal.count()
+            self.settle(cache, key, reason)
 
     def _act(self, decision: Decision, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if decision.outcome == "inline":

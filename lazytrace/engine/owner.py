@@ -22,7 +22,7 @@ from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_l
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
-    from lazytrace._core import Matcher
+    from lazytrace._core import EagerCount, Matcher
 
 
 class CacheInfo(NamedTuple):
@@ -143,6 +143,19 @@ class Owner:
         finally:
             seconds = time.perf_counter() - start
             self.log.eager(reason.path, reason.where, start, seconds, where=site, key=key)
+
+    def count_natively(self, reason: Reason) -> EagerCount | None:
+        """What counts calls with a reason without Python; None when somebody is told of each."""
+        if self.matcher is None or not self.matcher.enabled or self.log.listens():
+            return None
+        return self.counters.settled(reason.path, reason.where)
+
+    def settle(self, cache: TraceCache, key: bytes, reason: Reason) -> None:
+        """Let the calls of a signature that will not be recorded again run without Python."""
+        refusal = cache.refusals.of(key)
+        count = self.count_natively(reason) if refusal is not None and refusal.settled else None
+        if count is not None:
+            cache.settle(key, count)
 
     def gave_up(self, key: bytes, site: Site, reason: Reason, start: float) -> None:
         """Count a recording that was given up; it began at `start` seconds of `time.perf_counter`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from lazytrace.stats import Reason
 from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
-    from lazytrace._core import Call
+    from lazytrace._core import Call, EagerCount
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
 _REFUSALS_KEPT = 1024
@@ -23,6 +24,9 @@ _EVICTED_KEPT = 1024
 _WANTED_KEPT = 16384
 # A call that could not be recorded once may be recordable later: lazily made state is there the second time.
 _TRIED_AGAIN_AT = (2, 8)
+# So many recordings in a row without a hit are no first pass over a few signatures any more.
+UNHIT_AT_MOST = 16
+_LONGEST_REST = 1 << 20
 
 
 @dataclass
@@ -45,6 +49,11 @@ class Refusal:
         [True, False, False, False, False, False, True, False]
         """
         return self.calls + 1 in _TRIED_AGAIN_AT and not self.final
+
+    @property
+    def settled(self) -> bool:
+        """Whether no call tries to record any more."""
+        return self.final or self.calls >= _TRIED_AGAIN_AT[-1]
 
 
 class Refusals:
@@ -269,6 +278,15 @@ class TraceStore:
         if self.native is not None:
             self.native.mark(trace.native)
 
+    def last_use(self, number: int) -> int:
+        """The mark of a trace; 0 of one that is gone.
+
+        >>> TraceStore(8).last_use(3)
+        0
+        """
+        trace = self._lru.get(number)
+        return trace.native.used if trace is not None else 0
+
     def branched(self, key: bytes, number: int) -> None:
         """Mark the trace with this number as the most recently used, and ask it first from now on."""
         with self._lock:
@@ -320,6 +338,51 @@ class TraceStore:
             self._by_key.pop(key, None)
         if self.native is not None:
             self.native.set(key, [trace.native for trace in traces])
+
+
+class Retreat:
+    """Whether recording has paid lately; where it has not, it rests for twice as many calls each time.
+
+    >>> retreat = Retreat(TraceStore(8))
+    >>> retreat.resting()
+    False
+    """
+
+    def __init__(self, traces: TraceStore) -> None:
+        self._traces = traces
+        # The number of each of the newest traces, and its mark when it was stored.
+        self._newest: deque[tuple[int, int]] = deque(maxlen=UNHIT_AT_MOST)
+        self._rest = UNHIT_AT_MOST
+        self.left = 0
+
+    def recorded(self, trace: Trace) -> None:
+        """A trace was stored."""
+        self._newest.append((trace.number, trace.native.used))
+        if self._pays():
+            self._rest = UNHIT_AT_MOST
+        else:
+            self.left = self._rest
+            self._rest = min(2 * self._rest, _LONGEST_REST)
+
+    def resting(self) -> bool:
+        """Whether the next call is better not recorded."""
+        return self.left > 0 and not self._pays()
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest of the newest traces: a hit of any from it on ends the rest."""
+        return self._newest[0][0]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._newest.clear()
+        self._rest = UNHIT_AT_MOST
+        self.left = 0
+
+    def _pays(self) -> bool:
+        if len(self._newest) < UNHIT_AT_MOST:
+            return True
+        return any(self._traces.last_use(number) > stored for number, stored in self._newest)
 
 
 class Wanted:
@@ -384,6 +447,7 @@ class TraceCache:
         self.shapes = Shapes()
         self.refusals = Refusals()
         self.claims = Claims()
+        self.retreat = Retreat(self.traces)
         self._on_evicted = evicted
         self._lock = threading.RLock()
         self._wanted = Wanted(self.traces)
@@ -418,18 +482,41 @@ class TraceCache:
         with self._lock:
             return self._wanted.one_more(key, trace)
 
-    def add(self, trace: Trace) -> None:
-        """Store a trace, evicting the least recently used at the limit."""
+    def add(self, trace: Trace, *, judged: bool = True) -> None:
+        """Store a trace, evicting the least recently used at the limit.
+
+        `judged`: whether it counts as one that does not pay as long as it is not hit.
+        """
         self.refusals.forget(trace.key)
         # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
         for dropped in self.traces.add(trace):
             self._on_evicted(dropped)
+        with self._lock:
+            if self.traces.native is not None:
+                self.traces.native.unsettle(trace.key)
+            if judged:
+                self.retreat.recorded(trace)
+
+    def settle(self, key: bytes, count: EagerCount) -> None:
+        """Let calls of a refused signature run without Python, counted by `count`."""
+        if self.traces.native is not None:
+            self.traces.native.settle(key, count)
+
+    def rest(self, count: EagerCount | None) -> None:
+        """A call was not recorded since recording rests; with `count` the core counts those that are left."""
+        with self._lock:
+            if count is None or self.traces.native is None or self.retreat.left <= 1:
+                self.retreat.left -= 1
+            else:
+                self.traces.native.retreat(count, self.retreat.left, self.retreat.first)
+                self.retreat.left = 0
 
     def keep_exact(self, structure: bytes) -> None:
         """Record each size of a structure by itself from now on, and drop the traces that fit all sizes."""
         with self._lock:
             self.shapes.keep_exact(structure)
             self.traces.drop(structure)
+            self.retreat.clear()  # what was dropped has not shown that it does not pay
 
     def refuse_branch(self, key: bytes, reason: Reason, limit: int) -> None:
         """Note that a branch of a signature could not be recorded; at the limit the whole runs eagerly."""
@@ -448,4 +535,5 @@ class TraceCache:
             self.traces.clear()
             self.shapes.clear()
             self.refusals.clear()
+            self.retreat.clear()
             self._wanted.clear()

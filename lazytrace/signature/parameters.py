@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import itertools
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,22 @@ def unread_parameters(code: types.CodeType) -> tuple[str, ...]:
         return ()
     read = {i.argval for i in dis.get_instructions(code) if i.opname.startswith(_READS)}
     count = code.co_argcount + code.co_kwonlyargcount
-    return tuple(name for name in code.co_varnames[:count] if name not in read | {*code.co_cellvars})
+    # super() takes the first argument from the frame.
+    first = {*code.co_varnames[:1]} if "__class__" in code.co_freevars else set()
+    return tuple(name for name in code.co_varnames[:count] if name not in read | first | {*code.co_cellvars})
+
+
+def calls_first_argument(code: types.CodeType) -> bool:
+    """Whether a method calls its own object, as `self(x)` does.
+
+    >>> calls_first_argument((lambda self, x: self(x)).__code__)
+    True
+    >>> calls_first_argument((lambda self, x: self.forward(x)).__code__)
+    False
+    """
+    steps = [(i.opname, i.argval) for i in dis.get_instructions(code)]
+    first = ("LOAD_FAST", code.co_varnames[0]) if code.co_argcount else None
+    return any(before == ("PUSH_NULL", None) and step == first for before, step in itertools.pairwise(steps))
 
 
 class Unread:
@@ -68,7 +84,8 @@ class Parameters:
     '(x, scale)'
     """
 
-    def __init__(self, function: Callable[..., Any], *, skip: int = 0) -> None:
+    def __init__(self, function: Callable[..., Any], *, skip: int = 0, whole: bool = True) -> None:
+        """`whole`: nothing but the code of the function gets its arguments."""
         self._function = function
         self._seen: tuple[object, object] = (None, None)
         self._defaults: dict[str, Any] = {}
@@ -76,7 +93,9 @@ class Parameters:
         self._declared = list(found.parameters.values())[skip:] if found else None
         plain = self._plain()
         self._shape = self._layout()
-        self.native = core.Signature(*self._shape, plain.__code__ if plain is not None else None)
+        self._code = plain.__code__ if plain is not None else None
+        self._left_out = frozenset(self.unread().names()) if whole else frozenset()
+        self.native = core.Signature(*self._shape, self._code, tuple(self._left_out))
 
     def _layout(self) -> tuple[list[str], int, int, bool, bool]:
         if self._declared is None:
@@ -126,6 +145,11 @@ class Parameters:
         """
         plain = self._plain()
         return Unread(plain.__code__ if plain is not None else None)
+
+    def _left_out_now(self) -> frozenset[str]:
+        """The parameters that are no part of a signature: while the function has the code that reads none."""
+        plain = self._plain()
+        return self._left_out if plain is not None and plain.__code__ is self._code else frozenset()
 
     def defaults(self) -> dict[str, Any]:
         """Parameter name -> default, as the function has them now: they can be assigned to."""
@@ -177,14 +201,17 @@ class Parameters:
         """The arguments of a call as (name, value), in the order in which the native signature walks them."""
         names, positional_only, positional, star, _ = self._shape
         defaults, rest = self.defaults(), dict(kwargs)
+        left_out = self._left_out_now()
         result = []
         for i, name in enumerate(names):
             if i < positional and i < len(args):
-                result.append((name, args[i]))
+                value = args[i]
             elif i >= positional_only and name in rest:
-                result.append((name, rest.pop(name)))
+                value = rest.pop(name)
             else:
-                result.append((name, defaults.get(name)))
+                value = defaults.get(name)
+            if name not in left_out:
+                result.append((name, value))
         if star:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
         return result + list(rest.items())

@@ -6,10 +6,14 @@ import contextlib
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from lazytrace._native import core
 from lazytrace.stats.model import Reason, Retrace, Snapshot
 from lazytrace.stats.words import line_of
+
+if TYPE_CHECKING:
+    from lazytrace._core import EagerCount
 
 _REASONS_KEPT = 200
 _PROGRAMS_KEPT = 1000
@@ -84,7 +88,9 @@ class Counters:
         "_seconds_checking",
         "_seconds_eager",
         "_seconds_hits",
+        "_settled",
         "_unjudged",
+        "_untraced",
         "_warming",
         "hit",
     )
@@ -104,6 +110,8 @@ class Counters:
         self._eager: Counter[str] = Counter()
         self._eager_seconds: dict[str, float] = {}
         self._eager_called_at: dict[str, str] = {}
+        self._settled: dict[str, EagerCount] = {}
+        self._untraced: dict[str, None] = {}
         self._operators: deque[int] = deque(maxlen=_PROGRAMS_KEPT)
         self._retrace_reasons: dict[str, Retrace] = {}
 
@@ -164,6 +172,21 @@ class Counters:
             self._eager[text] += 1
             self._eager_seconds[text] = self._eager_seconds.get(text, 0.0) + seconds
             self._eager_called_at[text] = called_at
+
+    def settled(self, reason: str, where: str = "") -> EagerCount:
+        """What counts eager calls of one reason without Python; `eager` has counted the first of them."""
+        text = f"{reason} ({where})" if where else reason
+        with self._lock:
+            if text not in self._eager:
+                text = _OTHER_REASONS
+            return self._settled.setdefault(text, core.EagerCount())
+
+    def _eager_now(self) -> tuple[dict[str, int], dict[str, float]]:
+        calls, seconds = dict(self._eager), dict(self._eager_seconds)
+        for text, count in self._settled.items():
+            calls[text] = calls.get(text, 0) + count.calls
+            seconds[text] = seconds.get(text, 0.0) + count.seconds
+        return calls, seconds
 
     def time_hits(self, stop: Callable[[], object] | None) -> None:
         """Call `stop` at each hit, right where it is counted; None for no longer.
@@ -229,6 +252,22 @@ class Counters:
                 made += range(before, self._recordings)
                 self._unjudged += len(made)
 
+    def untraced(self, method: str) -> None:
+        """Note that a method of a traced module calls the plain module.
+
+        >>> counters = Counters()
+        >>> counters.untraced("Net.training_step")
+        >>> counters.snapshot("Net", 0, 64).untraced
+        ('Net.training_step',)
+        """
+        with self._lock:
+            self._untraced[method] = None
+
+    @property
+    def warming(self) -> bool:
+        """Whether recordings are made ahead of need, inside `unjudged`."""
+        return self._warming > 0
+
     def inlined(self) -> None:
         """Count a call that was recorded into an outer traced function.
 
@@ -284,6 +323,8 @@ class Counters:
         0
         """
         with self._lock:
+            eager, eager_seconds = self._eager_now()
+            settled = sum(count.seconds for count in self._settled.values())
             return Snapshot(
                 name=name,
                 hits=self._hits.value,
@@ -291,7 +332,7 @@ class Counters:
                 retraces=self._retraces,
                 evictions=self._evictions,
                 inlined=self._inlined,
-                eager=dict(self._eager),
+                eager=eager,
                 proof_failures=self._proof_failures,
                 seconds_recording=self._seconds,
                 operators=tuple(self._operators),
@@ -303,11 +344,12 @@ class Counters:
                 limit_enough=self._limit_enough(limit),
                 limit_exact=self._limit_exact,
                 parameters=parameters,
-                seconds_eager=self._seconds_eager,
+                seconds_eager=self._seconds_eager + settled,
                 seconds_hits=self._seconds_hits,
                 seconds_checking=self._seconds_checking,
                 hits_timed=self._hits_timed,
-                eager_seconds=dict(self._eager_seconds),
+                eager_seconds=eager_seconds,
+                untraced=tuple(self._untraced),
                 eager_called_at={text: where for text, where in self._eager_called_at.items() if where},
             )
 

@@ -37,6 +37,10 @@ class Stream:
     # Monotonic seconds become seconds since the epoch, the same for the whole process.
     epoch: float = field(default_factory=lambda: time.time() - time.perf_counter())
 
+    def listens(self) -> bool:
+        """Whether somebody is told of eager calls."""
+        return bool(self.callbacks) or _LOGGERS["eager"].isEnabledFor(logging.INFO)
+
     def tell(self, event: Event) -> None:
         """Pass an event to logging and to every callback; what a callback raises is logged, not raised."""
         logger = _LOGGERS[event.topic]
@@ -65,6 +69,10 @@ class EventLog:
         # Reentrant: a destructor that calls the function may run while this thread is told of another call.
         self._lock = threading.RLock()
         self._asked: tuple[tuple[Any, ...] | None, tuple[Event, ...]] = (None, ())
+
+    def listens(self) -> bool:
+        """Whether somebody is told of eager calls."""
+        return self._stream.listens()
 
     def events(self) -> tuple[Event, ...]:
         """The events that are kept, oldest first."""

@@ -174,6 +174,7 @@ class Snapshot:
     last. `events` are the newest, oldest first, `timeline` the newest timed hits; `programs` is filled in
     reports only. `source` is the line of the function, `made` how often a function of that line was
     decorated. `unread` names the parameters that the function never reads, `dynamic` is that option.
+    `untraced` names the methods of a traced module that call the module itself, which is then not traced.
 
     >>> snapshot = Snapshot("step", hits=8, recordings=1, eager={"calls x.tolist() (train.py:41)": 2})
     >>> snapshot.calls, snapshot.eager_calls
@@ -212,6 +213,7 @@ class Snapshot:
     limit_exact: bool = True
     unread: tuple[str, ...] = ()
     dynamic: bool | None = None
+    untraced: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"hits={self.hits}, recordings={self.recordings}, retraces={self.retraces}"
@@ -262,7 +264,7 @@ class Snapshot:
         """
         plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["operators"] = list(self.operators)
-        plain["unread"] = list(self.unread)
+        plain["unread"], plain["untraced"] = list(self.unread), list(self.untraced)
         for name in ("retrace_reasons", "timeline", "programs"):
             plain[name] = [_listed(asdict(one)) for one in plain[name]]
         plain["events"] = [event.as_dict() for event in self.events]
@@ -277,7 +279,8 @@ class Snapshot:
         """
         known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
         known["operators"] = tuple(known.get("operators", ()))
-        known["unread"] = tuple(known.get("unread", ()))
+        for name in ("unread", "untraced"):
+            known[name] = tuple(known.get(name, ()))
         known["retrace_reasons"] = tuple(_made(Retrace, one) for one in plain.get("retrace_reasons", ()))
         known["events"] = tuple(Event.from_dict(one) for one in plain.get("events", ()))
         known["timeline"] = tuple(Hit(**one) for one in plain.get("timeline", ()))

@@ -231,6 +231,15 @@ def _made_in_loops(snapshots: Sequence[Snapshot]) -> Iterator[Suggestion]:
             yield Suggestion(name, "decorated in a loop", text, source, times)
 
 
+def _untraced_calls(snapshot: Snapshot) -> Iterator[Suggestion]:
+    for method in snapshot.untraced:
+        text = (
+            f"{method} calls self(...), which runs the plain module: decorate the method with @traced, or "
+            "call the traced module outside it."
+        )
+        yield Suggestion(snapshot.name, "untraced call", text, snapshot.source, 1)
+
+
 _RULES: Final[tuple[Callable[[Snapshot], Iterator[Suggestion]], ...]] = (
     _varying_values,
     _unread_arguments,
@@ -240,4 +249,5 @@ _RULES: Final[tuple[Callable[[Snapshot], Iterator[Suggestion]], ...]] = (
     _thrash,
     _instances,
     _eager,
+    _untraced_calls,
 )

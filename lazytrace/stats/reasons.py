@@ -32,6 +32,11 @@ _OWN: Final = (
         "cache_limit={} was reached",
         "raise cache_limit, or let it evict with on_limit='evict'.",
     ),
+    (
+        "records-too-often",
+        "records too often: none of its last {} recordings was hit",
+        "see with explain() what differs from call to call, and keep it out of what the function reads.",
+    ),
     ("no-core", NOT_IMPORTED, _REBUILD),
     ("other-torch", OTHER_TORCH, _REBUILD),
     (

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
+from lazytrace._native import available, core
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.difference import together
 from lazytrace.stats.log import Callback, EventLog, Stream
@@ -208,6 +209,7 @@ def on_event(callback: Callback) -> Callable[[], None]:
     stream = _registry.stream
     with stream.lock:
         stream.callbacks += (callback,)
+        _see_eager_calls(stream)
 
     def stop() -> None:
         with stream.lock:
@@ -215,8 +217,15 @@ def on_event(callback: Callback) -> Callable[[], None]:
             if callback in kept:
                 kept.remove(callback)
             stream.callbacks = tuple(kept)
+            _see_eager_calls(stream)
 
     return stop
+
+
+def _see_eager_calls(stream: Stream) -> None:
+    """Let each eager call through to Python while somebody is told of it."""
+    if available():
+        core.tell_eager_calls(stream.listens())
 
 
 def log_events(*topics: str) -> None:
@@ -236,6 +245,7 @@ def log_events(*topics: str) -> None:
         logger.propagate = False
     for topic in topics:
         logging.getLogger(f"lazytrace.{topic}").setLevel(logging.INFO)
+    _see_eager_calls(_registry.stream)
 
 
 def time_hits(enabled: bool = True) -> None:

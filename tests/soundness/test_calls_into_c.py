@@ -656,7 +656,7 @@ def math_of_state(trace):
 
 
 # copy.copy asks for the identity of what it has seen.
-@cases(eager="calls-function")
+@cases(hits=2)
 def copy_of_state(trace):
     o = Box(cfg={"k": [2.0]})
     return trace(lambda x: x * copy.deepcopy(o.cfg)["k"][0]), around(
@@ -664,7 +664,7 @@ def copy_of_state(trace):
     )
 
 
-@cases(eager="calls-any-method")
+@cases(hits=2)
 def copy_of_an_object(trace):
     o = Box(k=2.0)
 
@@ -678,7 +678,7 @@ def copy_of_an_object(trace):
 
 
 # copy.deepcopy asks for the identity of what it has seen.
-@cases(eager="calls-function")
+@cases(eager="_has_storage")
 def deep_copy_of_a_tensor(trace):
     def fn(x):
         y = copy.deepcopy(x)

@@ -405,7 +405,7 @@ def dataclass_field(trace):
 
 
 # The repr of a dataclass asks for its identity, against recursion.
-@cases(eager="calls-function")
+@cases(hits=2)
 def dataclass_compared_replaced_and_listed(trace):
     @dataclasses.dataclass
     class A:

@@ -203,7 +203,7 @@ def functional_instance_norm(trace):
 
 
 # Could be a hit, as test_effects.buffer_assigned.
-@cases(eager="calls-method")
+@cases(hits=3)
 def spectral_norm(trace):
     model = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))
     return trace(model), [call(X())] * 4, lambda: model
@@ -376,7 +376,7 @@ def hidden_state_of_a_module(trace):
 
 
 # Could be a hit, as test_effects.buffer_assigned.
-@cases(eager="calls-method")
+@cases(hits=3)
 def buffer_rebound_by_forward(trace):
     class Net(nn.Module):
         def __init__(self):

@@ -86,7 +86,6 @@ WRITES = {
 # What is not replayed, and why.
 EAGER = {
     "version": "reads ._version of a tensor",
-    "grad_fn": "reads .grad_fn of a tensor",
     "output_nr": "reads .output_nr of a tensor",
     "base": "reads ._base of a tensor",
     "is_view": "calls ._is_view() of a tensor",
@@ -114,7 +113,7 @@ EAGER = {
     "module_functions": "reads a context variable that cannot be reached again",
     "retain_grad": "calls .retain_grad() of a tensor",
     "register_hook": "reads ._backward_hooks of a tensor",
-    "post_accumulate": "reads .grad_fn of a tensor",
+    "post_accumulate": "reads ._post_accumulate_grad_hooks of a tensor",
     "requires_grad": "calls .requires_grad_() of a tensor",
     "set_data": "sets .data of a Tensor",
     "set_attribute": "sets .note of a Tensor",
@@ -143,7 +142,9 @@ def test_reads(name):
         kinds = ["plain", "plain", "written", "leaf", "leaf", "view", "view", "plain"]
         return trace(READS[name]), [call(fresh(k)) for k in kinds]
 
-    check(make, **expected(name))
+    # Which tensor it is says what its hash is.
+    which = {"recordings": 8} if name in ("hash", "dunder_hash") else expected(name)
+    check(make, **which)
 
 
 @pytest.mark.parametrize("name", READS)

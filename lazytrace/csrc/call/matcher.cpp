@@ -3,6 +3,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
+#include <chrono>
+
 #include "record/recording.h"
 #include "replay/workspace.h"
 
@@ -69,20 +71,51 @@ void Matcher::enter(py::object instance, py::object reference, std::shared_ptr<T
 
 void Matcher::leave(size_t instance) { instances_.erase(reinterpret_cast<PyObject*>(instance)); }
 
+namespace {
+bool tells_eager_calls = false;
+
+// The plain function, counted and timed.
+PyObject* run_plain(const Matcher::Callee& callee, const Passed& passed, EagerCount* eager) {
+  struct Clock {
+    EagerCount* count;
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+    ~Clock() {
+      ++count->calls;
+      count->seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+  } clock{eager};
+  return PyObject_Vectorcall(callee.function, passed.positional, static_cast<size_t>(passed.count),
+                             passed.names);
+}
+}  // namespace
+
+void tell_eager_calls(bool tell) { tells_eager_calls = tell; }
+
 PyObject* Matcher::call(const Callee& callee, const Passed& passed) {
   if (!enabled || Recording::active() || must_step_aside() || is_disabled()) return nullptr;
   TraceTable* table = table_of(callee.instance);
   if (!table) return nullptr;
-  WorkspaceLease space;
-  Call& call = *space->call;
-  if (!signature_->bind(&call, callee.function, passed, callee.defaults) || !call.unsupported.empty())
-    return nullptr;
-  PyObject* result = nullptr;
-  // Traces for these sizes are asked first, then those that fit all sizes.
-  if (ask(callee, passed, table, call.key.view(), &space, &result)) return result;
-  if (call.measures.empty() || !table->has_dynamic()) return nullptr;
-  ask(callee, passed, table, call.structure(), &space, &result);
-  return result;
+  std::shared_ptr<EagerCount> eager;
+  {
+    WorkspaceLease space;
+    Call& call = *space->call;
+    if (!signature_->bind(&call, callee.function, passed, callee.defaults)) return nullptr;
+    PyObject* result = nullptr;
+    if (call.unsupported.empty() && ask_all(callee, passed, table, &space, &result)) return result;
+    if (tells_eager_calls) return nullptr;
+    bool has_key = call.unsupported.empty();
+    eager = table->eager(has_key ? call.key.view() : std::string_view(call.unsupported), has_key);
+  }
+  return eager ? run_plain(callee, passed, eager.get()) : nullptr;
+}
+
+// Traces for these sizes first, then those that fit all sizes.
+bool Matcher::ask_all(const Callee& callee, const Passed& passed, TraceTable* table, WorkspaceLease* lease,
+                      PyObject** result) {
+  Call& call = *(*lease)->call;
+  if (ask(callee, passed, table, call.key.view(), lease, result)) return true;
+  return !call.measures.empty() && table->has_dynamic() &&
+         ask(callee, passed, table, call.structure(), lease, result);
 }
 
 // Whether a trace has answered, or has run and Python must see to the rest.

@@ -54,6 +54,8 @@ class Matcher {
   bool enabled = true;  // off: every call goes through Python, which times it
 
  private:
+  bool ask_all(const Callee& callee, const Passed& passed, TraceTable* table, WorkspaceLease* lease,
+               PyObject** result);
   bool ask(const Callee& callee, const Passed& passed, TraceTable* table, std::string_view key,
            WorkspaceLease* lease, PyObject** result);
   TraceTable* table_of(PyObject* instance) const;
@@ -69,6 +71,9 @@ class Matcher {
   std::shared_ptr<HitCount> hits_;
   std::unordered_map<PyObject*, Known> instances_;
 };
+
+// Whether somebody is to be told of each eager call, so that none goes by without Python.
+void tell_eager_calls(bool tell);
 
 // (args, kwargs) of a call.
 py::tuple packed(const Passed& passed);

@@ -48,7 +48,43 @@ void TraceTable::set(std::string_view key, Traces traces) {
   entries_.emplace(hash, Entry{std::string(key), std::make_shared<const Traces>(std::move(traces))});
 }
 
+void TraceTable::settle(std::string_view key, Settled settled) {
+  constexpr size_t kKept = 1024;  // as many as Python remembers
+  unsettle(key);
+  if (settled_.size() >= kKept) return;
+  settled_.emplace(hash_of(key), std::make_pair(std::string(key), std::move(settled)));
+}
+
+void TraceTable::unsettle(std::string_view key) {
+  auto range = settled_.equal_range(hash_of(key));
+  for (auto at = range.first; at != range.second; ++at)
+    if (at->second.first == key) {
+      settled_.erase(at);
+      return;
+    }
+}
+
+namespace {
+// Whether the call is one of those that Python need not see.
+bool goes_by(TraceTable::Settled& settled) {
+  if (!settled.count || settled.left == 1) return false;
+  if (settled.left) --settled.left;
+  return true;
+}
+}  // namespace
+
+std::shared_ptr<EagerCount> TraceTable::eager(std::string_view key, bool has_key) {
+  if (!settled_.empty()) {
+    auto range = settled_.equal_range(hash_of(key));
+    for (auto at = range.first; at != range.second; ++at)
+      if (at->second.first == key) return goes_by(at->second.second) ? at->second.second.count : nullptr;
+  }
+  return has_key && goes_by(retreat_) ? retreat_.count : nullptr;
+}
+
 void TraceTable::clear() {
+  settled_.clear();
+  retreat_ = {};
   last_ = nullptr;
   has_dynamic_ = false;
   entries_.clear();

@@ -1,6 +1,7 @@
 // The traces of one function or instance by signature: what a hit looks up.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -10,10 +11,22 @@
 
 namespace lazytrace {
 
+// How many calls ran eagerly for one reason, and how long, without Python knowing of each. Outlives the
+// function: reports read it. Needs the GIL.
+struct EagerCount {
+  uint64_t calls = 0;
+  double seconds = 0;
+};
+
 // Python decides what is stored and what goes (cache.py); this is its copy for hits. Needs the GIL.
 class TraceTable {
  public:
   using Traces = std::vector<std::shared_ptr<const Trace>>;
+  // A signature runs eagerly, and Python need not see each of its calls.
+  struct Settled {
+    std::shared_ptr<EagerCount> count;
+    uint64_t left = 0;  // so many calls from now Python is to see one again; 0: never
+  };
 
   // The traces of a signature, those to be asked first first; null where there are none. What is returned
   // stays as it is, and alive, whatever happens to the table meanwhile.
@@ -24,7 +37,23 @@ class TraceTable {
   // Whether any trace was entered that fits calls of other sizes than its own.
   bool has_dynamic() const { return has_dynamic_; }
   // The trace has answered a call: it is now the most recently used.
-  void mark(const Trace& trace) { trace.used = ++clock_; }
+  void mark(const Trace& trace) {
+    trace.used = ++clock_;
+    if (trace.number >= newest_) retreat_ = {};
+  }
+
+  // Calls of this key that no trace answers run eagerly from now on.
+  void settle(std::string_view key, Settled settled);
+  void unsettle(std::string_view key);
+  // The next `left` calls that no trace answers do, whatever their key, until a trace with this number or a
+  // higher one answers a call.
+  void retreat(Settled settled, int64_t number) {
+    retreat_ = std::move(settled);
+    newest_ = number;
+  }
+  // Who counts the call when it runs eagerly now; null where Python must see it. `key` is that of the call,
+  // or says why it has none.
+  std::shared_ptr<EagerCount> eager(std::string_view key, bool has_key);
 
  private:
   struct Entry {
@@ -35,6 +64,9 @@ class TraceTable {
   // Keys by their hash; of several with one hash, the others are found one by one.
   std::unordered_multimap<uint64_t, Entry> entries_;
   const Entry* last_ = nullptr;  // that was found: most calls look like the one before
+  std::unordered_multimap<uint64_t, std::pair<std::string, Settled>> settled_;
+  Settled retreat_;
+  int64_t newest_ = INT64_MAX;
   bool has_dynamic_ = false;
   uint64_t clock_ = 0;
 };

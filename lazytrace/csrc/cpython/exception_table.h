@@ -19,9 +19,18 @@ class ExceptionTable {
     if (start_ == end_) return false;
     PyObject* bytes = PyCode_GetCode(code_);
     const auto* codes = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes));
+    auto runs = [&](int at, int first, int second) {
+      return codes[2 * at] == first && codes[2 * at + 2] == second;
+    };
     int handler = find(instruction);
-    while (handler >= 0 && codes[2 * handler] == PUSH_EXC_INFO && codes[2 * handler + 2] == WITH_EXCEPT_START)
-      handler = find(handler + 1);
+    while (handler >= 0) {
+      if (runs(handler, PUSH_EXC_INFO, WITH_EXCEPT_START))
+        handler = find(handler + 1);
+      else if (runs(handler, COPY, POP_EXCEPT))  // and raises it again: the end of a handler
+        handler = find(handler);
+      else
+        break;
+    }
     Py_DECREF(bytes);
     return handler >= 0;
   }

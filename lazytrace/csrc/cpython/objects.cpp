@@ -1,5 +1,6 @@
 #include "cpython/objects.h"
 
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -281,6 +282,10 @@ std::string short_repr(PyObject* v) {
   std::string text = text_of(repr);
   Py_DECREF(repr);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+bool is_random_generator(PyObject* v) {
+  return Py_IS_TYPE(v, reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
 }
 
 bool is_key_by_identity(PyObject* object) {

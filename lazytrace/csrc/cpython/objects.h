@@ -45,6 +45,9 @@ std::string short_repr(PyObject* v);
 // The value of a str, "" for anything else.
 std::string text_of(PyObject* v);
 
+// Whether it is a torch.Generator.
+bool is_random_generator(PyObject* v);
+
 // Of a tensor, or of an object without an __eq__ of its own: what a dict has under just this object,
 // borrowed; null where it has nothing. Runs no Python code.
 bool is_key_by_identity(PyObject* object);

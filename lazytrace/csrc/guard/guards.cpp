@@ -143,6 +143,8 @@ bool may_be_held(PyObject* v) {
 // Objects of C classes that are what they are; containers, bound methods and properties are their contents.
 bool known_by_identity(PyObject* v) {
   if (PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v)) return true;
+  // A generator is only drawn from: another one of the same device will do.
+  if (is_random_generator(v)) return false;
   if (is_python_class(Py_TYPE(v)) || PyMethod_Check(v) || PyAnySet_Check(v) || Py_IS_TYPE(v, &PyODict_Type))
     return false;
   return PyType_SUPPORTS_WEAKREFS(Py_TYPE(v)) || may_be_held(v);
@@ -309,6 +311,8 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     case Access::At:
       if (!PyList_Check(owner) && !PyTuple_Check(owner)) return nullptr;
       return g.index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, g.index) : nullptr;
+    case Access::Member:
+      return PyAnySet_Check(owner) && PySet_Contains(owner, g.key.ptr()) == 1 ? g.key.ptr() : nullptr;
     case Access::Cell: {
       PyObject* closure = PyFunction_Check(owner) ? PyFunction_GET_CLOSURE(owner) : nullptr;
       return closure && g.index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, g.index))
@@ -683,6 +687,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + "[" + path(static_cast<int>(g.index), names) + "]";
     case Access::At:
       return parent() + "[" + std::to_string(g.index) + "]";
+    case Access::Member:
+      return short_repr(g.key.ptr()) + " in " + parent();
     case Access::Globals:
       return parent() + ".__globals__";
     case Access::AbcToken:

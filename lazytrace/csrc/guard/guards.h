@@ -29,6 +29,7 @@ enum class Access : uint8_t {
   Item,            // owner[key] of a dict
   Entry,           // owner[k] of a dict, with k the object of node `index`
   At,              // owner[i] of a list or tuple
+  Member,          // the key, where a set holds one that is equal
   Cell,            // contents of closure cell i of a function
   Globals,         // the globals of a function
   AbcToken,        // the number that every ABC.register() raises

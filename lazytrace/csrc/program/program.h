@@ -18,8 +18,18 @@ namespace lazytrace {
 
 struct Argument {
   // Number: one that the program works out; NumberTensor: the same as the tensor of no dimensions that torch
-  // makes of a Python number. Numbers: a list of whole numbers, some of them worked out.
-  enum class Kind : uint8_t { Constant, Register, List, Number, NumberTensor, Numbers } kind = Kind::Constant;
+  // makes of a Python number. Numbers: a list of whole numbers, some of them worked out. Generator: of random
+  // numbers, that a guard node has found.
+  enum class Kind : uint8_t {
+    Constant,
+    Register,
+    List,
+    Number,
+    NumberTensor,
+    Numbers,
+    Generator
+  } kind = Kind::Constant;
+  int node = -1;               // of a Generator
   bool optional_list = false;  // List of Tensor?: -1 stands for None
   bool last = false;           // the only and last use of the register: it is moved, not copied
   // Of a loose tensor that the step writes to: whether its memory was there before the call.

@@ -157,6 +157,9 @@ bool Recording::renumber(Trace* trace) {
   for (Effect& effect : trace->effects_) rename(effect.owner);
   for (Effect& effect : trace->written_) rename(effect.owner);
   for (Step& step : trace->program_->steps)
+    for (Argument& argument : step.arguments)
+      if (argument.kind == Argument::Kind::Generator) rename(argument.node);
+  for (Step& step : trace->program_->steps)
     if (step.opaque) {
       step.opaque->call.each_state(rename);
       step.opaque->function.each_state(rename);

@@ -3,6 +3,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
@@ -335,6 +336,9 @@ void Runner::push(const Argument& argument) {
       return;
     case Argument::Kind::Numbers:
       return push_numbers(argument);
+    case Argument::Kind::Generator:  // which the call holds
+      stack_.emplace_back(reinterpret_cast<THPGenerator*>(state_[static_cast<size_t>(argument.node)])->cdata);
+      return;
   }
 }
 

@@ -223,14 +223,16 @@ struct Signature::Flattener {
 };
 
 Signature::Signature(std::vector<std::string> names, int positional_only, int positional, bool star,
-                     bool double_star, py::object code)
+                     bool double_star, py::object code, const std::vector<std::string>& unread)
     : positional_only_(positional_only),
       positional_(positional),
       star_(star),
       double_star_(double_star),
       code_(code.is_none() ? py::object() : std::move(code)) {
-  for (auto& name : names)
+  for (auto& name : names) {
     names_.push_back(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name.c_str())));
+    unread_.push_back(std::find(unread.begin(), unread.end(), name) != unread.end());
+  }
 }
 
 // Read from the function at each call: defaults can be assigned to.
@@ -280,6 +282,7 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
   call->roots.push_back(function);
   call->structural.push_back(false);
   Flattener flat(call);
+  bool own_code = code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) == code_.ptr();
   if (passed.count > positional_ && !star_) return false;
   Py_ssize_t used = 0;
   for (size_t i = 0; i < names_.size(); ++i) {
@@ -297,7 +300,10 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
       if (value) call->hold(value);
     }
     if (!value) return false;
-    flat.leaf(value);
+    if (own_code && unread_[i])
+      call->key.put_tag('u');
+    else
+      flat.leaf(value);
   }
   if (star_) {
     Py_ssize_t more = std::max<Py_ssize_t>(passed.count - positional_, 0);

@@ -85,9 +85,10 @@ class Call {
 class Signature {
  public:
   // names: positional parameters, then keyword-only ones. A function whose parameters cannot be known has
-  // none and both stars. `code`: that the names are of, or None.
+  // none and both stars. `code`: that the names are of, or None. `unread`: the parameters that it never
+  // reads, which are no part of a key while the function has that very code.
   Signature(std::vector<std::string> names, int positional_only, int positional, bool star, bool double_star,
-            py::object code);
+            py::object code, const std::vector<std::string>& unread);
 
   // `defaults`: the function that has them, or a dict name -> default. False where the arguments do not fit
   // (the function itself says how).
@@ -101,6 +102,7 @@ class Signature {
   bool bind_rest(Flattener* flat, const Passed& passed) const;
 
   std::vector<py::object> names_;
+  std::vector<char> unread_;  // by parameter
   int positional_only_, positional_;
   bool star_, double_star_;
   py::object code_;

@@ -343,6 +343,7 @@ py::object argument_row(const std::vector<Number>& numbers, const Argument& argu
   if (argument.kind == Argument::Kind::List) return py::make_tuple("l", argument.list);
   if (argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::NumberTensor)
     return py::make_tuple("n", text_of(numbers, argument.reg));
+  if (argument.kind == Argument::Kind::Generator) return py::make_tuple("c", "<generator>");
   if (argument.kind == Argument::Kind::Numbers) {
     py::list list;
     auto constants = argument.constant.toListRef();

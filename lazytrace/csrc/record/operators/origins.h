@@ -28,6 +28,14 @@ class Origins {
   // `tensor` can be fetched again from guard node `node`; it becomes a register once it is used. `exact`: the
   // guard compares its sizes, too.
   void explain(const at::Tensor& tensor, int node, bool exact);
+  void explain(const at::Generator& generator, int node) {
+    generators_[generator.unsafeGetGeneratorImpl()] = node;
+  }
+  // -1: nothing that was read has led to it.
+  int node_of_generator(const at::Generator& generator) const {
+    auto found = generators_.find(generator.unsafeGetGeneratorImpl());
+    return found == generators_.end() ? -1 : found->second;
+  }
   bool is_explained(const at::Tensor& tensor) const { return explained_.count(tensor.unsafeGetTensorImpl()); }
 
   // `external`: its memory was there before the call.
@@ -68,6 +76,7 @@ class Origins {
   };
   std::unordered_map<c10::TensorImpl*, Explained> explained_;
   std::vector<at::Tensor> explained_keep_;
+  std::unordered_map<c10::GeneratorImpl*, int> generators_;  // kept by their Python objects, which are held
   std::unordered_set<c10::StorageImpl*> external_;
   bool history_ = false;
   std::vector<at::Tensor> data_of_;

@@ -250,6 +250,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (facts.changes_metadata && resuming_.after_opaque())
     fail(say(reason::ReshapeAfterOpaque, schema.name()));
   if (facts.changes_metadata) resuming_.end(schema.name() + " changes the shape or the memory of a tensor");
+  for (size_t i = 0; i < count; ++i) note_written_gradients(schema.arguments()[i], before[i]);
   step.results.reserve(returns);
   for (size_t i = 0; i < returns; ++i)
     step.results.push_back(decode((*stack)[stack->size() - returns + i], step));
@@ -436,8 +437,10 @@ bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Arg
       }
   }
   if (value.isGenerator()) {
-    fail(say(reason::ExplicitGenerator));
-    return false;
+    argument->kind = Argument::Kind::Generator;
+    argument->node = origins_.node_of_generator(value.toGenerator());
+    if (argument->node < 0) fail(say(reason::ExplicitGenerator));
+    return argument->node >= 0;
   }
   if (value.isPyObject() || value.isObject() || value.isStorage() || value.isStream()) {
     fail(say(reason::OperatorArgument, value.tagKind()));
@@ -485,9 +488,10 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
 void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   Origins::Known* known = origins_.known(tensor);
   if (!known || known->requires_grad == tensor.requires_grad()) return;
-  if (was_there(reg) || !tensor.is_leaf() || !tensor.requires_grad())
-    return fail(say(reason::RequiresGradChanged));
+  if (was_there(reg) || !tensor.requires_grad()) return fail(say(reason::RequiresGradChanged));
   known->requires_grad = true;
+  // A recorded step has written to memory that it shows: so it does at a replay.
+  if (!tensor.is_leaf()) return;
   static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach_", "");
   Step step(Step::Kind::RequireGrad, detach);  // factories set the flag after their operator has returned
   Argument argument;
@@ -515,7 +519,8 @@ void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& 
     if (arguments[i].isTensorList())
       for (const at::Tensor& tensor : arguments[i].toTensorVector()) note_written(tensor, step);
   }
-  step->random = may_draw(facts, arguments);
+  step->random = may_draw(facts, arguments) || std::any_of(arguments.begin(), arguments.end(),
+                                                           [](auto& value) { return value.isGenerator(); });
 }
 
 Result Recorder::decode(const c10::IValue& value, const Step& step) {
@@ -540,6 +545,23 @@ Result Recorder::decode(const c10::IValue& value, const Step& step) {
   return result;
 }
 
+void Recorder::note_gradients(const at::Tensor& tensor) {
+  Origins::Known* known = tensor.defined() ? origins_.known(tensor) : nullptr;
+  if (!known || known->requires_grad == tensor.requires_grad()) return;
+  known->requires_grad = tensor.requires_grad();
+  program_->changes_looks = true;
+  // Code that runs again would see the tensor require gradients before this step.
+  if (!feeding()) resuming_.end("a tensor comes to require gradients in place");
+}
+
+// Some operators that write in place return nothing.
+void Recorder::note_written_gradients(const c10::Argument& schema, const c10::IValue& value) {
+  if (!schema.alias_info() || !schema.alias_info()->isWrite()) return;
+  if (value.isTensor()) note_gradients(value.toTensor());
+  if (!value.isTensorList()) return;
+  for (const at::Tensor& tensor : value.toTensorVector()) note_gradients(tensor);
+}
+
 Result Recorder::decode_tensor(const at::Tensor& tensor) {
   Result result;
   result.meta = shared_.meta_of(tensor);
@@ -547,12 +569,7 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
   result.loose = sizes_.results_are_loose();
   Origins::Known* known = origins_.known(tensor);
   result.known = known != nullptr;
-  if (known && known->requires_grad != tensor.requires_grad()) {
-    known->requires_grad = tensor.requires_grad();
-    program_->changes_looks = true;
-    // Code that runs again would see the tensor require gradients before this step.
-    if (!feeding()) resuming_.end("a tensor comes to require gradients in place");
-  }
+  note_gradients(tensor);
   if (!known && origins_.is_explained(tensor)) {
     result.known = true;
     result.reg = register_of(tensor);

@@ -72,6 +72,8 @@ class Recorder {
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is
   // used. `exact`: its guard compares its sizes, too.
   void explain(const at::Tensor& tensor, int node, bool exact) { origins_.explain(tensor, node, exact); }
+  // The same of a generator of random numbers.
+  void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
 
   // An operator inside an opaque step.
   void note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -170,6 +172,9 @@ class Recorder {
   int data_register(const at::Tensor& tensor);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
+  // Whether a step has made a tensor that was known before require gradients.
+  void note_gradients(const at::Tensor& tensor);
+  void note_written_gradients(const c10::Argument& schema, const c10::IValue& value);
   void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
                     const torch::jit::Stack& arguments, Step* step);
   void note_written(const at::Tensor& tensor, Step* step);

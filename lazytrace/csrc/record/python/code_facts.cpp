@@ -106,4 +106,9 @@ bool is_trusted_callable(PyObject* object) {
   return target && PyFunction_Check(target) && is_trusted_code(PyFunction_GET_CODE(target));
 }
 
+bool is_copying(PyObject* globals) {
+  static PyObject* names = PyModule_GetDict(py::object(py::module_::import("copy")).release().ptr());
+  return globals == names;
+}
+
 }  // namespace lazytrace

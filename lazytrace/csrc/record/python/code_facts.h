@@ -35,6 +35,9 @@ inline bool is_trusted_code(PyObject* code) { return is_trusted(code_flags(code)
 // Whether calling the object runs such code: operators of torch.ops and the like, which hold what was put
 // there when they were made.
 bool is_trusted_callable(PyObject* object);
+// Whether a frame with these globals runs code of the module copy: there, an id() is a key of its memo, and
+// which object a value is says whether a copy of it was made.
+bool is_copying(PyObject* globals);
 
 // The globals that an instruction has read a name of, and in which recording.
 struct GlobalMemo {

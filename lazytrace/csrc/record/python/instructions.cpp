@@ -4,6 +4,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "record/python/code_facts.h"
 
 namespace lazytrace {
 
@@ -108,6 +109,7 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::Contains:
       return protocols_->read_contains(first, second);
     case Action::ComparesIdentity:
+      if (is_immutable(first) && is_immutable(second) && is_copying(f.globals())) return;
       return protocols_->read_identity(first, second);
     case Action::Compares:
       return protocols_->read_comparison(first, second);

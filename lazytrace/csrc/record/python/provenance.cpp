@@ -1,5 +1,6 @@
 #include "record/python/provenance.h"
 
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "cpython/objects.h"
@@ -23,6 +24,7 @@ void Provenance::add_root(PyObject* object, Py_ssize_t index, bool structural) {
   hold(object);
   if (!structural) {
     tree_->expect(node, object);
+    read_generator(node, object);
     return PyMethod_Check(object) ? read_method(node, object) : void();
   }
   structural_.resize(static_cast<size_t>(node) + 1, 0);
@@ -120,6 +122,17 @@ void Provenance::learn(int node, PyObject* value) {
   known_[value] = node;
   hold(value);
   if (PyMethod_Check(value)) read_method(node, value);
+  read_generator(node, value);
+}
+
+// A replay draws from the generator that is there then, of the same device.
+void Provenance::read_generator(int node, PyObject* object) {
+  if (!is_random_generator(object)) return;
+  static PyObject* device = PyUnicode_InternFromString("device");
+  recorder_->explain(reinterpret_cast<THPGenerator*>(object)->cdata, node);
+  py::object on = py::reinterpret_steal<py::object>(PyObject_GetAttr(object, device));
+  if (!on) throw py::error_already_set();
+  read_child(node, Access::Attribute, device, -1, on.ptr());
 }
 
 // A bound method is its function and its object.

@@ -110,6 +110,7 @@ class Provenance {
   Late* remember_late(PyObject* object);
   void learn(int node, PyObject* value);
   void read_method(int node, PyObject* method);
+  void read_generator(int node, PyObject* object);
   void forget_what_goes();
   void judge_destructors(const std::vector<PyObject*>& returned);
   void judge_late(const std::vector<PyObject*>& returned);

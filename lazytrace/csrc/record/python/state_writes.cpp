@@ -199,9 +199,20 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
   if (constant && is_immutable(value) && same_immutable(before->value.ptr(), value)) return Verdict::Dropped;
   if (before->expect == Expect::Identity && before->raw == value) return Verdict::Dropped;
   if (!is_tensor(value) && provenance_->known(value) == write.before) return Verdict::Dropped;
-  // The guard on what was read there would fail at the next call, and at each one after.
-  bool tensors = before->expect == Expect::Tensor && is_tensor(value);
-  return before->expect != Expect::Anything && !tensors ? Verdict::Refused : Verdict::Kept;
+  return before->expect == Expect::Anything || may_come_again(write, *before) ? Verdict::Kept
+                                                                              : Verdict::Refused;
+}
+
+// Whether the guard on what was read there may hold at a later call. Where it cannot, there is no use in a
+// recording.
+bool StateWrites::may_come_again(const Writes::Write& write, const Guard& before) const {
+  PyObject* value = write.value.ptr();
+  if (before.expect == Expect::Tensor && is_tensor(value)) return true;
+  if (before.expect == Expect::Type && before.raw == reinterpret_cast<PyObject*>(Py_TYPE(value))) return true;
+  // A counter goes on from call to call; a flag of an object that is passed may be that of a new one.
+  const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
+  bool number = (PyLong_Check(value) && !PyBool_Check(value)) || PyFloat_Check(value);
+  return root.access == Access::Root && root.index > 0 && !number;
 }
 
 void StateWrites::settle() {

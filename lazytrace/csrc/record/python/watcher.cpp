@@ -1,5 +1,7 @@
 #include "record/python/watcher.h"
 
+#include <opcode.h>
+
 #include <algorithm>
 
 #include "cpython/carrier.h"
@@ -138,10 +140,13 @@ void Watcher::enter_function(Frame f) {
   // The wrapper that holds it is guarded where it was called.
   if (!met && (code_flags(f.code()) & kThrough)) return provenance.note_made(function);
   if (!met && self) meet_function(f, self);
+  if (!met && provenance.known(function) < 0 && is_trusted(caller_flags(f)))
+    functions_->find_in_module(function);
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
     return;
-  if (self && is_tensor(self)) protocols_->enter_function(text_of(f.code_name()) == "__hash__");
+  if (self && is_tensor(self))
+    protocols_->enter_function(text_of(f.code_name()) == "__hash__" && asked_by_c(f));
   functions_->read_function(function);
 }
 
@@ -175,6 +180,17 @@ bool must_be_plain(Frame f) {
   return std::any_of(std::begin(kNames), std::end(kNames), [&](const char* one) { return name == one; });
 }
 }  // namespace
+
+// Whether no Python code has called the function by itself.
+bool Watcher::asked_by_c(Frame f) const {
+  Frame caller = f.previous();
+  CodeFacts* facts = caller ? facts_of(caller.code()) : nullptr;
+  if (!facts || facts->operations.empty()) return true;
+  const Operation& now = facts->operations[static_cast<size_t>(std::max(caller.instruction(), 0))];
+  // A frame that the interpreter has entered by itself leaves its caller behind the cache of the call.
+  if (now.opcode == CACHE) return false;
+  return (now.action != Action::Calls && now.action != Action::CallsWith) || goes_to_c(f);
+}
 
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);

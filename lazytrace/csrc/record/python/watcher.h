@@ -59,6 +59,7 @@ class Watcher {
   void enter_trusted(Frame f);
   void enter_function(Frame f);
   void meet_function(Frame f, PyObject* self);
+  bool asked_by_c(Frame f) const;
   bool goes_to_c(Frame f) const;
   void begin_opaque(PyFrameObject* frame);
   void end_opaque(PyObject* result);

@@ -45,6 +45,16 @@ const Names* writers_of(PyObject* v) {
   return PyList_Check(v) ? &kListWriters : nullptr;
 }
 
+// A set that has what is added to it, or lacks what is discarded, stays as it is.
+bool changes_nothing(PyObject* set, const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  bool adds = name == "add";
+  if (!PySet_CheckExact(set) || count != 1 || (!adds && name != "discard")) return false;
+  if (!can_ask_for_member(set, args[0])) return false;
+  int held = PySet_Contains(set, args[0]);
+  if (held < 0) PyErr_Clear();
+  return held >= 0 && (held == 1) == adds;
+}
+
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
 // Whether what the C code does with each of many arguments is known from the arguments alone.
@@ -198,14 +208,16 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args); ++i)
       all.push_back(PySequence_Fast_GET_ITEM(args, i));
   Py_ssize_t positional = static_cast<Py_ssize_t>(all.size());
-  if (kwargs && PyDict_GET_SIZE(kwargs) && is_lru_cache(callable))
-    return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
+  if (kwargs && PyDict_Check(kwargs) && is_lru_cache(callable))
+    return call_cache_by_name(callable, all, kwargs);
   if (kwargs && PyDict_Check(kwargs) && !PyFunction_Check(callable)) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
     while (PyDict_Next(kwargs, &position, &key, &value)) consumption_->consume(value, Consumer::Reads);
   }
+  PyObject* outer = std::exchange(keywords_, kwargs);
   call(callable, all.data(), positional);
+  keywords_ = outer;
 }
 
 void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
@@ -251,6 +263,21 @@ void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t cou
   provenance_->read_child(node, Access::Cached, key.ptr(), -1, result);
 }
 
+// With the keywords of a dict.
+void Calls::call_cache_by_name(PyObject* callable, c10::ArrayRef<PyObject*> args, PyObject* kwargs) {
+  std::vector<PyObject*> all(args.begin(), args.end());
+  py::tuple names(static_cast<size_t>(PyDict_GET_SIZE(kwargs)));
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  for (size_t i = 0; PyDict_Next(kwargs, &position, &key, &value); ++i) {
+    names[i] = py::handle(key);
+    all.push_back(value);
+  }
+  PyObject* outer = std::exchange(keyword_names_, names.ptr());
+  call_cache(callable, all.data(), static_cast<Py_ssize_t>(all.size()));
+  keyword_names_ = outer;
+}
+
 void Calls::call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   int node = provenance_->owner(callable);
   auto part = [&](const char* name) {
@@ -262,15 +289,18 @@ void Calls::call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t c
   };
   py::object function = part("func"), fixed = part("args"), named = part("keywords");
   if (!function || !fixed || !named) return;
-  if (is_lru_cache(function.ptr()))
-    return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
   consumption_->consume(fixed.ptr(), Consumer::Reads);
   consumption_->consume(named.ptr(), Consumer::Reads);
   std::vector<PyObject*> all;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fixed.ptr()); ++i)
     all.push_back(PyTuple_GET_ITEM(fixed.ptr(), i));
   all.insert(all.end(), args, args + count);
+  if (is_lru_cache(function.ptr()) && (keyword_names_ || PyDict_GET_SIZE(named.ptr())))
+    return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
+  PyObject* both = keyword_names_ || keywords_ ? Py_None : named.ptr();
+  PyObject* outer = std::exchange(keywords_, PyDict_GET_SIZE(named.ptr()) ? both : keywords_);
   call(function.ptr(), all.data(), static_cast<Py_ssize_t>(all.size()));
+  keywords_ = outer;
 }
 
 void Calls::call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
@@ -438,7 +468,7 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::Hashes:
       return first ? protocols_->hash_object(first) : void();
     case Does::Identifies:
-      return first ? protocols_->identify(first) : void();
+      return first ? protocols_->identify(first, calling_ && is_copying(calling_.globals())) : void();
     case Does::Prints:
       return asides_->ignore_print(calling_) ? void() : recorder_->fail("calls print()");
     case Does::Warns:
@@ -480,7 +510,8 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       new_objects_->expect_class(calling_, true);
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::Copies:
-      return first ? containers_->read_whole(first) : void();
+      if (first) containers_->read_whole(first), containers_->read_order(first);
+      return;
     default:
       return consumption_->hand_over(args, count, consumer_of(does));
   }
@@ -535,6 +566,8 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   }
   if (name == "__new__") {
     if (type == &PyType_Type) new_objects_->expect_class(calling_);
+    if (count && PyType_Check(args[0]) && type == &PyBaseObject_Type)
+      new_objects_->expect(calling_, reinterpret_cast<PyTypeObject*>(args[0]));
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
   if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type)
@@ -576,7 +609,51 @@ void Calls::call_object_method(const std::string& name, PyObject* self, PyObject
     return;
   }
   if (name == "mro" && PyType_Check(self)) return protocols_->read_bases(self);
+  if (name == "__reduce_ex__" && take_apart(self)) return;
   recorder_->fail("calls ." + name + "()");
+}
+
+// object.__reduce_ex__(), which copies and pickles: the class, the special methods that say what an object
+// consists of, and its __dict__.
+bool Calls::take_apart(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  static PyObject* slots = PyUnicode_InternFromString("__slotnames__");
+  PyObject* names = PyDict_GetItemWithError(type->tp_dict, slots);
+  bool plain = is_python_class(type) && c_base(type) == &PyBaseObject_Type && _PyObject_GetDictPtr(object);
+  if (!plain || !names || !PyList_CheckExact(names) || PyList_GET_SIZE(names)) return false;
+  for (const char* asked :
+       {"__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__", "__getnewargs__"})
+    classes_->read_special(object, asked);
+  int node = provenance_->class_node(type);
+  if (node >= 0) provenance_->read_child(node, Access::Own, slots, -1, names);
+  containers_->read_length(names);
+  static PyObject* maker = py::object(py::module_::import("copyreg").attr("__newobj__")).release().ptr();
+  provenance_->weak_node(maker);
+  static PyObject* dict = PyUnicode_InternFromString("__dict__");
+  read_attribute(object, dict);
+  return true;
+}
+
+// dict.update(), as one write for each entry; false where it is not that simple.
+bool Calls::update_dict(PyObject* dict, PyObject* const* args, Py_ssize_t count) {
+  Py_ssize_t named = keyword_names_ ? PyTuple_GET_SIZE(keyword_names_) : 0, positional = count - named;
+  bool known = !provenance_->is_fresh(dict) && positional <= 1 &&
+               (!positional || PyDict_CheckExact(args[0])) && (!keywords_ || PyDict_CheckExact(keywords_));
+  if (!known) return false;
+  std::vector<std::pair<PyObject*, PyObject*>> entries;
+  PyObject *key, *value;
+  auto add = [&](PyObject* from) {
+    for (Py_ssize_t at = 0; from && PyDict_Next(from, &at, &key, &value);) entries.emplace_back(key, value);
+  };
+  add(positional ? args[0] : nullptr);
+  for (Py_ssize_t i = 0; i < named; ++i)
+    entries.emplace_back(PyTuple_GET_ITEM(keyword_names_, i), args[positional + i]);
+  add(keywords_);
+  for (auto& entry : entries)
+    if (!PyUnicode_CheckExact(entry.first) && !PyLong_CheckExact(entry.first)) return false;
+  if (positional) containers_->read_whole(args[0]);
+  for (auto& entry : entries) writes_->write_item(dict, entry.first, entry.second);
+  return true;
 }
 
 void Calls::call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
@@ -589,9 +666,12 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
     consumption_->use_as_key(args[0]);
     return writes_->write_item(self, args[0], args[1]);
   }
+  if (PyDict_CheckExact(self) && name == "update" && update_dict(self, args, count)) return;
+  if (changes_nothing(self, name, args, count)) return containers_->read_member(self, args[0]);
   if (writers && writers->count(name)) {
     consumption_->hand_over(args, count, Consumer::Compares);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
+    if (name == "pop") containers_->read_order(self);
     return writes_->write(self, what);
   }
   if (PyDict_Check(self) && count >= 1 && name == "setdefault") {

@@ -47,6 +47,7 @@ class Calls {
   void call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void call_cache_by_name(PyObject* callable, c10::ArrayRef<PyObject*> args, PyObject* kwargs);
   void call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args,
@@ -56,6 +57,8 @@ class Calls {
   void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
                              PyObject* const* args, Py_ssize_t count);
+  bool take_apart(PyObject* object);
+  bool update_dict(PyObject* dict, PyObject* const* args, Py_ssize_t count);
   void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   // What a row of callables.def says.
   void perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
@@ -81,6 +84,8 @@ class Calls {
   ContextVariables* context_variables_;
   Frame calling_;
   PyObject* keyword_names_ = nullptr;
+  // Of a call that passes keywords in a dict, borrowed; None where there are others beside them.
+  PyObject* keywords_ = nullptr;
 };
 
 }  // namespace lazytrace

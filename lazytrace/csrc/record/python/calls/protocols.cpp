@@ -47,6 +47,7 @@ void Protocols::read_iteration(PyObject* object) {
   if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return provenance_->owner(object), void();
   if (!is_container(object)) return consumption_->consume(object, Consumer::Reads);
   containers_->read_whole(object);
+  containers_->read_order(object);
 }
 
 void Protocols::read_contains(PyObject* container, PyObject* item) {
@@ -57,8 +58,9 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
   if (is_immutable(container)) return;
   if (PyDict_Check(container) && is_key(item)) return containers_->read_dict_item(container, item);
   if (containers_->read_entry(container, item)) return;
+  if (can_ask_for_member(container, item)) return containers_->read_member(container, item);
   if (PyIter_Check(container)) containers_->advance(container);
-  consumption_->consume(container, Consumer::Compares);
+  consumption_->ask_for_members(container);
 }
 
 namespace {
@@ -143,20 +145,29 @@ void Protocols::read_classes(PyObject* object, PyObject* classes, bool subclass)
 void Protocols::hash_object(PyObject* object) {
   if (is_immutable(object)) return;
   classes_->read_special(object, "__hash__");
+  if (is_tensor(object)) return fix_identity(object, "hash");
   static PyObject* name = PyUnicode_InternFromString("__hash__");
   PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
   if (own && PyFunction_Check(own)) return;
-  recorder_->fail("calls hash()");
+  bool address = own && own == PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, name);
+  address ? fix_identity(object, "hash") : recorder_->fail("calls hash()");
 }
 
-void Protocols::identify(PyObject* object) {
+// A number that tells which object it is: it stays the same as long as the object is there, and is the next
+// call's, too, if that finds the same object.
+void Protocols::fix_identity(PyObject* object, const char* asked) {
+  int node = is_tensor(object) ? provenance_->node_of_tensor(object) : provenance_->known(object);
+  if (node < 0 && !is_tensor(object)) node = provenance_->owner(object);
+  if (node < 0 || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)))
+    return recorder_->fail("calls " + std::string(asked) + "()");
+  if (provenance_->by_path(node)) provenance_->read_self(node, object);
+}
+
+void Protocols::identify(PyObject* object, bool as_key) {
+  if (as_key) return provenance_->compare_as_itself(object);
   // Tensors are the keys of sets and dicts by what they are: all that follows is which of them are one.
   if (is_tensor(object) && hashes_tensor_) return provenance_->compare_as_itself(object);
-  int node = provenance_->known(object);
-  if (node < 0 && !is_tensor(object)) node = provenance_->owner(object);
-  if (node < 0 || is_tensor(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)))
-    return recorder_->fail("calls id()");
-  if (provenance_->by_path(node)) provenance_->read_self(node, object);
+  fix_identity(object, "id");
 }
 
 // "{0.k}" and "{x[k]}" ask the argument for more than its text.

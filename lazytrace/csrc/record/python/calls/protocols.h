@@ -37,8 +37,8 @@ class Protocols {
   void read_bases(PyObject* type);
   void read_classes(PyObject* object, PyObject* classes, bool subclass);
   void hash_object(PyObject* object);
-  // id(x).
-  void identify(PyObject* object);
+  // id(x); `as_key`: only to tell it apart from other objects.
+  void identify(PyObject* object, bool as_key);
   void read_format(PyObject* const* args, Py_ssize_t count);
 
   // The function that runs now: whether it is the __hash__ of a tensor, which asks for its id().
@@ -46,6 +46,7 @@ class Protocols {
 
  private:
   bool refuse_array(PyObject* operand);
+  void fix_identity(PyObject* object, const char* asked);
 
   Recorder* recorder_;
   Provenance* provenance_;

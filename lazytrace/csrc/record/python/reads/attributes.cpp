@@ -167,6 +167,8 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
   }
   std::string text = text_of(name);
   if (text == "__dict__") return read_namespace(object);
+  // Arguments that the code never reads are no part of the key.
+  if (text == "f_locals" && PyFrame_Check(object)) return recorder_->fail("reads .f_locals of a frame");
   if (text == "__weakref__") return recorder_->fail("reads the weak references of a " + type_name(object));
   int node = provenance_->owner(object);
   if (text == "__class__") {
@@ -266,6 +268,14 @@ bool AttributeReads::may_read(TensorState state, PyObject* tensor, bool argument
   return state == TensorState::GradFn && made && !THPVariable_Unpack(tensor).grad_fn();
 }
 
+// That a tensor of before the call has no history, a guard can ask again.
+bool AttributeReads::read_leafness(PyObject* tensor, PyObject* name) {
+  if (THPVariable_Unpack(tensor).grad_fn()) return false;
+  int node = provenance_->node_of_tensor(tensor);
+  if (node >= 0) provenance_->read_child(node, Access::Attribute, name, -1, Py_None);
+  return node >= 0;
+}
+
 void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   recorder_->saw(THPVariable_Unpack(tensor));
   bool argument = provenance_->is_input(tensor);
@@ -274,6 +284,7 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   TensorState state = tensor_state(name);
   if (state == TensorState::Gradient) return gradients_->read(tensor);
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
+  if (state == TensorState::GradFn && read_leafness(tensor, name)) return;
   if (state != TensorState::Plain && !may_read(state, tensor, argument))
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");
   if (!descriptor || !Py_TYPE(descriptor)->tp_descr_set) read_tensor_entry(tensor, name, descriptor);

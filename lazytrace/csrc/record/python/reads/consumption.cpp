@@ -82,9 +82,12 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (depth > 50) return recorder_->fail("reads a container that is nested too deeply");
   if (provenance_->touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
-  static const char kHow[4] = {};
-  if (log_->empty() && provenance_->untouched() &&
-      provenance_->asked(object, &kHow[static_cast<size_t>(how)]))
+  static const char kHow[5] = {};
+  bool for_members = asks_for_members_ && depth == 0;
+  // A container that the call has made may have grown since.
+  bool steady = !is_container(object) || PyTuple_Check(object) || provenance_->known(object) >= 0;
+  if (steady && log_->empty() && provenance_->untouched() &&
+      provenance_->asked(object, &kHow[for_members ? 4 : static_cast<size_t>(how)]))
     return;
   provenance_->hold(object);
   if (is_numpy_array(object)) return recorder_->fail("hands a numpy array to C code");
@@ -159,6 +162,7 @@ void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {
 
 void Consumption::consume_container(PyObject* object, Consumer how, int depth) {
   containers_->read_whole(object);
+  if (depth > 0 || !asks_for_members_) containers_->read_order(object);
   // A defaultdict has its factory beside its entries.
   static PyObject* factory = PyUnicode_InternFromString("default_factory");
   if (PyDict_Check(object) && !PyDict_CheckExact(object) && _PyType_Lookup(c_base(Py_TYPE(object)), factory))

@@ -42,6 +42,12 @@ class Consumption {
   // Everything that C code could take from `object` without running Python code that is watched.
   void consume(PyObject* object, Consumer how, int depth = 0);
   void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
+  // A container is asked whether it holds something.
+  void ask_for_members(PyObject* container) {
+    asks_for_members_ = true;
+    consume(container, Consumer::Compares);
+    asks_for_members_ = false;
+  }
   // An object is looked up in a dict or a set.
   void use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
   // The text of an object that has no __repr__ of its own tells where it lies.
@@ -64,6 +70,7 @@ class Consumption {
   ContainerReads* containers_;
   AttributeReads* attributes_;
   std::function<void(PyObject*)> judge_;
+  bool asks_for_members_ = false;
 };
 
 }  // namespace lazytrace

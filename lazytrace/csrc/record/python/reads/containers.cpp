@@ -9,6 +9,15 @@ bool is_container(PyObject* v) {
   return PyDict_Check(v) || PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v);
 }
 
+bool can_ask_for_member(PyObject* v, PyObject* key) {
+  if ((!PySet_CheckExact(v) && !PyFrozenSet_CheckExact(v)) || !is_key(key)) return false;
+  PyObject* member;
+  Py_hash_t hash;
+  for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
+    if (!is_key(member)) return false;
+  return true;
+}
+
 void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
   if (node < 0 || provenance_->structural(node)) return;
@@ -38,6 +47,14 @@ void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   if (index < 0 || index >= size) return PyErr_Clear();
   if (log_->wrote(sequence, index)) return;
   provenance_->read_child(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(sequence, index));
+}
+
+void ContainerReads::read_member(PyObject* set, PyObject* key) {
+  int node = provenance_->owner(set);
+  if (node < 0 || provenance_->structural(node)) return;
+  int held = PySet_Contains(set, key);
+  if (held < 0) PyErr_Clear();
+  provenance_->read_child(node, Access::Member, key, -1, held == 1 ? key : nullptr);
 }
 
 void ContainerReads::read_length(PyObject* container) {
@@ -78,6 +95,30 @@ void ContainerReads::read_whole(PyObject* object) {
   if (PyDict_Check(object))
     for (auto key : keys)
       provenance_->read_child(node, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
+}
+
+void ContainerReads::read_order(PyObject* set) {
+  if (!PyAnySet_Check(set) || PySet_GET_SIZE(set) < 2) return;
+  PyObject* member;
+  Py_hash_t hash;
+  for (Py_ssize_t at = 0; _PySet_NextEntry(set, &at, &member, &hash);) fix_hash(member);
+}
+
+// An object that a replay finds in the place of a member must have the same address.
+void ContainerReads::fix_hash(PyObject* member) {
+  if (is_immutable(member)) return;
+  if (PyTuple_Check(member)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(member); ++i) fix_hash(PyTuple_GET_ITEM(member, i));
+    return;
+  }
+  if (PyMethod_Check(member)) {
+    fix_hash(PyMethod_GET_FUNCTION(member));
+    return fix_hash(PyMethod_GET_SELF(member));
+  }
+  if (PyWeakref_CheckRef(member)) return fix_hash(PyWeakref_GET_OBJECT(member));
+  if (!is_key_by_identity(member)) return;
+  int node = is_tensor(member) ? provenance_->node_of_tensor(member) : provenance_->owner(member);
+  if (node >= 0 && provenance_->by_path(node)) provenance_->read_self(node, member);
 }
 
 void ContainerReads::advance(PyObject* iterator) {

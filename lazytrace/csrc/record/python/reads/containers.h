@@ -10,6 +10,8 @@ namespace lazytrace {
 
 // Objects whose parts a guard can reach by itself.
 bool is_container(PyObject* v);
+// Whether it is a set, and a guard can ask it for `key`: none of its members has an __eq__ of Python.
+bool can_ask_for_member(PyObject* v, PyObject* key);
 
 // Each read leaves guards for what was found. Needs the GIL; runs no Python code of the user.
 class ContainerReads {
@@ -23,13 +25,19 @@ class ContainerReads {
   bool read_entry(PyObject* dict, PyObject* key);
   // One entry of a list or tuple; `key` is anything that Python code gave.
   void read_sequence_item(PyObject* sequence, PyObject* key);
+  // Whether a set holds an equal of `key`.
+  void read_member(PyObject* set, PyObject* key);
   void read_length(PyObject* container);
   // Its length and all entries.
   void read_whole(PyObject* container);
+  // The order of a set, which hangs on the addresses of members without a __hash__ of their own.
+  void read_order(PyObject* set);
   // An iterator moves on.
   void advance(PyObject* iterator);
 
  private:
+  void fix_hash(PyObject* member);
+
   Recorder* recorder_;
   GuardTree* tree_;
   Provenance* provenance_;

@@ -1,5 +1,7 @@
 #include "record/python/reads/functions.h"
 
+#include "cpython/objects.h"
+
 namespace lazytrace {
 
 void FunctionReads::read_function(PyObject* function) {
@@ -26,6 +28,18 @@ void FunctionReads::read_function(PyObject* function) {
   PyObject* closure = PyFunction_GET_CLOSURE(function);
   for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
     provenance_->add_cell(PyTuple_GET_ITEM(closure, i), node, i);
+}
+
+void FunctionReads::find_in_module(PyObject* function) {
+  PyObject* globals = PyFunction_GET_GLOBALS(function);
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(function)->func_name;
+  PyObject* of = PyDict_GetItemString(globals, "__name__");
+  PyObject* module = of ? PyDict_GetItemWithError(PyImport_GetModuleDict(), of) : nullptr;
+  if (!of || text_of(of).rfind("torch.", 0) != 0) return;
+  if (!module || !PyModule_CheckExact(module) || PyModule_GetDict(module) != globals ||
+      PyDict_GetItemWithError(globals, name) != function)
+    return;
+  provenance_->read_child(provenance_->weak_node(module), Access::Instance, name, -1, function);
 }
 
 void FunctionReads::consume_function(PyObject* function) {

@@ -17,6 +17,8 @@ class FunctionReads {
 
   // Defaults and closure cells of a function that was there before the call.
   void read_function(PyObject* function);
+  // A function of torch that code which is not watched has found: by its name in its module.
+  void find_in_module(PyObject* function);
   // What a function whose frame is not watched reads without being handed it.
   void consume_function(PyObject* function);
 

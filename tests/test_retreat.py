@@ -1,0 +1,530 @@
+"""Calls that are not worth a recording: unread arguments, recordings that are never hit, refusals."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lazytrace
+from lazytrace import traced
+
+pytestmark = pytest.mark.filterwarnings("ignore::lazytrace.RetraceWarning")
+
+X = torch.ones(3)
+RESTS = "records too often: none of its last 16 recordings was hit"
+
+
+# ---------------------------------------------------------------- arguments that the code never reads
+def test_an_argument_that_is_never_read_is_no_part_of_the_signature():
+    class Module:
+        @traced
+        def training_step(self, batch, batch_idx):
+            return batch * 2
+
+    module = Module()
+    for n in range(200):
+        assert module.training_step(X, n).sum() == 6
+    assert (Module.training_step.stats().hits, Module.training_step.stats().recordings) == (199, 1)
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        1,
+        "a",
+        [1, 2],
+        {"k": X},
+        X,
+        X.double(),
+        np.ones(2),
+        object(),
+        (n for n in ()),
+        nn.Linear(1, 1),
+        {1: {2}},
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_argument_is_makes_no_difference(unread):
+    step = traced(lambda x, other: x * 2)
+    step(X, None)
+    step(X, unread)
+    assert step.stats().hits == 1
+
+
+def test_an_unread_argument_may_be_left_out_or_named():
+    step = traced(lambda x, other=3, *, flag=False: x * 2)
+    step(X)
+    step(X, 4)
+    step(X, other=5, flag=True)
+    step(x=X, flag=2)
+    assert step.stats().hits == 3
+
+
+def test_an_unread_argument_is_still_needed():
+    step = traced(lambda x, other: x * 2)
+    step(X, 1)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'other'"):
+        step(X)
+    with pytest.raises(TypeError, match="multiple values for argument 'other'"):
+        step(X, 1, other=2)
+
+
+def test_new_code_that_reads_the_argument_is_asked_for_it():
+    def step(x, k):
+        return x * 2
+
+    def other(x, k):
+        return x * k
+
+    fast = traced(step)
+    assert [fast(X, k).sum().item() for k in (3, 4)] == [6, 6]
+    step.__code__ = other.__code__
+    assert [fast(X, k).sum().item() for k in (3, 4, 5, 3)] == [9, 12, 15, 9]
+    assert fast.stats().hits == 2
+
+
+def closes_over(x, n):
+    return (lambda: x * n)()
+
+
+def reads_locals(x, n):
+    return x * locals()["n"]
+
+
+def deletes_and_sets(x, n):
+    del n
+    n = 2
+    return x * n
+
+
+def reads_in_a_comprehension(x, n):
+    return sum([x * n for _ in range(2)])
+
+
+def reads_in_a_class(x, n):
+    class Holder:
+        k = n
+
+    return x * Holder.k
+
+
+def asks_the_frame(x, n):
+    return x * inspect.currentframe().f_locals["n"]
+
+
+def asks_a_traceback(x, n):
+    try:
+        raise ValueError
+    except ValueError as error:
+        return x * error.__traceback__.tb_frame.f_locals["n"]
+
+
+def generates(x, n):
+    return sum(x * k for k in range(n))
+
+
+READERS = [
+    closes_over,
+    reads_locals,
+    reads_in_a_comprehension,
+    reads_in_a_class,
+    asks_the_frame,
+    asks_a_traceback,
+    generates,
+]
+
+
+@pytest.mark.parametrize("function", [*READERS, deletes_and_sets], ids=lambda f: f.__name__)
+def test_an_argument_that_is_read_somehow_counts(function):
+    step = traced(function)
+    for n in (1, 2, 3, 2, 1, 2, 3):
+        assert torch.equal(step(X, n), function(X, n))
+
+
+class Base:
+    def scale(self):
+        return 2
+
+
+class Derived(Base):
+    k = 1
+
+    @traced
+    def step(self, x):
+        return x * super().scale()
+
+
+def test_super_reads_the_first_argument():
+    class Other(Derived):
+        def scale(self):
+            return 5
+
+    assert [one.step(X).sum().item() for one in (Derived(), Other(), Derived(), Other())] == [6, 6, 6, 6]
+    Base.scale = lambda self: 3 * self.k
+    other = Other()
+    other.k = 10
+    try:
+        assert [one.step(X).sum().item() for one in (Derived(), other, Derived(), other)] == [9, 90, 9, 90]
+    finally:
+        Base.scale = lambda self: 2
+
+
+def test_hooks_of_a_module_get_arguments_that_its_forward_does_not_read():
+    class Net(nn.Module):
+        def forward(self, x, k=1):
+            return x * 2
+
+    net = Net()
+    net.register_forward_pre_hook(lambda module, args: (args[0] * args[1], args[1]))
+    fast = traced(net)
+    assert [fast(X, k).sum().item() for k in (1, 2, 3, 2)] == [6, 12, 18, 12]
+
+
+def test_a_wrapper_reads_what_the_wrapped_function_does_not():
+    def scaled(function):
+        def wrapper(x, k):
+            return function(x, k) * k
+
+        return wrapper
+
+    step = traced(scaled(lambda x, k: x * 2))
+    assert [step(X, k).sum().item() for k in (1, 2, 3, 2)] == [6, 12, 18, 12]
+
+
+def test_an_unread_tensor_that_shares_memory_with_a_read_one():
+    def step(x, other):
+        return x.add_(1) * 2
+
+    fast = traced(step)
+    for _ in range(3):
+        a, b = torch.zeros(3), torch.zeros(3)
+        assert torch.equal(fast(a, a[1:]), step(b, b[1:]))
+        assert torch.equal(a, b)
+    assert fast.stats().hits == 2
+
+
+def test_explain_leaves_the_unread_argument_out():
+    step = traced(lambda x, k: x * 2)
+    step(X, 1)
+    assert step.explain(X, 2).hit
+    assert str(step.explain(torch.ones(4), 2)).count("k") == 0
+
+
+# ---------------------------------------------------------------- recordings that are never hit
+def scale(x, k):
+    return x * k
+
+
+def test_recording_rests_when_nothing_is_hit():
+    step = traced(scale)
+    for k in range(200):
+        assert torch.equal(step(X, k * 0.5), X * (k * 0.5))
+    stats = step.stats()
+    assert stats.hits == 0
+    assert 16 <= stats.recordings <= 21
+    assert stats.eager == {RESTS: 200 - stats.recordings}
+    assert lazytrace.reason_code(RESTS) == "records-too-often"
+
+
+def test_a_hit_ends_the_rest():
+    step = traced(scale)
+    for k in range(20):
+        step(X, k * 0.5)
+    assert step.stats().recordings == 16
+    step(X, 7.5)
+    assert step.stats().hits == 1
+    step(X, 100.5)
+    step(X, 100.5)
+    assert (step.stats().recordings, step.stats().hits) == (17, 2)
+
+
+def test_traces_that_are_there_are_hit_during_the_rest():
+    step = traced(scale)
+    step(X, -1.0)
+    for k in range(40):
+        step(X, k * 0.5)
+        assert torch.equal(step(X, -1.0), -X)
+    stats = step.stats()
+    assert stats.hits == 40
+    assert stats.recordings < 40
+
+
+def test_the_second_time_round_is_hit():
+    step = traced(scale)
+    for _ in range(6):
+        for k in range(40):
+            assert torch.equal(step(X, k * 0.5), X * (k * 0.5))
+    stats = step.stats()
+    assert stats.recordings == 40
+    assert stats.hits > 60
+
+
+def test_state_that_is_new_at_each_call_is_a_reason_to_rest():
+    state = {"k": 0.0}
+
+    @traced
+    def step(x):
+        return x * state["k"]
+
+    for k in range(100):
+        state["k"] = k * 0.5
+        assert torch.equal(step(X), X * (k * 0.5))
+    assert step.stats().recordings <= 20
+
+
+def test_each_instance_rests_by_itself():
+    class Layer:
+        @traced
+        def step(self, x, k):
+            return x * k
+
+    layers = [Layer() for _ in range(40)]
+    for _ in range(2):
+        for layer in layers:
+            layer.step(X, 2.0)
+    assert (Layer.step.stats().recordings, Layer.step.stats().hits) == (40, 40)
+
+
+def test_clear_starts_over():
+    step = traced(scale)
+    for k in range(20):
+        step(X, k * 0.5)
+    step.cache_clear()
+    for k in range(16):
+        step(X, k * 0.5)
+    assert step.stats().recordings == 32
+
+
+def test_explain_says_that_recording_rests_and_changes_nothing():
+    step = traced(scale)
+    for k in range(16):
+        step(X, k * 0.5)
+    for _ in range(30):
+        assert step.explain(X, 50.0).outcome == "eager"
+    assert RESTS in str(step.explain(X, 50.0))
+
+
+def test_an_exception_during_the_rest():
+    def fails(x, k):
+        if k > 10:
+            raise ValueError(k)
+        return x * k
+
+    step = traced(fails)
+    for k in range(60):
+        if k > 20:
+            with pytest.raises(ValueError, match=str(k * 0.5)):
+                step(X, k * 0.5)
+        else:
+            step(X, k * 0.5)
+    assert step.stats().calls == 60
+
+
+# ---------------------------------------------------------------- refusals
+def refused(x):
+    id(object())
+    return x * 2
+
+
+def test_each_refused_call_is_counted():
+    step = traced(refused)
+    for _ in range(50):
+        assert torch.equal(step(X), X * 2)
+    (reason, count), *others = step.stats().eager.items()
+    assert not others
+    assert reason.startswith("calls id()")
+    assert count == step.stats().calls == 50
+    assert step.stats().seconds_eager > 0
+    assert set(step.stats().eager_seconds) == {reason}
+
+
+def test_arguments_that_cannot_be_keyed_are_counted():
+    step = traced(lambda x: len(x))
+    for _ in range(50):
+        assert step(np.ones(4)) == 4
+    assert step.stats().eager == {"takes a numpy array": 50}
+
+
+def test_a_listener_is_told_of_each_refused_call():
+    step = traced(refused)
+    for _ in range(20):
+        step(X)
+    seen = []
+    stop = lazytrace.on_event(seen.append)
+    try:
+        for _ in range(5):
+            step(X)
+    finally:
+        stop()
+    assert len(seen) == 5
+    for _ in range(20):
+        step(X)
+    assert len(seen) == 5
+    assert step.stats().calls == 45
+
+
+def test_refused_calls_that_raise():
+    def fails(x, k):
+        id(object())
+        if k:
+            raise KeyError("k")
+        return x
+
+    step = traced(fails)
+    for _ in range(20):
+        step(X, 0)
+    for _ in range(20):
+        with pytest.raises(KeyError, match="k"):
+            step(X, 1)
+    assert step.stats().calls == 40
+
+
+def test_refused_keyword_calls():
+    def keywords(x, /, k=2, *rest, flag, **more):
+        id(object())
+        return x, k, rest, flag, more
+
+    step = traced(keywords)
+    for _ in range(20):
+        assert step(X, 3, 4, flag=5, other=6) == (X, 3, (4,), 5, {"other": 6})
+        assert step(X, flag=5) == (X, 2, (), 5, {})
+
+
+def test_a_refused_method_belongs_to_its_instance():
+    class Layer:
+        def __init__(self, k):
+            self.k = k
+
+        @traced
+        def step(self, x):
+            id(object())
+            return x * self.k
+
+    layers = [Layer(k) for k in range(3)]
+    for _ in range(20):
+        for layer in layers:
+            assert torch.equal(layer.step(X), X * layer.k)
+    assert Layer.step.stats().calls == 60
+
+
+def test_a_refused_function_calls_itself():
+    @traced
+    def countdown(x, n):
+        id(object())
+        return x if n == 0 else countdown(x + 1, n - 1)
+
+    for _ in range(20):
+        assert countdown(X, 5).sum() == 18
+    assert countdown.stats().calls == 120
+
+
+def test_refused_calls_of_several_threads():
+    step = traced(refused)
+
+    def work():
+        for _ in range(200):
+            step(X)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert step.stats().calls == 800
+
+
+def test_refusals_are_forgotten_with_the_traces():
+    state = {"odd": True}
+
+    @traced
+    def step(x):
+        if state["odd"]:
+            id(object())
+        return x * 2
+
+    for _ in range(20):
+        step(X)
+    state["odd"] = False
+    step(X)
+    assert step.stats().recordings == 0
+    step.cache_clear()
+    step(X)
+    step(X)
+    assert (step.stats().recordings, step.stats().hits) == (1, 1)
+
+
+def test_a_refused_call_inside_disabled_is_counted_as_such():
+    step = traced(refused)
+    for _ in range(20):
+        step(X)
+    with lazytrace.disabled():
+        step(X)
+    assert step.stats().eager["lazytrace is disabled"] == 1
+
+
+def test_a_refused_function_that_is_called_by_a_recording_is_part_of_it():
+    inner = traced(refused)
+    for _ in range(20):
+        inner(X)
+    outer = traced(lambda x: inner(x) + 1)
+    outer(X)
+    assert inner.stats().inlined == 1
+
+
+def test_on_untraceable_raise_goes_on_raising():
+    step = traced(refused, on_untraceable="raise")
+    for _ in range(20):
+        with pytest.raises(lazytrace.UntraceableError):
+            step(X)
+
+
+# ---------------------------------------------------------------- methods that call the module
+class Lit(nn.Module):
+    """A module with a training step of its own, as Lightning has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def training_step(self, x):
+        return self(x).sum()
+
+    def validation_step(self, x):
+        return self.layer(x).sum()
+
+
+def test_the_report_names_a_method_that_calls_the_plain_module():
+    model = traced(Lit())
+    for _ in range(3):
+        model.training_step(X)
+        model.validation_step(X)
+    stats = lazytrace.handle(model).stats()
+    assert stats.untraced == ("Lit.training_step",)
+    assert stats.calls == 0
+    (found,) = lazytrace.suggestions([stats])
+    assert (found.function, found.pattern) == ("Lit", "untraced call")
+    assert found.text == (
+        "Lit.training_step calls self(...), which runs the plain module: decorate the method with @traced, "
+        "or call the traced module outside it."
+    )
+    again = type(stats).from_dict(stats.as_dict())
+    assert again.untraced == stats.untraced
+
+
+def test_a_traced_method_is_not_named():
+    class Step(Lit):
+        @traced
+        def training_step(self, x):
+            return self(x).sum()
+
+    model = traced(Step())
+    model.training_step(X)
+    assert lazytrace.handle(model).stats().untraced == ()
