@@ -1,6 +1,7 @@
 """lazytrace: a decorator-driven lazy tracing runtime for PyTorch."""
 
 from lazytrace.api import traced
+from lazytrace.checks import Comparison, checkpoint_params, clone_inputs, preserve_rng_state, same
 from lazytrace.config import Environment as _Environment
 from lazytrace.engine import disabled, is_tracing
 from lazytrace.errors import (
@@ -39,6 +40,7 @@ from lazytrace.steps import opaque, script_if_tracing
 
 __all__ = [
     "CacheLimitError",
+    "Comparison",
     "CompileProfiler",
     "Event",
     "Explanation",
@@ -56,6 +58,8 @@ __all__ = [
     "Snapshot",
     "Suggestion",
     "UntraceableError",
+    "checkpoint_params",
+    "clone_inputs",
     "compile_times",
     "disabled",
     "expect",
@@ -64,9 +68,11 @@ __all__ = [
     "log_events",
     "on_event",
     "opaque",
+    "preserve_rng_state",
     "reason_code",
     "report",
     "report_at_exit",
+    "same",
     "script_if_tracing",
     "stats",
     "suggestions",

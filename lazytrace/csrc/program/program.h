@@ -46,6 +46,12 @@ struct Result {
 struct Place {
   PyObject* code = nullptr;
   int lasti = -1;
+  int scope = -1;  // index into Program::scopes
+};
+// A call of `forward` that a step was made in: the guard node of the module, -1 where none reaches it.
+struct Scope {
+  int parent = -1;  // the call around it, or -1
+  int module = -1;
 };
 // (file, line, function); "" where there is none. Needs the GIL.
 py::tuple place_tuple(const Place& place);
@@ -123,6 +129,7 @@ struct Program {
   std::vector<int> used;      // those of them that anything needs: taking hold of a tensor is not free
   std::vector<int> captures;  // register of each tensor that the guards collect
   std::vector<py::object> keep;
+  std::vector<Scope> scopes;  // those around come first
   std::vector<Number> numbers;  // in an order in which they can be worked out
   bool dynamic = false;         // fits calls of other sizes than the one that was recorded
   bool effects = false;
