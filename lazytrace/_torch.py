@@ -192,3 +192,14 @@ def copy_storage(storage: Any) -> Any:
     False
     """
     return storage.clone()
+
+
+def training_verifier() -> Any:
+    """What checks an exported program that may write to its buffers, as torch.export gives one for training.
+
+    >>> training_verifier().dialect
+    'TRAINING'
+    """
+    from torch._export.verifier import TrainingIRVerifier
+
+    return TrainingIRVerifier

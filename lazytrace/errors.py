@@ -314,7 +314,8 @@ def check_failed(function: str, differences: Iterable[str], listings: str) -> st
     end = (
         f"Two recordings differ, so the function is not the same at each call:\n{listings}"
         if listings
-        else "Two recordings are alike. If the function is the same at each call, please report this as a bug."
+        else "Two recordings are alike. If the function is the same at each call, please report this as a "
+        "bug."
     )
     return f"{function}: plain and replayed differ (first the plain value, then the replay's):{told}\n{end}"
 
@@ -335,6 +336,28 @@ def graph_argument(path: str, found: str, wanted: str) -> str:
     'x is float32[4] on cpu, and the graph was recorded for float32[3] on cpu: ask for one of such arguments.'
     """
     return f"{path} is {found}, and the graph was recorded for {wanted}: ask for one of such arguments."
+
+
+def export_refused(function: str, obstacles: Iterable[str]) -> str:
+    """Text for a program that cannot be exported; each of `obstacles` completes "the program ...".
+
+    >>> print(export_refused("step", ["writes self.h, and so on. Return the value instead."]))
+    step cannot be exported for these arguments. The program
+      writes self.h, and so on. Return the value instead.
+    """
+    told = "".join(f"\n  {line}" for line in obstacles)
+    return f"{function} cannot be exported for these arguments. The program{told}"
+
+
+def missing_package(asker: str, packages: Iterable[str]) -> str:
+    """Text for packages that something needs and that are not installed.
+
+    >>> missing_package("lazytrace.onnx", ["onnx", "onnxscript"])
+    'lazytrace.onnx needs onnx and onnxscript, which are not installed: pip install onnx onnxscript'
+    """
+    names = list(packages)
+    verb = "is" if len(names) == 1 else "are"
+    return f"{asker} needs {' and '.join(names)}, which {verb} not installed: pip install {' '.join(names)}"
 
 
 def no_such_branch(function: str) -> str:

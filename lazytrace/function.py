@@ -16,7 +16,7 @@ from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
 from lazytrace.errors import NotTraceableError, not_traced
 from lazytrace.explain import Explanation
-from lazytrace.export import Program
+from lazytrace.programs import Exportable, Program, exportable
 from lazytrace.signature import Parameters
 from lazytrace.stats import Snapshot, register
 
@@ -64,7 +64,7 @@ class Handle:
     def program(self, /, *args: Any, **kwargs: Any) -> Program:
         """The program that these arguments would run, as data.
 
-        See `lazytrace.export.Program`: inputs, captured state, steps with line and module, reads, writes,
+        See `lazytrace.programs.Program`: inputs, captured state, steps with line and module, reads, writes,
         `listing()` and `to_fx()`. Of several branches it is the one that these arguments take, found by
         running them on copies. Raises `LookupError` when the function has not been recorded with such
         arguments, or not on that branch.
@@ -80,6 +80,13 @@ class Handle:
         arguments, and `NotImplementedError` with the reason when a graph cannot do the same.
         """
         return self.program(*args, **kwargs).to_fx()
+
+    def exportable(self, /, *args: Any, **kwargs: Any) -> Exportable:
+        """Whether the program for these arguments can be exported; if not, each obstacle with its line.
+
+        Raises `LookupError` when the function has not been recorded with such arguments.
+        """
+        return exportable(self.program(*args, **kwargs))
 
     def freeze(self) -> None:
         """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
@@ -120,6 +127,13 @@ class _Asking:
         """Whether this call would hit, and if not, every reason; runs nothing and counts nothing."""
         return self._self_handle().explain(*args, **kwargs)
 
+    def exportable(self, /, *args: Any, **kwargs: Any) -> Exportable:
+        """Whether the program for these arguments can be exported; if not, each obstacle with its line.
+
+        Raises `LookupError` when the function has not been recorded with such arguments.
+        """
+        return self._self_handle().exportable(*args, **kwargs)
+
     def freeze(self) -> None:
         """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
         self._self_handle().freeze()
@@ -131,7 +145,7 @@ class _Asking:
     def program(self, /, *args: Any, **kwargs: Any) -> Program:
         """The program that these arguments would run, as data.
 
-        See `lazytrace.export.Program`: inputs, captured state, steps with line and module, reads, writes,
+        See `lazytrace.programs.Program`: inputs, captured state, steps with line and module, reads, writes,
         `listing()` and `to_fx()`. Of several branches it is the one that these arguments take, found by
         running them on copies. Raises `LookupError` when the function has not been recorded with such
         arguments, or not on that branch.
@@ -271,6 +285,7 @@ class TracedCallable(TracedFunction):
     stats = _GivesWay("stats")
     graph = _GivesWay("graph")
     explain = _GivesWay("explain")
+    exportable = _GivesWay("exportable")
     freeze = _GivesWay("freeze")
     thaw = _GivesWay("thaw")
     program = _GivesWay("program")

@@ -267,8 +267,8 @@ def test_steps_know_their_module():
         ("aten::linear", "blocks.0"),
         ("aten::linear", "blocks.1"),
     ]
-    assert steps[0].modules[0] == ("", f"{__name__}.Net")
-    assert steps[0].modules[1] == ("linear", "torch.nn.modules.linear.Linear")
+    assert steps[0].modules[0] == ("", f"{__name__}.Net", 0)
+    assert steps[0].modules[1] == ("linear", "torch.nn.modules.linear.Linear", 0)
     nodes = [node for node in handle(fn).graph(SQUARE).graph.nodes if node.target is aten.linear.default]
     assert list(nodes[1].meta["nn_module_stack"].values())[-1] == (
         "blocks.0",

@@ -14,7 +14,7 @@ from lazytrace.engine.store import TraceCache
 from lazytrace.engine.timing import time_hits
 from lazytrace.errors import no_such_branch
 from lazytrace.explain import Explanation, candidates
-from lazytrace.export import Program, branch_of, program_of
+from lazytrace.programs import Program, branch_of, program_of
 from lazytrace.recorded import Trace
 from lazytrace.stats import Reason
 

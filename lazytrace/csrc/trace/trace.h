@@ -70,7 +70,7 @@ class Trace {
   py::list rows() const;
   py::list guard_rows(const std::vector<std::string>& names) const;
   py::list output_registers() const;
-  // All that a graph of the program needs, as plain values (see lazytrace/export/program.py).
+  // All that a graph of the program needs, as plain values (see lazytrace/programs/program.py).
   py::dict data(const std::vector<std::string>& names) const;
   // What the guards find for a call: the captured tensors, and by node the objects that results, writes and
   // opaque steps need. None where a guard does not hold.

@@ -11,7 +11,7 @@ import torch
 from lazytrace._torch import tree_flatten
 
 if TYPE_CHECKING:
-    from lazytrace.export.program import Opaque, Program
+    from lazytrace.programs.program import Opaque, Program
 
 NAMESPACE = "lazytrace_opaque"
 _numbers = itertools.count()

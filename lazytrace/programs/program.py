@@ -111,8 +111,8 @@ class Operation:
     place: Place
     module: str = ""
     """The path of the module whose `forward` ran, as `layers.0.attn`; "" outside of all modules."""
-    modules: tuple[tuple[str, str], ...] = ()
-    """The modules around it, outermost first, each as (path, type)."""
+    modules: tuple[tuple[str, str, int], ...] = ()
+    """The modules around it, outermost first, each as (path, type, which call of it, from 0 on)."""
     literal: torch.Tensor | None = None
     random: bool = False
     effect: bool = False
@@ -375,7 +375,7 @@ class Program:
         to
         Python state, serves all sizes, or its result or state cannot be told to a graph.
         """
-        from lazytrace.export.fx import graph_of
+        from lazytrace.programs.fx import graph_of
 
         return graph_of(self, reads=reads, checks=checks)
 
@@ -420,6 +420,7 @@ class _Reading:
         self._root = root
         self._modes = [_modes(row) for row in self._data["modes"]]
         self._module_names = {id(m): name for name, m in root.named_modules()} if root is not None else {}
+        self._calls: dict[str, int] = {}
         self._scopes = [self._scope(row) for row in self._data["scopes"]]
 
     def program(
@@ -451,19 +452,21 @@ class _Reading:
             name, kind, persistent = names.of(path, tensor)
             yield Capture(Register(register), path, name, kind, tensor, argument, persistent)
 
-    def _scope(self, row: tuple[int, str, int]) -> tuple[int, str, str]:
+    def _scope(self, row: tuple[int, str, int]) -> tuple[int, str, str, int]:
         parent, path, node = row
         module = self._state.get(node)
         cls = f"{type(module).__module__}.{type(module).__qualname__}" if module is not None else ""
         known = self._module_names.get(id(module))
-        return parent, known if known is not None else dotted(path), cls
+        name = known if known is not None else dotted(path)
+        number = self._calls[name] = self._calls.get(name, -1) + 1
+        return parent, name, cls, number
 
-    def _modules(self, scope: int) -> tuple[tuple[str, str], ...]:
-        found: list[tuple[str, str]] = []
+    def _modules(self, scope: int) -> tuple[tuple[str, str, int], ...]:
+        found: list[tuple[str, str, int]] = []
         while scope >= 0:
-            scope, path, cls = self._scopes[scope]
+            scope, path, cls, number = self._scopes[scope]
             if cls:
-                found.insert(0, (path, cls))
+                found.insert(0, (path, cls, number))
         return tuple(found)
 
     # ------------------------------------------------------------ steps

@@ -10,8 +10,8 @@ from torch import fx
 
 from lazytrace._torch import tree_flatten, tree_unflatten
 from lazytrace.checks import clone_tensor
-from lazytrace.export.fx import GraphBuilder, layout_of, obstacles
-from lazytrace.export.program import Program
+from lazytrace.programs.fx import GraphBuilder, layout_of, obstacles
+from lazytrace.programs.program import Program
 
 
 def branch_of(programs: Sequence[Program]) -> Program | None:

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from lazytrace._torch import assert_function
-from lazytrace.export.program import Operation
+from lazytrace.programs.program import Operation
 
 aten = torch.ops.aten
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,9 +14,9 @@ from torch import fx
 
 from lazytrace._torch import fake_mode, fake_of, pytree_codegen, tree_flatten, tree_leaves_with_path
 from lazytrace.errors import graph_argument, graph_refused
-from lazytrace.export.opaque import operator_of
-from lazytrace.export.program import Capture, Meta, Modes, Operation, Program, Register, Result, Tree
-from lazytrace.export.reads import Check, check_of
+from lazytrace.programs.opaque import operator_of
+from lazytrace.programs.program import Capture, Meta, Modes, Operation, Program, Register, Result, Tree
+from lazytrace.programs.reads import Check, check_of
 
 aten = torch.ops.aten
 _PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout)
@@ -426,11 +427,13 @@ class _Writer:
         name = self.builder.region_name()
         self.builder.module.add_module(name, inner)
         call = self._call(name, *wraps[0], [self._nodes[register] for register in taken], inner)
-        self._say_where(call, steps[0])
+        around = _around(steps)
+        call.args[len(wraps[0][1])].meta["nn_module_stack"] = module_stack(around)  # type: ignore[union-attr]
+        call.meta["nn_module_stack"] = module_stack(around)
         for i, register in enumerate(given):
             node = self.graph.call_function(operator.getitem, (call, i))
             node.meta["val"] = call.meta["val"][i]
-            self._say_where(node, steps[-1])
+            node.meta["nn_module_stack"] = module_stack(around)
             self.put(register, node)
 
     def _call(
@@ -586,7 +589,7 @@ class _Writer:
             code = linecache.getline(file, line).strip()
             node.meta["stack_trace"] = f'File "{file}", line {line}, in {function}\n    {code}'
         if "nn_module_stack" not in node.meta:
-            node.meta["nn_module_stack"] = module_stack(step)
+            node.meta["nn_module_stack"] = module_stack(step.modules)
 
     def output(self, leaves: list[Any]) -> None:
         self.graph.output(tuple(self._nodes[one] if isinstance(one, Register) else one for one in leaves))
@@ -596,11 +599,21 @@ def _is_default(value: Any, default: Any) -> bool:
     return type(value) is type(default) and bool(value == default) and isinstance(value, _PLAIN)
 
 
-def module_stack(step: Operation) -> dict[str, tuple[str, str]]:
-    """The modules around a step, as torch.export writes them."""
-    return {
-        f"L__self__{'_' + path.replace('.', '_') if path else ''}": (path, cls) for path, cls in step.modules
-    }
+def module_stack(modules: tuple[tuple[str, str, int], ...]) -> dict[str, tuple[str, str]]:
+    """The modules around a step, as torch.export writes them: the key tells apart several calls of one.
+
+    >>> module_stack((("net", "my.Net", 1),))
+    {'L__self__': ('', 'function'), 'L__self__net@1': ('net', 'my.Net')}
+    """
+    if not modules or modules[0][0]:
+        modules = (("", "function", 0), *modules)
+    return {f"L__self__{path}{f'@{call}' if call else ''}": (path, cls) for path, cls, call in modules}
+
+
+def _around(steps: list[Operation]) -> tuple[tuple[str, str, int], ...]:
+    """The modules that all of some steps are in."""
+    together = zip(*(step.modules for step in steps), strict=False)
+    return tuple(each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, together))
 
 
 def _flat(results: Iterable[Result]) -> Iterator[Result]:
