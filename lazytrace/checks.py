@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,7 +228,7 @@ def clone_tensor(value: Any, memo: dict[Any, Any]) -> Any:
 
 
 def _copied(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
-    if value.layout is not torch.strided or value.is_quantized or type(value) not in _PLAIN:
+    if value.layout is not torch.strided or value.is_quantized or type(value) not in PLAIN_TENSORS:
         return value.detach().clone()
     storage = value.untyped_storage()
     key = storage.data_ptr() or id(storage)
@@ -239,7 +239,26 @@ def _copied(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     return made.set_(memo[key][0], value.storage_offset(), value.shape, value.stride())
 
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def sharing(values: Iterable[Any]) -> list[list[int]]:
+    """Which of some tensors share memory: for each the first one that it shares with, how many elements
+    further it begins, and whether both are one object.
+
+    >>> x = torch.ones(4)
+    >>> sharing([x, x[1:], 3, x, torch.ones(1)])
+    [[0, 0, 1], [0, 1, 0], [0, 0, 1], [3, 0, 1]]
+    """
+    first: dict[int, tuple[int, torch.Tensor]] = {}
+    found = []
+    for i, tensor in enumerate(value for value in values if isinstance(value, torch.Tensor)):
+        plain = tensor.layout is torch.strided and tensor.numel() > 0
+        memory = tensor.untyped_storage().data_ptr() if plain else 0
+        at, other = first.setdefault(memory, (i, tensor)) if memory else (i, tensor)
+        distance = int(tensor.storage_offset() - other.storage_offset()) if plain else 0
+        found.append([at, distance, int(other is tensor)])
+    return found
 
 
 @contextlib.contextmanager

@@ -219,6 +219,38 @@ def test_tensors_inside_objects_are_not_frozen():
         fn.graph(batch)
 
 
+def test_tensors_share_memory_as_at_the_recording():
+    fn = traced(lambda x, y: x * y)
+    fn(X, X)
+    graph = fn.graph(X, X)
+    assert torch.equal(graph(X, X), X * X)
+    for args in ((X, X.clone()), (X, X[:])):
+        with pytest.raises(
+            ValueError, match="the call is one whose tensors share memory, and the graph was recorded"
+        ):
+            graph(*args)
+    base = torch.arange(4.0)
+    apart = traced(lambda x, y: x.add_(1) * y)
+    apart(X.clone(), X)
+    with pytest.raises(ValueError, match="where others do"):
+        apart.graph(X.clone(), X)(base[1:], base[:3])
+
+
+def test_steps_that_are_no_operators():
+    def steps(x):
+        if x.sum() > 0:
+            y = torch.tensor([1.0, 2.0, 3.0])
+            y[0] = x[0]
+        return y * x.data
+
+    fn = traced(steps)
+    fn(X)
+    assert {"literal", "data"} <= {step.kind for step in fn.program(X).steps}
+    graph = fn.graph(X)
+    for _ in range(2):
+        assert_same(graph(X), steps(X))
+
+
 # ---------------------------------------------------------------- state
 class Net(torch.nn.Module):
     def __init__(self):

@@ -31,8 +31,11 @@ def _can_differ(program: Program) -> bool:
     return any(step.reads() or step.sizes for step in program.steps)
 
 
+_RUNS = ("operator", "literal", "fill", "data", "requires_grad")
+
+
 def _can_run(program: Program) -> bool:
-    if program.native.dynamic or any(step.kind == "opaque" for step in program.steps):
+    if program.native.dynamic or any(step.kind not in _RUNS for step in program.steps):
         return False
     return not any(text.startswith("takes ") for text, _ in obstacles(program))
 

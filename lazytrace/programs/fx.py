@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from lazytrace._torch import fake_mode, fake_of, pytree_codegen, tree_flatten, tree_leaves_with_path
+from lazytrace.checks import PLAIN_TENSORS, sharing
 from lazytrace.errors import graph_argument, graph_refused
 from lazytrace.programs.opaque import operator_of
 from lazytrace.programs.program import Capture, Meta, Modes, Operation, Program, Register, Result, Tree
@@ -65,6 +66,7 @@ class Expectations:
     def __init__(self, layout: Layout) -> None:
         self._paths = [leaf.path for leaf in layout.leaves]
         self._looks = [_look(leaf.value) for leaf in layout.leaves]
+        self._sharing = sharing([leaf.value for leaf in layout.leaves])
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         leaves = tree_flatten((args, kwargs))[0]
@@ -73,6 +75,16 @@ class Expectations:
         for path, leaf, look in zip(self._paths, leaves, self._looks, strict=True):
             if not isinstance(leaf, fx.Proxy) and _look(leaf) != look:
                 raise ValueError(graph_argument(path, _look(leaf), look))
+        if self._has_memory(leaves) and sharing(leaves) != self._sharing:
+            raise ValueError(
+                graph_argument("the call", "one whose tensors share memory", "one where others do")
+            )
+
+    def _has_memory(self, leaves: list[Any]) -> bool:
+        """Whether they are ordinary tensors: tools pass others, which stand for tensors."""
+        return all(
+            type(leaf) in PLAIN_TENSORS for leaf in leaves if isinstance(leaf, torch.Tensor | fx.Proxy)
+        )
 
 
 def _look(value: Any) -> str:
@@ -631,6 +643,10 @@ def obstacles(program: Program) -> Iterator[tuple[str, str]]:
         )
     for write in program.writes:
         yield f"writes {write.path}, and a graph writes to no Python state", "Return the value instead."
+    for step in program.steps:
+        if step.kind in ("gradient", "set_gradient"):
+            what = "reads" if step.kind == "gradient" else "sets"
+            yield f"{what} the gradient of a tensor ({step.place})", "Take that out of the function."
     known = {id(leaf) for leaf in tree_flatten((program.args, program.kwargs))[0]}
     for capture in program.captures:
         if capture.argument and id(capture.tensor) not in known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,7 +101,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """One step. `kind` is "operator", "literal", "fill", "data", "requires_grad", "opaque" or "read"."""
+    """One step. `kind` is "operator", "literal", "fill", "data", "requires_grad", "gradient", "set_gradient",
+    "opaque" or "read"."""
 
     kind: str
     operator: str
@@ -243,8 +245,10 @@ class _Rebuilding:
         value = self._note(tree.value.__new__(tree.value))
         state = dict(self._pairs(tree.items[0]))
         if len(tree.items) > 1 and tree.items[1].kind == "dict":
+            # Not what the class makes of it; an OrderedDict keeps its order beside the dict.
+            base = OrderedDict if isinstance(value, OrderedDict) else dict
             for key, item in self._pairs(tree.items[1]):
-                dict.__setitem__(value, key, item)
+                base.__setitem__(value, key, item)
         elif len(tree.items) > 1:
             list.extend(value, [self.build(item) for item in tree.items[1].items])
         for name, item in state.items():

@@ -110,12 +110,6 @@ py::dict modes_data(const Modes& modes) {
   return row;
 }
 
-const char* kind_of(Step::Kind kind) {
-  static const char* const kKinds[] = {"operator",      "literal", "fill", "data",
-                                       "requires_grad", "opaque",  "read"};
-  return kKinds[static_cast<size_t>(kind)];
-}
-
 const char* kind_of(Effect::Kind kind) {
   static const char* const kKinds[] = {"attribute", "item", "at", "append", "cell"};
   return kKinds[static_cast<size_t>(kind)];
@@ -150,7 +144,7 @@ py::dict step_data(const Program& program, const Step& step) {
     names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
   for (auto& result : step.results) results.append(result_data(result));
   py::dict row;
-  row["kind"] = kind_of(step.kind);
+  row["kind"] = kind_name(step.kind);
   row["operator"] = step.op.schema().name();
   row["overload"] = step.op.schema().overload_name();
   row["arguments"] = arguments;

@@ -322,6 +322,8 @@ py::object result_row(const Result& result) {
   return py::make_tuple("l", list, "");
 }
 
+}  // namespace
+
 const char* kind_name(Step::Kind kind) {
   switch (kind) {
     case Step::Kind::Operator:
@@ -345,8 +347,6 @@ const char* kind_name(Step::Kind kind) {
   }
   return "";
 }
-
-}  // namespace
 
 py::list Trace::rows() const {
   py::list rows;

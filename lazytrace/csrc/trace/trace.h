@@ -25,6 +25,9 @@ struct Miss {
   std::shared_ptr<Resume> resume;  // null: the function can only run from the start
 };
 
+// What listings call a kind of step.
+const char* kind_name(Step::Kind kind);
+
 // A hit that another trace than the one asked has finished, as Python sees it.
 struct Branched {
   int64_t trace;  // its number
