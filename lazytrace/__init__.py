@@ -1,6 +1,8 @@
 """lazytrace: a decorator-driven lazy tracing runtime for PyTorch."""
 
+from lazytrace.ahead import Verification, trace, trace_module, verify
 from lazytrace.api import traced
+from lazytrace.checks import Comparison, checkpoint_params, clone_inputs, preserve_rng_state, same
 from lazytrace.config import Environment as _Environment
 from lazytrace.engine import disabled, is_tracing
 from lazytrace.errors import (
@@ -14,10 +16,12 @@ from lazytrace.errors import (
     ReplayError,
     RetraceError,
     RetraceWarning,
+    TracingCheckError,
     UntraceableError,
 )
 from lazytrace.explain import Explanation
 from lazytrace.function import Handle, handle
+from lazytrace.keep import export, onnx
 from lazytrace.stats import (
     CompileProfiler,
     Event,
@@ -39,6 +43,7 @@ from lazytrace.steps import opaque, script_if_tracing
 
 __all__ = [
     "CacheLimitError",
+    "Comparison",
     "CompileProfiler",
     "Event",
     "Explanation",
@@ -55,23 +60,34 @@ __all__ = [
     "RetraceWarning",
     "Snapshot",
     "Suggestion",
+    "TracingCheckError",
     "UntraceableError",
+    "Verification",
+    "checkpoint_params",
+    "clone_inputs",
     "compile_times",
     "disabled",
     "expect",
+    "export",
     "handle",
     "is_tracing",
     "log_events",
     "on_event",
+    "onnx",
     "opaque",
+    "preserve_rng_state",
     "reason_code",
     "report",
     "report_at_exit",
+    "same",
     "script_if_tracing",
     "stats",
     "suggestions",
     "time_hits",
+    "trace",
+    "trace_module",
     "traced",
+    "verify",
     "warmup",
 ]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from types import CodeType, FunctionType
+from typing import Any
 
 import torch
 import torch.autograd.graph
@@ -106,3 +108,98 @@ def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
     tensor([0.])
     """
     torch._C._swap_tensor_impl(a, b)
+
+
+def fake_mode() -> Any:
+    """A mode in which tensors have looks and no memory: what fx tools expect to find in `meta["val"]`.
+
+    >>> with fake_mode():
+    ...     torch.ones(2, 3).shape
+    torch.Size([2, 3])
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
+
+
+def fake_of(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without memory that looks like `tensor`.
+
+    >>> fake_of(fake_mode(), torch.ones(2)).shape
+    torch.Size([2])
+    """
+    found: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
+    return found
+
+
+def tree_flatten(value: Any) -> tuple[list[Any], Any]:
+    """(leaves, spec) by torch's own table of containers, which has no public name for Python.
+
+    >>> tree_flatten({"a": [1, 2]})[0]
+    [1, 2]
+    """
+    from torch.utils import _pytree
+
+    return _pytree.tree_flatten(value)
+
+
+def tree_unflatten(leaves: Iterable[Any], spec: Any) -> Any:
+    """What `tree_flatten` took apart, with other leaves.
+
+    >>> tree_unflatten([3, 4], tree_flatten({"a": [1, 2]})[1])
+    {'a': [3, 4]}
+    """
+    from torch.utils import _pytree
+
+    return _pytree.tree_unflatten(leaves, spec)
+
+
+def tree_leaves_with_path(value: Any) -> list[tuple[str, Any]]:
+    """The leaves, each with the path from the value.
+
+    >>> tree_leaves_with_path({"a": [1, 2]})
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
+    from torch.utils import _pytree
+
+    return [(_pytree.keystr(path), leaf) for path, leaf in _pytree.tree_leaves_with_path(value)]
+
+
+def pytree_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:
+    """How a graph takes and gives containers: `torch.export` uses it, fx has no public name for it.
+
+    >>> type(pytree_codegen(["x"], tree_flatten(((1,), {}))[1], tree_flatten(1)[1])).__name__
+    '_PyTreeCodeGen'
+    """
+    from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+    return _PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec))
+
+
+def assert_function() -> Any:
+    """The function that fx graphs assert Python values with; fx never leaves a call of it out.
+
+    >>> assert_function()(True, "never seen")
+    """
+    return torch._assert
+
+
+def copy_storage(storage: Any) -> Any:
+    """The same bytes in memory of their own; torch gives no types for it.
+
+    >>> x = torch.ones(1)
+    >>> copy_storage(x.untyped_storage()).data_ptr() == x.data_ptr()
+    False
+    """
+    return storage.clone()
+
+
+def training_verifier() -> Any:
+    """What checks an exported program that may write to its buffers, as torch.export gives one for training.
+
+    >>> training_verifier().dialect
+    'TRAINING'
+    """
+    from torch._export.verifier import TrainingIRVerifier
+
+    return TrainingIRVerifier

@@ -71,6 +71,14 @@ class RetraceError(LazytraceError, RuntimeError):
     """
 
 
+class TracingCheckError(LazytraceError, AssertionError):
+    """A replay differs from the plain function: what `verify` and `trace` found.
+
+    >>> issubclass(TracingCheckError, AssertionError)
+    True
+    """
+
+
 class LazytraceWarning(UserWarning):
     """Base of every warning that lazytrace gives.
 
@@ -282,6 +290,85 @@ def proof_failed(function: str, detail: str) -> str:
         f"{function}: a replay right after recording differs from the eager call: {detail}. "
         "The eager result was returned, and calls with this signature run eagerly from now on. "
         "This is a bug of lazytrace: please report it together with the function."
+    )
+
+
+def graph_refused(function: str, why: str, advice: str) -> str:
+    """Text for a program that cannot be told as a graph; `why` completes "the program ...".
+
+    >>> graph_refused("step", "writes self.h", "Return the value instead.")
+    'step has no graph for these arguments: the program writes self.h. Return the value instead.'
+    """
+    return f"{function} has no graph for these arguments: the program {why}. {advice}"
+
+
+def check_failed(function: str, differences: Iterable[str], listings: str) -> str:
+    """Text for `TracingCheckError`; `listings` says how two recordings differ, "" where they do not.
+
+    >>> print(check_failed("step", ["result[0]: dtype float32 and float64"], ""))
+    step: plain and replayed differ (first the plain value, then the replay's):
+      result[0]: dtype float32 and float64
+    Two recordings are alike. If the function is the same at each call, please report this as a bug.
+    """
+    told = "".join(f"\n  {line}" for line in differences)
+    end = (
+        f"Two recordings differ, so the function is not the same at each call:\n{listings}"
+        if listings
+        else "Two recordings are alike. If the function is the same at each call, please report this as a "
+        "bug."
+    )
+    return f"{function}: plain and replayed differ (first the plain value, then the replay's):{told}\n{end}"
+
+
+def not_replayed(function: str, why: str) -> str:
+    """Text for a call that should be replayed and is not; `why` names the reasons.
+
+    >>> not_replayed("step", "calls x.tolist() (train.py:41)")
+    'step: this call is not replayed, so there is nothing to check or keep: calls x.tolist() (train.py:41).'
+    """
+    return f"{function}: this call is not replayed, so there is nothing to check or keep: {why}."
+
+
+def graph_argument(path: str, found: str, wanted: str) -> str:
+    """Text for a graph that is called with another kind of argument than it was recorded for.
+
+    >>> graph_argument("x", "float32[4] on cpu", "float32[3] on cpu")
+    'x is float32[4] on cpu, and the graph was recorded for float32[3] on cpu: ask for one of such arguments.'
+    """
+    return f"{path} is {found}, and the graph was recorded for {wanted}: ask for one of such arguments."
+
+
+def export_refused(function: str, obstacles: Iterable[str]) -> str:
+    """Text for a program that cannot be exported; each of `obstacles` completes "the program ...".
+
+    >>> print(export_refused("step", ["writes self.h, and so on. Return the value instead."]))
+    step cannot be exported for these arguments. The program
+      writes self.h, and so on. Return the value instead.
+    """
+    told = "".join(f"\n  {line}" for line in obstacles)
+    return f"{function} cannot be exported for these arguments. The program{told}"
+
+
+def missing_package(asker: str, packages: Iterable[str]) -> str:
+    """Text for packages that something needs and that are not installed.
+
+    >>> missing_package("lazytrace.onnx", ["onnx", "onnxscript"])
+    'lazytrace.onnx needs onnx and onnxscript, which are not installed: pip install onnx onnxscript'
+    """
+    names = list(packages)
+    verb = "is" if len(names) == 1 else "are"
+    return f"{asker} needs {' and '.join(names)}, which {verb} not installed: pip install {' '.join(names)}"
+
+
+def no_such_branch(function: str) -> str:
+    """Text for `LookupError` where the arguments take a branch that was not recorded.
+
+    >>> print(no_such_branch("step"))  # doctest: +ELLIPSIS
+    step has no program for these arguments: they take a branch that was not recorded. Call it with them...
+    """
+    return (
+        f"{function} has no program for these arguments: they take a branch that was not recorded. "
+        "Call it with them first."
     )
 
 

@@ -16,9 +16,9 @@ from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
 from lazytrace.errors import NotTraceableError, not_traced
 from lazytrace.explain import Explanation
+from lazytrace.programs import Exportable, Program, exportable
 from lazytrace.signature import Parameters, calls_first_argument
 from lazytrace.stats import Snapshot, register
-from lazytrace.trace import Trace
 
 
 class Handle:
@@ -61,19 +61,32 @@ class Handle:
         """Whether this call would hit, and if not, every reason; runs nothing and counts nothing."""
         return self._engine.explain(self._cache, (*self._receiver, *args), kwargs)
 
-    def program(self, /, *args: Any, **kwargs: Any) -> Trace:
-        """The trace that these arguments would hit, with `listing()` and `to_fx()`.
+    def program(self, /, *args: Any, **kwargs: Any) -> Program:
+        """The program that these arguments would run, as data.
 
-        Raises `LookupError` when the function has not been recorded with such arguments.
+        See `lazytrace.programs.Program`: inputs, captured state, steps with line and module, reads, writes,
+        `listing()` and `to_fx()`. Of several branches it is the one that these arguments take, found by
+        running them on copies. Raises `LookupError` when the function has not been recorded with such
+        arguments, or not on that branch.
         """
-        return self._engine.find(self._cache, (*self._receiver, *args), kwargs)
+        owner = self._receiver[0] if self._receiver else self.original
+        root = owner if isinstance(owner, torch.nn.Module) else None
+        return self._engine.find(self._cache, (*self._receiver, *args), kwargs, bool(self._receiver), root)
 
     def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-        """The program for these arguments as a `torch.fx.GraphModule`.
+        """The program for these arguments as a `torch.fx.GraphModule` that is called like the function.
+
+        See `Program.to_fx`. Raises `LookupError` when the function has not been recorded with such
+        arguments, and `NotImplementedError` with the reason when a graph cannot do the same.
+        """
+        return self.program(*args, **kwargs).to_fx()
+
+    def exportable(self, /, *args: Any, **kwargs: Any) -> Exportable:
+        """Whether the program for these arguments can be exported; if not, each obstacle with its line.
 
         Raises `LookupError` when the function has not been recorded with such arguments.
         """
-        return self.program(*args, **kwargs).to_fx()
+        return exportable(self.program(*args, **kwargs))
 
     def freeze(self) -> None:
         """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
@@ -103,15 +116,23 @@ class _Asking:
         return self._self_handle().stats()
 
     def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-        """The program for these arguments as a `torch.fx.GraphModule`.
+        """The program for these arguments as a `torch.fx.GraphModule` that is called like the function.
 
-        Raises `LookupError` when the function has not been recorded with such arguments.
+        See `Program.to_fx`. Raises `LookupError` when the function has not been recorded with such
+        arguments, and `NotImplementedError` with the reason when a graph cannot do the same.
         """
         return self._self_handle().graph(*args, **kwargs)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
         """Whether this call would hit, and if not, every reason; runs nothing and counts nothing."""
         return self._self_handle().explain(*args, **kwargs)
+
+    def exportable(self, /, *args: Any, **kwargs: Any) -> Exportable:
+        """Whether the program for these arguments can be exported; if not, each obstacle with its line.
+
+        Raises `LookupError` when the function has not been recorded with such arguments.
+        """
+        return self._self_handle().exportable(*args, **kwargs)
 
     def freeze(self) -> None:
         """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
@@ -121,10 +142,13 @@ class _Asking:
         """Take `freeze` back."""
         self._self_handle().thaw()
 
-    def program(self, /, *args: Any, **kwargs: Any) -> Trace:
-        """The trace that these arguments would hit, with `listing()` and `to_fx()`.
+    def program(self, /, *args: Any, **kwargs: Any) -> Program:
+        """The program that these arguments would run, as data.
 
-        Raises `LookupError` when the function has not been recorded with such arguments.
+        See `lazytrace.programs.Program`: inputs, captured state, steps with line and module, reads, writes,
+        `listing()` and `to_fx()`. Of several branches it is the one that these arguments take, found by
+        running them on copies. Raises `LookupError` when the function has not been recorded with such
+        arguments, or not on that branch.
         """
         return self._self_handle().program(*args, **kwargs)
 
@@ -261,6 +285,7 @@ class TracedCallable(TracedFunction):
     stats = _GivesWay("stats")
     graph = _GivesWay("graph")
     explain = _GivesWay("explain")
+    exportable = _GivesWay("exportable")
     freeze = _GivesWay("freeze")
     thaw = _GivesWay("thaw")
     program = _GivesWay("program")

@@ -183,114 +183,17 @@ def test_asking_for_a_program_does_not_count():
     assert fn.stats().calls == 1
 
 
-# ---------------------------------------------------------------- fx
-def in_place(x):
-    y = x * 2
-    y.add_(1)
-    y[0] = x[1]
-    return y
-
-
-def views(x):
-    y = x * 1
-    y.t()[0].mul_(10)
-    return y, y.t(), x[1:]
-
-
+# ---------------------------------------------------------------- functions
 def list_arguments(x):
     return torch.cat([x, x * 2]), torch.stack([x, x], dim=1), torch.einsum("ij,jk->ik", x, x)
-
-
-def literals(x):
-    return x + torch.tensor([1.0, 2.0, 3.0]), torch.full_like(x, 3), torch.arange(3)
-
-
-def several(x):
-    top, index = x.topk(2)
-    a, b, c = x.split(1)
-    return top, index, a + c, torch.max(x, dim=1), x.unbind(), b
-
-
-def keywords(x):
-    return torch.sum(x, dim=0, keepdim=True, dtype=torch.float64), torch.add(x, x, alpha=3)
 
 
 def numbers(x):
     return 2 - x, x**2, x / 3, x > 0, torch.where(x > 0, x, 0.0), x.clamp(min=-1)
 
 
-def indexing(x):
-    return x[x > 0], x[[0, 2]], x[..., None], x[None, 1:, ::2]
-
-
-@pytest.mark.parametrize(
-    "function", [in_place, views, list_arguments, literals, several, keywords, numbers, indexing]
-)
-def test_graph_computes_the_same(function):
-    fn = traced(function)
-    fn(SQUARE.clone())
-    graph = fn.graph(SQUARE)
-    for x in (SQUARE.clone(), SQUARE + 0.5 if function is not indexing else SQUARE * 2):
-        expected = flat(function(x.clone()))
-        for _ in range(2):
-            out = graph(x.clone())
-            assert len(out) == len(expected)
-            for a, b in zip(out, expected, strict=True):
-                assert a.dtype == b.dtype
-                assert torch.equal(a, b)
-    assert counts(fn) == (0, 1, 0)
-
-
 def flat(value) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else [t for one in value for t in flat(one)]
-
-
-def test_graph_holds_aten_calls_only():
-    fn = traced(lambda x, w: torch.relu(x @ w) + 1)
-    fn(SQUARE, SQUARE)
-    graph = fn.graph(SQUARE, SQUARE)
-    assert isinstance(graph, torch.fx.GraphModule)
-    called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
-    aten = torch.ops.aten
-    assert called == [aten.matmul.default, aten.relu.default, aten.add.Tensor]
-    graph.graph.lint()
-
-
-def test_graph_takes_state_as_arguments():
-    weight = torch.full((3,), 2.0)
-    fn = traced(lambda x: x * weight)
-    fn(X)
-    graph = fn.graph(X)
-    assert torch.equal(graph(X, weight)[0], X * 2)
-    assert torch.equal(graph(X, weight * 2)[0], X * 4)
-
-
-def test_graph_gradients():
-    fn = traced(lambda x: (x.sin() * 2).sum())
-    x = X.clone().requires_grad_()
-    fn(x)
-    (out,) = fn.graph(x)(x)
-    assert torch.equal(torch.autograd.grad(out, x)[0], 2 * X.cos())
-
-
-def test_graph_can_be_compiled_by_fx_consumers():
-    fn = traced(list_arguments)
-    fn(SQUARE)
-    graph = fn.graph(SQUARE)
-    retraced = torch.fx.symbolic_trace(graph)
-    for a, b in zip(retraced(SQUARE), list_arguments(SQUARE), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_graph_of_an_opaque_step_is_refused():
-    @lazytrace.opaque
-    def note(x):
-        return x + 1
-
-    fn = traced(lambda x: note(x) * 2)
-    fn(X)
-    with pytest.raises(NotImplementedError, match=r"note.*stays Python; an fx graph holds ATen calls only"):
-        fn.graph(X)
 
 
 # ---------------------------------------------------------------- results of replays
@@ -537,7 +440,7 @@ def test_dropped_functions_are_freed_with_their_programs():
     weight = torch.ones(3)
     fn = traced(lambda x, w=weight: x * w)
     fn(X), fn(X)
-    gone = weakref.ref(fn.program(X)), weakref.ref(weight)
+    gone = weakref.ref(fn.program(X).trace), weakref.ref(weight)
     del fn, weight
     gc.collect()
     assert [ref() for ref in gone] == [None, None]

@@ -66,6 +66,8 @@ void bind_trace(py::module_& m) {
       .def("rows", &lt::Trace::rows)
       .def("guard_rows", &lt::Trace::guard_rows)
       .def("output_registers", &lt::Trace::output_registers)
+      .def("data", &lt::Trace::data)
+      .def("found", &lt::Trace::found)
       .def_property_readonly("guards", &lt::Trace::guards)
       .def_property_readonly("size", [](const lt::Trace& t) { return t.program().size(); })
       .def_property_readonly("inputs", [](const lt::Trace& t) { return t.program().inputs; })

@@ -36,10 +36,10 @@ from lazytrace.errors import (
     untraceable,
 )
 from lazytrace.explain import Search, failed_guard
+from lazytrace.recorded import Trace
 from lazytrace.signature import Parameters, describe, root_names
 from lazytrace.stats import Reason, line_of
 from lazytrace.stats.reasons import say
-from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, Miss, Resume

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from lazytrace._native import problem
 from lazytrace.engine.attempt import Attempt, exception_of
 from lazytrace.engine.decide import Decision, after_side_exit, before_binding, of_arguments, without_trace
 from lazytrace.engine.owner import Owner
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.timing import time_hits
+from lazytrace.errors import no_such_branch
 from lazytrace.explain import Explanation, candidates
+from lazytrace.programs import Program, branch_of, program_of
+from lazytrace.recorded import Trace
 from lazytrace.stats import Reason
-from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
@@ -107,12 +111,41 @@ class Engine(Owner):
         own = (decision.reason,) if decision.reason.path else ()
         return Explanation(self.name, decision.outcome, (*own, *reasons), known)
 
-    def find(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
-        """The trace that a call would hit; `LookupError` when it would not."""
+    def find(
+        self,
+        cache: TraceCache,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        receiver: bool,
+        root: torch.nn.Module | None,
+    ) -> Program:
+        """The program of the branch that a call would take; `LookupError` when it would not hit.
+
+        `receiver`: the first argument is the object of a bound method. `root`: the module that names the
+        state.
+        """
         if self.parameters is None:
             raise LookupError(f"{self.name} has no programs: {problem}")
         call = self.parameters.bind(self.function, args, kwargs)
-        for trace in cache.traces.matching(call) if call is not None else ():
-            if call is not None and trace.native.check(call) < 0:
-                return trace
-        raise LookupError(f"{self.name} has no program for these arguments: call it with them first")
+        traces = cache.traces.matching(call) if call is not None else ()
+        found = [trace for trace in traces if call is not None and trace.native.check(call) < 0]
+        if call is None or not found:
+            raise LookupError(f"{self.name} has no program for these arguments: call it with them first")
+        named = self.parameters.named(args, kwargs)
+        programs = [
+            program_of(
+                trace,
+                call,
+                named=named,
+                args=args[receiver:],
+                kwargs=kwargs,
+                positional=self.parameters.positional_names(len(args))[receiver:],
+                receiver=named[0][0] if receiver else "",
+                root=root,
+            )
+            for trace in found
+        ]
+        program = branch_of(programs)
+        if program is None:
+            raise LookupError(no_such_branch(self.name))
+        return program

@@ -17,9 +17,9 @@ from lazytrace.engine.instances import Instances
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.switches import disabled_by_environment
 from lazytrace.errors import LazytraceWarning, RetraceWarning, retraces_waste
+from lazytrace.recorded import Trace
 from lazytrace.signature import Parameters, Unread
 from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_log, wasted
-from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
     from lazytrace._core import EagerCount, Matcher

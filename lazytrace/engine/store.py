@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import cachetools
 
 from lazytrace._native import available, core
+from lazytrace.recorded import Trace
 from lazytrace.stats import Reason
-from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, EagerCount

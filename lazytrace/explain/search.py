@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lazytrace.explain.differences import changes, failed_guard, is_size, nearest
 from lazytrace.explain.words import Candidate
+from lazytrace.recorded import Trace
 from lazytrace.signature import Description
 from lazytrace.stats import Reason
-from lazytrace.trace import Trace
 
 if TYPE_CHECKING:
     from lazytrace._core import Call

@@ -209,13 +209,18 @@ def _memory_of(t: torch.Tensor) -> int:
         return 0
 
 
-def _tensors(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_of(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of an argument in the order of the native signature, each with its path.
+
+    >>> [path for path, _ in tensors_of("batch", {"x": torch.ones(1), "k": [2, torch.ones(1)]})]
+    ["batch['x']", "batch['k'][1]"]
+    """
     if _is_tensor(value):
         yield path, value
         return
     children = _children(path, value) if depth <= _DEEPEST else None
     for child_path, child in children or ():
-        yield from _tensors(child_path, child, depth + 1)
+        yield from tensors_of(child_path, child, depth + 1)
 
 
 def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Description:
@@ -229,7 +234,7 @@ def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Descr
     named = list(named)
     rows: list[tuple[str, str | _Look]] = [row for path, value in named for row in _walk(path, value)]
     if sum(isinstance(what, _Look) for _, what in rows) > 1:
-        rows += _sharing([pair for path, value in named for pair in _tensors(path, value)])
+        rows += _sharing([pair for path, value in named for pair in tensors_of(path, value)])
     return _Described(rows, ambient)
 
 

@@ -216,6 +216,15 @@ class Parameters:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
         return result + list(rest.items())
 
+    def positional_names(self, count: int) -> tuple[str, ...]:
+        """What the first `count` arguments are called, those of `*args` by their number.
+
+        >>> Parameters(lambda x, *rest: x).positional_names(3)
+        ('x', 'args_0', 'args_1')
+        """
+        names, positional = self._shape[0], self._shape[2]
+        return tuple(names[i] if i < positional else f"args_{i - positional}" for i in range(count))
+
     def __str__(self) -> str:
         if self._declared is None:
             return "(...)"

@@ -58,6 +58,12 @@ struct Result {
 struct Place {
   PyObject* code = nullptr;
   int lasti = -1;
+  int scope = -1;  // index into Program::scopes
+};
+// A call of `forward` that a step was made in: the guard node of the module, -1 where none reaches it.
+struct Scope {
+  int parent = -1;  // the call around it, or -1
+  int module = -1;
 };
 // (file, line, function); "" where there is none. Needs the GIL.
 py::tuple place_tuple(const Place& place);
@@ -148,6 +154,7 @@ struct Program {
   std::vector<int> captures;  // register of each tensor that the guards collect
   std::vector<EntryGradient> gradients;
   std::vector<py::object> keep;
+  std::vector<Scope> scopes;     // those around come first
   lazytrace::Numbers numbers;    // in an order in which they can be worked out
   bool follows_numbers = false;  // what item() gave was followed
   bool dynamic = false;          // fits calls of other sizes than the one that was recorded

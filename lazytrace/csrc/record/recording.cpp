@@ -164,6 +164,8 @@ bool Recording::renumber(Trace* trace) {
       step.opaque->call.each_state(rename);
       step.opaque->function.each_state(rename);
     }
+  for (Scope& scope : trace->program_->scopes)
+    if (scope.module >= 0) scope.module = renamed[scope.module];
   const std::vector<int>& captures = recorder_.capture_nodes();
   for (size_t slot = 0; slot < captures.size(); ++slot) {
     int node = renamed[captures[slot]];
@@ -199,6 +201,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   trace->program_ = recorder_.finish(outputs);
   if (recorder_.failed()) return nullptr;
   trace->program_->keep = observer_.take_codes();
+  trace->program_->scopes = observer_.take_scopes();
   if (!renumber(trace.get())) recorder_.fail(say(reason::GoneAfterwards));
   if (recorder_.failed()) return nullptr;
   if (!prove) trace->first_.clear();

@@ -365,6 +365,8 @@ py::object result_row(const Result& result) {
   return py::make_tuple("l", list, "");
 }
 
+}  // namespace
+
 const char* kind_name(Step::Kind kind) {
   switch (kind) {
     case Step::Kind::Operator:
@@ -390,8 +392,6 @@ const char* kind_name(Step::Kind kind) {
   }
   return "";
 }
-
-}  // namespace
 
 py::list Trace::rows() const {
   py::list rows;

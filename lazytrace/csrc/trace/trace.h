@@ -25,6 +25,9 @@ struct Miss {
   std::shared_ptr<Resume> resume;  // null: the function can only run from the start
 };
 
+// What listings call a kind of step.
+const char* kind_name(Step::Kind kind);
+
 // A hit that another trace than the one asked has finished, as Python sees it.
 struct Branched {
   int64_t trace;  // its number
@@ -70,6 +73,11 @@ class Trace {
   py::list rows() const;
   py::list guard_rows(const std::vector<std::string>& names) const;
   py::list output_registers() const;
+  // All that a graph of the program needs, as plain values (see lazytrace/programs/program.py).
+  py::dict data(const std::vector<std::string>& names) const;
+  // What the guards find for a call: the captured tensors, and by node the objects that results, writes and
+  // opaque steps need. None where a guard does not hold.
+  py::object found(const Call& call) const;
 
   int64_t number = -1;        // given by whoever keeps it
   mutable uint64_t used = 0;  // when it was last hit, by the clock of its table. Changed with the GIL only

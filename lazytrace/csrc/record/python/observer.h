@@ -60,6 +60,7 @@ class Observer {
   const Surroundings& surroundings() const { return around_; }
 
   std::vector<py::object> take_codes() { return watcher_.take_codes(); }
+  std::vector<Scope> take_scopes() { return watcher_.take_scopes(); }
 
  private:
   Writes log_;

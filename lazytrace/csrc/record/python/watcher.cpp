@@ -117,6 +117,17 @@ void Watcher::on_call(PyFrameObject* frame) {
   if (!watch) return;
   new_objects_->enter(f);
   if (f.function()) enter_function(f);
+  enter_module(f);
+}
+
+// Steps say which module made them.
+void Watcher::enter_module(Frame f) {
+  static PyObject* const forward = PyUnicode_InternFromString("forward");
+  if (f.code_name() != forward || !f.argument(0)) return;
+  PyObject* self = f.argument(0);
+  static PyObject* const module = py::object(py::module_::import("torch.nn").attr("Module")).release().ptr();
+  if (!PyType_IsSubtype(Py_TYPE(self), reinterpret_cast<PyTypeObject*>(module))) return;
+  places_.enter(f.address(), around_.provenance->known(self), &around_.recorder->place);
 }
 
 // Trusted code is not watched, so what it is handed and what it holds counts as read, where code enters it
@@ -196,6 +207,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
   around_.exchange->settle_call(f);
   asides_->leave(f);
+  places_.leave(f.address(), &around_.recorder->place);
   new_objects_->forget(f);
   if (opaque_frame_ == f) end_opaque(result);
   bool watched = result && !around_.pause->active() && !around_.recorder->stopped();

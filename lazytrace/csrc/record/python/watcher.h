@@ -48,6 +48,7 @@ class Watcher {
   // Whether an exception that is raised now could be caught by the Python code of the recording.
   bool would_catch();
   std::vector<py::object> take_codes() { return places_.take_codes(); }
+  std::vector<Scope> take_scopes() { return places_.take_scopes(); }
 
  private:
   static int trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
@@ -60,6 +61,7 @@ class Watcher {
   void enter_function(Frame f);
   void meet_function(Frame f, PyObject* self);
   bool asked_by_c(Frame f) const;
+  void enter_module(Frame f);
   bool goes_to_c(Frame f) const;
   void begin_opaque(PyFrameObject* frame);
   void end_opaque(PyObject* result);

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx
 
 from lazytrace.signature import Description
 from lazytrace.stats import Program, Step, signature_line
@@ -52,15 +51,6 @@ class Trace:
         registers = self.native.captures
         rows = self.native.guard_rows(self.names)
         return [(path, registers[slot]) for path, _, slot in rows if slot >= 0]
-
-    def to_fx(self) -> fx.GraphModule:
-        """The program as a `torch.fx.GraphModule` of ATen calls that computes the same.
-
-        Takes the tensors of the arguments in order, then the captured state in the order of `listing()`,
-        and returns the tuple of the tensors in the result. Reads and mode switches are not part of it.
-        Raises `NotImplementedError` when the program has an opaque Python step, or serves all sizes.
-        """
-        return _Exporter(self.native).export()
 
     @functools.cached_property
     def likeness(self) -> int:
@@ -153,83 +143,3 @@ def _step(number: int, row: dict[str, Any]) -> Step:
     source = linecache.getline(file, line).strip() if file else ""
     text = _line(number, row).partition("  # ")[0].strip()
     return Step(text, f"{os.path.basename(file)}:{line}" if file else "", source)
-
-
-class _Exporter:
-    """Writes one program as an fx graph."""
-
-    def __init__(self, native: NativeTrace) -> None:
-        self._native = native
-        self._graph = fx.Graph()
-        self._module = torch.nn.Module()
-        self._nodes: dict[int, fx.Node] = {}
-
-    def export(self) -> fx.GraphModule:
-        for reg in [*range(self._native.inputs), *self._native.captures]:
-            self._nodes[reg] = self._graph.placeholder(f"r{reg}")
-        for number, row in enumerate(self._native.rows()):
-            self._step(number, row)
-        self._graph.output(tuple(self._nodes[reg] for reg in self._native.output_registers()))
-        return fx.GraphModule(self._module, self._graph)
-
-    def _step(self, number: int, row: dict[str, Any]) -> None:
-        if self._native.dynamic:
-            raise NotImplementedError(
-                "the program works out sizes while it runs; an fx graph needs one recording for each size: "
-                "trace the function with dynamic=False"
-            )
-        if row["kind"] == "opaque":
-            raise NotImplementedError(
-                f"the program calls {row['operator']}, which stays Python; an fx graph holds ATen calls only"
-            )
-        if row["kind"] == "literal":
-            self._module.register_buffer(f"literal{number}", row["literal"])
-            source = self._graph.get_attr(f"literal{number}")
-            made = self._graph.call_function(torch.ops.aten.clone.default, (source,))
-        elif row["kind"] == "data":
-            made = self._graph.call_function(
-                torch.ops.aten.detach.default, (self._argument(row["arguments"][0]),)
-            )
-        elif row["kind"] == "requires_grad":
-            target = self._argument(row["arguments"][0])
-            self._graph.call_method("requires_grad_", (target,))
-            return
-        else:
-            made = self._operator(row)
-        self._bind(made, row["results"])
-
-    def _operator(self, row: dict[str, Any]) -> fx.Node:
-        namespace, _, name = row["operator"].partition("::")
-        packet = getattr(getattr(torch.ops, namespace), name)
-        values = [self._argument(one) for one in row["arguments"]]
-        args = [v for v, (_, keyword) in zip(values, row["names"], strict=True) if not keyword]
-        kwargs = {n: v for v, (n, keyword) in zip(values, row["names"], strict=True) if keyword}
-        return self._graph.call_function(getattr(packet, row["overload"] or "default"), tuple(args), kwargs)
-
-    def _argument(self, encoded: tuple[str, Any]) -> Any:
-        kind, value = encoded
-        if kind == "r":
-            return self._nodes[value]
-        if kind == "l":
-            return [None if reg < 0 else self._nodes[reg] for reg in value]
-        # A Python number that met a tensor operator: the schema wants the tensor, promotion the number.
-        return value.item() if isinstance(value, torch.Tensor) else value
-
-    def _bind(self, made: fx.Node, results: list[tuple[str, Any, str]]) -> None:
-        if len(results) == 1:
-            self._bind_one(made, results[0])
-            return
-        for i, result in enumerate(results):
-            self._bind_one(self._graph.call_function(_item, (made, i)), result)
-
-    def _bind_one(self, made: fx.Node, result: tuple[str, Any, str]) -> None:
-        kind, value, _ = result
-        if kind == "r" and value >= 0:
-            self._nodes[value] = made
-        elif kind == "l":
-            for i, one in enumerate(value):
-                self._bind_one(self._graph.call_function(_item, (made, i)), one)
-
-
-def _item(values: Any, index: int) -> Any:
-    return values[index]

@@ -1,0 +1,406 @@
+"""Recording ahead of time, and checking recordings: `trace`, `trace_module`, `verify`."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lazytrace._torch import tree_flatten
+from lazytrace.api import traced
+from lazytrace.checks import checkpoint_rng, checkpoint_tensors, clone_inputs, differences
+from lazytrace.errors import (
+    NotTraceableError,
+    TracingCheckError,
+    UntraceableError,
+    check_failed,
+    not_replayed,
+)
+from lazytrace.function import handle
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` has compared.
+
+    `outputs`, `arguments`, `state` and `gradients` count the tensors and values that were compared.
+    """
+
+    outputs: int
+    arguments: int
+    state: int
+    gradients: int
+
+
+@dataclass
+class _Outcome:
+    """What one run gave and left behind."""
+
+    result: Any
+    arguments: Any
+    state: dict[str, torch.Tensor]
+    gradients: dict[str, torch.Tensor | None]
+    random: torch.Tensor
+    raised: str = ""
+    parts: tuple[str, ...] = field(default=("result", "arguments", "state", "gradients"), repr=False)
+
+    def differences(self, other: _Outcome, rtol: float | None, atol: float | None) -> Iterator[str]:
+        if self.raised != other.raised:
+            yield f"raises {self.raised or 'nothing'} and {other.raised or 'nothing'}"
+        for name in self.parts:
+            words = {"gradients": "gradient of "}.get(name, name)
+            one, two = getattr(self, name), getattr(other, name)
+            yield from differences(words, one, two, rtol=rtol, atol=atol)
+        if not torch.equal(self.random, other.random):
+            yield "the random stream: the replay draws other numbers, or another number of them"
+
+
+def _plain(function: Any) -> Callable[..., Any]:
+    return handle(function).original
+
+
+def _holders(function: Any) -> Iterator[Any]:
+    """What a function can take state from: its object, its closure, the globals and defaults that it
+    names."""
+    plain = _plain(function)
+    yield getattr(plain, "__self__", None)
+    inner = getattr(plain, "__func__", plain)
+    if not isinstance(inner, types.FunctionType):
+        yield inner
+        return
+    names = {name for code in _codes(inner.__code__) for name in code.co_names}
+    for cell in inner.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            yield cell.cell_contents
+    yield from (inner.__globals__[name] for name in names if name in inner.__globals__)
+    yield from (*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values())
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+class _State:
+    """The tensors that a function can change, by name, and what is in its objects, lists and dicts."""
+
+    def __init__(self, function: Any) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self._containers: list[Any] = []  # dicts, those of objects among them, and lists
+        self._seen: set[int] = set()
+        for i, holder in enumerate(_holders(function)):
+            self._add("" if i == 0 or isinstance(holder, torch.nn.Module) else f"state{i}", holder, 0)
+
+    def _add(self, path: str, value: Any, depth: int) -> None:
+        if isinstance(value, types.ModuleType | type | types.FunctionType) or id(value) in self._seen:
+            return
+        if isinstance(value, torch.Tensor):
+            self._seen.add(id(value))
+            self.tensors[path] = value
+        elif isinstance(value, torch.nn.Module):
+            self._seen.add(id(value))
+            for prefix, module in value.named_modules():
+                self._attributes(_joined(path, prefix), module, depth)
+        elif isinstance(value, list | tuple | dict) and depth < 6:
+            self._seen.add(id(value))
+            if not isinstance(value, tuple):
+                self._containers.append(value)
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in list(items):
+                self._add(f"{path}[{key!r}]", item, depth + 1)
+        elif hasattr(value, "__dict__") and depth < 6:
+            self._seen.add(id(value))
+            self._attributes(path, value, depth)
+
+    def _attributes(self, path: str, value: Any, depth: int) -> None:
+        names = vars(value)
+        self._containers.append(names)
+        for group in ("_parameters", "_buffers"):
+            for name, tensor in (names.get(group) or {}).items():
+                if isinstance(tensor, torch.Tensor):
+                    self._add(_joined(path, name), tensor, depth + 1)
+        for name, item in list(names.items()):
+            if name not in ("_parameters", "_buffers", "_modules"):
+                self._add(_joined(path, name), item, depth + 1)
+
+    def save(self) -> Callable[[], None]:
+        """What puts all of it back, gradients and random streams too."""
+        restore_rng = checkpoint_rng()
+        restore_tensors = checkpoint_tensors(self.tensors.values())
+        containers = [(one, one.copy()) for one in self._containers]
+
+        def restore() -> None:
+            for container, before in containers:
+                if not _holds_the_same(container, before):
+                    container.clear()
+                    (container.update if isinstance(container, dict) else container.extend)(before)
+            restore_tensors()
+            restore_rng()
+
+        return restore
+
+
+def _holds_the_same(a: Any, b: Any) -> bool:
+    if len(a) != len(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(a[key] is b[key] for key in a)
+    return all(x is y for x, y in zip(a, b, strict=True))
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name
+
+
+class _Runs:
+    """Runs of one call, each on copies of its arguments and from the same state."""
+
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Callable[[Any], Any] | None
+    ) -> None:
+        self.function = function
+        self.arguments = args, kwargs
+        self._loss = loss
+        self._state = _State(function)
+        self._restore = self._state.save()
+
+    def run(self, function: Callable[..., Any], *, backward: bool = True) -> _Outcome:
+        """What one run gives; all is put back after it."""
+        args, kwargs = clone_inputs(self.arguments)
+        raised, result = "", None
+        try:
+            try:
+                result = function(*args, **kwargs)
+                if backward:
+                    self._differentiate(result)
+            except Exception as error:
+                raised = f"{type(error).__name__}: {error}"
+            return self._outcome(result, (args, kwargs), raised)
+        finally:
+            self._restore()
+
+    def _differentiate(self, result: Any) -> None:
+        if self._loss is not None:
+            total = self._loss(result)
+        else:
+            leaves = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
+            # Not the plain sum: its gradient would be 1 everywhere.
+            total = sum(t.sin().sum().abs() for t in leaves) if leaves else None
+        if isinstance(total, torch.Tensor) and total.requires_grad and torch.is_grad_enabled():
+            total.backward()  # type: ignore[no-untyped-call]
+
+    def _outcome(self, result: Any, arguments: Any, raised: str) -> _Outcome:
+        inputs = {f"argument {i}": t for i, t in enumerate(tree_flatten(arguments)[0])}
+        tensors = {**inputs, **self._state.tensors}
+        gradients = {
+            name: t.grad.clone() if t.grad is not None else None
+            for name, t in tensors.items()
+            if isinstance(t, torch.Tensor) and t.is_leaf
+        }
+        # What a run returns may be the state itself, which is put back.
+        result, arguments, state = clone_inputs((result, arguments, dict(self._state.tensors)))
+        return _Outcome(result, arguments, state, gradients, torch.get_rng_state(), raised)
+
+
+def verify(
+    function: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    loss: Callable[[Any], Any] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Verification:
+    """Run a traced function plainly and as a replay, and compare all that they give and leave behind.
+
+    Compared are results, gradients (of `loss(result)`, by default of all results), arguments that were
+    written to, tensors of the state (parameters, buffers, tensors that the function or its object can
+    reach), and the random stream. Both run on copies of the arguments; state and random stream are put back,
+    by value. A call that was not recorded is recorded, which runs the function once more.
+
+    `args` is a tuple, or one argument. For tolerances see `same`; with 0 only equal numbers pass.
+
+    Raises `TracingCheckError` with all differences, and `UntraceableError` when the call is not replayed.
+
+    >>> net = traced(torch.nn.Linear(2, 2))
+    >>> verify(net, torch.ones(1, 2))
+    Verification(outputs=1, arguments=1, state=2, gradients=2)
+    """
+    given = args if isinstance(args, tuple) else (args,)
+    runs = _Runs(function, given, dict(kwargs or {}), loss)
+    plain = runs.run(_plain(function))
+    _record(runs, bool(plain.raised))
+    hits = handle(function).stats().hits
+    replayed = runs.run(function)
+    if handle(function).stats().hits == hits and not plain.raised:
+        raise UntraceableError(not_replayed(_name(function), _why(function)))
+    found = list(plain.differences(replayed, rtol, atol))
+    if found:
+        raise TracingCheckError(check_failed(_name(function), found, _listings(runs)))
+    compared = sum(gradient is not None for gradient in plain.gradients.values())
+    outputs, arguments = len(tree_flatten(plain.result)[0]), len(tree_flatten(plain.arguments)[0])
+    return Verification(outputs, arguments, len(plain.state), compared)
+
+
+def _record(runs: _Runs, raises: bool) -> None:
+    """Until the call would hit: lazily made state is often there the second time."""
+    for _ in range(0 if raises else 3):
+        args, kwargs = clone_inputs(runs.arguments)
+        if handle(runs.function).explain(*args, **kwargs).hit:
+            return
+        runs.run(runs.function, backward=False)
+
+
+def record_ahead(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Record a call, unless it would hit, on copies of its arguments; state and random stream are put back.
+
+    Raises `UntraceableError` when it cannot be recorded.
+    """
+    if handle(function).explain(*args, **kwargs).hit:
+        return
+    runs = _Runs(function, args, kwargs, None)
+    _record(runs, False)
+    if not handle(function).explain(*args, **kwargs).hit:
+        raise UntraceableError(not_replayed(_name(function), _why(function)))
+
+
+def _name(function: Any) -> str:
+    return handle(function).stats().name
+
+
+def _why(function: Any) -> str:
+    stats = handle(function).stats()
+    last = next((event for event in reversed(stats.events) if event.kind == "eager"), None)
+    if last is None:
+        return "it is recorded again at each call"
+    return "; ".join(str(reason) for reason in last.reasons)
+
+
+def _listings(runs: _Runs) -> str:
+    """What differs between the recording and a new one; "" where they are alike."""
+    again = traced(_plain(runs.function), check=False)
+    args, kwargs = clone_inputs(runs.arguments)
+    try:
+        runs.run(again, backward=False)
+        one = handle(runs.function).program(*args, **kwargs).listing()
+        two = handle(again).program(*args, **kwargs).listing()
+    except (LookupError, RuntimeError, NotImplementedError):
+        return ""
+    return "\n".join(
+        difflib.unified_diff(one.splitlines(), two.splitlines(), "recorded", "recorded again", n=0)
+    )
+
+
+def trace(
+    function: Any,
+    example_inputs: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    check_inputs: Iterable[Any] = (),
+    check_trace: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    freeze: bool = False,
+    **options: Any,
+) -> Any:
+    """A traced function that is recorded now, as `torch.jit.trace` gives one.
+
+    `example_inputs` is a tuple of positional arguments, a dict of keyword arguments, one argument, or a list
+    of these: then each is recorded. `kwargs` are keyword arguments for all of them. The function runs on
+    copies of them, and parameters, buffers, other tensors of its state and the random stream are put back.
+    With `check_trace` each recording is checked by `verify`, and so are the calls in `check_inputs`, which
+    are recorded where they have to be; `rtol` and `atol` are for these. With `freeze` no further recordings
+    are made: see `freeze` of a traced function. `options` are those of `traced`.
+
+    Raises `TracingCheckError` when plain and traced differ, and `UntraceableError` when a call cannot be
+    replayed.
+
+    >>> step = trace(lambda x, k: x * k, [(torch.ones(2), 2), (torch.ones(3), 2)], freeze=True)
+    >>> step.cache_info().currsize
+    2
+    """
+    made = function if _is_traced(function) else traced(function, **options)
+    examples = [example_inputs] if not isinstance(example_inputs, list) else example_inputs
+    for example in [] if example_inputs is None and not kwargs else examples:
+        _trace_one(made, example, kwargs, check_trace, rtol, atol)
+    for example in check_inputs:
+        _trace_one(made, example, kwargs, True, rtol, atol)
+    if freeze:
+        handle(made).freeze()
+    return made
+
+
+def _is_traced(function: Any) -> bool:
+    try:
+        handle(function)
+    except NotTraceableError:
+        return False
+    return True
+
+
+def _trace_one(
+    function: Any,
+    example: Any,
+    kwargs: Mapping[str, Any] | None,
+    check: bool,
+    rtol: float | None,
+    atol: float | None,
+) -> None:
+    args, named = _call(example, kwargs)
+    if check:
+        verify(function, args, named, rtol=rtol, atol=atol)
+        return
+    record_ahead(function, args, named)
+
+
+def _call(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, dict):
+        return (), {**example, **(kwargs or {})}
+    args = example if isinstance(example, tuple) else () if example is None else (example,)
+    return args, dict(kwargs or {})
+
+
+def trace_module(
+    module: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    check_inputs: Iterable[Mapping[str, Any]] = (),
+    check_trace: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    **options: Any,
+) -> torch.nn.Module:
+    """Record several methods of a module now; they are traced from then on, for this instance.
+
+    `inputs` has for each method what `trace` takes as `example_inputs`; the same goes for each of
+    `check_inputs`. Returns the module. Raises what `trace` raises.
+
+    >>> class Coder(torch.nn.Module):
+    ...     def encode(self, x):
+    ...         return x * 2
+    ...     def decode(self, x):
+    ...         return x / 2
+    >>> coder = trace_module(Coder(), {"encode": torch.ones(2), "decode": (torch.ones(2),)})
+    >>> coder.encode(torch.ones(2)), handle(coder.encode).stats().hits > 0
+    (tensor([2., 2.]), True)
+    """
+    for name, example in inputs.items():
+        checks = [one[name] for one in check_inputs if name in one]
+        method = trace(
+            getattr(module, name),
+            example,
+            check_inputs=checks,
+            check_trace=check_trace,
+            rtol=rtol,
+            atol=atol,
+            **options,
+        )
+        module.__dict__[name] = method
+    return module

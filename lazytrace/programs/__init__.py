@@ -1,0 +1,55 @@
+"""What becomes of a program beside its replays: data, graphs, exported programs, files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lazytrace.programs.program import Program, program_of
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Exportable", "Program", "branch_of", "exportable", "exported_program", "program_of"]
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """Whether a program can be exported; if not, each obstacle with its line. True and false accordingly.
+
+    >>> print(Exportable())
+    yes
+    >>> print(Exportable(("calls note (train.py:4), which stays Python. Take that out of the function.",)))
+    no:
+      calls note (train.py:4), which stays Python. Take that out of the function.
+    """
+
+    obstacles: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.obstacles
+
+    def __str__(self) -> str:
+        return "\n  ".join(["no:", *self.obstacles]) if self.obstacles else "yes"
+
+
+def exportable(program: Program) -> Exportable:
+    """Whether `exported_program` would give something."""
+    from lazytrace.programs import exported
+
+    return Exportable(tuple(exported.told_obstacles(program)))
+
+
+def exported_program(program: Program) -> torch.export.ExportedProgram:
+    """The program for torch's own tools; see `lazytrace.export`."""
+    from lazytrace.programs import exported  # takes torch.export, which few calls need
+
+    return exported.exported_program(program)
+
+
+def branch_of(programs: Sequence[Program]) -> Program | None:
+    """The program that a call takes, of those whose guards hold; see `lazytrace.programs.branch`."""
+    from lazytrace.programs import branch  # takes fx, which few calls need
+
+    return branch.branch_of(programs)

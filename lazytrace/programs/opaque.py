@@ -1,0 +1,49 @@
+"""Opaque steps in graphs: each is an operator of its own, which calls the Python function."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lazytrace._torch import tree_flatten
+
+if TYPE_CHECKING:
+    from lazytrace.programs.program import Opaque, Program
+
+NAMESPACE = "lazytrace_opaque"
+_numbers = itertools.count()
+
+
+def operator_of(opaque: Opaque, program: Program) -> tuple[Any, torch.library.Library]:
+    """The operator that makes the call, from a list of tensors to a list of tensors, and what keeps it
+    registered.
+
+    Autograd looks into it: gradients are those of what the function calls.
+    """
+    name = f"{re.sub(r'[^0-9A-Za-z]+', '_', opaque.name).strip('_') or 'call'}_{next(_numbers)}"
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(f"{name}(Tensor[] tensors) -> Tensor[]")  # type: ignore[no-untyped-call]
+    call = _Call(opaque, dict(program.state))
+    library.impl(name, call, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+    return getattr(getattr(torch.ops, NAMESPACE), name).default, library
+
+
+class _Call:
+    def __init__(self, opaque: Opaque, state: dict[int, Any]) -> None:
+        self._opaque = opaque
+        self._state = state
+
+    def __call__(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        left = iter(tensors)
+        args, kwargs = self._opaque.call.build(lambda _: next(left), self._state.__getitem__)
+        found, _ = tree_flatten(self._opaque.function(*args, **kwargs))
+        values = tuple(None if isinstance(one, torch.Tensor) else one for one in found)
+        if values != self._opaque.values:
+            raise RuntimeError(
+                f"{self._opaque.name} gave {values!r} beside its tensors, and the program was recorded for "
+                f"{self._opaque.values!r}"
+            )
+        return [one for one in found if isinstance(one, torch.Tensor)]

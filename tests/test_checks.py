@@ -1,0 +1,156 @@
+"""Comparisons of what two runs gave, and helpers that let both start alike."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import pytest
+import torch
+
+from lazytrace import checkpoint_params, clone_inputs, preserve_rng_state, same
+
+X = torch.tensor([1.0, 2.0, 3.0])
+
+
+@dataclasses.dataclass(eq=False)
+class Output:
+    logits: torch.Tensor
+    loss: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "difference"),
+    [
+        (X, X.clone(), ""),
+        (X, X * 2, "3 of 3 elements differ, by at most 3 (relative 0.5) at [2]: 3 and 6"),
+        (X, X.double(), "dtype float32 and float64"),
+        (X, X[:2], "shape [3] and [2]"),
+        (X, 3, "Tensor and int"),
+        (X, X.clone().requires_grad_(), "requires_grad False and True"),
+        ([X, 1], [X, 1], ""),
+        ([X, 1], (X, 1), "list and tuple"),
+        ([X], [X, X], "1 and 2 elements"),
+        ([1, [2, 3]], [1, [2, 4]], "[1][1]: 3 and 4"),
+        ({"a": 1}, {"b": 1}, "the keys ['a'] and ['b']"),
+        (
+            {"a": (X, None)},
+            {"a": (X + 1, None)},
+            "['a'][0]: 3 of 3 elements differ, by at most 1 (relative 0.5) at [0]: 1 and 2",
+        ),
+        (Output(X), Output(X), ""),
+        (Output(X), Output(X, 2.0), ".loss: 1.0 and 2.0"),
+        (1, 1.0, "int and float"),
+        (True, 1, "bool and int"),
+        (float("nan"), float("nan"), ""),
+        (X * float("nan"), X * float("nan"), ""),
+        (
+            torch.tensor([1, float("nan")]),
+            torch.tensor([1.0, 2.0]),
+            "1 of 2 elements differ, by at most inf (relative inf) at [1]: nan and 2",
+        ),
+        (
+            torch.tensor([1, 2]),
+            torch.tensor([1, 3]),
+            "1 of 2 elements differ, by at most 1 (relative 0.333) at [1]: 2 and 3",
+        ),
+        (
+            torch.tensor([True]),
+            torch.tensor([False]),
+            "1 of 1 elements differ, by at most 1 (relative inf) at [0]: 1 and 0",
+        ),
+        (X.to_sparse(), X.to_sparse(), ""),
+        (
+            X.to_sparse(),
+            (X * 2).to_sparse(),
+            "3 of 3 elements differ, by at most 3 (relative 0.5) at [2]: 3 and 6",
+        ),
+        (collections.OrderedDict(a=1), {"a": 1}, "OrderedDict and dict"),
+    ],
+)
+def test_the_first_difference(a, b, difference):
+    found = same(a, b)
+    assert found.difference == difference
+    assert bool(found) is (not difference)
+    assert str(found) == (difference or "the same")
+
+
+def test_tolerances():
+    assert same(X, X + 1e-7)
+    assert not same(X, X + 1e-7, rtol=0, atol=0)
+    assert not same(X, X + 1e-3)
+    assert same(X, X + 1e-3, atol=1e-2)
+    assert same(X.bfloat16(), X.bfloat16() * 1.01)
+    assert same(X, X.double(), exact_dtype=False)
+    assert not same(X * float("nan"), X * float("nan"), equal_nan=False)
+    assert not same(float("nan"), float("nan"), equal_nan=False)
+
+
+def test_a_reference_in_float64_decides():
+    exact = torch.linspace(0, 1, 9, dtype=torch.float64)
+    near, other = exact.float() + 1e-3, exact.float() - 1e-3
+    assert not same(near, other)
+    assert same([near], [other], fp64_reference=[exact])
+    assert not same([near + 1], [other], fp64_reference=[exact])
+
+
+def test_the_cosine_decides():
+    assert same(X, X * 3, cosine=True)
+    assert same(X, -X, cosine=True).difference == "the cosine between both is -1.0000"
+
+
+def test_copies_of_inputs():
+    base = torch.arange(12.0)
+    view, leaf = base[2:8:2], torch.ones(2, requires_grad=True)
+    leaf.grad = torch.full((2,), 5.0)
+    inner = leaf * 2
+    a, b, c, d, e, again, number = clone_inputs([base, view, leaf, inner, torch.nn.Parameter(X), base, 3])
+    b.zero_()
+    assert a[2] == a[4] == 0
+    assert base[2] == 2
+    assert b.stride() == (2,)
+    assert again is a
+    assert (c.is_leaf, c.requires_grad, c is leaf) == (True, True, False)
+    assert torch.equal(c.grad, leaf.grad)
+    assert c.grad is not leaf.grad
+    assert (d.is_leaf, d.requires_grad) == (False, True)
+    assert isinstance(e, torch.nn.Parameter)
+    assert number == 3
+
+
+def test_copies_keep_the_containers():
+    found = clone_inputs({"x": (X, [X])})
+    assert same(found, {"x": (X, [X])})
+    assert found["x"][0] is found["x"][1][0]
+    assert found["x"][0] is not X
+
+
+def test_random_numbers_start_again():
+    with preserve_rng_state():
+        first = torch.rand(3)
+    assert torch.equal(torch.rand(3), first)
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError), preserve_rng_state():
+        torch.rand(3).view(2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_parameters_buffers_and_gradients_are_put_back():
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3))
+    net(torch.randn(4, 3)).sum().backward()
+    gradient = net[1].weight.grad
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    of_gradient, version = gradient.clone(), net[1].bias._version
+    restore = checkpoint_params(net)
+    net(torch.randn(4, 3)).sum().backward()
+    with torch.no_grad():
+        net[1].weight.add_(1)
+    net[1].bias.grad = None
+    drawn = torch.rand(1)
+    restore()
+    assert same(dict(net.state_dict()), before, rtol=0, atol=0)
+    assert net[1].weight.grad is gradient
+    assert torch.equal(gradient, of_gradient)
+    assert net[1].bias.grad is not None
+    assert net[1].bias._version == version  # what was not written is not written again
+    assert drawn.shape == (1,)

@@ -1,0 +1,293 @@
+"""Programs for torch.export and ONNX."""
+
+from __future__ import annotations
+
+import copy
+import importlib.machinery
+import importlib.util
+import io
+import os
+
+import pytest
+import torch
+
+import lazytrace
+from lazytrace import export, handle, same, traced
+
+X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.25, -1.0]])
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(width, width, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)) + x)
+
+
+class Images(torch.nn.Module):
+    """A residual network with a block that is used twice, a buffer and a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(1, 4, 3)
+        self.blocks = torch.nn.Sequential(Block(4), Block(4))
+        self.register_buffer("mean", torch.tensor(0.1))
+        self.register_buffer("scratch", torch.tensor(0.5), persistent=False)
+        self.offset = torch.tensor(0.2)
+        self.head = torch.nn.Linear(4, 3)
+        self.unused = torch.nn.Linear(1, 1)
+
+    def forward(self, images, *, scale=1.0):
+        x = self.blocks(self.blocks(self.first((images - self.mean) * scale)))
+        x = x.mean((2, 3)) + self.offset * self.scratch
+        return {"logits": self.head(x), "features": (x, scale, None)}
+
+
+class Tokens(torch.nn.Module):
+    """A recurrent network over embedded tokens, with a mask that is made inside when none is passed."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 6)
+        self.rnn = torch.nn.LSTM(6, 5, batch_first=True)
+        self.head = torch.nn.Linear(5, 11, bias=False)
+
+    def forward(self, tokens, mask=None):
+        mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        x = self.embed(tokens)
+        if not torch.all(mask):
+            x = x * mask[..., None]
+        out, (h, c) = self.rnn(x)
+        return self.head(out), h, c
+
+
+class Messages(torch.nn.Module):
+    """A graph network: messages along edges, summed at the nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weigh = torch.nn.Linear(4, 4)
+        self.update = torch.nn.Linear(8, 4)
+
+    def forward(self, x, edges):
+        source, target = edges
+        total = torch.zeros_like(x).index_add_(0, target, self.weigh(x)[source])
+        return self.update(torch.cat([x, total], dim=1)).log_softmax(1)
+
+
+class Attention(torch.nn.Module):
+    """One layer of a transformer, as its encoder has it, under autocast and with a part without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(8, 8) for _ in range(3))
+        self.norm = torch.nn.LayerNorm(8)
+
+    def forward(self, x):
+        with torch.no_grad():
+            positions = torch.arange(x.shape[1], dtype=x.dtype)
+            bias = -(positions[:, None] - positions).abs()
+        with torch.autocast("cpu", torch.bfloat16):
+            out = torch.nn.functional.scaled_dot_product_attention(
+                self.q(x), self.k(x), self.v(x), bias.bfloat16()
+            )
+        return self.norm(x + out)
+
+
+CASES = {
+    "images": (Images, lambda: ((torch.randn(2, 1, 6, 6),), {"scale": 2.0})),
+    "tokens": (Tokens, lambda: ((torch.randint(0, 11, (2, 4)),), {})),
+    "messages": (Messages, lambda: ((torch.randn(5, 4), torch.randint(0, 5, (2, 7))), {})),
+    "attention": (Attention, lambda: ((torch.randn(2, 4, 8),), {})),
+}
+
+
+def made(name: str, *, train: bool = False):
+    make, inputs = CASES[name]
+    torch.manual_seed(3)
+    net = make().train(train)
+    return net, traced(net), inputs
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("train", [False, True])
+def test_exported_programs_compute_the_same(name, train):
+    net, fn, inputs = made(name, train=train)
+    args, kwargs = inputs()
+    before = copy.deepcopy(net.state_dict())
+    program = export(fn, args, kwargs)
+    assert same(dict(net.state_dict()), dict(before), rtol=0, atol=0)
+    program.validate()
+    twin = copy.deepcopy(net)
+    for _ in range(2):
+        args, kwargs = inputs()
+        assert same(
+            program.module()(*args, **kwargs), copy.deepcopy(twin)(*args, **kwargs), rtol=1e-5, atol=1e-6
+        )
+        flat = torch.export.unflatten(copy.deepcopy(program))
+        assert same(flat(*args, **kwargs), copy.deepcopy(twin)(*args, **kwargs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_saved_by_torch(name):
+    net, fn, inputs = made(name)
+    args, kwargs = inputs()
+    buffer = io.BytesIO()
+    torch.export.save(export(fn, args, kwargs), buffer)
+    buffer.seek(0)
+    args, kwargs = inputs()
+    assert same(
+        torch.export.load(buffer).module()(*args, **kwargs), net(*args, **kwargs), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_gradients_of_an_exported_program():
+    net, fn, inputs = made("images", train=True)
+    args, kwargs = inputs()
+    program, twin = export(fn, args, kwargs), copy.deepcopy(net)
+    module = program.module()
+    module(*args, **kwargs)["logits"].sin().sum().backward()
+    twin(*args, **kwargs)["logits"].sin().sum().backward()
+    gradients = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    assert same(
+        gradients, {name: p.grad for name, p in twin.named_parameters() if name in gradients}, atol=1e-5
+    )
+    assert len(gradients) == 12
+
+
+def test_names_and_kinds():
+    net, fn, inputs = made("images")
+    args, kwargs = inputs()
+    program = export(fn, args, kwargs)
+    signature = program.graph_signature
+    assert set(signature.parameters) == {n for n, _ in net.named_parameters() if not n.startswith("unused")}
+    assert "blocks.1.norm.running_mean" in signature.buffers
+    assert list(signature.non_persistent_buffers) == ["scratch"]
+    assert list(signature.lifted_tensor_constants) == ["offset"]
+    assert signature.user_inputs == ("images", 2.0)
+    assert set(program.state_dict) == set(net.state_dict())
+    assert program.state_dict["head.weight"] is net.head.weight
+    assert {entry.fqn for entry in program.module_call_graph} >= {
+        "",
+        "blocks.0.conv",
+        "head",
+    }
+
+
+def test_writes_to_buffers_are_found_by_decompositions():
+    _, fn, inputs = made("images", train=True)
+    args, kwargs = inputs()
+    functional = export(fn, args, kwargs).run_decompositions()
+    assert "blocks.0.norm.running_mean" in functional.graph_signature.buffers_to_mutate.values()
+
+
+def test_compiled_by_others():
+    net, fn, inputs = made("attention")
+    args, kwargs = inputs()
+    module = export(fn, args, kwargs).module()
+    compiled = torch.compile(module, backend="aot_eager")
+    assert same(compiled(*args, **kwargs), net(*args, **kwargs), rtol=1e-2, atol=1e-2)
+
+
+def test_a_function_can_be_exported():
+    net = torch.nn.Linear(3, 2)
+    table = torch.ones(2)
+
+    def step(batch, k=2):
+        return net(batch["x"]) * table * k + torch.tensor([1.0, 2.0])
+
+    program = export(traced(step), ({"x": X}, 3))
+    assert set(program.state_dict) == {"net.weight", "net.bias"}
+    assert list(program.graph_signature.lifted_tensor_constants) == ["table", "literal0"]
+    assert same(program.module()({"x": X + 1}, 3), step({"x": X + 1}, 3))
+    method = traced(net)
+    assert same(export(method, X).module()(X), net(X))
+
+
+def test_a_read_is_asserted():
+    fn = traced(lambda x: x * 2 if x.sum() > 0 else x)
+    module = export(fn, X).module()
+    assert same(module(X), X * 2)
+    with pytest.raises(RuntimeError, match=r"is_nonzero at .* gave another value than True"):
+        module(-X)
+
+
+# ---------------------------------------------------------------- what cannot be exported
+class Holder:
+    last = None
+
+
+def obstacle_of(function, *args) -> str:
+    fn = traced(function, name="step")
+    fn(*args)
+    found = fn.exportable(*args)
+    assert not found
+    with pytest.raises(NotImplementedError) as caught:
+        export(fn, args)
+    told = "".join(f"\n  {line}" for line in found.obstacles)
+    assert str(caught.value) == f"step cannot be exported for these arguments. The program{told}"
+    assert str(found) == f"no:{told}"
+    return found.obstacles[0]
+
+
+def here(function, offset: int = 0) -> str:
+    code = function.__code__
+    return f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno + offset}"
+
+
+def test_obstacles():
+    holder = Holder()
+
+    def writes(x):
+        holder.last = x * 2
+        return x
+
+    @lazytrace.opaque
+    def note(x):
+        return x + 1
+
+    def calls(x):
+        return note(x)
+
+    def sizes(x):
+        return x[x > 0]
+
+    assert "last, and a graph writes to no Python state. Return the value instead." in obstacle_of(writes, X)
+    assert obstacle_of(calls, X) == (
+        f"calls test_obstacles.<locals>.note ({here(calls, 1)}), which stays Python. Take that out of the "
+        "function, or register it with torch.library.custom_op()."
+    )
+    assert obstacle_of(sizes, X) == (
+        f"makes a tensor whose size follows from values: aten::index ({here(sizes, 1)}). Use an operator "
+        f"with a "
+        "fixed size, such as torch.where()."
+    )
+    assert obstacle_of(lambda x: {1: x, "k": Holder()}, X).endswith("or return a dict.")
+
+
+def test_what_can_be_exported_says_yes():
+    fn = traced(lambda x: x * 2)
+    with pytest.raises(LookupError):
+        fn.exportable(X)
+    fn(X)
+    assert fn.exportable(X)
+    assert str(fn.exportable(X)) == "yes"
+    assert handle(fn).exportable(X)
+
+
+# ---------------------------------------------------------------- onnx
+
+
+def test_onnx_says_what_is_missing(tmp_path, monkeypatch):
+    def find(name, *rest):
+        return None if name in ("onnx", "onnxscript") else importlib.machinery.PathFinder.find_spec(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    with pytest.raises(ImportError) as caught:
+        lazytrace.onnx(traced(lambda x: x * 2), X, tmp_path / "m.onnx")
+    assert str(caught.value) == (
+        "lazytrace.onnx needs onnx and onnxscript, which are not installed: pip install onnx onnxscript"
+    )
