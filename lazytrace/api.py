@@ -27,8 +27,11 @@ def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     Options: `cache_limit` (64 traces), `on_limit` ("evict", "eager" or "raise"), `on_untraceable` ("eager" or
     "raise"), `on_retrace` ("record", "warn" or "raise"), `check` (True: prove each new program by one
-    replay), `backend` ("replay", or "eager" to only count), `name` (for reports), `events` (256 of the newest
-    are kept). Raises `OptionError` for a wrong option and `NotTraceableError` for what cannot be traced.
+    replay), `dynamic` (None: one trace for all sizes from the second size on; True: from the first; False:
+    one for each), `exit_limit` (8 branches at one place), `branch_limit` (32 in one signature), `ignore`
+    ("print", "logging": what a replay leaves out), `backend` ("replay", or "eager" to only count), `name`
+    (for reports), `events` (256 of the newest are kept). Raises `OptionError` for a wrong option and
+    `NotTraceableError` for what cannot be traced.
 
     >>> import torch
     >>> @traced(cache_limit=8)

@@ -47,7 +47,7 @@ def has(module: str, name: str) -> bool:
     if module != "torch":
         return hasattr(importlib.import_module(module), name)
     core = torch._C
-    places = [torch, core, core._functorch, core._nn, core._VariableFunctions]
+    places = [torch, core, core._functorch, core._nn, core._VariableFunctions, core._dynamo.eval_frame]
     return any(hasattr(place, name) for place in places)
 
 
@@ -74,7 +74,7 @@ def test_a_row_names_something(kind: str, row: str) -> None:
 
 
 TRUSTED = re.findall(
-    r'^TRUSTED\("([^"]+)", "([^"]*)", "([^"]+)"\)',
+    r'^(?:TRUSTED|BOOKKEEPING)\("([^"]+)", "([^"]*)", "([^"]+)"\)',
     (CORE / "torch/trusted_code.def").read_text(),
     re.MULTILINE,
 )

@@ -65,6 +65,7 @@ class _Look(NamedTuple):
     requires_grad: bool
     is_leaf: bool
     is_inference: bool
+    attributes: bool
     type_name: str
 
     @classmethod
@@ -75,7 +76,7 @@ class _Look(NamedTuple):
         stride = t.stride() if contiguous is False else ()
         return cls(
             *(t.dtype, t.shape, contiguous, stride, layout, t.device),
-            *(t.requires_grad, t.is_leaf, t.is_inference(), type(t).__name__),
+            *(t.requires_grad, t.is_leaf, t.is_inference(), bool(t.__dict__), type(t).__name__),
         )
 
     def words(self, path: str) -> Iterator[tuple[str, str]]:
@@ -92,6 +93,8 @@ class _Look(NamedTuple):
         yield f"{path}.requires_grad", str(self.requires_grad)
         yield f"{path}.is_leaf", str(self.is_leaf)
         yield f"{path}.is_inference()", str(self.is_inference)
+        if self.attributes:
+            yield f"{path}.__dict__", "attributes of its own"
         yield f"type({path})", self.type_name
 
 

@@ -120,6 +120,7 @@ PAIRS = {
     "int_and_float": (by_return, 1, 1.0),
     "zeros": (by_return, 0.0, -0.0),
     "nan": (by_return, math.nan, 1.0),
+    "sign_of_nan": (lambda x, v: x * math.copysign(1.0, v), math.nan, -math.nan),
     "big_int": (by_return, 2**70, 2**70 + 1),
     "text": (by_return, "a", "b"),
     "bytes": (by_return, b"a", b"b"),

@@ -393,6 +393,22 @@ def context_variable(trace):
     return trace(lambda x: x * var.get()), around(lambda: var.set(3.0), X())
 
 
+@cases(hits=2)
+def context_variable_of_before_in_a_token(trace):
+    import contextvars
+
+    var = contextvars.ContextVar("var", default=1.0)
+    var.set(2.0)
+
+    def fn(x):
+        token = var.set(3.0)
+        y = x * token.old_value
+        var.reset(token)
+        return y
+
+    return trace(fn), around(lambda: var.set(7.0), X())
+
+
 @cases(eager="reads-attribute")
 def thread_local(trace):
     import threading

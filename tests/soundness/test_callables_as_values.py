@@ -222,6 +222,23 @@ def an_instance_of_a_class_made_inside(trace):
     return trace(fn), [call(X()), call(10 * X())]
 
 
+@cases(hits=2)
+def a_class_made_inside_by_a_metaclass_of_torch(trace):
+    def fn(x):
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g: torch.Tensor):
+                return g * 2
+
+        return x * len(Double.__name__)
+
+    return trace(fn), [call(X())] * 3
+
+
 @cases(eager="returns a ")
 def a_class_made_inside(trace):
     def fn(x):

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import enum
 import functools
+import types
 
 import pytest
 import torch
@@ -520,6 +521,86 @@ def test_special_methods_replaced(name):
     check(
         dunder(*DUNDERS[name]), **({"eager": "sets .__exit__ of a type"} if name == "enter" else {"hits": 1})
     )
+
+
+class Constant:
+    """A descriptor that gives way to what the instance has, as long as it has no `__set__`."""
+
+    def __get__(self, owner, of=None):
+        return 3.0
+
+
+@cases(hits=2)
+def descriptor_that_comes_to_have_a_set(trace):
+    class Descriptor(Constant):
+        pass
+
+    class Holder:
+        k = Descriptor()
+
+    holder = Holder()
+    holder.__dict__["k"] = 5.0
+
+    def change():
+        Descriptor.__set__ = lambda self, owner, value: None
+
+    return trace(lambda x: x * holder.k), around(change, X())
+
+
+@cases(hits=2)
+def class_attribute_that_becomes_a_descriptor(trace):
+    class Value:
+        k = 2.0
+
+    class Holder:
+        value = Value()
+
+    def change():
+        Value.__get__ = lambda self, owner, of=None: types.SimpleNamespace(k=7.0)
+
+    return trace(lambda x: x * Holder().value.k), around(change, X())
+
+
+@cases(hits=2)
+def descriptor_behind_super_that_comes_to_be_one(trace):
+    class Value:
+        k = 2.0
+
+    class Base:
+        value = Value()
+
+    class Holder(Base):
+        def read(self):
+            return super().value.k
+
+    holder = Holder()
+
+    def change():
+        Value.__get__ = lambda self, owner, of=None: types.SimpleNamespace(k=7.0)
+
+    return trace(lambda x: x * holder.read()), around(change, X())
+
+
+@cases(hits=2)
+def super_of_other_bases(trace):
+    class One:
+        def k(self):
+            return 2.0
+
+    class Other:
+        def k(self):
+            return 3.0
+
+    class Holder(One):
+        def k(self):
+            return super().k()
+
+    holder = Holder()
+
+    def change():
+        Holder.__bases__ = (Other,)
+
+    return trace(lambda x: x * holder.k()), around(change, X())
 
 
 @cases.parametrize

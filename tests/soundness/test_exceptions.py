@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import pytest
 import torch
@@ -292,6 +293,100 @@ def error_of_an_unsupported_type(trace):
     return trace(lambda x: torch.linalg.inv(x)), [call(torch.eye(2, dtype=torch.int64))] * 2 + [
         call(torch.eye(2))
     ] * 2
+
+
+# ---------------------------------------------------------------- what is handled around the call
+def inside_a_handler(function):
+    def handler(x):
+        try:
+            raise KeyError(7.0)
+        except KeyError:
+            return function(x)
+
+    return handler
+
+
+def handled_or_not(function):
+    """Calls outside and inside the handler of an exception."""
+    inside = inside_a_handler(function)
+    outside = [call(X()), call(X())]
+    return [*outside, call(X()).of(inside), call(X()).of(inside), *outside]
+
+
+@cases(hits=3, eager="reads the exception that is handled around the call")
+def raise_again_what_the_caller_handles(trace):
+    @trace
+    def fn(x):
+        try:
+            raise
+        except KeyError as error:
+            return x * error.args[0]
+        except RuntimeError:
+            return x
+
+    return fn, handled_or_not(fn)
+
+
+@cases(hits=3, eager="reads the exception that is handled around the call")
+def context_of_an_exception(trace):
+    @trace
+    def fn(x):
+        try:
+            raise ValueError(1)
+        except ValueError as error:
+            return x if error.__context__ is None else x * 3
+
+    return fn, handled_or_not(fn)
+
+
+@cases(hits=3, eager="reads the exception that is handled around the call")
+def exception_in_sys(trace):
+    @trace
+    def fn(x):
+        return x if sys.exc_info()[0] is None else x * 3
+
+    return fn, handled_or_not(fn)
+
+
+@cases(hits=5)
+def exception_of_its_own_in_sys(trace):
+    @trace
+    def fn(x):
+        try:
+            raise ValueError(2.0)
+        except ValueError:
+            return x * sys.exc_info()[1].args[0]
+
+    return fn, [call(k * X()) for k in range(6)]
+
+
+@cases(hits=5)
+def raise_again_what_it_handles_itself(trace):
+    @trace
+    def fn(x):
+        try:
+            try:
+                raise KeyError(2.0)
+            except KeyError:
+                raise
+        except KeyError as error:
+            return x * error.args[0]
+
+    return fn, [call(X()), call(X()), call(X()).of(inside_a_handler(fn)), *[call(X())] * 3]
+
+
+@cases(hits=2)
+def context_of_its_own(trace):
+    def fn(x):
+        try:
+            try:
+                raise ValueError(2.0)
+            except ValueError:
+                raise KeyError(1) from None
+        except KeyError as error:
+            return x * error.__context__.args[0]
+
+    return trace(fn), [call(X())] * 3
 
 
 @cases.parametrize

@@ -227,6 +227,13 @@ def imported_inside_and_replaced(trace):
 
 
 @cases(hits=1)
+def imported_by_a_function_of_c_and_replaced(trace):
+    first = module("lt_mod", k=2.0)
+    steps = around(lambda: module("lt_mod", k=3.0), X())
+    return trace(lambda x: x * __import__("lt_mod").k), steps, lambda: first.k
+
+
+@cases(hits=1)
 def imported_from_inside(trace):
     first = module("lt_mod", k=2.0)
 

@@ -516,3 +516,25 @@ def attention_fast_path_flag(trace):
 @cases.parametrize
 def test_modules(make, expected):
     check(make, **expected)
+
+
+def test_modules_that_are_made_while_the_compiler_of_torch_counts_them(monkeypatch):
+    from torch._dynamo import mutation_guard
+
+    for name in ("__init__", "__setstate__"):
+        monkeypatch.setattr(nn.Module, name, getattr(nn.Module, name))  # puts them back
+    monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
+    mutation_guard.install_generation_tagging_init()
+    assert nn.Module.__init__.__module__ == mutation_guard.__name__
+
+    def case(trace):
+        layers = nn.ModuleList([nn.Tanh(), nn.ReLU(), nn.Sigmoid()])
+
+        def fn(x):
+            for layer in layers[1:]:
+                x = layer(x)
+            return x
+
+        return trace(fn), around(lambda: layers.__setitem__(2, nn.Tanh()), X())
+
+    check(case, hits=2)

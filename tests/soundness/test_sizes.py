@@ -245,6 +245,29 @@ def a_size_as_an_index_that_is_too_large(trace):
     return at_all_sizes(run, dynamic=True)(trace)
 
 
+@cases(hits=3)
+def a_size_in_the_result_after_a_write(trace):
+    def fn(x):
+        rest = x[1:]
+        rest.add_(1)
+        return rest, x.shape[0]
+
+    return trace(fn, exit_limit=20), [call(torch.ones(n)) for n in (3, 5, 7, 1, 2, 11, 3, 5, 7)]
+
+
+@cases(hits=2)
+def a_size_that_is_kept_after_a_write(trace):
+    state = types.SimpleNamespace(total=torch.zeros(()), last=None)
+
+    def fn(x):
+        state.total.add_(x.sum())
+        state.last = x.shape[0]
+        return x * 2
+
+    steps = [call(torch.ones(n)) for n in (3, 5, 7, 1, 2, 11, 3, 5, 7)]
+    return trace(fn, exit_limit=20), steps, lambda: vars(state)
+
+
 @cases(hits=9)
 def a_division_by_a_size(trace):
     return at_all_sizes(lambda x: x * (10 // x.shape[0]) if x.shape[0] else x, dynamic=True)(trace)

@@ -110,7 +110,6 @@ EAGER = {
     "map": "calls .map_() of a tensor",
     "storage_resized": "calls .untyped_storage() of a tensor",
     "share_memory": "calls .untyped_storage() of a tensor",
-    "module_functions": "reads a context variable that cannot be reached again",
     "retain_grad": "calls .retain_grad() of a tensor",
     "register_hook": "reads ._backward_hooks of a tensor",
     "post_accumulate": "reads ._post_accumulate_grad_hooks of a tensor",
@@ -179,3 +178,56 @@ def test_writes_to_state(name):
 
     # The second call adds to a gradient that the first has made: only the third is a hit.
     check(make, **({"hits": 1} if name == "backward" else expected(name)))
+
+
+# ---------------------------------------------------------------- attributes that hide a method
+def hiding():
+    hidden = X()
+    hidden.sum = lambda: torch.tensor(99.0)
+    return hidden
+
+
+def test_method_hidden_on_an_argument():
+    def make(trace):
+        plain, hidden = X(), hiding()
+        return trace(lambda x: x.sum()), [call(t) for t in (plain, plain, hidden, hidden, plain)]
+
+    check(make, hits=2)
+
+
+def test_method_hidden_on_state():
+    def make(trace):
+        state = {"w": X()}
+        fn = trace(lambda x: x * state["w"].sum())
+        return fn, [*[call(X())] * 3, lambda: state.update(w=hiding()), *[call(X())] * 3]
+
+    check(make, hits=2)
+
+
+def test_method_hidden_between_calls():
+    def make(trace):
+        state = X()
+
+        def hide():
+            state.sum = lambda: torch.tensor(99.0)
+
+        def show():
+            del state.sum
+
+        twice = [call(X())] * 2
+        return trace(lambda x: x * state.sum()), [*twice, hide, *twice, show, *twice]
+
+    check(make, hits=2)
+
+
+def test_attribute_beside_a_method():
+    def make(trace):
+        state = X()
+        state.k = 2.0
+
+        def hide():
+            state.sum = lambda: torch.tensor(99.0)
+
+        return trace(lambda x: x * state.sum() * state.k), [*[call(X())] * 2, hide, *[call(X())] * 2]
+
+    check(make, hits=1)

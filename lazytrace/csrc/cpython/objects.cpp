@@ -83,11 +83,13 @@ bool is_tensor(PyObject* v) {
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
 
-bool is_parameter_class(PyTypeObject* type) {
+PyTypeObject* parameter_class() {
   static auto* parameter = reinterpret_cast<PyTypeObject*>(
       py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
-  return PyType_IsSubtype(type, parameter);
+  return parameter;
 }
+
+bool is_parameter_class(PyTypeObject* type) { return PyType_IsSubtype(type, parameter_class()); }
 
 bool is_parameter(PyObject* v) { return is_parameter_class(Py_TYPE(v)); }
 
@@ -253,6 +255,24 @@ std::string text_of(PyObject* v) {
   const char* text = PyUnicode_AsUTF8(v);
   if (!text) PyErr_Clear();
   return text ? text : "";
+}
+
+// CPython 3.11 keeps the dict before the object, and before that the values of one that is not made yet: the
+// byte at -2 counts them (_PyDictValues_AddToInsertionOrder in pycore_dict.h).
+bool has_attributes(PyObject* v) {
+  if (!PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_MANAGED_DICT)) {
+    PyObject** dict = _PyObject_GetDictPtr(v);
+    return dict && *dict && PyDict_GET_SIZE(*dict);
+  }
+  if (PyObject* dict = reinterpret_cast<PyObject**>(v)[-3]) return PyDict_GET_SIZE(dict);
+  const unsigned char* values = reinterpret_cast<unsigned char**>(v)[-4];
+  return values && values[-2];
+}
+
+bool handles_exception() {
+  PyObject* handled = PyErr_GetHandledException();
+  Py_XDECREF(handled);
+  return handled && handled != Py_None;
 }
 
 std::string type_name(PyObject* v) {

@@ -10,6 +10,7 @@ namespace lazytrace {
 // isinstance(v, torch.Tensor) by type alone: asking Python would run a __getattribute__ of the user's.
 bool is_tensor(PyObject* v);
 // torch.nn.Parameter or a subclass, likewise.
+PyTypeObject* parameter_class();
 bool is_parameter_class(PyTypeObject* type);
 bool is_parameter(PyObject* v);
 
@@ -41,6 +42,10 @@ int fill_mapping(PyObject* mapping, PyObject* items);
 
 // "torch.nn.modules.linear.Linear", best effort.
 std::string type_name(PyObject* v);
+// Whether an object of a class with a __dict__ has anything in it. Makes none where there is none yet.
+bool has_attributes(PyObject* v);
+// Whether this thread is in the handler of an exception.
+bool handles_exception();
 std::string short_repr(PyObject* v);
 // The value of a str, "" for anything else.
 std::string text_of(PyObject* v);

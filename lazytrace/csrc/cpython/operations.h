@@ -40,6 +40,7 @@ enum class Action : uint8_t {
   OperatesAlone,     // -first
   FormatsText,       // f"{first}"
   UsesKeys,          // `third` keys, from `first` on, each `name` values below the one before
+  Raises,            // first; no first: what is handled, once more
   MatchesError,      // except first:
   MatchesKeys,       // case {first: ...}
   EntersContext,     // with first:

@@ -10,6 +10,7 @@
 #include "cpython/objects.h"
 #include "program/value_tree.h"
 #include "torch/autograd_graph.h"
+#include "torch/frame_evaluator.h"
 
 namespace lazytrace {
 
@@ -159,6 +160,7 @@ void GuardTree::expect(int node, PyObject* value) {
     guard.expect = Expect::Tensor;
     guard.tensor = std::make_unique<TensorMeta>(TensorMeta::of(THPVariable_Unpack(value)));
     guard.tensor_type = Py_TYPE(value);
+    guard.attributes = has_attributes(value);
   } else if (is_enum_member(value)) {
     return expect_identity(node, value);  // holding it would hold its class, and the functions in it
   } else if (is_immutable(value)) {
@@ -267,6 +269,64 @@ PyObject* member_of(PyObject* owner, PyObject* name) {
 }
 }  // namespace
 
+namespace {
+
+PyObject* entry_of_instance(PyObject* owner, PyObject* name) {
+  PyObject** dict = _PyObject_GetDictPtr(owner);
+  return dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+}
+
+PyObject* entry_of_class(Access access, PyObject* owner, PyObject* name) {
+  if (!PyType_Check(owner)) return nullptr;
+  auto* type = reinterpret_cast<PyTypeObject*>(owner);
+  return access == Access::Class ? _PyType_Lookup(type, name) : PyDict_GetItemWithError(type->tp_dict, name);
+}
+
+PyObject* element_of(PyObject* owner, Py_ssize_t index) {
+  if (!PyList_Check(owner) && !PyTuple_Check(owner)) return nullptr;
+  return index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, index) : nullptr;
+}
+
+PyObject* contents_of_cell(PyObject* owner, Py_ssize_t index) {
+  PyObject* closure = PyFunction_Check(owner) ? PyFunction_GET_CLOSURE(owner) : nullptr;
+  return closure && index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, index))
+                                                      : nullptr;
+}
+
+// For get(default) only what was set counts: the default of the variable itself does not.
+PyObject* value_of_context(PyObject* variable, bool has_default, std::vector<py::object>* held) {
+  static PyObject* unset = PyList_New(0);
+  PyObject* value = nullptr;
+  PyObject* otherwise = has_default ? unset : nullptr;
+  if (!PyContextVar_CheckExact(variable) || PyContextVar_Get(variable, otherwise, &value) < 0) return nullptr;
+  if (value) held->push_back(py::reinterpret_steal<py::object>(value));
+  return value == unset ? nullptr : value;
+}
+
+PyObject* abc_token() {
+  static PyObject* token = py::object(py::module_::import("abc").attr("get_cache_token")).release().ptr();
+  return PyObject_CallNoArgs(token);
+}
+
+// What is made for the reader; a new reference, or null.
+PyObject* computed(const Guard& g, PyObject* owner) {
+  switch (g.access) {
+    case Access::Specials:
+      return PyType_Check(owner) ? special_names(reinterpret_cast<PyTypeObject*>(owner)).release().ptr()
+                                 : nullptr;
+    case Access::AbcToken:
+      return abc_token();
+    case Access::RecursionLimit:
+      return PyLong_FromLong(Py_GetRecursionLimit());
+    case Access::FrameEvaluator:
+      return frame_evaluator().release().ptr();
+    default:
+      return PyObject_GetAttr(owner, g.key.ptr());
+  }
+}
+
+}  // namespace
+
 PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* roots, size_t count,
                           Values* values) const {
   switch (g.access) {
@@ -280,10 +340,8 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       PyObject* object = PyWeakref_GET_OBJECT(g.weak.ptr());
       return object == Py_None ? nullptr : object;
     }
-    case Access::Instance: {
-      PyObject** dict = _PyObject_GetDictPtr(owner);
-      return dict && *dict ? PyDict_GetItemWithError(*dict, g.key.ptr()) : nullptr;
-    }
+    case Access::Instance:
+      return entry_of_instance(owner, g.key.ptr());
     case Access::Namespace: {
       PyObject* dict = PyObject_GenericGetDict(owner, nullptr);
       Py_XDECREF(dict);  // the owner keeps it
@@ -292,16 +350,8 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     case Access::Type:
       return reinterpret_cast<PyObject*>(Py_TYPE(owner));
     case Access::Class:
-      return PyType_Check(owner) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), g.key.ptr())
-                                 : nullptr;
     case Access::Own:
-      return PyType_Check(owner)
-                 ? PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, g.key.ptr())
-                 : nullptr;
-    case Access::Specials:
-      if (!PyType_Check(owner)) return nullptr;
-      values->held.push_back(special_names(reinterpret_cast<PyTypeObject*>(owner)));
-      return values->held.back().ptr();
+      return entry_of_class(g.access, owner, g.key.ptr());
     case Access::Item:
       return PyDict_Check(owner) ? PyDict_GetItemWithError(owner, g.key.ptr()) : nullptr;
     case Access::Entry: {
@@ -309,54 +359,32 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return key && PyDict_Check(owner) && is_key_by_identity(key) ? entry_of(owner, key) : nullptr;
     }
     case Access::At:
-      if (!PyList_Check(owner) && !PyTuple_Check(owner)) return nullptr;
-      return g.index < PySequence_Fast_GET_SIZE(owner) ? PySequence_Fast_GET_ITEM(owner, g.index) : nullptr;
+      return element_of(owner, g.index);
     case Access::Member:
       return PyAnySet_Check(owner) && PySet_Contains(owner, g.key.ptr()) == 1 ? g.key.ptr() : nullptr;
-    case Access::Cell: {
-      PyObject* closure = PyFunction_Check(owner) ? PyFunction_GET_CLOSURE(owner) : nullptr;
-      return closure && g.index < PyTuple_GET_SIZE(closure) ? PyCell_GET(PyTuple_GET_ITEM(closure, g.index))
-                                                            : nullptr;
-    }
+    case Access::Cell:
+      return contents_of_cell(owner, g.index);
     case Access::Globals:
       return PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
-    case Access::AbcToken: {
-      static PyObject* token = py::object(py::module_::import("abc").attr("get_cache_token")).release().ptr();
-      values->held.push_back(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(token)));
-      return values->held.back().ptr();
-    }
-    case Access::RecursionLimit:
-      values->held.push_back(py::reinterpret_steal<py::object>(PyLong_FromLong(Py_GetRecursionLimit())));
-      return values->held.back().ptr();
+    case Access::Handled:
+      return handles_exception() ? Py_True : Py_False;
     case Access::Cached:
       return cached_result(owner, g.key.ptr());
     case Access::Self:
       return owner;
-    case Access::Deref: {
-      PyObject* value = PyWeakref_Check(owner) ? PyWeakref_GET_OBJECT(owner) : nullptr;
-      return value;
-    }
-    case Access::Context: {
-      // For get(default) only what was set counts: the default of the variable itself does not.
-      static PyObject* unset = PyList_New(0);
-      PyObject* value = nullptr;
-      PyObject* otherwise = g.index >= 0 ? unset : nullptr;
-      if (!PyContextVar_CheckExact(owner) || PyContextVar_Get(owner, otherwise, &value) < 0) return nullptr;
-      if (value) values->held.push_back(py::reinterpret_steal<py::object>(value));
-      return value == unset ? nullptr : value;
-    }
-    case Access::Attribute: {
+    case Access::Deref:
+      return PyWeakref_Check(owner) ? PyWeakref_GET_OBJECT(owner) : nullptr;
+    case Access::Context:
+      return value_of_context(owner, g.index >= 0, &values->held);
+    case Access::Attribute:
       if (PyObject* held = member_of(owner, g.key.ptr())) return held;
-      PyObject* value = PyObject_GetAttr(owner, g.key.ptr());
-      if (!value) {
-        PyErr_Clear();
-        return nullptr;
-      }
-      values->held.push_back(py::reinterpret_steal<py::object>(value));
-      return value;
-    }
+      break;
+    default:
+      break;
   }
-  return nullptr;
+  PyObject* value = computed(g, owner);
+  if (value) values->held.push_back(py::reinterpret_steal<py::object>(value));
+  return value;
 }
 
 bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
@@ -394,7 +422,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObj
       if (!PyFunction_Check(value) || PyFunction_GET_CODE(value) != g.value.ptr()) return false;
       break;
     case Expect::Tensor: {
-      if (Py_TYPE(value) != g.tensor_type) return false;
+      if (Py_TYPE(value) != g.tensor_type || has_attributes(value) != g.attributes) return false;
       const at::Tensor& tensor = THPVariable_Unpack(value);
       if (!(g.loose ? g.tensor->matches_loosely(tensor) : g.tensor->matches(tensor))) return false;
       break;
@@ -644,6 +672,38 @@ std::string GuardTree::attribute_path(int owner, const std::string& name,
   return module ? "global " + name : path(owner, names) + "." + name;
 }
 
+namespace {
+
+// The name of a cell of a function, from the code that the guard on the function holds.
+std::string name_of_cell(const Guard& function, Py_ssize_t index) {
+  PyObject* code = function.value.ptr();
+  if (code && PyCode_Check(code)) {
+    PyObject* names = PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(code));
+    py::object held = py::reinterpret_steal<py::object>(names);
+    if (names) return text_of(PyTuple_GET_ITEM(names, index));
+    PyErr_Clear();
+  }
+  return "closure cell " + std::to_string(index);
+}
+
+// Of what hangs on nothing.
+std::string name_of_state(Access access) {
+  switch (access) {
+    case Access::AbcToken:
+      return "classes registered with an ABC";
+    case Access::RecursionLimit:
+      return "sys.getrecursionlimit()";
+    case Access::FrameEvaluator:
+      return "torch's frame evaluator";
+    case Access::Handled:
+      return "whether an exception is handled around the call";
+    default:
+      return "?";
+  }
+}
+
+}  // namespace
+
 std::string GuardTree::path(int node, const std::vector<std::string>& names) const {
   const Guard& g = nodes_[node];
   std::string name = g.key ? text_of(g.key.ptr()) : "";
@@ -669,20 +729,8 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + ".__dict__";
     case Access::Type:
       return "type(" + parent() + ")";
-    case Access::Item: {
-      const Guard& p = nodes_[g.parent];
-      if (p.access == Access::Globals) return "global " + name;
-      if (p.access == Access::Namespace) return attribute_path(p.parent, name, names);
-      std::string holder = p.key ? text_of(p.key.ptr()) : "";
-      bool in_namespace = p.access == Access::Item && nodes_[p.parent].access == Access::Namespace;
-      if ((p.access == Access::Instance || in_namespace) &&
-          (holder == "_modules" || holder == "_parameters" || holder == "_buffers")) {
-        std::string owner = path(in_namespace ? nodes_[p.parent].parent : p.parent, names);
-        bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
-        return number ? owner + "[" + name + "]" : owner + "." + name;
-      }
-      return parent() + "[" + short_repr(g.key.ptr()) + "]";
-    }
+    case Access::Item:
+      return item_path(g, names);
     case Access::Entry:
       return parent() + "[" + path(static_cast<int>(g.index), names) + "]";
     case Access::At:
@@ -691,10 +739,6 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return short_repr(g.key.ptr()) + " in " + parent();
     case Access::Globals:
       return parent() + ".__globals__";
-    case Access::AbcToken:
-      return "classes registered with an ABC";
-    case Access::RecursionLimit:
-      return "sys.getrecursionlimit()";
     case Access::Cached:
       return parent() + "(" + short_repr(g.key.ptr()) + ")";
     case Access::Self:
@@ -703,22 +747,27 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
       return parent() + "()";
     case Access::Context:
       return parent() + ".get()";
-    case Access::Cell: {
-      const Guard& p = nodes_[g.parent];
-      if (p.expect == Expect::Code || p.value) {
-        PyObject* names_of = PyCode_Check(p.value.ptr())
-                                 ? PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(p.value.ptr()))
-                                 : nullptr;
-        if (names_of) {
-          py::object free = py::reinterpret_steal<py::object>(names_of);
-          return text_of(PyTuple_GET_ITEM(names_of, g.index));
-        }
-        PyErr_Clear();
-      }
-      return "closure cell " + std::to_string(g.index);
-    }
+    case Access::Cell:
+      return name_of_cell(nodes_[g.parent], g.index);
+    default:
+      return name_of_state(g.access);
   }
-  return "?";
+}
+
+// Parameters, buffers and modules of a module as a person would write them.
+std::string GuardTree::item_path(const Guard& g, const std::vector<std::string>& names) const {
+  const Guard& p = nodes_[g.parent];
+  std::string name = text_of(g.key.ptr());
+  if (p.access == Access::Globals) return "global " + name;
+  if (p.access == Access::Namespace) return attribute_path(p.parent, name, names);
+  std::string holder = p.key ? text_of(p.key.ptr()) : "";
+  bool in_namespace = p.access == Access::Item && nodes_[p.parent].access == Access::Namespace;
+  bool of_module = holder == "_modules" || holder == "_parameters" || holder == "_buffers";
+  if ((p.access != Access::Instance && !in_namespace) || !of_module)
+    return path(g.parent, names) + "[" + short_repr(g.key.ptr()) + "]";
+  std::string owner = path(in_namespace ? nodes_[p.parent].parent : p.parent, names);
+  bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+  return number ? owner + "[" + name + "]" : owner + "." + name;
 }
 
 // In words, what a guard expects; worked out when a person asks, for a recording makes hundreds of guards.
@@ -761,6 +810,12 @@ py::list GuardTree::explain_all(PyObject* const* roots, size_t count, const std:
   return rows;
 }
 
+namespace {
+const char* attributed(bool attributes) {
+  return attributes ? "a tensor with attributes of its own" : "a tensor without";
+}
+}  // namespace
+
 py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
                              const std::vector<std::string>& names, Values* all) const {
   const Guard& g = nodes_[node];
@@ -791,6 +846,8 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
       where += "." + difference.substr(0, space);
       before = difference.substr(space + 1, arrow - space - 1);
       after = difference.substr(arrow + 4);
+    } else if (bool now = has_attributes(value); now != g.attributes) {
+      before = attributed(g.attributes), after = attributed(now);
     } else {
       before = "a tensor", after = "another tensor";
     }

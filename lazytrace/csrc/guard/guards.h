@@ -34,6 +34,8 @@ enum class Access : uint8_t {
   Globals,         // the globals of a function
   AbcToken,        // the number that every ABC.register() raises
   RecursionLimit,  // sys.getrecursionlimit()
+  FrameEvaluator,  // what torch's compiler does with the frames that run
+  Handled,         // whether an exception is handled around the call
   Cached,          // what a functools cache holds under a key
   Self,            // the owner itself, for a second expectation
   Deref,           // what a weak reference refers to
@@ -59,6 +61,7 @@ struct Guard {
   int same = -1;            // another node with the same object
   int same_input = -1;      // the argument register with the same tensor
   std::unique_ptr<TensorMeta> tensor;
+  bool attributes = false;              // of a tensor: whether anything was put on it
   bool loose = false;                   // of a tensor: its sizes and strides may differ
   PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
   int capture = -1;                     // slot of the program that takes this tensor
@@ -168,6 +171,7 @@ class GuardTree {
 
  private:
   void expect_members(int node, PyObject* united);
+  std::string item_path(const Guard& g, const std::vector<std::string>& names) const;
   std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
   PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count,
                  Values* values) const;

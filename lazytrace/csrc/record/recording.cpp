@@ -40,7 +40,7 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
 
 Recording::~Recording() = default;
 
-py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) {
+py::object Recording::call(py::object function, py::tuple args, py::dict kwargs) {
   struct Active {
     Recording* before = current_recording;
     explicit Active(Recording* now) { current_recording = now; }
@@ -57,14 +57,42 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
       py::reinterpret_steal<py::object>(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
   // Whoever catches what was raised must find plain numbers.
   if (auto* numbers = result ? nullptr : recorder_.numbers()) numbers->end();
+  if (result && Modes::current() != before) recorder_.fail(say(reason::LeavesModes));
+  return result;
+}
+
+py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) {
+  py::object result = call(std::move(function), std::move(args), std::move(kwargs));
+  if (result) read_sizes_at_end(result);
   std::string diverged = recorder_.divergence();
   if (!diverged.empty()) {
     PyErr_SetString(divergence_type(), diverged.c_str());
     throw py::error_already_set();
   }
   if (!result) throw py::error_already_set();
-  if (Modes::current() != before) recorder_.fail(say(reason::LeavesModes));
   return result;
+}
+
+// Sizes in the result and in what was written are read once all is known. Where the function is fed, the step
+// at which the replay left may be one of these.
+void Recording::read_sizes_at_end(const py::object& result) {
+  if (!recorder_.feeding() || !recorder_.numbers()) return;
+  std::vector<std::pair<int, at::Tensor>> tensors;
+  try {
+    take_apart(all_that_is_left(result).ptr(), &tensors);
+  } catch (const std::runtime_error&) {
+    // finish() meets the same, and says it.
+  }
+}
+
+// The result and what was written are one value: what is the same object in both stays so.
+py::tuple Recording::all_that_is_left(const py::object& result) {
+  if (!std::exchange(settled_, true)) observer_.settle_writes();
+  py::list parts;
+  parts.append(result);
+  if (recorder_.failed()) return py::tuple(parts);
+  for (auto& one : observer_.writes()) parts.append(one.value);
+  return py::tuple(parts);
 }
 
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
@@ -177,14 +205,9 @@ bool Recording::renumber(Trace* trace) {
 
 std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   if (replaced_) recorder_.fail(say(reason::TracerReplaced));
-  observer_.settle_writes();
   if (recorder_.failed()) return nullptr;
-  // The result and what was written are one value: what is the same object in both stays so.
-  py::list parts;
-  parts.append(result);
-  for (auto& one : observer_.writes()) parts.append(one.value);
-  py::tuple whole(parts);
-  parts = py::list();
+  py::tuple whole = all_that_is_left(result);
+  if (recorder_.failed()) return nullptr;
   observer_.finish(whole.ptr());
   auto trace = std::make_shared<Trace>();
   if (recorder_.failed()) return nullptr;

@@ -46,6 +46,9 @@ class Recording {
 
  private:
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);
+  py::object call(py::object function, py::tuple args, py::dict kwargs);
+  void read_sizes_at_end(const py::object& result);
+  py::tuple all_that_is_left(const py::object& result);
   Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
   bool renumber(Trace* trace);
 
@@ -54,6 +57,7 @@ class Recording {
   GuardTree tree_;
   Observer observer_;
   bool replaced_ = false;
+  bool settled_ = false;  // the writes
 };
 
 }  // namespace lazytrace

@@ -24,10 +24,7 @@ PyTypeObject* tensor_class() { return reinterpret_cast<PyTypeObject*>(THPVariabl
 
 // A tensor argument may be a Tensor or a Parameter; anything else has behavior of its own.
 bool is_plain_tensor(PyObject* v) {
-  if (Py_IS_TYPE(v, tensor_class())) return true;
-  static auto* parameter = reinterpret_cast<PyTypeObject*>(
-      py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
-  return Py_IS_TYPE(v, parameter);
+  return Py_IS_TYPE(v, tensor_class()) || Py_IS_TYPE(v, parameter_class());
 }
 
 // Asking a view for its grad_fn may make one, under a lock; most tensors are none.
@@ -73,7 +70,7 @@ struct Signature::Flattener {
     static_assert(sizeof look == 24, "no byte of a key may be left unset");
     look.dtype = t.scalar_type();
     look.flags = static_cast<uint8_t>(requires_grad | is_leaf(t, meta) << 1 | parameter << 2 |
-                                      (requires_grad && has_hooks(t)) << 3);
+                                      (requires_grad && has_hooks(t)) << 3 | has_attributes(v) << 4);
     look.device = device.type();
     look.device_index = device.index();
     look.dimensions = sizes.size();
@@ -128,9 +125,8 @@ struct Signature::Flattener {
       else
         key->put(value);
     } else if (PyFloat_CheckExact(v)) {
-      double value = PyFloat_AS_DOUBLE(v);
-      key->put_tag(value != value ? 'n' : 'd');
-      if (value == value) key->put(value);
+      key->put_tag('d');  // bit for bit: copysign() tells nan from -nan
+      key->put(PyFloat_AS_DOUBLE(v));
     } else if (PyUnicode_CheckExact(v)) {
       text(v);
     } else if (PyBytes_CheckExact(v)) {

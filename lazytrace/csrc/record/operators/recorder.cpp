@@ -652,7 +652,7 @@ void Recorder::fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifte
 
 // Something looked at the value of a number: a replay that works out another one leaves here.
 void Recorder::read_number(int id, const c10::IValue& value) {
-  if (failed()) return;
+  if (stopped()) return;
   if (inside_operator()) return fail(say(reason::SizesInOperator));
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Read, handle);

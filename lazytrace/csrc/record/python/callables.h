@@ -35,6 +35,8 @@ enum class Does : uint8_t {
   AsksCall,            // whether the class of its argument has a __call__
   AsksType,            // the class of its argument; with three arguments it makes a class
   AsksRecursionLimit,  // sys.getrecursionlimit()
+  SetsFrameEvaluator,  // what torch's compiler does with the frames that run: it must be put back
+  AsksHandled,         // the exception that is handled around the call
   AsksAbc,             // everything, and what abstract classes were told
   ComparesIdentity,    // whether its arguments are one object
   Hashes,              // the value of its argument, or which object it is

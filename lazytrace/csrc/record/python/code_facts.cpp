@@ -20,7 +20,10 @@ struct TrustedCode {
 const TrustedCode kTrusted[] = {
 #define TRUSTED(file, name, why) {file, name},
 #include "torch/trusted_code.def"
-#undef TRUSTED
+};
+const TrustedCode kBookkeepers[] = {
+#define BOOKKEEPING(file, name, why) {file, name},
+#include "torch/trusted_code.def"
 };
 
 bool trusted(const std::string& file, const std::string& name) {
@@ -52,8 +55,9 @@ namespace {
 
 uintptr_t flags_of(PyObject* code) {
   std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
+  std::string name = text_of(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
   uintptr_t flags = 0;
-  if (trusted(file, text_of(reinterpret_cast<PyCodeObject*>(code)->co_qualname))) flags |= kSkipped;
+  if (trusted(file, name)) flags |= kSkipped;
   if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) flags |= kOwn;
   // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that
   // led there.
@@ -65,6 +69,8 @@ uintptr_t flags_of(PyObject* code) {
   // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
   bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" &&
                   file == torch_folder + "_dynamo/eval_frame.py";
+  for (const TrustedCode& row : kBookkeepers)
+    if (file == torch_folder + row.file && name == row.name) flags |= kBookkeeping;
   if (file == "<lazytrace>") flags |= kThrough;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;

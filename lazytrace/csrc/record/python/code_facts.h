@@ -21,7 +21,8 @@ enum CodeFlags : uintptr_t {
   kInstalled = 16,
   kLogging = 32,
   kOwn = 64,
-  kThrough = 128,  // the function of lazytrace that calls a traced object: it holds that object alone
+  kBookkeeping = 256,  // what torch notes of others for itself
+  kThrough = 128,      // the function of lazytrace that calls a traced object: it holds that object alone
 };
 uintptr_t code_flags(PyObject* code);
 

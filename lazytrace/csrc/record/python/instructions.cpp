@@ -123,6 +123,8 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
       for (int i = 0; i < operation.third; ++i)
         consumption_->use_as_key(f.peek(operation.first + i * operation.name));
       return;
+    case Action::Raises:
+      return first ? void() : provenance_->read_handled_now();
     case Action::MatchesError:
       return consumption_->consume(first, Consumer::Reads);
     case Action::MatchesKeys:

@@ -9,9 +9,19 @@
 
 namespace lazytrace {
 
+namespace {
+// The exception whose handler this thread is in, borrowed from it; null outside of any.
+PyObject* handled_exception() {
+  PyObject* handled = PyErr_GetHandledException();
+  Py_XDECREF(handled);
+  return handled == Py_None ? nullptr : handled;
+}
+}  // namespace
+
 Provenance::Provenance(Recorder* recorder, GuardTree* tree) : recorder_(recorder), tree_(tree) {
   static uint64_t recordings = 0;  // counted with the GIL
   number_ = ++recordings;
+  handled_around_ = handled_exception();
   late_.reserve(64);
   held_.reserve(1024);
   held_names_.reserve(256);
@@ -79,6 +89,21 @@ int Provenance::weak_node(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
   return known_[object] = tree_->weak(object);
+}
+
+int Provenance::modules_node() {
+  static PyObject* name = PyUnicode_InternFromString("modules");
+  PyObject* system = PyImport_AddModule("sys");
+  return read_node(weak_node(system), Access::Instance, name, -1, PyImport_GetModuleDict()).first;
+}
+
+int Provenance::module_node(PyObject* module) {
+  py::object name = py::reinterpret_steal<py::object>(PyModule_GetNameObject(module));
+  if (!name) PyErr_Clear();
+  bool imported = name && PyDict_GetItemWithError(PyImport_GetModuleDict(), name.ptr()) == module;
+  if (imported && known(module) < 0 && !is_fresh(module))
+    read_child(modules_node(), Access::Item, name.ptr(), -1, module);
+  return owner(module);
 }
 
 int Provenance::node_of_tensor(PyObject* tensor) {
@@ -155,6 +180,16 @@ void Provenance::read_self(int node, PyObject* object) {
   bool made;
   int child = tree_->child(node, Access::Self, nullptr, -1, &made);
   if (made) tree_->expect_identity(child, object);
+}
+
+void Provenance::read_handled() {
+  if (handled_around_) return recorder_->fail("reads the exception that is handled around the call");
+  read_child(-1, Access::Handled, nullptr, -1, Py_False);
+}
+
+void Provenance::read_handled_now() {
+  // One of the function's own follows from the call.
+  if (handled_exception() == handled_around_) read_handled();
 }
 
 // Objects without an __eq__ of Python are equal where they are the same, and so are the keys of a dict and

@@ -43,6 +43,10 @@ class Provenance {
   int class_node(PyTypeObject* type);
   // The node of a module, or of a function of C: made where there is none.
   int weak_node(PyObject* object);
+  // The node of sys.modules.
+  int modules_node();
+  // The node of a module, which code that is not watched may have led to: by its name, if it was imported.
+  int module_node(PyObject* module);
   int node_of_tensor(PyObject* tensor);
   void know(PyObject* object, int node) { known_[object] = node; }
   // Where it has no node yet.
@@ -65,6 +69,10 @@ class Provenance {
   void read_self(int node, PyObject* object);
   // That the object is none of those that were compared with it.
   void compare_as_itself(PyObject* object);
+
+  // Whether an exception is handled around the call, and which one is handled now.
+  void read_handled();
+  void read_handled_now();
 
   // Objects that were made during the call.
   bool is_fresh(PyObject* object) const { return fresh_addresses_.count(object); }
@@ -118,6 +126,7 @@ class Provenance {
   Recorder* recorder_;
   GuardTree* tree_;
   uint64_t number_;
+  PyObject* handled_around_;      // borrowed from the caller, who is in its handler
   AddressMap<int> known_;         // object -> guard node
   std::vector<char> structural_;  // by node
   AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference

@@ -106,6 +106,7 @@ void Watcher::on_call(PyFrameObject* frame) {
   Pause& pause = *around_.pause;
   uintptr_t flags = code_flags(f.code()), caller = caller_flags(f);
   if (!pause.active() && asides_->allows_logging() && (flags & kLogging)) asides_->ignore(f);
+  if (!pause.active() && (flags & kBookkeeping)) asides_->ignore(f);
   if (!pause.active() && !(flags & kSkipped) && asides_->runs_aside(f)) asides_->step_aside(f);
   if (is_trusted(caller) && is_generated_for_torch(f)) flags |= kSkipped;
   bool watch = !pause.blind() && !(flags & kSkipped);

@@ -403,8 +403,6 @@ void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t c
     return call_method(c_base(Py_TYPE(self)), name, self, args, count);
   }
   Does does = function_does(f);
-  // Functions that torch keeps its compiler off ask for no callback, where there is none: the key says so.
-  if (does == Does::Unknown && name == "set_eval_frame" && count == 1 && args[0] == Py_None) return;
   if (does == Does::Unknown && self && PyType_Check(self)) {
     auto* of = reinterpret_cast<PyTypeObject*>(self);
     PyObject* of_type = PyDict_GetItemString(PyType_Type.tp_dict, name.c_str());
@@ -477,6 +475,10 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::AsksRecursionLimit:
       return provenance_->read_child(-1, Access::RecursionLimit, nullptr, -1,
                                      py::int_(Py_GetRecursionLimit()).ptr());
+    case Does::SetsFrameEvaluator:
+      return context_variables_->set_frame_evaluator(first);
+    case Does::AsksHandled:
+      return provenance_->read_handled_now();
     case Does::AsksAbc:
       return ask_abstract_classes(args, count);
     default:
@@ -520,7 +522,7 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
 void Calls::ask_abstract_classes(PyObject* const* args, Py_ssize_t count) {
   py::object token = py::module_::import("abc").attr("get_cache_token")();
   provenance_->read_child(-1, Access::AbcToken, nullptr, -1, token.ptr());
-  for (Py_ssize_t i = 0; i < count; ++i) protocols_->read_bases(args[i]);
+  for (Py_ssize_t i = 0; i < count; ++i) containers_->read_bases(args[i]);
 }
 
 // Under a filter that raises, a warning is an exception.
@@ -603,12 +605,13 @@ void Calls::call_object_method(const std::string& name, PyObject* self, PyObject
   if (name == "__eq__" || name == "__ne__") provenance_->compare_as_itself(self);
   if (kAsked.count(name)) return consumption_->hand_over(args, count, Consumer::Compares);
   if (name == "__instancecheck__" || name == "__subclasscheck__") {
-    protocols_->read_bases(self);
+    containers_->read_bases(self);
     if (count)
-      protocols_->read_bases(PyType_Check(args[0]) ? args[0] : reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
+      containers_->read_bases(PyType_Check(args[0]) ? args[0]
+                                                    : reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
     return;
   }
-  if (name == "mro" && PyType_Check(self)) return protocols_->read_bases(self);
+  if (name == "mro" && PyType_Check(self)) return containers_->read_bases(self);
   if (name == "__reduce_ex__" && take_apart(self)) return;
   recorder_->fail("calls ." + name + "()");
 }

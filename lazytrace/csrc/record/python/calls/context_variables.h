@@ -1,4 +1,5 @@
-// Calls of contextvars: a set that is reset before the end leaves nothing behind.
+// Calls of contextvars, and of the switch of torch's compiler, which is another variable of the thread: a set
+// that is undone before the end leaves nothing behind.
 #pragma once
 
 #include <string>
@@ -17,10 +18,15 @@ class ContextVariables {
 
   // `has_default`: of get(), whether the call says what it gives when nothing was set.
   void call(const std::string& name, PyObject* variable, bool has_default);
+  // What torch's compiler does with frames is set to `value`.
+  void set_frame_evaluator(PyObject* value);
   // At the end of the call.
   void finish();
 
  private:
+  // Its value in this thread or task; `has_default`: where it was set.
+  void read(PyObject* variable, bool has_default);
+
   Recorder* recorder_;
   Provenance* provenance_;
   std::unordered_map<PyObject*, int> sets_;  // context variable -> sets that no reset has undone yet

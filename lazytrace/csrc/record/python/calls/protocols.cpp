@@ -117,27 +117,19 @@ void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
   consumption_->consume(left, how);
 }
 
-void Protocols::read_bases(PyObject* type) {
-  if (!PyType_Check(type) || !is_python_class(reinterpret_cast<PyTypeObject*>(type))) return;
-  int node = provenance_->class_node(reinterpret_cast<PyTypeObject*>(type));
-  if (node < 0) return;
-  PyObject* order = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
-  provenance_->read_child(node, Access::Attribute, py::str("__mro__").ptr(), -1, order);
-  containers_->read_whole(order);
-}
-
 void Protocols::read_classes(PyObject* object, PyObject* classes, bool subclass) {
   consumption_->consume(classes, Consumer::Reads);
   auto ask = [&](PyObject* cls) {
     classes_->read_special(cls, subclass ? "__subclasscheck__" : "__instancecheck__");
-    read_bases(cls);
+    containers_->read_bases(cls);
   };
   if (PyTuple_Check(classes))
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes); ++i) ask(PyTuple_GET_ITEM(classes, i));
   else
     ask(classes);
   if (!subclass) classes_->read_special(object, "__class__");
-  read_bases(subclass && PyType_Check(object) ? object : reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  containers_->read_bases(subclass && PyType_Check(object) ? object
+                                                           : reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
 // The hash of an object without a __hash__ of its own is its address, of which only what is equal to it

@@ -33,8 +33,6 @@ class Protocols {
   void read_comparison(PyObject* left, PyObject* right);
   // `operation`: the argument of BINARY_OP.
   void read_binary(PyObject* left, PyObject* right, int operation);
-  // The classes that a class has for bases, which can be assigned to.
-  void read_bases(PyObject* type);
   void read_classes(PyObject* object, PyObject* classes, bool subclass);
   void hash_object(PyObject* object);
   // id(x); `as_key`: only to tell it apart from other objects.

@@ -169,6 +169,7 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
   if (text == "__dict__") return read_namespace(object);
   // Arguments that the code never reads are no part of the key.
   if (text == "f_locals" && PyFrame_Check(object)) return recorder_->fail("reads .f_locals of a frame");
+  if (text == "__context__" && PyExceptionInstance_Check(object)) provenance_->read_handled();
   if (text == "__weakref__") return recorder_->fail("reads the weak references of a " + type_name(object));
   int node = provenance_->owner(object);
   if (text == "__class__") {
@@ -224,6 +225,7 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
   py::object type =
       py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__self_class__").ptr()));
   if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
+  containers_->read_bases(type.ptr());
   PyObject* mro = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_mro;
   bool after = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
@@ -235,7 +237,7 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
         provenance_->read_child(node, Access::Own, name, -1, value);
       else
         classes_->know_static(value);
-      if (value) return;
+      if (value) return classes_->read_binding(value);
     }
     after |= reinterpret_cast<PyObject*>(cls) == start.ptr();
   }
@@ -249,7 +251,7 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set)
       return read_data_descriptor(module, name, descriptor);
   }
-  int node = provenance_->owner(module);
+  int node = provenance_->module_node(module);
   if (node < 0) return;
   if (log_->wrote(PyModule_GetDict(module), name)) return;
   PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
@@ -292,9 +294,9 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
 
 // What was put on the tensor itself under the name of a method, or of nothing that its class has.
 void AttributeReads::read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* descriptor) {
+  if (!has_attributes(tensor) && descriptor) return;  // a method, and a guard says that nothing hides it
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
-  if (!value && descriptor) return;  // a method
   int node = provenance_->node_of_tensor(tensor);
   if (node >= 0) return provenance_->read_child(node, Access::Instance, name, -1, value);
   if (value) recorder_->fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");

@@ -33,6 +33,7 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   if (node < 0) return;
   auto [child, made] = provenance_->read_node(node, Access::Class, name, -1, value);
   if (!made || !value) return;
+  read_binding(value);
   // What hides behind a descriptor is reached through it.
   const char* inner = nullptr;
   if (Py_IS_TYPE(value, &PyProperty_Type)) inner = "fget";
@@ -44,6 +45,15 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key.ptr()));
   if (!target) return PyErr_Clear();
   provenance_->read_child(child, Access::Attribute, key.ptr(), -1, target.ptr());
+}
+
+void ClassReads::read_binding(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (!is_python_class(type)) return;
+  static PyObject* const kNames[] = {PyUnicode_InternFromString("__get__"),
+                                     PyUnicode_InternFromString("__set__"),
+                                     PyUnicode_InternFromString("__delete__")};
+  for (PyObject* name : kNames) read_class(type, name, _PyType_Lookup(type, name));
 }
 
 void ClassReads::read_special(PyObject* object, const char* name) {

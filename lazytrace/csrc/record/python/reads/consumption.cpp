@@ -156,8 +156,12 @@ void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {
         return 0;
       },
       &parts);
+  // What these have copied of their function is read as attributes only.
+  bool wrapper = Py_IS_TYPE(object, &PyStaticMethod_Type) || Py_IS_TYPE(object, &PyClassMethod_Type);
+  PyObject** copied = wrapper ? _PyObject_GetDictPtr(object) : nullptr;
   for (PyObject* part : parts)
-    if (part != reinterpret_cast<PyObject*>(Py_TYPE(object))) consume(part, how, depth + 1);
+    if (part != reinterpret_cast<PyObject*>(Py_TYPE(object)) && !(copied && part == *copied))
+      consume(part, how, depth + 1);
 }
 
 void Consumption::consume_container(PyObject* object, Consumer how, int depth) {

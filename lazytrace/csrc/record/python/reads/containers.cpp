@@ -121,6 +121,15 @@ void ContainerReads::fix_hash(PyObject* member) {
   if (node >= 0 && provenance_->by_path(node)) provenance_->read_self(node, member);
 }
 
+void ContainerReads::read_bases(PyObject* type) {
+  if (!PyType_Check(type) || !is_python_class(reinterpret_cast<PyTypeObject*>(type))) return;
+  int node = provenance_->class_node(reinterpret_cast<PyTypeObject*>(type));
+  if (node < 0) return;
+  PyObject* order = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
+  provenance_->read_child(node, Access::Attribute, py::str("__mro__").ptr(), -1, order);
+  read_whole(order);
+}
+
 void ContainerReads::advance(PyObject* iterator) {
   if (is_tensor(iterator)) return;
   classes_->read_special(iterator, "__next__");

@@ -32,6 +32,8 @@ class ContainerReads {
   void read_whole(PyObject* container);
   // The order of a set, which hangs on the addresses of members without a __hash__ of their own.
   void read_order(PyObject* set);
+  // The classes that a class has for bases, which can be assigned to.
+  void read_bases(PyObject* type);
   // An iterator moves on.
   void advance(PyObject* iterator);
 

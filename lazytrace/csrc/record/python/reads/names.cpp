@@ -95,11 +95,7 @@ void NameReads::read_import(Frame f, PyObject* name, PyObject* level) {
     for (; up > 1; --up) base = base.substr(0, base.rfind('.') == std::string::npos ? 0 : base.rfind('.'));
     full = full.empty() ? base : base + "." + full;
   }
-  PyObject* system = PyImport_AddModule("sys");
-  int modules = provenance_
-                    ->read_node(provenance_->weak_node(system), Access::Instance, py::str("modules").ptr(),
-                                -1, PyImport_GetModuleDict())
-                    .first;
+  int modules = provenance_->modules_node();
   for (const std::string& part : {full.substr(0, full.find('.')), full}) {
     py::str key(part);
     provenance_->read_child(modules, Access::Item, key.ptr(), -1,
