@@ -21,7 +21,8 @@ from lazytrace.errors import (
 )
 from lazytrace.explain import Explanation
 from lazytrace.function import Handle, handle
-from lazytrace.keep import export, onnx
+from lazytrace.keep import export, onnx, save
+from lazytrace.loaded import FileError, Loaded, load
 from lazytrace.stats import (
     CompileProfiler,
     Event,
@@ -48,9 +49,11 @@ __all__ = [
     "Event",
     "Explanation",
     "ExtensionWarning",
+    "FileError",
     "Handle",
     "LazytraceError",
     "LazytraceWarning",
+    "Loaded",
     "NotTraceableError",
     "OptionError",
     "ProofWarning",
@@ -71,6 +74,7 @@ __all__ = [
     "export",
     "handle",
     "is_tracing",
+    "load",
     "log_events",
     "on_event",
     "onnx",
@@ -80,6 +84,7 @@ __all__ = [
     "report",
     "report_at_exit",
     "same",
+    "save",
     "script_if_tracing",
     "stats",
     "suggestions",

@@ -203,3 +203,23 @@ def training_verifier() -> Any:
     from torch._export.verifier import TrainingIRVerifier
 
     return TrainingIRVerifier
+
+
+def tree_spec_text(value: Any) -> str:
+    """The containers of a value, by their types and keys; equal exactly for equal structures.
+
+    >>> tree_spec_text({"a": [1, (2,)]})
+    "dict['a'](list(*, tuple(*)))"
+    """
+    from torch.utils import _pytree
+
+    return _spec_text(_pytree.tree_flatten(value)[1])
+
+
+def _spec_text(spec: Any) -> str:
+    if spec.is_leaf():
+        return "*"
+    context = spec.context.__qualname__ if isinstance(spec.context, type) else spec.context
+    shown = "" if context is None else f"{context!r}" if isinstance(context, list) else f"[{context!r}]"
+    inner = ", ".join(_spec_text(spec.child(i)) for i in range(spec.num_children))
+    return f"{spec.type.__name__}{shown}({inner})"

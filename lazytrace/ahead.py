@@ -252,10 +252,20 @@ def verify(
 def _record(runs: _Runs, raises: bool) -> None:
     """Until the call would hit: lazily made state is often there the second time."""
     for _ in range(0 if raises else 3):
-        args, kwargs = clone_inputs(runs.arguments)
-        if handle(runs.function).explain(*args, **kwargs).hit:
+        if _is_recorded(runs.function, *clone_inputs(runs.arguments)):
             return
         runs.run(runs.function, backward=False)
+
+
+def _is_recorded(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the branch that a call takes is."""
+    if not handle(function).explain(*args, **kwargs).hit:
+        return False
+    try:
+        handle(function).program(*args, **kwargs)
+    except LookupError:
+        return False
+    return True
 
 
 def record_ahead(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -263,11 +273,11 @@ def record_ahead(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
     Raises `UntraceableError` when it cannot be recorded.
     """
-    if handle(function).explain(*args, **kwargs).hit:
+    if _is_recorded(function, args, kwargs):
         return
     runs = _Runs(function, args, kwargs, None)
     _record(runs, False)
-    if not handle(function).explain(*args, **kwargs).hit:
+    if not _is_recorded(function, args, kwargs):
         raise UntraceableError(not_replayed(_name(function), _why(function)))
 
 
@@ -353,14 +363,19 @@ def _trace_one(
     rtol: float | None,
     atol: float | None,
 ) -> None:
-    args, named = _call(example, kwargs)
+    args, named = call_of(example, kwargs)
     if check:
         verify(function, args, named, rtol=rtol, atol=atol)
         return
     record_ahead(function, args, named)
 
 
-def _call(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_of(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call: of a tuple of positional ones, a dict of named ones, or one.
+
+    >>> call_of(3, {"k": 4}), call_of({"x": 3}, None)
+    (((3,), {'k': 4}), ((), {'x': 3}))
+    """
     if isinstance(example, dict):
         return (), {**example, **(kwargs or {})}
     args = example if isinstance(example, tuple) else () if example is None else (example,)

@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 import traceback
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from typing import get_args
 
 from lazytrace.config import REPORT_TARGETS, Environment, report_target
 from lazytrace.decorate import Patterns, installed
+from lazytrace.loaded import FileError, describe_file
 from lazytrace.stats import Format, Report, format_of, formatted, increases, on_terminal, read, report_at_exit
 
 _DESCRIPTION = "Run a program under lazytrace and see what its traced functions did, and why."
@@ -87,8 +89,10 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    show = commands.add_parser("show", help="show a report that was written as .json, in any format")
-    show.add_argument("report", help="a .json report, or a folder of them")
+    show = commands.add_parser(
+        "show", help="show a report that was written as .json, in any format, or a file of saved programs"
+    )
+    show.add_argument("report", help="a .json report, a folder of them, or what lazytrace.save() wrote")
     show.add_argument("--format", choices=get_args(Format), default="text", help="(default: text)")
     show.add_argument("-o", "--output", metavar="FILE", help="write there; its ending chooses the format")
     show.set_defaults(do=_show)
@@ -127,7 +131,18 @@ def _pattern(value: str) -> str:
     return value
 
 
+def _show_programs(path: str) -> int:
+    try:
+        print(describe_file(path))
+    except FileError as error:
+        print(error, file=sys.stderr)
+        return _MISUSED
+    return 0
+
+
 def _show(asked: argparse.Namespace) -> int:
+    if os.path.isfile(asked.report) and zipfile.is_zipfile(asked.report):
+        return _show_programs(asked.report)
     report = read(asked.report)
     if asked.output:
         chosen = format_of(asked.output)

@@ -349,6 +349,47 @@ def export_refused(function: str, obstacles: Iterable[str]) -> str:
     return f"{function} cannot be exported for these arguments. The program{told}"
 
 
+def save_refused(function: str, obstacles: Iterable[str]) -> str:
+    """Text for a program that a file cannot hold; each of `obstacles` completes "the program ...".
+
+    >>> print(save_refused("step", ["calls note (a.py:3), which stays Python. Take that out."]))
+    step cannot be saved for these arguments. The program
+      calls note (a.py:3), which stays Python. Take that out.
+    """
+    told = "".join(f"\n  {line}" for line in obstacles)
+    return f"{function} cannot be saved for these arguments. The program{told}"
+
+
+def file_refused(path: str, why: str) -> str:
+    """Text for `FileError`; `why` says what is wrong with the file.
+
+    >>> file_refused("step.zip", "tensors/3 is missing")
+    'step.zip cannot be loaded: tensors/3 is missing. Save it again with this version; see docs/export.md.'
+    """
+    return f"{path} cannot be loaded: {why}. Save it again with this version; see docs/export.md."
+
+
+def no_saved_program(function: str, differences: Iterable[str], programs: int) -> str:
+    """Text for `LookupError` of a loaded function; `differences` are those to the nearest of its programs.
+
+    >>> no_saved_program("step", ["x.shape [2] -> [3]"], 1)
+    'step has no saved program for this call: x.shape [2] -> [3]. It has 1.'
+    """
+    return f"{function} has no saved program for this call: {', '.join(differences)}. It has {programs}."
+
+
+def loaded_diverged(function: str, step: int, gave: str) -> str:
+    """Text for `ReplayError` of a loaded function that had written to tensors by then.
+
+    >>> loaded_diverged("step", 4, "False")
+    'step: step 4 gave False, for which no program was saved, after tensors had been written to.'
+    """
+    return (
+        f"{function}: step {step} gave {gave}, for which no program was saved, after tensors had been "
+        "written to."
+    )
+
+
 def missing_package(asker: str, packages: Iterable[str]) -> str:
     """Text for packages that something needs and that are not installed.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import inspect
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,7 +70,7 @@ class Handle:
         running them on copies. Raises `LookupError` when the function has not been recorded with such
         arguments, or not on that branch.
         """
-        owner = self._receiver[0] if self._receiver else self.original
+        owner = self._receiver[0] if self._receiver else getattr(self.original, "__self__", self.original)
         root = owner if isinstance(owner, torch.nn.Module) else None
         return self._engine.find(self._cache, (*self._receiver, *args), kwargs, bool(self._receiver), root)
 
@@ -87,6 +88,24 @@ class Handle:
         Raises `LookupError` when the function has not been recorded with such arguments.
         """
         return exportable(self.program(*args, **kwargs))
+
+    def parameters(self) -> list[inspect.Parameter] | None:
+        """The parameters that calls bind to, without that of a bound `self`; None where there is no
+        telling."""
+        found = self._engine.parameters
+        declared = found.declared() if found is not None else None
+        return declared[bool(self._receiver) :] if declared is not None else None
+
+    def arguments(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:
+        """What a call passes to each parameter, defaults too.
+
+        >>> import lazytrace
+        >>> lazytrace.handle(lazytrace.traced(lambda x, k=2: x)).arguments(1)
+        [('x', 1), ('k', 2)]
+        """
+        found = self._engine.parameters
+        named = found.named((*self._receiver, *args), kwargs) if found is not None else []
+        return named[bool(self._receiver) :]
 
     def freeze(self) -> None:
         """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""

@@ -1,4 +1,4 @@
-"""Handing on what was recorded: to torch.export, to ONNX."""
+"""Handing on what was recorded: to torch.export, to ONNX, to files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
-from lazytrace.ahead import record_ahead
+from lazytrace.ahead import call_of, record_ahead
+from lazytrace.api import traced
 from lazytrace.errors import missing_package
-from lazytrace.function import handle
+from lazytrace.function import Handle, handle
 from lazytrace.programs import exported_program
+from lazytrace.saving import Saving
 
 
 def export(
@@ -42,8 +44,24 @@ def export(
     """
     given = args if isinstance(args, tuple) else (args,)
     named = dict(kwargs or {})
-    record_ahead(function, given, named)
-    return exported_program(handle(function).program(*given, **named))
+    return exported_program(exact(function, given, named).program(*given, **named))
+
+
+def exact(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle:
+    """The function with a recording for these very sizes, or a twin of it that has one.
+
+    >>> from lazytrace import traced
+    >>> step = traced(lambda x: x * 2, dynamic=True)
+    >>> exact(step, (torch.ones(2),), {}).program(torch.ones(2)).native.dynamic
+    False
+    """
+    record_ahead(function, args, kwargs)
+    found = handle(function)
+    if not found.program(*args, **kwargs).native.dynamic:
+        return found
+    twin = traced(found.original, dynamic=False, name=found.stats().name)
+    record_ahead(twin, args, kwargs)
+    return handle(twin)
 
 
 def onnx(
@@ -64,3 +82,40 @@ def onnx(
         raise ImportError(missing_package("lazytrace.onnx", missing))
     program = export(function, args, kwargs)
     return torch.onnx.export(program, f=os.fspath(path), dynamo=True, **options)
+
+
+def save(
+    function: Any,
+    path: str | os.PathLike[str],
+    example_inputs: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    include_state: bool = True,
+) -> None:
+    """Write the programs of a traced function for some calls into a file that `lazytrace.load` reads.
+
+    `example_inputs` and `kwargs` are those of `trace`: one call, or a list of calls, each of which is
+    recorded on
+    copies if it was not before. The file holds programs, literals, what the arguments must look like, and the
+    tensors of the state by their names in a state_dict; with `include_state=False` their values are left out.
+    What the function read of other state is in the programs as it is now. The file is one zip of JSON and raw
+    bytes, without pickle; an existing file is replaced when all is written.
+
+    Raises `NotImplementedError` with each thing that a file cannot hold (opaque steps, writes to Python
+    state, autograd inside), and what `trace` raises.
+
+    >>> import tempfile
+    >>> from lazytrace import load, traced
+    >>> net = traced(torch.nn.Linear(2, 2))
+    >>> path = tempfile.mkdtemp() + "/net.zip"
+    >>> save(net, path, [torch.ones(1, 2), torch.ones(3, 2)])
+    >>> loaded = load(path)
+    >>> torch.equal(loaded(torch.ones(3, 2)), net(torch.ones(3, 2))), list(loaded.state_dict())
+    (True, ['weight', 'bias'])
+    """
+    examples = example_inputs if isinstance(example_inputs, list) else [example_inputs]
+    saving = Saving(include_state)
+    for example in examples:
+        args, named = call_of(example, kwargs)
+        saving.add(exact(function, args, named), args, named)
+    saving.write(path)

@@ -11,6 +11,7 @@
 #include "support/reasons.h"
 #include "torch/autocast.h"
 #include "torch/overrides.h"
+#include "trace/stored.h"
 
 namespace lt = lazytrace;
 namespace py = pybind11;
@@ -76,6 +77,9 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("changes_state", &lt::Trace::changes_state)
       .def_property_readonly("dynamic", [](const lt::Trace& t) { return t.program().dynamic; })
       .def_property_readonly("random", [](const lt::Trace& t) { return t.program().random; });
+  py::class_<lt::StoredProgram, std::shared_ptr<lt::StoredProgram>>(m, "StoredProgram")
+      .def(py::init<const py::dict&, std::vector<int>>())
+      .def("run", &lt::StoredProgram::run);
 }
 
 void bind_calls(py::module_& m) {

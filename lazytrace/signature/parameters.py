@@ -216,6 +216,14 @@ class Parameters:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
         return result + list(rest.items())
 
+    def declared(self) -> list[inspect.Parameter] | None:
+        """The parameters as `inspect` has them; None of a callable that does not say.
+
+        >>> [p.name for p in Parameters(lambda x, k: x).declared()]
+        ['x', 'k']
+        """
+        return self._declared
+
     def positional_names(self, count: int) -> tuple[str, ...]:
         """What the first `count` arguments are called, those of `*args` by their number.
 

@@ -19,6 +19,20 @@ TensorMeta TensorMeta::of(const at::Tensor& tensor) {
   return meta;
 }
 
+TensorMeta TensorMeta::made(c10::ScalarType dtype, c10::Device device, bool requires_grad, uint64_t keys,
+                            c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides) {
+  TensorMeta meta;
+  meta.defined_ = true;
+  meta.strided_ = strides.has_value();
+  meta.requires_grad_ = requires_grad;
+  meta.dtype_ = dtype;
+  meta.device_ = device;
+  meta.keys_ = keys;
+  meta.sizes_.assign(sizes.begin(), sizes.end());
+  if (strides) meta.strides_.assign(strides->begin(), strides->end());
+  return meta;
+}
+
 const std::shared_ptr<const TensorMeta>& TensorMeta::undefined() {
   static const auto* none = new std::shared_ptr<const TensorMeta>(std::make_shared<const TensorMeta>());
   return *none;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lazytrace {
@@ -12,6 +13,9 @@ class TensorMeta {
  public:
   TensorMeta() = default;
   static TensorMeta of(const at::Tensor& tensor);
+  // What was said of one before: by a file, for example. `strides`: none of a tensor that has none.
+  static TensorMeta made(c10::ScalarType dtype, c10::Device device, bool requires_grad, uint64_t keys,
+                         c10::IntArrayRef sizes, std::optional<c10::IntArrayRef> strides);
   // That of no tensor.
   static const std::shared_ptr<const TensorMeta>& undefined();
 

@@ -1,0 +1,269 @@
+"""Programs that were saved, in a process that need not know the function: `load`."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from lazytrace._native import available, core, problem
+from lazytrace.errors import ReplayError, loaded_diverged, no_saved_program
+from lazytrace.programs.program import Tree
+from lazytrace.programs.saved import (
+    FileError,
+    Reader,
+    decode_meta,
+    decode_modes,
+    decode_parameters,
+    decode_steps,
+    decode_value,
+    describe_arguments,
+    differences_of,
+    leaves_of,
+)
+
+_DEEPEST = 64
+_named_tuple: Any = collections.namedtuple
+# What a description of another form than it should have makes the code below raise.
+_WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, OverflowError)
+
+
+class Record(collections.OrderedDict[str, Any]):
+    """Stands for an object of a class that need not be known here: its values by key, and its attributes.
+
+    >>> record = Record()
+    >>> record.loss = 2
+    >>> record.loss
+    2
+    """
+
+
+class _Stored:
+    """One program of a file."""
+
+    def __init__(self, row: dict[str, Any], reader: Reader, schemas: dict[str, str]) -> None:
+        self.signature = row["signature"]
+        self.ambient = {str(name): str(value) for name, value in self.signature["ambient"].items()}
+        self.captures = [str(name) for _, name, _ in row["captures"]]
+        self._leaves = [int(one) for one in self.signature["inputs"]]
+        self.tree = _decode_tree(row["result"], 0)
+        self._outputs = list(self.tree.registers())
+        data = {
+            "registers": row["registers"],
+            "inputs": row["inputs"],
+            "captures": [(register, decode_meta(meta)) for register, _, meta in row["captures"]],
+            "modes": decode_modes(row["modes"]),
+            "steps": decode_steps(row["steps"], reader, schemas),
+        }
+        self._native = core.StoredProgram(data, [register.number for register in self._outputs])
+        self.tree.build(lambda _: None, outer=1)  # it can be put together
+        if len(self._leaves) != row["inputs"] or min(self._leaves, default=0) < 0:
+            raise FileError("it takes other inputs than it has")
+        if max(self._leaves, default=-1) >= len(self.signature["leaves"]):
+            raise FileError("it takes other inputs than it has")
+
+    def run(self, leaves: list[Any], state: Mapping[str, torch.Tensor]) -> Any:
+        """(whether it went through, the result); otherwise what it gave instead, and whether anything
+        changed."""
+        found = self._native.run([leaves[i] for i in self._leaves], [state[name] for name in self.captures])
+        if isinstance(found, tuple):
+            return False, found
+        tensors = dict(zip(self._outputs, found, strict=True))
+        return True, self.tree.build(tensors.__getitem__, outer=1)
+
+
+def _decode_tree(row: Any, depth: int) -> Tree:
+    if depth > _DEEPEST:
+        raise FileError("its result is nested too deeply")
+    kind, index, value, items = row
+    if kind not in ("register", "constant", "tuple", "list", "dict", "set", "named", "object", "same"):
+        raise FileError(f"its result holds something of kind {kind!r:.80}")
+    decoded: Any = None
+    if kind == "constant":
+        decoded = decode_value(value)
+    elif kind == "named":
+        name = str(value[0]).rpartition(".")[2]
+        decoded = _named_tuple(name, [str(one) for one in value[1]])
+    elif kind == "object":
+        decoded = Record
+    return Tree(str(kind), int(index), decoded, tuple(_decode_tree(item, depth + 1) for item in items))
+
+
+class Loaded(torch.nn.Module):
+    """Saved programs of one function: call it as the function. Its parameters and buffers are the state.
+
+    Made by `lazytrace.load`. A call that no program fits raises `LookupError`, which names all differences to
+    the nearest one. State beside tensors, and what the function read otherwise, is as it was when the
+    function was saved. Objects of classes come back as `Record`, named tuples as such of the same fields.
+    """
+
+    def __init__(
+        self, description: dict[str, Any], reader: Reader, state_dict: Mapping[str, Any] | None
+    ) -> None:
+        super().__init__()
+        self._name = str(description["function"])
+        self._signature = decode_parameters(description["parameters"])
+        schemas: dict[str, str] = {}
+        self._programs = [_Stored(row, reader, schemas) for row in description["programs"]]
+        self._state: dict[str, tuple[torch.nn.Module, str]] = {}
+        for row in description["state"]:
+            name, kind, persistent, look = row
+            self._add_state(name, kind, persistent, look, reader, state_dict)
+        missing = {name for one in self._programs for name in one.captures} - set(self._state)
+        if missing:
+            raise FileError(f"the tensor {min(missing)} is missing")
+        self.eval() if not description["training"] else self.train()
+
+    def _add_state(
+        self,
+        name: str,
+        kind: str,
+        persistent: bool,
+        row: dict[str, Any],
+        reader: Reader,
+        state_dict: Mapping[str, Any] | None,
+    ) -> None:
+        *path, last = str(name).split(".")
+        owner: torch.nn.Module = self
+        for part in path:
+            if part not in owner._modules:
+                owner.add_module(part, torch.nn.Module())
+            owner = owner.get_submodule(part)
+        if state_dict is not None and name in state_dict:
+            tensor = state_dict[name].detach().clone()
+        elif "bytes" in row:
+            tensor = reader.tensor(row)
+        else:
+            raise FileError(f"it has no values of {name:.80}: pass a state_dict that has them")
+        if kind == "parameter":
+            owner.register_parameter(last, torch.nn.Parameter(tensor, bool(row["requires_grad"])))
+        else:
+            owner.register_buffer(last, tensor, persistent=kind == "buffer" and bool(persistent))
+        self._state[name] = owner, last
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function: a replay of the program that fits."""
+        named = list(self._named(args, kwargs))
+        leaves, found = leaves_of(named), describe_arguments(named)
+        ambient = {name: str(value) for name, value in core.describe_ambient().items()}
+        state = {name: getattr(owner, last) for name, (owner, last) in self._state.items()}
+        told: list[list[str]] = []
+        for program in self._programs:
+            differences = differences_of(program.signature, found) + [
+                f"{name} {old} -> {ambient.get(name)}"
+                for name, old in program.ambient.items()
+                if ambient.get(name) != old
+            ]
+            if differences:
+                told.append(differences)
+                continue
+            went_through, result = program.run(leaves, state)
+            if went_through:
+                return result
+            step, gave, changed = result
+            if changed:
+                raise ReplayError(loaded_diverged(self._name, step, gave))
+            where = f"step {step} gave" if step >= 0 else f"{program.captures[-1 - step]}"
+            told.append([f"{where} {gave}"])
+        raise LookupError(no_saved_program(self._name, sorted(told, key=len)[0], len(self._programs)))
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        last: list[tuple[str, Any]] = []
+        for name, parameter in self._signature.parameters.items():
+            value = bound.arguments[name]
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                last[:0] = [(f"args[{i}]", one) for i, one in enumerate(value)]
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                last += value.items()
+            else:
+                yield name, value
+        yield from last
+
+    def __reduce__(self) -> Any:
+        """Refused: the file is what can be handed on."""
+        raise TypeError(
+            f"{self._name} was loaded and is not pickled. Hand on the file that it was loaded from."
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
+
+def load(path: str | os.PathLike[str], *, state_dict: Mapping[str, Any] | None = None) -> Loaded:
+    """The function that `lazytrace.save` wrote, as a module that replays it; its source is not needed.
+
+    `state_dict`: values for parameters and buffers; required for a file without. Loading checks all that can
+    be
+    checked and executes nothing. What a call executes are torch's operators as the file lists them: treat the
+    file of a stranger as you treat any model of a stranger.
+
+    Raises `FileError` (a `ValueError`) when the file is truncated, damaged or of another format, was saved
+    with another minor version of torch, or takes an operator that this torch does not have or that has
+    changed; the message names it. Raises `FileNotFoundError` when there is none.
+
+    >>> import lazytrace, tempfile
+    >>> step = lazytrace.traced(lambda x, k: x * k)
+    >>> path = tempfile.mkdtemp() + "/step.zip"
+    >>> lazytrace.save(step, path, (torch.ones(2), 3))
+    >>> loaded = lazytrace.load(path)
+    >>> loaded(torch.full((2,), 5.0), 3)
+    tensor([15., 15.])
+    >>> loaded(torch.ones(3), 3)
+    Traceback (most recent call last):
+        ...
+    LookupError: <lambda> has no saved program for this call: x.shape [2] -> [3]. It has 1.
+    """
+    if not available():
+        raise RuntimeError(problem)
+    with Reader(path) as reader:
+        try:
+            return Loaded(reader.description(), reader, state_dict)
+        except FileError as error:
+            raise reader.refuse(error) from error
+        except RecursionError as error:
+            raise reader.refuse("it is nested too deeply") from error
+        except _WRONG as error:
+            raise reader.refuse(f"{type(error).__name__}: {error}") from error
+
+
+def describe_file(path: str | os.PathLike[str]) -> str:
+    """What is in a file, as text: programs with their signatures and steps, and the state. Runs nothing.
+
+    Raises what `load` raises of a file that cannot be read.
+    """
+    with Reader(path) as reader:
+        try:
+            return "\n".join(_lines(reader.description()))
+        except FileError as error:
+            raise reader.refuse(error) from error
+        except _WRONG as error:
+            raise reader.refuse(f"{type(error).__name__}: {error}") from error
+
+
+def _lines(description: dict[str, Any]) -> Iterator[str]:
+    programs, state = description["programs"], description["state"]
+    yield (
+        f"{description['function']}: {len(programs)} programs, {len(state)} tensors of state, "
+        f"format {description['format']}, torch {description['torch']}"
+    )
+    for i, program in enumerate(programs):
+        yield f"program {i}"
+        for path, leaf in program["signature"]["leaves"]:
+            look = leaf.get("tensor")
+            yield f"  {path}: " + (f"{look['dtype']}{look['shape']}" if look else repr(leaf["value"]))
+        for number, step in enumerate(program["steps"]):
+            file, line, _ = step["place"]
+            where = f"  # {file}:{line}" if file else ""
+            name = step["operator"] + (f".{step['overload']}" if step["overload"] else "")
+            yield f"  {number:4d}  {name if step['kind'] == 'operator' else step['kind']}{where}"
+    for name, kind, _, row in state:
+        yield f"{kind} {name}: {row['dtype']}{row['shape']}"
+
+
+__all__ = ["FileError", "Loaded", "Record", "describe_file", "load"]

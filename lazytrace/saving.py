@@ -1,0 +1,89 @@
+"""What a file of saved programs says, put together call by call."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from lazytrace._native import core
+from lazytrace.errors import save_refused
+from lazytrace.function import Handle
+from lazytrace.programs import saved
+from lazytrace.programs.program import Capture, Program
+
+
+class Saving:
+    """The programs of one function on their way into a file."""
+
+    def __init__(self, include_state: bool) -> None:
+        self._include_state = include_state
+        self._blobs = saved.Blobs([])
+        self._state: dict[str, Capture] = {}
+        self._programs: list[Any] = []
+        self._last: tuple[Handle, Program] | None = None
+
+    def add(self, handle: Handle, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take the program that a call runs. Raises `NotImplementedError` when a file cannot hold it."""
+        program = handle.program(*args, **kwargs)
+        self._last = handle, program
+        signature = self._signature(program, handle.arguments(*args, **kwargs))
+        self._programs.append(saved.encode_program(program, self._blobs, self._state, signature))
+
+    def _signature(self, program: Program, named: list[tuple[str, Any]]) -> dict[str, Any]:
+        try:
+            found = saved.describe_arguments(named)
+        except TypeError as error:
+            advice = "Only tensors and plain values in containers can be passed to a loaded function."
+            raise NotImplementedError(
+                save_refused(program.name, [f"takes an argument: {error}. {advice}"])
+            ) from None
+        leaves = saved.leaves_of(named)
+        found["inputs"] = _positions(program, leaves)
+        found["ambient"] = {name: str(value) for name, value in core.describe_ambient().items()}
+        return found
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file."""
+        assert self._last is not None
+        handle, program = self._last
+        self._take_rest(program)
+        root = program.root
+        state = [[name, one.kind, one.persistent, self._row(one)] for name, one in self._state.items()]
+        description = {
+            "format": saved.FORMAT,
+            "torch": torch.__version__,
+            "function": program.name,
+            "training": root.training if root is not None else False,
+            "parameters": saved.encode_parameters(handle.parameters()),
+            "programs": self._programs,
+            "state": state,
+        }
+        saved.write(path, description, self._blobs)
+
+    def _take_rest(self, program: Program) -> None:
+        """All that the state_dict of the module has, in its order, also what no program takes."""
+        if program.root is None:
+            return
+        taken, self._state = self._state, {}
+        for name, tensor in program.root.state_dict(keep_vars=True).items():
+            if isinstance(tensor, torch.Tensor):
+                kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+                self._state[name] = taken.pop(name, Capture(saved.NOWHERE, name, name, kind, tensor))
+        self._state.update(taken)
+
+    def _row(self, capture: Capture) -> dict[str, Any]:
+        by_reference = not self._include_state and capture.kind != "constant"
+        row = self._blobs.add(capture.tensor, stored=not by_reference)
+        return {**row, "requires_grad": capture.tensor.requires_grad}
+
+
+def _positions(program: Program, leaves: list[Any]) -> list[int]:
+    """Which leaf each input of the program is."""
+    found: list[int] = []
+    for one in program.inputs:
+        taken = set(found)
+        at = [i for i, leaf in enumerate(leaves) if leaf is one.tensor and i not in taken]
+        found.append(at[0] if at else next(i for i, leaf in enumerate(leaves) if leaf is one.tensor))
+    return found

@@ -1,0 +1,469 @@
+"""Programs in files: what a loaded function computes, and what becomes of files that are wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import lazytrace
+from lazytrace import FileError, load, same, save, traced
+from lazytrace.cli import main
+
+X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.25, -1.0]])
+ROOT = Path(__file__).resolve().parent.parent
+
+
+BASE = torch.arange(12.0).reshape(2, 2, 3)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.rnn = torch.nn.LSTM(3, 3)
+        self.register_buffer("scratch", torch.ones(3), persistent=False)
+        self.table = torch.arange(6.0).reshape(2, 3).t()
+        self.unused = torch.nn.Linear(1, 1)
+
+    def forward(self, x, *, mask=None):
+        x = self.norm(self.linear(x)) * self.scratch
+        out, (h, _) = self.rnn(x)
+        return {"out": out @ self.table, "h": h, "mask": mask, "twice": (x, x)}
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: object
+
+
+def kept(function, tmp_path, examples, **options):
+    path = tmp_path / "kept.zip"
+    save(function, path, examples, **options)
+    return load(path)
+
+
+# ---------------------------------------------------------------- what is computed
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("train", [False, True])
+def test_a_module(tmp_path, grad, train):
+    net = Net().train(train)
+    with torch.set_grad_enabled(grad):
+        loaded = kept(traced(net), tmp_path, [X, (X * 2,), {"x": X[:1] if not train else X, "mask": 3}])
+        for _ in range(2):
+            for args, kwargs in (((X + 1,), {}), ((X,), {"mask": 3} if train else {})):
+                a, b = loaded(*args, **kwargs), net(*args, **kwargs)
+                assert same(a, b, rtol=1e-5, atol=1e-6)
+        assert a["twice"][0] is a["twice"][1]
+        assert loaded.training is train
+        assert same(dict(loaded.state_dict()), dict(net.state_dict()), rtol=1e-5, atol=1e-6)
+        if grad:
+            loaded(X)["h"].sum().backward()
+            net(X)["h"].sum().backward()
+            wanted = {name: p.grad for name, p in net.named_parameters()}
+            assert same({name: p.grad for name, p in loaded.named_parameters()}, wanted, atol=1e-6)
+
+
+def functions():
+    weight = torch.randn(3, 3)
+
+    def modes(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ weight
+        with torch.no_grad():
+            z = y.float() * 2
+        return y, z
+
+    return {
+        "modes": modes,
+        "literals": lambda x: x + torch.tensor([1.0, 2.0, 3.0]).mul_(2),
+        "random": lambda x: torch.dropout(x, 0.5, True) + torch.rand(3),
+        "lists": lambda x: torch.cat([x, x * 2])[[0, 2], :, None],
+        "numbers": lambda x: (x * 2 - 1 / x, x**2, 2 - x, x.clamp(min=0.5), x + 1j),
+        "dtypes": lambda x: (
+            x.to(torch.float64),
+            x.sum(0, dtype=torch.int32),
+            torch.ones(2, dtype=torch.bool),
+        ),
+        "several": lambda x: (*x.topk(2), x.unbind(1), x.split(1), *torch.max(x, 0)),
+        "views": lambda x: x.t()[1:].mul(2).view_as(x.t()[1:]),
+        "in_place": lambda x: x.mul_(2).add_(1),
+        "infinite": lambda x: x.masked_fill(x < 0, float("-inf")).softmax(0),
+        "values": lambda x: (x[x > 0], x.nonzero()),
+        "constants": lambda x: (x, {"a": [1, None, (2.5, "text")], "dtype": torch.float32}),
+        "empty": lambda x: x[:0] * 2,
+        "named": lambda x: Pair(x * 2, [x]),
+    }
+
+
+@pytest.mark.parametrize("name", functions())
+def test_functions(tmp_path, name):
+    function = functions()[name]
+    loaded = kept(traced(function), tmp_path, X)
+    for x in (X, X.clone() + 0.25):
+        with lazytrace.preserve_rng_state():
+            found = loaded(x.clone())
+        with lazytrace.preserve_rng_state():
+            expected = function(x.clone())
+        if name == "named":
+            assert type(found).__name__ == "Pair"
+            assert found._fields == ("left", "right")
+            found, expected = tuple(found), tuple(expected)
+        assert same(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_named_tuples_of_torch(tmp_path):
+    found = kept(traced(lambda x: torch.max(x, 0)), tmp_path, X)(X)
+    assert type(found).__name__ == "max"
+    assert torch.equal(found.indices, X.max(0).indices)
+
+
+def test_results_keep_their_identity(tmp_path):
+    loaded = kept(traced(lambda x, y: (x, [x, y.mul_(2)])), tmp_path, [(X, X.clone())])
+    x, y = X.clone(), X.clone()
+    first, (again, second) = loaded(x, y)
+    assert first is x
+    assert again is x
+    assert second is y
+    assert torch.equal(y, X * 2)
+
+
+def test_branches(tmp_path):
+    def branch(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    loaded = kept(traced(branch), tmp_path, [X, -X])
+    assert torch.equal(loaded(X), X + 1)
+    assert torch.equal(loaded(-X), -X - 1)
+    alone = kept(traced(branch), tmp_path, [X])
+    with pytest.raises(LookupError, match=r"has no saved program for this call: step 2 gave False. It has 1"):
+        alone(-X)
+
+
+def test_sizes_are_those_of_the_calls(tmp_path):
+    fn = traced(lambda x: x * x.shape[0], dynamic=True)
+    fn(X)
+    loaded = kept(fn, tmp_path, [X, X[:1]])
+    assert torch.equal(loaded(X), X * 2)
+    assert torch.equal(loaded(X[:1].clone()), X[:1])
+    with pytest.raises(LookupError):
+        loaded(torch.ones(4, 3))
+
+
+def test_a_branch_after_an_effect(tmp_path):
+    log = torch.zeros(2, 3)
+
+    def branch(x):
+        log.add_(1)
+        return x + 1 if x.sum() > 0 else x - 1
+
+    loaded = kept(traced(branch, name="logged"), tmp_path, [X])
+    assert torch.equal(loaded(X), X + 1)
+    with pytest.raises(lazytrace.ReplayError) as caught:
+        loaded(-X)
+    assert str(caught.value) == (
+        "logged: step 3 gave False, for which no program was saved, after tensors had been written to."
+    )
+    assert torch.equal(log, torch.zeros(2, 3))
+
+
+def test_how_calls_bind(tmp_path):
+    loaded = kept(traced(lambda x, k=2, *rest, scale=1.0, **more: x * k * scale), tmp_path, [(X,), (X, 3, X)])
+    assert torch.equal(loaded(X), X * 2)
+    assert torch.equal(loaded(X, 2), X * 2)
+    assert torch.equal(loaded(k=2, x=X, scale=1.0), X * 2)
+    assert torch.equal(loaded(X, 3, X), X * 3)
+    with pytest.raises(LookupError, match=r"k 2 \(int\) -> 4 \(int\)"):
+        loaded(X, 4)
+    with pytest.raises(LookupError, match=r"k 2 \(int\) -> True \(bool\)"):
+        loaded(X, True)
+    with pytest.raises(TypeError, match=r"missing a required argument: 'x'"):
+        loaded()
+    with pytest.raises(LookupError, match=r"other is passed"):
+        loaded(X, other=3)
+
+
+def test_all_differences_are_named(tmp_path):
+    loaded = kept(traced(lambda x, y: x + y, name="add"), tmp_path, [(X, X.clone())])
+    for args, told in (
+        ((X[:1].clone(), X), "x.shape [2, 3] -> [1, 3]"),
+        ((X.t().contiguous().t(), X), "x.stride [3, 1] -> [1, 2]"),
+        ((X.double(), X), "x.dtype float32 -> float64"),
+        ((X.clone().requires_grad_(), X), "x.requires_grad False -> True"),
+        ((X, 3), "y a tensor -> 3 (int)"),
+        ((X, [X]), "y: * -> list(*)"),
+        ((X, X), "other arguments share memory"),
+        ((BASE[0], BASE[1]), "other arguments share memory"),
+    ):
+        with pytest.raises(LookupError) as caught:
+            loaded(*args)
+        assert str(caught.value) == f"add has no saved program for this call: {told}. It has 1."
+    with torch.no_grad(), pytest.raises(LookupError, match=r"grad_mode True -> False"):
+        loaded(X, X.clone())
+    with pytest.raises(
+        LookupError, match=r"x.dtype float32 -> float64, x.requires_grad False -> True, y.dtype"
+    ):
+        loaded(X.double().requires_grad_(), X.double())
+
+
+# ---------------------------------------------------------------- state
+def test_state_can_be_given(tmp_path):
+    net = Net().eval()
+    path = tmp_path / "net.zip"
+    save(traced(net), path, X, include_state=False)
+    with pytest.raises(
+        FileError, match=r"it has no values of linear.weight: pass a state_dict that has them"
+    ):
+        load(path)
+    other = Net().eval()
+    state = {**other.state_dict(), "scratch": torch.ones(3)}
+    assert same(load(path, state_dict=state)(X), other(X), rtol=1e-5, atol=1e-6)
+
+
+def test_state_can_be_loaded_and_trained(tmp_path):
+    net, other = Net().eval(), Net().eval()
+    loaded = kept(traced(net), tmp_path, X)
+    loaded.load_state_dict(other.state_dict())
+    assert same(loaded(X), other(X), rtol=1e-5, atol=1e-6)
+    loaded.double()
+    with pytest.raises(LookupError, match=r"linear.weight dtype Float -> Double"):
+        loaded(X)
+
+
+def test_a_file_is_not_the_state_that_it_was_made_of(tmp_path):
+    weight = torch.ones(3)
+    loaded = kept(traced(lambda x: x * weight), tmp_path, X)
+    weight.zero_()
+    assert torch.equal(loaded(X), X)
+    with pytest.raises(TypeError, match=r"was loaded and is not pickled"):
+        loaded.__reduce__()
+
+
+IN_ANOTHER_PROCESS = """
+import sys, torch
+import lazytrace
+loaded = lazytrace.load(sys.argv[1])
+assert not any(name.startswith("tests") for name in sys.modules)
+x = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.25, -1.0]])
+found = loaded(x)
+torch.save([found["out"].detach(), found["h"].detach()], sys.argv[2])
+"""
+
+
+def test_another_process(tmp_path):
+    net = Net().eval()
+    save(traced(net), tmp_path / "net.zip", X)
+    subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, str(tmp_path / "net.zip"), str(tmp_path / "out.pt")],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        check=True,
+        timeout=120,
+    )
+    out, h = torch.load(tmp_path / "out.pt")
+    expected = net(X)
+    assert same([out, h], [expected["out"].detach(), expected["h"].detach()], rtol=1e-5, atol=1e-6)
+
+
+# ---------------------------------------------------------------- what cannot be saved
+class Holder:
+    last = None
+
+
+def test_what_a_file_cannot_hold(tmp_path):
+    holder = Holder()
+
+    @lazytrace.opaque
+    def note(x):
+        return x + 1
+
+    def writes(x):
+        holder.last = x * 2
+        return x
+
+    class Batch:
+        x = X
+
+    for function, told in (
+        (lambda x: note(x), r"calls test_what_a_file_cannot_hold.<locals>.note \(.*\), which stays Python"),
+        (writes, "writes .*holder.last, which a loaded program does not have. Return the value instead"),
+        (lambda x: (x, Holder), "returns a part of the state"),
+    ):
+        with pytest.raises(NotImplementedError, match=told):
+            save(traced(function), tmp_path / "no.zip", X)
+    with pytest.raises(
+        NotImplementedError, match=r"takes an argument: batch is of type .*Batch. Only tensors and plain"
+    ):
+        save(traced(lambda batch: batch.x * 2), tmp_path / "no.zip", (Batch(),))
+    base = torch.zeros(4)
+    one, two = base[:2], base[1:3]
+    with pytest.raises(NotImplementedError, match=r"writes to tensors while .* and .* share memory"):
+        save(traced(lambda: one.add_(1) + two), tmp_path / "no.zip", ())
+    with pytest.raises(lazytrace.UntraceableError):
+        save(traced(lambda x: x * len(x.tolist())), tmp_path / "no.zip", X)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- files that are wrong
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("files") / "net.zip"
+    save(traced(Net().eval()), path, X)
+    return path
+
+
+def changed(file: Path, tmp_path: Path, change) -> Path:
+    """The same file with another description."""
+    out = tmp_path / "changed.zip"
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(out, "w") as new:
+        for info in old.infolist():
+            data = old.read(info)
+            if info.filename == "lazytrace.json":
+                description = json.loads(data)
+                change(description)
+                data = json.dumps(description).encode()
+            new.writestr(info.filename, data)
+    return out
+
+
+def first_operator(description, name: str):
+    return next(step for step in description["programs"][0]["steps"] if step["operator"] == name)
+
+
+def test_the_reason_is_told(file, tmp_path):
+    def told(change) -> str:
+        with pytest.raises(FileError) as caught:
+            load(changed(file, tmp_path, change))
+        text = str(caught.value)
+        path = f"{tmp_path}/changed.zip cannot be loaded: "
+        end = ". Save it again with this version; see docs/export.md."
+        assert text.startswith(path), text
+        assert text.endswith(end), text
+        return text[len(path) : -len(end)]
+
+    assert told(lambda d: d.update(format=2)) == "its format is 2, and this version of lazytrace reads 1"
+    assert told(lambda d: d.update(torch="2.9.1")).startswith(
+        "it was saved with torch 2.9.1, and this is torch"
+    )
+    linear = "aten::linear"
+    schema = torch.ops.aten.linear.default._schema
+    assert told(lambda d: first_operator(d, linear).update(schema="aten::linear(Tensor x) -> Tensor")) == (
+        f"the operator aten::linear has changed: it was aten::linear(Tensor x) -> Tensor, and is {schema}"
+    )
+    assert told(lambda d: first_operator(d, linear).update(operator="mine::linear")) == (
+        "torch does not know the operator mine::linear: import the library that registers it"
+    )
+    assert told(lambda d: first_operator(d, linear).update(operator="aten::from_file")) == (
+        "it calls aten::from_file, which loaded programs may not"
+    )
+    assert told(lambda d: first_operator(d, linear).update(kind="opaque")) == (
+        "RuntimeError: a step of kind opaque cannot be loaded"
+    )
+    assert told(lambda d: first_operator(d, linear)["arguments"].pop()) == (
+        "RuntimeError: aten::linear takes more arguments"
+    )
+    argument = ["register", 10**6]
+    assert told(lambda d: first_operator(d, linear)["arguments"].__setitem__(0, argument)) == (
+        "RuntimeError: a register is used before it is set"
+    )
+    argument = ["constant", "text"]
+    assert told(lambda d: first_operator(d, linear)["arguments"].__setitem__(0, argument)) == (
+        "RuntimeError: a value stands where a tensor must"
+    )
+    assert told(lambda d: d["state"].pop(0)) == "the tensor linear.weight is missing"
+    assert told(lambda d: d["state"][0][3].update(shape=[3, 4])).endswith(" bytes, and 40 belong there")
+    assert told(lambda d: d["state"][0][3].update(shape=[3, 1 << 40])).startswith("tensors/")
+    assert told(lambda d: d["programs"][0].update(result=["object", 0, ["os:system", []], []])).startswith(
+        "IndexError"
+    )
+    assert told(lambda d: d["programs"][0].pop("steps")) == "KeyError: 'steps'"
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none.zip")
+    (tmp_path / "text").write_text("no zip")
+    with pytest.raises(FileError, match=r"it is no zip file"):
+        load(tmp_path / "text")
+    torch.save({"a": 1}, tmp_path / "model.pt")
+    with pytest.raises(FileError, match=r"lazytrace.json is missing"):
+        load(tmp_path / "model.pt")
+
+
+def test_truncated_files(file, tmp_path):
+    data, path = file.read_bytes(), tmp_path / "short.zip"
+    for length in range(0, len(data), max(1, len(data) // 40)):
+        path.write_bytes(data[:length])
+        with pytest.raises(FileError):
+            load(path)
+
+
+def test_damaged_files(file, tmp_path):
+    """Bytes of the zip that are others: either the same is loaded, or it is refused."""
+    data, path = file.read_bytes(), tmp_path / "damaged.zip"
+    source = random.Random(7)
+    for _ in range(150):
+        damaged = bytearray(data)
+        for _ in range(source.randrange(1, 4)):
+            damaged[source.randrange(len(damaged))] = source.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            load(path)
+        except FileError:
+            continue
+
+
+def mutated(value, source: random.Random):
+    """A description with one part replaced by something else."""
+    other = source.choice(
+        [None, -1, 0, 10**9, 1.5, "x", [], {}, True, [[0]], {"dtype": "float32"}, "aten::relu"]
+    )
+    if isinstance(value, dict) and value and ("format" in value or source.random() < 0.95):
+        key = source.choice(sorted(value))
+        return {**value, key: mutated(value[key], source)}
+    if isinstance(value, list) and value and source.random() < 0.95:
+        at = source.randrange(len(value))
+        if source.random() < 0.1:
+            return value[:at] + value[at + 1 :]
+        return [*value[:at], mutated(value[at], source), *value[at + 1 :]]
+    return other
+
+
+def test_descriptions_of_another_form(file, tmp_path):
+    """Whatever the description says, loading gives a function or a FileError, and calling it never
+    crashes."""
+    source = random.Random(11)
+    refused = 0
+    for _ in range(400):
+        path = changed(file, tmp_path, lambda d: d.update(mutated(d, source) or {}))
+        try:
+            loaded = load(path)
+        except FileError:
+            refused += 1
+            continue
+        with contextlib.suppress(LookupError, RuntimeError, TypeError, ValueError, IndexError):
+            loaded(X)
+    assert refused > 100
+
+
+# ---------------------------------------------------------------- the command line
+def test_show(file, capsys, tmp_path):
+    assert main(["show", str(file)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("Net: 1 programs, ")
+    assert out[1:4] == ["program 0", "  x: float32[2, 3]", "  mask: None"]
+    assert any("aten::linear  # test_saved.py:" in line for line in out)
+    assert "parameter linear.weight: float32[3, 3]" in out
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as other:
+        other.writestr("x", "y")
+    assert main(["show", str(tmp_path / "other.zip")]) == 2
+    assert "lazytrace.json is missing" in capsys.readouterr().err
