@@ -213,7 +213,9 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   if (opaque_frame_ == f) end_opaque(result);
   bool watched = result && !around_.pause->active() && !around_.recorder->stopped();
   if (watched && is_carrier(result) && must_be_plain(f)) around_.exchange->hand_over(result);
-  if (watched && (!is_immutable(result) || is_carrier(result)) && goes_to_c(f)) {
+  // What our own methods of numbers give back is followed.
+  bool number = watched && is_carrier(result) && !(code_flags(f.code()) & kOwn);
+  if (watched && (!is_immutable(result) || number) && goes_to_c(f)) {
     Exchange::Returning returning(around_.exchange, f.previous());
     consumption_->consume(result, Consumer::Compares);
   }
