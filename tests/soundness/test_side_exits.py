@@ -1036,9 +1036,7 @@ def opaque_transposes_its_argument(trace):
     return trace(fn), [call(k * torch.arange(6.0).view(2, 3)) for k in (1, 1, -1, -1, 1, -1)]
 
 
-@cases(
-    eager="reads a tensor's value (aten::is_nonzero) after an in-place write to an argument or to state"
-)
+@cases(eager="reads a tensor's value (aten::is_nonzero) after an in-place write to an argument or to state")
 def hook_changes_what_was_read_before(trace):
     o, w = {"k": 2.0}, X(grad=True)
     w.register_hook(lambda g: o.update(k=o["k"] + 1))

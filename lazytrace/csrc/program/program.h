@@ -96,9 +96,9 @@ struct Step {
     RequireGrad,
     Opaque,
     Read,
-    Gradient,    // reads the `.grad` of its argument
+    Gradient,     // reads the `.grad` of its argument
     SetGradient,  // sets that of its first argument to the second, or to None
-    Numbers  // does nothing but work out numbers
+    Numbers       // does nothing but work out numbers
   } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
   Step(Kind k, c10::OperatorHandle handle) : kind(k), op(std::move(handle)) {}
