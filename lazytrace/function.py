@@ -97,10 +97,10 @@ class Handle:
         return declared[bool(self._receiver) :] if declared is not None else None
 
     def arguments(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:
-        """What a call passes to each parameter, defaults too.
+        """What a call passes to each parameter that the function reads, defaults too.
 
         >>> import lazytrace
-        >>> lazytrace.handle(lazytrace.traced(lambda x, k=2: x)).arguments(1)
+        >>> lazytrace.handle(lazytrace.traced(lambda x, k=2: x * k)).arguments(1)
         [('x', 1), ('k', 2)]
         """
         found = self._engine.parameters

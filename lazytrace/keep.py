@@ -57,7 +57,7 @@ def exact(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handl
     """
     record_ahead(function, args, kwargs)
     found = handle(function)
-    if not found.program(*args, **kwargs).native.dynamic:
+    if not found.program(*args, **kwargs).native.follows_numbers:
         return found
     twin = traced(found.original, dynamic=False, name=found.stats().name)
     record_ahead(twin, args, kwargs)

@@ -283,7 +283,7 @@ def test_lazily_made_state_is_recorded_at_the_second_call():
 
 
 def test_too_many_branches_run_eagerly():
-    @traced
+    @traced(dynamic=False)
     def step(x):
         return x * int(x.sum())
 
@@ -302,7 +302,7 @@ def test_too_many_branches_run_eagerly():
 
 @pytest.mark.parametrize(("options", "kept"), [({"exit_limit": 3}, 3), ({"branch_limit": 5}, 5)])
 def test_limits_of_branches_are_options(options, kept):
-    @traced(**options)
+    @traced(**options, dynamic=False)
     def step(x):
         return x * int(x.sum())
 

@@ -233,7 +233,14 @@ def test_diff(folder, capsys):
     [
         ([], ["run a script or module, and report when it ends", "exit codes:", "LAZYTRACE_REPORT=run.html"]),
         (["run"], ["--report TARGET", "--trace PATTERN", "'pkg.mod:Net.forward'", "program ..."]),
-        (["show"], ["a .json report, or a folder of them", "{text,json,csv,html,chrome}", "-o"]),
+        (
+            ["show"],
+            [
+                "a .json report, a folder of them, or what lazytrace.save() wrote",
+                "{text,json,csv,html,chrome}",
+                "-o",
+            ],
+        ),
         (["diff"], ["old", "new"]),
         (["merge"], ["what LAZYTRACE_REPORT=folder/ named"]),
     ],

@@ -142,7 +142,6 @@ CASES = {
     "takes-iterator": (lambda x: next(x) * 2, iter([X, X])),
     "operator-raised": (raising, X),
     "operator-warned": (std_of_one, X),
-    "explicit-generator": (lambda x: x + torch.rand(3, generator=torch.default_generator), X),
     "returns-cycle": (lambda x: cyclic(), X),
     "returns-too-deep": (lambda x: nested(120), X),
     "leaves-modes": (lambda x: (torch.set_grad_enabled(False), x * 2)[1], X),

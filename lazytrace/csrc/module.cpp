@@ -76,6 +76,9 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("effects", [](const lt::Trace& t) { return t.program().effects; })
       .def_property_readonly("changes_state", &lt::Trace::changes_state)
       .def_property_readonly("dynamic", [](const lt::Trace& t) { return t.program().dynamic; })
+      .def_property_readonly(
+          "follows_numbers",
+          [](const lt::Trace& t) { return t.program().dynamic || t.program().numbers.size(); })
       .def_property_readonly("random", [](const lt::Trace& t) { return t.program().random; });
   py::class_<lt::StoredProgram, std::shared_ptr<lt::StoredProgram>>(m, "StoredProgram")
       .def(py::init<const py::dict&, std::vector<int>>())

@@ -35,7 +35,7 @@ _RUNS = ("operator", "literal", "fill", "data", "requires_grad")
 
 
 def _can_run(program: Program) -> bool:
-    if program.native.dynamic or any(step.kind not in _RUNS for step in program.steps):
+    if program.native.follows_numbers or any(step.kind not in _RUNS for step in program.steps):
         return False
     return not any(text.startswith("takes ") for text, _ in obstacles(program))
 

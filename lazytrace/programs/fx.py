@@ -636,9 +636,9 @@ def _flat(results: Iterable[Result]) -> Iterator[Result]:
 
 def obstacles(program: Program) -> Iterator[tuple[str, str]]:
     """(why, advice) of each thing that no graph of the program can do."""
-    if program.native.dynamic:
+    if program.native.follows_numbers:
         yield (
-            "works out sizes while it runs, and a graph needs one recording for each size",
+            "works out numbers while it runs, and a graph needs one recording for each size and number",
             "Trace the function with dynamic=False.",
         )
     for write in program.writes:

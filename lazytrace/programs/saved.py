@@ -129,8 +129,8 @@ _DECODERS: dict[str, Any] = {
 # ---------------------------------------------------------------- what cannot be saved
 def obstacles_to_save(program: Program) -> Iterator[tuple[str, str]]:
     """(why, advice) of each thing that a file cannot hold."""
-    if program.native.dynamic:
-        yield "works out sizes while it runs", "Trace the function with dynamic=False."
+    if program.native.follows_numbers:
+        yield "works out numbers while it runs", "Trace the function with dynamic=False."
     for write in program.writes:
         yield f"writes {write.path}, which a loaded program does not have", "Return the value instead."
     for capture in program.captures:

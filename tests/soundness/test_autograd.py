@@ -450,7 +450,7 @@ def graph_kept_between_calls(trace):
     return use, [call(g())] * 4
 
 
-@cases(eager="reads a context variable that cannot be reached again")
+@cases(eager="reads a function of unknown origin")
 def forward_mode(trace):
     fn = trace(lambda x: x.sin() * 2)
 

@@ -391,7 +391,7 @@ def buffer_rebound_by_forward(trace):
     return trace(model), [call(X())] * 4, lambda: model.h
 
 
-@cases(eager="looks up a missing key of a defaultdict")
+@cases(hits=3)
 def traced_optimizer_step(trace):
     w = torch.nn.Parameter(torch.ones(3))
     opt = torch.optim.Adam([w], lr=0.1)

@@ -80,7 +80,7 @@ both(
     "functionalize",
     lambda x: x.clone().add_(1),
     torch.func.functionalize,
-    eager="reads a context variable that cannot be reached again",
+    eager="calls torch._functionalize_sync()",
 )
 both("aux", lambda x: (loss(x), x * 2), lambda f: grad(f, has_aux=True), eager="calls")
 
@@ -101,7 +101,7 @@ def functional_call_of_a_traced_module(trace):
     )
 
 
-@cases(eager="calls-method")
+@cases(hits=4)
 def functional_call_inside(trace):
     model = torch.nn.Linear(3, 2)
     fn = trace(lambda params, x: functional_call(model, params, (x,)))

@@ -79,7 +79,7 @@ py::object meta_data(const TensorMeta& meta) {
 }
 
 py::dict result_data(const Result& result) {
-  static const char* const kKinds[] = {"register", "list", "read", "ignored"};
+  static const char* const kKinds[] = {"register", "list", "read", "number", "ignored"};
   py::dict row;
   row["kind"] = kKinds[static_cast<size_t>(result.kind)];
   row["register"] = result.reg;
@@ -116,8 +116,8 @@ const char* kind_of(Effect::Kind kind) {
 }
 
 py::tuple tree_data(const Tree& tree) {
-  static const char* const kKinds[] = {"register", "constant", "state", "tuple",  "list",
-                                       "dict",     "set",      "named", "object", "same"};
+  static const char* const kKinds[] = {"register", "number", "constant", "state",  "tuple", "list",
+                                       "dict",     "set",    "named",    "object", "same"};
   py::list items;
   for (auto& item : tree.items) items.append(tree_data(item));
   return py::make_tuple(kKinds[static_cast<size_t>(tree.kind)], tree.index,

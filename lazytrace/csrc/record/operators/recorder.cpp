@@ -439,7 +439,7 @@ bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Arg
   if (value.isGenerator()) {
     argument->kind = Argument::Kind::Generator;
     argument->node = origins_.node_of_generator(value.toGenerator());
-    if (argument->node < 0) fail(say(reason::ExplicitGenerator));
+    if (argument->node < 0) fail(say(reason::OperatorArgument, value.tagKind()));
     return argument->node >= 0;
   }
   if (value.isPyObject() || value.isObject() || value.isStorage() || value.isStream()) {

@@ -331,10 +331,15 @@ void put_plain(PyObject** at) {
 
 // Which object an int is follows from its value; that it is none of another type does not.
 void Exchange::settle_identity(PyObject** at, PyObject* other) {
-  if (!is_carrier(*at)) return;
+  if (!is_carrier(*at) || *at == other) return;
   if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other)) return;
   settle(*at);
-  put_plain(at);
+  if (is_carrier(*at)) return put_plain(at);
+  // The recording has ended, and all carriers with it; small ints are one object each.
+  if (!PyLong_CheckExact(*at)) return;
+  int overflow;
+  long long value = PyLong_AsLongLongAndOverflow(*at, &overflow);
+  if (!overflow) Py_SETREF(*at, PyLong_FromLongLong(value));
 }
 
 bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numbers) {

@@ -1,11 +1,10 @@
 #include "record/python/watcher.h"
 
-#include <opcode.h>
-
 #include <algorithm>
 
 #include "cpython/carrier.h"
 #include "cpython/exception_table.h"
+#include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 
@@ -200,7 +199,7 @@ bool Watcher::asked_by_c(Frame f) const {
   if (!facts || facts->operations.empty()) return true;
   const Operation& now = facts->operations[static_cast<size_t>(std::max(caller.instruction(), 0))];
   // A frame that the interpreter has entered by itself leaves its caller behind the cache of the call.
-  if (now.opcode == CACHE) return false;
+  if (is_inline_cache(now)) return false;
   return (now.action != Action::Calls && now.action != Action::CallsWith) || goes_to_c(f);
 }
 
