@@ -133,7 +133,6 @@ REFUSED = [
     ("x * float(np.array([x.shape[0]]).sum())", "calls-unseen-function"),
     ("x * int(np.int64(x.shape[0]))", ""),
     ("x * pickle.loads(pickle.dumps(x.shape[0]))", "calls-unseen-function"),
-    (""),
 ]
 
 

@@ -110,6 +110,7 @@ EAGER = {
     "map": "calls .map_() of a tensor",
     "storage_resized": "calls .untyped_storage() of a tensor",
     "share_memory": "calls .untyped_storage() of a tensor",
+    "module_functions": "reads a function of unknown origin",
     "retain_grad": "calls .retain_grad() of a tensor",
     "register_hook": "reads ._backward_hooks of a tensor",
     "post_accumulate": "reads ._post_accumulate_grad_hooks of a tensor",
