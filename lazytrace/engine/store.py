@@ -382,7 +382,7 @@ class Retreat:
     def _pays(self) -> bool:
         if len(self._newest) < UNHIT_AT_MOST:
             return True
-        return any(self._traces.last_use(number) > stored for number, stored in self._newest)
+        return any(self._traces.last_use(number) > stored for number, stored in tuple(self._newest))
 
 
 class Wanted:
