@@ -409,6 +409,11 @@ class Lowering {
       Step& step = program_.steps[i];
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
+      // A shorter way is made of constants.
+      bool fixed = std::all_of(step.arguments.begin(), step.arguments.end(), [](const Argument& argument) {
+        return argument.kind <= Argument::Kind::List;
+      });
+      if (!fixed) continue;
       if (step.results.size() == 1) step.lowered = way_of(step, i, *modes);
       if (!modes->grad && !modes->any_autocast() && leaves_no_trace(step)) step.quiet = quiet(step.op);
     }
@@ -429,6 +434,7 @@ class Lowering {
                        declared[a].alias_info()->isWrite();
         if (!kept && !written && !step.effect) continue;
         if (argument.kind == Argument::Kind::Register) bound_[argument.reg] = 1;
+        if (argument.kind != Argument::Kind::List) continue;  // of Numbers the list names numbers
         for (int reg : argument.list)
           if (reg >= 0) bound_[reg] = 1;
       }

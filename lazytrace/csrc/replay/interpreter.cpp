@@ -267,7 +267,9 @@ bool Runner::may_be_quiet(const Step& s) const {
   if (s.quiet != Step::Quiet::WithoutGradients) return s.quiet == Step::Quiet::Always;
   auto requires_grad = [&](int reg) { return reg >= 0 && registers_[reg].requires_grad(); };
   for (auto& argument : s.arguments)
-    if (requires_grad(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), requires_grad))
+    if (argument.kind <= Argument::Kind::List &&
+        (requires_grad(argument.reg) ||
+         std::any_of(argument.list.begin(), argument.list.end(), requires_grad)))
       return false;
   return true;
 }
