@@ -111,6 +111,7 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   bool accumulates = !kwargs.contains(name) || kwargs[name].cast<bool>();
   Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
+  call.is_backward(accumulates);
   if (facts.effects) call.has_effects();
   return make_opaque(&call, run, args, kwargs);
 }

@@ -249,11 +249,7 @@ void Exchange::check_call() {
 void Exchange::swap(PyObject** place, py::object made) { swaps_.emplace_back(place, std::move(made)); }
 
 void Exchange::after() {
-  for (auto& [place, made] : swaps_) {
-    PyObject* old = *place;
-    *place = made.release().ptr();
-    Py_DECREF(old);
-  }
+  for (auto& [place, made] : swaps_) Py_SETREF(*place, made.release().ptr());
   swaps_.clear();
   handing_ = Handing::Pins;
 }
