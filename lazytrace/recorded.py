@@ -45,7 +45,8 @@ class Trace:
         head = f"inputs: {inputs or 'none'}" + (f"; state: {captures}" if captures else "")
         lines = [_line(i, row) for i, row in enumerate(self.native.rows())]
         returned = ", ".join(f"r{reg}" for reg in self.native.output_registers())
-        return "\n".join([head, *lines, f"return {returned or 'constants'}"])
+        how = [f"backward passes: {self.flat()}"] if self.flat() else []
+        return "\n".join([head, *how, *lines, f"return {returned or 'constants'}"])
 
     def _captures(self) -> list[tuple[str, int]]:
         registers = self.native.captures
@@ -57,6 +58,11 @@ class Trace:
         """The same number for traces of one signature whose guards expect the same, as far as words tell."""
         rows = self.native.guard_rows(self.names)
         return hash((self.key, tuple((path, expected) for path, expected, _ in rows)))
+
+    def flat(self) -> str:
+        """How its backward passes run: "", "flat", or why autograd's engine runs them."""
+        stage, why = self.native.flat
+        return why or stage
 
     def reads(self) -> tuple[str, ...]:
         """The values in the program that Python looked at, as in `is_nonzero True (train.py:4)`."""
@@ -85,6 +91,7 @@ class Trace:
             bytes=sum(literal.nbytes for literal in literals),
             instance=instance,
             steps=self.steps(),
+            flat=self.flat(),
         )
 
     def __str__(self) -> str:

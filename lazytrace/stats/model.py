@@ -138,6 +138,8 @@ class Program:
     Programs with one `signature_id` answer the same arguments: each is a branch, told apart by `guards` (the
     state that it was recorded under) and by `reads`, the values that Python looked at. `effects` says that it
     writes to what outlives the call, `random` that it draws random numbers, `bytes` what its literals take.
+    `flat` says how its backward passes run: "" where it has none or was hit too rarely, "flat" where kernels
+    have taken the place of graphs, otherwise why autograd's engine runs them.
 
     >>> Program("x: float32[3]", 0, operators=2, reads=("is_nonzero True (train.py:4)",)).reads
     ('is_nonzero True (train.py:4)',)
@@ -153,6 +155,7 @@ class Program:
     bytes: int = 0
     instance: int = 0
     steps: tuple[Step, ...] = ()
+    flat: str = ""
 
 
 @dataclass(frozen=True, repr=False)

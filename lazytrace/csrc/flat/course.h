@@ -17,10 +17,9 @@ struct FlatCourse {
   std::shared_ptr<const FlatForm> form;
   std::string obstacle;
 
-  // How far it is ("", "made", "flat" or "refused"), and why it is refused.
+  // "flat" where the form answers, and why it never will.
   std::pair<std::string, std::string> describe() const {
-    static const char* const names[] = {"", "", "made", "flat", "refused"};
-    return {names[static_cast<int>(stage)], obstacle};
+    return {stage == Stage::Ready ? "flat" : "", obstacle};
   }
   void refuse(std::string why) {
     stage = Stage::Refused;

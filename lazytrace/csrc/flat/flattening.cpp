@@ -16,9 +16,10 @@
 
 namespace lazytrace {
 
-Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& registers)
+Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& registers, bool writes)
     : program_(program),
       registers_(registers),
+      writes_(writes),
       kernels_(program.registers, kernel_registrations()),
       graph_(static_cast<size_t>(program.registers), 0),
       modes_(program.modes),
@@ -69,16 +70,22 @@ void Flattening::after(size_t at) {
   }
   if (collected && graph) return replace(step, at);
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
-  // That an operation gives a number at all is no branch of the function's: eager code would raise there.
-  bool works = step.kind == Step::Kind::Read && step.arguments[0].kind == Argument::Kind::Number &&
-               program_.numbers[static_cast<size_t>(step.arguments[0].reg)].kind == Number::Kind::Works;
-  if (begins_ >= 0 && step.exit && !works && step.kind != Step::Kind::Gradient)
+  if (begins_ >= 0 && leads_away(step))
     return hinder("what follows hangs on a value (step " + std::to_string(at) + ")");
   // Its proof runs what is kept twice.
   if (step.opaque && step.opaque->python) return hinder(step.opaque->name + " runs Python code");
   for (const Argument& argument : step.arguments)
     if (argument.kind == Argument::Kind::Generator) return hinder("a generator is drawn from");
   keep(step);
+}
+
+// Whether the function may go on in another way after the step. There is no going back from the flat form.
+bool Flattening::leads_away(const Step& step) const {
+  if (!step.exit || step.kind == Step::Kind::Gradient || (step.after_writes && !writes_)) return false;
+  if (step.opaque && step.opaque->engine) return false;
+  // That an operation gives a number at all is no branch of the function's: eager code would raise there.
+  return step.kind != Step::Kind::Read || step.arguments[0].kind != Argument::Kind::Number ||
+         program_.numbers[static_cast<size_t>(step.arguments[0].reg)].kind != Number::Kind::Works;
 }
 
 bool Flattening::takes_graph(const Step& step) const {
@@ -220,8 +227,8 @@ void Flattening::keep(const Step& step) {
 void Flattening::replace(const Step& step, size_t at) {
   if (!kernels_.obstacle().empty()) return hinder(kernels_.obstacle());
   if (step.takes_numbers) return hinder("a number that may differ enters a graph");
-  bool engine = step.opaque && step.opaque->engine;
-  if (step.exit && !engine) return hinder("an operator of the graph is a side exit (step " + std::to_string(at) + ")");
+  if (leads_away(step))
+    return hinder("an operator of the graph is a side exit (step " + std::to_string(at) + ")");
   if (step.python) return hinder("a kernel in Python");
   if (begins_ < 0) begins_ = static_cast<int>(mark_);
   for (size_t i = mark_; i < kernels_.steps().size(); ++i) kernels_.steps()[i].place = step.place;
@@ -280,8 +287,7 @@ bool is_spent(const at::Tensor& tensor) {
   while (!open.empty()) {
     torch::autograd::Node* node = open.back();
     open.pop_back();
-    py::object shown = py::reinterpret_steal<py::object>(
-        torch::autograd::functionToPyObject(node->getptr()));
+    py::object shown = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node->getptr()));
     for (py::handle name : py::reinterpret_steal<py::list>(PyObject_Dir(shown.ptr()))) {
       std::string text = py::str(name);
       if (text.rfind("_saved_", 0) != 0) continue;
@@ -329,9 +335,9 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
     if (spent.kind < 0) return hinder("results of too many kinds of operators");
     for (const at::Tensor& leaf : AutogradGraph::of({tensor}).leaves) {
       int known = kernels_.register_of(leaf);
-      bool stays = std::find(program_.captures.begin(), program_.captures.end(), known) !=
-                       program_.captures.end() ||
-                   std::find(program_.used.begin(), program_.used.end(), known) != program_.used.end();
+      bool stays =
+          std::find(program_.captures.begin(), program_.captures.end(), known) != program_.captures.end() ||
+          std::find(program_.used.begin(), program_.used.end(), known) != program_.used.end();
       if (stays) spent.leaves.push_back(known);
     }
     form->spent.push_back(std::move(spent));

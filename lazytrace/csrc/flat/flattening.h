@@ -21,7 +21,8 @@ namespace lazytrace {
 // Make and finish it with the GIL; lives for one run.
 class Flattening final : public Witness, public KernelSink {
  public:
-  Flattening(const Program& program, const std::vector<at::Tensor>& registers);
+  // `writes`: whether the trace writes to Python state, which a program that raises leaves undone.
+  Flattening(const Program& program, const std::vector<at::Tensor>& registers, bool writes);
 
   void before(size_t at) override;
   void after(size_t at) override;
@@ -42,6 +43,7 @@ class Flattening final : public Witness, public KernelSink {
   void meet_leaves(const Step& step);
   void watch_gradients();
   Step gradient_step(Step::Kind kind, int leaf) const;
+  bool leads_away(const Step& step) const;
   bool takes_graph(const Step& step) const;
   bool gives_graph(const Step& step) const;
   void keep(const Step& step);
@@ -56,11 +58,12 @@ class Flattening final : public Witness, public KernelSink {
 
   const Program& program_;
   const std::vector<at::Tensor>& registers_;
+  bool writes_;
   Kernels kernels_;
-  std::vector<char> graph_;          // by register of the program: is part of a graph
-  std::vector<int> names_;           // register of a kernel -> that of the program which it is
+  std::vector<char> graph_;                 // by register of the program: is part of a graph
+  std::vector<int> names_;                  // register of a kernel -> that of the program which it is
   std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
-  std::vector<Leaf> leaves_;         // of the backward pass that is running
+  std::vector<Leaf> leaves_;                // of the backward pass that is running
   std::vector<Modes> modes_;
   Modes now_;
   size_t mark_ = 0;  // the steps and registers before the one that is running

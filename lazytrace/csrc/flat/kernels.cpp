@@ -53,9 +53,9 @@ bool is_plain_constant(const c10::IValue& value) {
 
 void Kernels::know(int reg, const at::Tensor& tensor, bool external) {
   if (!tensor.defined()) return;
-  known_.insert_or_assign(
-      tensor.unsafeGetTensorImpl(),
-      Known{reg, c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr())});
+  known_.insert_or_assign(tensor.unsafeGetTensorImpl(),
+                          Known{reg, c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(
+                                         tensor.getIntrusivePtr())});
   c10::StorageImpl* storage = storage_of(tensor);
   storages_[reg] = storage;
   if (!storage) return;
@@ -76,7 +76,8 @@ bool Kernels::is_external(const at::Tensor& tensor) const {
 int Kernels::register_of(const at::Tensor& tensor) const {
   auto known = known_.find(tensor.unsafeGetTensorImpl());
   if (known != known_.end()) return alive(known->second.reg);
-  if (!storage_of(tensor) || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg()) return -1;
+  if (!storage_of(tensor) || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg())
+    return -1;
   auto shown = shown_.find(look_of(tensor));
   return shown == shown_.end() ? -1 : alive(shown->second);
 }
@@ -150,8 +151,7 @@ void Kernels::note_written(const c10::OperatorHandle& op, const OperatorFacts& f
   const auto& declared = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = declared[i].alias_info();
-    bool written =
-        (alias && alias->isWrite()) || (facts.hidden_writes && hidden_write(op, i, arguments));
+    bool written = (alias && alias->isWrite()) || (facts.hidden_writes && hidden_write(op, i, arguments));
     if (!written) continue;
     if (arguments[i].isTensor()) step->effect |= is_external(arguments[i].toTensor());
     if (arguments[i].isTensorList())
@@ -197,7 +197,8 @@ Result Kernels::decode(const c10::IValue& value, const Step& step) {
   Result result;
   if (value.isTensorList()) {
     result.kind = Result::Kind::List;
-    for (const at::Tensor& tensor : value.toTensorVector()) result.list.push_back(decode_tensor(tensor, step));
+    for (const at::Tensor& tensor : value.toTensorVector())
+      result.list.push_back(decode_tensor(tensor, step));
     return result;
   }
   result.kind = value.isNone() ? Result::Kind::Ignored : Result::Kind::Read;
@@ -225,7 +226,8 @@ void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     step.random = may_draw(facts, arguments);
     if (shape_depends_on_values(facts, arguments)) hinder(name_of(op) + " looks at values");
     for (const c10::IValue& value : arguments)
-      offsets.push_back(value.isTensor() && storage_of(value.toTensor()) ? value.toTensor().storage_offset() : 0);
+      offsets.push_back(value.isTensor() && storage_of(value.toTensor()) ? value.toTensor().storage_offset()
+                                                                         : 0);
     empty_blank = facts.blank_factory;
   }
   if (facts.changes_metadata || facts.leaves_unfilled) hinder(name_of(op) + " changes the look of a tensor");

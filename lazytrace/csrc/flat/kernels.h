@@ -61,7 +61,7 @@ class Kernels {
 
   std::vector<Step> steps_;
   std::unordered_map<c10::TensorImpl*, Known> known_;
-  std::unordered_map<std::string, int> shown_;  // by what of which memory it shows
+  std::unordered_map<std::string, int> shown_;                     // by what of which memory it shows
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;  // keeps addresses apart
   std::unordered_set<c10::StorageImpl*> external_;
   std::unordered_map<int, c10::StorageImpl*> storages_;  // by register

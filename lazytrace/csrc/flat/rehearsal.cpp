@@ -123,9 +123,9 @@ std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
     if (real.defined() != copy.defined()) return "a result that is missing";
     if (!real.defined()) continue;
     auto known = known_.find(real.unsafeGetTensorImpl());
-    std::string found = known == known_.end()                            ? compare_results(real, copy)
+    std::string found = known == known_.end()                      ? compare_results(real, copy)
                         : pairs_[known->second].copy.is_same(copy) ? ""
-                                                                         : "which tensor is returned";
+                                                                   : "which tensor is returned";
     if (!found.empty()) return found;
   }
   return "";

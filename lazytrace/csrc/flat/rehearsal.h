@@ -14,8 +14,7 @@ namespace lazytrace {
 // these show, so that the form may write to it; what shares memory does so again. Needs the GIL.
 class Rehearsal {
  public:
-  Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
-            const std::vector<int>& outputs);
+  Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers, const std::vector<int>& outputs);
 
   // Runs the form; puts back the random numbers that it drew.
   void run(const std::vector<PyObject*>& state);

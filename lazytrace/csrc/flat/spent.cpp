@@ -25,9 +25,7 @@ std::array<std::string, kMostKinds>& names() {
 
 template <size_t Kind>
 struct Spent final : Node {
-  variable_list apply(variable_list&&) override {
-    TORCH_CHECK(false, torch::autograd::ERR_BACKWARD_TWICE);
-  }
+  variable_list apply(variable_list&&) override { TORCH_CHECK(false, torch::autograd::ERR_BACKWARD_TWICE); }
   std::string name() const override { return names()[Kind]; }
 };
 

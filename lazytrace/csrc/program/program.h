@@ -80,9 +80,9 @@ struct OpaqueStep {
   bool python = true;              // runs Python code, which may do anything, and then only once per call
   bool feedable = true;            // its result can be handed to the function when that must run again
   bool touches = false;            // it changed Python state that recordings could read
-  bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
-  bool effects = false;   // it wrote to a tensor that it was given
-  bool random = false;    // it drew random numbers
+  bool confuses = false;     // it changed what the function had read: code that runs again reads otherwise
+  bool effects = false;      // it wrote to a tensor that it was given
+  bool random = false;       // it drew random numbers
   bool engine = false;       // it is a backward pass of autograd
   bool accumulates = false;  // which adds to the gradients of leaves
 };
@@ -131,6 +131,8 @@ struct Step {
   bool flat = false;    // a kernel that autograd came to: autograd itself is left out
   bool python = false;  // an operator whose kernel is written in Python
   bool exit = false;    // what it gives, or whether it raises, may differ from call to call: a side exit
+  // An exit only since writes to Python state come first, which would be left behind where it raises.
+  bool after_writes = false;
 
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }

@@ -28,6 +28,7 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
   recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
+  recorder_.catches = [this] { return observer_.would_catch(); };
   recorder_.look_away = [this](bool away) { away ? observer_.pause() : observer_.resume(); };
   recorder_.has_written = [this] { return !observer_.writes().empty(); };
   for (size_t i = 0; i < call.roots.size(); ++i)

@@ -9,6 +9,7 @@
 
 #include "flat/flattening.h"
 #include "flat/rehearsal.h"
+#include "replay/lowered.h"
 #include "replay/workspace.h"
 #include "torch/autograd_graph.h"
 #include "torch/overrides.h"
@@ -213,7 +214,7 @@ Outcome Trace::run(Workspace* space) const {
 }
 
 Outcome Trace::run_watched(Workspace* space) const {
-  Flattening flattening(*program_, space->registers);
+  Flattening flattening(*program_, space->registers, !effects_.empty());
   Outcome outcome;
   {
     KernelScope scope(&flattening);
@@ -251,7 +252,7 @@ std::vector<int> Trace::outputs() const {
 std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loan* loan,
                                          std::optional<Outcome>* exit) const {
   std::shared_ptr<const FlatForm> form = flat_.form;
-  if (!form || form->program.overrides != aten_overrides() || at::hasCallbacks()) return std::nullopt;
+  if (!form || form->program.overrides != aten_overrides() || operators_are_watched()) return std::nullopt;
   fill(form->program, call, &space->registers, loan, space->values);
   auto again = [&]() -> std::optional<Answer> {
     space->registers.clear();

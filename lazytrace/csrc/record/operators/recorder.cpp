@@ -369,6 +369,7 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   bool once = resuming_.changed() || step->once() || conditions_.hooks != SavedHooks::None;
   if (once && !step->exit && would_catch()) {
     step->exit = true;
+    step->after_writes = !catches();
     if (resuming_.ended_before())
       fail(say(reason::CaughtAfterChange, step->op.schema().name(), resuming_.why()));
   }

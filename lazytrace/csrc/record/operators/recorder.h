@@ -131,6 +131,8 @@ class Recorder {
   Place place;
   // Whether the Python code that is running would catch an exception. Takes the GIL.
   std::function<bool()> would_catch = [] { return false; };
+  // The same, without regard to writes to Python state, which it would find after the exception.
+  std::function<bool()> catches = [] { return false; };
   // Whether the function has written to Python state by now.
   std::function<bool()> has_written = [] { return false; };
   // Stops watching Python code, or goes on.

@@ -198,7 +198,9 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
   bool constant = before->expect == Expect::Constant;
   if (constant && is_immutable(value) && same_immutable(before->value.ptr(), value)) return Verdict::Dropped;
   if (before->expect == Expect::Identity && before->raw == value) return Verdict::Dropped;
-  if (!is_tensor(value) && provenance_->known(value) == write.before) return Verdict::Dropped;
+  // The very object that was there, a tensor too: an optimizer puts back the buffer that it has changed in
+  // place.
+  if (provenance_->known(value) == write.before) return Verdict::Dropped;
   return before->expect == Expect::Anything || may_come_again(write, *before) ? Verdict::Kept
                                                                               : Verdict::Refused;
 }

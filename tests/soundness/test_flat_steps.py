@@ -1,0 +1,495 @@
+"""Training steps that have become flat: kernels in place of operators and graphs of autograd."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lazytrace
+from tests.soundness.runner import Cases, agree, call, check
+from tests.soundness.test_steps import (
+    CHANGES,
+    OPTIMIZERS,
+    WAYS,
+    Model,
+    accumulates,
+    by_hand,
+    inputs,
+    parts,
+    plain,
+    reads_gradients,
+    returns_loss,
+    sgd,
+    zeroes,
+)
+
+cases = Cases()
+
+# A trace is recorded, hit, watched, proved, and from then on flat.
+ENOUGH = 9
+
+
+def forms_of(step):
+    """How the backward passes of all programs of a traced function run."""
+    return [trace.flat() for trace in step._self_handle()._cache.traces.all()]
+
+
+def forms(tracer):
+    """The same of all that a case has traced."""
+    return [form for made in tracer.made for form in forms_of(made)]
+
+
+def late(body, optimizer=sgd, between=None, count=ENOUGH + 4, seen=None):
+    """A case: `between` runs once the step is flat, and whether it is goes to `seen`."""
+
+    def make(trace):
+        torch.manual_seed(1)
+        model = Model()
+        opt = optimizer(model)
+        step = trace(lambda x: body(model, opt, x))
+
+        def change():
+            if seen is not None and hasattr(step, "stats"):
+                seen.extend(forms_of(step))
+            if between is not None:
+                between(model, opt)
+
+        steps = inputs(count)
+        steps[ENOUGH:ENOUGH] = [change]
+        return step, steps, lambda: parts(model)
+
+    return make
+
+
+def flat(seen):
+    assert "flat" in seen, seen
+
+
+@pytest.mark.parametrize("body", WAYS, ids=lambda body: body.__name__)
+def test_a_way(body):
+    seen = []
+    check(late(body, seen=seen), hits=ENOUGH)
+    flat(seen)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer(name):
+    seen = []
+    check(late(plain, OPTIMIZERS[name], seen=seen), hits=ENOUGH)
+    flat(seen)
+
+
+# ---------------------------------------------------------------- what changes once it is flat
+def more_decay(model, opt):
+    opt.param_groups[0]["weight_decay"] = 0.1
+
+
+def with_history(model, opt):
+    del model.one.weight
+    model.one.weight = torch.ones(6, 4, requires_grad=True) * 0.5
+
+
+def in_place(model, opt):
+    with torch.no_grad():
+        model.one.weight.mul_(0.5)
+
+
+def of_other_memory(model, opt):
+    model.two.weight.data = torch.ones(6, 6).t().contiguous().t()
+
+
+def a_gradient_with_a_graph(model, opt):
+    w = model.one.weight
+    w.grad = (torch.ones_like(w).requires_grad_() * 2).detach().requires_grad_()
+
+
+def an_accumulator_hook(model, opt):
+    w = model.one.weight
+    node = w.view_as(w).grad_fn.next_functions[0][0]
+    model.kept = node
+    node.register_hook(lambda gi, go: None)
+
+
+def a_tied_weight(model, opt):
+    model.two.weight.data = model.one.weight.data.new_ones(6, 6)
+    model.one.bias.data = model.two.weight.data[0]
+
+
+def retained(model, opt):
+    model.kept = model.one.weight.view(-1)
+    model.kept.retain_grad()
+
+
+LATER = [
+    *CHANGES, more_decay, with_history, in_place, of_other_memory, a_gradient_with_a_graph, an_accumulator_hook,
+    a_tied_weight, retained,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", LATER, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "body", [plain, returns_loss, zeroes, accumulates, by_hand, reads_gradients], ids=lambda b: b.__name__
+)
+def test_a_change(body, change):
+    seen = []
+    check(late(body, lambda m: sgd(m, momentum=0.9), between=change, seen=seen), hits=ENOUGH - 2)
+    flat(seen)
+
+
+# ---------------------------------------------------------------- switches
+def under(context):
+    """A case whose later calls are made in a context."""
+
+    def make(trace):
+        model = Model()
+        opt = sgd(model)
+        step = trace(lambda x: returns_loss(model, opt, x))
+        count = [0]
+
+        def run(x):
+            count[0] += 1
+            if count[0] <= ENOUGH:
+                return step(x)
+            with context():
+                return step(x)
+
+        return run, inputs(ENOUGH + 3), lambda: parts(model)
+
+    return make
+
+
+CONTEXTS = {
+    "profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "deterministic": lambda: _deterministic(),
+    "save_on_cpu": lambda: torch.autograd.graph.save_on_cpu(),
+    "forward_mode": lambda: torch.autograd.forward_ad.dual_level(),
+}
+
+
+class _deterministic:
+    def __enter__(self):
+        torch.use_deterministic_algorithms(True)
+
+    def __exit__(self, *args):
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_under(name):
+    check(under(CONTEXTS[name]), hits=ENOUGH - 2)
+
+
+# ---------------------------------------------------------------- models
+class Picture(torch.nn.Module):
+    """Convolutions, statistics that are kept, dropout, and weights of a recurrent layer."""
+
+    def __init__(self, sparse=False):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(10, 8, sparse=sparse)
+        self.conv = torch.nn.Conv1d(8, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.cells = torch.nn.LSTM(8, 8, batch_first=True)
+        self.drop = torch.nn.Dropout(0.5)
+        self.out = torch.nn.Linear(8, 5)
+
+    def forward(self, ids):
+        x = F.relu(self.norm(self.conv(self.tokens(ids).transpose(1, 2)))).transpose(1, 2)
+        x = self.drop(self.cells(x)[0])
+        q = F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True)
+        return self.out(q[:, 0, -1] + x.mean(1))
+
+
+def pictured(optimizer, body=None, **options):
+    def make(trace):
+        torch.manual_seed(3)
+        model = Picture(**options)
+        opt = optimizer(model.parameters())
+
+        def step(ids, y):
+            opt.zero_grad()
+            loss = F.cross_entropy(model(ids), y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            return loss
+
+        def state():
+            kept = [v for s in opt.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
+            return [parts(model), list(model.buffers()), kept]
+
+        calls = [call(torch.randint(0, 10, (4, 6)), torch.randint(0, 5, (4,))) for _ in range(14)]
+        return trace(step), calls, state
+
+    return make
+
+
+ADAPTIVE = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "adamw fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.1, centered=True),
+    "adadelta": lambda p: torch.optim.Adadelta(p),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "adamax": lambda p: torch.optim.Adamax(p, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_a_model(name):
+    tracer = agree(pictured(ADAPTIVE[name]))
+    assert tracer.count("hits") >= 8, tracer.account()
+    assert "flat" in forms(tracer), forms(tracer)
+
+
+# ---------------------------------------------------------------- attacks
+@cases(hits=ENOUGH)
+def a_loss_that_is_asked_again(trace):
+    model = Model()
+    opt = sgd(model)
+    step = trace(lambda x: returns_loss(model, opt, x))
+
+    def again(x):
+        loss = step(x)
+        node = loss.grad_fn
+        about = (type(node).__name__, node.name(), isinstance(node, torch.autograd.graph.Node), loss.is_leaf)
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            loss.backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            torch.autograd.grad(loss, model.one.weight)
+        return about, repr(loss), loss.item()
+
+    return again, inputs(ENOUGH + 4), lambda: parts(model)
+
+
+@cases(hits=ENOUGH - 2)
+def an_error_in_the_middle(trace):
+    table = torch.nn.Embedding(5, 3)
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+
+    def step(i):
+        opt.zero_grad()
+        loss = table(i).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    good = [call(torch.randint(0, 5, (4,))) for _ in range(ENOUGH)]
+    return trace(step), [*good, call(torch.tensor([1, 2, 3, 9])), *good[:3]], lambda: parts(table)
+
+
+@cases(hits=ENOUGH - 2)
+def an_error_after_a_write(trace):
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        opt.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        return loss
+
+    good = [call(torch.randn(4, 4), torch.randint(0, 3, (4,))) for _ in range(ENOUGH)]
+    bad = call(torch.randn(4, 4), torch.tensor([0, 1, 2, 7]))
+    return trace(step), [*good, bad, *good[:3]], lambda: [parts(model), list(model.buffers())]
+
+
+@cases(hits=ENOUGH - 2)
+def a_view_of_the_gradient_that_is_kept(trace):
+    model = Model()
+    opt = sgd(model)
+    step = trace(lambda x: plain(model, opt, x))
+    kept = []
+
+    def run(x):
+        loss = step(x)
+        kept.append(model.one.weight.grad.view(-1))
+        return loss, kept[-1]._version, model.two.weight.grad._version, model.two.weight.grad._is_view()
+
+    return run, inputs(ENOUGH + 4), lambda: [parts(model), kept]
+
+
+@cases(hits=ENOUGH - 2)
+def two_models_that_play(trace):
+    one, two = Model(), Model()
+    first, second = sgd(one), sgd(two, momentum=0.9)
+
+    def step(x):
+        first.zero_grad()
+        made = one(x)[:, :4]
+        judged = two(made.detach()).square().mean() - two(x).mean()
+        second.zero_grad()
+        judged.backward()
+        second.step()
+        fooled = -two(made).mean()
+        fooled.backward()
+        first.step()
+        return judged.detach(), fooled.detach()
+
+    return trace(step), inputs(ENOUGH + 4), lambda: [parts(one), parts(two)]
+
+
+@cases(hits=ENOUGH - 2)
+def micro_batches(trace):
+    model = Model()
+    opt = sgd(model, momentum=0.9)
+
+    def step(x):
+        opt.zero_grad()
+        total = 0.0
+        for part in x.split(1):
+            loss = model(part).square().mean() / 3
+            loss.backward()
+            total = total + loss.detach()
+        opt.step()
+        return total
+
+    return trace(step), inputs(ENOUGH + 4), lambda: parts(model)
+
+
+@cases(hits=ENOUGH - 2)
+def an_input_that_requires_gradients(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        x.grad = None
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return x.grad
+
+    return (
+        trace(step),
+        [call(torch.randn(3, 4, requires_grad=True)) for _ in range(ENOUGH + 4)],
+        lambda: parts(model),
+    )
+
+
+@cases(hits=ENOUGH - 2)
+def an_input_with_a_history(trace):
+    model = Model()
+    opt = sgd(model)
+    before = torch.ones(3, 4, requires_grad=True)
+
+    def step(x):
+        opt.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    inner = trace(step)
+
+    def run(scale):
+        before.grad = None
+        return inner(before * scale), before.grad
+
+    return run, [call(float(i)) for i in range(1, ENOUGH + 4)], lambda: parts(model)
+
+
+@cases(hits=ENOUGH - 2)
+def random_numbers(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        h = F.dropout(model(x + torch.randn_like(x)), 0.5)
+        (h.square().mean() * torch.rand(())).backward()
+        opt.step()
+        return torch.rand(2)
+
+    return trace(step), inputs(ENOUGH + 4), lambda: parts(model)
+
+
+@cases(hits=ENOUGH - 2)
+def in_place_on_what_has_a_graph(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        h = model(x)
+        h[0] = h[1] * 2
+        h.relu_()
+        out = torch.zeros(3, 6)
+        out[:, :3] = h[:, 3:]
+        out.square().mean().backward()
+        opt.step()
+        return out.detach()
+
+    return trace(step), inputs(ENOUGH + 4), lambda: parts(model)
+
+
+@cases(hits=ENOUGH - 2)
+def what_is_read_is_not_taken_over(trace):
+    model = Model()
+
+    def step(x):
+        w = model.one.weight
+        (g,) = torch.autograd.grad(model(x).square().mean(), w)
+        w.grad = g
+        with torch.no_grad():
+            w -= 0.1 * g
+        return g * 2, g
+
+    return trace(step), inputs(ENOUGH + 4), lambda: parts(model)
+
+
+@cases.parametrize
+def test_attacks(make, expected):
+    check(make, **expected)
+
+
+def test_nothing_is_kept_alive():
+    model = Model()
+    opt = sgd(model)
+    step = lazytrace.traced(lambda x: returns_loss(model, opt, x))
+    for one in inputs(ENOUGH):
+        loss = step(*one.args)
+    assert "flat" in forms_of(step)
+    weight = model.one.weight
+    import weakref
+
+    gone = weakref.ref(weight)
+    step.cache_clear()
+    del step, model, opt, weight, loss
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_listing_says_how():
+    model = Model()
+    opt = sgd(model)
+    step = lazytrace.traced(lambda x: returns_loss(model, opt, x))
+    for one in inputs(ENOUGH):
+        step(*one.args)
+    trace = next(t for t in step._self_handle()._cache.traces.all() if t.flat())
+    assert "backward passes: flat" in trace.listing()
+
+
+def test_why_it_is_not_flat():
+    model = Model()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        if loss > 0:
+            opt.step()
+        return loss.detach()
+
+    traced = lazytrace.traced(step)
+    for one in inputs(ENOUGH):
+        traced(*one.args)
+    assert any(form.startswith("what follows hangs on a value") for form in forms_of(traced))
