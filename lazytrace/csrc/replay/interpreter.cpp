@@ -106,7 +106,7 @@ Outcome Runner::run(size_t from, const Given* given) {
     }
     bool accepted;
     try {
-      accepted = given && i == from ? take(s, Given(*given)) : step(s, i);
+      accepted = given && i == from ? take(s, *given) : step(s, i);
     } catch (...) {
       // The function may catch it: it runs again, from the start where nothing was changed, and is given the
       // exception.
@@ -307,13 +307,13 @@ bool Runner::call(const Step& s, size_t at) {
   return true;
 }
 
-bool Runner::take(const Step& s, Given&& given) {
+bool Runner::take(const Step& s, const Given& given) {
   if (s.kind == Step::Kind::Opaque) {
     py::gil_scoped_acquire gil;
     store_value(s, given.value.ptr());
     return true;
   }
-  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(given.results[i]));
+  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], c10::IValue(given.results[i]));
   return true;
 }
 

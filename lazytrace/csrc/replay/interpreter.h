@@ -83,7 +83,7 @@ class Runner {
   bool may_be_quiet(const Step& s) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
-  bool take(const Step& step, Given&& given);
+  bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, PyObject* value);
   void store_value(const Step& step, PyObject* value);
   c10::IValue number(int id) const {
