@@ -38,6 +38,7 @@ WATCHING = (
     "pause",
     "exchange",
     "gradients",
+    "whole_calls",
     "provenance",
     "new_objects",
     "asides",

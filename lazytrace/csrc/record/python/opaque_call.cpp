@@ -60,14 +60,14 @@ OpaqueCall::~OpaqueCall() {
 
 void OpaqueCall::finish(PyObject* result) {
   if (around_.recorder->stopped()) return;
-  if (around_.recorder->feeding()) return around_.recorder->add_opaque(step_, uses_, result);
+  if (around_.recorder->feeding()) return around_.recorder->add_opaque(step_, uses_, unseen_, result);
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
   for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
   step_->random = random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
-  around_.recorder->add_opaque(step_, uses_, result);
+  around_.recorder->add_opaque(step_, uses_, unseen_, result);
 }
 
 }  // namespace lazytrace
