@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+import lazytrace
 from tests.soundness.runner import Cases, call, check
 
 cases = Cases()
@@ -423,8 +425,6 @@ def checkpoint_of_a_module_that_counts(trace):
 @cases(hits=2)
 def a_hook_that_an_opaque_function_has_put_on_what_is_saved(trace):
     """The graph shows no node that runs Python code, and yet the backward pass does."""
-    import lazytrace
-
     w, unpacked = torch.nn.Parameter(torch.ones(4)), []
 
     def unpack(x):
@@ -442,6 +442,109 @@ def a_hook_that_an_opaque_function_has_put_on_what_is_saved(trace):
         return w.grad * 2 if w.grad.sum() > 0 else w.grad * 1
 
     return trace(step), inputs(8), lambda: [w.grad, list(unpacked)]
+
+
+# ---------------------------------------------------------------- numbers that are followed
+@cases(hits=4)
+def number_for_an_opaque_function(trace):
+    """It may keep the number, and never look at it while it is recorded."""
+    kept = []
+
+    @lazytrace.opaque
+    def note(x, n, *, name):
+        kept.append((n, name))
+        return x * 2
+
+    def step(x):
+        n = x.sum().item()
+        return note(x, n, name=n * 2) + 1
+
+    return trace(step), inputs(6), lambda: list(kept)
+
+
+@cases(hits=2)
+def numbers_in_a_list_for_an_opaque_function(trace):
+    kept = []
+
+    @lazytrace.opaque
+    def note(x, numbers):
+        kept.append(numbers)
+        return x * 2
+
+    def step(x):
+        n = x.sum().item()
+        return note(x, [n, {"more": n + 1}]) * n
+
+    same = torch.ones(2, 4)
+    return trace(step), [*inputs(2), call(same), call(same), call(same), *inputs(2)], lambda: list(kept)
+
+
+@cases(hits=4)
+def number_for_a_custom_function(trace):
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        w.grad = None
+        n = x.sum().item()
+        Rounds.apply(x * w, n).sum().backward()
+        return n
+
+    return trace(step), inputs(6), lambda: w.grad
+
+
+class Reshapes(torch.autograd.Function):
+    """Takes a size and a number, and keeps them."""
+
+    @staticmethod
+    def forward(ctx, x, rows, scale):
+        ctx.rows = rows
+        return x.reshape(rows, -1) * scale / rows
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.reshape(ctx.rows, -1) * ctx.rows, None, None
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_sizes_and_numbers_behind_which_values_are_read(dynamic):
+    """A function that runs again is asked for the same numbers, also where its recording is given up."""
+
+    def make(trace):
+        w = torch.nn.Parameter(torch.ones(4))
+
+        def step(x):
+            w.grad = None
+            scale = x.sum().item()
+            Reshapes.apply(x * w, x.shape[0], scale).sum().backward()
+            return w.grad * x.shape[0] if w.grad.sum() > 0 else (w.grad + 1, scale)
+
+        steps = [call(torch.randn(n, 4)) for n in (3, 5, 3, 5, 7, 7, 2, 3, 3, 9)]
+        return trace(step, dynamic=dynamic), steps, lambda: w.grad
+
+    check(make, **({"hits": 1} if dynamic is not False else {"recordings": 10}))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_an_opaque_function_that_changes_state_before_values_are_read(dynamic):
+    def make(trace):
+        kept, total = [], torch.zeros(())
+
+        @lazytrace.opaque
+        def note(x):
+            kept.append(x.shape[0])
+            return x * 2
+
+        def step(x):
+            total.add_(1)
+            y = note(x)
+            if y.sum().item() > 0:
+                total.add_(2)
+            return y * x.shape[0] if y.max().item() > 2 else (y, y.numel())
+
+        steps = [call(torch.randn(n, 4)) for n in (3, 5, 3, 5, 7, 7, 2, 3, 3, 9, 1, 1)]
+        return trace(step, dynamic=dynamic), steps, lambda: [total, list(kept)]
+
+    check(make, hits=1, eager="resumes after")
 
 
 @cases.parametrize

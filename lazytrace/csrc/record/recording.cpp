@@ -96,11 +96,25 @@ py::tuple Recording::all_that_is_left(const py::object& result) {
   return py::tuple(parts);
 }
 
+namespace {
+py::object plain_number(py::handle value) {
+  if (!is_carrier(value.ptr())) return py::reinterpret_borrow<py::object>(value);
+  PyObject* plain = plain_of_carrier(value.ptr());
+  if (!plain) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(plain);
+}
+}  // namespace
+
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
-  return make_opaque(&call, function, args, kwargs);
+  // What it does with a number is not followed.
+  py::tuple plain(args.size());
+  for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_number(args[i]);
+  py::dict named;
+  for (auto [name, value] : kwargs) named[name] = plain_number(value);
+  return make_opaque(&call, function, plain, named);
 }
 
 // A class method is asked of its class again.

@@ -60,11 +60,12 @@ Recorder::Recorder() : modes_(Modes::current()) {
 }
 
 void Recorder::fail(const std::string& reason) {
-  if (failed()) return;
-  reason_ = reason;
-  failed_at_ = place;
+  bool first = !failed();
+  if (first) reason_ = reason, failed_at_ = place;
+  // A function that runs again must ask for the numbers that it asked for.
+  if (feeding()) return;
   sizes_.end();
-  if (current == this && !feeding() && !nested_) c10::impl::tls_set_dispatch_key_included(kRecordKey, false);
+  if (first && current == this && !nested_) c10::impl::tls_set_dispatch_key_included(kRecordKey, false);
 }
 
 void Recorder::pause() {
@@ -382,6 +383,7 @@ void Recorder::push(Step step) {
     program_->random |= step.random;
     program_->effects |= step.effect;
     if (!feeding()) random_mark_ = RandomMark::now();
+    if (stopped()) sizes_.end();
   }
   step.numbers = sizes_.take_new();
   if (step.node < 0) step.node = serial++;

@@ -179,6 +179,11 @@ PyObject* changed_by_call(Frame f, const Operation& operation) {
   return !self || PyModule_Check(self) ? first : self;
 }
 
+// What a custom function of autograd keeps for its backward: made by the call, and read by nobody else.
+bool is_autograd_context(PyObject* v) {
+  return std::strcmp(c_base(Py_TYPE(v))->tp_name, "torch._C._FunctionBase") == 0;
+}
+
 PyObject* changed_by(Frame f, const Operation& operation) {
   switch (operation.action) {
     case Action::SetsAttribute:
@@ -200,7 +205,8 @@ PyObject* changed_by(Frame f, const Operation& operation) {
 
 void Instructions::note_opaque_write(Frame f, const Operation& operation) {
   PyObject* target = changed_by(f, operation);
-  if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) || PyType_Check(target))
+  if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) ||
+      PyType_Check(target) || is_autograd_context(target))
     return;
   provenance_->touch(target);
 }
