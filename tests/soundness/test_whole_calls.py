@@ -173,6 +173,20 @@ def branches_behind_a_step(trace):
     return trace(step), inputs(10), lambda: [(p, p.grad) for p in net.parameters()] + RAN.tolist()
 
 
+@cases(hits=6, recordings=2)
+def branches_behind_a_backward_pass(trace):
+    """That torch notes the context of a backward pass changes no state."""
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        w.grad = None
+        Squares.apply(x * w).sum().backward()
+        return w.grad * 2 if w.grad.sum() > x.numel() else w.grad + 1
+
+    steps = [call(torch.full((2, 4), k)) for k in (2.0, 0.5, 2.0, 0.5, 2.0, 2.0, 0.5, 0.5)]
+    return trace(step), steps, lambda: w.grad
+
+
 class Picks(torch.autograd.Function):
     """A result whose size hangs on values."""
 
