@@ -148,6 +148,8 @@ def hook_that_keeps_the_cotangent(trace):
 
 @cases(hits=4)
 def branches_behind_a_function(trace):
+    RAN.zero_()
+
     def step(x):
         y = Rounds.apply(x, 2.0)
         return y * 2 if y.sum() > 0 else y - 1
@@ -157,6 +159,7 @@ def branches_behind_a_function(trace):
 
 @cases(hits=2)
 def branches_behind_a_step(trace):
+    RAN.zero_()
     net = model()
     opt = torch.optim.SGD(net.parameters(), 0.1)
 
@@ -204,6 +207,7 @@ class Picks(torch.autograd.Function):
 
 @cases(hits=1)
 def result_of_another_size(trace):
+    RAN.zero_()
     w = torch.nn.Parameter(torch.ones(4))
 
     def step(x):
@@ -357,6 +361,7 @@ def checkpointed(reentrant, block=Block, **options):
             return x
 
     def make(trace):
+        RAN.zero_()
         step, steps, state = trained(lambda net, x: net(x).square().mean(), net=Net)(trace)
         return step, steps, lambda: [state(), RAN.tolist()]
 
@@ -563,8 +568,4 @@ def test_an_opaque_function_that_changes_state_before_values_are_read(dynamic):
 
 @cases.parametrize
 def test_whole_calls(make, expected):
-    def fresh(trace):
-        RAN.zero_()
-        return make(trace)
-
-    check(fresh, **expected)
+    check(make, **expected)
