@@ -2,9 +2,9 @@
 
     python benchmarks/steps.py [--rounds 25] [--compile] [NAME ...]
 
-Six steps, as users write them: zero_grad, forward, loss, backward, clipping, optimizer. Contenders run in turn, in one
-process, on one torch thread; the figure is the median of thread time over that of eager in the same round.
-`equal` compares loss, parameters, gradients, buffers and optimizer state after all rounds, bit for bit.
+Six steps, as users write them: zero_grad, forward, loss, backward, clipping, optimizer. Contenders run in turn,
+in one process, on one torch thread; the figure is the median of thread time over that of eager in the same
+round. `equal` compares loss, parameters, gradients, buffers and optimizer state after all rounds, bit for bit.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention, then two linear layers."""
         batch, length, width = x.shape
         q, k, v = self.qkv(self.before(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -54,6 +55,7 @@ class GPT(nn.Module):
         self.last, self.head = nn.LayerNorm(width), nn.Linear(width, 256, bias=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Scores of the next token, classes before places."""
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
         for block in self.blocks:
             x = block(x)
@@ -70,6 +72,7 @@ class Residual(nn.Module):
         self.short = nn.Conv2d(before, after, 1, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Both ways together."""
         return F.relu(self.short(x) + self.again(self.two(F.relu(self.norm(self.one(x))))))
 
 
@@ -81,6 +84,7 @@ class LSTM(nn.Module):
         self.cells, self.out = nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores from the last cell."""
         return self.out(self.cells(x)[0][:, -1])
 
 
@@ -108,6 +112,7 @@ class Case:
     clip: float | None = None
 
     def batch(self) -> Batch:
+        """Random inputs and what they should give."""
         if self.model is GPT:
             ids = torch.randint(0, self.classes, (self.shape[0], self.shape[1] + 1))
             return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
@@ -151,6 +156,7 @@ class Twin:
         return time.thread_time() - start
 
     def state(self) -> Iterator[torch.Tensor | None]:
+        """All that a step may change."""
         yield self.loss
         yield from self.model.state_dict().values()
         yield from (p.grad for p in self.model.parameters())
@@ -194,6 +200,7 @@ def measure(name: str, rounds: int, compiled: bool) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Print one line for each step."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

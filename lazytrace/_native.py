@@ -58,6 +58,9 @@ def load() -> str:
         _core.configure_gradients(
             _torch.run_backward, functools.partial(_core.backward_call, _torch.run_backward)
         )
+        _core.configure_whole_calls(
+            {function: functools.partial(_core.whole_call, function) for function in _torch.whole_functions()}
+        )
         globals()["core"] = _core
     return found
 

@@ -29,6 +29,18 @@ def opaque_codes() -> list[CodeType]:
     return [Function.apply.__func__.__code__]  # type: ignore[attr-defined]
 
 
+def whole_functions() -> list[FunctionType]:
+    """Functions of torch whose calls must stay whole in a program, wherever Python calls them.
+
+    A custom `autograd.Function` keeps the backward that its class defines. Activation checkpointing runs its
+    function again in the backward pass.
+
+    >>> [function.__qualname__ for function in whole_functions()]
+    ['Function.apply', 'checkpoint']
+    """
+    return [Function.apply.__func__, torch.utils.checkpoint.checkpoint.__wrapped__]  # type: ignore[attr-defined]
+
+
 def registered_kernels() -> set[str]:
     """The set in which `torch.library` keeps what Python has registered; always the same set.
 

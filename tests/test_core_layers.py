@@ -39,6 +39,7 @@ WATCHING = (
     "pause",
     "exchange",
     "gradients",
+    "whole_calls",
     "provenance",
     "new_objects",
     "asides",

@@ -123,6 +123,26 @@ def test_listing_shows_opaque_steps():
     assert "note" in text
 
 
+def test_listing_shows_lists_of_numbers():
+    scaled = traced(lambda x: torch._foreach_mul([x, x], [x.sum().item(), 2.5]))
+    scaled(X)
+    assert "([r0, r0], [item(r1), 2.5])" in scaled.program(X).listing()
+
+
+def test_a_generator_is_named_and_no_part_of_a_graph():
+    source = torch.Generator().manual_seed(0)
+    noisy = traced(lambda x: x + torch.rand(3, generator=source))
+    noisy(X)
+    program = noisy.program(X)
+    assert [str(a.value) for step in program.steps for a in step.arguments if a.name == "generator"] == [
+        "source"
+    ]
+    assert "generator" in program.listing()
+    with pytest.raises(NotImplementedError, match="takes random numbers from source"):
+        program.to_fx()
+    assert not noisy.exportable(X)
+
+
 def test_operators_counts_what_a_replay_runs():
     x, w = torch.ones(2, 3), torch.ones(3, 3)
     step(x, w)

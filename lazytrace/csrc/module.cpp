@@ -213,6 +213,11 @@ py::object backward_call(py::object run, py::args args, py::kwargs kwargs) {
   return run(*args, **kwargs);
 }
 
+py::object whole_call(py::object function, py::args args, py::kwargs kwargs) {
+  if (auto* recording = lt::Recording::active()) return recording->whole(function, args, kwargs);
+  return function(*args, **kwargs);
+}
+
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                        py::dict kwargs, bool python) {
   if (auto* recording = lt::Recording::active())
@@ -246,6 +251,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("opaque_call", &opaque_call);
   m.def("backward_call", &backward_call);
   m.def("configure_gradients", &lt::configure_gradients);
+  m.def("whole_call", &whole_call);
+  m.def("configure_whole_calls", &lt::configure_whole_calls);
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });

@@ -16,7 +16,17 @@ from lazytrace._torch import fake_mode, fake_of, pytree_codegen, tree_flatten, t
 from lazytrace.checks import PLAIN_TENSORS, sharing
 from lazytrace.errors import graph_argument, graph_refused
 from lazytrace.programs.opaque import operator_of
-from lazytrace.programs.program import Capture, Meta, Modes, Operation, Program, Register, Result, Tree
+from lazytrace.programs.program import (
+    Capture,
+    Generator,
+    Meta,
+    Modes,
+    Operation,
+    Program,
+    Register,
+    Result,
+    Tree,
+)
 from lazytrace.programs.reads import Check, check_of
 
 aten = torch.ops.aten
@@ -641,6 +651,11 @@ def obstacles(program: Program) -> Iterator[tuple[str, str]]:
             "works out numbers while it runs, and a graph needs one recording for each size and number",
             "Trace the function with dynamic=False.",
         )
+    for step in program.steps:
+        for argument in step.arguments:
+            if isinstance(argument.value, Generator):
+                why = f"takes random numbers from {argument.value} ({step.place}), which a graph cannot hold"
+                yield why, "Draw from torch's own generator."
     for write in program.writes:
         yield f"writes {write.path}, and a graph writes to no Python state", "Return the value instead."
     for step in program.steps:

@@ -80,8 +80,18 @@ class Result:
             yield from item.registers()
 
 
+@dataclass(frozen=True)
+class Generator:
+    """A generator of random numbers among the arguments of a step, by the path that a person would write."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+
 class Argument(NamedTuple):
-    """One argument of a step: a Register, a list of Register or None, or a plain value."""
+    """One argument of a step: a Register, a list of Register or None, a Generator, or a plain value."""
 
     name: str
     keyword_only: bool
@@ -611,4 +621,4 @@ def _value(encoded: tuple[str, Any]) -> Any:
         return Register(value)
     if kind == "registers":
         return [_register(number) for number in value]
-    return value
+    return Generator(value) if kind == "generator" else value

@@ -306,8 +306,7 @@ def retained_gradient(trace):
     return use, [call(g())] * 3
 
 
-# Could be a hit: the decorator that keeps dynamo out of a checkpoint is not known to be harmless.
-@cases(eager="calls CheckpointFunction with an argument that cannot be made again")
+@cases(eager="calls checkpoint with an argument that cannot be made again")
 def checkpoint_reentrant(trace):
     w = torch.ones(3, requires_grad=True)
     fn = trace(lambda x: checkpoint(lambda y: (y * w).tanh(), x, use_reentrant=True) * 2)
@@ -320,8 +319,7 @@ def checkpoint_reentrant(trace):
     return use, [call(g())] * 3
 
 
-# Could be a hit: the decorator that keeps dynamo out of a checkpoint is not known to be harmless.
-@cases(eager="calls-unseen-function")
+@cases(eager="calls checkpoint with an argument that cannot be made again")
 def checkpoint_not_reentrant(trace):
     w = torch.ones(3, requires_grad=True)
     fn = trace(lambda x: checkpoint(lambda y: (y * w).tanh(), x, use_reentrant=False) * 2)

@@ -603,6 +603,85 @@ def super_of_other_bases(trace):
     return trace(lambda x: x * holder.k()), around(change, X())
 
 
+class Described(property):
+    """A property that says more of itself."""
+
+    def __init__(self, fget, text=""):
+        super().__init__(fget)
+        self.text = text
+
+
+def described(change):
+    """A case of a class with such a property, which `change(property, class)` changes."""
+
+    def make(trace):
+        class Kind(Described):
+            pass
+
+        class A:
+            base = 2.0
+            k = Kind(lambda self: self.base * 2, "doubled")
+
+        o = A()
+        return trace(lambda x: x * o.k), around(lambda: change(A.k, A), X())
+
+    return make
+
+
+DESCRIBED = {
+    "what_it_reads": lambda made, owner: setattr(owner, "base", 3.0),
+    "its_function": lambda made, owner: made.__init__(lambda self: 7.0),
+    "how_its_class_gets": lambda made, owner: setattr(type(made), "__get__", lambda self, o, of=None: 7.0),
+    "another_one": lambda made, owner: setattr(owner, "k", Described(lambda self: 7.0)),
+}
+
+
+@pytest.mark.parametrize("change", DESCRIBED.values(), ids=DESCRIBED)
+def test_a_kind_of_property(change):
+    check(described(change), hits=2)
+
+
+@cases(eager="reads a function of unknown origin")
+def property_whose_class_hides_its_function(trace):
+    class Kind(property):
+        fget = 7
+
+    class A:
+        k = Kind(lambda self: 2.0)
+
+    o = A()
+    return trace(lambda x: x * o.k), around(lambda: property.__init__(A.k, lambda self: 3.0), X())
+
+
+@cases(hits=2)
+def code_of_a_function_that_the_call_makes(trace):
+    k = [2.0]
+
+    def fn(x):
+        def inner(y):
+            return y * k[0]
+
+        return inner(x) + inner.__code__.co_argcount + (inner.__code__ is fn.__code__)
+
+    return trace(fn), around(lambda: k.__setitem__(0, 3.0), X())
+
+
+@cases(hits=2)
+def code_of_a_function_in_state(trace):
+    def one(y):
+        return y * 2
+
+    def other(y, z=1.0):
+        return y * 3
+
+    def fn(x):
+        return one(x) * one.__code__.co_argcount
+
+    return trace(fn), around(
+        lambda: setattr(one, "__code__", other.__code__) or setattr(one, "__defaults__", (1.0,)), X()
+    )
+
+
 @cases.parametrize
 def test_descriptors(make, expected):
     check(make, **expected)

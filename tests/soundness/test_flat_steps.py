@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import weakref
 
 import pytest
 import torch
@@ -124,8 +126,8 @@ def retained(model, opt):
 
 
 LATER = [
-    *CHANGES, more_decay, with_history, in_place, of_other_memory, a_gradient_with_a_graph, an_accumulator_hook,
-    a_tied_weight, retained,
+    *CHANGES, more_decay, with_history, in_place, of_other_memory, a_gradient_with_a_graph,
+    an_accumulator_hook, a_tied_weight, retained,
 ]  # fmt: skip
 
 
@@ -161,21 +163,22 @@ def under(context):
     return make
 
 
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 CONTEXTS = {
     "profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "deterministic": lambda: _deterministic(),
-    "save_on_cpu": lambda: torch.autograd.graph.save_on_cpu(),
-    "forward_mode": lambda: torch.autograd.forward_ad.dual_level(),
+    "deterministic": deterministic,
+    "save_on_cpu": torch.autograd.graph.save_on_cpu,
+    "forward_mode": torch.autograd.forward_ad.dual_level,
 }
-
-
-class _deterministic:
-    def __enter__(self):
-        torch.use_deterministic_algorithms(True)
-
-    def __exit__(self, *args):
-        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
@@ -451,19 +454,18 @@ def test_attacks(make, expected):
 
 
 def test_nothing_is_kept_alive():
-    model = Model()
-    opt = sgd(model)
-    step = lazytrace.traced(lambda x: returns_loss(model, opt, x))
-    for one in inputs(ENOUGH):
-        loss = step(*one.args)
-    assert "flat" in forms_of(step)
-    weight = model.one.weight
-    import weakref
+    def run():
+        model = Model()
+        opt = sgd(model)
+        step = lazytrace.traced(lambda x: returns_loss(model, opt, x))
+        losses = [step(*one.args) for one in inputs(ENOUGH)]
+        assert "flat" in forms_of(step)
+        assert losses[-1].grad_fn is not None
+        return weakref.ref(model.one.weight), step._self_handle()._cache.traces.all()
 
-    gone = weakref.ref(weight)
-    step.cache_clear()
-    del step, model, opt, weight, loss
+    gone, traces = run()
     gc.collect()
+    assert traces[0].flat() == "flat"
     assert gone() is None
 
 

@@ -530,6 +530,89 @@ def hidden_state_that_becomes_a_list(trace):
     return trace(fn), [*around(change, X()), call(X())], lambda: o.hidden
 
 
+# ---------------------------------------------------------------- logs that are no lists and dicts
+@cases(hits=3)
+def deque_that_is_appended_to(trace):
+    log = collections.deque(maxlen=3)
+
+    def fn(x):
+        log.append(x.sum())
+        log.append(x)
+        return x * 2
+
+    return trace(fn), [call(X(3)) for _ in range(5)], lambda: [list(log), log.maxlen]
+
+
+@cases(hits=1)
+def deque_that_is_another(trace):
+    holder = Thing(log=collections.deque(maxlen=3))
+
+    def fn(x):
+        holder.log.append(x)
+        return x * 2
+
+    class Counts(collections.deque):
+        def append(self, x):
+            super().append(x * 2)
+
+    def change():
+        holder.log = Counts()
+
+    return (
+        trace(fn),
+        [call(X(3)) for _ in range(3)] + [change] + [call(X(3)) for _ in range(3)],
+        (lambda: list(holder.log)),
+    )
+
+
+@cases(eager="reads a deque")
+def deque_that_is_read_behind(trace):
+    log = collections.deque(maxlen=3)
+
+    def fn(x):
+        log.append(x)
+        return x * len(log)
+
+    return trace(fn), [call(X(3)) for _ in range(5)], lambda: list(log)
+
+
+@cases(eager="reads a deque")
+def deque_that_is_read_before(trace):
+    log = collections.deque([0.0], maxlen=3)
+
+    def fn(x):
+        last = log[-1]
+        log.append(x.sum())
+        return x * last
+
+    return trace(fn), [call(X(3)) for _ in range(5)], lambda: list(log)
+
+
+@cases(hits=3)
+def default_dict_whose_items_are_set(trace):
+    log = collections.defaultdict(list, loss=0.0)
+
+    def fn(x):
+        log["loss"] = x.sum().item()
+        log["new"] = x
+        return x * 2
+
+    return trace(fn), [call(X(3)) for _ in range(5)], lambda: dict(log)
+
+
+@cases(hits=2)
+def default_dict_that_is_emptied(trace):
+    log = collections.defaultdict(lambda: 1.0, loss=0.0)
+
+    def fn(x):
+        y = x * log["loss"]
+        log["last"] = y
+        return y
+
+    steps = [call(X(3)), call(X(3)), call(X(3)), log.clear, call(X(3)), call(X(3)), call(X(3))]
+    return trace(fn), steps, lambda: dict(log)
+
+
 @cases.parametrize
 def test_loop_helpers(make, expected):
     check(make, **expected)

@@ -529,6 +529,46 @@ def batch_norm(trace):
     return trace(lambda x: plain(model, opt, x)), inputs(6), state
 
 
+# ---------------------------------------------------------------- what torch has for training loops
+def averaging(**options):
+    def make(trace):
+        model = Model()
+        opt, average = sgd(model), torch.optim.swa_utils.AveragedModel(model, **options)
+
+        def body(x):
+            loss = plain(model, opt, x)
+            average.update_parameters(model)
+            return loss
+
+        return trace(body), inputs(8), lambda: [parts(model), list(average.state_dict().values())]
+
+    return make
+
+
+# Without options a function is made and decorated with no_grad() in each call.
+@pytest.mark.parametrize("average", [None, "avg_fn", "multi_avg_fn"])
+def test_an_average_of_a_model(average):
+    makers = {
+        "avg_fn": torch.optim.swa_utils.get_ema_avg_fn,
+        "multi_avg_fn": torch.optim.swa_utils.get_ema_multi_avg_fn,
+    }
+    check(averaging(**({average: makers[average](0.9)} if average else {})), hits=5)
+
+
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_policy_gradient(validate):
+    def body(model, opt, x):
+        opt.zero_grad()
+        policy = torch.distributions.Categorical(logits=model(x), validate_args=validate)
+        action = policy.sample()
+        loss = -(policy.log_prob(action) * x.sum(1)).mean() - 0.01 * policy.entropy().mean()
+        loss.backward()
+        opt.step()
+        return loss.detach(), action
+
+    check(trained(body), hits=5)
+
+
 @cases.parametrize
 def test_steps(make, expected):
     check(make, **expected)

@@ -4,6 +4,15 @@
 
 namespace lazytrace {
 
+namespace {
+int append_to_deque(PyObject* deque, PyObject* value) {
+  static PyObject* name = PyUnicode_InternFromString("append");
+  PyObject* none = PyObject_CallMethodOneArg(deque, name, value);
+  Py_XDECREF(none);
+  return none ? 0 : -1;
+}
+}  // namespace
+
 void Effect::apply(PyObject* owner_now, PyObject* value) const {
   int failed = -1;
   switch (kind) {
@@ -19,7 +28,7 @@ void Effect::apply(PyObject* owner_now, PyObject* value) const {
       failed = PyList_SetItem(owner_now, index, value);
       break;
     case Kind::Append:
-      failed = PyList_Append(owner_now, value);
+      failed = PyList_Check(owner_now) ? PyList_Append(owner_now, value) : append_to_deque(owner_now, value);
       break;
     case Kind::Cell:
       failed = PyCell_Set(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index), value);

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "cpython/carrier.h"
+#include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
 
@@ -96,12 +97,54 @@ py::tuple Recording::all_that_is_left(const py::object& result) {
   return py::tuple(parts);
 }
 
+namespace {
+py::object plain_number(py::handle value) {
+  if (!is_carrier(value.ptr())) return py::reinterpret_borrow<py::object>(value);
+  PyObject* plain = plain_of_carrier(value.ptr());
+  if (!plain) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(plain);
+}
+}  // namespace
+
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
-  return make_opaque(&call, function, args, kwargs);
+  // What it does with a number is not followed.
+  py::tuple plain(args.size());
+  for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_number(args[i]);
+  py::dict named;
+  for (auto [name, value] : kwargs) named[name] = plain_number(value);
+  return make_opaque(&call, function, plain, named);
 }
+
+// A class method is asked of its class again.
+py::object Recording::whole(py::object function, py::tuple args, py::dict kwargs) {
+  if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
+  PyObject* cls = args.empty() ? nullptr : args[0].ptr();
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(function.ptr())->func_name;
+  PyObject* found =
+      cls && PyType_Check(cls) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(cls), name) : nullptr;
+  bool of_class = found && Py_IS_TYPE(found, &PyClassMethod_Type) &&
+                  py::object(py::handle(found).attr("__func__")).is(function);
+  if (!of_class) return opaque(function, "", function, args, kwargs, true);
+  py::object method = py::reinterpret_steal<py::object>(PyMethod_New(function.ptr(), cls));
+  py::tuple rest = args[py::slice(1, static_cast<Py_ssize_t>(args.size()), 1)];
+  return opaque(py::reinterpret_borrow<py::object>(cls), text_of(name), method, rest, kwargs, true);
+}
+
+namespace {
+// Whether torch's function that calls the engine has made the gradients of the roots itself.
+bool makes_gradients(Frame caller) {
+  PyObject* names = caller.code_object()->co_localsplusnames;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    std::string name = text_of(PyTuple_GET_ITEM(names, i));
+    if (name == "grad_tensors" || name == "grad_outputs")
+      return caller.variable(static_cast<int>(i)) == Py_None;
+  }
+  return false;
+}
+}  // namespace
 
 py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) {
   if (recorder_.paused() || recorder_.stopped()) return run(*args, **kwargs);
@@ -114,6 +157,9 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);
   if (facts.effects) call.has_effects();
+  if (makes_gradients(Frame::current()))
+    for (py::handle gradient : args[1])
+      if (is_tensor(gradient.ptr())) call.forgets(THPVariable_Unpack(gradient.ptr()));
   return make_opaque(&call, run, args, kwargs);
 }
 

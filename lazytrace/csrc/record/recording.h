@@ -34,6 +34,8 @@ class Recording {
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python);
+  // The same for a function of torch that stays whole.
+  py::object whole(py::object function, py::tuple args, py::dict kwargs);
   // The same for torch's function that runs autograd's engine.
   py::object backward(py::object run, py::tuple args, py::dict kwargs);
 

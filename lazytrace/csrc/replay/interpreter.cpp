@@ -467,7 +467,7 @@ void Runner::store_tensor(const Result& result, at::Tensor tensor) {
 
 bool Runner::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
-  py::object call = s.opaque->call.build({registers_, state_});
+  py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
   std::vector<TensorMeta> looks;

@@ -5,6 +5,8 @@
 #include <torch/csrc/utils/tensor_layouts.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
+#include <functional>
+
 #include "torch/facts.h"
 #include "trace/trace.h"
 
@@ -41,12 +43,17 @@ py::tuple numbers_row(const std::vector<Number>& numbers, const Argument& argume
   py::list texts;
   auto constants = argument.constant.toListRef();
   for (size_t i = 0; i < argument.list.size(); ++i)
-    texts.append(argument.list[i] < 0 ? std::to_string(constants[i].toInt())
-                                      : text_of(numbers, argument.list[i]));
+    if (argument.list[i] < 0)
+      texts.append(py::str(torch::jit::toPyObject(constants[i])));
+    else
+      texts.append(text_of(numbers, argument.list[i]));
   return py::make_tuple("number", texts);
 }
 
-py::tuple argument_data(const Program& program, const Step& step, size_t i) {
+// What a person would write for a guard node.
+using Path = std::function<std::string(int)>;
+
+py::tuple argument_data(const Program& program, const Step& step, size_t i, const Path& path) {
   const Argument& argument = step.arguments[i];
   switch (argument.kind) {
     case Argument::Kind::Register:
@@ -58,6 +65,8 @@ py::tuple argument_data(const Program& program, const Step& step, size_t i) {
       c10::TypePtr type = i < schema.size() ? schema[i].real_type() : c10::AnyType::get();
       return py::make_tuple("constant", constant(argument.constant, std::move(type)));
     }
+    case Argument::Kind::Generator:
+      return py::make_tuple("generator", path(argument.node));
     default:
       return numbers_row(program.numbers, argument);
   }
@@ -137,9 +146,9 @@ py::object opaque_data(const OpaqueStep& opaque) {
   return std::move(row);
 }
 
-py::dict step_data(const Program& program, const Step& step) {
+py::dict step_data(const Program& program, const Step& step, const Path& path) {
   py::list arguments, names, results;
-  for (size_t i = 0; i < step.arguments.size(); ++i) arguments.append(argument_data(program, step, i));
+  for (size_t i = 0; i < step.arguments.size(); ++i) arguments.append(argument_data(program, step, i, path));
   for (auto& argument : step.op.schema().arguments())
     names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
   for (auto& result : step.results) results.append(result_data(result));
@@ -169,7 +178,7 @@ py::dict step_data(const Program& program, const Step& step) {
 }  // namespace
 
 py::dict Trace::data(const std::vector<std::string>& names) const {
-  auto path = [&](int node) { return node < 0 ? std::string() : tree_.path(node, names); };
+  Path path = [&](int node) { return node < 0 ? std::string() : tree_.path(node, names); };
   auto root = [&](int node) {
     int top = tree_.root_of(node);
     return tree_[top].access == Access::Root ? static_cast<int>(tree_[top].index) : -1;
@@ -182,7 +191,7 @@ py::dict Trace::data(const std::vector<std::string>& names) const {
                                      meta_data(tree_[i].tensor ? *tree_[i].tensor : TensorMeta())));
   for (const Scope& scope : program_->scopes)
     scopes.append(py::make_tuple(scope.parent, path(scope.module), scope.module));
-  for (const Step& step : program_->steps) steps.append(step_data(*program_, step));
+  for (const Step& step : program_->steps) steps.append(step_data(*program_, step, path));
   for (const Effect& effect : effects_)
     writes.append(py::make_tuple(kind_of(effect.kind), effect.owner, path(effect.owner),
                                  effect.key ? effect.key : py::object(py::none()), effect.index));

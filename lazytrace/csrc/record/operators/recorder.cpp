@@ -60,11 +60,12 @@ Recorder::Recorder() : modes_(Modes::current()) {
 }
 
 void Recorder::fail(const std::string& reason) {
-  if (failed()) return;
-  reason_ = reason;
-  failed_at_ = place;
+  bool first = !failed();
+  if (first) reason_ = reason, failed_at_ = place;
+  // A function that runs again must ask for the numbers that it asked for.
+  if (feeding()) return;
   sizes_.end();
-  if (current == this && !feeding() && !nested_) c10::impl::tls_set_dispatch_key_included(kRecordKey, false);
+  if (first && current == this && !nested_) c10::impl::tls_set_dispatch_key_included(kRecordKey, false);
 }
 
 void Recorder::pause() {
@@ -383,6 +384,7 @@ void Recorder::push(Step step) {
     program_->random |= step.random;
     program_->effects |= step.effect;
     if (!feeding()) random_mark_ = RandomMark::now();
+    if (stopped()) sizes_.end();
   }
   step.numbers = sizes_.take_new();
   if (step.node < 0) step.node = serial++;
@@ -741,7 +743,7 @@ bool Recorder::made_by_factory(int reg) const {
 }
 
 void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
-                          PyObject* result) {
+                          const std::unordered_set<int>& unseen, PyObject* result) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Opaque, handle);
   step.place = place;
@@ -774,7 +776,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   step.exit = true;
   if (!opaque->feedable) resuming_.end("it calls " + opaque->name + ", which cannot be fed");
   for (int reg : uses)
-    if (opaque->python && made_by_factory(reg))
+    if (opaque->python && !unseen.count(reg) && made_by_factory(reg))
       resuming_.end(opaque->name + " was given what a factory of torch made");
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
   if (resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
@@ -877,8 +879,9 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
     facts.effects |= accumulates && (reg < 0 || !made(leaf));
     if (accumulates) meet_gradient(leaf, reg);
   }
-  // A graph from before the call may be another one at the next.
-  facts.python |= origins_.has_history();
+  // A graph from before the call may be another one at the next; one that an opaque function has made may
+  // call hooks for what it has saved, which no node shows.
+  facts.python |= origins_.has_history() || resuming_.after_opaque();
   program_->backward |= !facts.python;
   hooks_ran_ |= facts.python;
   return facts;

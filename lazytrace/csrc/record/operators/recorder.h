@@ -83,7 +83,10 @@ class Recorder {
   void pause();
   void resume();
   bool paused() const { return paused_ > 0; }
-  void add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses, PyObject* result);
+  // `uses`: registers of the tensors that it is given. `unseen`: those of them that no code of the user's
+  // holds once the call is over.
+  void add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
+                  const std::unordered_set<int>& unseen, PyObject* result);
 
   // `tensor.grad` is read: what Python is to be given, which of a function that runs again is what it was
   // given the first time.

@@ -175,8 +175,15 @@ PyObject* changed_by_call(Frame f, const Operation& operation) {
   PyObject* callable = method ? method : second;
   if (PyFunction_Check(callable)) return nullptr;
   PyObject* first = method ? second : f.peek(operation.third);
-  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
-  return !self || PyModule_Check(self) ? first : self;
+  auto* builtin = PyCFunction_Check(callable) ? reinterpret_cast<PyCFunctionObject*>(callable) : nullptr;
+  // What belongs to a module is bound to that, or to the record that pybind has made of it.
+  bool of_object = builtin && builtin->m_self && !PyModule_Check(builtin->m_self) && !builtin->m_module;
+  return of_object ? builtin->m_self : first;
+}
+
+// What a custom function of autograd keeps for its backward: made by the call, and read by nobody else.
+bool is_autograd_context(PyObject* v) {
+  return std::strcmp(c_base(Py_TYPE(v))->tp_name, "torch._C._FunctionBase") == 0;
 }
 
 PyObject* changed_by(Frame f, const Operation& operation) {
@@ -200,7 +207,8 @@ PyObject* changed_by(Frame f, const Operation& operation) {
 
 void Instructions::note_opaque_write(Frame f, const Operation& operation) {
   PyObject* target = changed_by(f, operation);
-  if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) || PyType_Check(target))
+  if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) ||
+      PyType_Check(target) || is_autograd_context(target))
     return;
   provenance_->touch(target);
 }

@@ -5,6 +5,7 @@ namespace lazytrace {
 Observer::Observer(Recorder* recorder, GuardTree* tree)
     : exchange_(recorder),
       gradients_(recorder),
+      whole_calls_(recorder),
       provenance_(recorder, tree),
       around_{recorder, &provenance_, &log_, &pause_, &exchange_},
       new_objects_(&provenance_),
@@ -23,8 +24,8 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
              &consumption_, &writes_, &protocols_, &context_variables_),
       instructions_(recorder, &provenance_, &new_objects_, &classes_, &containers_, &names_, &consumption_,
                     &writes_, &protocols_, &calls_),
-      watcher_(around_, &gradients_, &asides_, &new_objects_, &classes_, &consumption_, &functions_,
-               &protocols_, &instructions_) {}
+      watcher_(around_, &gradients_, &whole_calls_, &asides_, &new_objects_, &classes_, &consumption_,
+               &functions_, &protocols_, &instructions_) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

@@ -67,6 +67,7 @@ class Observer {
   Pause pause_;
   Exchange exchange_;
   Gradients gradients_;
+  WholeCalls whole_calls_;
   Provenance provenance_;
   Surroundings around_;
   NewObjects new_objects_;

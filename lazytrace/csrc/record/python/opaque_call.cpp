@@ -2,9 +2,26 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "cpython/carrier.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
+
+namespace {
+std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, PyObject* args, PyObject* kwargs) {
+  std::vector<PyObject*> all;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) all.push_back(PyTuple_GET_ITEM(args, i));
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; kwargs && PyDict_Next(kwargs, &at, &key, &value);) all.push_back(value);
+  std::unordered_set<PyObject*> followed;
+  if (!numbers) return followed;
+  for (PyObject* v : all)
+    if (!is_carrier(v)) numbers->settle_inside(v);
+  for (PyObject* v : all)
+    if (is_carrier(v)) followed.insert(v);
+  return followed;
+}
+}  // namespace
 
 OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute,
                        PyObject* args, PyObject* kwargs, bool python, bool feedable)
@@ -38,8 +55,12 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   try {
     py::object kw = kwargs ? py::reinterpret_borrow<py::object>(kwargs) : py::dict();
     py::tuple call = py::make_tuple(py::reinterpret_borrow<py::object>(args), kw);
-    auto constant = [&](PyObject* v) { around_.exchange->leave(v); };
-    step_->call = Tree::of(call.ptr(), {tensor, state, constant});
+    NumberRecorder* numbers = recorder->numbers();
+    // A replay works out those that are arguments themselves. What else holds a number fixes it.
+    auto followed = followed_arguments(numbers, args, kwargs);
+    auto constant = [&](PyObject* v) { numbers ? numbers->settle_inside(v) : void(); };
+    auto number = [&](PyObject* v) { return followed.count(v) ? numbers->number_of(v) : -1; };
+    step_->call = Tree::of(call.ptr(), {tensor, state, constant, number});
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
@@ -60,14 +81,14 @@ OpaqueCall::~OpaqueCall() {
 
 void OpaqueCall::finish(PyObject* result) {
   if (around_.recorder->stopped()) return;
-  if (around_.recorder->feeding()) return around_.recorder->add_opaque(step_, uses_, result);
+  if (around_.recorder->feeding()) return around_.recorder->add_opaque(step_, uses_, unseen_, result);
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
   for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
   step_->random = random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
-  around_.recorder->add_opaque(step_, uses_, result);
+  around_.recorder->add_opaque(step_, uses_, unseen_, result);
 }
 
 }  // namespace lazytrace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "program/effects.h"
@@ -36,12 +37,15 @@ class OpaqueCall {
     step_->engine = true;
     step_->accumulates = accumulates;
   }
+  // Of an argument that nobody but the caller holds, who forgets it.
+  void forgets(const at::Tensor& tensor) { unseen_.insert(around_.recorder->register_of(tensor)); }
   void finish(PyObject* result);
 
  private:
   Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
   std::vector<int> uses_;
+  std::unordered_set<int> unseen_;
   RandomMark random_mark_ = RandomMark::now();
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
   std::vector<std::pair<at::Tensor, TensorMeta>> looks_;

@@ -71,6 +71,8 @@ int Provenance::owner(PyObject* object) {
   if ((Py_IS_TYPE(object, &PyMethodDescr_Type) || Py_IS_TYPE(object, &PyWrapperDescr_Type)) &&
       !PyType_HasFeature(reinterpret_cast<PyDescrObject*>(object)->d_type, Py_TPFLAGS_HEAPTYPE))
     return -1;
+  // A function that was made by the call has the code that the code that made it holds.
+  if (PyCode_Check(object)) return -1;
   // Nothing that was read has led to it. What this call has made is gone at its end, or part of the result.
   remember_late(object);
   return -1;

@@ -8,6 +8,14 @@
 
 namespace lazytrace {
 
+namespace {
+// Its items are set as those of a dict are.
+bool is_default_dict(PyObject* v) {
+  static PyObject* type = py::object(py::module_::import("collections").attr("defaultdict")).release().ptr();
+  return reinterpret_cast<PyObject*>(Py_TYPE(v)) == type;
+}
+}  // namespace
+
 void StateWrites::write(PyObject* object, Wording what) {
   if (provenance_->is_fresh(object)) return;
   int node = provenance_->known(object);
@@ -142,7 +150,7 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     consumption_->consume(value, Consumer::Reads);  // whose items go into the list
   // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
   bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
-  if (value && PyDict_CheckExact(object) && simple) {
+  if (value && (PyDict_CheckExact(object) || is_default_dict(object)) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);
     bool same = before && is_immutable(value) && same_immutable(before, value);
     if (same && !log_->wrote(object, key)) return containers_->read_dict_item(object, key);

@@ -244,6 +244,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   instructions_->dispatch(f, operation, seen_facts_);
   if (exchanges) around_.exchange->after();
   gradients_->exchange(f, operation);
+  whole_calls_->exchange(f, operation);
 }
 
 void Watcher::enter(PyObject* code) {

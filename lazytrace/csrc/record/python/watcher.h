@@ -18,6 +18,7 @@
 #include "record/python/provenance.h"
 #include "record/python/reads/consumption.h"
 #include "record/python/reads/functions.h"
+#include "record/python/whole_calls.h"
 
 namespace lazytrace {
 
@@ -25,11 +26,12 @@ namespace lazytrace {
 // exactly: the object, the name and the value. Needs the GIL throughout.
 class Watcher {
  public:
-  Watcher(const Surroundings& around, Gradients* gradients, Asides* asides, NewObjects* new_objects,
-          ClassReads* classes, Consumption* consumption, FunctionReads* functions, Protocols* protocols,
-          Instructions* instructions)
+  Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Asides* asides,
+          NewObjects* new_objects, ClassReads* classes, Consumption* consumption, FunctionReads* functions,
+          Protocols* protocols, Instructions* instructions)
       : around_(around),
         gradients_(gradients),
+        whole_calls_(whole_calls),
         asides_(asides),
         new_objects_(new_objects),
         classes_(classes),
@@ -68,6 +70,7 @@ class Watcher {
 
   Surroundings around_;
   Gradients* gradients_;
+  WholeCalls* whole_calls_;
   Asides* asides_;
   NewObjects* new_objects_;
   ClassReads* classes_;

@@ -55,6 +55,11 @@ bool changes_nothing(PyObject* set, const std::string& name, PyObject* const* ar
   return held >= 0 && (held == 1) == adds;
 }
 
+bool is_deque(PyObject* v) {
+  static PyObject* type = py::object(py::module_::import("collections").attr("deque")).release().ptr();
+  return reinterpret_cast<PyObject*>(Py_TYPE(v)) == type;
+}
+
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
 // Whether what the C code does with each of many arguments is known from the arguments alone.
@@ -581,6 +586,9 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
     containers_->advance(self);
     return consumption_->hand_over(args, count, Consumer::Reads);
   }
+  if (is_deque(self) && name == "append" && count == 1)
+    return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0],
+                                [&] { return "calls .append() of a " + type_name(self); });
   Does does = method_does(type, name);
   if (does == Does::Unknown && PyExceptionInstance_Check(self))
     does = method_does(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), name);

@@ -27,6 +27,16 @@ bool generic_lookup(PyTypeObject* type) {
   return type->tp_getattro == hook && c_base(type)->tp_getattro == PyObject_GenericGetAttr;
 }
 
+namespace {
+// Whether it gets attributes as a property does, whatever else its class has.
+bool is_property(PyObject* value) {
+  static PyObject* name = PyUnicode_InternFromString("fget");
+  return PyObject_TypeCheck(value, &PyProperty_Type) &&
+         Py_TYPE(value)->tp_descr_get == PyProperty_Type.tp_descr_get &&
+         _PyType_Lookup(Py_TYPE(value), name) == _PyType_Lookup(&PyProperty_Type, name);
+}
+}  // namespace
+
 void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
   if (provenance_->seen(type, name)) return;
   int node = provenance_->class_node(type);
@@ -36,7 +46,7 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   read_binding(value);
   // What hides behind a descriptor is reached through it.
   const char* inner = nullptr;
-  if (Py_IS_TYPE(value, &PyProperty_Type)) inner = "fget";
+  if (is_property(value)) inner = "fget";
   if (Py_IS_TYPE(value, &PyClassMethod_Type) || Py_IS_TYPE(value, &PyStaticMethod_Type)) inner = "__func__";
   py::str key(inner ? inner : "__wrapped__");
   bool proxy =
