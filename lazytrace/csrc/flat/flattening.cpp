@@ -72,6 +72,7 @@ void Flattening::after(size_t at) {
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
   if (begins_ >= 0 && leads_away(step))
     return hinder("what follows hangs on a value (step " + std::to_string(at) + ")");
+  if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
   // Its proof runs what is kept twice.
   if (step.opaque && step.opaque->python) return hinder(step.opaque->name + " runs Python code");
   for (const Argument& argument : step.arguments)
@@ -351,7 +352,7 @@ std::shared_ptr<FlatForm> Flattening::finish(const std::vector<int>& outputs) {
   spend(outputs, form.get());
   auto note_leaf = [&](int reg) {
     if (!registers_[reg].defined() || !registers_[reg].requires_grad()) return;
-    if (!registers_[reg].is_leaf()) hinder("an argument has a history");
+    if (!is_plain_leaf(registers_[reg])) hinder("an argument has a history, or a gradient of another dtype");
     form->leaves.push_back(reg);
   };
   for (int reg : program_.used) note_leaf(reg);

@@ -9,8 +9,14 @@
 
 namespace lazytrace {
 
+// A leaf that accumulates its gradient as it comes.
+bool is_plain_leaf(const at::Tensor& tensor) {
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return tensor.is_leaf() && (!meta || (!meta->grad_dtype_ && !meta->allow_grad_dtype_mismatch_));
+}
+
 bool FlatForm::fits(const std::vector<at::Tensor>& registers) const {
-  return std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return registers[reg].is_leaf(); });
+  return std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); });
 }
 
 void FlatForm::put_history(const std::vector<at::Tensor>& registers) const {

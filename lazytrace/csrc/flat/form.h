@@ -8,6 +8,9 @@
 
 namespace lazytrace {
 
+// Whether a tensor that requires gradients has no history, and nothing special about its gradient.
+bool is_plain_leaf(const at::Tensor& tensor);
+
 // Computes what the program that it was made of computes, wherever the same tensors are leaves. Its registers
 // are those of that program, and more; up to `begins` its steps are the same. Immutable once built.
 struct FlatForm {

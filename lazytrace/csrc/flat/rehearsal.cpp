@@ -79,6 +79,7 @@ void Rehearsal::run(const std::vector<PyObject*>& state) {
     std::exception_ptr error = caught();  // the program itself will say so
     obstacle_ = "it raised";
   }
+  if (obstacle_.empty()) form_.put_history(registers_);
   drawn_ = random_state();
   set_random_state(before);
 }
@@ -105,6 +106,9 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
   if (real._version() != copy._version())
     return "a result of " + look.text() + " was written to " + std::to_string(real._version()) + " and " +
            std::to_string(copy._version()) + " times";
+  if (real.requires_grad() != copy.requires_grad() || real.is_leaf() != copy.is_leaf())
+    return "whether a result requires gradients";
+  if (real.is_view() != copy.is_view()) return "whether a result is a view";
   at::Tensor a = real.detach().contiguous(), b = copy.detach().contiguous();
   if (a.numel() > 0 && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) != 0)
     return "a result in value";
