@@ -101,6 +101,7 @@ uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().
 
 void Watcher::on_call(PyFrameObject* frame) {
   Frame f(frame);
+  around_.exchange->deliver(Frame());
   new_objects_->forget(f);
   Pause& pause = *around_.pause;
   uintptr_t flags = code_flags(f.code()), caller = caller_flags(f);
@@ -205,6 +206,7 @@ bool Watcher::asked_by_c(Frame f) const {
 
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
+  around_.exchange->deliver(Frame());
   around_.exchange->settle_call(f);
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
@@ -225,6 +227,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
 
 void Watcher::on_instruction(PyFrameObject* frame) {
   Frame f(frame);
+  around_.exchange->deliver(f);
   asides_->before_instruction(f);
   if (around_.pause->blind() || around_.recorder->stopped()) return;
   if (f.code() != seen_code_.ptr()) enter(f.code());
