@@ -155,7 +155,8 @@ void Provenance::learn(int node, PyObject* value) {
 void Provenance::follow_number(int node, PyObject* value) {
   std::string path = tree_->path(node, names_);
   NumberRecorder* numbers = recorder_->numbers();
-  if (!numbers || !followed_.count(path)) return;
+  // A kernel in Python is no part of the program.
+  if (!numbers || recorder_->inside_operator() || !followed_.count(path)) return;
   bool real = PyFloat_CheckExact(value);
   NumberValue found =
       real ? NumberValue::of_real(PyFloat_AS_DOUBLE(value)) : NumberValue::of(PyLong_AsLongLong(value));

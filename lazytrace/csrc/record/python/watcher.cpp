@@ -271,6 +271,10 @@ void Watcher::begin_opaque(PyFrameObject* frame) {
   // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where
   // its result has another shape, the call runs again from the start.
   PyObject* function = cls ? cls : f.function();
+  if (NumberRecorder* numbers = around_.recorder->numbers()) {
+    numbers->settle_inside(args);
+    numbers->settle_inside(kwargs);
+  }
   opaque_ = std::make_unique<OpaqueCall>(around_, function, cls ? "apply" : "", args, kwargs, true, false);
   opaque_frame_ = f;
 }
