@@ -285,26 +285,27 @@ def _item(tensor: torch.Tensor) -> Any:
     return core.item_number(tensor, torch.Tensor.item)
 
 
+def _converted(function: Any, own: type, kind: str, value: Any) -> Any:
+    """What `function` gives of a tensor or a carrier, followed; `value` itself where it is neither.
+
+    `own` is the carrier that stays as it is, `kind` the number that is made of the other one.
+    """
+    found = core.item_number(value, function) if isinstance(value, torch.Tensor) else value
+    return _made(kind, function, found) if type(found) in (Dim, Real) and type(found) is not own else found
+
+
 def _int(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs:
-        value = core.item_number(args[0], int) if isinstance(args[0], torch.Tensor) else args[0]
-        if type(value) is Dim:
-            return value
-        if type(value) is Real:
-            return _made("Trunc", int, value)
-        if value is not args[0]:
+        value = _converted(int, Dim, "Trunc", args[0])
+        if value is not args[0] or type(value) is Dim:
             return value
     return int(*map(_read, args), **kwargs)
 
 
 def _float(*args: Any) -> Any:
     if len(args) == 1:
-        value = core.item_number(args[0], float) if isinstance(args[0], torch.Tensor) else args[0]
-        if type(value) is Real:
-            return value
-        if type(value) is Dim:
-            return _made("Float", float, value)
-        if value is not args[0]:
+        value = _converted(float, Real, "Float", args[0])
+        if value is not args[0] or type(value) is Real:
             return value
     return float(*map(_read, args))
 

@@ -21,6 +21,7 @@ ORDER = (
     "replay",
     "passes",
     "exits",
+    "flat",
     "trace",
     "record/operators",
     "record/python",

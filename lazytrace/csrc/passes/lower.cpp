@@ -409,13 +409,11 @@ class Lowering {
       Step& step = program_.steps[i];
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
-      // A shorter way is made of constants.
-      bool fixed = std::all_of(step.arguments.begin(), step.arguments.end(), [](const Argument& argument) {
-        return argument.kind <= Argument::Kind::List;
-      });
-      if (!fixed) continue;
-      if (step.results.size() == 1) step.lowered = way_of(step, i, *modes);
-      if (!modes->grad && !modes->any_autocast() && leaves_no_trace(step)) step.quiet = quiet(step.op);
+      if (step.takes_numbers) continue;  // a shorter way is made of constants
+      // A kernel has nothing to do with autograd, whatever it is told of the mode.
+      bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
+      if (step.results.size() == 1) step.lowered = way_of(step, i, plain);
+      if (plain && leaves_no_trace(step)) step.quiet = step.flat ? Step::Quiet::Always : quiet(step.op);
     }
   }
 
@@ -438,11 +436,19 @@ class Lowering {
         for (int reg : argument.list)
           if (reg >= 0) bound_[reg] = 1;
       }
+      if (detaches(step)) continue;
       for (const Result& result : step.results) {
         pass_on(result, kept);
         for (const Result& one : result.list) pass_on(one, kept);
       }
     }
+  }
+
+  // A kernel that gives another look at the memory of its argument, which is no view of it to autograd.
+  static bool detaches(const Step& step) {
+    return step.flat && step.op.schema().name() == "aten::detach" && step.results[0].base >= 0 &&
+           step.results[0].reg >= 0 && !step.results[0].known && step.results[0].meta->strided() &&
+           step.results[0].meta->plain_keys();
   }
 
   // Whether the results require gradients because an argument does, in a step that its operator must run: an
@@ -465,13 +471,13 @@ class Lowering {
     if (result.base >= 0 && (result.reg < 0 || bound_[result.reg])) bound_[result.base] = 1;
   }
 
-  std::shared_ptr<const Lowered> way_of(const Step& step, size_t at, const Modes& modes) {
+  std::shared_ptr<const Lowered> way_of(const Step& step, size_t at, bool plain) {
     const auto& schema = step.op.schema();
     const std::string name = full_name(schema);
     const Result& result = step.results[0];
     if (gives_back(step, schema.name())) return nothing();
-    if (modes.grad || modes.any_autocast()) return nullptr;
-    if (is_alias(result, at) && is_view(step)) return alias();
+    if (!plain) return nullptr;
+    if ((is_alias(result, at) && is_view(step)) || detaches(step)) return alias();
     if (result.kind != Result::Kind::Register || result.known || result.base >= 0 || !is_plain(*result.meta))
       return nullptr;
     // With a bias and three dimensions the result is a view of a matrix.

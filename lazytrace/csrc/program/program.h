@@ -83,6 +83,8 @@ struct OpaqueStep {
   bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
   bool effects = false;   // it wrote to a tensor that it was given
   bool random = false;    // it drew random numbers
+  bool engine = false;       // it is a backward pass of autograd
+  bool accumulates = false;  // which adds to the gradients of leaves
 };
 
 class Lowered;
@@ -126,6 +128,7 @@ struct Step {
   // of its arguments requires gradients, always.
   enum class Quiet : uint8_t { Never, WithoutGradients, Always } quiet = Quiet::Never;
   bool below = false;   // was called below autograd, as torch's factories do
+  bool flat = false;    // a kernel that autograd came to: autograd itself is left out
   bool python = false;  // an operator whose kernel is written in Python
   bool exit = false;    // what it gives, or whether it raises, may differ from call to call: a side exit
 

@@ -148,20 +148,13 @@ py::tuple Recording::all_that_is_left(const py::object& result) {
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
-  OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
   // What the function does with a number is no part of the program.
-  NumberRecorder* numbers = recorder_.numbers();
-  auto plain = [&](py::handle value) {
-    if (numbers && numbers->live() && is_carrier(value.ptr()))
-      return py::reinterpret_steal<py::object>(plain_of_carrier(value.ptr()));
-    if (numbers) numbers->settle_inside(value.ptr());
-    return py::reinterpret_borrow<py::object>(value);
-  };
-  py::tuple plain_args(args.size());
-  for (size_t i = 0; i < args.size(); ++i) plain_args[i] = plain(args[i]);
-  py::dict plain_kwargs;
-  for (auto item : kwargs) plain_kwargs[item.first] = plain(item.second);
-  return make_opaque(&call, function, plain_args, plain_kwargs);
+  if (NumberRecorder* numbers = recorder_.numbers()) {
+    numbers->settle_inside(args.ptr());
+    numbers->settle_inside(kwargs.ptr());
+  }
+  OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
+  return make_opaque(&call, function, args, kwargs);
 }
 
 py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) {
@@ -173,6 +166,7 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   bool accumulates = !kwargs.contains(name) || kwargs[name].cast<bool>();
   Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
+  call.is_backward(accumulates);
   if (facts.effects) call.has_effects();
   return make_opaque(&call, run, args, kwargs);
 }

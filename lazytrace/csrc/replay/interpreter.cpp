@@ -81,14 +81,14 @@ const Modes& modes_at(const Program& program, size_t step) {
 }
 }  // namespace
 
-Outcome Runner::run(size_t from, const Given* given) {
+Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   stack_.clear();
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
   numbers_.resize(program_.numbers.size());
   const bool works_out = program_.works_out();
   ModeSwitch modes;
-  shortcuts_ = program_.overrides == aten_overrides() && !operators_are_watched();
+  shortcuts_ = !witness && program_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
   std::optional<py::gil_scoped_release> released;
   if (!program_.brief) released.emplace();
@@ -104,9 +104,10 @@ Outcome Runner::run(size_t from, const Given* given) {
       outcome.begun = false;
       return outcome;
     }
+    if (witness) witness->before(i);
     bool accepted;
     try {
-      accepted = given && i == from ? take(s, Given(*given)) : step(s, i);
+      accepted = given && i == from ? take(s, *given) : step(s, i);
     } catch (...) {
       // The function may catch it: it runs again, from the start where nothing was changed, and is given the
       // exception.
@@ -125,6 +126,7 @@ Outcome Runner::run(size_t from, const Given* given) {
       outcome.given.warnings = std::move(warnings_.all);
       return outcome;
     }
+    if (witness) witness->after(i);
     for (int reg : s.frees) recycler_.give(std::move(registers_[reg]));
   }
   return outcome;
@@ -199,6 +201,10 @@ bool Runner::step(const Step& s, size_t at) {
         at::AutoDispatchBelowADInplaceOrView below;
         return call(s, at);
       }
+      if (s.flat) {
+        at::AutoDispatchBelowAutograd below;
+        return call(s, at);
+      }
       return call(s, at);
     case Step::Kind::Literal: {
       at::NoGradGuard no_grad;
@@ -267,9 +273,7 @@ bool Runner::may_be_quiet(const Step& s) const {
   if (s.quiet != Step::Quiet::WithoutGradients) return s.quiet == Step::Quiet::Always;
   auto requires_grad = [&](int reg) { return reg >= 0 && registers_[reg].requires_grad(); };
   for (auto& argument : s.arguments)
-    if (argument.kind <= Argument::Kind::List &&
-        (requires_grad(argument.reg) ||
-         std::any_of(argument.list.begin(), argument.list.end(), requires_grad)))
+    if (requires_grad(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), requires_grad))
       return false;
   return true;
 }
@@ -307,13 +311,14 @@ bool Runner::call(const Step& s, size_t at) {
   return true;
 }
 
-bool Runner::take(const Step& s, Given&& given) {
+// The GIL may not be held: what belongs to Python is not copied.
+bool Runner::take(const Step& s, const Given& given) {
   if (s.kind == Step::Kind::Opaque) {
     py::gil_scoped_acquire gil;
     store_value(s, given.value.ptr());
     return true;
   }
-  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], std::move(given.results[i]));
+  for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], c10::IValue(given.results[i]));
   return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "program/program.h"
 #include "replay/recycler.h"
+#include "replay/witness.h"
 
 namespace lazytrace {
 
@@ -66,8 +67,8 @@ class Runner {
 
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
   // run already. Exceptions of operators pass through where the function cannot be resumed and something was
-  // changed.
-  Outcome run(size_t from = 0, const Given* given = nullptr);
+  // changed. Under a witness each step runs as it was recorded.
+  Outcome run(size_t from = 0, const Given* given = nullptr, Witness* witness = nullptr);
 
   // Whether the results of a step are as this step of another trace expects. Needs the GIL.
   static bool fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers);
@@ -83,7 +84,7 @@ class Runner {
   bool may_be_quiet(const Step& s) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
-  bool take(const Step& step, Given&& given);
+  bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, PyObject* value);
   void store_value(const Step& step, PyObject* value);
   c10::IValue number(int id) const {

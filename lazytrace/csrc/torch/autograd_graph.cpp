@@ -36,9 +36,11 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots) {
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
+    auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node);
+    // What is left of a leaf that has been let go of.
+    if (leaf && !leaf->variable.defined()) continue;
     graph.python |= has_hooks_of_its_own(*node) || is_python(*node);
-    if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
-      graph.leaves.push_back(leaf->variable);
+    if (leaf) graph.leaves.push_back(leaf->variable);
     for (const auto& edge : node->next_edges()) meet(edge.function.get());
   }
   return graph;

@@ -136,7 +136,7 @@ bool TensorMeta::plain_keys() const {
                                             c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor,
                                             c10::DispatchKey::Python})) &&
          !keys.has(c10::DispatchKey::QuantizedCPU) && !keys.has(c10::DispatchKey::SparseCPU) &&
-         keys.has_any(c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA}));
+         (keys.has(c10::DispatchKey::CPU) || keys.has(c10::DispatchKey::CUDA));
 }
 
 bool TensorMeta::dense() const {

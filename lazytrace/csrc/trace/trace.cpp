@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "flat/flattening.h"
+#include "flat/rehearsal.h"
 #include "replay/workspace.h"
 #include "torch/autograd_graph.h"
 #include "torch/overrides.h"
@@ -88,20 +90,25 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   if (failed < 0 && !program_->gradients.empty()) failed = regraded(call, *values, after);
   if (failed >= 0) return failed;
   hold(values);
+  fill(*program_, call, registers, loan, *values);
+  return -1;
+}
+
+void Trace::fill(const Program& program, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+                 const GuardTree::Values& values) const {
   loan->end();
-  registers->resize(program_->registers);
-  bool lends = program_->lends &&
-               (program_->steps.empty() || (program_->overrides == aten_overrides() && !at::hasCallbacks()));
+  registers->resize(program.registers);
+  bool lends = program.lends &&
+               (program.steps.empty() || (program.overrides == aten_overrides() && !at::hasCallbacks()));
   auto put = [&](int reg, const at::Tensor& tensor) {
     if (lends)
       loan->lend(reg, tensor);
     else
       (*registers)[reg] = tensor;
   };
-  for (int reg : program_->used) put(reg, call.tensor(static_cast<size_t>(reg)));
-  for (size_t slot = 0; slot < program_->captures.size(); ++slot)
-    put(program_->captures[slot], THPVariable_Unpack(values->captures[slot]));
-  return -1;
+  for (int reg : program.used) put(reg, call.tensor(static_cast<size_t>(reg)));
+  for (size_t slot = 0; slot < program.captures.size(); ++slot)
+    put(program.captures[slot], THPVariable_Unpack(values.captures[slot]));
 }
 
 int Trace::node_of(int reg) const {
@@ -119,11 +126,6 @@ int Trace::regraded(const Call& call, const GuardTree::Values& values, int after
     return THPVariable_Unpack(values.captures[static_cast<size_t>(slot)]);
   };
   std::vector<std::pair<const c10::TensorImpl*, int>> held;  // and the tensor that it is the gradient of
-  for (size_t i = 0; i < call.tensors.size(); ++i)
-    held.emplace_back(call.tensor(i).unsafeGetTensorImpl(), -1);
-  for (PyObject* captured : values.captures)
-    held.emplace_back(THPVariable_Unpack(captured).unsafeGetTensorImpl(), -1);
-  size_t others = held.size();
   for (const EntryGradient& entry : program_->gradients) {
     if (entry.step <= after) continue;
     const at::Tensor& gradient = tensor_of(entry.reg).grad();
@@ -134,7 +136,12 @@ int Trace::regraded(const Call& call, const GuardTree::Values& values, int after
     if (gradient.defined() && entry.same < 0 && twin < 0)
       held.emplace_back(gradient.unsafeGetTensorImpl(), entry.reg);
   }
-  if (held.size() == others) return -1;
+  // Most steps begin with none.
+  if (held.empty()) return -1;
+  for (size_t i = 0; i < call.tensors.size(); ++i)
+    held.emplace_back(call.tensor(i).unsafeGetTensorImpl(), -1);
+  for (PyObject* captured : values.captures)
+    held.emplace_back(THPVariable_Unpack(captured).unsafeGetTensorImpl(), -1);
   std::sort(held.begin(), held.end());
   for (size_t i = 1; i < held.size(); ++i)
     if (held[i].first == held[i - 1].first && held[i].second >= 0) return node_of(held[i].second);
@@ -179,7 +186,10 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     return answer;
   }
   OpaqueResults& opaque = space->opaque;
-  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, space->memory).run();
+  std::optional<Outcome> exit;
+  if (flat_.stage == FlatCourse::Stage::Ready)
+    if (auto flat = replay_flat(call, space, &loan, &exit)) return std::move(*flat);
+  Outcome outcome = exit ? std::move(*exit) : run(space);
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
@@ -198,6 +208,93 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   }
   if (other) answer.branch = other->number;
   answer.result = (other ? *other : *this).end(*space);
+  return answer;
+}
+
+// ---------------------------------------------------------------- the flat form
+// The program itself, which in some calls is watched for a flat form, or compared with it.
+Outcome Trace::run(Workspace* space) const {
+  using Stage = FlatCourse::Stage;
+  if (program_->backward && !flat_.busy && (flat_.stage == Stage::Due || flat_.stage == Stage::Made)) {
+    struct Busy {
+      bool& busy;
+      explicit Busy(bool* b) : busy(*b) { busy = true; }
+      ~Busy() { busy = false; }
+    } here(&flat_.busy);
+    return flat_.stage == Stage::Due ? run_watched(space) : run_compared(space);
+  }
+  Outcome outcome =
+      Runner(*program_, space->registers, space->values.nodes, space->opaque, space->memory).run();
+  if (program_->backward && outcome.ok() && flat_.stage == Stage::Waiting) flat_.stage = Stage::Due;
+  return outcome;
+}
+
+Outcome Trace::run_watched(Workspace* space) const {
+  Flattening flattening(*program_, space->registers);
+  Outcome outcome;
+  {
+    KernelScope scope(&flattening);
+    outcome = Runner(*program_, space->registers, space->values.nodes, space->opaque, space->memory)
+                  .run(0, nullptr, &flattening);
+  }
+  if (!outcome.ok()) return outcome;
+  flat_.form = flattening.finish(outputs());
+  flat_.stage = FlatCourse::Stage::Made;
+  if (!flat_.form) flat_.refuse(flattening.obstacle());
+  return outcome;
+}
+
+Outcome Trace::run_compared(Workspace* space) const {
+  std::vector<int> outputs = this->outputs();
+  Rehearsal rehearsal(*flat_.form, space->registers, outputs);
+  rehearsal.run(space->values.nodes, space->memory.numbers);
+  Outcome outcome =
+      Runner(*program_, space->registers, space->values.nodes, space->opaque, space->memory).run();
+  if (!outcome.ok()) return outcome;
+  std::string difference = rehearsal.difference(space->registers);
+  flat_.stage = FlatCourse::Stage::Ready;
+  if (!difference.empty()) flat_.refuse("its flat form gives another result: " + difference);
+  return outcome;
+}
+
+std::vector<int> Trace::outputs() const {
+  std::vector<int> registers;
+  output_.each_register([&](int reg) { registers.push_back(reg); });
+  return registers;
+}
+
+// Nothing where the program itself has to run; the registers are then filled for it.
+// `exit`: how it ended before there was any graph, where both are the same.
+std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loan* loan,
+                                         std::optional<Outcome>* exit) const {
+  std::shared_ptr<const FlatForm> form = flat_.form;
+  if (!form || form->program.overrides != aten_overrides() || at::hasCallbacks()) return std::nullopt;
+  fill(form->program, call, &space->registers, loan, space->values);
+  auto again = [&]() -> std::optional<Answer> {
+    space->registers.clear();
+    space->opaque.clear();
+    fill(*program_, call, &space->registers, loan, space->values);
+    return std::nullopt;
+  };
+  if (!form->fits(space->registers)) return again();
+  Outcome outcome =
+      Runner(form->program, space->registers, space->values.nodes, space->opaque, space->memory).run();
+  if (!outcome.ok()) {
+    auto step = static_cast<size_t>(outcome.step);
+    if (step < form->begins) {
+      space->registers.resize(static_cast<size_t>(program_->registers));
+      *exit = std::move(outcome);
+      return std::nullopt;
+    }
+    bool changed = form->program.changed_before(outcome.begun || step == 0 ? step : step - 1);
+    if (!changed) return again();
+    Answer answer;
+    answer.miss = Miss{-1, outcome.step, true, outcome.found, number, nullptr};
+    return answer;
+  }
+  form->put_history(space->registers);
+  Answer answer;
+  answer.result = end(*space);
   return answer;
 }
 
@@ -436,30 +533,35 @@ const char* kind_name(Step::Kind kind) {
   return "";
 }
 
-py::list Trace::rows() const {
+py::list Trace::rows_of(const Program& program) {
   py::list rows;
-  for (const Step& step : program_->steps) {
+  for (const Step& step : program.steps) {
     py::list arguments, names, results;
-    for (auto& argument : step.arguments) arguments.append(argument_row(program_->numbers, argument));
+    for (auto& argument : step.arguments) arguments.append(argument_row(program.numbers, argument));
     for (auto& argument : step.op.schema().arguments())
       names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
     for (auto& result : step.results) results.append(result_row(result));
     py::dict row;
     row["kind"] = kind_name(step.kind);
     row["operator"] = step.kind == Step::Kind::Opaque ? step.opaque->name
-                      : step.kind == Step::Kind::Read ? text_of(program_->numbers, step.arguments[0].reg)
+                      : step.kind == Step::Kind::Read ? text_of(program.numbers, step.arguments[0].reg)
                                                       : step.op.schema().name();
     row["overload"] = step.op.schema().overload_name();
     row["arguments"] = arguments;
     row["names"] = names;
     row["results"] = results;
-    row["modes"] = step.modes >= 0 ? py::object(py::str(program_->modes[step.modes].text())) : py::none();
+    row["modes"] = step.modes >= 0 ? py::object(py::str(program.modes[step.modes].text())) : py::none();
     row["place"] = place_tuple(step.place);
     row["frees"] = step.frees;
     row["literal"] = step.literal.defined() ? py::cast(step.literal) : py::none();
     rows.append(row);
   }
   return rows;
+}
+
+py::list Trace::flat_rows() const {
+  bool ready = flat_.form != nullptr;
+  return ready ? rows_of(flat_.form->program) : py::list();
 }
 
 py::list Trace::guard_rows(const std::vector<std::string>& names) const {

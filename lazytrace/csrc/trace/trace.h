@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "exits/resume.h"
+#include "flat/course.h"
 #include "guard/guards.h"
 #include "program/effects.h"
 #include "replay/loan.h"
@@ -70,11 +72,14 @@ class Trace {
   py::list explain_all(const Call& call, const std::vector<std::string>& names) const;
 
   const Program& program() const { return *program_; }
+  const FlatCourse& flat() const { return flat_; }
   size_t guards() const { return tree_.size(); }
   // Whether a replay may change tensors or objects that were there before, arguments among them.
   bool changes_state() const;
   // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
-  py::list rows() const;
+  py::list rows() const { return rows_of(*program_); }
+  // The same of the flat form that answers its calls; empty where there is none.
+  py::list flat_rows() const;
   py::list guard_rows(const std::vector<std::string>& names) const;
   py::list output_registers() const;
   // All that a graph of the program needs, as plain values (see lazytrace/programs/program.py).
@@ -90,6 +95,7 @@ class Trace {
 
  private:
   friend class Recording;
+  static py::list rows_of(const Program& program);
   // A node whose object is by now one that the program writes to, though it was another; -1: none.
   int aliased(const GuardTree::Values& values) const;
   // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
@@ -105,6 +111,14 @@ class Trace {
               int after = -1) const;
   // Puts the numbers that the call and its guards bring in their places.
   void give_numbers(const Call& call, const GuardTree::Values& values, NumberValues* numbers) const;
+  void fill(const Program& program, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+            const GuardTree::Values& values) const;
+  std::optional<Answer> replay_flat(const Call& call, Workspace* space, Loan* loan,
+                                    std::optional<Outcome>* exit) const;
+  Outcome run(Workspace* space) const;
+  std::vector<int> outputs() const;
+  Outcome run_watched(Workspace* space) const;
+  Outcome run_compared(Workspace* space) const;
   py::object end(const Workspace& space) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,
@@ -118,6 +132,7 @@ class Trace {
   std::vector<Effect> effects_;
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
   std::vector<Effect> written_;  // these, and writes that left what was there
+  mutable FlatCourse flat_;
   std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved
 };
 

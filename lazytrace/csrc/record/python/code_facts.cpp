@@ -21,6 +21,10 @@ const TrustedCode kTrusted[] = {
 #define TRUSTED(file, name, why) {file, name},
 #include "torch/trusted_code.def"
 };
+const TrustedCode kRestoring[] = {
+#define RESTORES(file, name, why) {file, name},
+#include "torch/trusted_code.def"
+};
 const TrustedCode kBookkeepers[] = {
 #define BOOKKEEPING(file, name, why) {file, name},
 #include "torch/trusted_code.def"
@@ -71,6 +75,8 @@ uintptr_t flags_of(PyObject* code) {
                   file == torch_folder + "_dynamo/eval_frame.py";
   for (const TrustedCode& row : kBookkeepers)
     if (file == torch_folder + row.file && name == row.name) flags |= kBookkeeping;
+  for (const TrustedCode& row : kRestoring)
+    if (file == torch_folder + row.file && name == row.name) flags |= kRestores;
   if (file == "<lazytrace>") flags |= kThrough;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;

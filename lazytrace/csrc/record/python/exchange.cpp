@@ -271,11 +271,7 @@ void Exchange::deliver_now(Frame f) {
 
 void Exchange::after() {
   reading_ = Frame();
-  for (auto& [place, made] : swaps_) {
-    PyObject* old = *place;
-    *place = made.release().ptr();
-    Py_DECREF(old);
-  }
+  for (auto& [place, made] : swaps_) Py_SETREF(*place, made.release().ptr());
   swaps_.clear();
   handing_ = Handing::Pins;
 }

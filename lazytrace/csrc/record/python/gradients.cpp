@@ -27,12 +27,6 @@ py::object stand_in(const at::Tensor& gradient) {
   return made;
 }
 
-void put(PyObject** place, py::object made) {
-  PyObject* old = *place;
-  *place = made.release().ptr();
-  Py_DECREF(old);
-}
-
 }  // namespace
 
 void configure_gradients(py::object run, py::object step) {
@@ -60,13 +54,13 @@ void Gradients::exchange(Frame f, const Operation& operation) {
   if (calls || operation.action == Action::CallsWith) {
     PyObject** callee =
         calls && !f.peek(operation.first) ? f.place(operation.second) : f.place(operation.first);
-    if (*callee == engine().run && !recorder_->stopped())
-      put(callee, py::reinterpret_borrow<py::object>(engine().step));
+    if (*callee == engine().run && !recorder_->stopped()) Py_SETREF(*callee, Py_NewRef(engine().step));
   }
   if (!instead_) return;
   py::object made = std::move(instead_);
-  bool plain = operation.action == Action::ReadsAttribute || operation.action == Action::SetsAttribute;
-  plain ? put(f.place(operation.first), std::move(made)) : recorder_->fail(say(reason::GradientInC));
+  if (operation.action != Action::ReadsAttribute && operation.action != Action::SetsAttribute)
+    return recorder_->fail(say(reason::GradientInC));
+  Py_SETREF(*f.place(operation.first), made.release().ptr());
 }
 
 }  // namespace lazytrace

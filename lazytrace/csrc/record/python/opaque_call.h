@@ -31,6 +31,11 @@ class OpaqueCall {
   ~OpaqueCall();
   // It writes to what no argument of it shows.
   void has_effects() { step_->effects = true; }
+  // It is a backward pass; `accumulates`: into the gradients of leaves.
+  void is_backward(bool accumulates) {
+    step_->engine = true;
+    step_->accumulates = accumulates;
+  }
   void finish(PyObject* result);
 
  private:

@@ -62,7 +62,10 @@ bool Watcher::would_catch() {
   for (Frame f = Frame::current(); f && f != base_; f = f.previous()) {
     int at = f.instruction();
     auto [known, missing] = catches_.try_emplace({f.code_object(), at});
-    if (missing) known->second = ExceptionTable(f.code_object()).catches(at);
+    if (missing) {
+      bool restores = code_flags(reinterpret_cast<PyObject*>(f.code_object())) & kRestores;
+      known->second = !restores && ExceptionTable(f.code_object()).catches(at);
+    }
     if (known->second) return true;
   }
   return false;

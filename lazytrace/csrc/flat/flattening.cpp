@@ -1,0 +1,386 @@
+#include "flat/flattening.h"
+
+#include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "flat/spent.h"
+#include "passes/exits.h"
+#include "passes/frees.h"
+#include "passes/lower.h"
+#include "passes/registers.h"
+#include "torch/autograd_graph.h"
+#include "torch/overrides.h"
+
+namespace lazytrace {
+
+Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& registers)
+    : program_(program),
+      registers_(registers),
+      kernels_(program.registers, kernel_registrations()),
+      graph_(static_cast<size_t>(program.registers), 0),
+      modes_(program.modes),
+      now_(program.modes[0]) {
+  for (int reg : program.used) kernels_.know(reg, registers[reg], true);
+  for (int reg : program.captures) kernels_.know(reg, registers[reg], true);
+  if (program.dynamic) hinder("it follows sizes");
+  if (program.python_between) hinder("hooks of saved tensors are called");
+  if (program.modes[0].any_autocast()) hinder("it was called under autocast");
+}
+
+void Flattening::hinder(const std::string& why) {
+  if (obstacle_.empty()) obstacle_ = why;
+}
+
+// ---------------------------------------------------------------- while the program runs
+void Flattening::before(size_t at) {
+  collects_ = false;
+  const Step& step = program_.steps[at];
+  if (step.modes >= 0) now_ = program_.modes[step.modes];
+  if (!obstacle_.empty()) return;
+  kernels_.clear();
+  mark_ = kernels_.steps().size();
+  first_new_ = kernels_.registers();
+  backward_ = step.opaque && step.opaque->engine;
+  if (backward_ && step.opaque->python) return hinder("a backward pass runs Python code");
+  if (backward_) meet_leaves(step);
+  collects_ = step.kind == Step::Kind::Operator || backward_;
+}
+
+void Flattening::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                           torch::jit::Stack* stack) {
+  if (!collects_) return run_kernel(op, keys, stack);
+  watch_gradients();
+  kernels_.on_kernel(op, keys, stack);
+}
+
+void Flattening::after(size_t at) {
+  bool collected = std::exchange(collects_, false);
+  if (!obstacle_.empty()) return;
+  const Step& step = program_.steps[at];
+  bool graph = takes_graph(step) || gives_graph(step);
+  if (backward_) {
+    watch_gradients();
+    leaves_.clear();
+    backward_ = false;
+    graph = true;
+  }
+  if (collected && graph) return replace(step, at);
+  if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
+  // That an operation gives a number at all is no branch of the function's: eager code would raise there.
+  bool works = step.kind == Step::Kind::Read && step.arguments[0].kind == Argument::Kind::Number &&
+               program_.numbers[static_cast<size_t>(step.arguments[0].reg)].kind == Number::Kind::Works;
+  if (begins_ >= 0 && step.exit && !works && step.kind != Step::Kind::Gradient)
+    return hinder("what follows hangs on a value (step " + std::to_string(at) + ")");
+  // Its proof runs what is kept twice.
+  if (step.opaque && step.opaque->python) return hinder(step.opaque->name + " runs Python code");
+  for (const Argument& argument : step.arguments)
+    if (argument.kind == Argument::Kind::Generator) return hinder("a generator is drawn from");
+  keep(step);
+}
+
+bool Flattening::takes_graph(const Step& step) const {
+  bool found = false;
+  each_argument(step, [&](int reg) { found |= graph_[reg] != 0; });
+  return found;
+}
+
+// A result that requires gradients and is no leaf.
+bool Flattening::gives_graph(const Step& step) const {
+  bool found = false;
+  each_result(step, [&](int reg) {
+    found |= reg >= 0 && registers_[reg].defined() && registers_[reg].requires_grad() &&
+             !registers_[reg].is_leaf();
+  });
+  return found;
+}
+
+// ---------------------------------------------------------------- gradients
+Step Flattening::gradient_step(Step::Kind kind, int leaf) const {
+  static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
+  Step step(kind, handle);
+  Argument argument;
+  argument.kind = Argument::Kind::Register;
+  argument.reg = leaf;
+  step.arguments.push_back(argument);
+  return step;
+}
+
+// The leaves that the pass may come to. A gradient that is there already will be added to.
+void Flattening::meet_leaves(const Step& step) {
+  std::vector<at::Tensor> roots;
+  each_argument(step, [&](int reg) { roots.push_back(registers_[reg]); });
+  AutogradGraph graph;
+  {
+    py::gil_scoped_acquire gil;  // nodes may belong to Python
+    graph = AutogradGraph::of(roots);
+  }
+  if (graph.python) return hinder("a backward pass runs Python code");
+  if (!step.opaque->accumulates) return;
+  for (const at::Tensor& leaf : graph.leaves) {
+    int reg = kernels_.register_of(leaf);
+    if (reg < 0) return hinder("a leaf of unknown origin");
+    const at::Tensor& gradient = leaf.grad();
+    if (gradient.defined() && gradient.requires_grad()) return hinder("a gradient has a graph");
+    if (gradient.defined() && kernels_.register_of(gradient) < 0) {
+      Step read = gradient_step(Step::Kind::Gradient, reg);
+      Result result;
+      result.reg = kernels_.fresh();
+      result.meta = std::make_shared<TensorMeta>(TensorMeta::of(gradient));
+      read.results.push_back(result);
+      kernels_.know(result.reg, gradient, kernels_.is_external(leaf));
+      kernels_.steps().push_back(std::move(read));
+      gradients_[reg] = result.reg;
+    }
+    leaves_.push_back({reg, leaf, gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr});
+  }
+}
+
+// Where autograd has set a gradient since the last kernel.
+void Flattening::watch_gradients() {
+  for (Leaf& leaf : leaves_) {
+    const at::Tensor& gradient = leaf.tensor.grad();
+    const c10::TensorImpl* impl = gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
+    if (impl == leaf.gradient) continue;
+    leaf.gradient = impl;
+    if (!impl) return hinder("a gradient is taken away");
+    int reg = kernels_.register_of(gradient);
+    if (reg < 0) return hinder("a gradient of unknown origin");
+    if (gradient.requires_grad()) return hinder("a gradient has a graph");
+    Step set = gradient_step(Step::Kind::SetGradient, leaf.reg);
+    Argument value;
+    value.kind = Argument::Kind::Register;
+    value.reg = reg;
+    set.arguments.push_back(value);
+    set.effect = kernels_.is_external(leaf.tensor);
+    if (set.effect) kernels_.outlives(gradient);
+    kernels_.steps().push_back(std::move(set));
+    gradients_[leaf.reg] = reg;
+  }
+}
+
+// ---------------------------------------------------------------- steps
+int Flattening::mode(const Modes& modes) {
+  auto at = std::find(modes_.begin(), modes_.end(), modes);
+  if (at == modes_.end()) at = modes_.insert(modes_.end(), modes);
+  return static_cast<int>(at - modes_.begin());
+}
+
+// The modes of the steps from `from` on, as numbers of all modes for now. Kernels have what autocast does
+// behind them.
+void Flattening::set_modes(size_t from, const Modes& now, bool kernels) {
+  Modes modes = now;
+  if (kernels)
+    for (bool& on : modes.autocast) on = false;
+  for (size_t i = from; i < kernels_.steps().size(); ++i) {
+    Step& step = kernels_.steps()[i];
+    if (kernels) modes.grad = step.flat && step.modes == 1;
+    step.modes = mode(modes);
+  }
+}
+
+// Reading a gradient once more, with nothing in between that could have changed it.
+bool Flattening::drops(const Step& step) {
+  int leaf = step.arguments[0].reg;
+  const Result& result = step.results[0];
+  auto known = gradients_.find(leaf);
+  if (known == gradients_.end()) {
+    gradients_[leaf] = result.reg;
+    return false;
+  }
+  if (!step.numbers.empty() || !result.meta->defined() || known->second < 0) return false;
+  if (kernels_.register_of(registers_[result.reg]) < 0) return false;
+  if (result.known) return true;
+  size_t before = obstacle_.size();
+  name(result);
+  return obstacle_.size() == before;
+}
+
+void Flattening::keep(const Step& step) {
+  kernels_.drop(mark_, first_new_);
+  if (step.kind == Step::Kind::Gradient && begins_ >= 0 && drops(step)) return;
+  if (step.kind == Step::Kind::SetGradient)
+    gradients_[step.arguments[0].reg] = step.arguments.size() > 1 ? step.arguments[1].reg : -1;
+  if (step.opaque) gradients_.clear();
+  kernels_.steps().push_back(step);
+  Step& copy = kernels_.steps().back();
+  copy.frees.clear();
+  copy.lowered = nullptr;
+  copy.quiet = Step::Quiet::Never;
+  for (Argument& argument : copy.arguments) argument.last = false;
+  set_modes(mark_, now_, false);
+  bool outlives = step.kind == Step::Kind::Gradient;
+  each_result(step, [&](int reg) {
+    if (reg >= 0) kernels_.know(reg, registers_[reg], outlives);
+  });
+}
+
+void Flattening::replace(const Step& step, size_t at) {
+  if (!kernels_.obstacle().empty()) return hinder(kernels_.obstacle());
+  if (step.takes_numbers) return hinder("a number that may differ enters a graph");
+  bool engine = step.opaque && step.opaque->engine;
+  if (step.exit && !engine) return hinder("an operator of the graph is a side exit (step " + std::to_string(at) + ")");
+  if (step.python) return hinder("a kernel in Python");
+  if (begins_ < 0) begins_ = static_cast<int>(mark_);
+  for (size_t i = mark_; i < kernels_.steps().size(); ++i) kernels_.steps()[i].place = step.place;
+  set_modes(mark_, now_, true);
+  name_results(step);
+  if (!step.numbers.empty()) hinder("numbers are worked out inside a graph");
+}
+
+// Which kernel's result each result of the step is.
+void Flattening::name_results(const Step& step) {
+  for (const Result& result : step.results) {
+    name(result);
+    for (const Result& one : result.list) name(one);
+  }
+}
+
+void Flattening::name(const Result& result) {
+  if (result.reg < 0) return;
+  const at::Tensor& tensor = registers_[result.reg];
+  if (!tensor.defined()) return;
+  graph_[result.reg] = tensor.requires_grad() && !tensor.is_leaf();
+  if (result.known) return;
+  int reg = kernels_.register_of(tensor);
+  if (reg < 0) return hinder("a result of unknown origin");
+  names_.resize(static_cast<size_t>(kernels_.registers()), -1);
+  if (reg < program_.registers || names_[reg] >= 0) return hinder("two results are one tensor");
+  names_[reg] = result.reg;
+  kernels_.know(result.reg, tensor, kernels_.is_external(tensor));
+}
+
+void Flattening::rename() {
+  names_.resize(static_cast<size_t>(kernels_.registers()), -1);
+  auto rename = [&](int& reg) {
+    if (reg >= 0 && names_[reg] >= 0) reg = names_[reg];
+  };
+  for (Step& step : kernels_.steps()) {
+    for (Argument& argument : step.arguments) {
+      if (argument.kind == Argument::Kind::Register) rename(argument.reg);
+      if (argument.kind == Argument::Kind::List)
+        for (int& reg : argument.list) rename(reg);
+    }
+    for (Result& result : step.results) {
+      rename(result.reg), rename(result.base);
+      for (Result& one : result.list) rename(one.reg), rename(one.base);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- the form
+namespace {
+
+// Whether a backward pass from here would come to something that is gone. Needs the GIL.
+bool is_spent(const at::Tensor& tensor) {
+  std::vector<torch::autograd::Node*> open{tensor.grad_fn().get()};
+  std::unordered_set<torch::autograd::Node*> met(open.begin(), open.end());
+  while (!open.empty()) {
+    torch::autograd::Node* node = open.back();
+    open.pop_back();
+    py::object shown = py::reinterpret_steal<py::object>(
+        torch::autograd::functionToPyObject(node->getptr()));
+    for (py::handle name : py::reinterpret_steal<py::list>(PyObject_Dir(shown.ptr()))) {
+      std::string text = py::str(name);
+      if (text.rfind("_saved_", 0) != 0) continue;
+      if (py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttr(shown.ptr(), name.ptr())))
+        continue;
+      bool gone = PyErr_ExceptionMatches(PyExc_RuntimeError);
+      PyErr_Clear();
+      if (gone) return true;
+    }
+    for (const auto& edge : node->next_edges())
+      if (edge.function && met.insert(edge.function.get()).second) open.push_back(edge.function.get());
+  }
+  return false;
+}
+
+// What Python calls the node that made it.
+std::string type_name_of(const at::Tensor& tensor) {
+  py::object node = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(tensor.grad_fn()));
+  return Py_TYPE(node.ptr())->tp_name;
+}
+
+// Memory that a kernel makes and nobody takes, such as the workspace of a batch norm.
+void drop_blanks(Program* program, const std::vector<int>& outputs) {
+  std::vector<char> used(static_cast<size_t>(program->registers), 0);
+  for (int reg : outputs) used[reg] = 1;
+  for (const Step& step : program->steps) each_needed(*program, step, [&](int reg) { used[reg] = 1; });
+  auto unused = [&](const Step& step) {
+    return step.flat && step.modes < 0 && facts_of(step.op).blank_factory && !used[step.results[0].reg];
+  };
+  auto& steps = program->steps;
+  steps.erase(std::remove_if(steps.begin(), steps.end(), unused), steps.end());
+}
+
+}  // namespace
+
+void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
+  for (int reg : outputs) {
+    const at::Tensor& tensor = registers_[reg];
+    if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;
+    auto is_it = [&](const FlatForm::Spent& one) { return one.reg == reg; };
+    if (!graph_[reg] || std::any_of(form->spent.begin(), form->spent.end(), is_it)) continue;
+    if (tensor.is_view()) return hinder("a view with a graph leaves the function");
+    if (!is_spent(tensor)) return hinder("a graph that no backward pass has used up leaves the function");
+    FlatForm::Spent spent{reg, spent_kind(type_name_of(tensor)), {}};
+    if (spent.kind < 0) return hinder("results of too many kinds of operators");
+    for (const at::Tensor& leaf : AutogradGraph::of({tensor}).leaves) {
+      int known = kernels_.register_of(leaf);
+      bool stays = std::find(program_.captures.begin(), program_.captures.end(), known) !=
+                       program_.captures.end() ||
+                   std::find(program_.used.begin(), program_.used.end(), known) != program_.used.end();
+      if (stays) spent.leaves.push_back(known);
+    }
+    form->spent.push_back(std::move(spent));
+  }
+}
+
+std::shared_ptr<FlatForm> Flattening::finish(const std::vector<int>& outputs) {
+  if (obstacle_.empty() && begins_ < 0) hinder("it builds no graph");
+  if (!obstacle_.empty()) return nullptr;
+  auto form = std::make_shared<FlatForm>();
+  spend(outputs, form.get());
+  auto note_leaf = [&](int reg) {
+    if (!registers_[reg].defined() || !registers_[reg].requires_grad()) return;
+    if (!registers_[reg].is_leaf()) hinder("an argument has a history");
+    form->leaves.push_back(reg);
+  };
+  for (int reg : program_.used) note_leaf(reg);
+  for (int reg : program_.captures) note_leaf(reg);
+  if (!obstacle_.empty()) return nullptr;
+  rename();
+  form->begins = static_cast<size_t>(begins_);
+  Program& made = form->program;
+  made.steps = std::move(kernels_.steps());
+  made.modes = std::move(modes_);
+  made.registers = kernels_.registers();
+  made.inputs = program_.inputs;
+  made.captures = program_.captures;
+  made.numbers = program_.numbers;
+  made.follows_numbers = program_.follows_numbers;
+  made.effects = program_.effects;
+  made.random = program_.random;
+  made.unfilled = program_.unfilled;
+  made.backward = program_.backward;
+  made.changes_looks = program_.changes_looks;
+  made.unresumable = std::min(program_.unresumable, begins_);
+  made.overrides = aten_overrides();
+  int last = 0;
+  for (Step& step : made.steps) {
+    int now = step.modes;
+    step.modes = now == last ? -1 : now;
+    last = now;
+    if (&step - made.steps.data() >= begins_) step.exit = false;
+  }
+  drop_blanks(&made, outputs);
+  place_exits(&made);
+  place_inputs(&made, outputs);
+  lower(&made, outputs);
+  place_frees(&made, outputs);
+  return form;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,74 @@
+// Makes the flat form of a program, while the program runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "flat/form.h"
+#include "flat/kernels.h"
+#include "replay/witness.h"
+
+namespace lazytrace {
+
+// The same kernels on the same operands in the same order give the same bits. So, of a program that runs
+// backward passes, the steps that build or use a graph of autograd are replaced by the kernels that they came
+// to, and `.grad` is set where autograd was seen to set it. What chose the kernels is held by the key and the
+// guards of the trace, hooks and gradients of leaves included. All other steps stay as they are.
+//
+// Make and finish it with the GIL; lives for one run.
+class Flattening final : public Witness, public KernelSink {
+ public:
+  Flattening(const Program& program, const std::vector<at::Tensor>& registers);
+
+  void before(size_t at) override;
+  void after(size_t at) override;
+  void on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
+
+  // The form, or null: then obstacle() says why. `outputs`: the registers that leave the program.
+  std::shared_ptr<FlatForm> finish(const std::vector<int>& outputs);
+  const std::string& obstacle() const { return obstacle_; }
+
+ private:
+  struct Leaf {
+    int reg;
+    at::Tensor tensor;
+    const c10::TensorImpl* gradient;
+  };
+
+  void hinder(const std::string& why);
+  void meet_leaves(const Step& step);
+  void watch_gradients();
+  Step gradient_step(Step::Kind kind, int leaf) const;
+  bool takes_graph(const Step& step) const;
+  bool gives_graph(const Step& step) const;
+  void keep(const Step& step);
+  void replace(const Step& step, size_t at);
+  void name_results(const Step& step);
+  void name(const Result& result);
+  bool drops(const Step& step);
+  void set_modes(size_t from, const Modes& now, bool kernels);
+  int mode(const Modes& modes);
+  void rename();
+  void spend(const std::vector<int>& outputs, FlatForm* form);
+
+  const Program& program_;
+  const std::vector<at::Tensor>& registers_;
+  Kernels kernels_;
+  std::vector<char> graph_;          // by register of the program: is part of a graph
+  std::vector<int> names_;           // register of a kernel -> that of the program which it is
+  std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
+  std::vector<Leaf> leaves_;         // of the backward pass that is running
+  std::vector<Modes> modes_;
+  Modes now_;
+  size_t mark_ = 0;  // the steps and registers before the one that is running
+  int first_new_ = 0;
+  int begins_ = -1;
+  bool collects_ = false;
+  bool backward_ = false;
+  std::string obstacle_;
+};
+
+}  // namespace lazytrace

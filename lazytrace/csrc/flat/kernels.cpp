@@ -1,0 +1,257 @@
+#include "flat/kernels.h"
+
+#include <algorithm>
+
+#include "passes/registers.h"
+#include "torch/overrides.h"
+
+namespace lazytrace {
+
+namespace {
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+// What of which memory a tensor shows: two that agree hold the same numbers at any time.
+std::string look_of(const at::Tensor& tensor) {
+  std::string look;
+  auto add = [&](int64_t value) { look.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  add(reinterpret_cast<int64_t>(storage_of(tensor)));
+  add(tensor.storage_offset());
+  add(static_cast<int64_t>(tensor.scalar_type()));
+  for (int64_t size : tensor.sizes()) add(size);
+  for (int64_t stride : tensor.strides()) add(stride);
+  return look;
+}
+
+// Dense memory of the CPU, nothing special.
+bool is_usual(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.device().is_cpu() && tensor.has_storage() &&
+         !tensor.is_inference() && TensorMeta::of(tensor).plain_keys();
+}
+
+std::string name_of(const c10::OperatorHandle& op) { return op.schema().name(); }
+
+// Autograd leaves what keeps track of views and versions to such operators alone (gen_variable_type.py).
+bool has_aliases(const c10::FunctionSchema& schema) {
+  auto aliased = [](const c10::Argument& one) { return one.alias_info() != nullptr; };
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(), aliased) ||
+         std::any_of(schema.returns().begin(), schema.returns().end(), aliased);
+}
+
+bool is_plain_constant(const c10::IValue& value) {
+  if (value.isList()) {
+    auto list = value.toListRef();
+    return std::all_of(list.begin(), list.end(), is_plain_constant);
+  }
+  return value.isNone() || value.isInt() || value.isDouble() || value.isBool() || value.isComplexDouble() ||
+         value.isString() || value.isDevice();
+}
+
+}  // namespace
+
+void Kernels::know(int reg, const at::Tensor& tensor, bool external) {
+  if (!tensor.defined()) return;
+  known_.insert_or_assign(
+      tensor.unsafeGetTensorImpl(),
+      Known{reg, c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr())});
+  c10::StorageImpl* storage = storage_of(tensor);
+  storages_[reg] = storage;
+  if (!storage) return;
+  if (tensor.layout() == at::kStrided) shown_[look_of(tensor)] = reg;
+  memory_.push_back(tensor.storage().getWeakStorageImpl());
+  if (external) external_.insert(storage);
+}
+
+void Kernels::outlives(const at::Tensor& tensor) {
+  if (auto* storage = storage_of(tensor)) external_.insert(storage);
+}
+
+bool Kernels::is_external(const at::Tensor& tensor) const {
+  auto* storage = storage_of(tensor);
+  return storage && external_.count(storage);
+}
+
+int Kernels::register_of(const at::Tensor& tensor) const {
+  auto known = known_.find(tensor.unsafeGetTensorImpl());
+  if (known != known_.end()) return alive(known->second.reg);
+  if (!storage_of(tensor) || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg()) return -1;
+  auto shown = shown_.find(look_of(tensor));
+  return shown == shown_.end() ? -1 : alive(shown->second);
+}
+
+void Kernels::drop(size_t step, int reg) {
+  steps_.erase(steps_.begin() + static_cast<std::ptrdiff_t>(step), steps_.end());
+  dead_.resize(static_cast<size_t>(next_), 0);
+  std::fill(dead_.begin() + reg, dead_.end(), 1);
+}
+
+// ---------------------------------------------------------------- arguments
+bool Kernels::encode_tensor(const at::Tensor& tensor, Argument* argument) {
+  if (!tensor.defined()) {
+    argument->constant = tensor;
+    return true;
+  }
+  int reg = register_of(tensor);
+  // What torch makes of a number in the code of an operator, or of one of its arguments.
+  if (reg < 0 && tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    argument->constant = tensor;
+    return true;
+  }
+  if (reg < 0 || !is_usual(tensor)) return false;
+  argument->kind = Argument::Kind::Register;
+  argument->reg = reg;
+  return true;
+}
+
+bool Kernels::encode(const c10::IValue& value, Argument* argument) {
+  if (value.isTensor()) return encode_tensor(value.toTensor(), argument);
+  argument->optional_list = value.isOptionalTensorList();
+  if (!value.isTensorList() && !argument->optional_list) {
+    argument->constant = value;
+    return is_plain_constant(value);
+  }
+  argument->kind = Argument::Kind::List;
+  for (const c10::IValue& item : value.toListRef()) {
+    Argument one;
+    bool none = item.isNone() || !item.toTensor().defined();
+    if (none && !argument->optional_list) return false;
+    if (!none && (!encode_tensor(item.toTensor(), &one) || one.reg < 0)) return false;
+    argument->list.push_back(none ? -1 : one.reg);
+  }
+  return true;
+}
+
+void Kernels::encode_all(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, Step* step) {
+  for (const c10::IValue& value : arguments) {
+    step->arguments.emplace_back();
+    if (!encode(value, &step->arguments.back())) hinder(name_of(op) + " takes something of unknown origin");
+  }
+}
+
+// Memory that `empty` has made and that code outside of any kernel fills would be empty at a replay.
+void Kernels::note_blanks(const OperatorFacts& facts, const c10::Argument* schema, const Argument& argument) {
+  bool written = schema && schema->alias_info() && schema->alias_info()->isWrite();
+  auto note = [&](int reg) {
+    if (reg < 0 || !blank_.count(reg) || (facts.view && !written)) return;
+    if (written && facts.overwrites_outputs)
+      blank_.erase(reg);
+    else
+      hinder("memory that no kernel was seen to fill");
+  };
+  note(argument.kind == Argument::Kind::Register ? argument.reg : -1);
+  if (argument.kind == Argument::Kind::List)
+    for (int reg : argument.list) note(reg);
+}
+
+void Kernels::note_written(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                           const torch::jit::Stack& arguments, Step* step) {
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = declared[i].alias_info();
+    bool written =
+        (alias && alias->isWrite()) || (facts.hidden_writes && hidden_write(op, i, arguments));
+    if (!written) continue;
+    if (arguments[i].isTensor()) step->effect |= is_external(arguments[i].toTensor());
+    if (arguments[i].isTensorList())
+      for (const at::Tensor& tensor : arguments[i].toTensorVector()) step->effect |= is_external(tensor);
+  }
+}
+
+// ---------------------------------------------------------------- results
+Result Kernels::decode_tensor(const at::Tensor& tensor, const Step& step) {
+  Result result;
+  result.meta = TensorMeta::undefined();
+  if (!tensor.defined()) return result;
+  if (!is_usual(tensor)) hinder(name_of(step.op) + " gives a tensor that is out of the ordinary");
+  int reg = register_of(tensor);
+  auto known = known_.find(tensor.unsafeGetTensorImpl());
+  bool given = false;
+  each_argument(step, [&](int one) { given |= one == reg; });
+  result.known = known != known_.end() && given;
+  // To autograd it is a plain result, whatever it was while there was a graph.
+  bool requires_grad = result.known && is_external(tensor) && tensor.requires_grad();
+  result.meta = std::make_shared<TensorMeta>(TensorMeta::made(
+      tensor.scalar_type(), tensor.device(), requires_grad, tensor.key_set().raw_repr(), tensor.sizes(),
+      tensor.layout() == at::kStrided ? std::optional<c10::IntArrayRef>(tensor.strides()) : std::nullopt));
+  if (result.known) {
+    result.reg = reg;
+    return result;
+  }
+  result.reg = fresh();
+  // The view of an argument, or what an operator writes to and gives back in another object.
+  c10::StorageImpl* storage = storage_of(tensor);
+  for (const Argument& argument : step.arguments) {
+    if (argument.kind != Argument::Kind::Register || !storage || storages_[argument.reg] != storage) continue;
+    result.base = argument.reg;
+    if (blank_.count(argument.reg)) blank_.insert(result.reg);
+    break;
+  }
+  know(result.reg, tensor, false);
+  return result;
+}
+
+Result Kernels::decode(const c10::IValue& value, const Step& step) {
+  if (value.isTensor()) return decode_tensor(value.toTensor(), step);
+  Result result;
+  if (value.isTensorList()) {
+    result.kind = Result::Kind::List;
+    for (const at::Tensor& tensor : value.toTensorVector()) result.list.push_back(decode_tensor(tensor, step));
+    return result;
+  }
+  result.kind = value.isNone() ? Result::Kind::Ignored : Result::Kind::Read;
+  result.read = value;
+  if (!is_plain_constant(value)) hinder(name_of(step.op) + " gives something that is no tensor");
+  return result;
+}
+
+void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const OperatorFacts& facts = facts_of(op);
+  if (facts.profiling) return run_kernel(op, keys, stack);
+  const auto& declared = op.schema().arguments();
+  size_t returns = op.schema().returns().size();
+  Step step(op);
+  step.flat = true;
+  step.below = !has_aliases(op.schema());
+  step.modes = at::GradMode::is_enabled();
+  std::vector<int64_t> offsets;  // of the arguments, for the places of views
+  bool empty_blank = false;
+  {
+    torch::jit::Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(declared.size()), stack->end());
+    encode_all(op, arguments, &step);
+    for (size_t i = 0; i < declared.size(); ++i) note_blanks(facts, &declared[i], step.arguments[i]);
+    note_written(op, facts, arguments, &step);
+    step.random = may_draw(facts, arguments);
+    if (shape_depends_on_values(facts, arguments)) hinder(name_of(op) + " looks at values");
+    for (const c10::IValue& value : arguments)
+      offsets.push_back(value.isTensor() && storage_of(value.toTensor()) ? value.toTensor().storage_offset() : 0);
+    empty_blank = facts.blank_factory;
+  }
+  if (facts.changes_metadata || facts.leaves_unfilled) hinder(name_of(op) + " changes the look of a tensor");
+  if (runs_python(op, registrations_)) hinder(name_of(op) + " runs Python code");
+  RandomMark before = RandomMark::now();
+  run_kernel(op, keys, stack);
+  step.random |= before != RandomMark::now();
+  for (size_t i = stack->size() - returns; i < stack->size(); ++i)
+    step.results.push_back(decode((*stack)[i], step));
+  auto place = [&](Result* result, const at::Tensor& tensor) {
+    if (result->base < 0) return;
+    for (size_t i = 0; i < step.arguments.size(); ++i)
+      if (step.arguments[i].kind == Argument::Kind::Register && step.arguments[i].reg == result->base)
+        result->distance = tensor.storage_offset() - offsets[i];
+  };
+  for (size_t i = 0; i < returns; ++i) {
+    const c10::IValue& value = (*stack)[stack->size() - returns + i];
+    Result& result = step.results[i];
+    if (result.kind == Result::Kind::Register && value.isTensor()) place(&result, value.toTensor());
+    if (result.kind != Result::Kind::List) continue;
+    auto list = value.toTensorVector();
+    for (size_t k = 0; k < list.size(); ++k) place(&result.list[k], list[k]);
+  }
+  if (empty_blank && step.results[0].reg >= 0 && step.results[0].meta->bytes() > 0)
+    blank_.insert(step.results[0].reg);
+  steps_.push_back(std::move(step));
+}
+
+}  // namespace lazytrace

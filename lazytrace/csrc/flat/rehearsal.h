@@ -1,0 +1,46 @@
+// The proof of a flat form: it runs on copies, and must give what the program gives, bit for bit.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "flat/form.h"
+#include "replay/interpreter.h"
+
+namespace lazytrace {
+
+// Made before the program runs on `registers`, which hold arguments and state only. Copies all memory that
+// these show, so that the form may write to it; what shares memory does so again. Needs the GIL.
+class Rehearsal {
+ public:
+  Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
+            const std::vector<int>& outputs);
+
+  // Runs the form with the numbers that the call has brought; puts back the random numbers that it drew.
+  void run(const std::vector<PyObject*>& state, const NumberValues& given);
+  // Once the program has run: in what the two differ; empty where they agree.
+  std::string difference(const std::vector<at::Tensor>& registers);
+
+ private:
+  struct Pair {
+    at::Tensor real, copy;
+    int64_t real_version, copy_version;
+  };
+
+  at::Tensor copy_of(const at::Tensor& tensor);
+  std::string compare(const Pair& pair) const;
+  static std::string compare_results(const at::Tensor& real, const at::Tensor& copy);
+
+  const FlatForm& form_;
+  const std::vector<int>& outputs_;
+  std::vector<at::Tensor> registers_;
+  std::unordered_map<c10::StorageImpl*, c10::Storage> memory_;
+  std::unordered_map<c10::TensorImpl*, size_t> known_;
+  std::vector<Pair> pairs_;
+  at::Tensor drawn_;  // the state of the generator after it
+  std::string obstacle_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,17 @@
+// Somebody who looks on while a program runs.
+#pragma once
+
+#include <cstddef>
+
+namespace lazytrace {
+
+// Told of each step before it runs, and once its results lie in the registers. Called without the GIL, unless
+// the program is brief. Must not throw.
+class Witness {
+ public:
+  virtual ~Witness() = default;
+  virtual void before(size_t step) = 0;
+  virtual void after(size_t step) = 0;
+};
+
+}  // namespace lazytrace
