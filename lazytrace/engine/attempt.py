@@ -391,7 +391,8 @@ class Attempt:
         structure, key = self.call.structure, self.call.key_of(loose)
         about_sizes = recorded.reason_code.startswith("sizes-")
         if options.dynamic is not False and self.cache.shapes.follow_state(structure, recorded.varying):
-            return  # the next recording follows what this one has changed
+            # The next recording follows what this one has changed.
+            return self.cache.refusals.forget(self.key)
         if not loose and about_sizes:
             return self.cache.shapes.keep_plain(structure)
         if loose and (about_sizes or not self.cache.traces.find(key)):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import lazytrace
 from lazytrace import traced
 from tests.soundness.runner import Cases, agree, call, check
 
@@ -349,6 +350,38 @@ def an_argument_that_is_stored(trace):
     return trace(run), [call(ones(), n) for n in numbers], lambda: (state.last, state.all)
 
 
+@cases(hits=2)
+def an_argument_of_an_opaque_function(trace):
+    helper = lazytrace.opaque(lambda x, n, all=(), m=1: x * n + m + sum(all))
+    state = types.SimpleNamespace(k=1)
+
+    def run(x, n):
+        return helper(x, n, [n + 1], m=state.k) * n
+
+    steps = []
+    for n in (1, 2, 3, 2, 3, 1, 2, 3, 1, 2, 3):
+        steps += [*assigned(state, "k", [n % 2]), call(ones(), n)]
+    return trace(run), steps
+
+
+@cases(hits=2)
+def an_argument_of_a_custom_function(trace):
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            ctx.n = n
+            return x * n
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.n, None
+
+    def run(x, n):
+        return Scale.apply(x, n) * n
+
+    return trace(run), [call(ones().requires_grad_(), n) for n in (1, 2, 3, 2, 3, 1, 2, 3, 1, 2, 3)]
+
+
 # ---------------------------------------------------------------- numbers that say how large something is
 @cases(hits=6)
 def a_position_in_state(trace):
@@ -484,24 +517,28 @@ def options_of_optimizers():
     yield optim.Adafactor, {}
 
 
-def run_steps(kind, options, trace):
+def run_steps(kind, options, trace, inside=False):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
     optimizer = kind(model.parameters(), lr=0.01, **options)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.97**epoch)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
 
     def step(x):
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
+        if inside:
+            schedule.step()
 
     function = traced(step) if trace else step
     for _ in range(10):
         function(torch.randn(5, 3))
-        schedule.step()
+        if not inside:
+            schedule.step()
     state = [value for entry in optimizer.state.values() for value in entry.values()]
-    return function, [*model.parameters(), *filter(torch.is_tensor, state)]
+    rate = torch.tensor(optimizer.param_groups[0]["lr"])
+    return function, [*model.parameters(), *filter(torch.is_tensor, state), rate]
 
 
 @pytest.mark.parametrize(("kind", "options"), options_of_optimizers())
@@ -514,3 +551,12 @@ def test_optimizers_with_a_schedule(kind, options):
     # The state is made at the first step, and RAdam comes to another formula once.
     assert stats.recordings <= 3, stats.retrace_reasons
     assert stats.hits >= 6, stats.eager
+
+
+def test_a_schedule_inside():
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        _, plain = run_steps(kind, {"foreach": True}, trace=False, inside=True)
+        function, found = run_steps(kind, {"foreach": True}, trace=True, inside=True)
+        assert all(map(torch.equal, plain, found))
+        assert function.stats().recordings <= 3, function.stats().retrace_reasons
+        assert function.stats().hits >= 5, function.stats().eager
