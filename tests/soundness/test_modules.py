@@ -329,7 +329,7 @@ def mode_toggled_inside(trace):
     return trace(fn), [*[call(X())] * 3, lambda: model.eval(), call(X()), call(X())], lambda: model.training
 
 
-@cases(eager="sets-attribute")
+@cases(hits=1, eager="sets-attribute")
 def step_counter_of_a_module(trace):
     class Net(nn.Module):
         steps = 0
