@@ -188,6 +188,19 @@ def pytree_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:
     return _PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec))
 
 
+def takers_of_floats() -> dict[Any, tuple[str, str]]:
+    """Functions of torch that hand floats to one operator as they are: its name and overload.
+
+    >>> takers_of_floats()[torch.dropout]
+    ('aten::dropout', '')
+    """
+    functions = [*("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_", "dropout", "dropout_")]
+    functions += ["alpha_dropout", "feature_dropout", "layer_norm", "group_norm", "batch_norm", "nan_to_num"]
+    found = {getattr(torch, name): (f"aten::{name}", "") for name in functions}
+    methods = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_", "nan_to_num")
+    return found | {getattr(torch.Tensor, name): (f"aten::{name}", "") for name in methods}
+
+
 def assert_function() -> Any:
     """The function that fx graphs assert Python values with; fx never leaves a call of it out.
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
+from lazytrace._torch import takers_of_floats
 
 # C code reads the value of a number without asking. `Dim` is an int, and `Real` a float, to `isinstance`
 # alone: C code must call one of the methods below to see the value. torch's parser takes them for a SymInt
@@ -276,7 +278,7 @@ def _contiguous(
 def _length(value: Any) -> int:
     if isinstance(value, torch.Tensor) and value.dim():
         return _size_of("Size", value, 0)
-    return len(value)
+    return len(_read(value))
 
 
 def _item(tensor: torch.Tensor) -> Any:
@@ -379,10 +381,29 @@ def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.tensor(_read_inside(data), *args, **kwargs)
 
 
+def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if type(data) in (Dim, Real):
+        return _tensor(data, *args, **kwargs)
+    return torch.as_tensor(data, *args, **kwargs)
+
+
 def _read_inside(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_read_inside(item) for item in data]
     return _read(data)
+
+
+def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [*args, *kwargs.values()]
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, list | tuple):
+                given += value
+        if has_torch_function(given):
+            return function(*args, **kwargs)
+        return core.call_with_floats(function, name, overload, args, kwargs)
+
+    return call
 
 
 # ---------------------------------------------------------------- in place of operands
@@ -486,6 +507,7 @@ def _exchanged() -> dict[Any, Any]:
         tensor.contiguous: _contiguous,
         torch.Size.numel: _product,
         torch.tensor: _tensor,
+        torch.as_tensor: _as_tensor,
         abs: abs,
         round: round,
         divmod: divmod,
@@ -503,6 +525,7 @@ def _exchanged() -> dict[Any, Any]:
         math.isinf: _is_infinite,
         math.isnan: _is_nan,
         **{function: _math(kind, function) for kind, function in _MATH.items()},
+        **{function: _with_floats(function, *op) for function, op in takers_of_floats().items()},
     }
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 
+# What may differ between calls that share a trace, as the core has it (Call::Loose): sizes and strides of
+# tensors, and the ints and floats that were passed by themselves.
+SIZES, NUMBERS = 1, 2
+
 
 @dataclass(eq=False)
 class Trace:

@@ -22,6 +22,22 @@ void bind_signature(py::module_& m) {
   py::class_<lt::Call>(m, "Call")
       .def_property_readonly("key", [](const lt::Call& c) { return py::bytes(c.key.view()); })
       .def_property_readonly("structure", [](const lt::Call& c) { return py::bytes(c.structure()); })
+      .def_property_readonly(
+          "measures",
+          [](const lt::Call& c) { return std::vector<int64_t>(c.measures.begin(), c.measures.end()); })
+      .def_property_readonly("numbers",
+                             [](const lt::Call& c) {
+                               std::vector<int64_t> values;
+                               for (auto& number : c.numbers) values.push_back(number.value);
+                               return values;
+                             })
+      .def("loose_in", &lt::Call::loose_in)
+      .def("key_of",
+           [](const lt::Call& c, int loose) {
+             lt::Key key;
+             c.put_key(c.loose_in(loose), &key);
+             return py::bytes(key.view());
+           })
       .def_readonly("unsupported", &lt::Call::unsupported)
       .def_property_readonly("tensor_count", [](const lt::Call& c) { return c.tensors.size(); });
   py::class_<lt::Signature, std::shared_ptr<lt::Signature>>(m, "Signature")
@@ -50,7 +66,7 @@ void bind_trace(py::module_& m) {
       .def_readonly("trace", &lt::Branched::trace)
       .def_readonly("result", &lt::Branched::result);
   py::class_<lt::Resume, std::shared_ptr<lt::Resume>>(m, "Resume")
-      .def_property_readonly("dynamic", [](const lt::Resume& r) { return r.program->dynamic; })
+      .def_property_readonly("loose", [](const lt::Resume& r) { return r.program->loose(); })
       .def_property_readonly("branches", [](const lt::Resume& r) {
         return r.family->branches(r.step, r.program->steps[r.step].node);
       });
@@ -62,6 +78,8 @@ void bind_trace(py::module_& m) {
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
       .def("differs_in_size", &lt::Trace::differs_in_size)
+      .def("differing_numbers", &lt::Trace::differing_numbers)
+      .def("numbers_behind", &lt::Trace::numbers_behind)
       .def("explain", &lt::Trace::explain)
       .def("explain_all", &lt::Trace::explain_all)
       .def("rows", &lt::Trace::rows)
@@ -78,6 +96,8 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("effects", [](const lt::Trace& t) { return t.program().effects; })
       .def_property_readonly("changes_state", &lt::Trace::changes_state)
       .def_property_readonly("dynamic", [](const lt::Trace& t) { return t.program().dynamic; })
+      .def_property_readonly("loose", [](const lt::Trace& t) { return t.program().loose(); })
+      .def_property_readonly("sized", [](const lt::Trace& t) { return t.program().sized; })
       .def_property_readonly(
           "follows_numbers",
           [](const lt::Trace& t) { return t.program().dynamic || t.program().numbers.size(); })
@@ -183,6 +203,52 @@ py::object symbolic_node(py::object carrier) {
   return lt::symbolic_node(numbers->shared_from_this(), id);
 }
 
+bool takes_float(const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  return type->kind() == c10::TypeKind::FloatType;
+}
+
+// What `function`, a binding of the operator, would do. A binding takes the value of a number for a parameter
+// that is a float; here the recorder finds the number itself among the arguments.
+py::object call_with_floats(py::object function, const std::string& name, const std::string& overload,
+                            py::tuple args, py::dict kwargs) {
+  auto* numbers = numbers_now();
+  auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  const auto& parameters = op.schema().arguments();
+  std::vector<std::pair<size_t, int>> followed;
+  bool plain = numbers && args.size() <= parameters.size();
+  py::list positional(args);
+  py::dict named;
+  for (size_t i = 0; i < parameters.size() && plain; ++i) {
+    py::str key(parameters[i].name());
+    bool by_name = kwargs.contains(key);
+    if (!by_name && i >= args.size()) continue;
+    plain = !by_name || i >= args.size();
+    py::object value = by_name ? py::object(kwargs[key]) : py::object(args[i]);
+    if (lt::is_carrier(value.ptr())) {
+      int id = numbers->number_of(value.ptr());
+      plain &= id >= 0 && lt::is_real_carrier(value.ptr()) && takes_float(parameters[i]);
+      followed.emplace_back(i, id);
+      value = py::reinterpret_steal<py::object>(lt::plain_of_carrier(value.ptr()));
+    }
+    if (by_name)
+      named[key] = value;
+    else
+      positional[i] = value;
+  }
+  if (!plain || followed.empty() || named.size() != kwargs.size()) return function(*args, **kwargs);
+  torch::jit::Stack stack = torch::jit::createStackForSchema(
+      op.schema(), torch::jit::tuple_slice(py::tuple(positional)), py::kwargs(named), std::nullopt);
+  for (auto& [at, id] : followed)
+    stack[at] = c10::SymFloat(py::cast<c10::SymNode>(lt::symbolic_node(numbers->shared_from_this(), id)));
+  {
+    py::gil_scoped_release released;
+    op.callBoxed(stack);
+  }
+  return torch::jit::createPyObjectForStack(std::move(stack));
+}
+
 void bind_numbers(py::module_& m) {
   m.def("make_carrier_class", [](bool real, py::dict methods, py::object symbolic) {
     PyObject* made = lt::make_carrier_class(real, methods.ptr(), symbolic.ptr());
@@ -194,6 +260,7 @@ void bind_numbers(py::module_& m) {
   m.def("item_number", [](py::object tensor, py::object ask) {
     return item_number(THPVariable_Unpack(tensor.ptr()), std::move(ask), tensor);
   });
+  m.def("call_with_floats", &call_with_floats);
   m.def("apply_to_carriers", &apply_to_carriers);
   m.def("read_carrier", &read_carrier);
   m.def("tensor_number", &tensor_number);
@@ -234,11 +301,14 @@ PYBIND11_MODULE(_core, m) {
   bind_trace(m);
   bind_numbers(m);
   py::class_<lt::Recording>(m, "Recording")
-      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>, bool, bool>(), py::arg("call"),
-           py::arg("resume") = nullptr, py::arg("dynamic") = false, py::arg("numbers") = false)
+      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>, bool, bool, bool>(), py::arg("call"),
+           py::arg("resume") = nullptr, py::arg("dynamic") = false, py::arg("numbers") = false,
+           py::arg("loose_numbers") = false)
       .def("run", &lt::Recording::run)
       .def("finish", &lt::Recording::finish, py::arg("result"), py::arg("prove") = true)
       .def("ignore", &lt::Recording::ignore)
+      .def("follow_state", &lt::Recording::follow_state)
+      .def("varying", &lt::Recording::varying)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)
       .def_property_readonly("where", &lt::Recording::where);

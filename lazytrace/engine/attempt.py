@@ -36,13 +36,14 @@ from lazytrace.errors import (
     untraceable,
 )
 from lazytrace.explain import Search, failed_guard
-from lazytrace.recorded import Trace
+from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.signature import Parameters, describe, root_names
 from lazytrace.stats import Reason, line_of
 from lazytrace.stats.reasons import say
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, Miss, Resume
+    from lazytrace._core import Trace as NativeTrace
 
 _KEPT = Reason("")
 
@@ -155,11 +156,24 @@ class Attempt:
         if self._restarts >= self.owner.options.exit_limit:
             why = self._why()
             assert why is not None
-            trace = self._differing[0] if self._differing is not None else None
-            if trace is not None and trace.native.dynamic:
-                self.cache.keep_exact(self.call.structure)
-            else:
+            trace, miss = self._differing if self._differing is not None else (None, None)
+            key = self._key_of(trace)
+            if not self._stop_following(key, trace.native.loose if trace is not None else 0, miss):
                 self.cache.refuse_for_good(self.key, too_many_branches(why))
+
+    def _stop_following(self, key: bytes, loose: int, miss: Miss | None) -> bool:
+        """Whether the number that took too many ways was followed, and is followed no more.
+
+        `key` is what the trace that came to it is stored under, `loose` what else that fits.
+        """
+        at = self._trace_of(miss) if miss is not None and miss.step >= 0 else None
+        state, arguments = at.native.numbers_behind(miss.step) if at is not None and miss else ([], [])
+        if state:
+            self.cache.fix_state(self.call, key, state)
+        elif loose:
+            numbers = arguments or not loose & SIZES
+            self.cache.keep_exact(self.call, loose, NUMBERS if numbers and loose & NUMBERS else SIZES)
+        return bool(state or loose)
 
     # ------------------------------------------------------------ deciding
     def _without_trace(self) -> Any:
@@ -209,15 +223,19 @@ class Attempt:
         """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
         why = self._why()
         assert why is not None
-        key = self.call.structure if resume.dynamic else self.key
+        if not miss.effects and self._shall_follow_sizes(resume.loose):
+            return self._without_trace()
+        at = self._trace_of(miss)
+        key = at.key if at is not None else self.call.key_of(resume.loose)
         decision = after_side_exit(
             self.owner, self.cache, key, effects=miss.effects, branches=resume.branches, why=why
         )
         if decision.outcome != "resume":
             return self._act(decision)
         claimed = self.cache.claims.begin(self.key)
+        self._pass_defaults()
         try:
-            return self._record(resume, decision.reason if claimed else ELSEWHERE.reason)
+            return self._record(resume, decision.reason if claimed else ELSEWHERE.reason, key)
         except core.Diverged as divergence:
             detail = say("other-way", divergence)
             if miss.effects:
@@ -225,62 +243,99 @@ class Attempt:
         finally:
             if claimed:
                 self.cache.claims.end(self.key)
-            if decision.cause == "branches" and resume.dynamic:
-                self.cache.keep_exact(key)
-            elif decision.cause == "branches":
+            if decision.cause == "branches" and not self._stop_following(key, resume.loose, miss):
                 self.cache.refuse_for_good(key, decision.reason)
         return self.owner.eager(self.args, self.kwargs, Reason(detail, kind="eager"))
 
     # ------------------------------------------------------------ recording
     def _record_steadily(self) -> Any:
         """Record a call whose defaults may be assigned by another thread before the function reads them."""
+        return self._record() if self._pass_defaults() else self._act(CHANGED_MEANWHILE)
+
+    def _pass_defaults(self) -> bool:
+        """Pass the defaults as arguments; whether the call is still the same."""
         args, kwargs = self.parameters.explicit(self.args, self.kwargs)
         if len(args) != len(self.args) or len(kwargs) != len(self.kwargs):
             again = self.parameters.bind(self.owner.function, args, kwargs)
             if again is None or again.key != self.key:
-                return self._act(CHANGED_MEANWHILE)
+                return False
             self.call, self.args, self.kwargs = again, args, kwargs
-        return self._record()
+        return True
 
-    def _record(self, resume: Resume | None = None, unkept: Reason = _KEPT) -> Any:
+    def _record(self, resume: Resume | None = None, unkept: Reason = _KEPT, key: bytes = b"") -> Any:
         search, site = self.search(), call_site()
         reasons = search.before()
         if search.known and not unkept.path and self.owner.options.on_retrace == "warn":
             self.owner.warn(retraced(self.owner.name, line_of(reasons)), site)
         self.owner.log.remember(self.key, search.words)
         start = time.perf_counter()
-        dynamic = resume.dynamic if resume is not None else self._follows_sizes()
-        recorded = self._run_recording(resume, dynamic, site, start)
+        loose = resume.loose if resume is not None else self._looseness()
+        state = self._followed_state(search.names) if resume is None else ()
+        recorded = self._run_recording(resume, loose, state, search.names, site, start)
         if unkept.path:
             self.owner.gave_up(self.key, site, unkept, start)
         elif recorded.native is None:
             reason = Reason(recorded.reason, kind="eager", where=recorded.where)
             self.owner.gave_up(self.key, site, reason, start)
-            self._reject(recorded, reason, resume, dynamic, site)
+            self._reject(recorded, reason, resume, loose, site)
         else:
-            key = self.call.structure if dynamic else self.key
+            key = key or self._key_for(recorded.native, loose)
             trace = Trace(recorded.native, key, search.words, search.names)
             self._keep(trace, search, reasons, start, recorded.seconds, site)
         return recorded.result
 
-    def _follows_sizes(self) -> bool:
-        """Whether the recording shall fit calls of other sizes."""
-        wanted, structure = self.owner.options.dynamic, self.call.structure
-        if wanted is False or structure == self.key or self.cache.shapes.is_exact(structure):
-            return False
-        others = self.cache.shapes.meet(structure, self.key)
-        if wanted or others or self.cache.traces.find(structure):
-            return True
+    def _looseness(self) -> int:
+        """What may differ between calls that the recording shall fit: sizes, numbers, both or nothing."""
+        wanted, call, known = self.owner.options.dynamic, self.call, self.cache
+        allowed = ~known.shapes.exact(call.structure) & call.loose_in(SIZES | NUMBERS)
+        if wanted is False:
+            return 0
+        loose = known.shapes.meet(call.structure, (call.measures, call.numbers))
+        for other in (SIZES, NUMBERS, SIZES | NUMBERS):
+            if call.loose_in(other) == other and known.traces.find(call.key_of(other)):
+                loose |= other
         trace, miss = self._differing if self._differing is not None else (None, None)
-        if trace is None or miss is None or miss.step >= 0:
-            return False
-        return trace.native.differs_in_size(miss.node, self.call)
+        if trace is not None and miss is not None and miss.step < 0:
+            loose |= SIZES * trace.native.differs_in_size(miss.node, call)
+        loose = allowed if wanted else loose & allowed
+        return loose | SIZES * self._shall_follow_sizes(loose)
+
+    def _shall_follow_sizes(self, loose: int) -> bool:
+        """Whether numbers say how large results are, which what is `loose` does not fit."""
+        shapes, structure = self.cache.shapes, self.call.structure
+        return not (loose | shapes.exact(structure)) & SIZES and shapes.follows_sizes(structure)
+
+    def _key_for(self, native: NativeTrace, loose: int) -> bytes:
+        """What a new trace is stored under."""
+        if not native.sized or loose & SIZES:
+            return self.call.key_of(loose)
+        # It fits no other numbers, and the next recording no other sizes, if it does not follow them.
+        self.cache.shapes.follow_sizes(self.call.structure)
+        return self.key
 
     def _follows_numbers(self) -> bool:
         """Whether the recording shall follow what `item()` gives."""
         return self.owner.options.dynamic is not False and not self.cache.shapes.is_plain(self.call.structure)
 
-    def _run_recording(self, resume: Resume | None, dynamic: bool, site: Site, start: float) -> Recorded:
+    def _followed_state(self, names: list[str]) -> tuple[str, ...]:
+        """The paths of the numbers in state that the recording shall follow: those that have differed."""
+        if self.owner.options.dynamic is False:
+            return ()
+        known, structure = self.cache.shapes, self.call.structure
+        trace, miss = self._differing if self._differing is not None else (None, None)
+        if trace is not None and miss is not None and miss.step < 0:
+            known.follow_state(structure, trace.native.differing_numbers(self.call, names))
+        return known.state(structure)
+
+    def _run_recording(
+        self,
+        resume: Resume | None,
+        loose: int,
+        state: tuple[str, ...],
+        names: list[str],
+        site: Site,
+        start: float,
+    ) -> Recorded:
         try:
             return record(
                 self.call,
@@ -291,8 +346,10 @@ class Attempt:
                 key_now=functools.partial(_key, self.owner, self.args, self.kwargs),
                 resume=resume,
                 ignore=self.owner.options.ignore,
-                dynamic=dynamic,
+                loose=loose,
                 numbers=self._follows_numbers(),
+                state=state,
+                names=names,
             )
         except core.Diverged:
             raise
@@ -325,20 +382,24 @@ class Attempt:
         self.owner.warn_of_waste(site)
 
     def _reject(
-        self, recorded: Recorded, reason: Reason, resume: Resume | None, dynamic: bool, site: Site
+        self, recorded: Recorded, reason: Reason, resume: Resume | None, loose: int, site: Site
     ) -> None:
         if recorded.wrong:
             self.owner.counters.proof_failed()
             self.owner.warn(proof_failed(self.owner.name, recorded.wrong), site, ProofWarning)
         options = self.owner.options
-        structure = self.call.structure
-        if not dynamic and recorded.reason_code.startswith("sizes-"):
+        structure, key = self.call.structure, self.call.key_of(loose)
+        about_sizes = recorded.reason_code.startswith("sizes-")
+        if options.dynamic is not False and self.cache.shapes.follow_state(structure, recorded.varying):
+            # The next recording follows what this one has changed.
+            return self.cache.refusals.forget(self.key)
+        if not loose and about_sizes:
             return self.cache.shapes.keep_plain(structure)
-        if dynamic and (recorded.reason_code.startswith("sizes-") or not self.cache.traces.find(structure)):
-            # The next call is recorded for its own sizes, and refused if need be.
-            return self.cache.shapes.keep_exact(structure)
+        if loose and (about_sizes or not self.cache.traces.find(key)):
+            # The next call is recorded for its own sizes and numbers, and refused if need be.
+            return self.cache.keep_exact(self.call, loose, NUMBERS if loose & NUMBERS else SIZES)
         if resume is not None:  # the other branches stay, unless this one is taken again and again
-            self.cache.refuse_branch(structure if dynamic else self.key, reason, options.exit_limit)
+            self.cache.refuse_branch(key, reason, options.exit_limit)
             return
         self.cache.refusals.refuse(self.key, reason)
         if options.on_untraceable == "raise":
@@ -378,8 +439,11 @@ class Attempt:
 
     def _row(self, trace: Trace | None, miss: Miss) -> dict[str, Any] | None:
         """The step of a miss, which another trace than the one asked may have come to; None: that is gone."""
-        at = next((one for one in self._traces if one.number == miss.trace), trace)
+        at = self._trace_of(miss) or trace
         return at.native.rows()[miss.step] if at is not None and at.number == miss.trace else None
+
+    def _trace_of(self, miss: Miss) -> Trace | None:
+        return next((one for one in self._traces if one.number == miss.trace), None)
 
 
 def _key(owner: Owner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:

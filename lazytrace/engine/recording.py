@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lazytrace import carriers
 from lazytrace._native import available, core
+from lazytrace.recorded import NUMBERS, SIZES
 from lazytrace.stats.reasons import reason_code, say
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class Recorded:
     """How a recording ended: the eager result, and a program or the reason why there is none.
 
     `seconds` is what the call took, its proof included. `wrong` says how a replay differed from the eager
-    result, which is a bug of lazytrace.
+    result, which is a bug of lazytrace. `varying` are the paths of numbers that the call has changed, for
+    which there is no program.
     """
 
     result: Any
@@ -34,6 +36,7 @@ class Recorded:
     where: str
     seconds: float
     wrong: str = ""
+    varying: tuple[str, ...] = ()
 
     @property
     def reason_code(self) -> str:
@@ -61,8 +64,10 @@ def record(
     key_now: Callable[[], bytes | None],
     resume: Resume | None = None,
     ignore: tuple[str, ...] = (),
-    dynamic: bool = False,
+    loose: int = 0,
     numbers: bool = False,
+    state: tuple[str, ...] = (),
+    names: Sequence[str] = (),
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -73,14 +78,17 @@ def record(
     With `resume` a replay has run the first steps: these are fed to the function instead of being run again.
     Raises `Diverged` where the function does not ask for them.
 
-    With `dynamic` the program fits calls of other sizes: Python is given sizes that are followed. With
-    `numbers` so it is for what `item()` gives.
+    `loose` says what may differ between calls that the program fits (`SIZES`, `NUMBERS`): Python is given
+    numbers that are followed in place of these. With `numbers` so it is for what `item()` gives. `state` has
+    the paths of numbers in state that are followed, from roots with these `names`.
 
     `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
     and a program must not be stored for what they were before.
     """
     start = time.perf_counter()
-    recording = core.Recording(call, resume, dynamic, numbers)
+    recording = core.Recording(call, resume, bool(loose & SIZES), numbers, bool(loose & NUMBERS))
+    if state:
+        recording.follow_state([*state], [*names])
     recording.ignore("print" in ignore, "logging" in ignore)
     # What a replay has done before a resumed function may have changed the look of an argument.
     steady = resume is not None or key_now() == call.key
@@ -95,4 +103,5 @@ def record(
     seconds = time.perf_counter() - start
     if wrong:
         return Recorded(result, None, say("replay-differed"), "", seconds, wrong)
-    return Recorded(result, native, recording.reason, place(recording.where), seconds)
+    varying = tuple(recording.varying([*names])) if native is None else ()
+    return Recorded(result, native, recording.reason, place(recording.where), seconds, varying=varying)

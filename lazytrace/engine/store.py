@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import cachetools
 
 from lazytrace._native import available, core
-from lazytrace.recorded import Trace
+from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.stats import Reason
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ _REFUSALS_KEPT = 1024
 _EVICTED_KEPT = 1024
 # Signatures that are new at each call would otherwise be remembered without end; no limit is set that high.
 _WANTED_KEPT = 16384
+# Each is looked for at each read of a number.
+_FOLLOWED_KEPT = 256
 # A call that could not be recorded once may be recordable later: lazily made state is there the second time.
 _TRIED_AGAIN_AT = (2, 8)
 # So many recordings in a row without a hit are no first pass over a few signatures any more.
@@ -161,44 +163,66 @@ class _Lru(cachetools.Cache[int, Trace]):
         return number, trace
 
 
-class Shapes:
-    """Which structures of calls were recorded with other sizes, and which have recordings for each size.
+@dataclass
+class _Followed:
+    """What is known of one structure of calls; see `Shapes`."""
 
-    A structure is a key without sizes.
+    first: tuple[list[int], list[int]] | None = None
+    exact: int = 0
+    plain: bool = False
+    sizes: bool = False
+    state: tuple[str, ...] = ()
+    fixed: frozenset[str] = frozenset()
+
+
+class Shapes:
+    """What of a structure of calls was recorded with other values, and what has recordings for each value.
+
+    A structure is a key without sizes and numbers.
 
     >>> shapes = Shapes()
-    >>> shapes.meet(b"[?]", b"[3]"), shapes.meet(b"[?]", b"[3]"), shapes.meet(b"[?]", b"[4]")
-    (False, False, True)
+    >>> shapes.meet(b"[?]", ([3], [])), shapes.meet(b"[?]", ([3], [])), shapes.meet(b"[?]", ([4], []))
+    (0, 0, 1)
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._first: cachetools.FIFOCache[bytes, bytes] = cachetools.FIFOCache(_REFUSALS_KEPT)
-        self._exact: cachetools.FIFOCache[bytes, None] = cachetools.FIFOCache(_REFUSALS_KEPT)
-        self._plain: cachetools.FIFOCache[bytes, None] = cachetools.FIFOCache(_REFUSALS_KEPT)
+        self._by_structure: cachetools.FIFOCache[bytes, _Followed] = cachetools.FIFOCache(_REFUSALS_KEPT)
 
-    def meet(self, structure: bytes, key: bytes) -> bool:
-        """Note a call that is to be recorded; whether its structure was recorded with other sizes before."""
+    def _of(self, structure: bytes) -> _Followed:
         with self._lock:
-            return bool(self._first.setdefault(structure, key) != key)
+            known: _Followed = self._by_structure.setdefault(structure, _Followed())
+            return known
 
-    def keep_exact(self, structure: bytes) -> None:
-        """From now on each size has recordings of its own."""
-        with self._lock:
-            self._exact[structure] = None
+    def meet(self, structure: bytes, values: tuple[list[int], list[int]]) -> int:
+        """Note a call that is to be recorded; in which values it differs from the first of its structure.
 
-    def is_exact(self, structure: bytes) -> bool:
-        """Whether each size has recordings of its own.
-
-        >>> Shapes().is_exact(b"f32[?]")
-        False
+        `values` are its sizes and its numbers.
         """
-        return structure in self._exact
+        known = self._of(structure)
+        with self._lock:
+            if known.first is None:
+                known.first = values
+            sizes, numbers = known.first
+        return SIZES * (sizes != values[0]) | NUMBERS * (numbers != values[1])
+
+    def keep_exact(self, structure: bytes, loose: int) -> None:
+        """From now on each size, or each number, has recordings of its own."""
+        known = self._of(structure)
+        with self._lock:
+            known.exact |= loose
+
+    def exact(self, structure: bytes) -> int:
+        """What has recordings for each value.
+
+        >>> Shapes().exact(b"f32[?]")
+        0
+        """
+        return self._of(structure).exact
 
     def keep_plain(self, structure: bytes) -> None:
         """From now on no number is followed."""
-        with self._lock:
-            self._plain[structure] = None
+        self._of(structure).plain = True
 
     def is_plain(self, structure: bytes) -> bool:
         """Whether no number is followed.
@@ -206,14 +230,55 @@ class Shapes:
         >>> Shapes().is_plain(b"f32[?]")
         False
         """
-        return structure in self._plain
+        return self._of(structure).plain
+
+    def follow_sizes(self, structure: bytes) -> None:
+        """From now on sizes are followed, as numbers say how large results are."""
+        self._of(structure).sizes = True
+
+    def follows_sizes(self, structure: bytes) -> bool:
+        """Whether sizes are followed from the first recording on.
+
+        >>> Shapes().follows_sizes(b"f32[?]")
+        False
+        """
+        return self._of(structure).sizes
+
+    def follow_state(self, structure: bytes, paths: Iterable[str]) -> bool:
+        """From now on the numbers at these paths are followed; whether that is new of any.
+
+        >>> shapes = Shapes()
+        >>> shapes.follow_state(b"f32[?]", ["self.n"]), shapes.state(b"f32[?]")
+        (True, ('self.n',))
+        """
+        known = self._of(structure)
+        with self._lock:
+            new = [path for path in dict.fromkeys(paths) if path not in known.fixed | {*known.state}]
+            fits = len(known.state) + len(new) <= _FOLLOWED_KEPT and not known.plain
+            if fits:
+                known.state += tuple(new)
+        return fits and bool(new)
+
+    def fix_state(self, structure: bytes, paths: Iterable[str]) -> None:
+        """From now on each number at these paths has recordings of its own."""
+        known = self._of(structure)
+        with self._lock:
+            known.fixed |= {*paths}
+            known.state = tuple(path for path in known.state if path not in known.fixed)
+
+    def state(self, structure: bytes) -> tuple[str, ...]:
+        """The paths of the numbers in state that are followed.
+
+        >>> Shapes().state(b"f32[?]")
+        ()
+        """
+        known = self._of(structure)
+        return () if known.plain else known.state
 
     def clear(self) -> None:
         """Forget all."""
         with self._lock:
-            self._first.clear()
-            self._exact.clear()
-            self._plain.clear()
+            self._by_structure.clear()
 
 
 class TraceStore:
@@ -243,9 +308,12 @@ class TraceStore:
         return self._by_key.get(key, ())
 
     def matching(self, call: Call) -> tuple[Trace, ...]:
-        """The traces that a call is tried with: those of its sizes, then those that fit all sizes."""
-        exact = self._by_key.get(call.key, ())
-        return exact + self._by_key.get(call.structure, ()) if call.structure != call.key else exact
+        """The traces that a call is tried with: those of its very values, then those that fit others."""
+        found = self._by_key.get(call.key, ())
+        for loose in (SIZES, NUMBERS, SIZES | NUMBERS):
+            if call.loose_in(loose) == loose:
+                found += self._by_key.get(call.key_of(loose), ())
+        return found
 
     def all(self) -> list[Trace]:
         """All traces, newest first.
@@ -511,12 +579,21 @@ class TraceCache:
                 self.traces.native.retreat(count, self.retreat.left, self.retreat.first)
                 self.retreat.left = 0
 
-    def keep_exact(self, structure: bytes) -> None:
-        """Record each size of a structure by itself from now on, and drop the traces that fit all sizes."""
+    def keep_exact(self, call: Call, loose: int, what: int) -> None:
+        """Record each size or number (`what`) by itself from now on; drop the traces that fit `loose`."""
         with self._lock:
-            self.shapes.keep_exact(structure)
-            self.traces.drop(structure)
-            self.retreat.clear()  # what was dropped has not shown that it does not pay
+            self.shapes.keep_exact(call.structure, what)
+            self._drop(call.key_of(loose))
+
+    def fix_state(self, call: Call, key: bytes, paths: Iterable[str]) -> None:
+        """Record each number at these paths by itself from now on, and drop the traces of `key`."""
+        with self._lock:
+            self.shapes.fix_state(call.structure, paths)
+            self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        self.traces.drop(key)
+        self.retreat.clear()  # what was dropped has not shown that it does not pay
 
     def refuse_branch(self, key: bytes, reason: Reason, limit: int) -> None:
         """Note that a branch of a signature could not be recorded; at the limit the whole runs eagerly."""

@@ -68,6 +68,24 @@ def is_size(path: str) -> bool:
     return re.search(_SIZE, path) is not None
 
 
+def is_number(reason: Reason) -> bool:
+    """Whether an int or a float that was passed by itself is another one of its type.
+
+    >>> is_number(Reason("lr", "0.1", "0.01", "value")), is_number(Reason("lr", "1", "0.01", "value"))
+    (True, False)
+    """
+    whole = [re.fullmatch(r"-?\d+", text) is not None for text in (reason.old, reason.new)]
+    return whole[0] == whole[1] and all(map(_is_number_text, (reason.old, reason.new)))
+
+
+def _is_number_text(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _kind(path: str, modes: Container[str]) -> str:
     if path in modes:
         return "mode"

@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazytrace.explain.differences import changes, failed_guard, is_size, nearest
+from lazytrace.explain.differences import changes, failed_guard, is_number, is_size, nearest
 from lazytrace.explain.words import Candidate
-from lazytrace.recorded import Trace
+from lazytrace.recorded import NUMBERS, Trace
 from lazytrace.signature import Description
 from lazytrace.stats import Reason
 
@@ -35,10 +35,14 @@ def against(
 ) -> tuple[Reason, ...]:
     """Every difference between a call and a trace: what the signature holds, then the state."""
     found = changes(trace.description, words, modes) + guard_reasons(trace, call, names)
-    if not trace.native.dynamic:
-        return found
-    # It fits other sizes, so these are no reason beside another one.
-    return tuple(reason for reason in found if not is_size(reason.path)) or found
+    # What it fits is no reason beside another one.
+    return tuple(reason for reason in found if not _fits(trace, reason)) or found
+
+
+def _fits(trace: Trace, reason: Reason) -> bool:
+    if trace.native.dynamic and is_size(reason.path):
+        return True
+    return bool(trace.native.loose & NUMBERS) and reason.kind == "value" and is_number(reason)
 
 
 def candidates(

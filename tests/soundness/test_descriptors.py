@@ -38,7 +38,7 @@ def property_replaced(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(A, "k", property(lambda self: 3.0)), X())
 
 
-@cases(eager="sets-attribute")
+@cases(hits=1, eager="sets-attribute")
 def property_that_counts(trace):
     class A:
         n = 0

@@ -369,7 +369,7 @@ def class_attribute_shadowed(trace):
     return trace(fn), [call(X())] * 4 + [lambda: vars(o).clear(), call(X()), call(X())], lambda: [o, Model.h]
 
 
-@cases(eager="sets-attribute")
+@cases(hits=4, eager="sets-attribute")
 def dataclass_field_replaced(trace):
     @dataclass
     class State:
@@ -413,7 +413,7 @@ def written_before_and_after_a_read(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -2, 2, 3, -1)], lambda: o
 
 
-@cases(eager="sets-attribute")
+@cases(hits=11, eager="sets-attribute")
 def written_before_random_and_a_read(trace):
     o = Thing(a=None, n=0)
 
@@ -427,7 +427,7 @@ def written_before_random_and_a_read(trace):
     return trace(fn), [call(X())] * 14, lambda: o
 
 
-@cases(eager="sets-attribute")
+@cases(hits=2, eager="sets-attribute")
 def exception_after_a_write(trace):
     o = Thing(cache=None, n=0)
 
@@ -865,7 +865,7 @@ def nonlocal_shared_by_two_functions(trace):
     return write, both * 3, lambda: h
 
 
-@cases(eager="sets-variable")
+@cases(hits=4, eager="sets-variable")
 def nonlocal_counter(trace):
     n = 0
 
@@ -891,7 +891,7 @@ def global_tensor(trace):
     return trace(fn), [reset, call(X()), call(X()), call(X()), reset, call(X()), call(X())], lambda: WRITTEN
 
 
-@cases(eager="sets-global")
+@cases(hits=5, eager="sets-global")
 def global_counter(trace):
     def fn(x):
         global COUNT
@@ -919,7 +919,7 @@ def cell_deleted_and_made_again(trace):
     return trace(fn), [call(X())] * 5, lambda: h
 
 
-@cases(eager="sets-attribute")
+@cases(hits=3, eager="sets-attribute")
 def function_attribute(trace):
     def fn(x):
         helper.calls += 1
@@ -965,7 +965,7 @@ def buffer_assigned(trace):
 
 
 # Could be a hit, as buffer_assigned.
-@cases(eager="sets-attribute")
+@cases(hits=5, eager="sets-attribute")
 def buffer_assigned_in_a_traced_module(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -1004,7 +1004,7 @@ def buffer_updated_in_place(trace):
     return trace(m.forward), [call(X())] * 5, lambda: [m.h, m._buffers["h"]]
 
 
-@cases(eager="sets-attribute")
+@cases(hits=1, eager="sets-attribute")
 def moving_average_of_parameters(trace):
     model, shadow = Recurrent(), Recurrent()
 
@@ -1163,7 +1163,7 @@ def cache_as_a_list_of_pairs(trace):
     return trace(fn), [*steps, reset, *steps, reset, *steps], lambda: cache
 
 
-@cases(eager="sets-attribute")
+@cases(hits=6, eager="sets-attribute")
 def cache_written_in_place_at_a_position(trace):
     o = Thing(k=torch.zeros(8, 3), n=0)
 
@@ -1188,7 +1188,7 @@ def cache_position_in_a_tensor(trace):
     return trace(fn), [call(k * X()) for k in range(8)], lambda: [keys, position]
 
 
-@cases(eager="sets-attribute")
+@cases(hits=5, eager="sets-attribute")
 def ring_buffer_of_views(trace):
     memory, o = torch.zeros(3, 3), Thing(rows=[], n=0)
 
@@ -1216,7 +1216,7 @@ def accumulated_outside_and_inside(trace):
 
 
 # ---------------------------------------------------------------- nesting, threads, lifetimes
-@cases(eager="sets-attribute")
+@cases(hits=1, eager="sets-attribute")
 def nested_function_writes(trace):
     o = Thing(h=torch.zeros(3), n=0)
 
@@ -1517,7 +1517,7 @@ def written_by_attribute_read_by_dictionary(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases(eager="sets-attribute")
+@cases(hits=3, eager="sets-attribute")
 def names_computed(trace):
     o = Thing(h0=X(), h1=X(), turn=0)
 
@@ -1807,7 +1807,7 @@ def write_in_a_recursion(trace):
     return trace(fn), [call(X())] * 4, lambda: o
 
 
-@cases(eager="sets-attribute")
+@cases(hits=2, eager="sets-attribute")
 def write_in_a_comprehension_and_a_generator(trace):
     o = Thing(n=0, h=X())
 

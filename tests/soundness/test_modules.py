@@ -176,7 +176,7 @@ def batch_norm_without_a_count(trace):
 
 
 # The average hangs on the number of batches, which Python reads: each call is a way of its own.
-@cases(recordings=4)
+@cases(hits=3)
 def batch_norm_cumulative(trace):
     model = nn.BatchNorm1d(3, momentum=None)
     return trace(model), [call(X(5, 3))] * 4, lambda: model
@@ -329,7 +329,7 @@ def mode_toggled_inside(trace):
     return trace(fn), [*[call(X())] * 3, lambda: model.eval(), call(X()), call(X())], lambda: model.training
 
 
-@cases(eager="sets-attribute")
+@cases(hits=1, eager="sets-attribute")
 def step_counter_of_a_module(trace):
     class Net(nn.Module):
         steps = 0

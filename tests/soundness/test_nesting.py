@@ -420,7 +420,7 @@ def opaque_changes_a_tensor_that_is_read_later(trace):
 
 
 # Each call changes what the next one reads.
-@cases(recordings=4)
+@cases(hits=2)
 def opaque_changes_what_was_read_before(trace):
     o = {"k": 1.0}
     bump = opaque(trace, lambda x: o.update(k=o["k"] + 1))

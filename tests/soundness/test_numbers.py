@@ -212,6 +212,310 @@ def test_an_int_of_nan_that_is_caught():
     check(an_int_of_nan_that_is_caught, hits=6)
 
 
+# ---------------------------------------------------------------- arguments
+def as_argument(text):
+    return eval(f"lambda x, n: {text}", globals())
+
+
+def with_numbers(function, numbers, **options):
+    def make(trace):
+        x = torch.linspace(-1, 2, 6).view(2, 3)
+        return trace(function, **options), [call(x.clone(), n) for n in numbers]
+
+    return make
+
+
+MANY = tuple(i / 8 + 0.25 for i in range(20))
+
+
+@pytest.mark.parametrize("text", FOLLOWED)
+def test_arguments_followed(text):
+    check(
+        with_numbers(as_argument(text.replace("t.item()", "n").replace("(t)", "(n)")), MANY),
+        hits=18,
+        recordings=2,
+    )
+    check(with_numbers(as_argument(text.replace("(t)", "(n)")), tuple(range(1, 21))), hits=18, recordings=2)
+    agree(
+        with_numbers(
+            as_argument(text.replace("(t)", "(n)")), (*ODD, *WHOLE, True, False, 2**70, None, "a", 2.0)
+        )
+    )
+
+
+@pytest.mark.parametrize("text", [*OF_FLOATS, *COMPARED, *READ])
+def test_arguments(text):
+    function = as_argument(text.replace("(t)", "(n)"))
+    check(with_numbers(function, FLOATS), hits=2)
+    check(with_numbers(function, FLOATS, dynamic=True), hits=2)
+    check(with_numbers(function, FLOATS, dynamic=False), hits=2)
+    # The hash of a nan is an address, and two to the power of a large int fits no memory.
+    odd = [n for n in ODD if n == n] if "hash" in text else ODD
+    whole = WHOLE if "2 ** n" not in text else (3, 5, 0, 1, -2, 7, 3)
+    agree(with_numbers(function, (*odd, *whole, True, 1, 1.0, *([2**70] if whole is WHOLE else []))))
+
+
+def test_twenty_floats_and_twenty_ints():
+    for numbers in (MANY, range(20)):
+        function = traced(lambda x, n: x * n + x.add(x, alpha=n))
+        for n in numbers:
+            x = torch.randn(3)
+            assert torch.equal(function(x, n), function.original(x, n))
+        assert (function.stats().recordings, function.stats().hits) == (2, 18)
+
+
+@pytest.mark.parametrize(("dynamic", "recordings"), [(None, 2), (True, 1), (False, 10)])
+def test_the_option_dynamic(dynamic, recordings):
+    function = traced(lambda x, n: x * n, dynamic=dynamic)
+    for n in MANY[:10]:
+        assert torch.equal(function(torch.ones(2), n), torch.ones(2) * n)
+    assert function.stats().recordings == recordings
+
+
+def test_sizes_and_numbers_that_vary():
+    function = traced(lambda x, n: x.view(-1) * n + x.shape[0])
+    for rows, n in ((2, 0.5), (3, 0.5), (4, 0.5), (2, 1.5), (2, 2.5), (3, 1.5), (7, 9.5), (8, 0.125)):
+        x = torch.randn(rows, 2)
+        assert torch.equal(function(x, n), function.original(x, n))
+    assert function.stats().recordings == 4  # the first, other sizes, other numbers, both
+    assert function.stats().hits == 4
+
+
+@cases(hits=12)
+def defaults_keywords_and_stars(trace):
+    def run(x, a=2.0, *rest, b=3, **named):
+        return x * a + b + sum(rest) + named.get("c", 0)
+
+    x = torch.ones(2)
+    steps = []
+    for i in range(5):
+        steps += [
+            call(x),
+            call(x, i + 0.5),
+            call(x, b=i),
+            call(x, i + 0.5, i, i * 2.0, b=i + 7),
+            call(x, c=i, a=1.5),
+        ]
+    return trace(run), steps
+
+
+@cases(hits=7)
+def a_default_that_is_assigned(trace):
+    def run(x, a=2.0):
+        return x * a
+
+    function = trace(run)
+
+    def assign(value):
+        run.__defaults__ = (value,)
+
+    x = torch.ones(2)
+    steps = [call(x), call(x, 3.0), call(x), lambda: assign(5.0), call(x), call(x, 2.0), lambda: assign(7.0)]
+    return function, [*steps, call(x), call(x), lambda: assign(2.0), call(x), call(x, 11.0)]
+
+
+@cases(hits=8)
+def a_method_with_a_number(trace):
+    class Scale:
+        def __init__(self, k):
+            self.k = k
+
+        @trace
+        def run(self, x, n):
+            return x * n * self.k
+
+    a, b = Scale(2.0), Scale(3.0)
+    x = torch.ones(2)
+    return a.run, [call(x, i + 0.5).of((a, b)[i % 2].run) for i in range(12)]
+
+
+@cases(hits=8)
+def an_int_as_a_dimension(trace):
+    return trace(lambda x, dim: x.sum(dim)), [call(torch.randn(2, 3, 4), i % 3) for i in range(12)]
+
+
+@cases(hits=8)
+def a_number_inside_a_list(trace):
+    return trace(lambda x, n: x * n[0]), [call(torch.ones(2), [float(i % 4)]) for i in range(12)]
+
+
+@cases(hits=8)
+def arguments_of_a_function_without_tensors(trace):
+    return trace(lambda n, m: (n * m, torch.full((2,), n / m))), [call(i + 0.5, i + 1) for i in range(10)]
+
+
+@cases(hits=8)
+def an_argument_that_is_written(trace):
+    def run(x, n):
+        n = n + 1
+        n *= 2
+        return x * n, n
+
+    return with_numbers(run, MANY[:10])(trace)
+
+
+@cases(hits=2)
+def an_argument_that_says_how_often(trace):
+    def run(x, n):
+        for i in range(n):
+            x = x * (i + n)
+        return x
+
+    return with_numbers(run, (1, 2, 3, 2, 1, 3, 2, 1))(trace)
+
+
+# ---------------------------------------------------------------- numbers in state
+@cases(hits=17)
+def a_counter(trace):
+    state = types.SimpleNamespace(n=0)
+
+    def run(x):
+        state.n += 1
+        return x * state.n
+
+    return trace(run), [call(torch.ones(2)) for _ in range(20)], lambda: state.n
+
+
+@cases(hits=17)
+def a_counter_that_is_returned(trace):
+    class Model:
+        def __init__(self):
+            self.n, self.scale = 0, 0.5
+
+        @trace
+        def run(self, x):
+            self.n += 1
+            self.scale = self.scale * 0.75
+            return x * self.scale, self.n, [self.scale]
+
+    model = Model()
+    return model.run, [call(torch.ones(2)) for _ in range(20)], lambda: (model.n, model.scale)
+
+
+@cases(hits=16)
+def a_learning_rate_that_is_scheduled(trace):
+    w = torch.ones(3)
+    groups = [{"lr": 0.1, "params": [w], "momentum": 0.9}]
+
+    def run(g):
+        for group in groups:
+            for p in group["params"]:
+                p.add_(g, alpha=-group["lr"])
+
+    def schedule():
+        groups[0]["lr"] *= 0.9
+
+    steps = [step for _ in range(20) for step in (call(torch.randn(3)), schedule)]
+    return trace(run), steps, lambda: (w, groups[0]["lr"])
+
+
+@cases(hits=6)
+def a_number_that_is_read_in_other_ways(trace):
+    state = types.SimpleNamespace(n=1.0)
+    table = {"n": 1.0}
+
+    def run(x):
+        a = state.n * getattr(state, "n") + vars(state)["n"]  # noqa: B009
+        b = sum(table.values()) + table["n"] + table.get("n") + max(v for v in table.values())
+        return x * a + b
+
+    def change(v):
+        def to():
+            state.n, table["n"] = v, v * 2
+
+        return to
+
+    steps = [step for v in (1.0, 2.0, 3.0, 2.0, 1.0, 3.0) * 3 for step in (change(v), call(torch.ones(2)))]
+    return trace(run), steps
+
+
+COUNT = 0
+
+
+@cases(hits=10)
+def a_global_that_changes(trace):
+    globals()["COUNT"] = 0
+
+    def run(x):
+        return x * COUNT + (COUNT + 1)
+
+    def change():
+        global COUNT
+        COUNT += 1
+
+    return trace(run), [step for _ in range(14) for step in (change, call(torch.ones(2)))]
+
+
+@cases(hits=10)
+def a_cell_that_changes(trace):
+    n = 0.5
+
+    def run(x):
+        return x * n + n
+
+    def change():
+        nonlocal n
+        n += 1
+
+    return trace(run), [step for _ in range(14) for step in (change, call(torch.ones(2)))]
+
+
+@cases(hits=6)
+def a_number_in_state_that_changes_its_type(trace):
+    state = types.SimpleNamespace(n=1)
+
+    def change(v):
+        return lambda: setattr(state, "n", v)
+
+    values = (1, 2, 3, 2.5, 3.5, True, 4, 5.5, None, 6, 7, 2**80, 8, 9, 1.5, 2)
+    steps = [step for v in values * 2 for step in (change(v), call(torch.ones(2)))]
+    return trace(lambda x: x * (state.n or 1)), steps
+
+
+@cases(hits=4)
+def a_counter_that_says_how_often(trace):
+    state = types.SimpleNamespace(n=0)
+
+    def run(x):
+        state.n = state.n % 3 + 1
+        for _ in range(state.n):
+            x = x + 1
+        return x if state.n != 2 else x * 2
+
+    return trace(run), [call(torch.ones(2)) for _ in range(30)], lambda: state.n
+
+
+@cases(hits=9)
+def an_exception_midway(trace):
+    state = types.SimpleNamespace(n=0)
+
+    def run(x, fails):
+        state.n += 1
+        if fails:
+            raise ValueError(state.n)
+        return x * state.n
+
+    return trace(run), [call(torch.ones(2), i % 4 == 3) for i in range(20)], lambda: state.n
+
+
+@cases(hits=9)
+def a_write_between_two_reads(trace):
+    state = types.SimpleNamespace(n=1.0, other=None)
+
+    def run(x):
+        before = state.n
+        state.n = before * 1.5
+        state.other = state.n - before
+        return x * before + state.n, state.other
+
+    return trace(run), [call(torch.ones(2)) for _ in range(14)], lambda: (state.n, state.other)
+
+
+def test_counters_are_few_recordings():
+    for make in (a_counter, a_counter_that_is_returned, a_learning_rate_that_is_scheduled):
+        assert agree(make).count("recordings") <= 3, make.__name__
+
+
 # ---------------------------------------------------------------- arithmetic, bit for bit
 UNARY = [
     "-n", "abs(n)", "int(n)", "round(n)", "math.floor(n)", "math.ceil(n)", "math.trunc(n)", "float(n)",

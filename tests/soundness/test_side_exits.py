@@ -1065,7 +1065,7 @@ def optimizer_step_before_a_read(trace):
 
 
 # The average hangs on the number of batches, which Python reads: each call is a way of its own.
-@cases(recordings=5)
+@cases(hits=3)
 def batch_norm_with_a_cumulative_average(trace):
     m = torch.nn.BatchNorm1d(3, momentum=None)
 

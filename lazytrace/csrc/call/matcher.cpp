@@ -109,13 +109,19 @@ PyObject* Matcher::call(const Callee& callee, const Passed& passed) {
   return eager ? run_plain(callee, passed, eager.get()) : nullptr;
 }
 
-// Traces for these sizes first, then those that fit all sizes.
+// Traces for these very sizes and numbers first, then those that fit others.
 bool Matcher::ask_all(const Callee& callee, const Passed& passed, TraceTable* table, WorkspaceLease* lease,
                       PyObject** result) {
   Call& call = *(*lease)->call;
   if (ask(callee, passed, table, call.key.view(), lease, result)) return true;
-  return !call.measures.empty() && table->has_dynamic() &&
-         ask(callee, passed, table, call.structure(), lease, result);
+  for (int loose = 1; loose <= (Call::kSizes | Call::kNumbers); ++loose) {
+    if (!table->has(loose) || call.loose_in(loose) != loose) continue;
+    // Asking may give the workspace's call away; a key that was found is asked for no more.
+    Key& key = (*lease)->other_key;
+    call.put_key(loose, &key);
+    if (ask(callee, passed, table, key.view(), lease, result)) return true;
+  }
+  return false;
 }
 
 // Whether a trace has answered, or has run and Python must see to the rest.

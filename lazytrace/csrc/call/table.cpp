@@ -44,7 +44,9 @@ void TraceTable::set(std::string_view key, Traces traces) {
   while (at != range.second && at->second.key != key) ++at;
   if (at != range.second) entries_.erase(at);
   if (traces.empty()) return;
-  has_dynamic_ |= traces.front()->program().dynamic;
+  // A call that has none of one kind looks for the other alone.
+  if (int loose = traces.front()->program().loose())
+    loose_ |= 1u << loose | 1u << (loose & Call::kSizes) | 1u << (loose & Call::kNumbers);
   entries_.emplace(hash, Entry{std::string(key), std::make_shared<const Traces>(std::move(traces))});
 }
 
@@ -86,7 +88,7 @@ void TraceTable::clear() {
   settled_.clear();
   retreat_ = {};
   last_ = nullptr;
-  has_dynamic_ = false;
+  loose_ = 0;
   entries_.clear();
 }
 

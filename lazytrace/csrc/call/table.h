@@ -34,8 +34,8 @@ class TraceTable {
   // Puts these in the place of what the signature has.
   void set(std::string_view key, Traces traces);
   void clear();
-  // Whether any trace was entered that fits calls of other sizes than its own.
-  bool has_dynamic() const { return has_dynamic_; }
+  // Whether any trace was entered that fits calls that differ in this: sizes, numbers or both.
+  bool has(int loose) const { return loose_ >> loose & 1; }
   // The trace has answered a call: it is now the most recently used.
   void mark(const Trace& trace) {
     trace.used = ++clock_;
@@ -67,7 +67,7 @@ class TraceTable {
   std::unordered_multimap<uint64_t, std::pair<std::string, Settled>> settled_;
   Settled retreat_;
   int64_t newest_ = INT64_MAX;
-  bool has_dynamic_ = false;
+  unsigned loose_ = 0;  // a bit for each combination
   uint64_t clock_ = 0;
 };
 

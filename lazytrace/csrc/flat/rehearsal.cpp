@@ -67,12 +67,13 @@ at::Tensor Rehearsal::copy_of(const at::Tensor& tensor) {
   return copy;
 }
 
-void Rehearsal::run(const std::vector<PyObject*>& state) {
+void Rehearsal::run(const std::vector<PyObject*>& state, const NumberValues& given) {
   if (!obstacle_.empty()) return;
   at::Tensor before = random_state();
   try {
     OpaqueResults opaque;
     RunnerMemory memory;
+    memory.numbers = given;
     Outcome outcome = Runner(form_.program, registers_, state, opaque, memory).run();
     if (!outcome.ok()) obstacle_ = "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {

@@ -16,8 +16,8 @@ class Rehearsal {
  public:
   Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers, const std::vector<int>& outputs);
 
-  // Runs the form; puts back the random numbers that it drew.
-  void run(const std::vector<PyObject*>& state);
+  // Runs the form with the numbers that the call has brought; puts back the random numbers that it drew.
+  void run(const std::vector<PyObject*>& state, const NumberValues& given);
   // Once the program has run: in what the two differ; empty where they agree.
   std::string difference(const std::vector<at::Tensor>& registers);
 

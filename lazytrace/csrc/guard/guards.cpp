@@ -401,6 +401,15 @@ bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
   return true;
 }
 
+bool same_kind_of_number(PyObject* a, PyObject* b) {
+  if (PyFloat_CheckExact(a)) return PyFloat_CheckExact(b);
+  if (!PyLong_CheckExact(a) || !PyLong_CheckExact(b)) return false;
+  int overflow = 0, other = 0;
+  PyLong_AsLongLongAndOverflow(a, &overflow);
+  PyLong_AsLongLongAndOverflow(b, &other);
+  return !overflow && !other;
+}
+
 bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObject*>& inputs,
                         const Values& values) const {
   switch (g.expect) {
@@ -409,7 +418,9 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObj
     case Expect::Absent:
       return false;
     case Expect::Constant:
-      if (value != g.value.ptr() && !same_immutable(value, g.value.ptr())) return false;
+      if (value != g.value.ptr() && !same_immutable(value, g.value.ptr()) &&
+          !(g.loose && same_kind_of_number(g.value.ptr(), value)))
+        return false;
       break;
     case Expect::Identity:
       if (value != g.raw || (g.weak && !still_alive(g.weak, g.raw))) return false;
@@ -456,7 +467,7 @@ GuardGroup namespace_of(const Guard& g, PyObject* owner) {
 
 void GuardTree::loosen() {
   for (Guard& g : nodes_) {
-    g.loose = g.expect == Expect::Tensor && !is_parameter_class(g.tensor_type);
+    if (g.expect == Expect::Tensor) g.loose = !is_parameter_class(g.tensor_type);
   }
 }
 
@@ -772,6 +783,7 @@ std::string GuardTree::item_path(const Guard& g, const std::vector<std::string>&
 
 // In words, what a guard expects; worked out when a person asks, for a recording makes hundreds of guards.
 std::string GuardTree::expected(const Guard& g) const {
+  if (g.expect == Expect::Constant && g.loose) return "any " + type_name(g.value.ptr());
   if (g.expect == Expect::Constant) return short_repr(g.value.ptr());
   if (g.expect == Expect::Type && still_alive(g.weak, g.raw)) {
     auto* type = reinterpret_cast<PyHeapTypeObject*>(g.raw);
@@ -779,6 +791,29 @@ std::string GuardTree::expected(const Guard& g) const {
     return "a " + (named ? text_of(type->ht_qualname) : std::string(type->ht_type.tp_name));
   }
   return g.shown;
+}
+
+std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, size_t count,
+                                                      const std::vector<PyObject*>& inputs,
+                                                      const std::vector<std::string>& names) const {
+  Values values;
+  std::vector<std::string> found;
+  for (int node : walk(roots, count, inputs, &values)) {
+    const Guard& g = nodes_[node];
+    PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
+    if (!owner || g.loose || !can_be_loose(node)) continue;
+    PyObject* value = read(g, owner, roots, count, &values);
+    PyErr_Clear();
+    if (value && same_kind_of_number(g.value.ptr(), value)) found.push_back(path(node, names));
+  }
+  return found;
+}
+
+bool GuardTree::can_be_loose(int node) const {
+  const Guard& g = nodes_[node];
+  bool place = g.access == Access::Instance || g.access == Access::Item || g.access == Access::At ||
+               g.access == Access::Cell;
+  return place && g.expect == Expect::Constant && same_kind_of_number(g.value.ptr(), g.value.ptr());
 }
 
 bool GuardTree::differs_in_size(int node, PyObject* const* roots, size_t count,

@@ -61,8 +61,8 @@ struct Guard {
   int same = -1;            // another node with the same object
   int same_input = -1;      // the argument register with the same tensor
   std::unique_ptr<TensorMeta> tensor;
-  bool attributes = false;              // of a tensor: whether anything was put on it
-  bool loose = false;                   // of a tensor: its sizes and strides may differ
+  bool attributes = false;  // of a tensor: whether anything was put on it
+  bool loose = false;  // of a tensor: its sizes and strides may differ; of an int or a float: its value may
   PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
   int capture = -1;                     // slot of the program that takes this tensor
   std::string shown;                    // the value at the recording, for reports
@@ -163,6 +163,12 @@ class GuardTree {
   // The same of all nodes that fail, but for what hangs on another such node.
   py::list explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                        const std::vector<std::string>& names) const;
+  // The paths of the ints and floats that keep a call from this trace by nothing but their values.
+  std::vector<std::string> differing_numbers(PyObject* const* roots, size_t count,
+                                             const std::vector<PyObject*>& inputs,
+                                             const std::vector<std::string>& names) const;
+  // Whether a node has an int or a float in a place where one can be followed.
+  bool can_be_loose(int node) const;
   // Whether the tensor of a node that fails would be accepted but for its sizes and strides.
   bool differs_in_size(int node, PyObject* const* roots, size_t count,
                        const std::vector<PyObject*>& inputs) const;
@@ -217,6 +223,9 @@ class GuardTree {
 // The names of the special methods that C code would find on the class and not on its C base, in a fixed
 // order.
 py::tuple special_names(PyTypeObject* type);
+
+// Two floats, or two ints of 64 bits.
+bool same_kind_of_number(PyObject* a, PyObject* b);
 
 // A weak reference to `object`, or an empty object where its type has none.
 py::object weak_reference(PyObject* object);

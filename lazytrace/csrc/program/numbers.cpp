@@ -337,7 +337,8 @@ std::string text_of(const Numbers& numbers, int id) {
   const Number& number = numbers[static_cast<size_t>(id)];
   std::string name = kTexts[static_cast<size_t>(number.kind)], which = std::to_string(number.which);
   if (number.kind == Kind::Constant) return number.real ? text_of(constant_value(number).real) : which;
-  if (number.kind == Kind::Argument || number.kind == Kind::State) return name + " " + which;
+  if (number.kind == Kind::Argument || number.kind == Kind::State)
+    return number.name ? *number.name : name + " " + which;
   if (number.kind == Kind::Item) return name + "(r" + std::to_string(number.reg) + ")";
   if (number.is_leaf()) return name + "(r" + std::to_string(number.reg) + ", " + which + ")";
   if (number.kind == Kind::Works) {

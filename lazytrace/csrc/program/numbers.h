@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lazytrace {
@@ -92,6 +94,7 @@ struct Number {
   // A constant's value, of a float its bits; which dimension, memory format, argument, guard or operation, or
   // the how manyeth item.
   int64_t which = 0;
+  std::shared_ptr<const std::string> name;  // of an argument or a number in state, for listings
 
   bool is_leaf() const { return kind < Kind::Add; }
   bool asks_tensor() const { return kind >= Kind::Size && kind <= Kind::Contiguous; }
@@ -138,6 +141,26 @@ inline c10::IValue to_ivalue(const Number& number, NumberValue value) {
 // Told by Python once: the function that works out each kind of number, by name.
 void configure_numbers(const py::dict& functions);
 Number::Kind number_kind(const std::string& name);
+
+// Those of the leaves that a number is made of, itself among them, that `asked` holds for.
+template <typename Asked>
+std::vector<int> leaves_of(const Numbers& numbers, int id, Asked asked) {
+  std::vector<int> open{id}, found;
+  std::vector<char> met(numbers.size(), 0);
+  while (!open.empty()) {
+    int next = open.back();
+    open.pop_back();
+    if (next < 0 || std::exchange(met[static_cast<size_t>(next)], 1)) continue;
+    const Number& number = numbers[static_cast<size_t>(next)];
+    if (number.is_leaf()) {
+      if (asked(number)) found.push_back(next);
+      continue;
+    }
+    open.push_back(number.a);
+    open.push_back(number.b);
+  }
+  return found;
+}
 
 // "size(r0, 1) * 2"
 std::string text_of(const Numbers& numbers, int id);

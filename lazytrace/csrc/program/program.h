@@ -163,6 +163,11 @@ struct Program {
   lazytrace::Numbers numbers;    // in an order in which they can be worked out
   bool follows_numbers = false;  // what item() gave was followed
   bool dynamic = false;          // fits calls of other sizes than the one that was recorded
+  bool loose_numbers = false;    // fits calls with other ints and floats
+  bool sized = false;            // a number that the call or its state brings said how large a result is
+  std::vector<int> given;        // the numbers that the call and its guards bring
+  std::vector<std::string> state_paths;  // of numbers in state that were to be followed
+  std::vector<std::string> root_names;   // that these paths begin with
   bool effects = false;
   bool random = false;
   bool brief = false;           // so little work that letting go of the GIL would take longer
@@ -195,6 +200,8 @@ struct Program {
   }
   bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
 
+  // Which of Call::Loose it fits.
+  int loose() const { return (dynamic ? 1 : 0) | (loose_numbers ? 2 : 0); }
   // Whether there are numbers that a replay works out.
   bool works_out() const { return dynamic || !numbers.empty(); }
 

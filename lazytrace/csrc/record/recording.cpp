@@ -16,16 +16,21 @@ thread_local Recording* current_recording = nullptr;
 // ---------------------------------------------------------------- recording
 Recording* Recording::active() { return current_recording; }
 
-Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dynamic, bool numbers)
+Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dynamic, bool numbers,
+                     bool loose_numbers)
     : observer_(&recorder_, &tree_) {
   if (resume) {
     dynamic = resume->program->dynamic;
     numbers = resume->program->follows_numbers;
+    loose_numbers = resume->program->loose_numbers;
   }
-  if (dynamic || numbers) {
-    recorder_.follow_numbers(dynamic);
+  if (dynamic || numbers || loose_numbers) {
+    recorder_.follow_numbers(dynamic, loose_numbers);
     observer_.follow_numbers();
   }
+  if (loose_numbers) passed_ = call.numbers;
+  if (resume && !resume->program->state_paths.empty())
+    follow_state(resume->program->state_paths, resume->program->root_names);
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
   recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
@@ -42,6 +47,50 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
 
 Recording::~Recording() = default;
 
+namespace {
+// The name of the parameter that an argument at this place is for, as far as the code has one.
+std::string name_of_argument(PyObject* function, Py_ssize_t place) {
+  bool method = PyMethod_Check(function);
+  PyObject* plain = method ? PyMethod_GET_FUNCTION(function) : function;
+  auto* code =
+      PyFunction_Check(plain) ? reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(plain)) : nullptr;
+  Py_ssize_t index = place + method;
+  if (!code || index >= code->co_argcount) return "argument " + std::to_string(place);
+  return text_of(PyTuple_GET_ITEM(code->co_localsplusnames, index));
+}
+}  // namespace
+
+// In place of ints and floats, of which C code that is called by nobody but us would see the values.
+void Recording::put_carriers(PyObject* function, py::tuple* args, py::dict* kwargs) {
+  if (passed_.empty() || !recorder_.numbers()) return;
+  bool watched = PyFunction_Check(function) || PyMethod_Check(function) || is_python_class(Py_TYPE(function));
+  py::list positional(*args);
+  py::dict named;
+  std::vector<py::object> names;
+  for (auto item : *kwargs) {
+    names.push_back(py::reinterpret_borrow<py::object>(item.first));
+    named[item.first] = item.second;
+  }
+  for (size_t i = 0; i < passed_.size(); ++i) {
+    const Call::PassedNumber& passed = passed_[i];
+    // A default that the function itself reads: nobody can give it another.
+    if (!watched || passed.place == Call::kDefault) return recorder_.fail(say(reason::SizesNotPassed));
+    NumberValue value;
+    std::memcpy(&value, &passed.value, sizeof value);
+    py::object name = passed.place < 0 ? names[static_cast<size_t>(-1 - passed.place)] : py::object();
+    std::string label = name ? text_of(name.ptr()) : name_of_argument(function, passed.place);
+    NumberRecorder& numbers = *recorder_.numbers();
+    int id = numbers.given(Number::Kind::Argument, static_cast<int64_t>(i), passed.real, value, label);
+    auto carrier = py::reinterpret_steal<py::object>(numbers.carrier(id));
+    if (name)
+      named[name] = carrier;
+    else
+      positional[static_cast<size_t>(passed.place)] = carrier;
+  }
+  *args = py::tuple(positional);
+  *kwargs = named;
+}
+
 py::object Recording::call(py::object function, py::tuple args, py::dict kwargs) {
   struct Active {
     Recording* before = current_recording;
@@ -49,6 +98,7 @@ py::object Recording::call(py::object function, py::tuple args, py::dict kwargs)
     ~Active() { current_recording = before; }
   } active(this);
   RecordingScope scope(&recorder_);
+  put_carriers(function.ptr(), &args, &kwargs);
   struct Watching {
     Recording* recording;
     explicit Watching(Recording* r) : recording(r) { r->observer_.start(); }
@@ -109,6 +159,11 @@ py::object plain_number(py::handle value) {
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
+  // What the function does with a number is no part of the program.
+  if (NumberRecorder* numbers = recorder_.numbers()) {
+    numbers->settle_inside(args.ptr());
+    numbers->settle_inside(kwargs.ptr());
+  }
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
   // What it does with a number is not followed.
   py::tuple plain(args.size());
@@ -220,9 +275,38 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   return Tree::of(result, {tensor, state, constant, number});
 }
 
+// Numbers in state are found by their guards, and those of objects that the call has made are what they were:
+// `found`, in order.
+void Recording::place_numbers(Trace* trace, const std::vector<int>& renamed,
+                              const std::vector<py::object>& found) {
+  Program& program = *trace->program_;
+  size_t next = 0;
+  for (size_t i = 0; i < program.numbers.size(); ++i) {
+    Number& number = program.numbers[i];
+    if (number.kind == Number::Kind::State) {
+      PyObject* value = found[next++].ptr();
+      int node = renamed[static_cast<size_t>(number.which)];
+      if (node >= 0) {
+        number.which = node;
+      } else {
+        number.kind = Number::Kind::Constant;
+        double real = number.real ? PyFloat_AS_DOUBLE(value) : 0;
+        number.which = number.real ? 0 : PyLong_AsLongLong(value);
+        if (number.real) std::memcpy(&number.which, &real, sizeof real);
+      }
+    }
+    if (number.kind == Number::Kind::State || number.kind == Number::Kind::Argument)
+      program.given.push_back(static_cast<int>(i));
+  }
+}
+
 // Guards on objects that were made during the call and are gone go; the numbers of the rest change.
 bool Recording::renumber(Trace* trace) {
+  std::vector<py::object> found;
+  for (const Number& number : trace->program_->numbers)
+    if (number.kind == Number::Kind::State) found.push_back(tree_[static_cast<int>(number.which)].value);
   std::vector<int> renamed = tree_.prune();
+  place_numbers(trace, renamed, found);
   bool complete = true;
   auto rename = [&](int& node) {
     node = renamed[node];

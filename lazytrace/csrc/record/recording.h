@@ -19,15 +19,24 @@ class Recording {
  public:
   // `resume`: a replay has run the first steps, which are fed to the function instead of being run again.
   // `dynamic`: sizes may differ from call to call, so Python is given numbers that are followed. `numbers`:
-  // so it is for what item() gives.
+  // so it is for what item() gives. `loose_numbers`: and for ints and floats that are passed.
   explicit Recording(const Call& call, std::shared_ptr<Resume> resume = nullptr, bool dynamic = false,
-                     bool numbers = false);
+                     bool numbers = false, bool loose_numbers = false);
   ~Recording();
   static Recording* active();
 
   // Runs the function for real. Its exceptions pass through unchanged; nothing stays switched. Raises
   // Diverged where a function that resumes does not ask for the steps that have run.
   py::object run(py::object function, py::tuple args, py::dict kwargs);
+  // Numbers in state at these paths, from roots of these names, may differ from call to call. Before run().
+  void follow_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
+    recorder_.note_state(paths, names);
+    observer_.follow_state(paths, names);
+  }
+  // The paths of numbers that the call has changed, for which the recording is no use.
+  std::vector<std::string> varying(const std::vector<std::string>& names) const {
+    return observer_.varying(names);
+  }
   void ignore(bool print, bool logging) { observer_.ignore(print, logging); }
   // The trace, or null with reason() and where() set.
   // `prove`: whether the trace will be asked to prove itself, and so keeps the result until then.
@@ -49,6 +58,8 @@ class Recording {
  private:
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);
   py::object call(py::object function, py::tuple args, py::dict kwargs);
+  void put_carriers(PyObject* function, py::tuple* args, py::dict* kwargs);
+  void place_numbers(Trace* trace, const std::vector<int>& renamed, const std::vector<py::object>& found);
   void read_sizes_at_end(const py::object& result);
   py::tuple all_that_is_left(const py::object& result);
   Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
@@ -59,7 +70,8 @@ class Recording {
   GuardTree tree_;
   Observer observer_;
   bool replaced_ = false;
-  bool settled_ = false;  // the writes
+  bool settled_ = false;                            // the writes
+  c10::SmallVector<Call::PassedNumber, 4> passed_;  // that Python is given carriers for
 };
 
 }  // namespace lazytrace

@@ -12,6 +12,7 @@ namespace lazytrace {
 
 struct Workspace {
   std::unique_ptr<Call> call = std::make_unique<Call>();
+  Key other_key;  // of calls of other sizes or numbers
   GuardTree::Values values;
   std::vector<at::Tensor> registers;
   OpaqueResults opaque;

@@ -148,6 +148,28 @@ struct Signature::Flattener {
     return true;
   }
 
+  // One that was passed by itself: calls may differ in its value.
+  bool number(PyObject* v, Py_ssize_t place) {
+    int64_t value;
+    bool real = PyFloat_CheckExact(v);
+    if (real) {
+      double bits = PyFloat_AS_DOUBLE(v);
+      std::memcpy(&value, &bits, sizeof value);
+    } else {
+      if (!PyLong_CheckExact(v)) return false;
+      int overflow = 0;
+      value = PyLong_AsLongLongAndOverflow(v, &overflow);
+      if (overflow) return false;
+    }
+    key->put_tag(real ? 'd' : 'i');
+    call->numbers.push_back({value, place, real});
+    return true;
+  }
+
+  void passed(PyObject* v, Py_ssize_t place) {
+    if (!number(v, place)) leaf(v);
+  }
+
   void sequence(PyObject* v, char kind) {
     key->put_tag(kind);
     if (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)) key->put(Py_TYPE(v));
@@ -271,6 +293,14 @@ Py_ssize_t place_of(PyObject* name, const Passed& passed) {
 }
 }  // namespace
 
+// Loose keys are told from exact ones by their length.
+void Call::put_key(int loose, Key* into) const {
+  into->clear();
+  into->put(key.view().data(), structure_);
+  put_values(loose, into);
+  if (loose) into->put_tag(static_cast<char>(loose));
+}
+
 bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const {
   if (code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) != code_.ptr() &&
       !same_parameters(PyFunction_GET_CODE(defaults), code_.ptr()))
@@ -283,13 +313,16 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
   Py_ssize_t used = 0;
   for (size_t i = 0; i < names_.size(); ++i) {
     PyObject* value;
+    Py_ssize_t place = Call::kDefault;
     bool nameable = passed.names && static_cast<int>(i) >= positional_only_;
     Py_ssize_t keyword = nameable ? place_of(names_[i].ptr(), passed) : -1;
     if (static_cast<int>(i) < positional_ && static_cast<Py_ssize_t>(i) < passed.count) {
       if (keyword >= 0) return false;
       value = passed.positional[i];
+      place = static_cast<Py_ssize_t>(i);
     } else if (keyword >= 0) {
       value = passed.values[keyword];
+      place = -1 - keyword;
       ++used;
     } else {
       value = default_of(i, defaults);
@@ -299,13 +332,13 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
     if (own_code && unread_[i])
       call->key.put_tag('u');
     else
-      flat.leaf(value);
+      flat.passed(value, place);
   }
   if (star_) {
     Py_ssize_t more = std::max<Py_ssize_t>(passed.count - positional_, 0);
     call->key.put_tag('*');
     call->key.put(static_cast<uint32_t>(more));
-    for (Py_ssize_t i = 0; i < more; ++i) flat.leaf(passed.positional[positional_ + i]);
+    for (Py_ssize_t i = positional_; i < positional_ + more; ++i) flat.passed(passed.positional[i], i);
   }
   if (passed.named() > used && !bind_rest(&flat, passed)) return false;
   append_ambient(call);
@@ -324,7 +357,7 @@ bool Signature::bind_rest(Flattener* flat, const Passed& passed) const {
       known |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
     if (known) continue;
     flat->text(name);
-    flat->leaf(passed.values[k]);
+    flat->passed(passed.values[k], -1 - k);
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,10 +37,26 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   Key key;
-  // Sizes and strides of the tensors, in order: what the key ends with.
+  // Sizes and strides of the tensors, in order, and the ints and floats that were passed by themselves: what
+  // the key ends with.
   c10::SmallVector<int64_t, 64> measures;
-  // The key without them: calls that differ in nothing else have one structure.
+  struct PassedNumber {
+    int64_t value;     // of a float its bits
+    Py_ssize_t place;  // of a positional argument, or -1 - the place of a keyword; kDefault
+    bool real;
+  };
+  static constexpr Py_ssize_t kDefault = std::numeric_limits<Py_ssize_t>::max();
+  c10::SmallVector<PassedNumber, 4> numbers;
+  // The key without both: calls that differ in nothing else have one structure.
   std::string_view structure() const { return key.view().substr(0, structure_); }
+  // What may differ between calls that share a trace.
+  enum Loose : int { kSizes = 1, kNumbers = 2 };
+  // Which of `loose` this call has at all.
+  int loose_in(int loose) const {
+    return loose & ((measures.empty() ? 0 : kSizes) | (numbers.empty() ? 0 : kNumbers));
+  }
+  // The key of all calls that differ in nothing but `loose`, which is what this call has.
+  void put_key(int loose, Key* into) const;
   // [0] the function, then what guards may start from: opaque leaves and containers
   std::vector<PyObject*> roots;
   std::vector<char> structural;    // per root: whether the key holds its contents
@@ -59,6 +76,7 @@ class Call {
   void clear() {
     key.clear();
     measures.clear();
+    numbers.clear();
     structure_ = 0;
     roots.clear();
     structural.clear();
@@ -73,7 +91,13 @@ class Call {
   friend class Signature;
   void end_key() {
     structure_ = key.view().size();
-    key.put(measures.data(), measures.size() * sizeof(int64_t));
+    put_values(0, &key);
+  }
+
+  void put_values(int loose, Key* into) const {
+    if (!(loose & kSizes)) into->put(measures.data(), measures.size() * sizeof(int64_t));
+    if (!(loose & kNumbers))
+      for (const PassedNumber& number : numbers) into->put(number.value);
   }
 
   size_t structure_ = 0;  // bytes

@@ -155,6 +155,21 @@ int Trace::hooked(const GuardTree::Values& values) const {
   return -1;
 }
 
+void Trace::give_numbers(const Call& call, const GuardTree::Values& values, NumberValues* numbers) const {
+  if (program_->given.empty()) return;
+  numbers->resize(std::max(numbers->size(), program_->numbers.size()));
+  for (int id : program_->given) {
+    const Number& number = program_->numbers[static_cast<size_t>(id)];
+    NumberValue& place = (*numbers)[static_cast<size_t>(id)];
+    auto which = static_cast<size_t>(number.which);
+    if (number.kind == Number::Kind::Argument)
+      std::memcpy(&place, &call.numbers[which].value, sizeof place);
+    else
+      place = number.real ? NumberValue::of_real(PyFloat_AS_DOUBLE(values.nodes[which]))
+                          : NumberValue::of(PyLong_AsLongLong(values.nodes[which]));
+  }
+}
+
 Answer Trace::replay(const Call& call, Workspace* space) const {
   std::vector<at::Tensor>& registers = space->registers;
   GuardTree::Values& values = space->values;
@@ -166,6 +181,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     answer.miss.trace = number;
     return answer;
   }
+  give_numbers(call, values, &space->memory.numbers);
   if (program_->steps.empty()) {
     answer.result = end(*space);
     return answer;
@@ -185,6 +201,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
       return answer;
     }
     other = std::move(next);
+    other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
     outcome = Runner(*other->program_, registers, values.nodes, opaque, space->memory)
@@ -231,7 +248,7 @@ Outcome Trace::run_watched(Workspace* space) const {
 Outcome Trace::run_compared(Workspace* space) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
-  rehearsal.run(space->values.nodes);
+  rehearsal.run(space->values.nodes, space->memory.numbers);
   Outcome outcome =
       Runner(*program_, space->registers, space->values.nodes, space->opaque, space->memory).run();
   if (!outcome.ok()) return outcome;
@@ -363,6 +380,31 @@ bool Trace::differs_in_size(int node, const Call& call) const {
   return tree_.differs_in_size(node, call.roots.data(), call.roots.size(), call.tensors);
 }
 
+std::vector<std::string> Trace::differing_numbers(const Call& call,
+                                                  const std::vector<std::string>& names) const {
+  return tree_.differing_numbers(call.roots.data(), call.roots.size(), call.tensors, names);
+}
+
+std::pair<std::vector<std::string>, std::vector<std::string>> Trace::numbers_behind(int step) const {
+  std::pair<std::vector<std::string>, std::vector<std::string>> names;
+  const Numbers& numbers = program_->numbers;
+  auto add = [&](Number::Kind kind, int id, std::vector<std::string>* found) {
+    for (int leaf : leaves_of(numbers, id, [&](const Number& number) { return number.kind == kind; }))
+      if (auto& name = numbers[static_cast<size_t>(leaf)].name) found->push_back(*name);
+  };
+  auto add_both = [&](int id) {
+    add(Number::Kind::State, id, &names.first);
+    add(Number::Kind::Argument, id, &names.second);
+  };
+  for (const Argument& argument : program_->steps[static_cast<size_t>(step)].arguments) {
+    if (argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::NumberTensor)
+      add_both(argument.reg);
+    if (argument.kind == Argument::Kind::Numbers)
+      for (int id : argument.list) add_both(id);
+  }
+  return names;
+}
+
 py::tuple Trace::explain(int node, const Call& call, const std::vector<std::string>& names) const {
   return tree_.explain(node, call.roots.data(), call.roots.size(), names);
 }
@@ -413,6 +455,7 @@ std::string Trace::prove(const Call& call) {
   if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
   OpaqueResults opaque;
   RunnerMemory memory;
+  give_numbers(call, values, &memory.numbers);
   Outcome outcome = Runner(*program_, registers, values.nodes, opaque, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {

@@ -60,8 +60,12 @@ class Trace {
   std::string prove(const Call& call);
   // Only the guards: -1, or the node that fails.
   int check(const Call& call) const;
+  // The paths of the numbers in state that keep a call from it by nothing but their values.
+  std::vector<std::string> differing_numbers(const Call& call, const std::vector<std::string>& names) const;
   // Whether all that keeps a call from the guard `node` is the size of a tensor.
   bool differs_in_size(int node, const Call& call) const;
+  // What the value that a step has read hangs on: the paths of numbers in state, and the names of arguments.
+  std::pair<std::vector<std::string>, std::vector<std::string>> numbers_behind(int step) const;
   py::tuple explain(int node, const Call& call, const std::vector<std::string>& names) const;
 
   // The same of all guards that fail.
@@ -105,6 +109,8 @@ class Trace {
   void hold(GuardTree::Values* values) const;
   int prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* loan, GuardTree::Values* values,
               int after = -1) const;
+  // Puts the numbers that the call and its guards bring in their places.
+  void give_numbers(const Call& call, const GuardTree::Values& values, NumberValues* numbers) const;
   void fill(const Program& program, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
             const GuardTree::Values& values) const;
   std::optional<Answer> replay_flat(const Call& call, Workspace* space, Loan* loan,

@@ -172,6 +172,15 @@ int NumberRecorder::leaf(Kind kind, int reg, int64_t which, const at::Tensor& te
   return add(number, NumberValue::of(ask(number, tensor)));
 }
 
+int NumberRecorder::given(Kind kind, int64_t which, bool real, NumberValue value, std::string name) {
+  Number number;
+  number.kind = kind;
+  number.which = which;
+  number.real = real;
+  number.name = std::make_shared<const std::string>(std::move(name));
+  return add(number, value);
+}
+
 int NumberRecorder::item(int reg, const c10::IValue& value) {
   Number number;
   number.kind = Kind::Item;
@@ -414,7 +423,7 @@ void NumberRecorder::settle(const std::vector<std::pair<size_t, Argument>>& lift
   for (auto& [at, argument] : lifted) settle(argument);
 }
 
-void NumberRecorder::settle_sizes(const c10::FunctionSchema& schema,
+bool NumberRecorder::settle_sizes(const c10::FunctionSchema& schema,
                                   std::vector<std::pair<size_t, Argument>>* lifted) {
   // Of these the numbers say how long the result is.
   bool counts = schema.name() == "aten::arange" || schema.name() == "aten::range";
@@ -424,12 +433,23 @@ void NumberRecorder::settle_sizes(const c10::FunctionSchema& schema,
     if (one.second.kind == Argument::Kind::Numbers) return one.second.constant.isIntList();
     c10::TypePtr type = schema.arguments()[one.first].real_type();
     if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-    return type->kind() != c10::TypeKind::NumberType;
+    return type->kind() != c10::TypeKind::NumberType && type->kind() != c10::TypeKind::FloatType;
+  };
+  bool given = false;
+  auto note = [&](int id) {
+    given |= !leaves_of(*numbers_, id, [](const Number& leaf) {
+                return leaf.kind == Kind::Argument || leaf.kind == Kind::State;
+              }).empty();
   };
   auto sizes =
       std::stable_partition(lifted->begin(), lifted->end(), [&](const auto& one) { return !is_size(one); });
-  for (auto at = sizes; at != lifted->end(); ++at) settle(at->second);
+  for (auto at = sizes; at != lifted->end(); ++at) {
+    note(at->second.reg);
+    for (int id : at->second.list) note(id);
+    settle(at->second);
+  }
   lifted->erase(sizes, lifted->end());
+  return given;
 }
 
 }  // namespace lazytrace

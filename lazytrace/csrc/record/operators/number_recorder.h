@@ -46,6 +46,8 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   int real_constant(double value);
   // What the tensor of a register answers now.
   int leaf(Number::Kind kind, int reg, int64_t which, const at::Tensor& tensor);
+  // What the call has brought: an argument, or the value at a guard. `which` of them, and its name.
+  int given(Number::Kind kind, int64_t which, bool real, NumberValue value, std::string name);
   // What `item()` of a register has given just now: a number of its own, as its memory may change.
   int item(int reg, const c10::IValue& value);
   // -1: the result is no float, and no whole number of 64 bits; or where a replay could come to something
@@ -75,8 +77,9 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // Takes the origins out of the arguments of an operator, which it leaves with plain values: those that are
   // to be recorded in another way than by their values, by argument.
   std::vector<std::pair<size_t, Argument>> lift(const c10::FunctionSchema& schema, torch::jit::Stack* stack);
-  // Reads those on which the sizes of results hang, which are to stay what they are.
-  void settle_sizes(const c10::FunctionSchema& schema, std::vector<std::pair<size_t, Argument>>* lifted);
+  // Reads those on which the sizes of results hang, which are to stay what they are. Whether the call or its
+  // state has brought any of these.
+  bool settle_sizes(const c10::FunctionSchema& schema, std::vector<std::pair<size_t, Argument>>* lifted);
   // Reads all of them instead.
   void settle(const std::vector<std::pair<size_t, Argument>>& lifted);
 

@@ -226,7 +226,8 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
-  if (numbers() && !follows_sizes() && !lifted.empty()) numbers()->settle_sizes(schema, &lifted);
+  if (numbers() && !follows_sizes() && !lifted.empty())
+    program_->sized |= numbers()->settle_sizes(schema, &lifted);
   step.takes_numbers = !lifted.empty();
   if (!encode_all(op, facts, before, std::move(lifted), &step)) {
     if (feeding()) feeding_.diverge(schema.name() + " with an argument that it did not have");
@@ -584,7 +585,7 @@ Result Recorder::decode_tensor(const at::Tensor& tensor) {
 }
 
 // ---------------------------------------------------------------- sizes that may differ
-void Recorder::follow_numbers(bool sizes) {
+void Recorder::follow_numbers(bool sizes, bool arguments) {
   NumberRecorder::Owner owner;
   owner.read = [this](int id, const c10::IValue& value) { read_number(id, value); };
   owner.fail = [this](const std::string& why) { fail(why); };
@@ -592,6 +593,7 @@ void Recorder::follow_numbers(bool sizes) {
   owner.would_catch = [this] { return would_catch(); };
   sizes_.follow_numbers(std::move(owner));
   program_->follows_numbers = true;
+  program_->loose_numbers = arguments;
   if (sizes) sizes_.follow();
 }
 

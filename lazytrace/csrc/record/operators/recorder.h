@@ -33,8 +33,14 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // From now on Python is given numbers that are followed in place of what `item()` gives, and with `sizes`
-  // of sizes, which may differ from call to call. Before the first input.
-  void follow_numbers(bool sizes);
+  // of sizes, which may differ from call to call. Before the first input. `arguments`: the program fits
+  // calls with other ints and floats.
+  void follow_numbers(bool sizes, bool arguments);
+  // Numbers in state that the observer follows.
+  void note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
+    program_->state_paths = paths;
+    program_->root_names = names;
+  }
   // The numbers of a recording that follows them and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }
   bool follows_sizes() const { return sizes_.follows(); }

@@ -248,7 +248,29 @@ void Exchange::check_call() {
 // ---------------------------------------------------------------- instructions
 void Exchange::swap(PyObject** place, py::object made) { swaps_.emplace_back(place, std::move(made)); }
 
+void Exchange::expect(PyObject* plain, int number) {
+  if (!recorder_->numbers()) return;
+  if (reading_)
+    expected_.push_back({reading_, py::reinterpret_borrow<py::object>(plain), number});
+  else
+    recorder_->numbers()->read(number);
+}
+
+void Exchange::deliver_now(Frame f) {
+  auto expected = std::exchange(expected_, {});
+  auto* numbers = recorder_->numbers();
+  if (!numbers) return;
+  // Of several it would not be known which one is on the stack.
+  PyObject** top = expected.size() == 1 && expected[0].frame == f ? f.place(1) : nullptr;
+  if (top && *top == expected[0].plain.ptr()) {
+    Py_SETREF(*top, numbers->carrier(expected[0].number));
+    return;
+  }
+  for (Expected& one : expected) numbers->read(one.number);
+}
+
 void Exchange::after() {
+  reading_ = Frame();
   for (auto& [place, made] : swaps_) Py_SETREF(*place, made.release().ptr());
   swaps_.clear();
   handing_ = Handing::Pins;
@@ -257,6 +279,11 @@ void Exchange::after() {
 void Exchange::before(Frame f, const Operation& operation) {
   swaps_.clear();
   handing_ = Handing::Pins;
+  // A name of a class body may be one of its own.
+  bool reads =
+      operation.action == Action::ReadsAttribute || operation.action == Action::GetsItem ||
+      ((operation.action == Action::ReadsGlobal || operation.action == Action::ReadsVariable) && !f.locals());
+  reading_ = reads ? f : Frame();
   if (!live()) return before_item_call(f, operation);
   auto first = [&] { return f.place(operation.first); };
   auto second = [&] { return f.place(operation.second); };
@@ -279,8 +306,11 @@ void Exchange::before(Frame f, const Operation& operation) {
       settle_identity(first(), *second());
       return settle_identity(second(), *first());
     case Action::Contains:
-      settle_inside(*first());
-      return settle_inside(*second());
+      settle_inside(*second());
+      // The keys of a dict are no carriers, and its values are not asked.
+      if (!PyDict_Check(*first())) return settle_inside(*first());
+      handing_ = Handing::Ignored;
+      return;
     case Action::Operates:
     case Action::Compares:
       return before_operation(*first(), *second());

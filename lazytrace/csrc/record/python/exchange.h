@@ -36,6 +36,14 @@ class Exchange {
     while (!called_.empty() && called_.back().frame == f) check_call();
   }
 
+  // The instruction that is judged now reads a number in state that is followed. If it puts it on the stack
+  // as it is, Python is given one that carries the number; anything else takes the value.
+  void expect(PyObject* plain, int number);
+  // At the next instruction of the frame, and before anything else runs.
+  void deliver(Frame f) {
+    if (!expected_.empty()) deliver_now(f);
+  }
+
   // C code, or Python code that is not watched, takes this for its own.
   void hand_over(PyObject* object, int depth = 0);
   // Stays behind when the call has ended, or is compared with what stays.
@@ -74,6 +82,7 @@ class Exchange {
  private:
   // Whether there is anything to exchange or to hand over.
   bool live() const { return recorder_->follows_any(); }
+  void deliver_now(Frame f);
   void before_item_call(Frame f, const Operation& operation);
   bool gives_item(PyObject* callable, PyObject* first) const;
   bool is_loose(PyObject* object);
@@ -99,6 +108,13 @@ class Exchange {
   Handing handing_ = Handing::Pins;
   std::vector<std::pair<PyObject**, py::object>> swaps_;  // to be made once the instruction is judged
   std::vector<CallIntoC> called_;                         // the innermost last
+  struct Expected {
+    Frame frame;
+    py::object plain;
+    int number;
+  };
+  Frame reading_;  // whose instruction puts on the stack what it reads
+  std::vector<Expected> expected_;
 };
 
 // Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the

@@ -30,6 +30,15 @@ class Observer {
   // From now on Python is given numbers that are followed. Before the call.
   void follow_numbers() { exchange_.follow(); }
 
+  // And numbers in state at these paths, from roots of these names.
+  void follow_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
+    provenance_.follow_state(&exchange_, paths, names);
+  }
+  // The paths of numbers that the call has changed, where a recording that does not follow them is no use.
+  std::vector<std::string> varying(const std::vector<std::string>& names) const {
+    return provenance_.varying(names);
+  }
+
   // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
   void add_root(PyObject* object, Py_ssize_t index, bool structural) {
     provenance_.add_root(object, index, structural);

@@ -132,6 +132,7 @@ bool Provenance::touched_what_was_read() const {
 void Provenance::learn(int node, PyObject* value) {
   tree_->expect(node, value);
   Expect expected = (*tree_)[node].expect;
+  if (!followed_.empty() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant || is_enum_member(value)) return;
   if (expected == Expect::Tensor) {
@@ -152,6 +153,25 @@ void Provenance::learn(int node, PyObject* value) {
   read_generator(node, value);
 }
 
+// From now on what is read there is exchanged for a number that is followed, or compared.
+void Provenance::follow_number(int node, PyObject* value) {
+  std::string path = tree_->path(node, names_);
+  NumberRecorder* numbers = recorder_->numbers();
+  // A kernel in Python is no part of the program.
+  if (!numbers || recorder_->inside_operator() || !followed_.count(path)) return;
+  bool real = PyFloat_CheckExact(value);
+  NumberValue found =
+      real ? NumberValue::of_real(PyFloat_AS_DOUBLE(value)) : NumberValue::of(PyLong_AsLongLong(value));
+  (*tree_)[node].loose = true;
+  state_[node] = numbers->given(Number::Kind::State, node, real, found, std::move(path));
+}
+
+std::vector<std::string> Provenance::varying(const std::vector<std::string>& names) const {
+  std::vector<std::string> paths;
+  for (int node : varying_) paths.push_back(tree_->path(node, names));
+  return paths;
+}
+
 // A replay draws from the generator that is there then, of the same device.
 void Provenance::read_generator(int node, PyObject* object) {
   if (!is_random_generator(object)) return;
@@ -170,12 +190,27 @@ void Provenance::read_method(int node, PyObject* method) {
   read_child(node, Access::Attribute, self, -1, PyMethod_GET_SELF(method));
 }
 
+int Provenance::learn_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value,
+                           bool* made) {
+  int child = tree_->child(node, access, key, index, made);
+  if (*made) learn(child, value);
+  return child;
+}
+
 std::pair<int, bool> Provenance::read_node(int node, Access access, PyObject* key, Py_ssize_t index,
                                            PyObject* value) {
   bool made;
-  int child = tree_->child(node, access, key, index, &made);
-  if (made) learn(child, value);
+  int child = learn_node(node, access, key, index, value, &made);
+  auto number = state_.empty() ? state_.end() : state_.find(child);
+  if (number != state_.end() && recorder_->numbers()) recorder_->numbers()->read(number->second);
   return {child, made};
+}
+
+void Provenance::read_operand(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value) {
+  bool made;
+  int child = learn_node(node, access, key, index, value, &made);
+  auto number = state_.empty() ? state_.end() : state_.find(child);
+  if (number != state_.end() && value) exchange_->expect(value, number->second);
 }
 
 void Provenance::read_self(int node, PyObject* object) {

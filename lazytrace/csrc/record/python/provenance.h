@@ -5,11 +5,14 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "guard/guards.h"
 #include "record/operators/recorder.h"
+#include "record/python/exchange.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -65,6 +68,8 @@ class Provenance {
   }
   // The same: the node of the guard, and whether it was made just now.
   std::pair<int, bool> read_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
+  // The same where the instruction that is judged puts the value on the stack as it is.
+  void read_operand(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   // Which object it is.
   void read_self(int node, PyObject* object);
   // That the object is none of those that were compared with it.
@@ -83,10 +88,23 @@ class Provenance {
   bool asked(const void* owner, const void* what);
   bool seen(const void* owner, PyObject* name);
 
+  // Numbers at these paths are followed: `names` are those of the roots. Before the call.
+  void follow_state(Exchange* exchange, const std::vector<std::string>& paths,
+                    std::vector<std::string> names) {
+    exchange_ = exchange;
+    followed_.insert(paths.begin(), paths.end());
+    names_ = std::move(names);
+  }
+  // A number that was read there will be another one at the next call.
+  void note_varying(int node) { varying_.push_back(node); }
+  std::vector<std::string> varying(const std::vector<std::string>& names) const;
+
   // What opaque steps, and what runs aside, have written to.
   void touch(PyObject* object);
   bool touched(PyObject* object) const { return touched_.count(object); }
-  bool untouched() const { return touched_.empty(); }
+  // Whether a read that was seen need not be seen again: nothing was written behind the back of the
+  // recording, and no number in state is followed.
+  bool untouched() const { return touched_.empty() && state_.empty(); }
   size_t touched_count() const { return touched_.size(); }
   // Whether any of these was read before.
   bool touched_what_was_read() const;
@@ -116,7 +134,9 @@ class Provenance {
     Place place;
   };
   Late* remember_late(PyObject* object);
+  int learn_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value, bool* made);
   void learn(int node, PyObject* value);
+  void follow_number(int node, PyObject* value);
   void read_method(int node, PyObject* method);
   void read_generator(int node, PyObject* object);
   void forget_what_goes();
@@ -135,6 +155,11 @@ class Provenance {
   AddressMap<std::pair<int, Py_ssize_t>> cells_;
   AddressSet shared_cells_;
   AddressSet touched_;
+  Exchange* exchange_ = nullptr;  // where numbers in state are followed
+  std::unordered_set<std::string> followed_;
+  std::vector<std::string> names_;
+  std::unordered_map<int, int> state_;  // guard node -> number
+  std::vector<int> varying_;
   std::vector<Late> late_;
   AddressSet late_seen_;
   std::vector<std::pair<const void*, const void*>> asked_;  // (owner, name), once each

@@ -199,11 +199,21 @@ void StateWrites::write_cell(Frame f, int index, PyObject* value) {
         "sets a variable of an enclosing function");
 }
 
+namespace {
+// A number of the same type, followed or not.
+bool is_number_like(PyObject* number, PyObject* value) {
+  if (is_carrier(value)) return is_real_carrier(value) == PyFloat_CheckExact(number);
+  return same_kind_of_number(number, value);
+}
+}  // namespace
+
 StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
   PyObject* value = write.value.ptr();
   const Guard* before = write.before >= 0 ? &(*tree_)[write.before] : nullptr;
   if (!before) return Verdict::Kept;
   bool constant = before->expect == Expect::Constant;
+  if (constant && before->loose)
+    return is_number_like(before->value.ptr(), value) ? Verdict::Kept : Verdict::Refused;
   if (constant && is_immutable(value) && same_immutable(before->value.ptr(), value)) return Verdict::Dropped;
   if (before->expect == Expect::Identity && before->raw == value) return Verdict::Dropped;
   // The very object that was there, a tensor too: an optimizer puts back the buffer that it has changed in
@@ -232,13 +242,19 @@ void StateWrites::settle() {
     bool shared =
         entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());
     // Whether it is what was read there before hangs on its value.
-    bool compared = entry.before >= 0 && (*tree_)[entry.before].expect != Expect::Anything;
+    bool compared = entry.before >= 0 && (*tree_)[entry.before].expect != Expect::Anything &&
+                    !(*tree_)[entry.before].loose;
     if (compared && is_carrier(entry.value.ptr())) exchange_->hand_over(entry.value.ptr());
     Verdict verdict = shared ? Verdict::Refused : verdict_on(entry);
     if (verdict == Verdict::Dropped) continue;
     if (verdict == Verdict::Refused) {
       recorder_->place = entry.place;
-      return recorder_->fail(shared ? entry.what + " that other functions share" : entry.what);
+      recorder_->fail(shared ? entry.what + " that other functions share" : entry.what);
+      // The next recording may follow it.
+      if (!shared && tree_->can_be_loose(entry.before) &&
+          is_number_like((*tree_)[entry.before].value.ptr(), entry.value.ptr()))
+        provenance_->note_varying(entry.before);
+      continue;
     }
     kept.push_back(std::move(entry));
   }

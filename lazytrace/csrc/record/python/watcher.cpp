@@ -104,6 +104,7 @@ uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().
 
 void Watcher::on_call(PyFrameObject* frame) {
   Frame f(frame);
+  around_.exchange->deliver(Frame());
   new_objects_->forget(f);
   Pause& pause = *around_.pause;
   uintptr_t flags = code_flags(f.code()), caller = caller_flags(f);
@@ -208,6 +209,7 @@ bool Watcher::asked_by_c(Frame f) const {
 
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
+  around_.exchange->deliver(Frame());
   around_.exchange->settle_call(f);
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
@@ -228,6 +230,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
 
 void Watcher::on_instruction(PyFrameObject* frame) {
   Frame f(frame);
+  around_.exchange->deliver(f);
   asides_->before_instruction(f);
   if (around_.pause->blind() || around_.recorder->stopped()) return;
   if (f.code() != seen_code_.ptr()) enter(f.code());
@@ -272,6 +275,10 @@ void Watcher::begin_opaque(PyFrameObject* frame) {
   // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where
   // its result has another shape, the call runs again from the start.
   PyObject* function = cls ? cls : f.function();
+  if (NumberRecorder* numbers = around_.recorder->numbers()) {
+    numbers->settle_inside(args);
+    numbers->settle_inside(kwargs);
+  }
   opaque_ = std::make_unique<OpaqueCall>(around_, function, cls ? "apply" : "", args, kwargs, true, false);
   opaque_frame_ = f;
 }

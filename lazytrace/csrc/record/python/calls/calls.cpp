@@ -383,6 +383,14 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();
   if (does == Does::Unknown)
     return recorder_->fail("makes a " + std::string(type->tp_name) + ", which lazytrace cannot see into");
+  // What these hand on is seen when Python uses it, as in a loop over the argument itself.
+  if (does == Does::Iterates) {
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      bool plain = PyList_CheckExact(args[i]) || PyTuple_CheckExact(args[i]);
+      plain ? protocols_->read_iteration(args[i]) : consumption_->consume(args[i], Consumer::Reads);
+    }
+    return;
+  }
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
 }
 

@@ -140,7 +140,7 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   if (value && log_->wrote(*dict, name)) return nullptr;
   int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
-  if (node >= 0) provenance_->read_child(node, Access::Instance, name, -1, value);
+  if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
   if (value || descriptor) return nullptr;
   classes_->read_special(object, "__getattr__");
   static PyObject* fallback = PyUnicode_InternFromString("__getattr__");
@@ -255,7 +255,7 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
   if (node < 0) return;
   if (log_->wrote(PyModule_GetDict(module), name)) return;
   PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
-  provenance_->read_child(node, Access::Instance, name, -1, value);
+  provenance_->read_operand(node, Access::Instance, name, -1, value);
   if (value) return;
   py::str fallback("__getattr__");
   PyObject* getter = PyDict_GetItemWithError(PyModule_GetDict(module), fallback.ptr());

@@ -24,7 +24,7 @@ void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   if (read_entry(dict, key)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   if (log_->wrote(dict, key)) return;
-  provenance_->read_child(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
+  provenance_->read_operand(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
 }
 
 bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
@@ -46,7 +46,7 @@ void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   if (index < 0) index += size;
   if (index < 0 || index >= size) return PyErr_Clear();
   if (log_->wrote(sequence, index)) return;
-  provenance_->read_child(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(sequence, index));
+  provenance_->read_operand(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(sequence, index));
 }
 
 void ContainerReads::read_member(PyObject* set, PyObject* key) {

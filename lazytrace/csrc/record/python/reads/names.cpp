@@ -54,7 +54,7 @@ void NameReads::read_global(Frame f, PyObject* name) {
   if (provenance_->touched(f.globals()))
     recorder_->fail("reads the global " + text_of(name) + " after an opaque function has set globals");
   PyObject* value = PyDict_GetItemWithError(f.globals(), name);
-  provenance_->read_child(globals.node, globals.access, name, -1, value);
+  provenance_->read_operand(globals.node, globals.access, name, -1, value);
   if (value) return;
   PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
   if (PyModule_GetDict(builtins) != f.builtins()) return recorder_->fail("runs with builtins of its own");
@@ -83,7 +83,11 @@ void NameReads::read_cell(Frame f, int index) {
     if (index >= first && function >= 0)
       provenance_->read_child(function, Access::Cell, nullptr, index - first, PyCell_GET(cell));
   }
-  if (found) provenance_->read_child(found->first, Access::Cell, nullptr, found->second, PyCell_GET(cell));
+  if (!found) return;
+  if (provenance_->is_shared_cell(cell))
+    provenance_->read_child(found->first, Access::Cell, nullptr, found->second, PyCell_GET(cell));
+  else
+    provenance_->read_operand(found->first, Access::Cell, nullptr, found->second, PyCell_GET(cell));
 }
 
 // `import a.b`: what sys.modules has under the name and under its first part.

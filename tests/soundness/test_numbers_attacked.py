@@ -1,0 +1,562 @@
+"""Numbers that are passed, and numbers in state, where they are aliased, exchanged, written or misused."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import math
+import types
+
+import numpy as np
+import pytest
+import torch
+
+import lazytrace
+from lazytrace import traced
+from tests.soundness.runner import Cases, agree, call, check
+
+cases = Cases()
+
+
+class Whole(int):
+    pass
+
+
+class Broken(float):
+    pass
+
+
+class Kind(enum.IntEnum):
+    ONE = 1
+
+
+# Next to each other are values that one recording must tell apart, and values that it may not.
+VALUES = [
+    *(1, 2, 3, 4.0, 5.0, True, False, 0, 1, np.float64(2.5), np.int64(3), Whole(4), Broken(2.0), Kind.ONE),
+    *(5, 6, 2**70, 7, -0.0, 0.0, math.inf, math.nan, 2**63 - 1, -(2**63), 2**62, 8, "a", 9, None),
+    *(10, 11.5, 12.5, 1 + 2j, 13),
+]
+
+
+def ones():
+    return torch.ones(2)
+
+
+def between(changes):
+    """A call after each change."""
+    return [step for change in changes for step in (change, call(ones()))]
+
+
+def assigned(target, name, values):
+    return [lambda value=value: setattr(target, name, value) for value in values]
+
+
+def entered(target, key, values):
+    return [lambda value=value: target.__setitem__(key, value) for value in values]
+
+
+# ---------------------------------------------------------------- of other types
+@cases(hits=40)
+def values_of_other_types_in_an_attribute(trace):
+    state = types.SimpleNamespace(n=0)
+
+    def run(x):
+        try:
+            return x * state.n, state.n, type(state.n).__name__
+        except TypeError as error:
+            return str(error)
+
+    return trace(run), between(assigned(state, "n", VALUES * 2))
+
+
+@cases(hits=40)
+def arguments_of_other_types(trace):
+    def run(x, n):
+        try:
+            return x * n, n, type(n).__name__, n + 1
+        except TypeError as error:
+            return str(error)
+
+    return trace(run), [call(ones(), value) for value in VALUES * 2]
+
+
+# Not among the cases: what is caught says more than the number once it is stored.
+def test_misused():
+    def run(x, n):
+        use = {3: lambda: n(x), 4: lambda: n + "a", 5: lambda: n.foo, 6: lambda: n[0], 7: lambda: len(n)}
+        try:
+            return use.get(n, lambda: x * n)()
+        except (TypeError, AttributeError) as error:
+            return type(error).__name__, str(error)
+
+    agree(lambda trace: (trace(run), [call(ones(), i) for i in range(9)] * 2))
+
+
+# ---------------------------------------------------------------- aliases
+@cases(hits=6)
+def one_number_in_two_places(trace):
+    a = types.SimpleNamespace(n=1000)
+    b = types.SimpleNamespace(n=a.n)
+
+    def run(x):
+        a.n = a.n + 1
+        return x * a.n + b.n
+
+    def both(value, other):
+        def change():
+            a.n, b.n = value, other
+
+        return change
+
+    pairs = ((1, 1), (2, 2), (3, 4), (4, 5), (5, 5), (1, 2), (1, 1)) * 2
+    return trace(run), between(both(*pair) for pair in pairs), lambda: (a.n, b.n)
+
+
+@cases(hits=5)
+def two_objects_that_become_one(trace):
+    box = types.SimpleNamespace(a=types.SimpleNamespace(n=1), b=types.SimpleNamespace(n=1))
+
+    def run(x):
+        box.a.n += 1
+        return x * box.b.n + box.a.n
+
+    def one():
+        box.b = box.a
+
+    def two():
+        box.b = types.SimpleNamespace(n=7)
+
+    def nothing():
+        pass
+
+    changes = [nothing] * 4 + [one, nothing, nothing, two, nothing, nothing, one, nothing]
+    return trace(run), between(changes), lambda: (box.a.n, box.b.n)
+
+
+@cases(hits=3)
+def fields_of_a_named_tuple_with_one_value(trace):
+    Pair = collections.namedtuple("Pair", "a b")
+    state = types.SimpleNamespace(pair=Pair(5, 5))
+    pairs = (Pair(5, 5), Pair(6, 5), Pair(5, 6), Pair(7, 7), Pair(5, 7), Pair(7, 5)) * 2
+    run = trace(lambda x: x * state.pair.b + state.pair.a * 2 + state.pair[1])
+    return run, between(assigned(state, "pair", pairs))
+
+
+@cases(hits=3)
+def entries_of_a_tuple_with_one_value(trace):
+    state = types.SimpleNamespace(pair=(5, 5))
+    pairs = ((5, 5), (6, 5), (5, 6), (7, 7), (5, 7), (7, 5)) * 2
+    return trace(lambda x: x * state.pair[1] + state.pair[0] * 2), between(assigned(state, "pair", pairs))
+
+
+# ---------------------------------------------------------------- places that come and go
+@cases(hits=5)
+def an_attribute_that_is_deleted_or_becomes_a_property(trace):
+    class Holder:
+        n = 3
+
+    holder = Holder()
+
+    def delete():
+        holder.__dict__.pop("n", None)
+
+    def hide():
+        Holder.n = property(lambda self: 42.0)
+
+    def show():
+        Holder.n = 4
+
+    def put(value):
+        return lambda: holder.__dict__.__setitem__("n", value)
+
+    changes = [delete, put(1), put(2), put(3), delete, put(5), hide, put(6), delete, show, put(7), put(8)]
+    return trace(lambda x: x * holder.n), between([*changes, delete])
+
+
+@cases(hits=8)
+def a_number_that_is_written_between_two_reads(trace):
+    state = types.SimpleNamespace(n=1.0)
+
+    def run(x):
+        a = state.n
+        state.n = 10.0
+        b = state.n
+        state.n = a * 2
+        return x * a + b + state.n
+
+    return trace(run), [call(ones()) for _ in range(12)], lambda: state.n
+
+
+@cases(hits=8)
+def a_constant_that_is_written_over_it(trace):
+    table = {"n": 1}
+
+    def run(x):
+        y = x * table["n"]
+        table["n"] = 5
+        return y
+
+    return trace(run), between(entered(table, "n", (1, 2, 3, 5, 5, 6, 5) * 2)), lambda: dict(table)
+
+
+@cases(hits=14)
+def a_counter_that_starts_over(trace):
+    state = types.SimpleNamespace(n=0)
+
+    def run(x):
+        state.n += 1
+        if state.n >= 4:
+            state.n = 0
+        return x * state.n
+
+    return trace(run), [call(ones()) for _ in range(20)], lambda: state.n
+
+
+@cases(hits=5)
+def a_list_that_is_read_as_a_whole_too(trace):
+    numbers = [1, 2, 3]
+
+    def run(x):
+        return x * numbers[0] + sum(numbers) + numbers[1:][0] + max(numbers) + numbers[0]
+
+    def to(*values):
+        return lambda: numbers.__setitem__(slice(None), values)
+
+    changes = [to(1, 2, 3), to(2, 2, 3), to(3, 2, 3), to(4, 2, 3), to(4, 3, 3), to(2, 2, 2), to(4, 2, 3)]
+    return trace(run), between(changes * 2)
+
+
+@cases(hits=5)
+def one_place_read_in_many_ways(trace):
+    state = types.SimpleNamespace(n=1)
+
+    def run(x):
+        class Body:
+            k = state.n
+
+        lazy = sum(state.n for _ in range(3)) + [state.n * i for i in range(3)][2] + (lambda: state.n)()
+        plain = getattr(state, "n") + state.n + state.__dict__["n"] + vars(state).get("n", 0)  # noqa: B009
+        return x * lazy + plain + Body.k
+
+    return trace(run), between(assigned(state, "n", (1, 2, 3, 4, 2, 3, 4) * 2))
+
+
+@cases(hits=4)
+def numbers_as_keys(trace):
+    table = {1: 10, 2: 20, 3: 30, 1.5: 7}
+    state = types.SimpleNamespace(k=1)
+
+    def run(x, n):
+        return x * table[n] + table.get(state.k, 0), {n: state.k}, len({n, state.k})
+
+    steps = []
+    for i in range(12):
+        steps += [*assigned(state, "k", [i % 4]), call(ones(), (1, 2, 3, 1.5)[i % 4])]
+    return trace(run), steps
+
+
+# ---------------------------------------------------------------- where they stand
+@cases(hits=6)
+def keyword_only_and_positional_only(trace):
+    def run(x, /, *, n=1, m):
+        return x * n + m, n, m
+
+    return trace(run), [call(ones(), m=i) if i % 2 else call(ones(), n=i, m=i * 2.0) for i in range(12)]
+
+
+@cases(hits=6)
+def stars(trace):
+    def run(*args, **kwargs):
+        return args[0] * args[1] + sum(kwargs.values()), args[1:], kwargs
+
+    return trace(run), [call(ones(), i, q=i + 1, r=i * 0.5) for i in range(10)]
+
+
+@cases(hits=6)
+def a_traced_function_inside(trace):
+    state = types.SimpleNamespace(n=1)
+    inner = trace(lambda x, k: x * k + state.n)
+
+    def run(x, k):
+        state.n += 1
+        return inner(x, k * state.n) + inner(x, 2)
+
+    return trace(run), [call(ones(), i + 0.5) for i in range(10)], lambda: state.n
+
+
+@cases(hits=8)
+def a_default_of_a_method_that_counts(trace):
+    class Counter:
+        def __init__(self):
+            self.k = 0
+
+        @trace
+        def run(self, x, n=2):
+            self.k += n
+            return x * self.k
+
+    both = Counter(), Counter()
+    steps = [call(ones(), *([i] if i % 2 else [])).of(both[i % 3 == 0].run) for i in range(16)]
+    return both[0].run, steps, lambda: [counter.k for counter in both]
+
+
+@cases(hits=5)
+def counters_of_a_module(trace):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+            self.steps, self.temperature = 0, 1.0
+
+        def forward(self, x, scale=1.0):
+            self.steps += 1
+            self.temperature *= 0.9
+            return x * self.weight * self.temperature * scale + self.steps
+
+    model = Model()
+    run = trace(model)
+    steps = [call(ones(), scale=i * 0.25) if i % 3 else call(ones()) for i in range(14)]
+    return run, steps, lambda: (model.steps, model.temperature)
+
+
+@cases(hits=5)
+def fields_of_a_dataclass(trace):
+    @dataclasses.dataclass
+    class Options:
+        lr: float = 0.1
+        n: int = 0
+
+    options = Options()
+
+    def run(x):
+        options.n += 1
+        return x * options.lr + options.n
+
+    values = (0.1, 0.2, 0.3, 0.4, 1, 2, 0.5, 0.6, 0.7)
+    return trace(run), between(assigned(options, "lr", values)), lambda: options
+
+
+@cases(hits=5)
+def an_argument_that_is_stored(trace):
+    state = types.SimpleNamespace(last=None, all=[])
+
+    def run(x, n):
+        state.last = n
+        state.all.append((n * 2, {"n": n}))
+        return x * n
+
+    numbers = [i * 0.5 for i in range(8)] + [*range(5)]
+    return trace(run), [call(ones(), n) for n in numbers], lambda: (state.last, state.all)
+
+
+@cases(hits=2)
+def an_argument_of_an_opaque_function(trace):
+    helper = lazytrace.opaque(lambda x, n, all=(), m=1: x * n + m + sum(all))
+    state = types.SimpleNamespace(k=1)
+
+    def run(x, n):
+        return helper(x, n, [n + 1], m=state.k) * n
+
+    steps = []
+    for n in (1, 2, 3, 2, 3, 1, 2, 3, 1, 2, 3):
+        steps += [*assigned(state, "k", [n % 2]), call(ones(), n)]
+    return trace(run), steps
+
+
+@cases(hits=2)
+def an_argument_of_a_custom_function(trace):
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            ctx.n = n
+            return x * n
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.n, None
+
+    def run(x, n):
+        return Scale.apply(x, n) * n
+
+    return trace(run), [call(ones().requires_grad_(), n) for n in (1, 2, 3, 2, 3, 1, 2, 3, 1, 2, 3)]
+
+
+# ---------------------------------------------------------------- numbers that say how large something is
+@cases(hits=6)
+def a_position_in_state(trace):
+    state = types.SimpleNamespace(at=1)
+    rows = torch.zeros(16, 2)
+
+    def run(x):
+        rows[state.at] = x
+        state.at += 1
+        return rows[: state.at].sum(0), torch.zeros(state.at)
+
+    return trace(run), [call(ones() * i) for i in range(12)], lambda: (state.at, rows)
+
+
+@cases(hits=5)
+def a_length_that_is_passed(trace):
+    sizes = (1, 2, 3, 4, 0, 7, 2, 9, 11)
+    return trace(lambda x, n: (torch.zeros(n), x.expand(n, 2) * n)), [call(ones(), n) for n in sizes]
+
+
+@cases(hits=5)
+def a_length_and_no_tensor(trace):
+    return trace(lambda n: torch.arange(n) * n), [call(n) for n in (1, 2, 3, 4, 0, 7, 2, 9, 11)]
+
+
+# ---------------------------------------------------------------- what Python would raise
+@cases(hits=4)
+def a_division_by_zero_that_is_caught(trace):
+    state = types.SimpleNamespace(n=3)
+
+    def run(x, k):
+        state.n -= 1
+        try:
+            return x * (10 // state.n) + (k // state.n)
+        except ZeroDivisionError as error:
+            return str(error), x
+
+    return trace(run), [call(ones(), i) for i in range(10)], lambda: state.n
+
+
+@cases(hits=3)
+def a_division_by_zero_that_is_not(trace):
+    state = types.SimpleNamespace(n=3)
+
+    def run(x):
+        state.n -= 1
+        return x * (10 // state.n)
+
+    return trace(run), [call(ones()) for _ in range(8)], lambda: state.n
+
+
+@cases(hits=3)
+def a_counter_beyond_64_bits(trace):
+    state = types.SimpleNamespace(n=2**63 - 8)
+
+    def run(x):
+        state.n += 1
+        x.add_(1)
+        return x, state.n
+
+    return trace(run), [call(ones()) for _ in range(10)], lambda: state.n
+
+
+@cases(hits=3)
+def negative_exponents(trace):
+    def run(x, n):
+        return x * 2**n, 2**-n, n**2, (-2) ** n if n == int(n) else 0, 10**n
+
+    numbers = (1, 2, 3, -1, -2, 0, 5, 0.5, -0.5, 1.5, 62, 63, 64, -3)
+    return trace(run), [call(ones(), n) for n in numbers]
+
+
+# ---------------------------------------------------------------- what is kept of it
+@cases.parametrize
+def test_attacked(make, expected):
+    check(make, **expected)
+
+
+def test_counters_of_modules_are_one_recording():
+    assert agree(counters_of_a_module).count("recordings") <= 3
+
+
+def test_a_number_that_is_taken_apart_is_recorded_by_itself():
+    state = types.SimpleNamespace(n=0, lr=0.5)
+    function = traced(lambda x: x * state.lr if len(f"{state.n}") else x)
+    for i in range(40):
+        state.n, state.lr = i, i / 8
+        assert torch.equal(function(ones()), ones() * state.lr)
+    assert len(function.stats().programs) <= 32
+
+
+def test_the_reason_names_the_number():
+    state = types.SimpleNamespace(n=0)
+
+    def run(x, k):
+        return x * len(range(state.n)) * len(range(k))
+
+    function = traced(run)
+    for i in range(4):
+        state.n = i
+        function(ones(), 1)
+    for k in range(2, 5):
+        function(ones(), k)
+    texts = [reason.text for reason in function.stats().retrace_reasons]
+    assert any("state.n 1 -> 2" in text for text in texts), texts
+    assert any(text.startswith("result of k 2 -> 3") for text in texts), texts
+
+
+def test_numbers_that_differ_are_no_reason_beside_another_one():
+    function = traced(lambda x, n: x * n)
+    for n in (0.5, 1.5, 2.5):
+        function(ones(), n)
+    assert function.stats().recordings == 2
+    explanation = str(function.explain(ones().double(), 7.5)).splitlines()[0]
+    assert "dtype" in explanation, explanation
+    assert "7.5" not in explanation, explanation
+
+
+# ---------------------------------------------------------------- optimizers with a schedule
+def options_of_optimizers():
+    optim = torch.optim
+    for each in (False, True):
+        yield optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "foreach": each}
+        for kind in (optim.SGD, optim.NAdam, optim.RAdam, optim.Adamax, optim.Adagrad, optim.Adadelta):
+            yield kind, {"maximize": True, "foreach": each}
+        for kind in (optim.Adam, optim.AdamW):
+            yield kind, {"amsgrad": True, "weight_decay": 0.1, "foreach": each}
+        for kind in (optim.ASGD, optim.Rprop):
+            yield kind, {"foreach": each}
+        yield optim.RMSprop, {"centered": True, "momentum": 0.9, "foreach": each}
+    for kind in (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad):
+        yield kind, {"fused": True}
+    yield optim.Adafactor, {}
+
+
+def run_steps(kind, options, trace, inside=False):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = kind(model.parameters(), lr=0.01, **options)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        if inside:
+            schedule.step()
+
+    function = traced(step) if trace else step
+    for _ in range(10):
+        function(torch.randn(5, 3))
+        if not inside:
+            schedule.step()
+    state = [value for entry in optimizer.state.values() for value in entry.values()]
+    rate = torch.tensor(optimizer.param_groups[0]["lr"])
+    return function, [*model.parameters(), *filter(torch.is_tensor, state), rate]
+
+
+@pytest.mark.parametrize(("kind", "options"), options_of_optimizers())
+def test_optimizers_with_a_schedule(kind, options):
+    _, plain = run_steps(kind, options, trace=False)
+    function, found = run_steps(kind, options, trace=True)
+    assert len(plain) == len(found)
+    assert all(map(torch.equal, plain, found))
+    stats = function.stats()
+    # The state is made at the first step, and RAdam comes to another formula once.
+    assert stats.recordings <= 3, stats.retrace_reasons
+    assert stats.hits >= 6, stats.eager
+
+
+def test_a_schedule_inside():
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        _, plain = run_steps(kind, {"foreach": True}, trace=False, inside=True)
+        function, found = run_steps(kind, {"foreach": True}, trace=True, inside=True)
+        assert all(map(torch.equal, plain, found))
+        assert function.stats().recordings <= 3, function.stats().retrace_reasons
+        assert function.stats().hits >= 5, function.stats().eager
