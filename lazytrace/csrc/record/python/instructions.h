@@ -35,6 +35,8 @@ class Instructions {
   // What Python code inside an opaque step writes to: the function must not go on to read it, for its guards
   // are checked before.
   void note_opaque_write(Frame f, const Operation& operation);
+  // Whether what the frame calls now gives its result to the frame itself.
+  void note_callee(Frame f, bool passes_on) { passes_on_[f.address()] = passes_on; }
   // Whether what a frame gives back goes to C code that the instruction of its caller runs.
   bool goes_to_c(Frame caller, const CodeFacts& facts) const;
   // Whether a context manager that may swallow exceptions was entered.
@@ -46,7 +48,6 @@ class Instructions {
   void call(Frame f, const Operation& operation);
   void call_extended(Frame f, const Operation& operation);
   void enter_context(PyObject* object);
-  void note_callee(Frame f, bool passes_on) { passes_on_[f.address()] = passes_on; }
 
   Recorder* recorder_;
   Provenance* provenance_;

@@ -228,6 +228,15 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   trace_lines(frame, true);
 }
 
+namespace {
+// Where a call has the callable that it is about to call; null of other instructions.
+PyObject** callee_of(Frame f, const Operation& operation) {
+  if (operation.action == Action::CallsWith) return f.place(operation.first);
+  if (operation.action != Action::Calls) return nullptr;
+  return f.place(f.peek(operation.first) ? operation.first : operation.second);
+}
+}  // namespace
+
 void Watcher::on_instruction(PyFrameObject* frame) {
   Frame f(frame);
   around_.exchange->deliver(f);
@@ -243,9 +252,13 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (seen_facts_->flags & kUser)
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
   bool exchanges = around_.exchange->follows() && !around_.recorder->inside_operator();
+  PyObject** callee = exchanges ? callee_of(f, operation) : nullptr;
+  PyObject* asked = callee ? *callee : nullptr;
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
   if (exchanges) around_.exchange->after();
+  // What stands in for C code gives its result to this frame, whoever evaluates frames.
+  if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);
   gradients_->exchange(f, operation);
   whole_calls_->exchange(f, operation);
 }
