@@ -29,15 +29,15 @@ class Gate(nn.Module):
         return torch.sigmoid(self.linear(x) * self.strength) * x
 
 
-# By default the second length would be recorded for all lengths, and the others would be hits. dynamic=False
-# asks for a program of each length, so a length that differs at each call is recorded at each call.
+# By default the second length would be recorded for all lengths, and the others would be hits; so it is with
+# numbers. dynamic=False asks for a program of each, so what differs at each call is recorded at each call.
 @traced(dynamic=False)
 def normalize(tokens: Tensor) -> Tensor:
     """Center a sequence of any length, `[length]`."""
     return tokens - tokens.mean()
 
 
-@traced
+@traced(dynamic=False)
 def soften(logits: Tensor, temperature: float) -> Tensor:
     """Probabilities of logits."""
     return torch.softmax(logits / temperature, -1)
@@ -62,7 +62,7 @@ def main() -> None:
     """Twelve steps of nothing in particular."""
     torch.manual_seed(0)
     gate = Gate()
-    gated = traced(gate, name="gate")
+    gated = traced(gate, name="gate", dynamic=False)
     for step in range(STEPS):
         gate.strength *= 0.9
         x = gated(torch.randn(4, 8))  # planted: an attribute that is read has changed

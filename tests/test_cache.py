@@ -117,7 +117,7 @@ def test_limit_holds_where_state_changes_too(on_limit):
     def step(x):
         return x * scale
 
-    fn = traced(step, cache_limit=2, on_limit=on_limit)
+    fn = traced(step, cache_limit=2, on_limit=on_limit, dynamic=False)
     raised = 0
     for scale in (1.0, 2.0, 3.0, 4.0):
         try:
@@ -137,7 +137,7 @@ def test_limit_that_is_enough_for_changing_state():
 
     def calls(limit):
         nonlocal scale
-        fn = traced(step, cache_limit=limit)
+        fn = traced(step, cache_limit=limit, dynamic=False)
         for _ in range(3):
             for scale in (1.0, 2.0, 3.0, 4.0, 5.0):
                 assert torch.equal(fn(X), X * scale)

@@ -90,11 +90,12 @@ def test_gradients_at_other_sizes() -> None:
     assert counts(fn.stats()) == (2, 1, 0)
 
 
-def test_numbers_are_recorded_by_value() -> None:
-    fn = traced(lambda x, k: x * k, dynamic=True)
-    for k in (1, 2, 3, 0.5, 1.5):
-        fn(torch.ones(3), k)
-    assert counts(fn.stats()) == (0, 5, 0)
+def test_numbers_are_followed() -> None:
+    for dynamic, expected in ((True, (3, 2, 0)), (None, (1, 4, 0)), (False, (0, 5, 0))):
+        fn = traced(lambda x, k: x * k, dynamic=dynamic)
+        for k in (1, 2, 3, 0.5, 1.5):
+            fn(torch.ones(3), k)
+        assert counts(fn.stats()) == expected
 
 
 # ---------------------------------------------------------------- state

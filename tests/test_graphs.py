@@ -141,7 +141,7 @@ def test_arguments_and_results_are_trees():
         y = batch["x"] * scale + batch["more"][0]
         return {"y": y, "pair": Pair(y, batch["x"]), "n": 3, "none": None}, [y + 1, (y,)]
 
-    fn = traced(nested)
+    fn = traced(nested, dynamic=False)
     batch = {"x": X, "more": [X * 2]}
     fn(batch, 3.0)
     assert_same(fn.graph(batch, 3.0)(batch, 3.0), nested(batch, 3.0))

@@ -448,8 +448,8 @@ def test_evictions_of_one_function_leave_nothing():
 
 @pytest.mark.filterwarnings("ignore::lazytrace.RetraceWarning")
 def test_evictions_of_programs_for_all_sizes_leave_nothing():
-    fn = traced(lambda x, k: x * k, cache_limit=4, dynamic=True)
-    calls = [(torch.ones(n), k) for k in range(6) for n in (1, 2)]
+    fn = traced(lambda x, k: x * len(k), cache_limit=4, dynamic=True)
+    calls = [(torch.ones(n), "a" * k) for k in range(6) for n in (1, 2)]
 
     def cycle() -> None:
         for x, k in calls:

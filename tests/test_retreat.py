@@ -81,7 +81,7 @@ def test_new_code_that_reads_the_argument_is_asked_for_it():
     def other(x, k):
         return x * k
 
-    fast = traced(step)
+    fast = traced(step, dynamic=False)
     assert [fast(X, k).sum().item() for k in (3, 4)] == [6, 6]
     step.__code__ = other.__code__
     assert [fast(X, k).sum().item() for k in (3, 4, 5, 3)] == [9, 12, 15, 9]
@@ -221,7 +221,7 @@ def scale(x, k):
 
 
 def test_recording_rests_when_nothing_is_hit():
-    step = traced(scale)
+    step = traced(scale, dynamic=False)
     for k in range(200):
         assert torch.equal(step(X, k * 0.5), X * (k * 0.5))
     stats = step.stats()
@@ -232,7 +232,7 @@ def test_recording_rests_when_nothing_is_hit():
 
 
 def test_a_hit_ends_the_rest():
-    step = traced(scale)
+    step = traced(scale, dynamic=False)
     for k in range(20):
         step(X, k * 0.5)
     assert step.stats().recordings == 16
@@ -244,7 +244,7 @@ def test_a_hit_ends_the_rest():
 
 
 def test_traces_that_are_there_are_hit_during_the_rest():
-    step = traced(scale)
+    step = traced(scale, dynamic=False)
     step(X, -1.0)
     for k in range(40):
         step(X, k * 0.5)
@@ -255,7 +255,7 @@ def test_traces_that_are_there_are_hit_during_the_rest():
 
 
 def test_the_second_time_round_is_hit():
-    step = traced(scale)
+    step = traced(scale, dynamic=False)
     for _ in range(6):
         for k in range(40):
             assert torch.equal(step(X, k * 0.5), X * (k * 0.5))
@@ -291,7 +291,7 @@ def test_each_instance_rests_by_itself():
 
 
 def test_clear_starts_over():
-    step = traced(scale)
+    step = traced(scale, dynamic=False)
     for k in range(20):
         step(X, k * 0.5)
     step.cache_clear()
@@ -301,7 +301,7 @@ def test_clear_starts_over():
 
 
 def test_explain_says_that_recording_rests_and_changes_nothing():
-    step = traced(scale)
+    step = traced(scale, dynamic=False)
     for k in range(16):
         step(X, k * 0.5)
     for _ in range(30):

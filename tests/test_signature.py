@@ -129,7 +129,7 @@ def same(a, b) -> bool:
 
 
 def test_plain_values_are_apart_by_type_and_value():
-    fn = traced(uses)
+    fn = traced(uses, dynamic=False)
     for value in PLAIN:
         for _ in range(2):
             assert same(fn(X, value)[1], value)

@@ -142,7 +142,7 @@ def test_on_retrace_warn():
 # ---------------------------------------------------------------- warmup
 @pytest.mark.filterwarnings("error")
 def test_warmup():
-    step = traced(lambda x, k=1: x * k)
+    step = traced(lambda x, k=1: x * k, dynamic=False)
     assert warmup(step, [(X, 1), X, {"x": X, "k": 2}]) == 2
     assert warmup(step, [(X, k) for k in range(3, 40)]) == 37
     step(X, 99)
@@ -171,7 +171,7 @@ def test_what_is_not_traced(ask):
 
 # ---------------------------------------------------------------- expect
 def test_expect_nothing():
-    step = traced(lambda x, k: x * k, name="step")
+    step = traced(lambda x, k: x * k, name="step", dynamic=False)
     step(X, 1)
     with expect(traces=0, eager=0):
         step(X, 1)
@@ -293,7 +293,7 @@ def test_no_eager():
 
 
 def test_warnings_of_waste_can_be_switched_off():
-    step = traced(lambda x, k: x * k)
+    step = traced(lambda x, k: x * k, dynamic=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", lazytrace.RetraceWarning)
