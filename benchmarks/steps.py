@@ -2,10 +2,10 @@
 
     python benchmarks/steps.py [--rounds 25] [--compile] [NAME ...]
 
-Six steps, as users write them: zero_grad, forward, loss, backward, clipping, optimizer. Contenders run in
-turn, in one process, on one torch thread; the figure is the median of thread time over that of eager in the
-same round. `equal` compares loss, parameters, gradients, buffers and optimizer state after all rounds, bit for
-bit.
+Six steps, as users write them: zero_grad, forward, loss, backward, clipping, optimizer. Contenders run
+in turn, in one process, on one torch thread; the figure is the median of thread time over that of eager in
+the same round. `equal` compares loss, parameters, gradients, buffers and optimizer state after all rounds,
+bit for bit.
 """
 
 from __future__ import annotations
