@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import warnings
 import weakref
 
 import pytest
@@ -446,6 +447,321 @@ def what_is_read_is_not_taken_over(trace):
         return g * 2, g
 
     return trace(step), inputs(ENOUGH + 4), lambda: parts(model)
+
+
+# ---------------------------------------------------------------- memory, numbers and results
+def stepping(model, opt, after=lambda loss: loss, before=lambda: None):
+    """A step that gives what `after` makes of its loss."""
+
+    def step(x):
+        before()
+        opt.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return after(loss)
+
+    return step
+
+
+class OneBuffer(torch.nn.Module):
+    """Weight and bias are parts of one memory, which overlap where `shift` is less than 24."""
+
+    def __init__(self, shift):
+        super().__init__()
+        self.memory = torch.randn(30)
+        self.weight = torch.nn.Parameter(self.memory[:24].view(6, 4))
+        self.bias = torch.nn.Parameter(self.memory[shift : shift + 6])
+
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+
+
+@pytest.mark.parametrize("shift", [24, 20])
+def test_parameters_of_one_memory(shift):
+    def make(trace):
+        torch.manual_seed(2)
+        model = OneBuffer(shift)
+        return (
+            trace(stepping(model, sgd(model, momentum=0.9))),
+            inputs(12),
+            lambda: [parts(model), model.memory],
+        )
+
+    check(make, hits=9)
+
+
+@cases(hits=9)
+def an_input_that_shows_a_parameter(trace):
+    model = Model()
+    step = trace(stepping(model, sgd(model)))
+    return lambda _: step(model.one.weight.data[:3]), [call(i) for i in range(12)], lambda: parts(model)
+
+
+@cases(hits=9)
+def an_argument_becomes_a_gradient(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x, g):
+        model.one.weight.grad = g
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    return (
+        trace(step),
+        [call(torch.randn(3, 4), torch.randn(6, 4)) for _ in range(12)],
+        lambda: parts(model),
+    )
+
+
+@cases(hits=9)
+def part_of_a_tensor_becomes_a_gradient(trace):
+    model = Model()
+    opt = sgd(model)
+    whole = torch.zeros(2, 6, 4)
+
+    def step(x):
+        for p in model.parameters():
+            p.grad = None
+        model.one.weight.grad = whole[1]
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    return trace(step), inputs(12), lambda: [parts(model), whole]
+
+
+@cases(hits=9)
+def a_retained_graph_that_is_used_again(trace):
+    model = Model()
+
+    def step(x):
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward(retain_graph=True)
+        return loss
+
+    traced = trace(step)
+
+    def run(x):
+        loss = traced(x)
+        loss.backward()
+        return loss
+
+    return run, inputs(12), lambda: parts(model)
+
+
+@cases(hits=9)
+def a_graph_that_saves_nothing(trace):
+    weight = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        weight.grad = None
+        loss = (weight * 2).sum() + x.sum()
+        loss.backward()
+        return loss
+
+    traced = trace(step)
+
+    def run(x):
+        loss = traced(x)
+        loss.backward()
+        return loss
+
+    return run, inputs(12), lambda: [weight, weight.grad]
+
+
+@cases(hits=9)
+def all_that_a_step_knows(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        out = model(x)
+        loss = out.square().mean()
+        loss.backward()
+        opt.step()
+        return {"loss": loss, "out": out, "right": (out.argmax(-1) == 0).float().mean()}
+
+    return trace(step), inputs(12), lambda: parts(model)
+
+
+@cases(hits=9)
+def a_view_with_a_graph(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        out = model(x)
+        out.square().mean().backward()
+        opt.step()
+        return out[0], out.detach()[1]
+
+    return trace(step), inputs(12), lambda: parts(model)
+
+
+@cases(hits=9)
+def a_gradient_with_a_graph_is_left(trace):
+    model = Model()
+
+    def step(x):
+        for p in model.parameters():
+            p.grad = None
+        loss = model(x).pow(3).mean()
+        loss.backward(create_graph=True)
+        return loss
+
+    def state():
+        return [(p.grad is not None and (p.grad.detach(), p.grad.requires_grad)) for p in model.parameters()]
+
+    return trace(step), inputs(12), state
+
+
+@cases(hits=9)
+def autocast_of_its_own(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    return trace(step), inputs(12), lambda: parts(model)
+
+
+@cases(hits=9)
+def a_kernel_that_is_replaced_later(trace):
+    model = Model()
+    step = trace(stepping(model, sgd(model)))
+    count, libraries = [0], []
+
+    def run(x):
+        count[0] += 1
+        if count[0] == 10:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of kernels that are replaced
+                library = torch.library.Library("aten", "IMPL")
+                library.impl("tanh_backward", lambda g, out: g * 3, "CPU")
+            libraries.append(library)
+        try:
+            return step(x)
+        finally:
+            if count[0] == 11:
+                libraries.pop()._destroy()
+
+    return run, inputs(14), lambda: parts(model)
+
+
+@cases(hits=8)
+def gradients_of_another_dtype(trace):
+    model = Model()
+
+    def step(x):
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    def other():
+        model.one.weight.grad = None
+        model.one.weight.grad_dtype = torch.float64
+
+    steps = inputs(12)
+    steps[9:9] = [other]
+    return trace(step), steps, lambda: parts(model)
+
+
+@cases(hits=8)
+def a_weight_of_the_loss(trace):
+    model = Model()
+    opt = sgd(model)
+
+    def step(x, weight):
+        opt.zero_grad()
+        loss = model(x).square().mean() * weight
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    return trace(step), [call(torch.randn(3, 4), 0.1 * i) for i in range(12)], lambda: parts(model)
+
+
+@cases(hits=8)
+def a_counter_in_the_loss(trace):
+    model = Model()
+    opt = sgd(model)
+    model.count = 0
+
+    def step(x):
+        model.count += 1
+        opt.zero_grad()
+        loss = model(x).square().mean() * (1 / model.count)
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    return trace(step), inputs(12), lambda: [parts(model), model.count]
+
+
+ITEMS = {
+    "returned": lambda loss: loss.item(),
+    "in words": lambda loss: {"loss": loss.item(), "twice": float(loss) * 2},
+    "beside the loss": lambda loss: (loss, loss.item()),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_the_value_of_the_loss(name):
+    def make(trace):
+        model = Model()
+        return trace(stepping(model, sgd(model), ITEMS[name])), inputs(12), lambda: parts(model)
+
+    tracer = agree(make)
+    assert tracer.count("hits") >= 9, tracer.account()
+    assert "flat" in forms(tracer), forms(tracer)
+
+
+def test_the_value_of_the_loss_is_stored():
+    def make(trace):
+        model = Model()
+        model.total = 0.0
+
+        def store(loss):
+            model.total = loss.item()
+
+        return trace(stepping(model, sgd(model), store)), inputs(12), lambda: [parts(model), model.total]
+
+    tracer = agree(make)
+    assert tracer.count("hits") >= 9, tracer.account()
+    assert "flat" in forms(tracer), forms(tracer)
+
+
+@cases(hits=8)
+def the_value_of_the_loss_scales_the_step(trace):
+    model = Model()
+
+    def step(x):
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        size = loss.item()
+        with torch.no_grad():
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.sub_(p.grad, alpha=0.1 * size)
+        return size
+
+    return trace(step), inputs(12), lambda: parts(model)
 
 
 @cases.parametrize

@@ -61,7 +61,8 @@ void Flattening::after(size_t at) {
   bool collected = std::exchange(collects_, false);
   if (!obstacle_.empty()) return;
   const Step& step = program_.steps[at];
-  bool graph = takes_graph(step) || gives_graph(step);
+  // What gives a number, such as item(), gives the same one without the graph.
+  bool graph = gives_graph(step) || (takes_graph(step) && !gives_numbers(step));
   if (backward_) {
     watch_gradients();
     leaves_.clear();
@@ -93,6 +94,13 @@ bool Flattening::takes_graph(const Step& step) const {
   bool found = false;
   each_argument(step, [&](int reg) { found |= graph_[reg] != 0; });
   return found;
+}
+
+bool Flattening::gives_numbers(const Step& step) {
+  return step.kind == Step::Kind::Operator && !step.effect && !step.results.empty() &&
+         std::all_of(step.results.begin(), step.results.end(), [](const Result& result) {
+           return result.kind == Result::Kind::Number || result.kind == Result::Kind::Read;
+         });
 }
 
 // A result that requires gradients and is no leaf.

@@ -44,6 +44,7 @@ class Flattening final : public Witness, public KernelSink {
   void watch_gradients();
   Step gradient_step(Step::Kind kind, int leaf) const;
   bool leads_away(const Step& step) const;
+  static bool gives_numbers(const Step& step);
   bool takes_graph(const Step& step) const;
   bool gives_graph(const Step& step) const;
   void keep(const Step& step);
