@@ -734,7 +734,7 @@ def setdefault_and_get(trace):
     return trace(fn), [call(X())] * 3 + [lambda: d.update(other=2)] + [call(X())] * 2, lambda: d
 
 
-@cases(eager="sets-item")
+@cases(hits=2)
 def defaultdict_counts(trace):
     d = defaultdict(int)
 

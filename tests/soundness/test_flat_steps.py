@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import subprocess
+import sys
 import warnings
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -811,3 +814,35 @@ def test_why_it_is_not_flat():
     for one in inputs(ENOUGH):
         traced(*one.args)
     assert any(form.startswith("what follows hangs on a value") for form in forms_of(traced))
+
+
+COMPILED = """
+import torch
+import lazytrace
+from tests.soundness.test_flat_steps import Model, forms_of, inputs, plain, sgd
+
+torch.compile(lambda x: x + 1)
+model = Model()
+opt = sgd(model, momentum=0.9, fused=True)
+step = lazytrace.traced(lambda x: plain(model, opt, x))
+for one in inputs(9):
+    step(*one.args)
+assert forms_of(step) == ["flat"], forms_of(step)
+
+sized = lazytrace.traced(lambda x: (x.t().contiguous(), x.contiguous() is x))
+for n in (3, 5, 7, 9):
+    sized(torch.randn(n, 4))
+assert sized.cache_info().hits == 2, sized.cache_info()
+"""
+
+
+def test_after_torch_compile():
+    """torch.compile wraps functions of optimizers, and has others evaluate frames."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMPILED],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

@@ -633,7 +633,7 @@ class Stress:
     """What the threads of the stress test share. Each action makes calls, checks them and counts them."""
 
     def __init__(self):
-        self.sized = lazytrace.traced(lambda x, k=2.0: x * k, cache_limit=3, name="sized")
+        self.sized = lazytrace.traced(lambda x, k=2.0: x * k, cache_limit=3, dynamic=False, name="sized")
         self.deciding = lazytrace.traced(self.decide, cache_limit=4, name="deciding")
         self.raising = lazytrace.traced(lambda x, i: (x + 1).index_select(0, i), name="raising")
         self.writing = lazytrace.traced(self.write, name="writing")

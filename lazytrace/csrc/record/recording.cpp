@@ -159,11 +159,6 @@ py::object plain_number(py::handle value) {
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
-  // What the function does with a number is no part of the program.
-  if (NumberRecorder* numbers = recorder_.numbers()) {
-    numbers->settle_inside(args.ptr());
-    numbers->settle_inside(kwargs.ptr());
-  }
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
   // What it does with a number is not followed.
   py::tuple plain(args.size());
