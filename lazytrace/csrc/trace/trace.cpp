@@ -453,6 +453,14 @@ std::string Trace::prove(const Call& call) {
   Loan loan(&registers);
   int failed = prepare(call, &registers, &loan, &values);
   if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
+  // Another thread may have changed a number since, which the guard on it lets pass.
+  for (int id : program_->given) {
+    const Number& number = program_->numbers[static_cast<size_t>(id)];
+    if (number.kind != Number::Kind::State) continue;
+    const py::object& recorded = tree_[static_cast<int>(number.which)].value;
+    PyObject* now = values.nodes[static_cast<size_t>(number.which)];
+    if (recorded && !same_immutable(recorded.ptr(), now)) return "";
+  }
   OpaqueResults opaque;
   RunnerMemory memory;
   give_numbers(call, values, &memory.numbers);
