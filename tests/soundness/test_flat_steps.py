@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import torch.nn.functional as F
 
 import lazytrace
 from tests.soundness.runner import Cases, agree, call, check
+from tests.soundness.test_modes import deterministic
 from tests.soundness.test_steps import (
     CHANGES,
     OPTIMIZERS,
@@ -165,15 +165,6 @@ def under(context):
         return run, inputs(ENOUGH + 3), lambda: parts(model)
 
     return make
-
-
-@contextlib.contextmanager
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 CONTEXTS = {
@@ -386,15 +377,7 @@ def an_input_with_a_history(trace):
     model = Model()
     opt = sgd(model)
     before = torch.ones(3, 4, requires_grad=True)
-
-    def step(x):
-        opt.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        opt.step()
-        return loss.detach()
-
-    inner = trace(step)
+    inner = trace(lambda x: plain(model, opt, x))
 
     def run(scale):
         before.grad = None

@@ -170,6 +170,12 @@ void Trace::give_numbers(const Call& call, const GuardTree::Values& values, Numb
   }
 }
 
+namespace {
+Runner runner(const Program& program, Workspace* space) {
+  return {program, space->registers, space->values.nodes, space->opaque, space->memory};
+}
+}  // namespace
+
 Answer Trace::replay(const Call& call, Workspace* space) const {
   std::vector<at::Tensor>& registers = space->registers;
   GuardTree::Values& values = space->values;
@@ -204,8 +210,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
-    outcome = Runner(*other->program_, registers, values.nodes, opaque, space->memory)
-                  .run(static_cast<size_t>(outcome.step), &given);
+    outcome = runner(*other->program_, space).run(static_cast<size_t>(outcome.step), &given);
   }
   if (other) answer.branch = other->number;
   answer.result = (other ? *other : *this).end(*space);
@@ -224,8 +229,7 @@ Outcome Trace::run(Workspace* space) const {
     } here(&flat_.busy);
     return flat_.stage == Stage::Due ? run_watched(space) : run_compared(space);
   }
-  Outcome outcome =
-      Runner(*program_, space->registers, space->values.nodes, space->opaque, space->memory).run();
+  Outcome outcome = runner(*program_, space).run();
   if (program_->backward && outcome.ok() && flat_.stage == Stage::Waiting) flat_.stage = Stage::Due;
   return outcome;
 }
@@ -235,8 +239,7 @@ Outcome Trace::run_watched(Workspace* space) const {
   Outcome outcome;
   {
     KernelScope scope(&flattening);
-    outcome = Runner(*program_, space->registers, space->values.nodes, space->opaque, space->memory)
-                  .run(0, nullptr, &flattening);
+    outcome = runner(*program_, space).run(0, nullptr, &flattening);
   }
   if (!outcome.ok()) return outcome;
   flat_.form = flattening.finish(outputs());
@@ -249,8 +252,7 @@ Outcome Trace::run_compared(Workspace* space) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
   rehearsal.run(space->values.nodes, space->memory.numbers);
-  Outcome outcome =
-      Runner(*program_, space->registers, space->values.nodes, space->opaque, space->memory).run();
+  Outcome outcome = runner(*program_, space).run();
   if (!outcome.ok()) return outcome;
   std::string difference = rehearsal.difference(space->registers);
   flat_.stage = FlatCourse::Stage::Ready;
@@ -278,8 +280,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     return std::nullopt;
   };
   if (!form->fits(space->registers)) return again();
-  Outcome outcome =
-      Runner(form->program, space->registers, space->values.nodes, space->opaque, space->memory).run();
+  Outcome outcome = runner(form->program, space).run();
   if (!outcome.ok()) {
     auto step = static_cast<size_t>(outcome.step);
     if (step < form->begins) {

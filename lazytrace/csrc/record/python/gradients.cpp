@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "cpython/callee.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
 
@@ -50,12 +51,9 @@ void Gradients::write(PyObject* tensor, PyObject* value) {
 }
 
 void Gradients::exchange(Frame f, const Operation& operation) {
-  bool calls = operation.action == Action::Calls;
-  if (calls || operation.action == Action::CallsWith) {
-    PyObject** callee =
-        calls && !f.peek(operation.first) ? f.place(operation.second) : f.place(operation.first);
-    if (*callee == engine().run && !recorder_->stopped()) Py_SETREF(*callee, Py_NewRef(engine().step));
-  }
+  PyObject** callee = callee_of(f, operation);
+  if (callee && *callee == engine().run && !recorder_->stopped())
+    Py_SETREF(*callee, Py_NewRef(engine().step));
   if (!instead_) return;
   py::object made = std::move(instead_);
   if (operation.action != Action::ReadsAttribute && operation.action != Action::SetsAttribute)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/exception_table.h"
 #include "cpython/inline_cache.h"
@@ -227,15 +228,6 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   trace_instructions(frame, false);
   trace_lines(frame, true);
 }
-
-namespace {
-// Where a call has the callable that it is about to call; null of other instructions.
-PyObject** callee_of(Frame f, const Operation& operation) {
-  if (operation.action == Action::CallsWith) return f.place(operation.first);
-  if (operation.action != Action::Calls) return nullptr;
-  return f.place(f.peek(operation.first) ? operation.first : operation.second);
-}
-}  // namespace
 
 void Watcher::on_instruction(PyFrameObject* frame) {
   Frame f(frame);

@@ -1,5 +1,6 @@
 #include "record/python/whole_calls.h"
 
+#include "cpython/callee.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -20,10 +21,8 @@ void configure_whole_calls(const py::dict& by_function) {
 }
 
 void WholeCalls::exchange(Frame f, const Operation& operation) {
-  bool calls = operation.action == Action::Calls;
-  if ((!calls && operation.action != Action::CallsWith) || recorder_->stopped()) return;
-  PyObject** callee =
-      calls && !f.peek(operation.first) ? f.place(operation.second) : f.place(operation.first);
+  PyObject** callee = callee_of(f, operation);
+  if (!callee || recorder_->stopped()) return;
   bool bound = PyMethod_Check(*callee);
   PyObject* const* step = steps().find(bound ? PyMethod_GET_FUNCTION(*callee) : *callee);
   if (!step) return;
