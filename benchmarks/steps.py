@@ -1,11 +1,12 @@
 """Whole training steps: the time of a traced step over that of the eager one, and whether both agree.
 
-    python benchmarks/steps.py [--rounds 25] [--compile] [NAME ...]
+    python benchmarks/steps.py [--rounds 25] [--steps N] [--compile] [NAME ...]
 
 Six steps, as users write them: zero_grad, forward, loss, backward, clipping, optimizer. Contenders run
-in turn, in one process, on one torch thread; the figure is the median of thread time over that of eager in
-the same round. `equal` compares loss, parameters, gradients, buffers and optimizer state after all rounds,
-bit for bit.
+in turn, in one process, on one torch thread, in each round as many steps one after the other as eager
+makes in 12 ms, as a training loop does (`--steps 1`: a step each, with the caches as the other contenders
+have left them). The figure is the median of thread time over that of eager in the same round. `equal`
+compares loss, parameters, gradients, buffers and optimizer state after all rounds, bit for bit.
 """
 
 from __future__ import annotations
@@ -150,10 +151,11 @@ class Twin:
 
         self.step = wrap(step)
 
-    def run(self, batch: Batch) -> float:
-        """Thread time of one step, in seconds."""
+    def run(self, batch: Batch, steps: int = 1) -> float:
+        """Thread time of some steps, in seconds."""
         start = time.thread_time()
-        self.loss = self.step(*batch)
+        for _ in range(steps):
+            self.loss = self.step(*batch)
         return time.thread_time() - start
 
     def state(self) -> Iterator[torch.Tensor | None]:
@@ -173,8 +175,8 @@ def same(a: Twin, b: Twin) -> bool:
     return True
 
 
-def measure(name: str, rounds: int, compiled: bool) -> dict[str, Any]:
-    """Ratios of one case."""
+def measure(name: str, rounds: int, compiled: bool, steps: int | None) -> dict[str, Any]:
+    """Ratios of one case; `steps` a round, or as many as take eager 12 ms."""
     case = CASES[name]
     twins = {"eager": Twin(case, lambda step: step), "traced": Twin(case, traced)}
     if compiled:
@@ -184,13 +186,19 @@ def measure(name: str, rounds: int, compiled: bool) -> dict[str, Any]:
         batch = case.batch()
         for twin in twins.values():
             twin.run(batch)
+    if steps is None:
+        once = [twins["eager"].run(batch) for _ in range(5)]
+        steps = max(1, int(0.012 / statistics.median(once)))
+        for _ in range(5):
+            for key in set(twins) - {"eager"}:
+                twins[key].run(batch)
     times: dict[str, list[float]] = {key: [] for key in twins}
     for _ in range(rounds):
         batch = case.batch()
         order = list(twins)
         random.shuffle(order)
         for key in order:
-            times[key].append(twins[key].run(batch))
+            times[key].append(twins[key].run(batch, steps) / steps)
     found: dict[str, Any] = {"eager us": 1e6 * statistics.median(times["eager"])}
     for key in twins:
         if key != "eager":
@@ -207,12 +215,13 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)}")
     parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--steps", type=int, help="how many steps a contender makes in a round")
     parser.add_argument("--compile", action="store_true", help="torch.compile of the whole step, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     ratios = []
     for name in options.names or CASES:
-        found = measure(name, options.rounds, options.compile)
+        found = measure(name, options.rounds, options.compile, options.steps)
         ratios.append(found["traced"])
         other = f"  torch.compile {found['compile']:.2f}" if options.compile else ""
         info = found["calls"]

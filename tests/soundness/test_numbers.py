@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy  # noqa: F401 (the texts below name it)
 import dataclasses
 import fractions  # noqa: F401 (the texts below name it)
-import functools  # noqa: F401 (the texts below name it)
+import functools
 import json
 import math
 import operator  # noqa: F401 (the texts below name it)
@@ -903,3 +903,32 @@ def test_the_listing_says_how_numbers_come_about():
     function(*args)
     assert "mul.Tensor(r0, (1 - (0.9 ** item(r1))))" in handle(function).program(*args).listing()
     assert not function.explain(*args).depends
+
+
+@pytest.mark.parametrize("kind", ["partial", "partial of a method", "partial of a partial"])
+def test_a_partial_hands_numbers_on(kind):
+    """Schedulers of transformers are partials of a function of the step."""
+
+    class Rule:
+        def __call__(self, base, warm, n):
+            return self.rate(base, warm, n)
+
+        def rate(self, base, warm, n):
+            return base * min(1.0, float(n) / float(max(1, warm)))
+
+    def make(trace):
+        rule, state = Rule(), {"n": 0}
+        by_kind = {
+            "partial": functools.partial(lambda base, warm, n: base * float(n + 1) / warm, 0.5, 4),
+            "partial of a method": functools.partial(rule.rate, 0.5, warm=40),
+            "partial of a partial": functools.partial(functools.partial(rule.rate, 0.5), 40),
+        }
+        rate = by_kind[kind]
+
+        def fn(x):
+            state["n"] += 1
+            return x * (rate(n=state["n"]) if kind == "partial of a method" else rate(state["n"]))
+
+        return trace(fn), [call(torch.ones(3)) for _ in range(8)], lambda: state
+
+    check(make, hits=4)

@@ -572,3 +572,46 @@ def test_a_policy_gradient(validate):
 @cases.parametrize
 def test_steps(make, expected):
     check(make, **expected)
+
+
+# ---------------------------------------------------------------- histories from before the call
+def recurrent(trace, cut=True, hook=None):
+    """A hidden state is kept from call to call, with the graph that made it; each call writes it first."""
+    cells, head = torch.nn.RNN(3, 4), torch.nn.Linear(4, 2)
+    both = torch.nn.ModuleList([cells, head])
+    held, log = {"h": torch.zeros(1, 2, 4)}, []
+
+    def step(x):
+        h = held["h"].detach() if cut else held["h"]
+        out, held["h"] = cells(x, h)
+        loss = head(out).square().mean()
+        loss.backward()
+        for p in both.parameters():
+            p.data.add_(p.grad, alpha=-0.1)
+        both.zero_grad()
+        return loss.detach()
+
+    traced = trace(step)
+
+    def run(x):
+        if not cut:
+            held["h"] = held["h"].detach().clone().requires_grad_() * 1
+        if hook and held["h"].grad_fn is not None:
+            held["h"].register_hook(lambda g: log.append(1))
+        return traced(x)
+
+    steps = [call(torch.randn(5, 2, 3)) for _ in range(7)]
+    return run, steps, lambda: [parts(both), held["h"], len(log)]
+
+
+def test_a_history_that_is_cut_off():
+    check(recurrent, hits=4)
+
+
+def test_a_history_that_is_gone_into():
+    check(lambda trace: recurrent(trace, cut=False), eager="after writing to Python state")
+
+
+def test_a_history_with_a_hook():
+    check(lambda trace: recurrent(trace, cut=False, hook=True), eager="after writing to Python state")
+    check(lambda trace: recurrent(trace, hook=True), recordings=7)

@@ -16,7 +16,13 @@ struct FlatCourse {
   bool busy = false;  // a call is making or proving it
   std::shared_ptr<const FlatForm> form;
   std::string obstacle;
+  int answered = 0, stopped = 0;  // how often it did, and how often it stopped on its way
 
+  // What it did until it stopped was for nothing, so it must not stop often.
+  void note(bool ok) {
+    ++(ok ? answered : stopped);
+    if (stopped > 4 && 4 * stopped > answered) refuse("values lead away from it too often");
+  }
   // "flat" where the form answers, and why it never will.
   std::pair<std::string, std::string> describe() const {
     return {stage == Stage::Ready ? "flat" : "", obstacle};

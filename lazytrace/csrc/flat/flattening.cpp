@@ -24,8 +24,8 @@ Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& re
       graph_(static_cast<size_t>(program.registers), 0),
       modes_(program.modes),
       now_(program.modes[0]) {
-  for (int reg : program.used) kernels_.know(reg, registers[reg], true);
-  for (int reg : program.captures) kernels_.know(reg, registers[reg], true);
+  for (int reg : program.used) kernels_.meet(reg, registers[reg]);
+  for (int reg : program.captures) kernels_.meet(reg, registers[reg]);
   if (program.dynamic) hinder("it follows sizes");
   if (program.python_between) hinder("hooks of saved tensors are called");
   if (program.modes[0].any_autocast()) hinder("it was called under autocast");
@@ -69,10 +69,8 @@ void Flattening::after(size_t at) {
     backward_ = false;
     graph = true;
   }
-  if (collected && graph) return replace(step, at);
+  if (collected && graph) return replace(step);
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
-  if (begins_ >= 0 && leads_away(step))
-    return hinder("what follows hangs on a value (step " + std::to_string(at) + ")");
   if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
   // Its proof runs what is kept twice.
   if (step.opaque && step.opaque->python) return hinder(step.opaque->name + " runs Python code");
@@ -81,7 +79,7 @@ void Flattening::after(size_t at) {
   keep(step);
 }
 
-// Whether the function may go on in another way after the step. There is no going back from the flat form.
+// Whether the function may go on in another way after the step.
 bool Flattening::leads_away(const Step& step) const {
   if (!step.exit || step.kind == Step::Kind::Gradient || (step.after_writes && !writes_)) return false;
   if (step.opaque && step.opaque->engine) return false;
@@ -146,7 +144,10 @@ void Flattening::meet_leaves(const Step& step) {
       result.reg = kernels_.fresh();
       result.meta = std::make_shared<TensorMeta>(TensorMeta::of(gradient));
       read.results.push_back(result);
-      kernels_.know(result.reg, gradient, kernels_.is_external(leaf));
+      if (kernels_.was_there(leaf))
+        kernels_.meet(result.reg, gradient);
+      else
+        kernels_.know(result.reg, gradient, false);
       kernels_.steps().push_back(std::move(read));
       gradients_[reg] = result.reg;
     }
@@ -225,22 +226,26 @@ void Flattening::keep(const Step& step) {
   copy.frees.clear();
   copy.lowered = nullptr;
   copy.quiet = Step::Quiet::Never;
+  copy.exit = leads_away(step);
+  copy.early = step.effect && kernels_.writes_early(step, registers_);
   for (Argument& argument : copy.arguments) argument.last = false;
   set_modes(mark_, now_, false);
-  bool outlives = step.kind == Step::Kind::Gradient;
+  bool gradient = step.kind == Step::Kind::Gradient;
   each_result(step, [&](int reg) {
-    if (reg >= 0) kernels_.know(reg, registers_[reg], outlives);
+    if (reg >= 0) gradient ? kernels_.meet(reg, registers_[reg]) : kernels_.know(reg, registers_[reg], false);
   });
 }
 
-void Flattening::replace(const Step& step, size_t at) {
+void Flattening::replace(const Step& step) {
   if (!kernels_.obstacle().empty()) return hinder(kernels_.obstacle());
   if (step.takes_numbers) return hinder("a number that may differ enters a graph");
-  if (leads_away(step))
-    return hinder("an operator of the graph is a side exit (step " + std::to_string(at) + ")");
   if (step.python) return hinder("a kernel in Python");
   if (begins_ < 0) begins_ = static_cast<int>(mark_);
-  for (size_t i = mark_; i < kernels_.steps().size(); ++i) kernels_.steps()[i].place = step.place;
+  bool away = leads_away(step);
+  for (size_t i = mark_; i < kernels_.steps().size(); ++i) {
+    kernels_.steps()[i].place = step.place;
+    kernels_.steps()[i].exit |= away;
+  }
   set_modes(mark_, now_, true);
   name_results(step);
   if (!step.numbers.empty()) hinder("numbers are worked out inside a graph");
@@ -353,6 +358,31 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
   }
 }
 
+// A flat form cannot be resumed: where it stops at an exit behind the beginning, all is put back, and the
+// program itself runs. Memory that was there before is not.
+void Flattening::place_undo(FlatForm* form) {
+  Program& made = form->program;
+  auto remains = [](const Step& step) {
+    return step.once() && step.kind != Step::Kind::SetGradient && (step.early || step.opaque || step.python);
+  };
+  auto fixed = std::find_if(made.steps.begin(), made.steps.end(), remains);
+  bool changed = false;
+  for (auto step = made.steps.begin(); step != made.steps.end(); ++step) {
+    changed |= step->once();
+    size_t at = static_cast<size_t>(step - made.steps.begin());
+    if (at < form->begins || !std::exchange(step->exit, false)) continue;
+    if (step >= fixed)
+      return hinder("what follows hangs on a value (" + step->op.schema().name() +
+                    "), after memory of before the call has changed");
+    if (changed) made.undoable = static_cast<int>(at);
+  }
+  for (int at = 0; at <= made.undoable; ++at) {
+    const Step& step = made.steps[static_cast<size_t>(at)];
+    form->draws |= step.random;
+    if (step.kind == Step::Kind::SetGradient) form->sets.push_back(step.arguments[0].reg);
+  }
+}
+
 std::shared_ptr<FlatForm> Flattening::finish(const std::vector<int>& outputs) {
   if (obstacle_.empty() && begins_ < 0) hinder("it builds no graph");
   if (!obstacle_.empty()) return nullptr;
@@ -388,9 +418,10 @@ std::shared_ptr<FlatForm> Flattening::finish(const std::vector<int>& outputs) {
     int now = step.modes;
     step.modes = now == last ? -1 : now;
     last = now;
-    if (&step - made.steps.data() >= begins_) step.exit = false;
   }
   drop_blanks(&made, outputs);
+  place_undo(form.get());
+  if (!obstacle_.empty()) return nullptr;
   place_exits(&made);
   place_inputs(&made, outputs);
   lower(&made, outputs);

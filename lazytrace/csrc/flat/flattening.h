@@ -48,13 +48,14 @@ class Flattening final : public Witness, public KernelSink {
   bool takes_graph(const Step& step) const;
   bool gives_graph(const Step& step) const;
   void keep(const Step& step);
-  void replace(const Step& step, size_t at);
+  void replace(const Step& step);
   void name_results(const Step& step);
   void name(const Result& result);
   bool drops(const Step& step);
   void set_modes(size_t from, const Modes& now, bool kernels);
   int mode(const Modes& modes);
   void rename();
+  void place_undo(FlatForm* form);
   void spend(const std::vector<int>& outputs, FlatForm* form);
 
   const Program& program_;

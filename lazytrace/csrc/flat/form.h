@@ -12,7 +12,8 @@ namespace lazytrace {
 bool is_plain_leaf(const at::Tensor& tensor);
 
 // Computes what the program that it was made of computes, wherever the same tensors are leaves. Its registers
-// are those of that program, and more; up to `begins` its steps are the same. Immutable once built.
+// are those of that program, and more; up to `begins` its steps are the same. Where it stops, up to
+// `program.undoable`, what it has changed is undone, and that program runs. Immutable once built.
 struct FlatForm {
   Program program;
   size_t begins = 0;
@@ -24,6 +25,10 @@ struct FlatForm {
     std::vector<int> leaves;  // what the graph led to
   };
   std::vector<Spent> spent;
+
+  // What is changed up to `program.undoable`.
+  std::vector<int> sets;  // registers of tensors whose `.grad` is set
+  bool draws = false;     // random numbers are drawn
 
   bool fits(const std::vector<at::Tensor>& registers) const;
   // Gives the results the history that they would have. Needs no GIL.

@@ -61,7 +61,34 @@ void Kernels::know(int reg, const at::Tensor& tensor, bool external) {
   if (!storage) return;
   if (tensor.layout() == at::kStrided) shown_[look_of(tensor)] = reg;
   memory_.push_back(tensor.storage().getWeakStorageImpl());
+  met_.insert(storage);
   if (external) external_.insert(storage);
+}
+
+void Kernels::meet(int reg, const at::Tensor& tensor) {
+  c10::StorageImpl* storage = storage_of(tensor);
+  if (storage && !met_.count(storage)) early_.insert(storage);
+  know(reg, tensor, true);
+}
+
+bool Kernels::was_there(const at::Tensor& tensor) const {
+  auto* storage = storage_of(tensor);
+  return !storage || early_.count(storage);
+}
+
+bool Kernels::writes_early(const Step& step, const std::vector<at::Tensor>& registers) const {
+  if (step.kind != Step::Kind::Operator) return true;
+  const auto& declared = step.op.schema().arguments();
+  auto was_early = [&](int reg) { return reg >= 0 && registers[reg].defined() && was_there(registers[reg]); };
+  bool hidden = facts_of(step.op).hidden_writes;
+  for (size_t i = 0; i < step.arguments.size() && i < declared.size(); ++i) {
+    const auto* alias = declared[i].alias_info();
+    if (!hidden && !(alias && alias->isWrite())) continue;
+    const Argument& argument = step.arguments[i];
+    if (was_early(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), was_early))
+      return true;
+  }
+  return false;
 }
 
 void Kernels::outlives(const at::Tensor& tensor) {
@@ -153,9 +180,13 @@ void Kernels::note_written(const c10::OperatorHandle& op, const OperatorFacts& f
     const auto* alias = declared[i].alias_info();
     bool written = (alias && alias->isWrite()) || (facts.hidden_writes && hidden_write(op, i, arguments));
     if (!written) continue;
-    if (arguments[i].isTensor()) step->effect |= is_external(arguments[i].toTensor());
+    auto note = [&](const at::Tensor& tensor) {
+      step->effect |= is_external(tensor);
+      step->early |= tensor.defined() && was_there(tensor);
+    };
+    if (arguments[i].isTensor()) note(arguments[i].toTensor());
     if (arguments[i].isTensorList())
-      for (const at::Tensor& tensor : arguments[i].toTensorVector()) step->effect |= is_external(tensor);
+      for (const at::Tensor& tensor : arguments[i].toTensorVector()) note(tensor);
   }
 }
 
@@ -224,7 +255,7 @@ void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     for (size_t i = 0; i < declared.size(); ++i) note_blanks(facts, &declared[i], step.arguments[i]);
     note_written(op, facts, arguments, &step);
     step.random = may_draw(facts, arguments);
-    if (shape_depends_on_values(facts, arguments)) hinder(name_of(op) + " looks at values");
+    step.exit = shape_depends_on_values(facts, arguments);
     for (const c10::IValue& value : arguments)
       offsets.push_back(value.isTensor() && storage_of(value.toTensor()) ? value.toTensor().storage_offset()
                                                                          : 0);
@@ -235,8 +266,10 @@ void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   RandomMark before = RandomMark::now();
   run_kernel(op, keys, stack);
   step.random |= before != RandomMark::now();
-  for (size_t i = stack->size() - returns; i < stack->size(); ++i)
+  for (size_t i = stack->size() - returns; i < stack->size(); ++i) {
     step.results.push_back(decode((*stack)[i], step));
+    step.exit |= step.results.back().kind == Result::Kind::Read;
+  }
   auto place = [&](Result* result, const at::Tensor& tensor) {
     if (result->base < 0) return;
     for (size_t i = 0; i < step.arguments.size(); ++i)

@@ -23,6 +23,12 @@ class Kernels {
 
   // From now on the tensor is this register. `external`: it was there before the call.
   void know(int reg, const at::Tensor& tensor, bool external);
+  // The same of one that comes from outside. Its memory was there before the call, if nobody has met it yet.
+  void meet(int reg, const at::Tensor& tensor);
+  // Whether its memory was there before the call.
+  bool was_there(const at::Tensor& tensor) const;
+  // Whether the operator writes to such memory.
+  bool writes_early(const Step& step, const std::vector<at::Tensor>& registers) const;
   // Its memory outlives the call from now on.
   void outlives(const at::Tensor& tensor);
   bool is_external(const at::Tensor& tensor) const;
@@ -63,7 +69,7 @@ class Kernels {
   std::unordered_map<c10::TensorImpl*, Known> known_;
   std::unordered_map<std::string, int> shown_;                     // by what of which memory it shows
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;  // keeps addresses apart
-  std::unordered_set<c10::StorageImpl*> external_;
+  std::unordered_set<c10::StorageImpl*> met_, external_, early_;
   std::unordered_map<int, c10::StorageImpl*> storages_;  // by register
   std::unordered_set<int> blank_;                        // registers that no kernel was seen to fill
   std::vector<char> dead_;                               // by register: of kernels that were dropped

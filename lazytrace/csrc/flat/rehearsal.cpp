@@ -1,8 +1,8 @@
 #include "flat/rehearsal.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <cstring>
+
+#include "flat/undo.h"
 
 namespace lazytrace {
 
@@ -10,18 +10,6 @@ namespace {
 
 // A step of a larger model gains little: its kernels take the time.
 constexpr size_t kMostBytes = size_t{1} << 30;
-
-at::Tensor random_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_random_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
-}
 
 bool same_bytes(const c10::Storage& a, const c10::Storage& b) {
   return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.data(), b.data(), a.nbytes()) == 0);

@@ -133,6 +133,8 @@ struct Step {
   bool exit = false;    // what it gives, or whether it raises, may differ from call to call: a side exit
   // An exit only since writes to Python state come first, which would be left behind where it raises.
   bool after_writes = false;
+  bool caught = false;  // an exit only since the function may catch what it raises
+  bool early = false;   // of a flat form: writes to memory that was there before the call
 
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }
@@ -180,6 +182,7 @@ struct Program {
   int first_once = INT_MAX;     // the first step that must not be done again
   int unresumable = INT_MAX;    // from this step on, Python code that runs again would see other metadata
   int keep_until = -1;          // the last side exit that can be resumed: no register is freed before it
+  int undoable = -1;  // of a flat form: whoever runs it can undo what the steps up to this one change
 
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
   bool resumable(size_t step, bool raised) const {
@@ -199,6 +202,10 @@ struct Program {
     return false;
   }
   bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
+  // The same of what stays changed where a replay stops there.
+  bool lasting_before(size_t step) const {
+    return (changed_before(step) && undoable < static_cast<int>(step)) || python_between;
+  }
 
   // Which of Call::Loose it fits.
   int loose() const { return (dynamic ? 1 : 0) | (loose_numbers ? 2 : 0); }

@@ -97,8 +97,8 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
     const Step& s = program_.steps[i];
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
     if (works_out && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
-      bool changed = i > 0 && program_.changed_before(i - 1);
-      if (error_ && (changed || program_.python_between)) std::rethrow_exception(error_);
+      if (error_ && (i > 0 ? program_.lasting_before(i - 1) : program_.python_between))
+        std::rethrow_exception(error_);
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
       outcome.begun = false;
@@ -112,7 +112,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
       // The function may catch it: it runs again, from the start where nothing was changed, and is given the
       // exception.
       outcome.given.error = caught();
-      if (!program_.resumable(i, true) && (program_.changed_before(i) || program_.python_between))
+      if (!program_.resumable(i, true) && program_.lasting_before(i))
         std::rethrow_exception(outcome.given.error);
       found_ = "an exception";
       accepted = false;
@@ -288,7 +288,7 @@ bool Runner::shortcut(const Step& s) {
 // Where it cannot, the caller is warned.
 bool Runner::warned(size_t at) {
   if (warnings_.all.empty()) return false;
-  if (program_.resumable(at, false) || (!program_.changed_before(at) && !program_.python_between)) {
+  if (program_.resumable(at, false) || !program_.lasting_before(at)) {
     found_ = "a warning";
     return true;
   }

@@ -24,8 +24,11 @@ bool is_python(Node& node) { return std::strstr(typeid(node).name(), "PyNode") !
 
 }  // namespace
 
-AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots) {
+AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Nodes& histories) {
   AutogradGraph graph;
+  std::unordered_set<Node*> outer;
+  for (const auto& node : histories)
+    if (auto held = node.lock()) outer.insert(held.get());
   std::unordered_set<Node*> met;
   std::vector<Node*> open;
   auto meet = [&](Node* node) {
@@ -39,6 +42,7 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots) {
     auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node);
     // What is left of a leaf that has been let go of.
     if (leaf && !leaf->variable.defined()) continue;
+    graph.outer |= outer.count(node) > 0;
     graph.python |= has_hooks_of_its_own(*node) || is_python(*node);
     if (leaf) graph.leaves.push_back(leaf->variable);
     for (const auto& edge : node->next_edges()) meet(edge.function.get());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <vector>
 
@@ -11,9 +12,11 @@ namespace lazytrace {
 // Python.
 struct AutogradGraph {
   bool python = false;             // a hook or a function in Python runs on the way
+  bool outer = false;              // it goes on into a graph of `histories`
   std::vector<at::Tensor> leaves;  // tensors whose `.grad` it may change
 
-  static AutogradGraph of(const std::vector<at::Tensor>& roots);
+  using Nodes = std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>>;
+  static AutogradGraph of(const std::vector<at::Tensor>& roots, const Nodes& histories = {});
 };
 
 // Whether a backward pass that comes to this tensor would call a hook. Neither needs nor takes the GIL.

@@ -9,6 +9,7 @@
 
 #include "flat/flattening.h"
 #include "flat/rehearsal.h"
+#include "flat/undo.h"
 #include "replay/lowered.h"
 #include "replay/workspace.h"
 #include "torch/autograd_graph.h"
@@ -280,6 +281,8 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     return std::nullopt;
   };
   if (!form->fits(space->registers)) return again();
+  std::optional<Undo> undo;
+  if (form->program.undoable >= 0) undo.emplace(*form, space->registers);
   Outcome outcome = runner(form->program, space).run();
   if (!outcome.ok()) {
     auto step = static_cast<size_t>(outcome.step);
@@ -288,12 +291,15 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
       *exit = std::move(outcome);
       return std::nullopt;
     }
-    bool changed = form->program.changed_before(outcome.begun || step == 0 ? step : step - 1);
+    flat_.note(false);
+    bool changed = form->program.lasting_before(outcome.begun || step == 0 ? step : step - 1);
+    if (!changed && undo) undo->roll_back();
     if (!changed) return again();
     Answer answer;
     answer.miss = Miss{-1, outcome.step, true, outcome.found, number, nullptr};
     return answer;
   }
+  flat_.note(true);
   form->put_history(space->registers);
   Answer answer;
   answer.result = end(*space);

@@ -16,7 +16,7 @@ int Origins::add(const at::Tensor& tensor, bool external) {
   int reg = program_->registers++;
   add_again(tensor, reg, tensor.requires_grad());
   if (external) outlives(tensor);
-  history_ |= external && tensor.grad_fn();
+  if (external && tensor.grad_fn()) histories_.emplace_back(tensor.grad_fn());
   return reg;
 }
 

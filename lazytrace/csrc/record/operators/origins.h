@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "torch/autograd_graph.h"
 
 namespace lazytrace {
 
@@ -58,8 +59,8 @@ class Origins {
 
   // Its memory outlives the call.
   void outlives(const at::Tensor& tensor);
-  // Whether a tensor that was there before the call has a history of autograd's.
-  bool has_history() const { return history_; }
+  // The histories of tensors that were there before the call: what autograd made them with.
+  const AutogradGraph::Nodes& histories() const { return histories_; }
   bool is_external(const at::Tensor& tensor) const;
   // Whether a register holds an argument or captured state, whose Python object a replay gives back.
   bool was_there(int reg) const;
@@ -78,7 +79,7 @@ class Origins {
   std::vector<at::Tensor> explained_keep_;
   std::unordered_map<c10::GeneratorImpl*, int> generators_;  // kept by their Python objects, which are held
   std::unordered_set<c10::StorageImpl*> external_;
-  bool history_ = false;
+  AutogradGraph::Nodes histories_;
   std::vector<at::Tensor> data_of_;
   std::vector<int> capture_nodes_;
 };

@@ -359,6 +359,12 @@ void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch
   }
 }
 
+// item() of a tensor that has one element at each replay cannot raise.
+bool Recorder::gives_its_number(const at::Tensor& tensor, const Step& step) const {
+  return tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
+         !sizes_.is_loose(step.arguments[0].reg);
+}
+
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
   // A value that is followed leads nowhere by itself.
   bool followed = !step->results.empty() && step->results[0].kind == Result::Kind::Number;
@@ -369,9 +375,11 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   if (step->exit && resuming_.changed() && resuming_.ended())
     fail(say(reason::ReadAfterChange, step->op.schema().name(), resuming_.change(), resuming_.why()));
   bool once = resuming_.changed() || step->once() || conditions_.hooks != SavedHooks::None;
-  if (once && !step->exit && would_catch()) {
+  if (once && !step->exit && !(followed && gives_its_number(arguments[0].toTensor(), *step)) &&
+      would_catch()) {
     step->exit = true;
-    step->after_writes = !catches();
+    step->caught = catches();
+    step->after_writes = !step->caught;
     if (resuming_.ended_before())
       fail(say(reason::CaughtAfterChange, step->op.schema().name(), resuming_.why()));
   }
@@ -494,8 +502,10 @@ void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   if (!known || known->requires_grad == tensor.requires_grad()) return;
   if (was_there(reg) || !tensor.requires_grad()) return fail(say(reason::RequiresGradChanged));
   known->requires_grad = true;
-  // A recorded step has written to memory that it shows: so it does at a replay.
-  if (!tensor.is_leaf()) return;
+  // A recorded step has written to memory that it shows: so it does at a replay. A view of that memory counts
+  // as a leaf until somebody asks for its history.
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!tensor.is_leaf() || !meta || !meta->requires_grad_) return;
   static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach_", "");
   Step step(Step::Kind::RequireGrad, detach);  // factories set the flag after their operator has returned
   Argument argument;
@@ -554,8 +564,18 @@ void Recorder::note_gradients(const at::Tensor& tensor) {
   if (!known || known->requires_grad == tensor.requires_grad()) return;
   known->requires_grad = tensor.requires_grad();
   program_->changes_looks = true;
-  // Code that runs again would see the tensor require gradients before this step.
-  if (!feeding()) resuming_.end("a tensor comes to require gradients in place");
+  // Code that runs again finds that the tensor requires gradients before this step. One that does not any
+  // more has views that do, or did.
+  const c10::StorageImpl* storage = storage_of(tensor);
+  bool asked = !tensor.requires_grad() || !sees_gradients_ || !storage || seen_gradients_.count(storage);
+  if (!feeding() && asked) resuming_.end("a tensor comes to require gradients in place");
+}
+
+void Recorder::saw_gradients(const at::Tensor& tensor) {
+  if (const c10::StorageImpl* storage = tensor.defined() ? storage_of(tensor) : nullptr)
+    seen_gradients_.insert(storage);
+  else
+    lost_sight();
 }
 
 // Some operators that write in place return nothing.
@@ -873,7 +893,7 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
 }
 
 Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates) {
-  AutogradGraph graph = AutogradGraph::of(roots);
+  AutogradGraph graph = AutogradGraph::of(roots, origins_.histories());
   Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false};
   for (const at::Tensor& leaf : graph.leaves) {
     int reg = register_of(leaf);
@@ -883,7 +903,7 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
   }
   // A graph from before the call may be another one at the next; one that an opaque function has made may
   // call hooks for what it has saved, which no node shows.
-  facts.python |= origins_.has_history() || resuming_.after_opaque();
+  facts.python |= graph.outer || resuming_.after_opaque();
   program_->backward |= !facts.python;
   hooks_ran_ |= facts.python;
   return facts;

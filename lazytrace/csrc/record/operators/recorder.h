@@ -117,6 +117,10 @@ class Recorder {
     const Origins::Known* known = origins_.known(tensor);
     return known && !was_there(known->reg) && !origins_.is_explained(tensor);
   }
+  // Python code asks what autograd knows of a tensor, or may ask.
+  void saw_gradients(const at::Tensor& tensor);
+  // The same of all tensors from now on: code that is not watched has them.
+  void lost_sight() { sees_gradients_ = false; }
   void saw(const at::Tensor& tensor) {
     if (!feeding_.lent().empty() && !origins_.knows(tensor)) feeding_.lent().find(tensor);
   }
@@ -169,6 +173,7 @@ class Recorder {
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                          Step* step);
+  bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
   void push(Step step);
@@ -212,7 +217,10 @@ class Recorder {
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> entry_values_;
   bool hooks_ran_ = false;  // in a backward pass
-  bool nested_ = false;     // inside another recording, which goes on when this one gives up
+  // Memory of the tensors of which Python code knows whether they require gradients.
+  std::unordered_set<const c10::StorageImpl*> seen_gradients_;
+  bool sees_gradients_ = true;
+  bool nested_ = false;  // inside another recording, which goes on when this one gives up
   RandomMark random_mark_ = RandomMark::now();
   bool wants_item_ = false;
   int item_ = -1;

@@ -25,6 +25,10 @@ const TrustedCode kRestoring[] = {
 #define RESTORES(file, name, why) {file, name},
 #include "torch/trusted_code.def"
 };
+const TrustedCode kDispatching[] = {
+#define DISPATCHES(file, name, why) {file, name},
+#include "torch/trusted_code.def"
+};
 const TrustedCode kBookkeepers[] = {
 #define BOOKKEEPING(file, name, why) {file, name},
 #include "torch/trusted_code.def"
@@ -77,6 +81,8 @@ uintptr_t flags_of(PyObject* code) {
     if (file == torch_folder + row.file && name == row.name) flags |= kBookkeeping;
   for (const TrustedCode& row : kRestoring)
     if (file == torch_folder + row.file && name == row.name) flags |= kRestores;
+  for (const TrustedCode& row : kDispatching)
+    if (file == torch_folder + row.file && (!*row.name || name == row.name)) flags |= kDispatches;
   if (file == "<lazytrace>") flags |= kThrough;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;

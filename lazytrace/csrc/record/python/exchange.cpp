@@ -128,8 +128,20 @@ std::string torch_name(PyObject* callable) {
   return module && is_torchs(module) ? name : "";
 }
 
+// What a functools.partial calls, borrowed; null of anything else.
+PyObject* function_of_partial(PyObject* callable) {
+  static PyObject* const partial =
+      py::object(py::module_::import("functools").attr("partial")).release().ptr();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != partial) return nullptr;
+  py::object function = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "func"));
+  return function.ptr();  // which the partial holds
+}
+
 // Whether Python code runs, which is watched.
 bool is_python(PyObject* callable) {
+  // It hands on what it is given, as it is.
+  if (PyObject* function = function_of_partial(callable))
+    return PyFunction_Check(function) || PyMethod_Check(function);
   if (PyFunction_Check(callable)) return true;
   if (PyMethod_Check(callable)) return is_python(PyMethod_GET_FUNCTION(callable));
   if (PyType_Check(callable)) return is_python_class(reinterpret_cast<PyTypeObject*>(callable));

@@ -138,6 +138,7 @@ void Watcher::enter_module(Frame f) {
 // Trusted code is not watched, so what it is handed and what it holds counts as read, where code enters it
 // that is no such code itself.
 void Watcher::enter_trusted(Frame f) {
+  if (!(code_flags(f.code()) & kDispatches)) around_.recorder->lost_sight();
   if (!f.function()) return;
   new_objects_->enter_trusted(f);
   functions_->consume_function(f.function());

@@ -10,7 +10,7 @@
 
 namespace lazytrace {
 
-enum class TensorState { Plain, Hidden, Leaf, GradFn, Data, Gradient };
+enum class TensorState { Plain, Requires, Hidden, Leaf, GradFn, Data, Gradient };
 
 // What the observer keeps in mind of an attribute that it has seen read. Good for one recording.
 struct Memo {
@@ -41,6 +41,7 @@ TensorState tensor_state(PyObject* name) {
     for (const char* hidden : {"_grad", "_version", "_base", "output_nr", "_backward_hooks",
                                "_post_accumulate_grad_hooks", "_cdata", "retains_grad", "name", "volatile"})
       (*table)[PyUnicode_InternFromString(hidden)] = TensorState::Hidden;
+    (*table)[PyUnicode_InternFromString("requires_grad")] = TensorState::Requires;
     (*table)[PyUnicode_InternFromString("is_leaf")] = TensorState::Leaf;
     (*table)[PyUnicode_InternFromString("grad_fn")] = TensorState::GradFn;
     (*table)[PyUnicode_InternFromString("data")] = TensorState::Data;
@@ -284,10 +285,12 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   classes_->read_class(Py_TYPE(tensor), name, descriptor);
   TensorState state = tensor_state(name);
+  if (state != TensorState::Plain) recorder_->saw_gradients(THPVariable_Unpack(tensor));
   if (state == TensorState::Gradient) return gradients_->read(tensor);
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
   if (state == TensorState::GradFn && read_leafness(tensor, name)) return;
-  if (state != TensorState::Plain && !may_read(state, tensor, argument))
+  bool plain = state == TensorState::Plain || state == TensorState::Requires;
+  if (!plain && !may_read(state, tensor, argument))
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");
   if (!descriptor || !Py_TYPE(descriptor)->tp_descr_set) read_tensor_entry(tensor, name, descriptor);
 }

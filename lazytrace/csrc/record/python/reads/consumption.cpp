@@ -69,6 +69,8 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (is_carrier(object)) return;
   classes_->read_specials(Py_TYPE(object));
   if (is_tensor(object)) {
+    if (how == Consumer::Text || how == Consumer::Trusted)
+      recorder_->saw_gradients(THPVariable_Unpack(object));
     // By itself it is an operand; in a container it is equal first of all to itself.
     if (how == Consumer::Compares && depth > 0) provenance_->compare_as_itself(object);
     return;

@@ -1,0 +1,149 @@
+"""Fresh tensors that come to require gradients in place, and side exits behind that."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import pytest
+import torch
+
+from tests.soundness.runner import Cases, call, check
+
+cases = Cases()
+
+# Each goes both ways behind the write, after something that must not be done again.
+SIGNS = [call(sign * torch.ones(2, 3)) for sign in (1, 1, -1, 1, -1, -1, 1)]
+
+
+def filled(trace, fill, ask=lambda out: None, tail=lambda out: out):
+    """A case: `fill` writes what requires gradients to zeros that `ask` has looked at before."""
+    w, count = torch.arange(1.0, 4.0).requires_grad_(), torch.zeros(())
+
+    def fn(x):
+        count.add_(1)
+        out = torch.zeros(2, 3)
+        seen = ask(out)
+        fill(out, x[0] * w)
+        if x.sum() > 0:
+            return tail(out), seen, out.requires_grad
+        return tail(out * 2), seen, out.is_leaf
+
+    return trace(fn), SIGNS, lambda: [count.item()]
+
+
+def a_row(out, value):
+    out[0] = value
+
+
+def through_a_view(out, value):
+    out.view(6)[1:4] += value
+
+
+def scattered(out, value):
+    out.scatter_add_(0, torch.tensor([[0, 1, 1]]), value[None])
+
+
+def added_by_index(out, value):
+    out.index_add_(0, torch.tensor([1]), value[None])
+
+
+def detached_again(out, value):
+    out[1] = value
+    out.detach_()
+
+
+FILLS = [a_row, through_a_view, scattered, added_by_index, detached_again]
+ASKS = {
+    "the_flag": lambda out: out.requires_grad,
+    "by_getattr": lambda out: getattr(out, "requires_grad"),  # noqa: B009
+    "by_attrgetter": lambda out: operator.attrgetter("requires_grad")(out),
+    "by_map": lambda out: list(map(operator.attrgetter("is_leaf"), [out])),
+    "is_leaf": lambda out: out.is_leaf,
+    "grad_fn": lambda out: out.grad_fn is None,
+    "of_a_view": lambda out: out[1:].requires_grad,
+    "any": lambda out: any(t.requires_grad for t in (out, out[0])),
+    "of_detached": lambda out: out.detach().requires_grad,
+    "by_a_partial": lambda out: functools.partial(getattr, out)("requires_grad"),
+    "sets_it": lambda out: out.requires_grad_(False) is out,
+    "assigns_it": lambda out: setattr(out, "requires_grad", False),
+    "text": lambda out: "requires_grad" in repr(out),
+    "hasattr": lambda out: hasattr(out, "requires_grad"),
+}
+
+
+NOT_AGAIN = "comes to require gradients in place"
+# Not seen into, so that nothing is replayed.
+UNSEEN = {
+    "by_map": "hands an operator.attrgetter",
+    "by_a_partial": "hands getattr()",
+    "text": "_DisableFuncTorch",
+}
+
+
+@pytest.mark.parametrize("fill", FILLS, ids=lambda fill: fill.__name__)
+def test_each_way_to_fill(fill):
+    expected = {"eager": NOT_AGAIN} if fill is detached_again else {"hits": 2}
+    check(lambda trace: filled(trace, fill), **expected)
+
+
+@pytest.mark.parametrize("fill", [a_row, through_a_view], ids=lambda fill: fill.__name__)
+@pytest.mark.parametrize("name", ASKS)
+def test_each_way_to_ask(name, fill):
+    """What Python code has been told before the write, it is told again when it runs again."""
+    check(lambda trace: filled(trace, fill, ASKS[name]), eager=UNSEEN.get(name, NOT_AGAIN))
+
+
+@cases(hits=3)
+def collected_in_a_loop(trace):
+    w, log = torch.ones(3, requires_grad=True), torch.zeros(())
+
+    def fn(x):
+        out = torch.empty(4, 3)
+        for i in range(4):
+            out[i] = x * w * i
+            log.add_(1)
+            if out[i].sum() > 5:
+                out[i] = out[i] / 2
+        return out.sum()
+
+    return trace(fn), [call(torch.ones(3) * k) for k in (1, 1, 2, 1, 2, 3, 3)], lambda: [log.item()]
+
+
+@cases(hits=2)
+def drawn_before(trace):
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        noise = torch.rand(3)
+        out = x.new_zeros(3)
+        out += w * noise
+        y = out * 2 if x.sum() > 0 else out - 1
+        y.sum().backward()
+        grad, w.grad = w.grad, None
+        return grad, y.detach()
+
+    return trace(fn), [call(sign * torch.ones(3)) for sign in (1, 1, -1, 1, -1)]
+
+
+@cases(hits=2)
+def one_that_was_there(trace):
+    w, kept = torch.ones(3, requires_grad=True), []
+
+    def fn(x, out):
+        out.zero_()
+        out += w * x
+        return out * 2 if x.sum() > 0 else out - 1
+
+    def step(x):
+        out = torch.zeros(3)
+        kept.append(out)
+        return traced(x, out), out.requires_grad
+
+    traced = trace(fn)
+    return step, [call(sign * torch.ones(3)) for sign in (1, 1, -1, 1, -1)]
+
+
+@cases.parametrize
+def test_filled(make, expected):
+    check(make, **expected)

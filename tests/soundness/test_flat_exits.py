@@ -1,0 +1,313 @@
+"""Flat steps that stop on their way: what they have changed is undone, and the program itself runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lazytrace
+from tests.soundness.runner import Cases, agree, call
+from tests.soundness.test_flat_steps import ENOUGH, forms, forms_of
+from tests.soundness.test_steps import parts, sgd
+
+cases = Cases()
+
+
+class Linear(torch.nn.Linear):
+    """Its results are as large as its inputs."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+
+
+def mostly(many, few, at=(ENOUGH, ENOUGH + 2)):
+    """Calls with one input, and some with another."""
+    steps = [call(many()) for _ in range(ENOUGH + 5)]
+    for place in at:
+        steps[place] = call(few())
+    return steps
+
+
+def noisy(model, opt, x, then):
+    """A step that draws numbers and sets gradients before `then` looks at its loss."""
+    opt.zero_grad()
+    loss = F.dropout(model(x + torch.randn_like(x)), 0.3).square().mean()
+    loss.backward()
+    return then(loss)
+
+
+# ---------------------------------------------------------------- a value decides
+@cases(form="flat")
+def whether_to_step(trace):
+    model = Linear()
+    opt = sgd(model, momentum=0.9)
+
+    def then(loss):
+        if torch.isfinite(loss):
+            opt.step()
+            return loss.detach()
+        return None
+
+    bad = torch.full((4, 4), float("nan"))
+    steps = mostly(lambda: torch.randn(4, 4), lambda: bad)
+    return trace(lambda x: noisy(model, opt, x, then)), steps, lambda: [parts(model), opt.state_dict()]
+
+
+@cases(form="flat")
+def gradients_that_the_caller_keeps(trace):
+    model = Linear()
+    opt = sgd(model)
+    kept = []
+
+    def then(loss):
+        if loss > 1e6:
+            return "large"
+        opt.step()
+        return loss.detach()
+
+    step = trace(lambda x: noisy(model, opt, x, then))
+
+    def keeps(x):
+        result = step(x)
+        kept.append([p.grad for p in model.parameters()])
+        return result, [g is None or any(g is old for old in kept[0]) for g in kept[-1]]
+
+    steps = mostly(lambda: torch.randn(4, 4), lambda: torch.full((4, 4), 1e9))
+    return keeps, steps, lambda: [parts(model), kept]
+
+
+@cases(form="flat")
+def a_norm_of_gradients(trace):
+    model = Linear()
+    opt = sgd(model)
+
+    def then(loss):
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if norm.isnan() or norm > 1e6:
+            opt.zero_grad(set_to_none=False)
+            return norm
+        opt.step()
+        return loss.detach()
+
+    steps = mostly(lambda: torch.randn(4, 4), lambda: torch.full((4, 4), 1e9))
+    return trace(lambda x: noisy(model, opt, x, then)), steps, lambda: parts(model)
+
+
+@cases(form="what follows hangs on a value")
+def after_the_parameters_have_changed(trace):
+    model = Linear()
+    opt = sgd(model)
+
+    def then(loss):
+        opt.step()
+        return "large" if loss > 1e6 else "small"
+
+    steps = mostly(lambda: torch.randn(4, 4), lambda: torch.full((4, 4), 1e6))
+    return trace(lambda x: noisy(model, opt, x, then)), steps, lambda: parts(model)
+
+
+@cases(form="what follows hangs on a value")
+def after_statistics_have_changed(trace):
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def then(loss):
+        if loss > 1e6:
+            return "large"
+        opt.step()
+        return loss.detach()
+
+    steps = mostly(lambda: torch.randn(4, 4), lambda: torch.full((4, 4), float("inf")))
+    return (
+        trace(lambda x: noisy(model, opt, x, then)),
+        steps,
+        lambda: [parts(model), [b.clone() for b in model.buffers()], [b._version for b in model.buffers()]],
+    )
+
+
+@cases(form="what follows hangs on a value")
+def after_gradients_were_added_to(trace):
+    model = Linear()
+    opt = sgd(model)
+
+    def step(x):
+        loss = F.dropout(model(x), 0.3).square().mean()
+        loss.backward()
+        if loss > 1e6:
+            return "large"
+        opt.step()
+        return loss.detach()
+
+    steps = mostly(lambda: torch.randn(4, 4), lambda: torch.full((4, 4), 1e9))
+    return trace(step), steps, lambda: parts(model)
+
+
+@cases(form="flat")
+def added_to_what_the_call_has_made(trace):
+    model = Linear()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        total = torch.zeros(())
+        for part in x.chunk(2):
+            loss = F.dropout(model(part), 0.3).square().mean()
+            loss.backward()
+            total = total + loss.detach()
+        if total > 1e6:
+            return "large"
+        opt.step()
+        return total
+
+    steps = mostly(lambda: torch.randn(4, 4), lambda: torch.full((4, 4), 1e9))
+    return trace(step), steps, lambda: parts(model)
+
+
+# ---------------------------------------------------------------- sizes that hang on values
+@cases(form="flat")
+def a_mask(trace):
+    model = Linear()
+    opt = sgd(model)
+
+    def step(x):
+        opt.zero_grad()
+        h = F.dropout(model(x), 0.2)
+        loss = h[x.sum(1) > 0].square().sum()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    def like(signs):
+        return torch.rand(4, 4) * torch.tensor(signs)[:, None]
+
+    steps = mostly(lambda: like([1, 1, -1, -1]), lambda: like([1, -1, -1, -1]))
+    steps[ENOUGH - 1] = call(like([-1, 1, -1, 1]))
+    return trace(step), steps, lambda: parts(model)
+
+
+# ---------------------------------------------------------------- exceptions that are caught
+class Worse(Exception):
+    pass
+
+
+@cases(form="flat")
+def an_error_that_is_caught(trace):
+    table, opt, seen = torch.nn.Embedding(5, 3), None, {"n": 0}
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+
+    def step(i):
+        opt.zero_grad()
+        noise = torch.randn(3)
+        try:
+            loss = (table(i) * noise).sum()
+        except IndexError:
+            seen["n"] = 1
+            return torch.randn(2)
+        loss.backward()
+        opt.step()
+        return loss
+
+    steps = mostly(lambda: torch.randint(0, 5, (4,)), lambda: torch.tensor([1, 2, 3, 9]))
+    return trace(step), steps, lambda: [parts(table), dict(seen)]
+
+
+@cases(form="flat")
+def what_is_done_at_last(trace):
+    table, seen = torch.nn.Embedding(5, 3), []
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+
+    def step(i):
+        opt.zero_grad()
+        noise = torch.randn(3)
+        try:
+            loss = (table(i) * noise).sum()
+        finally:
+            opt.param_groups[0]["lr"] = 0.2
+        loss.backward()
+        opt.step()
+        return loss
+
+    good = lambda: torch.randint(0, 5, (4,))  # noqa: E731
+    steps = mostly(good, lambda: torch.tensor([1, 2, 3, 9]))
+    return trace(step), steps, lambda: [parts(table), seen, opt.param_groups[0]["lr"]]
+
+
+@cases(form="flat")
+def an_error_of_another_kind(trace):
+    table, flags = torch.nn.Embedding(5, 3), {"caught": False}
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+
+    def step(i):
+        opt.zero_grad()
+        noise = torch.randn(3)
+        try:
+            loss = (table(i) * noise).sum()
+        except Worse:
+            flags["caught"] = True
+            raise
+        loss.backward()
+        opt.step()
+        return loss
+
+    steps = mostly(lambda: torch.randint(0, 5, (4,)), lambda: torch.tensor([1, 2, 3, 9]))
+    return trace(step), steps, lambda: [parts(table), dict(flags)]
+
+
+@cases.parametrize
+def test_exits(make, expected):
+    tracer = agree(make)
+    assert tracer.count("hits") >= ENOUGH - 3, tracer.account()
+    assert any(form.startswith(expected["form"]) for form in forms(tracer)), forms(tracer)
+
+
+# ---------------------------------------------------------------- too often
+def test_one_that_stops_too_often_is_given_up():
+    torch.manual_seed(0)
+    model = Linear()
+    opt = sgd(model)
+
+    def then(loss):
+        if loss > 1e6:
+            return "large"
+        opt.step()
+        return "small"
+
+    step = lazytrace.traced(lambda x: noisy(model, opt, x, then))
+    large = torch.full((4, 4), 1e9)
+    for _ in range(ENOUGH):
+        assert step(torch.randn(4, 4)) == "small"
+    assert "flat" in forms_of(step)
+    for _ in range(12):
+        assert (step(large), step(torch.randn(4, 4))) == ("large", "small")
+    assert "values lead away from it too often" in forms_of(step)
+
+
+def test_gradients_are_put_back_as_they_were():
+    """Where the program itself raises, `.grad` is what it made of it, and the stream is where it left it."""
+    torch.manual_seed(0)
+    table = torch.nn.Embedding(5, 3)
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+
+    @lazytrace.traced
+    def step(i):
+        noise = torch.randn(3)
+        (table(i) * noise).sum().backward()
+        norm = table.weight.grad.norm()
+        if norm > 0:
+            opt.step()
+        opt.zero_grad()
+        return norm
+
+    for _ in range(ENOUGH):
+        step(torch.randint(0, 5, (4,)))
+    assert "flat" in forms_of(step)
+    table.weight.grad = None
+    before = torch.get_rng_state()
+    with pytest.raises(IndexError):
+        step(torch.tensor([7]))
+    after = torch.get_rng_state()
+    torch.set_rng_state(before)
+    torch.randn(3)
+    assert torch.equal(after, torch.get_rng_state())
+    assert table.weight.grad is None
