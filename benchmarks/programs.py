@@ -922,6 +922,7 @@ def hf_trainer() -> Program:
     trainer.create_optimizer_and_scheduler(1000)
 
     def step(ids: torch.Tensor) -> torch.Tensor:
+        trainer.current_gradient_accumulation_steps = 1
         loss = trainer.training_step(model, {"input_ids": ids, "labels": ids})
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         trainer.optimizer.step()
@@ -1203,7 +1204,6 @@ def pyro_svi() -> Program:
     from pyro.infer import SVI, Trace_ELBO
     from pyro.optim import Adam
 
-    pyro.clear_param_store()
     data = torch.cat([torch.ones(6), torch.zeros(4)])
 
     def model(values: torch.Tensor) -> None:
@@ -1211,9 +1211,11 @@ def pyro_svi() -> Program:
         with pyro.plate("data", len(values)):
             pyro.sample("obs", dist.Bernoulli(fairness), obs=values)
 
+    names = [f"{name}{len(pyro.get_param_store())}" for name in ("alpha", "beta")]  # of this twin
+
     def guide(values: torch.Tensor) -> None:
-        a = pyro.param("alpha", torch.tensor(15.0), constraint=dist.constraints.positive)
-        b = pyro.param("beta", torch.tensor(15.0), constraint=dist.constraints.positive)
+        a = pyro.param(names[0], torch.tensor(15.0), constraint=dist.constraints.positive)
+        b = pyro.param(names[1], torch.tensor(15.0), constraint=dist.constraints.positive)
         pyro.sample("fairness", dist.Beta(a, b))
 
     svi = SVI(model, guide, Adam({"lr": 0.0005}), loss=Trace_ELBO())
@@ -1221,7 +1223,9 @@ def pyro_svi() -> Program:
     def step(values: torch.Tensor) -> float:
         return svi.step(values)
 
-    return Program(step, lambda: (data,), other=lambda: dict(pyro.get_param_store().items()))
+    return Program(
+        step, lambda: (data,), other=lambda: [pyro.param(n) for n in names if n in pyro.get_param_store()]
+    )
 
 
 @program

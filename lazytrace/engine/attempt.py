@@ -11,6 +11,7 @@ from lazytrace.callsite import Site, call_site
 from lazytrace.engine.decide import (
     CHANGED_MEANWHILE,
     ELSEWHERE,
+    OUTGROWN,
     Decision,
     after_side_exit,
     at_limit,
@@ -223,10 +224,13 @@ class Attempt:
         """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
         why = self._why()
         assert why is not None
-        if not miss.effects and self._shall_follow_sizes(resume.loose):
-            return self._without_trace()
         at = self._trace_of(miss)
         key = at.key if at is not None else self.call.key_of(resume.loose)
+        outgrown = at is not None and at.native.gives_sizes(miss.step) and self._outgrown(resume.loose)
+        if outgrown:
+            self.cache.traces.drop(key)  # the next call is recorded for all sizes
+        if not miss.effects and self._shall_follow_sizes(resume.loose):
+            return self._without_trace()
         decision = after_side_exit(
             self.owner, self.cache, key, effects=miss.effects, branches=resume.branches, why=why
         )
@@ -234,8 +238,9 @@ class Attempt:
             return self._act(decision)
         claimed = self.cache.claims.begin(self.key)
         self._pass_defaults()
+        unkept = decision.reason if claimed else ELSEWHERE.reason
         try:
-            return self._record(resume, decision.reason if claimed else ELSEWHERE.reason, key)
+            return self._record(resume, OUTGROWN if outgrown else unkept, key)
         except core.Diverged as divergence:
             detail = say("other-way", divergence)
             if miss.effects:
@@ -299,6 +304,15 @@ class Attempt:
             loose |= SIZES * trace.native.differs_in_size(miss.node, call)
         loose = allowed if wanted else loose & allowed
         return loose | SIZES * self._shall_follow_sizes(loose)
+
+    def _outgrown(self, loose: int) -> bool:
+        """Whether sizes can be followed, now that values have said that a result has another size."""
+        structure, shapes = self.call.structure, self.cache.shapes
+        allowed = ~(loose | shapes.exact(structure)) & self.call.loose_in(SIZES) & SIZES
+        if self.owner.options.dynamic is False or not allowed:
+            return False
+        shapes.follow_sizes(structure)
+        return True
 
     def _shall_follow_sizes(self, loose: int) -> bool:
         """Whether numbers say how large results are, which what is `loose` does not fit."""

@@ -46,6 +46,7 @@ def eager_reason(code: str, *values: object) -> Reason:
 
 ELSEWHERE: Final = Decision("eager", eager_reason("recorded-elsewhere"))
 CHANGED_MEANWHILE: Final = Decision("eager", eager_reason("changed-meanwhile"))
+OUTGROWN: Final = eager_reason("outgrown")
 FROZEN: Final = Reason("frozen", kind="limit")
 NO_RETRACE: Final = Reason("on_retrace='raise'", kind="limit")
 

@@ -50,6 +50,11 @@ _OWN: Final = (
         "call it once before the threads start: lazytrace.warmup() does.",
     ),
     (
+        "outgrown",
+        "values say how large a result is, and another size came: the next call is recorded for all sizes",
+        "",
+    ),
+    (
         "changed-meanwhile",
         "another thread changed what it was called with",
         "give each thread arguments of its own.",

@@ -183,7 +183,7 @@ def a_mask(trace):
 
     steps = mostly(lambda: like([1, 1, -1, -1]), lambda: like([1, -1, -1, -1]))
     steps[ENOUGH - 1] = call(like([-1, 1, -1, 1]))
-    return trace(step), steps, lambda: parts(model)
+    return trace(step, dynamic=False), steps, lambda: parts(model)
 
 
 # ---------------------------------------------------------------- exceptions that are caught
@@ -252,6 +252,93 @@ def an_error_of_another_kind(trace):
 
     steps = mostly(lambda: torch.randint(0, 5, (4,)), lambda: torch.tensor([1, 2, 3, 9]))
     return trace(step), steps, lambda: [parts(table), dict(flags)]
+
+
+# ---------------------------------------------------------------- writes to Python state before what raises
+def counted(trace, before, after=lambda log, loss: None):
+    """A step that logs before its forward pass and behind its optimizer; a last lookup may raise."""
+    table, other = torch.nn.Embedding(5, 3), torch.nn.Embedding(5, 3)
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+    log = {"n": 0, "loss": 0.0, "kept": None, "last": 0, "rows": ()}
+
+    def step(i, k):
+        log["n"] += 1
+        opt.zero_grad()
+        loss = table(i).square().sum()
+        before(log, loss)
+        loss.backward()
+        opt.step()
+        after(log, loss)
+        with torch.no_grad():
+            return other(k).sum()
+
+    def index():
+        return torch.randint(0, 5, (4,))
+
+    steps = [call(index(), index()) for _ in range(ENOUGH + 6)]
+    steps[ENOUGH + 1] = call(torch.tensor([0, 1, 2, 7]), index())
+    steps[ENOUGH + 3] = call(index(), torch.tensor([0, 1, 2, 7]))
+    return trace(step), steps, lambda: [parts(table), dict(log)]
+
+
+def adds_the_loss(log, loss):
+    log["loss"] += loss.item()
+
+
+def keeps_the_loss(log, loss):
+    log["kept"] = loss.detach()
+
+
+def says_where(log, loss):
+    log["last"] = "forward"
+
+
+def counts_once_more(log, loss):
+    log["n"] += 10
+
+
+def says_where_again(log, loss):
+    log["last"] = "optimizer"
+
+
+def makes_a_row(log, loss):
+    log["rows"] = (loss.item(), 1)
+
+
+@cases(form="flat")
+def a_counter(trace):
+    return counted(trace, lambda log, loss: None)
+
+
+@cases(form="flat")
+def a_sum_of_losses(trace):
+    return counted(trace, adds_the_loss)
+
+
+@cases(form="flat")
+def a_sum_of_losses_behind(trace):
+    return counted(trace, lambda log, loss: None, adds_the_loss)
+
+
+@cases(form="flat")
+def a_tensor_that_is_kept(trace):
+    return counted(trace, keeps_the_loss, says_where)
+
+
+# What a place holds between two writes, and what is in a tuple then, is not known.
+@cases(form="what follows hangs on a value")
+def a_counter_that_is_raised_twice(trace):
+    return counted(trace, lambda log, loss: None, counts_once_more)
+
+
+@cases(form="what follows hangs on a value")
+def a_text_that_changes(trace):
+    return counted(trace, says_where, says_where_again)
+
+
+@cases(form="what follows hangs on a value")
+def a_row_of_numbers(trace):
+    return counted(trace, makes_a_row)
 
 
 @cases.parametrize

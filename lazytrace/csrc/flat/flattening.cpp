@@ -16,12 +16,14 @@
 
 namespace lazytrace {
 
-Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& registers, bool writes)
+Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& registers,
+                       std::function<bool(int64_t)> knows_writes)
     : program_(program),
       registers_(registers),
-      writes_(writes),
+      knows_writes_(std::move(knows_writes)),
       kernels_(program.registers, kernel_registrations()),
       graph_(static_cast<size_t>(program.registers), 0),
+      enters_(static_cast<size_t>(program.registers), 0),
       modes_(program.modes),
       now_(program.modes[0]) {
   for (int reg : program.used) kernels_.meet(reg, registers[reg]);
@@ -81,7 +83,8 @@ void Flattening::after(size_t at) {
 
 // Whether the function may go on in another way after the step.
 bool Flattening::leads_away(const Step& step) const {
-  if (!step.exit || step.kind == Step::Kind::Gradient || (step.after_writes && !writes_)) return false;
+  if (!step.exit || step.kind == Step::Kind::Gradient) return false;
+  if (step.after_writes) return !knows_writes_(step.node);
   if (step.opaque && step.opaque->engine) return false;
   // That an operation gives a number at all is no branch of the function's: eager code would raise there.
   return step.kind != Step::Kind::Read || step.arguments[0].kind != Argument::Kind::Number ||
@@ -241,14 +244,21 @@ void Flattening::replace(const Step& step) {
   if (step.takes_numbers) return hinder("a number that may differ enters a graph");
   if (step.python) return hinder("a kernel in Python");
   if (begins_ < 0) begins_ = static_cast<int>(mark_);
+  each_argument(step, [&](int reg) {
+    if (reg < static_cast<int>(enters_.size())) enters_[reg] = 1;
+  });
   bool away = leads_away(step);
   for (size_t i = mark_; i < kernels_.steps().size(); ++i) {
     kernels_.steps()[i].place = step.place;
+    kernels_.steps()[i].node = step.node;
     kernels_.steps()[i].exit |= away;
   }
   set_modes(mark_, now_, true);
   name_results(step);
-  if (!step.numbers.empty()) hinder("numbers are worked out inside a graph");
+  if (mark_ < kernels_.steps().size())
+    kernels_.steps()[mark_].numbers = step.numbers;
+  else if (!step.numbers.empty())
+    hinder("numbers are worked out where no kernel runs");
 }
 
 // Which kernel's result each result of the step is.
@@ -358,6 +368,13 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
   }
 }
 
+// Whether the step looks at a number that hangs on nothing but what the call and its guards bring.
+bool Flattening::reads_given(const Step& step) const {
+  if (step.kind != Step::Kind::Read || step.arguments[0].kind != Argument::Kind::Number) return false;
+  auto later = [](const Number& number) { return number.asks_tensor() || number.kind == Number::Kind::Item; };
+  return leaves_of(program_.numbers, step.arguments[0].reg, later).empty();
+}
+
 // A flat form cannot be resumed: where it stops at an exit behind the beginning, all is put back, and the
 // program itself runs. Memory that was there before is not.
 void Flattening::place_undo(FlatForm* form) {
@@ -371,6 +388,10 @@ void Flattening::place_undo(FlatForm* form) {
     changed |= step->once();
     size_t at = static_cast<size_t>(step - made.steps.begin());
     if (at < form->begins || !std::exchange(step->exit, false)) continue;
+    if (reads_given(*step)) {
+      form->reads.push_back(at);
+      continue;
+    }
     if (step >= fixed)
       return hinder("what follows hangs on a value (" + step->op.schema().name() +
                     "), after memory of before the call has changed");
@@ -389,7 +410,7 @@ std::shared_ptr<FlatForm> Flattening::finish(const std::vector<int>& outputs) {
   auto form = std::make_shared<FlatForm>();
   spend(outputs, form.get());
   auto note_leaf = [&](int reg) {
-    if (!registers_[reg].defined() || !registers_[reg].requires_grad()) return;
+    if (!enters_[reg] || !registers_[reg].defined() || !registers_[reg].requires_grad()) return;
     if (!is_plain_leaf(registers_[reg])) hinder("an argument has a history, or a gradient of another dtype");
     form->leaves.push_back(reg);
   };

@@ -1,6 +1,7 @@
 // Makes the flat form of a program, while the program runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -21,8 +22,10 @@ namespace lazytrace {
 // Make and finish it with the GIL; lives for one run.
 class Flattening final : public Witness, public KernelSink {
  public:
-  // `writes`: whether the trace writes to Python state, which a program that raises leaves undone.
-  Flattening(const Program& program, const std::vector<at::Tensor>& registers, bool writes);
+  // `knows_writes`: whether it is known what a step, given by its node, finds in the Python state that the
+  // trace writes to. Where it raises, the writes before it are made.
+  Flattening(const Program& program, const std::vector<at::Tensor>& registers,
+             std::function<bool(int64_t)> knows_writes);
 
   void before(size_t at) override;
   void after(size_t at) override;
@@ -55,14 +58,16 @@ class Flattening final : public Witness, public KernelSink {
   void set_modes(size_t from, const Modes& now, bool kernels);
   int mode(const Modes& modes);
   void rename();
+  bool reads_given(const Step& step) const;
   void place_undo(FlatForm* form);
   void spend(const std::vector<int>& outputs, FlatForm* form);
 
   const Program& program_;
   const std::vector<at::Tensor>& registers_;
-  bool writes_;
+  std::function<bool(int64_t)> knows_writes_;
   Kernels kernels_;
   std::vector<char> graph_;                 // by register of the program: is part of a graph
+  std::vector<char> enters_;                // is an argument of what builds or uses one
   std::vector<int> names_;                  // register of a kernel -> that of the program which it is
   std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
   std::vector<Leaf> leaves_;                // of the backward pass that is running

@@ -11,6 +11,9 @@ namespace lazytrace {
 // Whether a tensor that requires gradients has no history, and nothing special about its gradient.
 bool is_plain_leaf(const at::Tensor& tensor);
 
+// All numbers that can be worked out, those too that nothing but the result needs. Needs the GIL.
+void work_out_all(const Numbers& numbers, NumberValues* values);
+
 // Computes what the program that it was made of computes, wherever the same tensors are leaves. Its registers
 // are those of that program, and more; up to `begins` its steps are the same. Where it stops, up to
 // `program.undoable`, what it has changed is undone, and that program runs. Immutable once built.
@@ -26,11 +29,14 @@ struct FlatForm {
   };
   std::vector<Spent> spent;
 
+  // Reads of numbers that the call and its guards bring: they are made before anything is changed.
+  std::vector<size_t> reads;
   // What is changed up to `program.undoable`.
   std::vector<int> sets;  // registers of tensors whose `.grad` is set
   bool draws = false;     // random numbers are drawn
 
-  bool fits(const std::vector<at::Tensor>& registers) const;
+  // Whether it computes what the program does. `given`: numbers of the call and its guards. Needs the GIL.
+  bool fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const;
   // Gives the results the history that they would have. Needs no GIL.
   void put_history(const std::vector<at::Tensor>& registers) const;
 };

@@ -93,6 +93,7 @@ void Writes::add(Write write) {
   PyObject* key = write.effect.key.ptr();
   if (const Slot* slot = find(container, key, write.effect.index)) {
     writes_[slot->write].value = std::move(write.value);
+    writes_[slot->write].effect.last = write.effect.last;
     return;
   }
   slots_.push_back({container, key, write.effect.index, writes_.size()});

@@ -16,6 +16,11 @@ struct Effect {
   int owner = -1;         // guard node
   py::object key;         // Attribute, Item
   Py_ssize_t index = -1;  // At, Cell
+  // The steps before the first and the last write to the place, as Step::node.
+  int64_t first = -1, last = -1;
+
+  // Whether the place had what it has in the end, or what it had before the call, when this step ran.
+  bool settled_at(int64_t node) const { return node <= first || last < node; }
 
   // Does it. Needs the GIL; throws what Python raises.
   void apply(PyObject* owner_now, PyObject* value) const;

@@ -95,6 +95,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   if (given) modes.to(modes_at(program_, from));
   for (size_t i = from; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
+    at_ = i;
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
     if (works_out && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
       if (error_ && (i > 0 ? program_.lasting_before(i - 1) : program_.python_between))

@@ -70,6 +70,9 @@ class Runner {
   // changed. Under a witness each step runs as it was recorded.
   Outcome run(size_t from = 0, const Given* given = nullptr, Witness* witness = nullptr);
 
+  // The step that runs, or has raised.
+  size_t at() const { return at_; }
+
   // Whether the results of a step are as this step of another trace expects. Needs the GIL.
   static bool fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers);
 
@@ -109,6 +112,7 @@ class Runner {
   torch::jit::Stack& stack_;
   NumberValues& numbers_;
   const Step* running_ = nullptr;
+  size_t at_ = 0;
   std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
   // Collects what operators warn of: it belongs to Python, which may raise it.

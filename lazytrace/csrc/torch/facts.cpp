@@ -1,5 +1,6 @@
 #include "torch/facts.h"
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -77,6 +78,10 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   }
   facts.forward_mode =
       name == "aten::_make_dual" || name == "aten::_unpack_dual" || name == "aten::_fw_primal";
+  // Composite operators may give back what they were given (contiguous, dropout), and so does lift.
+  facts.makes_new = !facts.lift && !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                    std::none_of(schema.returns().begin(), schema.returns().end(),
+                                 [](const c10::Argument& one) { return one.alias_info() != nullptr; });
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;
 }

@@ -21,6 +21,7 @@ struct OperatorFacts {
   int training = -1;              // of an operator that draws only where this argument is true
   bool forward_mode = false;      // belongs to a level of forward-mode differentiation, which is no argument
   bool leaves_unfilled = false;   // gives memory that nothing has written to, which the schema does not say
+  bool makes_new = false;         // at all sizes its results have memory of their own
   bool profiling = false;         // a mark in a profile: torch.optim makes them, and no value depends on them
 };
 

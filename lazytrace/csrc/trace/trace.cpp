@@ -236,7 +236,8 @@ Outcome Trace::run(Workspace* space) const {
 }
 
 Outcome Trace::run_watched(Workspace* space) const {
-  Flattening flattening(*program_, space->registers, !effects_.empty());
+  auto known = [this](int64_t node) { return knows_writes(node); };
+  Flattening flattening(*program_, space->registers, known);
   Outcome outcome;
   {
     KernelScope scope(&flattening);
@@ -280,10 +281,17 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     fill(*program_, call, &space->registers, loan, space->values);
     return std::nullopt;
   };
-  if (!form->fits(space->registers)) return again();
+  if (!form->fits(space->registers, space->memory.numbers)) return again();
   std::optional<Undo> undo;
   if (form->program.undoable >= 0) undo.emplace(*form, space->registers);
-  Outcome outcome = runner(form->program, space).run();
+  Outcome outcome;
+  Runner flat = runner(form->program, space);
+  try {
+    outcome = flat.run();
+  } catch (...) {
+    write_before(form->program.steps[flat.at()].node, *space);
+    throw;
+  }
   if (!outcome.ok()) {
     auto step = static_cast<size_t>(outcome.step);
     if (step < form->begins) {
@@ -327,6 +335,30 @@ py::object Trace::end(const Workspace& space) const {
     effects_[i].apply(state[effects_[i].owner],
                       PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
+}
+
+bool Trace::knows_writes(int64_t node) const {
+  for (size_t i = 0; i < effects_.size(); ++i) {
+    Tree::Kind kind = output_.items[i + 1].kind;
+    // What is built may have been changed since it was written.
+    bool plain = kind == Tree::Kind::Register || kind == Tree::Kind::Number || kind == Tree::Kind::Constant ||
+                 kind == Tree::Kind::State;
+    if (!effects_[i].settled_at(node) || (!plain && effects_[i].first < node)) return false;
+  }
+  return true;
+}
+
+// Where a step raises: the writes before it.
+void Trace::write_before(int64_t node, const Workspace& space) const {
+  const std::vector<PyObject*>& state = space.values.nodes;
+  NumberValues numbers = space.memory.numbers;
+  work_out_all(program_->numbers, &numbers);
+  for (size_t i = 0; i < effects_.size(); ++i) {
+    if (effects_[i].last >= node) continue;
+    py::object value =
+        output_.items[i + 1].build({space.registers, state, &program_->numbers, numbers.data()});
+    effects_[i].apply(state[effects_[i].owner], value.ptr());
+  }
 }
 
 // A trace that shares all steps so far, expects what the last one gave, and whose guards hold.
@@ -381,6 +413,16 @@ int Trace::check(const Call& call) const {
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
   if (failed < 0) failed = aliased(values);
   return failed < 0 ? merged(call, values) : failed;
+}
+
+bool Trace::gives_sizes(int at) const {
+  const Step& step = program_->steps.at(static_cast<size_t>(at));
+  if (step.kind != Step::Kind::Operator) return false;
+  bool tensors = std::all_of(step.results.begin(), step.results.end(), [](const Result& result) {
+    return result.kind == Result::Kind::Register || result.kind == Result::Kind::List;
+  });
+  const OperatorFacts& facts = facts_of(step.op);
+  return tensors && (facts.data_dependent_shape || (facts.index && step.exit));
 }
 
 bool Trace::differs_in_size(int node, const Call& call) const {

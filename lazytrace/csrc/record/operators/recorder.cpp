@@ -257,6 +257,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   for (size_t i = 0; i < returns; ++i)
     step.results.push_back(decode((*stack)[stack->size() - returns + i], step));
   note_bases(before, *stack, &step);
+  note_own(facts, step);
   for (const c10::IValue& value : before) workload_.add(value);
   for (size_t i = 0; i < returns; ++i) workload_.add((*stack)[stack->size() - returns + i]);
   note_exit(facts, before, &step);
@@ -295,6 +296,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
       feeding_.lent().add(value.toTensor(), step.results[i].reg);
   }
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
+  note_own(facts, expected);
   push(std::move(step));
 }
 
@@ -363,6 +365,20 @@ void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch
 bool Recorder::gives_its_number(const at::Tensor& tensor, const Step& step) const {
   return tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
          !sizes_.is_loose(step.arguments[0].reg);
+}
+
+// Results whose memory the call has made, whatever their sizes are.
+void Recorder::note_own(const OperatorFacts& facts, const Step& step) {
+  if (!sizes_.follows()) return;
+  auto note = [&](const Result& result) {
+    bool own = facts.makes_new || (facts.view && own_.count(result.base));
+    if (result.kind == Result::Kind::Register && result.reg >= 0 && !result.known && own)
+      own_.insert(result.reg);
+  };
+  for (const Result& result : step.results) {
+    note(result);
+    for (const Result& one : result.list) note(one);
+  }
 }
 
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
@@ -704,7 +720,7 @@ void Recorder::note_memory(const std::vector<c10::IValue>& arguments, Step* step
     Argument& argument = step->arguments[i];
     const auto* alias = step->op.schema().arguments()[i].alias_info();
     if (argument.kind != Argument::Kind::Register || !alias || !alias->isWrite() || was_there(argument.reg) ||
-        !sizes_.is_loose(argument.reg))
+        own_.count(argument.reg) || !sizes_.is_loose(argument.reg))
       continue;
     // A replay that finds other memory must be able to run the function from its start.
     if (resuming_.changed()) return fail(say(reason::SizesMemory, step->op.schema().name()));

@@ -140,6 +140,9 @@ class Recorder {
   const std::string& reason() const { return reason_; }
   Place failed_at() const { return failed_at_; }
 
+  // Which node the last step has.
+  int64_t last_node() const { return program_->steps.empty() ? -1 : program_->steps.back().node; }
+
   // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.
   Place place;
   // Whether the Python code that is running would catch an exception. Takes the GIL.
@@ -173,6 +176,7 @@ class Recorder {
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                          Step* step);
+  void note_own(const OperatorFacts& facts, const Step& step);
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
@@ -216,7 +220,8 @@ class Recorder {
   Modes modes_;
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> entry_values_;
-  bool hooks_ran_ = false;  // in a backward pass
+  std::unordered_set<int> own_;  // registers with memory that the call has made, at all sizes
+  bool hooks_ran_ = false;       // in a backward pass
   // Memory of the tensors of which Python code knows whether they require gradients.
   std::unordered_set<const c10::StorageImpl*> seen_gradients_;
   bool sees_gradients_ = true;

@@ -84,6 +84,7 @@ uintptr_t flags_of(PyObject* code) {
   for (const TrustedCode& row : kDispatching)
     if (file == torch_folder + row.file && (!*row.name || name == row.name)) flags |= kDispatches;
   if (file == "<lazytrace>") flags |= kThrough;
+  if (file == "<frozen importlib._bootstrap>" && name == "_handle_fromlist") flags |= kImports;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;

@@ -23,6 +23,7 @@ enum CodeFlags : uintptr_t {
   kOwn = 64,
   kBookkeeping = 256,  // what torch notes of others for itself
   kRestores = 512,     // its exception handlers put back modes of torch, and nothing else
+  kImports = 2048,     // what `from a import b` runs where a is there
   kDispatches = 1024,  // trusted, and asks no tensor what autograd knows of it
   kThrough = 128,      // the function of lazytrace that calls a traced object: it holds that object alone
 };

@@ -426,11 +426,12 @@ bool holds_carrier(PyObject* object, int depth = 0) {
 // Whether what the callee does with sizes will be seen: it is one of ours now, keeps what it is given, runs
 // frames that are watched, or is an operator of torch, which is checked once it has run.
 bool Exchange::shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers) {
-  if (exchange_callable(callable, first, numbers) ||
-      configuration().keepers.count(unbound(*callable).ptr())) {
+  if (exchange_callable(callable, first, numbers)) {
     handing_ = Handing::Ignored;
     return true;
   }
+  // What it takes out of a generator is kept, too.
+  if (configuration().keepers.count(unbound(*callable).ptr())) return expect_nothing(f), true;
   if (is_python(*callable)) {
     if (!PyType_Check(*callable) || only_stores(*callable)) handing_ = Handing::Ignored;
     return true;

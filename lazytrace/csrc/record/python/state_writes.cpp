@@ -48,6 +48,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   if (effect.kind != Effect::Kind::Append)
     entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
   entry.effect = std::move(effect);
+  entry.effect.first = entry.effect.last = recorder_->last_node();
   entry.container = py::reinterpret_borrow<py::object>(container);
   entry.value = py::reinterpret_borrow<py::object>(value);
   entry.what = what;

@@ -157,7 +157,8 @@ void Watcher::enter_function(Frame f) {
   // The wrapper that holds it is guarded where it was called.
   if (!met && (code_flags(f.code()) & kThrough)) return provenance.note_made(function);
   if (!met && self) meet_function(f, self);
-  if (!met && provenance.known(function) < 0 && is_trusted(caller_flags(f)))
+  bool imports = code_flags(f.code()) & kImports;
+  if (!met && provenance.known(function) < 0 && (imports || is_trusted(caller_flags(f))))
     functions_->find_in_module(function);
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))

@@ -35,7 +35,7 @@ void FunctionReads::find_in_module(PyObject* function) {
   PyObject* name = reinterpret_cast<PyFunctionObject*>(function)->func_name;
   PyObject* of = PyDict_GetItemString(globals, "__name__");
   PyObject* module = of ? PyDict_GetItemWithError(PyImport_GetModuleDict(), of) : nullptr;
-  if (!of || text_of(of).rfind("torch.", 0) != 0) return;
+  if (!of || (text_of(of).rfind("torch.", 0) != 0 && text_of(of) != "importlib._bootstrap")) return;
   if (!module || !PyModule_CheckExact(module) || PyModule_GetDict(module) != globals ||
       PyDict_GetItemWithError(globals, name) != function)
     return;

@@ -1,0 +1,120 @@
+"""Sizes that values say: the second one that differs is recorded for all."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+import lazytrace
+from tests.soundness.runner import Cases, call, check
+
+cases = Cases()
+
+
+def masks(count=12, size=6):
+    """Inputs with another number of positive entries each."""
+    steps = []
+    for i in range(count):
+        x = -torch.rand(size, 3)
+        x[: i % (size + 1)] *= -1
+        steps.append(call(x))
+    return steps
+
+
+@cases(hits=8)
+def chosen_rows(trace):
+    w = torch.ones(3, requires_grad=True)
+    return trace(lambda x: (x[x[:, 0] > 0] * w).sum(0)), masks()
+
+
+@cases(hits=8)
+def where_it_is(trace):
+    return trace(lambda x: x[torch.where(x[:, 0] > 0)[0]].mul(2).sum()), masks()
+
+
+@cases(hits=6)
+def after_a_write(trace):
+    count = torch.zeros(())
+
+    def fn(x):
+        count.add_(1)
+        return x[x[:, 0] > 0].sum() + torch.rand(())
+
+    return trace(fn), masks(), lambda: [count.item()]
+
+
+@cases(hits=6)
+def its_size_is_returned(trace):
+    def fn(x):
+        rows = x.nonzero()
+        return rows.shape[0], rows * 2
+
+    return trace(fn), masks()
+
+
+@cases(hits=6)
+def in_place_on_what_was_chosen(trace):
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        h = (x[x[:, 0] > 0] * w).exp()
+        return h.sqrt_().add(1).mul_(2).sum()
+
+    return trace(fn), masks()
+
+
+@cases(hits=5)
+def experts(trace):
+    torch.manual_seed(0)
+    gate, one, two = (torch.nn.Linear(3, 3) for _ in range(3))
+    model = torch.nn.ModuleList([gate, one, two])
+    opt = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def fn(x):
+        opt.zero_grad()
+        chosen = gate(x).argmax(-1)
+        out = torch.zeros_like(x)
+        for i, expert in enumerate((one, two)):
+            (row,) = torch.where(chosen == i)
+            out.index_add_(0, row, expert(x[row]))
+        loss = F.mse_loss(out, x)
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    return trace(fn), masks(), lambda: [(p, p.grad) for p in model.parameters()]
+
+
+@cases.parametrize
+def test_sizes_from_values(make, expected):
+    check(make, **expected)
+
+
+def test_the_second_size_is_the_last_recording():
+    fn = lazytrace.traced(lambda x: x[x[:, 0] > 0].sum())
+    for step in masks():
+        fn(*step.args)
+    assert fn.stats().recordings == 2, fn.stats()
+
+
+def test_dynamic_false_records_each_size():
+    fn = lazytrace.traced(dynamic=False)(lambda x: x[x[:, 0] > 0].sum())
+    for step in masks():
+        fn(*step.args)
+    assert fn.stats().recordings == 7
+
+
+def test_behind_a_change_the_call_goes_on_and_the_next_is_recorded():
+    count = torch.zeros(())
+
+    @lazytrace.traced
+    def fn(x):
+        count.add_(1)
+        return x[x[:, 0] > 0].sum()
+
+    for step in masks():
+        fn(*step.args)
+    reason = "values say how large a result is, and another size came"
+    assert any(text.startswith(reason) for text in fn.stats().eager), fn.stats().eager
+    assert fn.stats().recordings == 2
+    assert count.item() == 12
