@@ -41,6 +41,29 @@ def whole_functions() -> list[FunctionType]:
     return [Function.apply.__func__, torch.utils.checkpoint.checkpoint.__wrapped__]  # type: ignore[attr-defined]
 
 
+def scripted_classes() -> tuple[type, ...]:
+    """The classes of what TorchScript has compiled or traced: functions, and methods of modules.
+
+    >>> type(torch.jit.trace(torch.neg, torch.ones(1))) in scripted_classes()
+    True
+    """
+    return torch._C.ScriptFunction, torch._C.ScriptMethod
+
+
+def runs_python(scripted: Any) -> bool:
+    """Whether a call of something that TorchScript has compiled does more than its arguments and result show.
+
+    Methods can write to the tensors of their module; functions have no state, but can print or call Python.
+
+    >>> runs_python(torch.jit.trace(torch.neg, torch.ones(1)))
+    False
+    """
+    if not isinstance(scripted, torch._C.ScriptFunction):
+        return True
+    graph = str(scripted.inlined_graph)
+    return any(name in graph for name in ("prim::Print", "^", "aten::warn"))
+
+
 def registered_kernels() -> set[str]:
     """The set in which `torch.library` keeps what Python has registered; always the same set.
 

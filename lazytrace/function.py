@@ -52,7 +52,7 @@ class Handle:
 
     def cache_clear(self) -> None:
         """Drop all traces; of a bound method, those of its instance."""
-        self._engine.clear(None if self._cache is self._engine.cache else self._cache)
+        self._engine.clear(self._own_cache())
 
     def stats(self) -> Snapshot:
         """The counts of this function, over all instances."""
@@ -107,13 +107,38 @@ class Handle:
         named = found.named((*self._receiver, *args), kwargs) if found is not None else []
         return named[bool(self._receiver) :]
 
-    def freeze(self) -> None:
-        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
+    def freeze(self, *, state: bool = False) -> None:
+        """Record no more: a call that would need a recording raises `RetraceError`, after all guards.
+
+        With `state` the caller promises that state does not change from now on, and the guards on it go, of
+        the traces that there are: modules, attributes, globals, closures, code. A change of these is not
+        noticed. Parameters, buffers and other tensors stay live, as each call finds them by their paths;
+        everything about arguments is guarded as before. Of a bound method its object is state.
+
+        >>> import lazytrace
+        >>> class Scaled(torch.nn.Linear):
+        ...     scale = 2.0
+        ...     def forward(self, x):
+        ...         return super().forward(x) * self.scale
+        >>> net = lazytrace.traced(Scaled(1, 1, bias=False))
+        >>> before = net(torch.ones(1, 1))
+        >>> net.freeze(state=True)
+        >>> net.scale = 3.0
+        >>> torch.equal(net(torch.ones(1, 1)), before)
+        True
+        """
         self._engine.frozen = True
+        if state:
+            self._engine.promise(self._own_cache(), 1 + len(self._receiver))
 
     def thaw(self) -> None:
-        """Take `freeze` back."""
+        """Take `freeze` back: record again, and guard all state again."""
         self._engine.frozen = False
+        self._engine.doubt()
+
+    def _own_cache(self) -> TraceCache | None:
+        """The cache of a bound method's instance; None of a function."""
+        return None if self._cache is self._engine.cache else self._cache
 
 
 class _Asking:
@@ -153,12 +178,15 @@ class _Asking:
         """
         return self._self_handle().exportable(*args, **kwargs)
 
-    def freeze(self) -> None:
-        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
-        self._self_handle().freeze()
+    def freeze(self, *, state: bool = False) -> None:
+        """Record no more: a call that would need a recording raises `RetraceError`, after all guards.
+
+        With `state` the caller promises that state does not change from now on: see `Handle.freeze`.
+        """
+        self._self_handle().freeze(state=state)
 
     def thaw(self) -> None:
-        """Take `freeze` back."""
+        """Take `freeze` back: record again, and guard all state again."""
         self._self_handle().thaw()
 
     def program(self, /, *args: Any, **kwargs: Any) -> Program:

@@ -127,6 +127,27 @@ class Owner:
         for one in [cache] if cache is not None else self.caches():
             one.clear()
 
+    def promise(self, cache: TraceCache | None, first_argument: int) -> None:
+        """State will not change: leave out the guards on it, of the traces of one cache or of all.
+
+        `first_argument` is the first root of a call that is no state.
+        """
+        for one in [cache] if cache is not None else self.caches():
+            for trace in one.traces.all():
+                trace.native.promise(first_argument)
+        self._count_promised()
+
+    def doubt(self) -> None:
+        """Take every promise back."""
+        for cache in self.caches():
+            for trace in cache.traces.all():
+                trace.native.doubt()
+        self._count_promised()
+
+    def _count_promised(self) -> None:
+        traces = [trace for cache in self.caches() for trace in cache.traces.all()]
+        self.counters.promised(sum(trace.native.unguarded for trace in traces))
+
     # ------------------------------------------------------------ counting
     def eager(
         self,

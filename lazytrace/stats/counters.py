@@ -80,6 +80,7 @@ class Counters:
         "_lock",
         "_operators",
         "_peak_wanted",
+        "_promised",
         "_proof_failures",
         "_recordings",
         "_retrace_reasons",
@@ -102,7 +103,7 @@ class Counters:
         # Reentrant: a destructor that counts may run while this thread counts.
         self._lock = threading.RLock()
         self._recordings = self._retraces = self._evictions = self._inlined = 0
-        self._proof_failures = self._peak_wanted = 0
+        self._proof_failures = self._peak_wanted = self._promised = 0
         self._limit_exact = True
         self._unjudged = self._warming = 0
         self._seconds = self._seconds_eager = self._seconds_hits = self._seconds_checking = 0.0
@@ -301,6 +302,17 @@ class Counters:
         with self._lock:
             self._proof_failures += 1
 
+    def promised(self, count: int) -> None:
+        """Note how many guards on state are left out by now, since it is promised not to change.
+
+        >>> counters = Counters()
+        >>> counters.promised(7)
+        >>> counters.snapshot("step", 1, 64).promised
+        7
+        """
+        with self._lock:
+            self._promised = count
+
     def wanted(self, count: int, exact: bool = True) -> None:
         """Note that `count` traces at once would have been needed; the most ever wanted is kept.
 
@@ -350,6 +362,7 @@ class Counters:
                 hits_timed=self._hits_timed,
                 eager_seconds=eager_seconds,
                 untraced=tuple(self._untraced),
+                promised=self._promised,
                 eager_called_at={text: where for text, where in self._eager_called_at.items() if where},
             )
 
