@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import get_args
 
 from lazytrace.config import REPORT_TARGETS, Environment, report_target
+from lazytrace.debugging import run_again
 from lazytrace.decorate import Patterns, installed
 from lazytrace.loaded import FileError, describe_file
 from lazytrace.stats import Format, Report, format_of, formatted, increases, on_terminal, read, report_at_exit
@@ -21,7 +22,8 @@ from lazytrace.stats import Format, Report, format_of, formatted, increases, on_
 _DESCRIPTION = "Run a program under lazytrace and see what its traced functions did, and why."
 _EPILOG = """exit codes:
   0  all went well
-  1  diff: the new report has more retraces, eager calls or evictions; run: the program raised
+  1  diff: the new report has more retraces, eager calls or evictions; run: the program raised; replay: a
+     proof fails again
   2  something was not understood, or could not be read or written
 
 LAZYTRACE_REPORT=run.html python train.py writes a report without this command.
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_show(commands)
     _add_diff(commands)
     _add_merge(commands)
+    _add_replay(commands)
     return parser
 
 
@@ -115,6 +118,14 @@ def _add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     merge.set_defaults(do=_show)
 
 
+def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    replay = commands.add_parser(
+        "replay", help="run failed proofs again that LAZYTRACE_DEBUG has written; exits with 1 if one fails"
+    )
+    replay.add_argument("folder", help="of one failed proof, of a run, or of runs")
+    replay.set_defaults(do=_replay)
+
+
 def _target(value: str) -> str:
     target = report_target(value)
     if target is None:
@@ -152,6 +163,14 @@ def _show(asked: argparse.Namespace) -> int:
     else:
         print(_text(report, asked.format), end="")
     return 0
+
+
+def _replay(asked: argparse.Namespace) -> int:
+    failed = False
+    for folder, why in run_again(asked.folder):
+        print(f"{folder}: {why or 'the same as the plain call'}")
+        failed |= bool(why)
+    return _FAILED if failed else 0
 
 
 def _text(report: Report, chosen: Format) -> str:

@@ -73,6 +73,11 @@ class Engine(Owner):
     def __lazytrace_time_hits__(self, enabled: bool) -> None:
         time_hits(self, Engine.call, enabled)
 
+    def __lazytrace_reset__(self) -> None:
+        self.frozen = self.warned_of_waste = False
+        self.clear()
+        self.counters.promised(0)
+
     # ------------------------------------------------------------ asking
     def explain(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """What a call would do, and why; nothing runs and nothing is counted."""

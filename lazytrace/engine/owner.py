@@ -36,13 +36,13 @@ class CacheInfo(NamedTuple):
 
 # These are functions, not methods: a cache or a snapshot that referred to its owner would keep it alive until
 # the collector comes, and the user's function with it.
-def _tell_evicted(log: EventLog, limit: int, instance: int, trace: Trace) -> None:
-    log.evicted(trace.key, trace.operators, limit, instance)
+def _tell_evicted(log: EventLog, instance: int, trace: Trace, why: str) -> None:
+    log.evicted(trace.key, trace.operators, why, instance)
 
 
 def _new_cache(log: EventLog, limit: int, numbers: itertools.count[int]) -> TraceCache:
     number = next(numbers)
-    return TraceCache(limit, functools.partial(_tell_evicted, log, limit, number), number)
+    return TraceCache(limit, functools.partial(_tell_evicted, log, number), number)
 
 
 def _snapshot(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lazytrace._native import core
+from lazytrace.stats.metrics import Phases
 from lazytrace.stats.model import Reason, Retrace, Snapshot
 from lazytrace.stats.words import line_of
 
@@ -80,6 +81,7 @@ class Counters:
         "_lock",
         "_operators",
         "_peak_wanted",
+        "_phases",
         "_promised",
         "_proof_failures",
         "_recordings",
@@ -108,6 +110,7 @@ class Counters:
         self._unjudged = self._warming = 0
         self._seconds = self._seconds_eager = self._seconds_hits = self._seconds_checking = 0.0
         self._hits_timed = 0
+        self._phases = Phases()
         self._eager: Counter[str] = Counter()
         self._eager_seconds: dict[str, float] = {}
         self._eager_called_at: dict[str, str] = {}
@@ -313,6 +316,17 @@ class Counters:
         with self._lock:
             self._promised = count
 
+    def phased(self, phases: Phases) -> None:
+        """Add what the phases of one recording took.
+
+        >>> counters = Counters()
+        >>> counters.phased(Phases(run=0.5))
+        >>> counters.snapshot("step", 1, 64).seconds_run
+        0.5
+        """
+        with self._lock:
+            self._phases = Phases(*(a + b for a, b in zip(self._phases, phases, strict=True)))
+
     def wanted(self, count: int, exact: bool = True) -> None:
         """Note that `count` traces at once would have been needed; the most ever wanted is kept.
 
@@ -363,6 +377,10 @@ class Counters:
                 eager_seconds=eager_seconds,
                 untraced=tuple(self._untraced),
                 promised=self._promised,
+                seconds_run=self._phases.run,
+                seconds_verdict=self._phases.verdict,
+                seconds_lowering=self._phases.lowering,
+                seconds_proof=self._phases.proof,
                 eager_called_at={text: where for text, where in self._eager_called_at.items() if where},
             )
 

@@ -180,7 +180,8 @@ class Snapshot:
     reports only. `source` is the line of the function, `made` how often a function of that line was
     decorated. `unread` names the parameters that the function never reads, `dynamic` is that option.
     `untraced` names the methods of a traced module that call the module itself, which is then not traced.
-    `promised` counts the guards that are left out, since state is promised not to change.
+    `seconds_run`, `seconds_verdict`, `seconds_lowering` and `seconds_proof` are the phases of the recordings:
+    see `Phases`. `promised` counts the guards that are left out, since state is promised not to change.
 
     >>> snapshot = Snapshot("step", hits=8, recordings=1, eager={"calls x.tolist() (train.py:41)": 2})
     >>> snapshot.calls, snapshot.eager_calls
@@ -221,6 +222,10 @@ class Snapshot:
     dynamic: bool | None = None
     untraced: tuple[str, ...] = ()
     promised: int = 0
+    seconds_run: float = 0.0
+    seconds_verdict: float = 0.0
+    seconds_lowering: float = 0.0
+    seconds_proof: float = 0.0
 
     def __repr__(self) -> str:
         counts = f"hits={self.hits}, recordings={self.recordings}, retraces={self.retraces}"
