@@ -19,6 +19,7 @@ from lazytrace.programs.saved import (
     decode_meta,
     decode_modes,
     decode_parameters,
+    decode_signature,
     decode_steps,
     decode_value,
     describe_arguments,
@@ -46,7 +47,7 @@ class _Stored:
     """One program of a file."""
 
     def __init__(self, row: dict[str, Any], reader: Reader, schemas: dict[str, str]) -> None:
-        self.signature = row["signature"]
+        self.signature = decode_signature(row["signature"])
         self.ambient = {str(name): str(value) for name, value in self.signature["ambient"].items()}
         self.captures = [str(name) for _, name, _ in row["captures"]]
         self._leaves = [int(one) for one in self.signature["inputs"]]

@@ -1,4 +1,4 @@
-"""Recordings in figures: phases, the list of the newest, the limit over all functions, reset, what is written down."""
+"""Recordings in figures: phases, the newest of all functions, the limit over all, reset, what is written."""
 
 from __future__ import annotations
 

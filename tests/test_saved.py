@@ -42,6 +42,9 @@ class Net(torch.nn.Module):
         return {"out": out @ self.table, "h": h, "mask": mask, "twice": (x, x)}
 
 
+TWO = torch.Size([2])
+
+
 class Pair(NamedTuple):
     left: torch.Tensor
     right: object
@@ -136,6 +139,25 @@ def test_results_keep_their_identity(tmp_path):
     assert again is x
     assert second is y
     assert torch.equal(y, X * 2)
+
+
+def test_tuples_stay_tuples(tmp_path):
+    """In results, in front of what is there twice, and as defaults; JSON knows lists only."""
+
+    def step(x, k=(1, (2, 3)), *, size=TWO):
+        twice = [x * k[0]]
+        return (1, (2,)), x.shape, [(3, torch.Size([4]))], twice, twice, size
+
+    step = traced(step)
+    loaded = kept(step, tmp_path, X)
+    assert torch.equal(loaded(X)[3][0], X)
+    for f in (step, loaded):
+        numbers, shape, listed, one, two, size = f(X)
+        assert (numbers, listed) == ((1, (2,)), [(3, torch.Size([4]))])
+        assert [type(shape), type(listed[0][1]), type(size)] == [torch.Size] * 3
+        assert one is two
+    with pytest.raises(LookupError, match=r"k\[0\] 1 \(int\) -> 2 \(int\)"):
+        loaded(X, (2, (2, 3)))
 
 
 def test_branches(tmp_path):

@@ -123,7 +123,7 @@ def pick(value: Any, source: random.Random) -> tuple[Any, Any]:
 
 def change_value(description: Any, others: list[Any], source: random.Random) -> None:
     container, key = pick(description, source)
-    container[key] = source.choice(_OTHERS)
+    container[key] = copy.deepcopy(source.choice(_OTHERS))
 
 
 def change_number(description: Any, others: list[Any], source: random.Random) -> None:
