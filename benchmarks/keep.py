@@ -114,7 +114,8 @@ def _tokens() -> torch.Tensor:
     return torch.randint(1, 60, (2, 12))
 
 
-def _inputs(name: str) -> dict[str, torch.Tensor]:
+def inputs_of(name: str) -> dict[str, torch.Tensor]:
+    """Random inputs for a model."""
     if name in ("bert", "gpt2", "llama"):
         return {"input_ids": _tokens()}
     if name == "t5":
@@ -199,13 +200,16 @@ def measure(name: str, folder: Path) -> dict[str, str]:
     net, row = make(name), {"model": name}
     with torch.no_grad():
         fast = lazytrace.traced(net)
-        inputs, others = _inputs(name), _inputs(name)
+        inputs, others = inputs_of(name), inputs_of(name)
         start = time.perf_counter()
         row["verify"] = said(lambda: lazytrace.verify(fast, (), inputs, **TOLERANCES))
         row["record and verify, ms"] = f"{(time.perf_counter() - start) * 1e3:.0f}"
         expected = tensors(net(**others))
         row["plain, ms"] = f"{best(lambda: net(**inputs)):.3f}"
         row["hit, ms"] = f"{best(lambda: fast(**inputs)):.3f}"
+        frozen = lazytrace.trace(net, kwargs=inputs, check_trace=False, freeze=True)
+        row["frozen, ms"] = f"{best(lambda: frozen(**inputs)):.3f}"
+        row["guards"] = guards_of(frozen)
 
         def equal(found: object) -> object:
             return lazytrace.same(tensors(found), expected, **TOLERANCES)
@@ -224,6 +228,12 @@ def measure(name: str, folder: Path) -> dict[str, str]:
         row.update(saved(fast, inputs, others, equal, folder / f"{name}.zip"))
         row["onnx"] = said(lambda: onnx(fast, inputs, others, expected, folder / f"{name}.onnx"))
     return row
+
+
+def guards_of(frozen: object) -> str:
+    """How many guards are left of how many."""
+    (program,) = lazytrace.stats.full_report().functions[-1].programs[-1:]
+    return f"{program.guards} of {program.guards + program.promised}"
 
 
 def saved(fast: object, inputs: dict, others: dict, equal: Callable, path: Path) -> dict[str, str]:
@@ -262,7 +272,7 @@ def onnx(fast: object, inputs: dict, others: dict, expected: list[torch.Tensor],
     with contextlib.redirect_stdout(None):
         lazytrace.onnx(fast, (), path, kwargs=inputs, verbose=False)
     session = onnxruntime.InferenceSession(str(path))
-    names = [one.name for one in session.get_inputs()]
+    names = [one.name for one in session.getinputs_of()]
     given = {name: value.numpy() for name, value in zip(names, others.values(), strict=True)}
     found = [torch.from_numpy(one) for one in session.run(None, given)]
     return lazytrace.same(found, expected, rtol=1e-5, atol=1e-5)

@@ -14,10 +14,20 @@ from types import ModuleType
 from typing import get_args
 
 from lazytrace.config import REPORT_TARGETS, Environment, report_target
-from lazytrace.debugging import run_again
+from lazytrace.debugging import Exportability, run_again
 from lazytrace.decorate import Patterns, installed
 from lazytrace.loaded import FileError, describe_file
-from lazytrace.stats import Format, Report, format_of, formatted, increases, on_terminal, read, report_at_exit
+from lazytrace.stats import (
+    Format,
+    Report,
+    format_of,
+    formatted,
+    increases,
+    on_terminal,
+    read,
+    report_at_exit,
+    watch_recordings,
+)
 
 _DESCRIPTION = "Run a program under lazytrace and see what its traced functions did, and why."
 _EPILOG = """exit codes:
@@ -85,6 +95,11 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         type=_pattern,
         help="decorate a function without editing it, as in 'pkg.mod:step', 'pkg.mod:Net.forward' or "
         "'__main__:*' (the script itself); can be given several times",
+    )
+    run.add_argument(
+        "--exportable",
+        action="store_true",
+        help="say of each recording whether torch.export can have it, or what stands against it",
     )
     run.add_argument("-m", dest="module", action="store_true", help="the program is a module, not a file")
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="program ...", help="with its arguments")
@@ -193,10 +208,15 @@ def _run(asked: argparse.Namespace) -> int:
     patterns = Patterns(asked.trace)
     finder = installed(patterns)
     sys.argv = [program, *arguments]
+    asked_of = Exportability()
+    stop = watch_recordings(asked_of.ask) if asked.exportable else None
     try:
         code = _run_module(program) if asked.module else _run_script(program, patterns)
     finally:
         sys.meta_path.remove(finder)
+        if stop is not None:
+            stop()
+            print(f"Exportable:\n{asked_of}", file=sys.stderr)
         unmatched = patterns.unmatched()
         if unmatched:
             print(_unmatched(unmatched), file=sys.stderr)

@@ -17,9 +17,9 @@ import torch
 from lazytrace.checks import differences
 from lazytrace.engine import Finished
 from lazytrace.loaded import FileError, load
-from lazytrace.programs import program_of
+from lazytrace.programs import Program, exportable, program_of
 from lazytrace.saving import Saving
-from lazytrace.stats import watch_recordings
+from lazytrace.stats import signature_line, watch_recordings
 
 _PROGRAM, _CALL, _WHY = "program.zip", "call.pt", "why.txt"
 
@@ -86,21 +86,59 @@ def _write_proof(folder: Path, finished: Finished) -> None:
 
 
 def _write_program(path: Path, finished: Finished) -> None:
+    saving = Saving(include_state=True)
+    saving.add_program(_program(finished), finished.named, finished.parameters.declared())
+    saving.write(path)
+
+
+def _program(finished: Finished) -> Program:
+    """The program of a recording; `LookupError` where the call has changed the state that it read."""
     assert finished.trace is not None
-    positional = finished.parameters.positional_names(len(finished.args))
-    program = program_of(
+    return program_of(
         finished.trace,
         finished.call,
         named=finished.named,
         args=finished.args,
         kwargs=finished.kwargs,
-        positional=positional,
+        positional=finished.parameters.positional_names(len(finished.args)),
         receiver="",
         root=None,
     )
-    saving = Saving(include_state=True)
-    saving.add_program(program, finished.named, finished.parameters.declared())
-    saving.write(path)
+
+
+class Exportability:
+    """Whether each recording can be exported, asked as it is made.
+
+    >>> import lazytrace
+    >>> asked = Exportability()
+    >>> stop = watch_recordings(asked.ask)
+    >>> _ = lazytrace.traced(lambda x: x * 2, name="double")(torch.ones(2))
+    >>> stop()
+    >>> print(asked)
+    double(x: float32[2]): yes
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def ask(self, finished: Finished) -> None:
+        """Ask it of one recording. One that was given up is told of, unless the call is recorded later."""
+        signature = finished.event.signature if finished.event is not None else {}
+        call = f"{finished.function}({signature_line(signature)})"
+        self._told[call] = _exportability(finished)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{call}: {told}" for call, told in self._told.items()) or "nothing was recorded"
+
+
+def _exportability(finished: Finished) -> str:
+    if finished.trace is None or finished.wrong:
+        reasons = finished.event.reasons if finished.event is not None else ()
+        return "\n  ".join(["no, it is not recorded:", *map(str, reasons)])
+    try:
+        return str(exportable(_program(finished)))
+    except LookupError:
+        return "no:\n  the call changes the state that it reads. Return the value instead."
 
 
 def run_again(path: str | os.PathLike[str]) -> Iterator[tuple[Path, str]]:

@@ -128,7 +128,7 @@ def _tuple(items: Any) -> tuple[Any, ...]:
     return tuple(map(decode_value, items))
 
 
-_TUPLES = {"tuple": tuple, "size": torch.Size}
+_TUPLES: dict[str, Any] = {"tuple": tuple, "size": torch.Size}
 _DECODERS: dict[str, Any] = {
     "tuple": _tuple,
     "size": lambda items: torch.Size(_sizes(items)),
