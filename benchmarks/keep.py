@@ -209,7 +209,7 @@ def measure(name: str, folder: Path) -> dict[str, str]:
         row["hit, ms"] = f"{best(lambda: fast(**inputs)):.3f}"
         frozen = lazytrace.trace(net, kwargs=inputs, check_trace=False, freeze=True)
         row["frozen, ms"] = f"{best(lambda: frozen(**inputs)):.3f}"
-        row["guards"] = guards_of(frozen)
+        row["guards"] = guards_of()
 
         def equal(found: object) -> object:
             return lazytrace.same(tensors(found), expected, **TOLERANCES)
@@ -230,10 +230,11 @@ def measure(name: str, folder: Path) -> dict[str, str]:
     return row
 
 
-def guards_of(frozen: object) -> str:
-    """How many guards are left of how many."""
-    (program,) = lazytrace.stats.full_report().functions[-1].programs[-1:]
-    return f"{program.guards} of {program.guards + program.promised}"
+def guards_of() -> str:
+    """How many guards of the newest frozen function are left, of how many."""
+    found = json.loads(lazytrace.report(format="json"))["functions"]
+    programs = [program for one in found for program in one["programs"] if program["promised"]]
+    return f"{programs[-1]['guards']} of {programs[-1]['guards'] + programs[-1]['promised']}"
 
 
 def saved(fast: object, inputs: dict, others: dict, equal: Callable, path: Path) -> dict[str, str]:
@@ -272,7 +273,7 @@ def onnx(fast: object, inputs: dict, others: dict, expected: list[torch.Tensor],
     with contextlib.redirect_stdout(None):
         lazytrace.onnx(fast, (), path, kwargs=inputs, verbose=False)
     session = onnxruntime.InferenceSession(str(path))
-    names = [one.name for one in session.getinputs_of()]
+    names = [one.name for one in session.get_inputs()]
     given = {name: value.numpy() for name, value in zip(names, others.values(), strict=True)}
     found = [torch.from_numpy(one) for one in session.run(None, given)]
     return lazytrace.same(found, expected, rtol=1e-5, atol=1e-5)

@@ -1,6 +1,8 @@
 """ONNX models of recordings, in onnxruntime: equal to the plain model within 1e-5.
 
-The packages are large and no part of the test environment: pip install onnx onnxscript onnxruntime transformers
+The packages are large, and no part of the test environment:
+
+    pip install onnx onnxscript onnxruntime transformers
 """
 
 from __future__ import annotations
