@@ -426,6 +426,18 @@ def not_callable(obj: object, decorator: str = "traced") -> str:
     )
 
 
+def no_forward_of_class() -> str:
+    """Text for `NotTraceableError` when the class of a traced module is asked to run its forward.
+
+    >>> no_forward_of_class().partition(": ")[0]
+    'a traced module has no forward on its class, where torch.fx.symbolic_trace() looks for it'
+    """
+    return (
+        "a traced module has no forward on its class, where torch.fx.symbolic_trace() looks for it: "
+        "trace the plain module, traced.original, or take traced.graph(...), which is an fx graph."
+    )
+
+
 def not_alike(name: str, path: str, expected: str, got: str) -> str:
     """Text for `TypeError` when an opaque function gave something else than it was said to give.
 

@@ -15,7 +15,7 @@ import wrapt
 from lazytrace._native import available, core
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
-from lazytrace.errors import NotTraceableError, not_traced
+from lazytrace.errors import NotTraceableError, no_forward_of_class, not_traced
 from lazytrace.explain import Explanation
 from lazytrace.programs import Exportable, Program, exportable
 from lazytrace.signature import Parameters, calls_first_argument
@@ -260,6 +260,8 @@ class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method: a hit, a recording, or the plain method."""
+        if torch.compiler.is_dynamo_compiling():
+            return self.__wrapped__(*args, **kwargs)
         receiver = self._self_receiver()
         if receiver is None:
             return self._self_engine.call(None, args, kwargs)
@@ -302,6 +304,9 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
 
         Most calls do not come here: see `core.call_natively` below.
         """
+        # torch's compiler reads this line, and looks into the function, not into the engine.
+        if torch.compiler.is_dynamo_compiling():
+            return self.__wrapped__(*args, **kwargs)
         return self._self_engine.call(None, args, kwargs)
 
     def _self_handle(self) -> Handle:
@@ -361,8 +366,28 @@ _RETURN_SELF = frozenset(
 )
 
 
+def _forward_of_class(self: Any) -> Any:
+    """What `torch.fx` finds: it asks the class of a module for its code, and that is ours."""
+    raise NotTraceableError(no_forward_of_class())
+
+
+class _Forward:
+    """The `forward` of the module; asked of the class, something that says why there is none."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return _forward_of_class if instance is None else instance.__wrapped__.forward
+
+    def __set__(self, instance: Any, value: object) -> None:
+        instance.__wrapped__.forward = value
+
+    def __delete__(self, instance: Any) -> None:
+        del instance.__wrapped__.forward
+
+
 class TracedModule(TracedCallable):
     """A traced `nn.Module`: calls are traced, hooks included; everything else is the module's own."""
+
+    forward = _Forward()
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         super().__init__(function, options)

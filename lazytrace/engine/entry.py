@@ -27,6 +27,9 @@ class Engine(Owner):
 
     def call(self, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One call: a hit, a recording, an eager call or an inlined call, each counted."""
+        # Of a traced function that is compiled itself, this is the first frame that torch's compiler sees.
+        if torch.compiler.is_dynamo_compiling():
+            return self.function(*args, **kwargs)
         decision = before_binding(self)
         if decision is not None:
             return self._act(decision, args, kwargs)
