@@ -132,6 +132,22 @@ def is_jit_tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
+def is_dynamo_tracing() -> bool:
+    """Whether torch's compiler is reading the code that asks.
+
+    `torch.compiler.is_dynamo_compiling` is the public question, and a Python function of torch: a recording
+    that is under way would see it run. The compiler calls this one instead of reading it.
+
+    >>> is_dynamo_tracing()
+    False
+    """
+    translator = sys.modules.get("torch._dynamo.symbolic_convert")
+    return translator is not None and getattr(translator.tls, "current_tx", None) is not None
+
+
+setattr(is_dynamo_tracing, "_dynamo_marked_constant", True)  # noqa: B010 (mypy: functions have none)
+
+
 def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
     """Exchange the tensors behind two Python objects.
 

@@ -13,6 +13,7 @@ import torch
 import wrapt
 
 from lazytrace._native import available, core
+from lazytrace._torch import is_dynamo_tracing
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
 from lazytrace.errors import NotTraceableError, no_forward_of_class, not_traced
@@ -260,7 +261,7 @@ class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method: a hit, a recording, or the plain method."""
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_tracing():
             return self.__wrapped__(*args, **kwargs)
         receiver = self._self_receiver()
         if receiver is None:
@@ -305,7 +306,7 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
         Most calls do not come here: see `core.call_natively` below.
         """
         # torch's compiler reads this line, and looks into the function, not into the engine.
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_tracing():
             return self.__wrapped__(*args, **kwargs)
         return self._self_engine.call(None, args, kwargs)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lazytrace._native import problem
+from lazytrace._torch import is_dynamo_tracing
 from lazytrace.engine.attempt import Attempt, exception_of
 from lazytrace.engine.decide import Decision, after_side_exit, before_binding, of_arguments, without_trace
 from lazytrace.engine.owner import Owner
@@ -28,7 +29,7 @@ class Engine(Owner):
     def call(self, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One call: a hit, a recording, an eager call or an inlined call, each counted."""
         # Of a traced function that is compiled itself, this is the first frame that torch's compiler sees.
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_tracing():
             return self.function(*args, **kwargs)
         decision = before_binding(self)
         if decision is not None:
