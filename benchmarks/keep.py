@@ -114,7 +114,8 @@ def _tokens() -> torch.Tensor:
     return torch.randint(1, 60, (2, 12))
 
 
-def _inputs(name: str) -> dict[str, torch.Tensor]:
+def inputs_of(name: str) -> dict[str, torch.Tensor]:
+    """Random inputs for a model."""
     if name in ("bert", "gpt2", "llama"):
         return {"input_ids": _tokens()}
     if name == "t5":
@@ -199,13 +200,16 @@ def measure(name: str, folder: Path) -> dict[str, str]:
     net, row = make(name), {"model": name}
     with torch.no_grad():
         fast = lazytrace.traced(net)
-        inputs, others = _inputs(name), _inputs(name)
+        inputs, others = inputs_of(name), inputs_of(name)
         start = time.perf_counter()
         row["verify"] = said(lambda: lazytrace.verify(fast, (), inputs, **TOLERANCES))
         row["record and verify, ms"] = f"{(time.perf_counter() - start) * 1e3:.0f}"
         expected = tensors(net(**others))
         row["plain, ms"] = f"{best(lambda: net(**inputs)):.3f}"
         row["hit, ms"] = f"{best(lambda: fast(**inputs)):.3f}"
+        frozen = lazytrace.trace(net, kwargs=inputs, check_trace=False, freeze=True)
+        row["frozen, ms"] = f"{best(lambda: frozen(**inputs)):.3f}"
+        row["guards"] = guards_of()
 
         def equal(found: object) -> object:
             return lazytrace.same(tensors(found), expected, **TOLERANCES)
@@ -224,6 +228,13 @@ def measure(name: str, folder: Path) -> dict[str, str]:
         row.update(saved(fast, inputs, others, equal, folder / f"{name}.zip"))
         row["onnx"] = said(lambda: onnx(fast, inputs, others, expected, folder / f"{name}.onnx"))
     return row
+
+
+def guards_of() -> str:
+    """How many guards of the newest frozen function are left, of how many."""
+    found = json.loads(lazytrace.report(format="json"))["functions"]
+    programs = [program for one in found for program in one["programs"] if program["promised"]]
+    return f"{programs[-1]['guards']} of {programs[-1]['guards'] + programs[-1]['promised']}"
 
 
 def saved(fast: object, inputs: dict, others: dict, equal: Callable, path: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from lazytrace.ahead import Verification, trace, trace_module, verify
 from lazytrace.api import traced
 from lazytrace.checks import Comparison, checkpoint_params, clone_inputs, preserve_rng_state, same
 from lazytrace.config import Environment as _Environment
+from lazytrace.debugging import write_recordings
 from lazytrace.engine import disabled, is_tracing
 from lazytrace.errors import (
     CacheLimitError,
@@ -26,15 +27,21 @@ from lazytrace.loaded import FileError, Loaded, load
 from lazytrace.stats import (
     CompileProfiler,
     Event,
+    Phases,
     Reason,
+    RecordingMetrics,
     Snapshot,
     Suggestion,
+    clear_recording_metrics,
     compile_times,
     log_events,
     on_event,
     reason_code,
+    recording_metrics,
     report,
     report_at_exit,
+    reset,
+    set_recording_metrics_limit,
     stats,
     suggestions,
     time_hits,
@@ -56,8 +63,10 @@ __all__ = [
     "Loaded",
     "NotTraceableError",
     "OptionError",
+    "Phases",
     "ProofWarning",
     "Reason",
+    "RecordingMetrics",
     "ReplayError",
     "RetraceError",
     "RetraceWarning",
@@ -67,6 +76,7 @@ __all__ = [
     "UntraceableError",
     "Verification",
     "checkpoint_params",
+    "clear_recording_metrics",
     "clone_inputs",
     "compile_times",
     "disabled",
@@ -81,11 +91,14 @@ __all__ = [
     "opaque",
     "preserve_rng_state",
     "reason_code",
+    "recording_metrics",
     "report",
     "report_at_exit",
+    "reset",
     "same",
     "save",
     "script_if_tracing",
+    "set_recording_metrics_limit",
     "stats",
     "suggestions",
     "time_hits",
@@ -94,6 +107,7 @@ __all__ = [
     "traced",
     "verify",
     "warmup",
+    "write_recordings",
 ]
 
 __version__ = "0.1.0"
@@ -102,3 +116,5 @@ _environment = _Environment.read()
 if _environment.report:
     report_at_exit(_environment.report)
 log_events(*_environment.log)
+if _environment.debug:
+    write_recordings(_environment.debug)

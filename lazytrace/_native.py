@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -61,8 +61,16 @@ def load() -> str:
         _core.configure_whole_calls(
             {function: functools.partial(_core.whole_call, function) for function in _torch.whole_functions()}
         )
+        _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
         globals()["core"] = _core
     return found
+
+
+def _scripted_step(scripted: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What a recording calls in the place of what TorchScript has compiled: it is one step."""
+    # Printing its graph runs operators.
+    python = core.aside(functools.partial(_torch.runs_python, scripted))
+    return core.opaque_call(scripted, "", scripted, args, kwargs, python)
 
 
 def available() -> bool:

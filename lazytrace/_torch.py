@@ -41,6 +41,29 @@ def whole_functions() -> list[FunctionType]:
     return [Function.apply.__func__, torch.utils.checkpoint.checkpoint.__wrapped__]  # type: ignore[attr-defined]
 
 
+def scripted_classes() -> tuple[type, ...]:
+    """The classes of what TorchScript has compiled or traced: functions, and methods of modules.
+
+    >>> type(torch.jit.trace(torch.neg, torch.ones(1))) in scripted_classes()
+    True
+    """
+    return torch._C.ScriptFunction, torch._C.ScriptMethod
+
+
+def runs_python(scripted: Any) -> bool:
+    """Whether a call of something that TorchScript has compiled does more than its arguments and result show.
+
+    Methods can write to the tensors of their module; functions have no state, but can print or call Python.
+
+    >>> runs_python(torch.jit.trace(torch.neg, torch.ones(1)))
+    False
+    """
+    if not isinstance(scripted, torch._C.ScriptFunction):
+        return True
+    graph = str(scripted.inlined_graph)
+    return any(name in graph for name in ("prim::Print", "^", "aten::warn"))
+
+
 def registered_kernels() -> set[str]:
     """The set in which `torch.library` keeps what Python has registered; always the same set.
 
@@ -107,6 +130,22 @@ def is_jit_tracing() -> bool:
     False
     """
     return torch._C._get_tracing_state() is not None
+
+
+def is_dynamo_tracing() -> bool:
+    """Whether torch's compiler is reading the code that asks.
+
+    `torch.compiler.is_dynamo_compiling` is the public question, and a Python function of torch: a recording
+    that is under way would see it run. The compiler calls this one instead of reading it.
+
+    >>> is_dynamo_tracing()
+    False
+    """
+    translator = sys.modules.get("torch._dynamo.symbolic_convert")
+    return translator is not None and getattr(translator.tls, "current_tx", None) is not None
+
+
+setattr(is_dynamo_tracing, "_dynamo_marked_constant", True)  # noqa: B010 (mypy: functions have none)
 
 
 def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:

@@ -326,8 +326,11 @@ def trace(
     of these: then each is recorded. `kwargs` are keyword arguments for all of them. The function runs on
     copies of them, and parameters, buffers, other tensors of its state and the random stream are put back.
     With `check_trace` each recording is checked by `verify`, and so are the calls in `check_inputs`, which
-    are recorded where they have to be; `rtol` and `atol` are for these. With `freeze` no further recordings
-    are made: see `freeze` of a traced function. `options` are those of `traced`.
+    are recorded where they have to be; `rtol` and `atol` are for these. `options` are those of `traced`.
+
+    With `freeze` no further recordings are made, and you promise that state does not change: guards on it
+    are left out, which makes replays faster. Parameters, buffers and other tensors stay live, and everything
+    about arguments is guarded. See `freeze(state=True)` of a traced function; `thaw()` takes it back.
 
     Raises `TracingCheckError` when plain and traced differ, and `UntraceableError` when a call cannot be
     replayed.
@@ -343,7 +346,7 @@ def trace(
     for example in check_inputs:
         _trace_one(made, example, kwargs, True, rtol, atol)
     if freeze:
-        handle(made).freeze()
+        handle(made).freeze(state=True)
     return made
 
 

@@ -14,14 +14,26 @@ from types import ModuleType
 from typing import get_args
 
 from lazytrace.config import REPORT_TARGETS, Environment, report_target
+from lazytrace.debugging import Exportability, run_again
 from lazytrace.decorate import Patterns, installed
 from lazytrace.loaded import FileError, describe_file
-from lazytrace.stats import Format, Report, format_of, formatted, increases, on_terminal, read, report_at_exit
+from lazytrace.stats import (
+    Format,
+    Report,
+    format_of,
+    formatted,
+    increases,
+    on_terminal,
+    read,
+    report_at_exit,
+    watch_recordings,
+)
 
 _DESCRIPTION = "Run a program under lazytrace and see what its traced functions did, and why."
 _EPILOG = """exit codes:
   0  all went well
-  1  diff: the new report has more retraces, eager calls or evictions; run: the program raised
+  1  diff: the new report has more retraces, eager calls or evictions; run: the program raised; replay: a
+     proof fails again
   2  something was not understood, or could not be read or written
 
 LAZYTRACE_REPORT=run.html python train.py writes a report without this command.
@@ -63,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_show(commands)
     _add_diff(commands)
     _add_merge(commands)
+    _add_replay(commands)
     return parser
 
 
@@ -82,6 +95,11 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         type=_pattern,
         help="decorate a function without editing it, as in 'pkg.mod:step', 'pkg.mod:Net.forward' or "
         "'__main__:*' (the script itself); can be given several times",
+    )
+    run.add_argument(
+        "--exportable",
+        action="store_true",
+        help="say of each recording whether torch.export can have it, or what stands against it",
     )
     run.add_argument("-m", dest="module", action="store_true", help="the program is a module, not a file")
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="program ...", help="with its arguments")
@@ -113,6 +131,14 @@ def _add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     merge.add_argument("--format", choices=get_args(Format), default="text", help="(default: text)")
     merge.add_argument("-o", "--output", metavar="FILE", help="write there; its ending chooses the format")
     merge.set_defaults(do=_show)
+
+
+def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    replay = commands.add_parser(
+        "replay", help="run failed proofs again that LAZYTRACE_DEBUG has written; exits with 1 if one fails"
+    )
+    replay.add_argument("folder", help="of one failed proof, of a run, or of runs")
+    replay.set_defaults(do=_replay)
 
 
 def _target(value: str) -> str:
@@ -154,6 +180,14 @@ def _show(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _replay(asked: argparse.Namespace) -> int:
+    failed = False
+    for folder, why in run_again(asked.folder):
+        print(f"{folder}: {why or 'the same as the plain call'}")
+        failed |= bool(why)
+    return _FAILED if failed else 0
+
+
 def _text(report: Report, chosen: Format) -> str:
     return on_terminal(report, sys.stdout) if chosen == "text" else formatted(report, chosen)
 
@@ -174,10 +208,15 @@ def _run(asked: argparse.Namespace) -> int:
     patterns = Patterns(asked.trace)
     finder = installed(patterns)
     sys.argv = [program, *arguments]
+    asked_of = Exportability()
+    stop = watch_recordings(asked_of.ask) if asked.exportable else None
     try:
         code = _run_module(program) if asked.module else _run_script(program, patterns)
     finally:
         sys.meta_path.remove(finder)
+        if stop is not None:
+            stop()
+            print(f"Exportable:\n{asked_of}", file=sys.stderr)
         unmatched = patterns.unmatched()
         if unmatched:
             print(_unmatched(unmatched), file=sys.stderr)

@@ -104,13 +104,18 @@ class Environment:
     the report goes at exit: "" nowhere, "text" to stderr, otherwise a file whose ending is the format, or a
     folder that ends with a slash; `log` (`LAZYTRACE_LOG`) names the events that are logged to stderr.
 
+    `total_limit` (`LAZYTRACE_TOTAL_LIMIT`) is how many traces all functions and instances may hold together,
+    0 for no such limit. `debug` (`LAZYTRACE_DEBUG`) is a folder for what debugging needs, "" for none.
+
     >>> Environment()
-    Environment(disabled=False, report='', log=())
+    Environment(disabled=False, report='', log=(), total_limit=0, debug='')
     """
 
     disabled: bool = False
     report: str = ""
     log: tuple[str, ...] = ()
+    total_limit: int = 0
+    debug: str = ""
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Environment:
@@ -119,7 +124,7 @@ class Environment:
         Raises `OptionError` where a value is not understood.
 
         >>> Environment.read({"LAZYTRACE_REPORT": "run.html", "LAZYTRACE_LOG": "retrace,eager"})
-        Environment(disabled=False, report='run.html', log=('retrace', 'eager'))
+        Environment(disabled=False, report='run.html', log=('retrace', 'eager'), total_limit=0, debug='')
         >>> Environment.read({"LAZYTRACE_DISABLE": "maybe"})
         Traceback (most recent call last):
             ...
@@ -130,6 +135,8 @@ set it to 1, true, yes, on, 0, false, no or off, or unset it.
             disabled=_read_switch(environ, "LAZYTRACE_DISABLE"),
             report=_read_report(environ.get("LAZYTRACE_REPORT", "").strip()),
             log=_read_log(environ.get("LAZYTRACE_LOG", "")),
+            total_limit=_read_limit(environ, "LAZYTRACE_TOTAL_LIMIT"),
+            debug=environ.get("LAZYTRACE_DEBUG", "").strip(),
         )
 
 
@@ -165,6 +172,15 @@ def _read_switch(environ: Mapping[str, str], variable: str) -> bool:
     if word in _YES or word in _NO:
         return word in _YES
     raise OptionError(bad_environment(variable, value, _either(_YES + _NO[1:])))
+
+
+def _read_limit(environ: Mapping[str, str], variable: str) -> int:
+    value = environ.get(variable, "").strip()
+    if not value:
+        return 0
+    if value.isascii() and value.isdigit() and int(value) > 0:
+        return int(value)
+    raise OptionError(bad_environment(variable, value, "a number of 1 or more, in traces"))
 
 
 def report_target(value: str) -> str | None:

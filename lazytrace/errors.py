@@ -426,6 +426,40 @@ def not_callable(obj: object, decorator: str = "traced") -> str:
     )
 
 
+def no_forward_of_class() -> str:
+    """Text for `NotTraceableError` when the class of a traced module is asked to run its forward.
+
+    >>> no_forward_of_class().partition(": ")[0]
+    'a traced module has no forward on its class, where torch.fx.symbolic_trace() looks for it'
+    """
+    return (
+        "a traced module has no forward on its class, where torch.fx.symbolic_trace() looks for it: "
+        "trace the plain module, traced.original, or take traced.graph(...), which is an fx graph."
+    )
+
+
+def not_alike(name: str, path: str, expected: str, got: str) -> str:
+    """Text for `TypeError` when an opaque function gave something else than it was said to give.
+
+    >>> not_alike("pair", "[0]", "float32[4]", "float32[5]")
+    'pair gave float32[5] at [0], and opaque(like=...) expected float32[4]. Correct like, or leave it out.'
+    """
+    at = f" at {path}" if path else ""
+    return f"{name} gave {got}{at}, and opaque(like=...) expected {expected}. Correct like, or leave it out."
+
+
+def like_holds_no_tensors(like: object) -> str:
+    """Text for `OptionError` when `like` of `opaque` is no tensor and no container of tensors.
+
+    >>> like_holds_no_tensors(3)
+    'opaque(like=3): like must be a tensor or a container of tensors. Pass that, or leave like out.'
+    """
+    return (
+        f"opaque(like={_shown(like)}): like must be a tensor or a container of tensors. "
+        "Pass that, or leave like out."
+    )
+
+
 def coroutine(obj: object) -> str:
     """Text for `NotTraceableError` when `obj` is a coroutine or async generator function.
 

@@ -13,9 +13,10 @@ import torch
 import wrapt
 
 from lazytrace._native import available, core
+from lazytrace._torch import is_dynamo_tracing
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
-from lazytrace.errors import NotTraceableError, not_traced
+from lazytrace.errors import NotTraceableError, no_forward_of_class, not_traced
 from lazytrace.explain import Explanation
 from lazytrace.programs import Exportable, Program, exportable
 from lazytrace.signature import Parameters, calls_first_argument
@@ -52,7 +53,7 @@ class Handle:
 
     def cache_clear(self) -> None:
         """Drop all traces; of a bound method, those of its instance."""
-        self._engine.clear(None if self._cache is self._engine.cache else self._cache)
+        self._engine.clear(self._own_cache())
 
     def stats(self) -> Snapshot:
         """The counts of this function, over all instances."""
@@ -107,13 +108,38 @@ class Handle:
         named = found.named((*self._receiver, *args), kwargs) if found is not None else []
         return named[bool(self._receiver) :]
 
-    def freeze(self) -> None:
-        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
+    def freeze(self, *, state: bool = False) -> None:
+        """Record no more: a call that would need a recording raises `RetraceError`, after all guards.
+
+        With `state` the caller promises that state does not change from now on, and the guards on it go, of
+        the traces that there are: modules, attributes, globals, closures, code. A change of these is not
+        noticed. Parameters, buffers and other tensors stay live, as each call finds them by their paths;
+        everything about arguments is guarded as before. Of a bound method its object is state.
+
+        >>> import lazytrace
+        >>> class Scaled(torch.nn.Linear):
+        ...     scale = 2.0
+        ...     def forward(self, x):
+        ...         return super().forward(x) * self.scale
+        >>> net = lazytrace.traced(Scaled(1, 1, bias=False))
+        >>> before = net(torch.ones(1, 1))
+        >>> net.freeze(state=True)
+        >>> net.scale = 3.0
+        >>> torch.equal(net(torch.ones(1, 1)), before)
+        True
+        """
         self._engine.frozen = True
+        if state:
+            self._engine.promise(self._own_cache(), 1 + len(self._receiver))
 
     def thaw(self) -> None:
-        """Take `freeze` back."""
+        """Take `freeze` back: record again, and guard all state again."""
         self._engine.frozen = False
+        self._engine.doubt()
+
+    def _own_cache(self) -> TraceCache | None:
+        """The cache of a bound method's instance; None of a function."""
+        return None if self._cache is self._engine.cache else self._cache
 
 
 class _Asking:
@@ -153,12 +179,15 @@ class _Asking:
         """
         return self._self_handle().exportable(*args, **kwargs)
 
-    def freeze(self) -> None:
-        """Record no more: a call that would need a recording raises `RetraceError`, after all guards."""
-        self._self_handle().freeze()
+    def freeze(self, *, state: bool = False) -> None:
+        """Record no more: a call that would need a recording raises `RetraceError`, after all guards.
+
+        With `state` the caller promises that state does not change from now on: see `Handle.freeze`.
+        """
+        self._self_handle().freeze(state=state)
 
     def thaw(self) -> None:
-        """Take `freeze` back."""
+        """Take `freeze` back: record again, and guard all state again."""
         self._self_handle().thaw()
 
     def program(self, /, *args: Any, **kwargs: Any) -> Program:
@@ -232,6 +261,8 @@ class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method: a hit, a recording, or the plain method."""
+        if is_dynamo_tracing():
+            return self.__wrapped__(*args, **kwargs)
         receiver = self._self_receiver()
         if receiver is None:
             return self._self_engine.call(None, args, kwargs)
@@ -274,6 +305,9 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
 
         Most calls do not come here: see `core.call_natively` below.
         """
+        # torch's compiler reads this line, and looks into the function, not into the engine.
+        if is_dynamo_tracing():
+            return self.__wrapped__(*args, **kwargs)
         return self._self_engine.call(None, args, kwargs)
 
     def _self_handle(self) -> Handle:
@@ -333,8 +367,28 @@ _RETURN_SELF = frozenset(
 )
 
 
+def _forward_of_class(self: Any) -> Any:
+    """What `torch.fx` finds: it asks the class of a module for its code, and that is ours."""
+    raise NotTraceableError(no_forward_of_class())
+
+
+class _Forward:
+    """The `forward` of the module; asked of the class, something that says why there is none."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return _forward_of_class if instance is None else instance.__wrapped__.forward
+
+    def __set__(self, instance: Any, value: object) -> None:
+        instance.__wrapped__.forward = value
+
+    def __delete__(self, instance: Any) -> None:
+        del instance.__wrapped__.forward
+
+
 class TracedModule(TracedCallable):
     """A traced `nn.Module`: calls are traced, hooks included; everything else is the module's own."""
+
+    forward = _Forward()
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         super().__init__(function, options)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from lazytrace._native import available, core, problem
+from lazytrace._torch import tree_flatten
 from lazytrace.errors import ReplayError, loaded_diverged, no_saved_program
 from lazytrace.programs.program import Tree
 from lazytrace.programs.saved import (
@@ -19,14 +20,17 @@ from lazytrace.programs.saved import (
     decode_meta,
     decode_modes,
     decode_parameters,
+    decode_signature,
     decode_steps,
     decode_value,
     describe_arguments,
     differences_of,
     leaves_of,
 )
+from lazytrace.signature import Parameters
 
 _DEEPEST = 64
+_CALLS_KEPT = 256
 _named_tuple: Any = collections.namedtuple
 # What a description of another form than it should have makes the code below raise.
 _WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, OverflowError)
@@ -46,7 +50,7 @@ class _Stored:
     """One program of a file."""
 
     def __init__(self, row: dict[str, Any], reader: Reader, schemas: dict[str, str]) -> None:
-        self.signature = row["signature"]
+        self.signature = decode_signature(row["signature"])
         self.ambient = {str(name): str(value) for name, value in self.signature["ambient"].items()}
         self.captures = [str(name) for _, name, _ in row["captures"]]
         self._leaves = [int(one) for one in self.signature["inputs"]]
@@ -66,10 +70,10 @@ class _Stored:
         if max(self._leaves, default=-1) >= len(self.signature["leaves"]):
             raise FileError("it takes other inputs than it has")
 
-    def run(self, leaves: list[Any], state: Mapping[str, torch.Tensor]) -> Any:
+    def run(self, leaves: list[Any], state: list[torch.Tensor]) -> Any:
         """(whether it went through, the result); otherwise what it gave instead, and whether anything
         changed."""
-        found = self._native.run([leaves[i] for i in self._leaves], [state[name] for name in self.captures])
+        found = self._native.run([leaves[i] for i in self._leaves], state)
         if isinstance(found, tuple):
             return False, found
         tensors = dict(zip(self._outputs, found, strict=True))
@@ -93,6 +97,16 @@ def _decode_tree(row: Any, depth: int) -> Tree:
     return Tree(str(kind), int(index), decoded, tuple(_decode_tree(item, depth + 1) for item in items))
 
 
+def _declared(signature: inspect.Signature) -> Callable[..., Any]:
+    """Something that takes arguments as the saved function did."""
+
+    def call(*args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError
+
+    setattr(call, "__signature__", signature)  # noqa: B010 (mypy: functions have none)
+    return call
+
+
 class Loaded(torch.nn.Module):
     """Saved programs of one function: call it as the function. Its parameters and buffers are the state.
 
@@ -107,9 +121,12 @@ class Loaded(torch.nn.Module):
         super().__init__()
         self._name = str(description["function"])
         self._signature = decode_parameters(description["parameters"])
+        self._binding = Parameters(_declared(self._signature), whole=False)
+        # What calls that were looked at had in common, and the programs that they look like.
+        self._fitting: dict[bytes | None, list[_Stored]] = {}
         schemas: dict[str, str] = {}
         self._programs = [_Stored(row, reader, schemas) for row in description["programs"]]
-        self._state: dict[str, tuple[torch.nn.Module, str]] = {}
+        self._state: dict[str, tuple[torch.nn.Module, str, dict[str, Any]]] = {}
         for row in description["state"]:
             name, kind, persistent, look = row
             self._add_state(name, kind, persistent, look, reader, state_dict)
@@ -143,15 +160,29 @@ class Loaded(torch.nn.Module):
             owner.register_parameter(last, torch.nn.Parameter(tensor, bool(row["requires_grad"])))
         else:
             owner.register_buffer(last, tensor, persistent=kind == "buffer" and bool(persistent))
-        self._state[name] = owner, last
+        group: dict[str, Any] = owner._parameters if kind == "parameter" else owner._buffers
+        self._state[name] = owner, last, group
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function: a replay of the program that fits."""
+        call = self._binding.bind(self, args, kwargs)
+        named = self._binding.named(args, kwargs) if call is not None else []
+        leaves: list[Any] = tree_flatten([value for _, value in named])[0]
+        key = call.key if call is not None and not call.unsupported else None
+        for program in self._fitting.get(key, ()):
+            went_through, result = program.run(leaves, [self._tensor(name) for name in program.captures])
+            if went_through:
+                return result
+            self._refuse_changed(result)
+        return self._look_for(key, args, kwargs)
+
+    def _look_for(self, key: bytes | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same, with the differences to each program in words."""
         named = list(self._named(args, kwargs))
         leaves, found = leaves_of(named), describe_arguments(named)
         ambient = {name: str(value) for name, value in core.describe_ambient().items()}
-        state = {name: getattr(owner, last) for name, (owner, last) in self._state.items()}
         told: list[list[str]] = []
+        fitting: list[_Stored] = []
         for program in self._programs:
             differences = differences_of(program.signature, found) + [
                 f"{name} {old} -> {ambient.get(name)}"
@@ -161,15 +192,35 @@ class Loaded(torch.nn.Module):
             if differences:
                 told.append(differences)
                 continue
-            went_through, result = program.run(leaves, state)
+            fitting.append(program)
+            went_through, result = program.run(leaves, [self._tensor(name) for name in program.captures])
             if went_through:
+                if key is not None:
+                    self._remember(key, fitting)
                 return result
-            step, gave, changed = result
-            if changed:
-                raise ReplayError(loaded_diverged(self._name, step, gave))
+            step, gave = self._refuse_changed(result)
             where = f"step {step} gave" if step >= 0 else f"{program.captures[-1 - step]}"
             told.append([f"{where} {gave}"])
         raise LookupError(no_saved_program(self._name, sorted(told, key=len)[0], len(self._programs)))
+
+    def _remember(self, key: bytes, fitting: list[_Stored]) -> None:
+        if len(self._fitting) >= _CALLS_KEPT:
+            self._fitting = {}
+        self._fitting[key] = fitting
+
+    def _refuse_changed(self, outcome: tuple[int, str, bool]) -> tuple[int, str]:
+        """The step that differed and what it gave, if nothing was changed by then."""
+        step, gave, changed = outcome
+        if changed:
+            raise ReplayError(loaded_diverged(self._name, step, gave))
+        return step, gave
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        owner, last, group = self._state[name]
+        found = group.get(last)
+        # Whoever has put it elsewhere, or has deleted it, is told as of any module.
+        tensor: torch.Tensor = found if found is not None else getattr(owner, last)
+        return tensor
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         bound = self._signature.bind(*args, **kwargs)

@@ -50,6 +50,8 @@ class Trace:
         lines = [_line(i, row) for i, row in enumerate(self.native.rows())]
         returned = ", ".join(f"r{reg}" for reg in self.native.output_registers())
         how = [f"backward passes: {self.flat()}"] if self.flat() else []
+        if self.native.unguarded:
+            how.append(f"promised state: {self.native.unguarded} guards are left out")
         return "\n".join([head, *how, *lines, f"return {returned or 'constants'}"])
 
     def _captures(self) -> list[tuple[str, int]]:
@@ -96,6 +98,7 @@ class Trace:
             instance=instance,
             steps=self.steps(),
             flat=self.flat(),
+            promised=self.native.unguarded,
         )
 
     def __str__(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from inspect import Parameter
 from typing import Any
 
 import torch
@@ -22,13 +24,19 @@ class Saving:
         self._blobs = saved.Blobs([])
         self._state: dict[str, Capture] = {}
         self._programs: list[Any] = []
-        self._last: tuple[Handle, Program] | None = None
+        self._last: tuple[Iterable[Parameter] | None, Program] | None = None
 
     def add(self, handle: Handle, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take the program that a call runs. Raises `NotImplementedError` when a file cannot hold it."""
         program = handle.program(*args, **kwargs)
-        self._last = handle, program
-        signature = self._signature(program, handle.arguments(*args, **kwargs))
+        self.add_program(program, handle.arguments(*args, **kwargs), handle.parameters())
+
+    def add_program(
+        self, program: Program, named: list[tuple[str, Any]], parameters: Iterable[Parameter] | None
+    ) -> None:
+        """Take a program, of a call that passes `named` to `parameters`. Raises what `add` raises."""
+        self._last = parameters, program
+        signature = self._signature(program, named)
         self._programs.append(saved.encode_program(program, self._blobs, self._state, signature))
 
     def _signature(self, program: Program, named: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -47,7 +55,7 @@ class Saving:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
         assert self._last is not None
-        handle, program = self._last
+        parameters, program = self._last
         self._take_rest(program)
         root = program.root
         state = [[name, one.kind, one.persistent, self._row(one)] for name, one in self._state.items()]
@@ -56,7 +64,7 @@ class Saving:
             "torch": torch.__version__,
             "function": program.name,
             "training": root.training if root is not None else False,
-            "parameters": saved.encode_parameters(handle.parameters()),
+            "parameters": saved.encode_parameters(parameters),
             "programs": self._programs,
             "state": state,
         }

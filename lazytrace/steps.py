@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import torch
 import wrapt
 
 from lazytrace._native import available, core
-from lazytrace._torch import is_jit_tracing
-from lazytrace.errors import NotTraceableError, not_callable
+from lazytrace._torch import is_jit_tracing, tree_leaves_with_path, tree_spec_text
+from lazytrace.errors import NotTraceableError, OptionError, like_holds_no_tensors, not_alike, not_callable
 
 
 class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
-    """A function that a recording does not look into: its call is one step, made again at each replay."""
+    """A function that a recording does not look into: its call is one step, made again at each replay.
+
+    `like` looks as its result always does; see `opaque`.
+    """
+
+    def __init__(self, function: Callable[..., Any], like: Any = None) -> None:
+        super().__init__(function)
+        self._self_like = like
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; inside a recording the call becomes one step."""
         if not available() or not core.is_recording():
-            return self.__wrapped__(*args, **kwargs)
-        return core.opaque_call(self, "__lazytrace_step__", self.__lazytrace_step__, args, kwargs, True)
+            return self.__lazytrace_step__(*args, **kwargs)
+        step, told = self.__lazytrace_step__, self._self_like is not None
+        return core.opaque_call(self, "__lazytrace_step__", step, args, kwargs, True, told)
 
     def __lazytrace_step__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(*args, **kwargs)
+        result = self.__wrapped__(*args, **kwargs)
+        if self._self_like is not None:
+            check = functools.partial(_check_likeness, self.__wrapped__, self._self_like, result)
+            core.aside(check) if available() else check()
+        return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         # Bound like a function: at a replay the class still has this object, and the instance is an argument.
@@ -40,6 +53,28 @@ class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     def __reduce_ex__(self, protocol: Any) -> str:
         return str(self.__qualname__)
+
+
+def _check_likeness(function: Any, like: Any, result: Any) -> None:
+    wanted, found = tree_leaves_with_path(like), tree_leaves_with_path(result)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    if tree_spec_text(like) != tree_spec_text(result):
+        raise TypeError(not_alike(name, "", tree_spec_text(like), tree_spec_text(result)))
+    for (path, expected), (_, got) in zip(wanted, found, strict=True):
+        if _look(expected) != _look(got):
+            raise TypeError(not_alike(name, path, _look(expected), _look(got)))
+
+
+def _look(value: Any) -> str:
+    """`float32[3, 4]`, and what is unusual about it."""
+    if not isinstance(value, torch.Tensor):
+        return f"{value!r:.80}"
+    text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if value.layout is not torch.strided:
+        text += f" {str(value.layout).removeprefix('torch.')}"
+    elif not value.is_contiguous():
+        text += f" with strides {list(value.stride())}"
+    return text if value.device.type == "cpu" else f"{text} on {value.device}"
 
 
 class OpaqueStatic(OpaqueFunction):
@@ -120,7 +155,13 @@ def script_if_tracing(function: Callable[..., Any]) -> ScriptedFunction:
     return ScriptedFunction(function)
 
 
-def opaque(function: Callable[..., Any]) -> OpaqueFunction:
+@overload
+def opaque(function: Callable[..., Any], *, like: Any = None) -> OpaqueFunction: ...
+@overload
+def opaque(function: None = None, *, like: Any = None) -> Callable[[Callable[..., Any]], OpaqueFunction]: ...
+def opaque(
+    function: Callable[..., Any] | None = None, *, like: Any = None
+) -> OpaqueFunction | Callable[[Callable[..., Any]], OpaqueFunction]:
     """Call a function, at each replay too, without looking inside.
 
     For what a recording cannot see through: compiled code, other libraries, prints. Arguments may be tensors,
@@ -140,9 +181,27 @@ def opaque(function: Callable[..., Any]) -> OpaqueFunction:
     >>> _ = double(torch.tensor(1.0)), double(torch.tensor(2.0))
     >>> seen
     [1.0, 2.0]
+
+    `like` is a tensor, or a container of tensors, that looks as the result always does: dtype, shape,
+    strides, device. Each call is compared with it, inside and outside of traced functions, and raises
+    `TypeError` where it differs. A replay then need not be ready to leave the program at this step, so it
+    keeps fewer results, and the function can be called where it could not be resumed.
+
+    >>> @opaque(like=torch.empty(2))
+    ... def two(x):
+    ...     return x * 2
+    >>> two(torch.ones(3))
+    Traceback (most recent call last):
+        ...
+    TypeError: two gave float32[3], and opaque(like=...) expected float32[2]. Correct like, or leave it out.
     """
+    if function is None:
+        return functools.partial(opaque, like=like)
+    leaves = tree_leaves_with_path(like) if like is not None else []
+    if not all(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
+        raise OptionError(like_holds_no_tensors(like))
     if isinstance(function, staticmethod):
-        return OpaqueStatic(function.__func__)
+        return OpaqueStatic(function.__func__, like)
     if not callable(function):
         raise NotTraceableError(not_callable(function, "opaque"))
-    return OpaqueFunction(function)
+    return OpaqueFunction(function, like)

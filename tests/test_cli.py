@@ -252,3 +252,61 @@ def test_help(arguments, parts, capsys, monkeypatch):
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert [part for part in parts if part not in text] == []
+
+
+# ---------------------------------------------------------------- run --exportable
+EXPORTED = """
+import torch
+from lazytrace import traced
+
+class Holder: pass
+holder = Holder()
+
+@traced
+def plain(x):
+    return x * 2
+
+@traced
+def writes(x):
+    holder.last = x * 2
+    return x
+
+@traced
+def escapes(x):
+    return x * len(x.tolist())
+
+for f in (plain, writes, escapes):
+    f(torch.ones(2)), f(torch.ones(2))
+"""
+
+
+def test_run_says_what_can_be_exported(tmp_path):
+    (tmp_path / "program.py").write_text(EXPORTED)
+    done = subprocess.run(
+        [sys.executable, "-m", "lazytrace", "run", "--exportable", "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr[done.stderr.index("Exportable:") :].splitlines()
+    assert lines[:2] == ["Exportable:", "plain(x: float32[2]): yes"]
+    assert lines[2:4][0] == "writes(x: float32[2]): no:"
+    assert "holder.last" in lines[3]
+    assert lines[4] == "escapes(x: float32[2]): no, it is not recorded:"
+    assert lines[5].strip().startswith("calls .tolist() of a tensor")
+
+
+def test_run_says_that_nothing_was_recorded(tmp_path):
+    (tmp_path / "program.py").write_text("import torch\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "lazytrace", "run", "--exportable", "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Exportable:\nnothing was recorded" in done.stderr

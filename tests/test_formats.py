@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -255,17 +256,20 @@ def test_compile_times():
     from lazytrace.stats.report.tables import compile_times_of
 
     other = Snapshot("other", recordings=1, seconds_recording=1.0)
-    assert compile_times_of([STEP, other, Snapshot("idle")], "str") == (
-        "lazytrace recording metrics:\n"
-        "Function  recording (s)  checking (s)  replaying (s)  eager (s)\n"
-        "--------  -------------  ------------  -------------  ---------\n"
-        "other          1.000000      0.000000       0.000000   0.000000\n"
-        "step           0.750000      0.000500       0.002000   0.125000"
-    )
-    assert compile_times_of([STEP], "csv") == (
-        ["step.recording", "step.checking", "step.replaying", "step.eager"],
-        ["0.750000", "0.000500", "0.002000", "0.125000"],
-    )
+    step = replace(STEP, seconds_run=0.4, seconds_verdict=0.2, seconds_lowering=0.05, seconds_proof=0.1)
+    phases = ("recording", "run", "verdict", "lowering", "proof", "checking", "replaying", "eager")
+    table = compile_times_of([step, other, Snapshot("idle")], "str").splitlines()
+    assert table[0] == "lazytrace recording metrics:"
+    assert re.split("  +", table[1]) == ["Function", *(f"{phase} (s)" for phase in phases)]
+    assert [row.split() for row in table[3:]] == [
+        ["other", "1.000000", *["0.000000"] * 7],
+        [
+            "step",
+            *["0.750000", "0.400000", "0.200000", "0.050000", "0.100000", "0.000500", "0.002000", "0.125000"],
+        ],
+    ]
+    assert len({len(row) for row in table[1:]}) == 1
+    assert compile_times_of([step], "csv") == ([f"step.{phase}" for phase in phases], table[4].split()[1:])
 
 
 def test_compile_times_of_the_process():

@@ -42,6 +42,9 @@ class Net(torch.nn.Module):
         return {"out": out @ self.table, "h": h, "mask": mask, "twice": (x, x)}
 
 
+TWO = torch.Size([2])
+
+
 class Pair(NamedTuple):
     left: torch.Tensor
     right: object
@@ -136,6 +139,81 @@ def test_results_keep_their_identity(tmp_path):
     assert again is x
     assert second is y
     assert torch.equal(y, X * 2)
+
+
+def test_tuples_stay_tuples(tmp_path):
+    """In results, in front of what is there twice, and as defaults; JSON knows lists only."""
+
+    def step(x, k=(1, (2, 3)), *, size=TWO):
+        twice = [x * k[0]]
+        return (1, (2,)), x.shape, [(3, torch.Size([4]))], twice, twice, size
+
+    step = traced(step)
+    loaded = kept(step, tmp_path, X)
+    assert torch.equal(loaded(X)[3][0], X)
+    for f in (step, loaded):
+        numbers, shape, listed, one, two, size = f(X)
+        assert (numbers, listed) == ((1, (2,)), [(3, torch.Size([4]))])
+        assert [type(shape), type(listed[0][1]), type(size)] == [torch.Size] * 3
+        assert one is two
+    with pytest.raises(LookupError, match=r"k\[0\] 1 \(int\) -> 2 \(int\)"):
+        loaded(X, (2, (2, 3)))
+
+
+def test_a_call_that_was_seen_before_is_looked_at_again(tmp_path):
+    """What a call must look like is remembered: nothing of it may be left out then."""
+    loaded = kept(traced(Net().eval()), tmp_path, X)
+    for _ in range(2):
+        loaded(X)
+        for other, told in (
+            (X.double(), "dtype"),
+            (X.t().contiguous().t(), "stride"),
+            (X.clone().requires_grad_(), "requires_grad"),
+            (X[:1], "shape"),
+            (torch.nn.Parameter(X, requires_grad=False), "class"),
+        ):
+            with pytest.raises(LookupError, match=told):
+                loaded(other)
+        with pytest.raises(LookupError, match="mask"):
+            loaded(X, mask=X)
+        with pytest.raises(LookupError, match="grad_mode"), torch.no_grad():
+            loaded(X)
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            loaded(X, k=3)
+    del loaded.linear.weight
+    with pytest.raises(AttributeError, match="weight"):
+        loaded(X)
+
+
+def test_leaves_and_results_are_other_calls(tmp_path):
+    def step(x):
+        return x * 2
+
+    leaf = X.clone().requires_grad_()
+    loaded = kept(traced(step), tmp_path, leaf)
+    for _ in range(2):
+        loaded(leaf)
+        with pytest.raises(LookupError, match="leaf"):
+            loaded(leaf * 1)
+
+
+def test_state_that_is_replaced_is_taken(tmp_path):
+    net = torch.nn.Linear(3, 3)
+    loaded = kept(traced(net), tmp_path, X)
+    for _ in range(2):
+        loaded(X)
+        net.weight = loaded.weight = torch.nn.Parameter(torch.randn(3, 3))
+        net.bias.data.add_(1)
+        loaded.bias = net.bias
+        assert same(loaded(X), net(X))
+
+
+def test_only_some_calls_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(lazytrace.loaded, "_CALLS_KEPT", 4)
+    step = traced(lambda x, k: x * k, dynamic=False)
+    loaded = kept(step, tmp_path, [(X, k) for k in range(10)])
+    for k in [*range(10), 7, 9]:
+        assert torch.equal(loaded(X, k), X * k)
 
 
 def test_branches(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import warnings
 
@@ -541,3 +542,97 @@ def test_numpy_views_written_behind_the_back():
 
     for k in range(4):
         assert torch.equal(fn(X + k), X + k + 4)
+
+
+# ---------------------------------------------------------------- opaque(like=...)
+def test_what_an_opaque_function_gives_is_told():
+    @opaque(like={"a": torch.empty(2), "b": (torch.empty(1, dtype=torch.long),)})
+    def parts(x, wrong=""):
+        a = x[:, 0] if wrong == "strides" else x[0]
+        b = torch.zeros(2 if wrong == "shape" else 1, dtype=torch.int if wrong == "dtype" else torch.long)
+        return [a, b] if wrong == "container" else {"a": a, "b": (3 if wrong == "number" else b,)}
+
+    step = traced(lambda x, wrong="": parts(x, wrong)["a"] * 2)
+    x = torch.arange(4.0).reshape(2, 2)
+    for _ in range(3):
+        assert torch.equal(step(x), x[0] * 2)
+    assert step.stats().hits == 2
+    end = r" Correct like, or leave it out\."
+    for wrong, told in (
+        ("shape", r"gave int64\[2\] at \['b'\]\[0\], and opaque\(like=\.\.\.\) expected int64\[1\]\."),
+        ("dtype", r"gave int32\[1\] at \['b'\]\[0\]"),
+        ("strides", r"gave float32\[2\] with strides \[2\] at \['a'\]"),
+        ("number", r"gave 3 at "),
+        ("container", r"gave list\(\*, \*\), and .* expected dict\['a', 'b'\]\(\*, tuple\(\*\)\)\."),
+    ):
+        for f in (parts, step):
+            with pytest.raises(TypeError, match=r"parts " + told) as caught:
+                f(x, wrong)
+            assert re.search(end, str(caught.value))
+    assert torch.equal(step(x), x[0] * 2)
+
+
+def test_a_replay_that_gives_something_else_raises():
+    size = [2]
+
+    def grows(x):
+        return x.new_zeros(size[0])
+
+    told, untold = opaque(grows, like=torch.empty(2)), opaque(grows)
+    one, two = (traced(lambda x, f=f: f(x) + 1, name="step") for f in (told, untold))
+    for step in (one, two):
+        step(X), step(X)
+    size[0] = 3
+    assert two(X).shape == (3,)
+    with pytest.raises(TypeError, match=r"gave float32\[3\]"):
+        one(X)
+
+
+def test_what_is_told_lets_results_go():
+    """Nothing is kept for an exit at the step."""
+
+    def peak(function):
+        def step(x):
+            y = (x * 2).relu() + 1
+            return function((y * 3).sum(0, keepdim=True)) + 1
+
+        made = traced(step)
+        x = torch.ones(4, 4)
+        made(x), made(x)
+        assert made.stats().hits == 1
+        rows = made.program(x).native.rows()
+        at = next(i for i, row in enumerate(rows) if row["kind"] == "opaque")
+        return sum(len(row["frees"]) for row in rows[:at])
+
+    assert peak(opaque(lambda y: y * 2, like=torch.empty(1, 4))) > peak(opaque(lambda y: y * 2))
+
+
+def test_told_where_the_function_cannot_be_resumed():
+    """Behind what cannot be resumed, an opaque function that may give anything is refused."""
+
+    class Thing:
+        n, w = 0, torch.tensor([-2.0, 1.0])
+
+    def make(**options):
+        thing = Thing()
+        thing.n = 0
+
+        @opaque
+        def spoil(x):
+            thing.n += 1
+            return x + thing.n
+
+        largest = opaque(lambda x: x[x > 0].sum(), **options)
+        return traced(lambda x: largest(spoil(thing.w)) + x), thing
+
+    (told, thing), (untold, other) = make(like=torch.empty(())), make()
+    for _ in range(5):
+        assert torch.equal(told(X), untold(X))
+    assert (thing.n, other.n) == (5, 5)
+    assert counts(told) == (4, 1, 0)
+    assert {lazytrace.reason_code(reason) for reason in untold.stats().eager} == {"opaque-varies"}
+
+
+def test_like_is_tensors():
+    with pytest.raises(lazytrace.OptionError, match=r"opaque\(like=3\): like must be a tensor"):
+        opaque(lambda x: x, like=3)

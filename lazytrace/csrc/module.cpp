@@ -89,6 +89,9 @@ void bind_trace(py::module_& m) {
       .def("data", &lt::Trace::data)
       .def("found", &lt::Trace::found)
       .def_property_readonly("guards", &lt::Trace::guards)
+      .def_property_readonly("unguarded", &lt::Trace::unguarded)
+      .def("promise", &lt::Trace::promise)
+      .def("doubt", &lt::Trace::doubt)
       .def_property_readonly("size", [](const lt::Trace& t) { return t.program().size(); })
       .def_property_readonly("inputs", [](const lt::Trace& t) { return t.program().inputs; })
       .def_property_readonly("captures", [](const lt::Trace& t) { return t.program().captures; })
@@ -287,9 +290,9 @@ py::object whole_call(py::object function, py::args args, py::kwargs kwargs) {
 }
 
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
-                       py::dict kwargs, bool python) {
+                       py::dict kwargs, bool python, bool told) {
   if (auto* recording = lt::Recording::active())
-    return recording->opaque(wrapper, attribute, function, args, kwargs, python);
+    return recording->opaque(wrapper, attribute, function, args, kwargs, python, told);
   return function(*args, **kwargs);
 }
 
@@ -312,6 +315,7 @@ PYBIND11_MODULE(_core, m) {
       .def("varying", &lt::Recording::varying)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)
+      .def_property_readonly("seconds_lowering", &lt::Recording::seconds_lowering)
       .def_property_readonly("where", &lt::Recording::where);
   m.def("configure", &lt::configure_observer);
   m.def("configure_swap", &lt::configure_swap);
@@ -319,11 +323,13 @@ PYBIND11_MODULE(_core, m) {
   m.def("configure_saved_hooks", &lt::configure_saved_hooks);
   m.def("kernels_are_replaced", &lt::aten_is_overridden);
   m.attr("Diverged") = py::reinterpret_borrow<py::object>(lt::divergence_type());
-  m.def("opaque_call", &opaque_call);
+  m.def("opaque_call", &opaque_call, py::arg("wrapper"), py::arg("attribute"), py::arg("function"),
+        py::arg("args"), py::arg("kwargs"), py::arg("python"), py::arg("told") = false);
   m.def("backward_call", &backward_call);
   m.def("configure_gradients", &lt::configure_gradients);
   m.def("whole_call", &whole_call);
   m.def("configure_whole_calls", &lt::configure_whole_calls);
+  m.def("configure_scripted_calls", &lt::configure_scripted_calls);
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });

@@ -3,7 +3,8 @@
 from lazytrace.engine.decide import Decision
 from lazytrace.engine.entry import Engine
 from lazytrace.engine.owner import CacheInfo
+from lazytrace.engine.recording import Finished
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.switches import disabled, is_tracing
 
-__all__ = ["CacheInfo", "Decision", "Engine", "TraceCache", "disabled", "is_tracing"]
+__all__ = ["CacheInfo", "Decision", "Engine", "Finished", "TraceCache", "disabled", "is_tracing"]

@@ -21,8 +21,10 @@ from lazytrace.engine.decide import (
     without_trace,
 )
 from lazytrace.engine.owner import Owner
-from lazytrace.engine.recording import Recorded, place, record
+from lazytrace.engine.recording import Finished, Recorded, place, record
 from lazytrace.engine.store import TraceCache
+from lazytrace.engine.switches import total_limit
+from lazytrace.engine.total import evict_over
 from lazytrace.errors import (
     CacheLimitError,
     ProofWarning,
@@ -277,17 +279,63 @@ class Attempt:
         loose = resume.loose if resume is not None else self._looseness()
         state = self._followed_state(search.names) if resume is None else ()
         recorded = self._run_recording(resume, loose, state, search.names, site, start)
+        native, trace, reason = recorded.native, None, unkept
+        if native is not None:
+            key = key or (self.key if recorded.wrong or unkept.path else self._key_for(native, loose))
+            trace = Trace(native, key, search.words, search.names)
         if unkept.path:
             self.owner.gave_up(self.key, site, unkept, start)
-        elif recorded.native is None:
+        elif trace is None or recorded.wrong:
             reason = Reason(recorded.reason, kind="eager", where=recorded.where)
             self.owner.gave_up(self.key, site, reason, start)
             self._reject(recorded, reason, resume, loose, site)
         else:
-            key = key or self._key_for(recorded.native, loose)
-            trace = Trace(recorded.native, key, search.words, search.names)
             self._keep(trace, search, reasons, start, recorded.seconds, site)
+        self._measure(recorded, trace, reason, start, site, bool(search.known))
+        if self.owner.log.watched():
+            self._tell(recorded, trace)
         return recorded.result
+
+    def _tell(self, recorded: Recorded, trace: Trace | None) -> None:
+        """Tell who watches recordings of this one."""
+        events = self.owner.log.events()
+        named = self.parameters.named(self.args, self.kwargs)
+        finished = Finished(
+            self.owner.name,
+            trace,
+            self.call,
+            self.parameters,
+            named,
+            self.args,
+            self.kwargs,
+            recorded.result,
+            recorded.wrong,
+            events[-1] if events else None,
+        )
+        self.owner.log.tell(finished)
+
+    def _measure(
+        self,
+        recorded: Recorded,
+        trace: Trace | None,
+        unkept: Reason,
+        start: float,
+        site: Site,
+        retrace: bool,
+    ) -> None:
+        stored = trace is not None and not unkept.path
+        self.owner.log.measured(
+            start,
+            recorded.seconds,
+            recorded.phases,
+            stored=stored,
+            reason="" if stored else str(unkept),
+            where=str(site),
+            operators=trace.operators if trace is not None else 0,
+            guards=trace.native.guards if trace is not None else 0,
+            cache_size=len(self.cache.traces),
+            retrace=retrace,
+        )
 
     def _looseness(self) -> int:
         """What may differ between calls that the recording shall fit: sizes, numbers, both or nothing."""
@@ -394,6 +442,8 @@ class Attempt:
             instance=self.cache.instance,
         )
         self.owner.warn_of_waste(site)
+        if total_limit:
+            evict_over(total_limit, trace)
 
     def _reject(
         self, recorded: Recorded, reason: Reason, resume: Resume | None, loose: int, site: Site

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lazytrace._native import problem
+from lazytrace._torch import is_dynamo_tracing
 from lazytrace.engine.attempt import Attempt, exception_of
 from lazytrace.engine.decide import Decision, after_side_exit, before_binding, of_arguments, without_trace
 from lazytrace.engine.owner import Owner
@@ -27,6 +28,9 @@ class Engine(Owner):
 
     def call(self, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One call: a hit, a recording, an eager call or an inlined call, each counted."""
+        # Of a traced function that is compiled itself, this is the first frame that torch's compiler sees.
+        if is_dynamo_tracing():
+            return self.function(*args, **kwargs)
         decision = before_binding(self)
         if decision is not None:
             return self._act(decision, args, kwargs)
@@ -72,6 +76,11 @@ class Engine(Owner):
 
     def __lazytrace_time_hits__(self, enabled: bool) -> None:
         time_hits(self, Engine.call, enabled)
+
+    def __lazytrace_reset__(self) -> None:
+        self.frozen = self.warned_of_waste = False
+        self.clear()
+        self.counters.promised(0)
 
     # ------------------------------------------------------------ asking
     def explain(self, cache: TraceCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:

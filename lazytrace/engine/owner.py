@@ -36,13 +36,13 @@ class CacheInfo(NamedTuple):
 
 # These are functions, not methods: a cache or a snapshot that referred to its owner would keep it alive until
 # the collector comes, and the user's function with it.
-def _tell_evicted(log: EventLog, limit: int, instance: int, trace: Trace) -> None:
-    log.evicted(trace.key, trace.operators, limit, instance)
+def _tell_evicted(log: EventLog, instance: int, trace: Trace, why: str) -> None:
+    log.evicted(trace.key, trace.operators, why, instance)
 
 
 def _new_cache(log: EventLog, limit: int, numbers: itertools.count[int]) -> TraceCache:
     number = next(numbers)
-    return TraceCache(limit, functools.partial(_tell_evicted, log, limit, number), number)
+    return TraceCache(limit, functools.partial(_tell_evicted, log, number), number)
 
 
 def _snapshot(
@@ -126,6 +126,27 @@ class Owner:
         """Drop the traces of one cache, or of all."""
         for one in [cache] if cache is not None else self.caches():
             one.clear()
+
+    def promise(self, cache: TraceCache | None, first_argument: int) -> None:
+        """State will not change: leave out the guards on it, of the traces of one cache or of all.
+
+        `first_argument` is the first root of a call that is no state.
+        """
+        for one in [cache] if cache is not None else self.caches():
+            for trace in one.traces.all():
+                trace.native.promise(first_argument)
+        self._count_promised()
+
+    def doubt(self) -> None:
+        """Take every promise back."""
+        for cache in self.caches():
+            for trace in cache.traces.all():
+                trace.native.doubt()
+        self._count_promised()
+
+    def _count_promised(self) -> None:
+        traces = [trace for cache in self.caches() for trace in cache.traces.all()]
+        self.counters.promised(sum(trace.native.unguarded for trace in traces))
 
     # ------------------------------------------------------------ counting
     def eager(

@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lazytrace import carriers
 from lazytrace._native import available, core
-from lazytrace.recorded import NUMBERS, SIZES
+from lazytrace.recorded import NUMBERS, SIZES, Trace
+from lazytrace.signature import Parameters
+from lazytrace.stats import Event, Phases
 from lazytrace.stats.reasons import reason_code, say
 
 if TYPE_CHECKING:
@@ -21,13 +23,16 @@ if available():
     carriers.configure()
 
 
+_NO_PHASES: Final = Phases()
+
+
 @dataclass(frozen=True)
 class Recorded:
     """How a recording ended: the eager result, and a program or the reason why there is none.
 
-    `seconds` is what the call took, its proof included. `wrong` says how a replay differed from the eager
-    result, which is a bug of lazytrace. `varying` are the paths of numbers that the call has changed, for
-    which there is no program.
+    `seconds` is what the call took, its proof included, `phases` what of it each phase took. `wrong` says how
+    a replay differed from the eager result, which is a bug of lazytrace; `native` is the program then, too.
+    `varying` are the paths of numbers that the call has changed, for which there is no program.
     """
 
     result: Any
@@ -37,11 +42,31 @@ class Recorded:
     seconds: float
     wrong: str = ""
     varying: tuple[str, ...] = ()
+    phases: Phases = _NO_PHASES
 
     @property
     def reason_code(self) -> str:
         """The code of the reason, "" of none that has one."""
         return reason_code(self.reason) or ""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A recording that has ended, for who watches them: what it was called with, and what it gave.
+
+    `trace` is None where there is no program, `wrong` says how its replay differed from `result`.
+    """
+
+    function: str
+    trace: Trace | None
+    call: Call
+    parameters: Parameters
+    named: list[tuple[str, Any]]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    wrong: str
+    event: Event | None
 
 
 def place(where: tuple[str, int, str]) -> str:
@@ -92,16 +117,24 @@ def record(
     recording.ignore("print" in ignore, "logging" in ignore)
     # What a replay has done before a resumed function may have changed the look of an argument.
     steady = resume is not None or key_now() == call.key
+    began = time.perf_counter()
     result = recording.run(function, args, kwargs)
+    ran = time.perf_counter()
     native = recording.finish(result, check)
+    judged = time.perf_counter()
     if native is not None and not native.changes_state:
         steady = steady and key_now() == call.key
     if native is not None and not steady:
         recording.fail(say("argument-changed"))
         native = None
+    proving = time.perf_counter()
     wrong = native.prove(call) if native is not None and check else ""
-    seconds = time.perf_counter() - start
+    end = time.perf_counter()
+    lowering = recording.seconds_lowering
+    phases = Phases(ran - began, judged - ran - lowering, lowering, end - proving)
     if wrong:
-        return Recorded(result, None, say("replay-differed"), "", seconds, wrong)
+        return Recorded(result, native, say("replay-differed"), "", end - start, wrong, phases=phases)
     varying = tuple(recording.varying([*names])) if native is None else ()
-    return Recorded(result, native, recording.reason, place(recording.where), seconds, varying=varying)
+    return Recorded(
+        result, native, recording.reason, place(recording.where), end - start, varying=varying, phases=phases
+    )

@@ -13,6 +13,7 @@ import cachetools
 from lazytrace._native import available, core
 from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.stats import Reason
+from lazytrace.stats.reasons import say
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, EagerCount
@@ -380,6 +381,15 @@ class TraceStore:
             self._store(trace.key, (trace, *self._by_key.get(trace.key, ())))
         return dropped
 
+    def evict(self, trace: Trace) -> bool:
+        """Drop one trace for the limit over all functions; False when it has gone meanwhile."""
+        with self._lock:
+            if self._lru.pop(trace.number, None) is None:
+                return False
+            self._forget(trace)
+            self._evicted[trace.key] = None
+            return True
+
     def drop(self, key: bytes) -> None:
         """Drop the traces of a signature without counting them as evicted."""
         with self._lock:
@@ -508,8 +518,12 @@ class TraceCache:
     """
 
     def __init__(
-        self, limit: int, evicted: Callable[[Trace], object] = lambda _: None, instance: int = 0
+        self,
+        limit: int,
+        evicted: Callable[[Trace, str], object] = lambda _trace, _why: None,
+        instance: int = 0,
     ) -> None:
+        """`evicted` is told of each trace that is dropped for another, and of the reason."""
         self.instance = instance
         self.traces = TraceStore(limit)
         self.shapes = Shapes()
@@ -558,12 +572,17 @@ class TraceCache:
         self.refusals.forget(trace.key)
         # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
         for dropped in self.traces.add(trace):
-            self._on_evicted(dropped)
+            self._on_evicted(dropped, say("cache-limit", self.limit))
         with self._lock:
             if self.traces.native is not None:
                 self.traces.native.unsettle(trace.key)
             if judged:
                 self.retreat.recorded(trace)
+
+    def evict(self, trace: Trace, limit: int) -> None:
+        """Drop a trace for the `limit` over all functions."""
+        if self.traces.evict(trace):
+            self._on_evicted(trace, say("total-limit", limit))
 
     def settle(self, key: bytes, count: EagerCount) -> None:
         """Let calls of a refused signature run without Python, counted by `count`."""

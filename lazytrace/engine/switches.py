@@ -12,6 +12,8 @@ from lazytrace._native import available, core
 from lazytrace.config import Environment
 
 disabled_by_environment = Environment.read().disabled
+# How many traces all functions and instances may hold together; 0: each cache has its own limit only.
+total_limit = Environment.read().total_limit
 _disabled: contextvars.ContextVar[bool] = contextvars.ContextVar("lazytrace_disabled", default=False)
 if available():
     core.configure_disabled(_disabled)

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import json
 import math
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -57,8 +60,11 @@ def encode_value(value: Any) -> Any:
             return {name: str(value).removeprefix("torch.")}
     if type(value) is torch.device:
         return {"device": str(value)}
-    if type(value) in (list, tuple, torch.Size):
+    if type(value) is list:
         return [encode_value(one) for one in value]
+    for name, kind in _TUPLES.items():
+        if type(value) is kind:
+            return {name: [encode_value(one) for one in value]}
     raise TypeError(f"a value of type {type(value).__qualname__}")
 
 
@@ -116,7 +122,16 @@ def _device(text: Any) -> torch.device:
         raise FileError(f"{text!r:.80} is no device") from error
 
 
+def _tuple(items: Any) -> tuple[Any, ...]:
+    if type(items) is not list:
+        raise FileError(f"{items!r:.80} is no list")
+    return tuple(map(decode_value, items))
+
+
+_TUPLES: dict[str, Any] = {"tuple": tuple, "size": torch.Size}
 _DECODERS: dict[str, Any] = {
+    "tuple": _tuple,
+    "size": lambda items: torch.Size(_sizes(items)),
     "float": _special_float,
     "complex": _complex,
     "dtype": _named(torch.dtype),
@@ -335,8 +350,6 @@ def _encode_tree(tree: Tree) -> Any:
     value: Any = None
     if tree.kind == "constant":
         value = encode_value(tree.value)
-        if type(tree.value) in (tuple, torch.Size):  # JSON knows lists only
-            return ["tuple", -1, None, [_encode_tree(Tree("constant", value=one)) for one in tree.value]]
     elif tree.kind in ("named", "object"):
         # The named tuples that torch's operators return have their fields here.
         fields: Any = getattr(tree.value, "_fields", None) or getattr(tree.value, "__match_args__", ())
@@ -359,16 +372,23 @@ def write(path: str | os.PathLike[str], description: Mapping[str, Any], blobs: B
 
 
 # ---------------------------------------------------------------- reading
+# Signature, length of the name, length of the extra field.
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+
+
 class Reader:
     """An open file, asked for its description and its tensors. Raises `FileError` for all that is wrong."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         try:
-            self._file = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, OSError, ValueError) as error:
+            self._raw = open(path, "rb")  # noqa: SIM115 (closed with the reader)
+            self._size = os.fstat(self._raw.fileno()).st_size
+            self._file = zipfile.ZipFile(self._raw)
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
+            self._raw.close()
             raise FileError(file_refused(self._path, f"it is no zip file: {error}")) from error
 
     def __enter__(self) -> Reader:
@@ -376,6 +396,7 @@ class Reader:
 
     def __exit__(self, *rest: object) -> None:
         self._file.close()
+        self._raw.close()
 
     def refuse(self, why: object) -> FileError:
         """What is raised: it names the file."""
@@ -383,7 +404,7 @@ class Reader:
 
     def description(self) -> dict[str, Any]:
         """What the file says, as JSON has it; its format and the version of torch are checked."""
-        text = self._bytes(DESCRIPTION, _LONGEST_DESCRIPTION)
+        text = self._text()
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -399,16 +420,38 @@ class Reader:
             raise FileError(f"it was saved with torch {version:.80}, and this is torch {torch.__version__}")
         return found
 
-    def _bytes(self, name: str, most: int) -> bytes:
+    def _text(self) -> bytes:
+        info = self._info(DESCRIPTION)
+        if info.file_size > _LONGEST_DESCRIPTION:
+            raise FileError(f"{DESCRIPTION} is too large")
+        data = bytearray(info.file_size)
+        self._read(info, data)
+        return bytes(data)
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
         try:
             info = self._file.getinfo(name)
-            if info.compress_type != zipfile.ZIP_STORED or info.file_size > most or info.flag_bits & 1:
-                raise FileError(f"{name} is compressed, encrypted or too large")
-            return self._file.read(info)
         except KeyError as error:
             raise FileError(f"{name} is missing") from error
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-            raise FileError(f"{name} cannot be read: {error}") from error
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            raise FileError(f"{name} is compressed or encrypted")
+        # Before memory is taken for it.
+        if info.file_size > self._size:
+            raise FileError(f"{name} cannot be read: it is cut off")
+        return info
+
+    def _read(self, info: zipfile.ZipInfo, data: Any) -> None:
+        """Read what is stored straight into `data`, of as many bytes: zipfile would copy it several times."""
+        try:
+            self._raw.seek(info.header_offset)
+            signature, names, extra = _LOCAL_HEADER.unpack(self._raw.read(_LOCAL_HEADER.size))
+            self._raw.seek(names + extra, os.SEEK_CUR)
+            if signature != b"PK\x03\x04" or self._raw.readinto(data) != info.file_size:
+                raise EOFError("it is cut off")
+            if zlib.crc32(data) != info.CRC:
+                raise EOFError("its checksum is another")
+        except (EOFError, OSError, ValueError, struct.error) as error:
+            raise FileError(f"{info.filename} cannot be read: {error}") from error
 
     def tensor(self, row: Any) -> torch.Tensor:
         """One tensor; its memory is its own."""
@@ -421,11 +464,13 @@ class Reader:
         if type(number) is not int or len(shape) != len(stride):
             raise FileError("a tensor is described in another way than it should be")
         count = extent(shape, stride)
-        data = bytearray(self._bytes(f"tensors/{number}", count * dtype.itemsize))
-        if len(data) != count * dtype.itemsize:
+        info = self._info(f"tensors/{number}")
+        if info.file_size != count * dtype.itemsize:
             wanted = count * dtype.itemsize
-            raise FileError(f"tensors/{number} has {len(data)} bytes, and {wanted} belong there")
-        flat = torch.frombuffer(data, dtype=dtype) if count else torch.empty(0, dtype=dtype)
+            raise FileError(f"tensors/{number} has {info.file_size} bytes, and {wanted} belong there")
+        flat = torch.empty(count, dtype=dtype)
+        if count:
+            self._read(info, (ctypes.c_char * info.file_size).from_address(flat.data_ptr()))
         return flat.as_strided(shape, stride).to(device)
 
 
@@ -537,6 +582,26 @@ def describe_arguments(named: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         "leaves": [[path, _describe_leaf(path, leaf)] for path, leaf in leaves],
         "shared": sharing([leaf for _, leaf in leaves]),
     }
+
+
+def decode_signature(row: Any) -> dict[str, Any]:
+    """What `describe_arguments` gave, as a file has it. Raises `FileError` where it is something else."""
+    texts, leaves = row["containers"], row["leaves"]
+    if type(texts) is not dict or any(type(text) is not str for text in texts.values()):
+        raise FileError(_OTHER_ARGUMENTS)
+    if type(leaves) is not list or not all(map(_describes_leaf, leaves)) or type(row["shared"]) is not list:
+        raise FileError(_OTHER_ARGUMENTS)
+    found: dict[str, Any] = row
+    return found
+
+
+_OTHER_ARGUMENTS = "arguments are described in another way than they should be"
+
+
+def _describes_leaf(row: Any) -> bool:
+    if type(row) is not list or len(row) != 2 or type(row[0]) is not str or type(row[1]) is not dict:
+        return False
+    return type(row[1].get("tensor")) is dict or {"value", "type"} <= row[1].keys()
 
 
 def leaves_of(named: Iterable[tuple[str, Any]]) -> list[Any]:

@@ -4,6 +4,7 @@ from lazytrace.stats.at_exit import report_at_exit
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.difference import since
 from lazytrace.stats.log import EventLog
+from lazytrace.stats.metrics import Phases, RecordingMetrics
 from lazytrace.stats.model import Event, Hit, Program, Reason, Retrace, Snapshot, Step
 from lazytrace.stats.patterns import Suggestion, suggestions, wasted
 from lazytrace.stats.process import compile_times, full_report, report
@@ -13,14 +14,20 @@ from lazytrace.stats.registry import (
     Baseline,
     Counted,
     baseline,
+    clear_recording_metrics,
     keep_dead,
     log_events,
     new_log,
     number_of,
     on_event,
+    owners,
+    recording_metrics,
     register,
+    reset,
+    set_recording_metrics_limit,
     stats,
     time_hits,
+    watch_recordings,
 )
 from lazytrace.stats.report import (
     Format,
@@ -47,9 +54,11 @@ __all__ = [
     "EventLog",
     "Format",
     "Hit",
+    "Phases",
     "Process",
     "Program",
     "Reason",
+    "RecordingMetrics",
     "Report",
     "Retrace",
     "Snapshot",
@@ -57,6 +66,7 @@ __all__ = [
     "Suggestion",
     "baseline",
     "by_loss",
+    "clear_recording_metrics",
     "compile_times",
     "format_of",
     "formatted",
@@ -70,12 +80,16 @@ __all__ = [
     "number_of",
     "on_event",
     "on_terminal",
+    "owners",
     "read",
     "reason_code",
+    "recording_metrics",
     "register",
     "render",
     "report",
     "report_at_exit",
+    "reset",
+    "set_recording_metrics_limit",
     "signature_line",
     "since",
     "stats",
@@ -83,5 +97,6 @@ __all__ = [
     "texts",
     "time_hits",
     "wasted",
+    "watch_recordings",
     "write",
 ]

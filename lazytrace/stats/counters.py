@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lazytrace._native import core
+from lazytrace.stats.metrics import Phases
 from lazytrace.stats.model import Reason, Retrace, Snapshot
 from lazytrace.stats.words import line_of
 
@@ -80,6 +81,8 @@ class Counters:
         "_lock",
         "_operators",
         "_peak_wanted",
+        "_phases",
+        "_promised",
         "_proof_failures",
         "_recordings",
         "_retrace_reasons",
@@ -102,11 +105,12 @@ class Counters:
         # Reentrant: a destructor that counts may run while this thread counts.
         self._lock = threading.RLock()
         self._recordings = self._retraces = self._evictions = self._inlined = 0
-        self._proof_failures = self._peak_wanted = 0
+        self._proof_failures = self._peak_wanted = self._promised = 0
         self._limit_exact = True
         self._unjudged = self._warming = 0
         self._seconds = self._seconds_eager = self._seconds_hits = self._seconds_checking = 0.0
         self._hits_timed = 0
+        self._phases = Phases()
         self._eager: Counter[str] = Counter()
         self._eager_seconds: dict[str, float] = {}
         self._eager_called_at: dict[str, str] = {}
@@ -301,6 +305,28 @@ class Counters:
         with self._lock:
             self._proof_failures += 1
 
+    def promised(self, count: int) -> None:
+        """Note how many guards on state are left out by now, since it is promised not to change.
+
+        >>> counters = Counters()
+        >>> counters.promised(7)
+        >>> counters.snapshot("step", 1, 64).promised
+        7
+        """
+        with self._lock:
+            self._promised = count
+
+    def phased(self, phases: Phases) -> None:
+        """Add what the phases of one recording took.
+
+        >>> counters = Counters()
+        >>> counters.phased(Phases(run=0.5))
+        >>> counters.snapshot("step", 1, 64).seconds_run
+        0.5
+        """
+        with self._lock:
+            self._phases = Phases(*(a + b for a, b in zip(self._phases, phases, strict=True)))
+
     def wanted(self, count: int, exact: bool = True) -> None:
         """Note that `count` traces at once would have been needed; the most ever wanted is kept.
 
@@ -350,6 +376,11 @@ class Counters:
                 hits_timed=self._hits_timed,
                 eager_seconds=eager_seconds,
                 untraced=tuple(self._untraced),
+                promised=self._promised,
+                seconds_run=self._phases.run,
+                seconds_verdict=self._phases.verdict,
+                seconds_lowering=self._phases.lowering,
+                seconds_proof=self._phases.proof,
                 eager_called_at={text: where for text, where in self._eager_called_at.items() if where},
             )
 

@@ -20,6 +20,10 @@ _SUMMED: Final = (
     "seconds_hits",
     "seconds_checking",
     "hits_timed",
+    "seconds_run",
+    "seconds_verdict",
+    "seconds_lowering",
+    "seconds_proof",
     "retrace_reasons_dropped",
 )
 # What is kept of functions that are told of together.

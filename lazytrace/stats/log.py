@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lazytrace.stats.counters import Counters
+from lazytrace.stats.metrics import Phases
 from lazytrace.stats.model import Event, Hit, Kind, Reason, topic_of
-from lazytrace.stats.reasons import say
 
 _SIGNATURES_KEPT = 128
 _HITS_KEPT = 20_000
+_RECORDINGS_KEPT = 64
 
 _LOGGERS: Final = {
     topic: logging.getLogger(f"lazytrace.{topic}") for topic in ("record", "retrace", "eager", "evict")
@@ -33,6 +34,10 @@ class Stream:
     numbers: itertools.count[int] = field(default_factory=itertools.count)
     callbacks: tuple[Callback, ...] = ()
     lock: threading.RLock = field(default_factory=threading.RLock)
+    # The newest recordings, as the fields of `RecordingMetrics`.
+    recordings: deque[tuple[Any, ...]] = field(default_factory=lambda: deque(maxlen=_RECORDINGS_KEPT))
+    # Who is told of each recording with all that it was.
+    watchers: tuple[Callable[[Any], object], ...] = ()
     timing: bool = False
     # Monotonic seconds become seconds since the epoch, the same for the whole process.
     epoch: float = field(default_factory=lambda: time.time() - time.perf_counter())
@@ -73,6 +78,15 @@ class EventLog:
     def listens(self) -> bool:
         """Whether somebody is told of eager calls."""
         return self._stream.listens()
+
+    def watched(self) -> bool:
+        """Whether somebody is told of each recording."""
+        return bool(self._stream.watchers)
+
+    def tell(self, finished: object) -> None:
+        """Tell who watches recordings of one."""
+        for watcher in self._stream.watchers:
+            watcher(finished)
 
     def events(self) -> tuple[Event, ...]:
         """The events that are kept, oldest first."""
@@ -129,10 +143,35 @@ class EventLog:
         flat = (reason, "", "", "eager", place)
         self._add("eager", start, seconds, where, key, False, 0, 0, flat)
 
-    def evicted(self, key: bytes, operators: int, limit: int, instance: int = 0) -> None:
-        """Count and tell a trace that was dropped for another at the limit."""
+    def measured(
+        self,
+        start: float,
+        seconds: float,
+        phases: Phases,
+        *,
+        stored: bool,
+        reason: str = "",
+        where: str = "",
+        operators: int = 0,
+        guards: int = 0,
+        cache_size: int = 0,
+        retrace: bool = False,
+    ) -> None:
+        """Note what a recording took and gave, for `recording_metrics`."""
+        self._counters.phased(phases)
+        head = (
+            self._function,
+            self._stream.epoch + start,
+            seconds,
+            phases,
+            "stored" if stored else "given up",
+        )
+        self._stream.recordings.append((*head, reason, where, operators, guards, cache_size, retrace))
+
+    def evicted(self, key: bytes, operators: int, why: str, instance: int = 0) -> None:
+        """Count and tell a trace that was dropped for another at a limit, which `why` names."""
         self._counters.evicted()
-        flat = (say("cache-limit", limit), "", "", "limit", "")
+        flat = (why, "", "", "limit", "")
         self._add("evicted", time.perf_counter(), 0.0, "", key, False, operators, instance, flat)
 
     def hit(self, start: float, seconds: float, checking: float) -> None:

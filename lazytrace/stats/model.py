@@ -138,6 +138,7 @@ class Program:
     Programs with one `signature_id` answer the same arguments: each is a branch, told apart by `guards` (the
     state that it was recorded under) and by `reads`, the values that Python looked at. `effects` says that it
     writes to what outlives the call, `random` that it draws random numbers, `bytes` what its literals take.
+    `promised` counts the guards on state that are left out of `guards`, as it is promised not to change.
     `flat` says how its backward passes run: "" where it has none or was hit too rarely, "flat" where kernels
     have taken the place of graphs, otherwise why autograd's engine runs them.
 
@@ -156,6 +157,7 @@ class Program:
     instance: int = 0
     steps: tuple[Step, ...] = ()
     flat: str = ""
+    promised: int = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,6 +180,8 @@ class Snapshot:
     reports only. `source` is the line of the function, `made` how often a function of that line was
     decorated. `unread` names the parameters that the function never reads, `dynamic` is that option.
     `untraced` names the methods of a traced module that call the module itself, which is then not traced.
+    `seconds_run`, `seconds_verdict`, `seconds_lowering` and `seconds_proof` are the phases of the recordings:
+    see `Phases`. `promised` counts the guards that are left out, since state is promised not to change.
 
     >>> snapshot = Snapshot("step", hits=8, recordings=1, eager={"calls x.tolist() (train.py:41)": 2})
     >>> snapshot.calls, snapshot.eager_calls
@@ -217,6 +221,11 @@ class Snapshot:
     unread: tuple[str, ...] = ()
     dynamic: bool | None = None
     untraced: tuple[str, ...] = ()
+    promised: int = 0
+    seconds_run: float = 0.0
+    seconds_verdict: float = 0.0
+    seconds_lowering: float = 0.0
+    seconds_proof: float = 0.0
 
     def __repr__(self) -> str:
         counts = f"hits={self.hits}, recordings={self.recordings}, retraces={self.retraces}"

@@ -46,18 +46,27 @@ def report(width: int | None = None, *, format: Format = "text") -> str:
 
 
 @overload
-def compile_times(repr: Literal["str"] = "str") -> str: ...
+def compile_times(repr: Literal["str"] = "str", aggregate: bool = False) -> str: ...
 @overload
-def compile_times(repr: Literal["csv"]) -> tuple[list[str], list[str]]: ...
-def compile_times(repr: Literal["str", "csv"] = "str") -> str | tuple[list[str], list[str]]:
+def compile_times(repr: Literal["csv"], aggregate: bool = False) -> tuple[list[str], list[str]]: ...
+def compile_times(
+    repr: Literal["str", "csv"] = "str", aggregate: bool = False
+) -> str | tuple[list[str], list[str]]:
     """Seconds per function and phase, in the shapes of `torch._dynamo.utils.compile_times`.
 
-    "str" gives a table as text, "csv" a list of headers and a list of values. Checking and replaying are
-    known only of hits that were timed.
+    "str" gives a table as text, "csv" a list of headers and a list of values. Recording holds the phases
+    that `Phases` names. Checking and replaying are known only of hits that were timed. With `aggregate` the
+    seconds of all functions are added up. Raises `ValueError` for another `repr`.
 
     >>> compile_times().splitlines()[0]
     'lazytrace recording metrics:'
+    >>> compile_times("json")
+    Traceback (most recent call last):
+        ...
+    ValueError: compile_times(repr='json'): repr must be 'str' or 'csv'
     """
+    if repr not in ("str", "csv"):
+        raise ValueError(f"compile_times(repr={repr!r}): repr must be 'str' or 'csv'")
     from lazytrace.stats.report.tables import compile_times_of
 
-    return compile_times_of(stats(), repr)
+    return compile_times_of(stats(), repr, aggregate)

@@ -33,6 +33,11 @@ _OWN: Final = (
         "raise cache_limit, or let it evict with on_limit='evict'.",
     ),
     (
+        "total-limit",
+        "LAZYTRACE_TOTAL_LIMIT={} was reached",
+        "raise LAZYTRACE_TOTAL_LIMIT, or trace fewer functions.",
+    ),
+    (
         "records-too-often",
         "records too often: none of its last {} recordings was hit",
         "see with explain() what differs from call to call, and keep it out of what the function reads.",

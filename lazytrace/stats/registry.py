@@ -10,12 +10,13 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from lazytrace._native import available, core
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.difference import together
 from lazytrace.stats.log import Callback, EventLog, Stream
+from lazytrace.stats.metrics import RecordingMetrics
 from lazytrace.stats.model import Program, Snapshot
 
 Baseline = dict[int, Snapshot]
@@ -28,7 +29,8 @@ _GONE_KEPT: Final = 1024
 class Counted(Protocol):
     """What can be registered: it gives its own snapshot, and it can be weakly referenced.
 
-    Its class may also have `__lazytrace_time_hits__(owner, enabled)`, which switches the timing of hits.
+    Its class may also have `__lazytrace_time_hits__(owner, enabled)`, which switches the timing of hits, and
+    `__lazytrace_reset__(owner)`, which forgets what was recorded.
 
     >>> class Step:
     ...     def stats(self) -> Snapshot:
@@ -104,6 +106,10 @@ class _Registry:
     def number_of(self, owner: Counted) -> int:
         found = (number for number, entry in self._entries.copy().items() if entry.owner() is owner)
         return next(found, -1)
+
+    def owners(self) -> list[Counted]:
+        found = (entry.owner() for entry in self._entries.copy().values())
+        return [owner for owner in found if owner is not None]
 
     def time_hits(self, enabled: bool) -> None:
         self.stream.timing = enabled
@@ -222,6 +228,22 @@ def on_event(callback: Callback) -> Callable[[], None]:
     return stop
 
 
+def watch_recordings(watcher: Callable[[Any], object]) -> Callable[[], None]:
+    """Call `watcher` with each recording that has ended; a function that takes it off again.
+
+    >>> watch_recordings(print)()
+    """
+    stream = _registry.stream
+    with stream.lock:
+        stream.watchers += (watcher,)
+
+    def stop() -> None:
+        with stream.lock:
+            stream.watchers = tuple(one for one in stream.watchers if one is not watcher)
+
+    return stop
+
+
 def _see_eager_calls(stream: Stream) -> None:
     """Let each eager call through to Python while somebody is told of it."""
     if available():
@@ -278,6 +300,76 @@ def baseline(programs: bool = False) -> Baseline:
     True
     """
     return dict(_registry.numbered(programs))
+
+
+def owners() -> list[Counted]:
+    """Every registered function that is alive.
+
+    >>> isinstance(owners(), list)
+    True
+    """
+    return _registry.owners()
+
+
+def reset() -> None:
+    """Forget every recording of every traced function, as in a fresh process.
+
+    Signatures that ran eagerly are tried again, frozen functions record again, and the list of
+    `recording_metrics` is empty. What was counted stays.
+
+    >>> import lazytrace, torch
+    >>> step = lazytrace.traced(lambda x: x * 2)
+    >>> _ = step(torch.ones(1))
+    >>> lazytrace.reset()
+    >>> step.cache_info().currsize
+    0
+    """
+    for owner in owners():
+        # Asked of the class: a wrapper passes attributes on to what it wraps.
+        forget = getattr(type(owner), "__lazytrace_reset__", None)
+        if forget is not None:
+            forget(owner)
+    clear_recording_metrics()
+
+
+def recording_metrics() -> list[RecordingMetrics]:
+    """The newest recordings of all functions, oldest first: what each took by phase, and what it gave.
+
+    >>> import lazytrace, torch
+    >>> lazytrace.clear_recording_metrics()
+    >>> _ = lazytrace.traced(lambda x: x * 2, name="double")(torch.ones(1))
+    >>> [(one.function, one.outcome, one.operators) for one in lazytrace.recording_metrics()]
+    [('double', 'stored', 1)]
+    """
+    return [RecordingMetrics(*one) for one in _registry.stream.recordings.copy()]
+
+
+def set_recording_metrics_limit(limit: int) -> None:
+    """Keep the newest `limit` recordings for `recording_metrics`; 64 unless told.
+
+    Raises `ValueError` below 1.
+
+    >>> set_recording_metrics_limit(64)
+    >>> set_recording_metrics_limit(0)
+    Traceback (most recent call last):
+        ...
+    ValueError: set_recording_metrics_limit(0): the limit must be 1 or more
+    """
+    if limit < 1:
+        raise ValueError(f"set_recording_metrics_limit({limit}): the limit must be 1 or more")
+    stream = _registry.stream
+    with stream.lock:
+        stream.recordings = deque(stream.recordings, maxlen=limit)
+
+
+def clear_recording_metrics() -> None:
+    """Empty the list of `recording_metrics`.
+
+    >>> clear_recording_metrics()
+    >>> recording_metrics()
+    []
+    """
+    _registry.stream.recordings.clear()
 
 
 def number_of(owner: Counted) -> int:

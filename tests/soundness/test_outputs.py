@@ -93,12 +93,7 @@ returns("empty_filled_by_views", lambda x: fill_views(torch.empty(3), x), X)
 returns("empty_filled_by_a_view_of_a_view", lambda x: fill_reshaped(torch.empty(2, 3), x), X)
 returns("empty_partly_zeroed", lambda x: torch.empty(0, 3), X)
 returns("legacy_tensor", lambda x: torch.Tensor([1, 2, 3]) + x, X)
-returns(
-    "legacy_float_tensor",
-    lambda x: torch.FloatTensor([1, 2, 3]),
-    X,
-    eager="makes-unseen",
-)
+returns("legacy_float_tensor", lambda x: torch.FloatTensor([1, 2, 3]), X, hits=2)
 returns("legacy_sized", lambda x: torch.Tensor(2, 3).zero_(), X)
 returns("scalar_tensor", lambda x: torch.scalar_tensor(3.0) * x, X)
 returns("sparse", lambda x: torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,)).to_dense() + x, X, hits=2)
@@ -262,7 +257,7 @@ def literal_of_nested_state(trace):
     return trace(lambda x: torch.tensor(s).sum() * x), around(lambda: s[0].__setitem__(0, 5.0), X())
 
 
-@cases(eager="makes-unseen")
+@cases(hits=2, recordings=2)
 def legacy_literal_of_state(trace):
     s = [1.0, 2.0]
     return trace(lambda x: torch.FloatTensor(s).sum() * x), around(lambda: s.__setitem__(0, 5.0), X())

@@ -245,7 +245,7 @@ def custom_operator_by_numpy(trace):
     return trace(lambda x: op(x) + 1), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="calls-unseen")
+@cases(hits=3, recordings=1)
 def scripted_callee(trace):
     @torch.jit.script
     def helper(x):

@@ -68,7 +68,8 @@ class TraceTable {
   Settled retreat_;
   int64_t newest_ = INT64_MAX;
   unsigned loose_ = 0;  // a bit for each combination
-  uint64_t clock_ = 0;
+  // One for all tables, so that uses of different functions compare. Changed with the GIL only.
+  inline static uint64_t clock_ = 0;
 };
 
 }  // namespace lazytrace

@@ -514,12 +514,55 @@ void GuardTree::plan() {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
     int node = static_cast<int>(i);
+    if (g.demand == Demand::Nothing) continue;
     if (g.group >= 0 && !std::exchange(met[g.group], 1)) tasks_.push_back({Task::Kind::Namespace, node});
-    if (g.group >= 0 && g.steady) continue;
+    if (g.group >= 0 && (g.steady || g.demand == Demand::Way)) continue;
     bool code = g.group >= 0 && g.expect == Expect::Code && g.length < 0 && g.same < 0 && g.same_input < 0 &&
                 g.capture < 0;
     tasks_.push_back({code ? Task::Kind::Code : Task::Kind::Guard, node, code ? g.value.ptr() : nullptr});
   }
+}
+
+void GuardTree::promise(Py_ssize_t first_argument, const std::vector<int>& needed) {
+  std::vector<int> roots = this->roots();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Guard& g = nodes_[i];
+    const Guard& root = nodes_[roots[i]];
+    bool of_state =
+        root.access == Access::Weak || (root.access == Access::Root && root.index < first_argument);
+    g.demand = of_state && g.capture < 0 ? Demand::Nothing : Demand::All;
+  }
+  for (int node : needed) nodes_[node].demand = Demand::All;
+  auto lead_to = [&](int node) {
+    if (node >= 0 && nodes_[node].demand == Demand::Nothing) nodes_[node].demand = Demand::Way;
+  };
+  // What a node hangs on stands before it.
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    const Guard& g = nodes_[i];
+    if (g.demand == Demand::Nothing) continue;
+    lead_to(g.parent);
+    lead_to(g.same);
+    if (g.access == Access::Entry) lead_to(static_cast<int>(g.index));
+  }
+  plan_again();
+}
+
+void GuardTree::doubt() {
+  for (Guard& g : nodes_) g.demand = Demand::All;
+  plan_again();
+}
+
+// What the last check has seen holds for other guards than those that are left.
+void GuardTree::plan_again() {
+  calm_ = false;
+  groups_.assign(groups_.size(), {});
+  seen_.assign(nodes_.size(), nullptr);
+  plan();
+}
+
+size_t GuardTree::left_out() const {
+  return static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(),
+                                           [](const Guard& g) { return g.demand == Demand::Nothing; }));
 }
 
 GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::vector<GuardGroup>* now) const {
@@ -586,6 +629,7 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
   bool changed = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
+    if (g.demand == Demand::Nothing) continue;
     PyObject* owner = g.parent >= 0 ? values->nodes[g.parent] : nullptr;
     PyObject* value;
     Standing known = Standing::Changed;
@@ -648,6 +692,7 @@ std::vector<int> GuardTree::walk(PyObject* const* roots, size_t count, const std
   std::vector<int> failed;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
+    if (g.demand == Demand::Nothing) continue;
     PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
     if (g.parent >= 0 && !owner) continue;
     PyObject* value = read(g, owner, roots, count, &values);

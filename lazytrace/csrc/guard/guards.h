@@ -46,6 +46,13 @@ enum class Access : uint8_t {
 
 enum class Expect : uint8_t { Anything, Absent, Constant, Identity, Type, Code, Tensor };
 
+// What a promise that state does not change leaves of a guard.
+enum class Demand : uint8_t {
+  All,
+  Way,  // it is looked at no more than what is found through it needs
+  Nothing
+};
+
 struct Guard {
   int parent = -1;
   Access access = Access::Root;
@@ -68,6 +75,7 @@ struct Guard {
   std::string shown;                    // the value at the recording, for reports
   int group = -1;                       // the namespace that it is an entry of, or -1
   bool steady = false;  // holds as long as its namespace is unchanged: nothing that can change is behind it
+  Demand demand = Demand::All;
 };
 
 // Guards on entries of one namespace: a dict or a class. CPython gives each a version that every change
@@ -148,6 +156,15 @@ class GuardTree {
   // Once all guards are there: finds the groups.
   void group();
 
+  // State is promised not to change: leaves out all but what hangs on arguments (roots from this number on),
+  // tensors that the program takes, the nodes that are `needed`, and the way to these. Tensors stay live:
+  // each check finds them by their paths.
+  void promise(Py_ssize_t first_argument, const std::vector<int>& needed);
+  // Takes it back.
+  void doubt();
+  // How many guards a promise leaves out.
+  size_t left_out() const;
+
   // Of each node the first above it.
   std::vector<int> roots() const;
 
@@ -206,6 +223,7 @@ class GuardTree {
     PyObject* code = nullptr;  // Code: of the function, which the guard owns
   };
   void plan();
+  void plan_again();
 
   std::vector<Guard> nodes_;
   std::vector<int> distinct_;  // nodes whose objects are pairwise different

@@ -85,6 +85,7 @@ struct OpaqueStep {
   bool random = false;       // it drew random numbers
   bool engine = false;       // it is a backward pass of autograd
   bool accumulates = false;  // which adds to the gradients of leaves
+  bool told = false;         // it gives what it gave, as far as tensors show, or raises
 };
 
 class Lowered;

@@ -157,9 +157,10 @@ py::object plain_number(py::handle value) {
 }  // namespace
 
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
-                             py::tuple args, py::dict kwargs, bool python) {
+                             py::tuple args, py::dict kwargs, bool python, bool told) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
+  if (told) call.is_told();
   // What it does with a number is not followed.
   py::tuple plain(args.size());
   for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_number(args[i]);

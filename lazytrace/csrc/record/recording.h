@@ -41,8 +41,10 @@ class Recording {
   // The trace, or null with reason() and where() set.
   // `prove`: whether the trace will be asked to prove itself, and so keeps the result until then.
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);
+  double seconds_lowering() const { return recorder_.seconds_lowering(); }
+  // `told`: its result always looks as it does now, or it raises.
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
-                    py::dict kwargs, bool python);
+                    py::dict kwargs, bool python, bool told = false);
   // The same for a function of torch that stays whole.
   py::object whole(py::object function, py::tuple args, py::dict kwargs);
   // The same for torch's function that runs autograd's engine.

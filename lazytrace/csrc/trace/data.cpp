@@ -217,7 +217,8 @@ py::object Trace::found(const Call& call) const {
   py::dict state;
   for (int node : needed_) state[py::int_(node)] = borrowed(values.nodes[node]);
   for (const Scope& scope : program_->scopes)
-    if (scope.module >= 0) state[py::int_(scope.module)] = borrowed(values.nodes[scope.module]);
+    if (scope.module >= 0 && values.nodes[scope.module])
+      state[py::int_(scope.module)] = borrowed(values.nodes[scope.module]);
   return py::make_tuple(captures, state);
 }
 

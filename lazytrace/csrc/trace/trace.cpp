@@ -70,6 +70,7 @@ int Trace::merged(const Call& call, const GuardTree::Values& values) const {
   for (size_t i = 0; i < tree_.size(); ++i) {
     const Guard& g = tree_[static_cast<int>(i)];
     if (g.expect != Expect::Tensor || g.same >= 0 || g.same_input >= 0 || g.access == Access::Input) continue;
+    if (!values.nodes[i]) continue;  // left out
     if (!known.insert(THPVariable_Unpack(values.nodes[i]).unsafeGetTensorImpl()).second)
       return static_cast<int>(i);
   }
@@ -80,6 +81,13 @@ int Trace::merged(const Call& call, const GuardTree::Values& values) const {
 // state the owner of the next.
 void Trace::hold(GuardTree::Values* values) const {
   for (int node : needed_) values->held.push_back(py::reinterpret_borrow<py::object>(values->nodes[node]));
+}
+
+void Trace::promise(Py_ssize_t first_argument) {
+  std::vector<int> needed = needed_;
+  for (const Number& number : program_->numbers)
+    if (number.kind == Number::Kind::State) needed.push_back(static_cast<int>(number.which));
+  tree_.promise(first_argument, needed);
 }
 
 // The guards, and the registers at the start. -1, or the node that fails.

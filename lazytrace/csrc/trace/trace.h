@@ -77,7 +77,13 @@ class Trace {
 
   const Program& program() const { return *program_; }
   const FlatCourse& flat() const { return flat_; }
-  size_t guards() const { return tree_.size(); }
+  size_t guards() const { return tree_.size() - tree_.left_out(); }
+  // How many guards on state a promise leaves out.
+  size_t unguarded() const { return tree_.left_out(); }
+  // State is promised not to change, or that is taken back. `first_argument`: the first root that is no
+  // state.
+  void promise(Py_ssize_t first_argument);
+  void doubt() { tree_.doubt(); }
   // Whether a replay may change tensors or objects that were there before, arguments among them.
   bool changes_state() const;
   // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).

@@ -19,6 +19,10 @@ _SECONDS = {
 }
 _PHASES = (
     ("recording", "seconds_recording"),
+    ("run", "seconds_run"),
+    ("verdict", "seconds_verdict"),
+    ("lowering", "seconds_lowering"),
+    ("proof", "seconds_proof"),
     ("checking", "seconds_checking"),
     ("replaying", "seconds_hits"),
     ("eager", "seconds_eager"),
@@ -61,18 +65,23 @@ def _rows(s: Snapshot) -> Iterator[_Row]:
 
 
 @overload
-def compile_times_of(snapshots: Sequence[Snapshot], repr: Literal["str"]) -> str: ...
+def compile_times_of(snapshots: Sequence[Snapshot], repr: Literal["str"], aggregate: bool = False) -> str: ...
 @overload
-def compile_times_of(snapshots: Sequence[Snapshot], repr: Literal["csv"]) -> tuple[list[str], list[str]]: ...
 def compile_times_of(
-    snapshots: Sequence[Snapshot], repr: Literal["str", "csv"]
+    snapshots: Sequence[Snapshot], repr: Literal["csv"], aggregate: bool = False
+) -> tuple[list[str], list[str]]: ...
+def compile_times_of(
+    snapshots: Sequence[Snapshot], repr: Literal["str", "csv"], aggregate: bool = False
 ) -> str | tuple[list[str], list[str]]:
-    """Seconds per function and phase, as a text or as (headers, values).
+    """Seconds per function and phase, as a text or as (headers, values); with `aggregate` all added up.
 
     >>> compile_times_of([Snapshot("step", recordings=1, seconds_recording=0.25)], "csv")[1]
-    ['0.250000', '0.000000', '0.000000', '0.000000']
+    ['0.250000', '0.000000', '0.000000', '0.000000', '0.000000', '0.000000', '0.000000', '0.000000']
     """
     called = by_loss(snapshots)
+    if aggregate:
+        summed = {field: sum(getattr(s, field) for s in called) for _, field in _PHASES}
+        called = (Snapshot("all functions", **summed),)
     if repr == "csv":
         headers = [f"{s.name}.{phase}" for s in called for phase, _ in _PHASES]
         return headers, [_seconds(s, field) for s in called for _, field in _PHASES]

@@ -167,11 +167,17 @@ def _proof_failures(s: Snapshot) -> Iterator[str]:
         )
 
 
+def _promised(s: Snapshot) -> Iterator[str]:
+    if s.promised:
+        yield f"{s.name}: {_plural(s.promised, 'guard')} on state left out, as freeze() promises no change"
+
+
 _SECTIONS: tuple[tuple[str, Callable[[Snapshot], Iterator[str]]], ...] = (
     ("Retraces", _retraces),
     ("Eager calls", _eager_calls),
     ("Limits", _limits),
     ("Proof failures", _proof_failures),
+    ("Promised state", _promised),
 )
 
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
+#include <chrono>
 #include <unordered_set>
 
 #include "cpython/objects.h"
@@ -811,13 +812,13 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   program_->effects |= step.effect;
   step.random = opaque->random;
   program_->random |= step.random;
-  step.exit = true;
+  step.exit = !opaque->told;
   if (!opaque->feedable) resuming_.end("it calls " + opaque->name + ", which cannot be fed");
   for (int reg : uses)
     if (opaque->python && !unseen.count(reg) && made_by_factory(reg))
       resuming_.end(opaque->name + " was given what a factory of torch made");
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
-  if (resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
+  if (step.exit && resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
   resuming_.end_opaque(opaque->python);
   step.opaque = std::move(opaque);
@@ -964,7 +965,9 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   judge_hooks();
   judge_length();
   place_inputs(program_.get(), outputs);
+  auto start = std::chrono::steady_clock::now();
   if (!program_->dynamic) lower(program_.get(), outputs);
+  seconds_lowering_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   place_frees(program_.get(), outputs);
   sizes_.end();
   origins_.clear();

@@ -21,6 +21,16 @@ std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, PyObje
     if (is_carrier(v)) followed.insert(v);
   return followed;
 }
+
+// Asking for it may run Python code, as that of a class with a __getattr__, which is no part of the call.
+std::string name_of(PyObject* function, Pause* pause) {
+  struct Aside {
+    Pause* pause;
+    explicit Aside(Pause* p) : pause(p) { pause->begin(); }
+    ~Aside() { pause->end(); }
+  } aside(pause);
+  return text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
+}
 }  // namespace
 
 OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute,
@@ -28,7 +38,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     : around_(around), step_(std::make_shared<OpaqueStep>()) {
   Recorder* recorder = around_.recorder;
   Provenance* provenance = around_.provenance;
-  step_->name = text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
+  step_->name = name_of(function, around_.pause);
   step_->attribute = attribute;
   step_->python = python;
   step_->feedable = feedable;

@@ -32,6 +32,8 @@ class OpaqueCall {
   ~OpaqueCall();
   // It writes to what no argument of it shows.
   void has_effects() { step_->effects = true; }
+  // What it gives always looks the same, or it raises.
+  void is_told() { step_->told = true; }
   // It is a backward pass; `accumulates`: into the gradients of leaves.
   void is_backward(bool accumulates) {
     step_->engine = true;

@@ -245,6 +245,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (paused) return instructions_->note_opaque_write(f, operation);
   if (seen_facts_->flags & kUser)
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
+  whole_calls_->exchange_scripted(f, operation);
   bool exchanges = around_.exchange->follows() && !around_.recorder->inside_operator();
   PyObject** callee = exchanges ? callee_of(f, operation) : nullptr;
   PyObject* asked = callee ? *callee : nullptr;

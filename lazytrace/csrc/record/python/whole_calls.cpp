@@ -1,5 +1,7 @@
 #include "record/python/whole_calls.h"
 
+#include <vector>
+
 #include "cpython/callee.h"
 #include "support/address_map.h"
 
@@ -17,6 +19,34 @@ void configure_whole_calls(const py::dict& by_function) {
   for (auto [function, step] : by_function) {
     Py_INCREF(function.ptr());
     steps()[function.ptr()] = Py_NewRef(step.ptr());
+  }
+}
+
+namespace {
+std::vector<PyTypeObject*>& scripted_classes() {
+  static auto* known = new std::vector<PyTypeObject*>();
+  return *known;
+}
+PyObject* scripted_step = nullptr;
+}  // namespace
+
+void configure_scripted_calls(const py::tuple& classes, const py::object& step) {
+  for (py::handle cls : classes)
+    scripted_classes().push_back(reinterpret_cast<PyTypeObject*>(Py_NewRef(cls.ptr())));
+  scripted_step = Py_NewRef(step.ptr());
+}
+
+bool is_scripted_step(PyObject* function) { return function == scripted_step; }
+
+void WholeCalls::exchange_scripted(Frame f, const Operation& operation) {
+  PyObject** callee = callee_of(f, operation);
+  if (!callee || !*callee || recorder_->stopped()) return;
+  for (PyTypeObject* cls : scripted_classes()) {
+    if (!Py_IS_TYPE(*callee, cls)) continue;
+    PyObject* instead = PyMethod_New(scripted_step, *callee);
+    if (!instead) throw py::error_already_set();
+    Py_SETREF(*callee, instead);
+    return;
   }
 }
 

@@ -21,6 +21,8 @@ class WholeCalls {
 
   // Once an instruction is judged.
   void exchange(Frame f, const Operation& operation);
+  // The same of what TorchScript has compiled, before the instruction is judged: there is nothing to see.
+  void exchange_scripted(Frame f, const Operation& operation);
 
  private:
   const Recorder* recorder_;
@@ -28,5 +30,10 @@ class WholeCalls {
 
 // Told by Python once: functions, and what is called in the place of each.
 void configure_whole_calls(const py::dict& steps);
+// Told by Python once: the classes of what TorchScript has compiled, and what is called with one of these and
+// its arguments.
+void configure_scripted_calls(const py::tuple& classes, const py::object& step);
+// Whether a function is that.
+bool is_scripted_step(PyObject* function);
 
 }  // namespace lazytrace

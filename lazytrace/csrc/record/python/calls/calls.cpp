@@ -12,6 +12,7 @@
 #include "record/python/callables.h"
 #include "record/python/code_facts.h"
 #include "record/python/escapes.h"
+#include "record/python/whole_calls.h"
 
 namespace lazytrace {
 
@@ -180,6 +181,7 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   PyTypeObject* type = Py_TYPE(callable);
   // The frame of a Python function shows itself, or is entered as trusted code.
   if (PyFunction_Check(callable)) return provenance_->owner(callable), void();
+  if (PyMethod_Check(callable) && is_scripted_step(PyMethod_GET_FUNCTION(callable))) return;
   if (PyMethod_Check(callable)) {
     provenance_->owner(callable);
     PyObject* function = PyMethod_GET_FUNCTION(callable);
