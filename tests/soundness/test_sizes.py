@@ -309,6 +309,18 @@ def gradients(trace):
     return trace(run), [call(torch.randn(n, 4).requires_grad_()) for n in SIZES]
 
 
+@cases(hits=3)
+def data_of_another_size(trace):
+    count = torch.zeros(3)
+
+    def fn(x):
+        inside = x.data
+        count.add_(1)
+        return inside
+
+    return trace(fn), [call(torch.ones(n)) for n in (3, 1, 2, 3, 5)], lambda: count
+
+
 @cases.parametrize
 def test_sizes(make, expected):
     check(make, **expected)

@@ -60,6 +60,7 @@ class Flattening final : public Witness, public KernelSink {
   const Program& program_;
   const std::vector<at::Tensor>& registers_;
   bool writes_;
+  std::vector<int> sharing_;
   Kernels kernels_;
   std::vector<char> graph_;                 // by register of the program: is part of a graph
   std::vector<int> names_;                  // register of a kernel -> that of the program which it is
