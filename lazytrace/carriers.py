@@ -34,7 +34,12 @@ def _is_followable(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return _is_followable(value) or isinstance(value, float | complex)
+    """What is worked out with the plain value. Of numpy's, not all are int or float."""
+    return (
+        _is_followable(value)
+        or isinstance(value, int | float | complex)
+        or hasattr(type(value), "__array_interface__")
+    )
 
 
 def _plain_operation(function: Callable[..., Any], *values: Any) -> Any:
@@ -107,8 +112,7 @@ def _methods(kind: type) -> dict[str, Any]:
     for name in ("real", "imag", "numerator", "denominator"):
         if hasattr(kind, name):
             found[name] = property(functools.partial(_part, name))
-    bits = ("and", "or", "xor", "lshift", "rshift") if kind is int else ()
-    for name in (*_FOLLOWED, *bits):
+    for name in (*_FOLLOWED, "and", "or", "xor", "lshift", "rshift", "matmul"):
         function = getattr(operator, name, None) or getattr(operator, name + "_")
         forward, reflected = _binary(_FOLLOWED.get(name, ""), function)
         found[f"__{name}__"], found[f"__r{name}__"] = forward, reflected
@@ -172,7 +176,9 @@ def _reduce(self: Any, protocol: Any = None) -> Any:
 
 
 _COMMON: dict[str, Any] = {
-    "__module__": __name__,
+    "__module__": "builtins",
+    # Numpy's numbers would take it for an object, and give plain ones: they leave operators to it.
+    "__array_priority__": math.inf,
     "__pos__": _same,
     "__copy__": _same,
     "__deepcopy__": _same,
@@ -191,9 +197,12 @@ _COMMON: dict[str, Any] = {
     "node": property(lambda self: core.symbolic_node(self)),
 }
 
+# What C code says of a wrong argument names its class.
 _OF_DIM: dict[str, Any] = {
     **_methods(int),
     **_COMMON,
+    "__name__": "int",
+    "__qualname__": "int",
     "__doc__": "An int that is followed, such as the size of a tensor.",
     "__trunc__": _same,
     "__floor__": _same,
@@ -206,6 +215,8 @@ _OF_DIM: dict[str, Any] = {
 _OF_REAL: dict[str, Any] = {
     **_methods(float),
     **_COMMON,
+    "__name__": "float",
+    "__qualname__": "float",
     "__doc__": "A float that is followed, such as the value of a tensor.",
     "__trunc__": _method("Trunc", math.trunc),
     "__floor__": _method("Floor", math.floor),
@@ -457,11 +468,17 @@ def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, Any]:
     for item in items:
         full += [slice(None)] * (tensor.dim() - used) if item is Ellipsis else [item]
     rest: list[Any] = []
-    for item in full:
-        if _is_index(item):
-            tensor = tensor.select(sum(i is not None for i in rest), item)
-        else:
-            rest.append(item)
+    whole = tensor
+    try:
+        for item in full:
+            if _is_index(item):
+                tensor = tensor.select(sum(i is not None for i in rest), item)
+            else:
+                rest.append(item)
+    except IndexError:
+        rest = items = [_read(item) for item in items]
+    if rest is items:  # torch says something else of an index
+        return whole, tuple(items) if isinstance(key, tuple) else items[0]
     return tensor, tuple(rest) or Ellipsis
 
 

@@ -803,6 +803,9 @@ def test_memory_that_comes_to_be_shared(body, change):
         pair = Pair()
         step = trace(lambda x: body(pair, x))
 
+        def state():
+            return [pair.weight, pair.weight.grad, pair.a, pair.b]
+
         def run(i):
             if i < ENOUGH:
                 pair.weight.grad = torch.ones(3)
