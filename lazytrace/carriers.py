@@ -417,6 +417,21 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
     return call
 
 
+# What C code raises before it calls an operator may follow from sizes, and the function may catch it.
+def _minding(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Exception:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Tensor):
+                core.pin_sizes(value)
+        raise
+
+
+def _minded(function: Callable[..., Any]) -> Callable[..., Any]:
+    return functools.wraps(function)(lambda *args, **kwargs: _minding(function, *args, **kwargs))
+
+
 # ---------------------------------------------------------------- in place of operands
 class _With:
     """Stands for a tensor of which one attribute is read."""
@@ -467,18 +482,23 @@ def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, Any]:
     full: list[Any] = []
     for item in items:
         full += [slice(None)] * (tensor.dim() - used) if item is Ellipsis else [item]
+    # torch says something else of an index than of an argument.
+    found = _taken_out(tensor, full)
+    if found is None:
+        return tensor, tuple(map(_read, key)) if isinstance(key, tuple) else _read(key)
+    return found
+
+
+def _taken_out(tensor: torch.Tensor, items: list[Any]) -> tuple[torch.Tensor, Any] | None:
     rest: list[Any] = []
-    whole = tensor
-    try:
-        for item in full:
-            if _is_index(item):
-                tensor = tensor.select(sum(i is not None for i in rest), item)
-            else:
-                rest.append(item)
-    except IndexError:
-        rest = items = [_read(item) for item in items]
-    if rest is items:  # torch says something else of an index
-        return whole, tuple(items) if isinstance(key, tuple) else items[0]
+    for item in items:
+        if not _is_index(item):
+            rest.append(item)
+            continue
+        try:
+            tensor = tensor.select(sum(i is not None for i in rest), item)
+        except IndexError:
+            return None
     return tensor, tuple(rest) or Ellipsis
 
 
@@ -491,12 +511,18 @@ class _Indexed:
         self.tensor = tensor
 
     def __getitem__(self, key: Any) -> torch.Tensor:
+        return _minding(self._get, key, self.tensor)  # type: ignore[no-any-return]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _minding(self._set, key, value, self.tensor)
+
+    def _get(self, key: Any, *_: Any) -> torch.Tensor:
         tensor, rest = _selected(self.tensor, key)
         if rest is Ellipsis and key is not Ellipsis:
             return tensor
         return torch.Tensor.__getitem__(tensor, _as_dims(rest))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def _set(self, key: Any, value: Any, *_: Any) -> None:
         tensor, rest = _selected(self.tensor, key)
         if isinstance(value, torch.Tensor):
             items = rest if isinstance(rest, tuple) else (rest,)
@@ -606,4 +632,5 @@ _KEEPERS += [
 def configure() -> None:
     """Tell the core of all this, once."""
     core.configure_numbers(_WORKED_OUT)
-    core.configure_exchange(_exchanged(), list(_items()), _attribute, _Indexed, _KEEPERS)
+    exchanged = {function: _minded(own) for function, own in _exchanged().items()}
+    core.configure_exchange(exchanged, list(_items()), _attribute, _Indexed, _KEEPERS)
