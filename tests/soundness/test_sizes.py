@@ -322,7 +322,7 @@ def put_at(x):
 CAUGHT = {
     "index": lambda x: x[3], "negative index": lambda x: x[-4], "ellipsis": lambda x: x[..., 3],
     "assignment": put_at, "of a list": lambda x: TABLE[x.long()], "float": float, "int": int,
-    "tensor as an index": lambda x: x[torch.tensor(3)], "format": lambda x: "%f" % x,
+    "tensor as an index": lambda x: x[torch.tensor(3)], "format": lambda x: "%f" % x,  # noqa: UP031
     "key": lambda x: sorted(x, key=float), "math": math.sqrt, "floor": math.floor,
     "repeated": lambda x: [1] * x.long(), "complex": complex, "None": lambda x: x[None, 0, 2],
 }  # fmt: skip
