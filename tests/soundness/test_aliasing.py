@@ -256,6 +256,17 @@ def data_of_a_tensor_that_is_read_twice(trace):
     return trace(lambda x: (state["a"].data * x, state["a"].data.sin())), around(other, X())
 
 
+@cases(eager="reads")
+def data_of_a_computed_tensor_before_an_exit(trace):
+    def fn(x):
+        x.add_(1)
+        y = x + 1
+        y.data.mul_(2)
+        return y * 2 if x.sum().item() > 3 else y
+
+    return trace(fn), [call(torch.tensor([v])) for v in (0.0, 0.5, 4.0, 1.0, 5.0)]
+
+
 @cases.parametrize
 def test_aliasing(make, expected):
     check(make, **expected)
