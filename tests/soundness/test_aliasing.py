@@ -256,7 +256,7 @@ def data_of_a_tensor_that_is_read_twice(trace):
     return trace(lambda x: (state["a"].data * x, state["a"].data.sin())), around(other, X())
 
 
-@cases(eager="reads")
+@cases(hits=1)
 def data_of_a_computed_tensor_before_an_exit(trace):
     def fn(x):
         x.add_(1)

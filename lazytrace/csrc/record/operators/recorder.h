@@ -118,7 +118,8 @@ class Recorder {
     return known && !was_there(known->reg) && !origins_.is_explained(tensor);
   }
   void saw(const at::Tensor& tensor) {
-    if (!feeding_.lent().empty() && !origins_.knows(tensor)) feeding_.lent().find(tensor);
+    if (feeding_.lent().empty() || origins_.knows(tensor)) return;
+    if (origins_.sources_of(tensor).empty()) feeding_.lent().find(tensor);  // the .data of one is none
   }
 
   // The register of a tensor, made where its origin is known; -1 where it is not.
