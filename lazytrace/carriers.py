@@ -417,19 +417,10 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
     return call
 
 
-# What C code raises before it calls an operator may follow from sizes, and the function may catch it.
-def _minding(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except Exception:
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, torch.Tensor):
-                core.pin_sizes(value)
-        raise
-
-
+# What C code raises before it calls an operator may follow from sizes, and the function may catch it. Not by a
+# `try` of Python's: where an exception could be caught, what an operator gives is an exit.
 def _minded(function: Callable[..., Any]) -> Callable[..., Any]:
-    return functools.wraps(function)(lambda *args, **kwargs: _minding(function, *args, **kwargs))
+    return functools.wraps(function)(lambda *args, **kwargs: core.minding(function, *args, **kwargs))
 
 
 # ---------------------------------------------------------------- in place of operands
@@ -495,10 +486,10 @@ def _taken_out(tensor: torch.Tensor, items: list[Any]) -> tuple[torch.Tensor, An
         if not _is_index(item):
             rest.append(item)
             continue
-        try:
-            tensor = tensor.select(sum(i is not None for i in rest), item)
-        except IndexError:
+        dim = sum(i is not None for i in rest)
+        if not core.is_within(tensor, dim, item):
             return None
+        tensor = tensor.select(dim, item)
     return tensor, tuple(rest) or Ellipsis
 
 
@@ -511,10 +502,10 @@ class _Indexed:
         self.tensor = tensor
 
     def __getitem__(self, key: Any) -> torch.Tensor:
-        return _minding(self._get, key, self.tensor)  # type: ignore[no-any-return]
+        return core.minding(self._get, key, self.tensor)  # type: ignore[no-any-return]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _minding(self._set, key, value, self.tensor)
+        core.minding(self._set, key, value, self.tensor)
 
     def _get(self, key: Any, *_: Any) -> torch.Tensor:
         tensor, rest = _selected(self.tensor, key)
