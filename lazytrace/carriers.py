@@ -34,7 +34,12 @@ def _is_followable(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return _is_followable(value) or isinstance(value, float | complex)
+    """What is worked out with the plain value. Of numpy's, not all are int or float."""
+    return (
+        _is_followable(value)
+        or isinstance(value, int | float | complex)
+        or hasattr(type(value), "__array_interface__")
+    )
 
 
 def _plain_operation(function: Callable[..., Any], *values: Any) -> Any:
@@ -107,8 +112,7 @@ def _methods(kind: type) -> dict[str, Any]:
     for name in ("real", "imag", "numerator", "denominator"):
         if hasattr(kind, name):
             found[name] = property(functools.partial(_part, name))
-    bits = ("and", "or", "xor", "lshift", "rshift") if kind is int else ()
-    for name in (*_FOLLOWED, *bits):
+    for name in (*_FOLLOWED, "and", "or", "xor", "lshift", "rshift", "matmul"):
         function = getattr(operator, name, None) or getattr(operator, name + "_")
         forward, reflected = _binary(_FOLLOWED.get(name, ""), function)
         found[f"__{name}__"], found[f"__r{name}__"] = forward, reflected
@@ -172,7 +176,9 @@ def _reduce(self: Any, protocol: Any = None) -> Any:
 
 
 _COMMON: dict[str, Any] = {
-    "__module__": __name__,
+    "__module__": "builtins",
+    # Numpy's numbers would take it for an object, and give plain ones: they leave operators to it.
+    "__array_priority__": math.inf,
     "__pos__": _same,
     "__copy__": _same,
     "__deepcopy__": _same,
@@ -191,9 +197,12 @@ _COMMON: dict[str, Any] = {
     "node": property(lambda self: core.symbolic_node(self)),
 }
 
+# What C code says of a wrong argument names its class.
 _OF_DIM: dict[str, Any] = {
     **_methods(int),
     **_COMMON,
+    "__name__": "int",
+    "__qualname__": "int",
     "__doc__": "An int that is followed, such as the size of a tensor.",
     "__trunc__": _same,
     "__floor__": _same,
@@ -206,6 +215,8 @@ _OF_DIM: dict[str, Any] = {
 _OF_REAL: dict[str, Any] = {
     **_methods(float),
     **_COMMON,
+    "__name__": "float",
+    "__qualname__": "float",
     "__doc__": "A float that is followed, such as the value of a tensor.",
     "__trunc__": _method("Trunc", math.trunc),
     "__floor__": _method("Floor", math.floor),
@@ -406,6 +417,12 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
     return call
 
 
+# What C code raises before it calls an operator may follow from sizes, and the function may catch it. Not by a
+# `try` of Python's: where an exception could be caught, what an operator gives is an exit.
+def _minded(function: Callable[..., Any]) -> Callable[..., Any]:
+    return functools.wraps(function)(lambda *args, **kwargs: core.minding(function, *args, **kwargs))
+
+
 # ---------------------------------------------------------------- in place of operands
 class _With:
     """Stands for a tensor of which one attribute is read."""
@@ -456,12 +473,23 @@ def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, Any]:
     full: list[Any] = []
     for item in items:
         full += [slice(None)] * (tensor.dim() - used) if item is Ellipsis else [item]
+    # torch says something else of an index than of an argument.
+    found = _taken_out(tensor, full)
+    if found is None:
+        return tensor, tuple(map(_read, key)) if isinstance(key, tuple) else _read(key)
+    return found
+
+
+def _taken_out(tensor: torch.Tensor, items: list[Any]) -> tuple[torch.Tensor, Any] | None:
     rest: list[Any] = []
-    for item in full:
-        if _is_index(item):
-            tensor = tensor.select(sum(i is not None for i in rest), item)
-        else:
+    for item in items:
+        if not _is_index(item):
             rest.append(item)
+            continue
+        dim = sum(i is not None for i in rest)
+        if not core.is_within(tensor, dim, item):
+            return None
+        tensor = tensor.select(dim, item)
     return tensor, tuple(rest) or Ellipsis
 
 
@@ -474,12 +502,18 @@ class _Indexed:
         self.tensor = tensor
 
     def __getitem__(self, key: Any) -> torch.Tensor:
+        return core.minding(self._get, key, self.tensor)  # type: ignore[no-any-return]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        core.minding(self._set, key, value, self.tensor)
+
+    def _get(self, key: Any, *_: Any) -> torch.Tensor:
         tensor, rest = _selected(self.tensor, key)
         if rest is Ellipsis and key is not Ellipsis:
             return tensor
         return torch.Tensor.__getitem__(tensor, _as_dims(rest))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def _set(self, key: Any, value: Any, *_: Any) -> None:
         tensor, rest = _selected(self.tensor, key)
         if isinstance(value, torch.Tensor):
             items = rest if isinstance(rest, tuple) else (rest,)
@@ -589,4 +623,5 @@ _KEEPERS += [
 def configure() -> None:
     """Tell the core of all this, once."""
     core.configure_numbers(_WORKED_OUT)
-    core.configure_exchange(_exchanged(), list(_items()), _attribute, _Indexed, _KEEPERS)
+    exchanged = {function: _minded(own) for function, own in _exchanged().items()}
+    core.configure_exchange(exchanged, list(_items()), _attribute, _Indexed, _KEEPERS)

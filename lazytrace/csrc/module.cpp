@@ -194,6 +194,22 @@ py::object item_number(const at::Tensor& tensor, py::object ask, py::object obje
   return id < 0 ? value : py::reinterpret_steal<py::object>(recorder->numbers()->carrier(id));
 }
 
+// What the function gives. Where it raises, the sizes of the tensors that it was given are fixed.
+py::object minding(py::object function, py::args args, py::kwargs kwargs) {
+  auto pin = [](py::handle value) {
+    auto* recorder = lt::Recorder::active();
+    if (recorder && recorder->numbers() && THPVariable_Check(value.ptr()))
+      recorder->pin(THPVariable_Unpack(value.ptr()));
+  };
+  try {
+    return function(*args, **kwargs);
+  } catch (py::error_already_set&) {
+    for (py::handle value : args) pin(value);
+    for (auto& [name, value] : kwargs) pin(value);
+    throw;
+  }
+}
+
 py::object constant_carrier(py::object value) {
   auto* numbers = numbers_now();
   int id = numbers ? numbers->number_of(value.ptr()) : -1;
@@ -270,6 +286,15 @@ void bind_numbers(py::module_& m) {
   m.def("tensor_number", &tensor_number);
   m.def("constant_carrier", &constant_carrier);
   m.def("symbolic_node", &symbolic_node);
+  m.def("minding", &minding);
+  // Whether torch would take the int as an index, asked without a read: it raises otherwise.
+  m.def("is_within", [](const at::Tensor& tensor, int64_t dim, py::object index) {
+    bool carried = lt::is_carrier(index.ptr());
+    int overflow = 0;
+    int64_t at =
+        carried ? lt::carrier_value(index.ptr()) : PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+    return !overflow && dim < tensor.dim() && at >= -tensor.size(dim) && at < tensor.size(dim);
+  });
   m.def("pin_sizes", [](const at::Tensor& tensor) {
     auto* recorder = lt::Recorder::active();
     if (recorder && recorder->numbers()) recorder->pin(tensor);

@@ -230,6 +230,43 @@ def hooks_on_an_argument(trace):
     return trace(lambda x: x * 3), [call(hooked()), call(hooked()), call(hooked())], lambda: list(seen)
 
 
+@cases(eager="uses a tensor of unknown origin")
+def data_of_two_tensors_of_one_memory(trace):
+    """Of which of the two it was read is no more than the memory tells, and at the next call that differs."""
+    state = {"a": torch.tensor([0.1, 0.2, 0.3])}
+    state["b"] = state["a"].detach()
+
+    def fn(x):
+        first, second = state["a"].data, state["b"].data
+        return first.mul(x), second.sin()
+
+    def apart():
+        state["b"] = torch.tensor([0.4, 0.5, 0.6])
+
+    return trace(fn), around(apart, X())
+
+
+@cases(hits=3)
+def data_of_a_tensor_that_is_read_twice(trace):
+    state = {"a": torch.tensor([0.1, 0.2, 0.3])}
+
+    def other():
+        state["a"] = torch.tensor([0.4, 0.5, 0.6])
+
+    return trace(lambda x: (state["a"].data * x, state["a"].data.sin())), around(other, X())
+
+
+@cases(hits=1)
+def data_of_a_computed_tensor_before_an_exit(trace):
+    def fn(x):
+        x.add_(1)
+        y = x + 1
+        y.data.mul_(2)
+        return y * 2 if x.sum().item() > 3 else y
+
+    return trace(fn), [call(torch.tensor([v])) for v in (0.0, 0.5, 4.0, 1.0, 5.0)]
+
+
 @cases.parametrize
 def test_aliasing(make, expected):
     check(make, **expected)

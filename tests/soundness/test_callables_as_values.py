@@ -269,6 +269,34 @@ def order_of_a_returned_set(trace):
     return trace(lambda x: {33, 65, 1, 97} | {2}), [call(X())] * 2
 
 
+@cases(hits=2)
+def what_a_full_cache_drops(trace):
+    """Which entry that is follows from the order of the last uses, those at replays among them."""
+    scale = [1.0]
+
+    @functools.lru_cache(2)
+    def scaled(n):
+        return scale[0] * n
+
+    def crowd():
+        scale[0] = 10.0
+        scaled(3)
+
+    fn = trace(lambda x: x * scaled(1) * scaled(2) * scaled(1))
+    scaled(1), scaled(2)
+    steps = [
+        call(X()),
+        call(X()),
+        lambda: scaled(2),
+        call(X()),
+        crowd,
+        lambda: scaled(1),
+        call(X()),
+        call(X()),
+    ]
+    return fn, steps, lambda: scaled.cache_info()
+
+
 @cases.parametrize
 def test_callables_as_values(make, expected):
     check(make, **expected)

@@ -750,6 +750,80 @@ def the_value_of_the_loss_scales_the_step(trace):
     return trace(step), inputs(12), lambda: parts(model)
 
 
+class Pair:
+    """A parameter and two tensors that may come to share memory."""
+
+    def __init__(self):
+        self.weight = torch.nn.Parameter(torch.tensor([1.5, -0.5, 2.0]))
+        self.apart()
+
+    def apart(self):
+        self.a, self.b = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.6])
+
+    def one_counter(self):
+        self.b = self.a.detach()
+
+    def one_memory(self):
+        self.b = self.a.data
+
+    def overlapping(self):
+        base = torch.arange(6.0) / 6
+        self.a, self.b = base[:3], base[1:4]
+
+    def of_the_weight(self):
+        self.b = self.weight.detach()
+
+    def one_counter_and_two_memories(self):
+        self.b = self.a.detach()
+        self.a.data = torch.tensor([0.5, 0.25, 0.125])
+
+    def a_gradient_of_its_memory(self):
+        self.weight.grad = self.a.detach()
+
+
+def writes_before_backward(pair, x):
+    loss = (pair.weight * pair.weight * pair.a * x).sum()
+    with torch.no_grad():
+        pair.b.add_(0.5)
+    loss.backward()
+    return loss.detach()
+
+
+def adds_to_a_gradient(pair, x):
+    y = pair.weight * pair.a * x
+    (y.exp().sum() + pair.b.sum()).backward()
+    pair.b.mul_(0.5)
+    return y.detach()
+
+
+@pytest.mark.parametrize("body", [writes_before_backward, adds_to_a_gradient], ids=lambda body: body.__name__)
+@pytest.mark.parametrize("change", [name for name in vars(Pair) if not name.startswith("_")])
+def test_memory_that_comes_to_be_shared(body, change):
+    def make(trace):
+        pair = Pair()
+        step = trace(lambda x: body(pair, x))
+
+        def state():
+            return [pair.weight, pair.weight.grad, pair.a, pair.b]
+
+        def run(i):
+            if i < ENOUGH:
+                pair.weight.grad = torch.ones(3)
+            elif i == ENOUGH:
+                getattr(pair, change)()
+            return step(torch.tensor([1.0, 2.0, 3.0]) * (1 + i % 3))
+
+        return (
+            run,
+            [call(i) for i in range(ENOUGH + 4)],
+            lambda: [pair.weight, pair.weight.grad, pair.a, pair.b],
+        )
+
+    tracer = agree(make)
+    assert tracer.count("hits") >= ENOUGH - 2, tracer.account()
+    assert "flat" in forms(tracer), forms(tracer)
+
+
 @cases.parametrize
 def test_attacks(make, expected):
     check(make, **expected)

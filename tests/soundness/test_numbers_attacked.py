@@ -7,6 +7,8 @@ import dataclasses
 import enum
 import math
 import types
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -498,6 +500,68 @@ def test_numbers_that_differ_are_no_reason_beside_another_one():
     explanation = str(function.explain(ones().double(), 7.5)).splitlines()[0]
     assert "dtype" in explanation, explanation
     assert "7.5" not in explanation, explanation
+
+
+# ---------------------------------------------------------------- beside numbers of other classes
+OPERATIONS = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b, "%": lambda a, b: a % b, "**": lambda a, b: a**b, "divmod": divmod,
+    "<": lambda a, b: (a < b, a <= b, a == b, a != b), "<<": lambda a, b: (a << b, a & b, a | b, a ^ b),
+    "max": lambda a, b: (max(a, b), min(a, b, 1.0), sum([a, b])), "@": lambda a, b: a @ b,
+    "tuple": lambda a, b: (a, b) < (b, a),
+}  # fmt: skip
+OTHERS = [
+    np.float64(1.5), np.float32(0.5), np.int64(3), np.int32(2), np.bool_(True), np.float64("nan"), Whole(4),
+    Broken(2.5), Kind.ONE, Fraction(1, 3), Decimal("0.5"), 1j, True, np.array([1.0, 2.0]),
+]  # fmt: skip
+
+
+def looked_at(function, *args):
+    """What is given, with its classes; or what is raised."""
+    try:
+        found = function(*args)
+    except Exception as error:
+        return type(error), str(error)
+    return [(type(part), repr(part)) for part in (found if isinstance(found, tuple) else (found,))]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("number", [2, 2.5])
+def test_beside_numbers_of_other_classes(name, number):
+    operation = OPERATIONS[name]
+    for other in OTHERS:
+        for swapped in (False, True):
+            state = {"number": number}
+
+            def fn(state=state, other=other, swapped=swapped):
+                return operation(other, state["number"]) if swapped else operation(state["number"], other)
+
+            function = traced(fn)
+            for i in range(4):  # followed from the second value on
+                state["number"] = number + i
+                assert looked_at(function) == looked_at(fn), (other, swapped, i)
+
+
+@pytest.mark.parametrize("inside", [lambda x, n: x[n], lambda x, n: x[0:1, n], lambda x, n: put(x, n)])
+def test_an_index_beyond_the_end_is_named_as_ever(inside):
+    x = torch.arange(9.0).view(3, 3)
+    fn = traced(lambda n: inside(x, n))
+    for n in (0, 1, 2, 1, 3, 2, -3, -4, 0, 5):
+        assert looked_at(fn, n) == looked_at(fn.original, n), n
+    assert fn.cache_info().hits
+
+
+def put(x, n):
+    x = x.clone()
+    x[n] = 1.0
+    return x
+
+
+@pytest.mark.parametrize("inside", [lambda n: torch.zeros(n), lambda n: torch.ones(3).topk(n), lambda n: ~n])
+def test_a_number_of_the_wrong_class_is_named_as_ever(inside):
+    fn = traced(inside)
+    for n in (1.5, 2.5, 3.5):
+        assert looked_at(fn, n) == looked_at(inside, n)
 
 
 # ---------------------------------------------------------------- optimizers with a schedule

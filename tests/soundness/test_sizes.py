@@ -23,7 +23,7 @@ import torch.nn.functional as F
 
 from lazytrace import reason_code, traced
 from tests.soundness.operator_sizes import at_other_sizes, difference, outcome
-from tests.soundness.runner import Cases, call, check
+from tests.soundness.runner import Cases, agree, call, check
 
 cases = Cases()
 ROOT = Path(__file__).resolve().parents[2]
@@ -307,6 +307,54 @@ def gradients(trace):
         return (x * x.shape[0]).view(-1).sum() / x.numel() if x.numel() else x.sum()
 
     return trace(run), [call(torch.randn(n, 4).requires_grad_()) for n in SIZES]
+
+
+TABLE = [10, 20, 30]
+
+
+def put_at(x):
+    x = x.clone()
+    x[3] = 1
+    return x
+
+
+# C code says of some sizes that they are wrong before it calls an operator.
+CAUGHT = {
+    "index": lambda x: x[3], "negative index": lambda x: x[-4], "ellipsis": lambda x: x[..., 3],
+    "assignment": put_at, "of a list": lambda x: TABLE[x.long()], "float": float, "int": int,
+    "tensor as an index": lambda x: x[torch.tensor(3)], "format": lambda x: "%f" % x,  # noqa: UP031
+    "key": lambda x: sorted(x, key=float), "math": math.sqrt, "floor": math.floor,
+    "repeated": lambda x: [1] * x.long(), "complex": complex, "None": lambda x: x[None, 0, 2],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+@pytest.mark.parametrize("first", [3, 5, 1])
+def test_an_exception_that_follows_from_a_size_is_caught(name, first):
+    inside = CAUGHT[name]
+
+    def attempt(x):
+        try:
+            return inside(x)
+        except (IndexError, TypeError, ValueError, RuntimeError) as error:
+            return str(error)
+
+    def make(trace):
+        return trace(attempt, dynamic=True), [call(torch.arange(float(n))) for n in (first, 4, 1, 2, 3, 5, 4)]
+
+    agree(make)
+
+
+@cases(hits=3)
+def data_of_another_size(trace):
+    count = torch.zeros(3)
+
+    def fn(x):
+        inside = x.data
+        count.add_(1)
+        return inside
+
+    return trace(fn), [call(torch.ones(n)) for n in (3, 1, 2, 3, 5)], lambda: count
 
 
 @cases.parametrize

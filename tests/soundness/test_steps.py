@@ -569,6 +569,33 @@ def test_a_policy_gradient(validate):
     check(trained(body), hits=5)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_trace_that_takes_more_tensors_was_asked_before(first):
+    """And has found some of them, out of their order, when one of its guards failed."""
+
+    def make(trace):
+        parameters = [torch.ones(3, requires_grad=True) for _ in range(4)]
+        state = {"long": first}
+
+        def step(x):
+            last = parameters[3]
+            if state["long"]:
+                loss = (x * parameters[0] * parameters[1] * parameters[2] * last).sum()
+            else:
+                loss = (x * last).sum()
+            loss.backward()
+            last.grad = None
+            return loss.detach()
+
+        def turn():
+            state["long"] = not state["long"]
+
+        calls = [call(torch.randn(3)) for _ in range(8)]
+        return trace(step), [step for one in calls for step in (one, turn)], lambda: parameters
+
+    check(make, hits=4)
+
+
 @cases.parametrize
 def test_steps(make, expected):
     check(make, **expected)

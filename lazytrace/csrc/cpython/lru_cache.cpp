@@ -73,6 +73,20 @@ PyObject* cached_result(PyObject* v, PyObject* key) {
   return entry && cache->limit >= 0 ? reinterpret_cast<Link*>(entry)->result : entry;
 }
 
+void use_cached(PyObject* v, PyObject* key, int times) {
+  if (!cached_result(v, key)) return;
+  auto* cache = reinterpret_cast<Cache*>(v);
+  cache->hits += times;
+  if (cache->limit < 0) return;
+  auto* link = reinterpret_cast<Link*>(PyDict_GetItemWithError(cache->entries, key));
+  link->previous->next = link->next;
+  link->next->previous = link->previous;
+  Link *root = &cache->root, *last = root->previous;
+  last->next = root->previous = link;
+  link->previous = last;
+  link->next = root;
+}
+
 PyObject* cache_key(PyObject* v, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   if (!known_layout()) return nullptr;
   auto* cache = reinterpret_cast<Cache*>(v);

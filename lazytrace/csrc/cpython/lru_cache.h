@@ -9,6 +9,9 @@ namespace lazytrace {
 bool is_lru_cache(PyObject* v);
 // The result under a key as lru_cache_make_key() of _functoolsmodule.c makes it; borrowed, or null.
 PyObject* cached_result(PyObject* cache, PyObject* key);
+// What calls that find the entry do to the cache: they are counted, and it becomes the last that a full cache
+// drops.
+void use_cached(PyObject* cache, PyObject* key, int times);
 // The key of a call; a new reference, or null where an argument could run code of the user's. `names`: of the
 // keywords, whose values are the last of `args`; or null.
 PyObject* cache_key(PyObject* cache, PyObject* const* args, Py_ssize_t count, PyObject* names);

@@ -21,6 +21,7 @@ Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& re
     : program_(program),
       registers_(registers),
       knows_writes_(std::move(knows_writes)),
+      sharing_(sharing_of(program, registers)),
       kernels_(program.registers, kernel_registrations()),
       graph_(static_cast<size_t>(program.registers), 0),
       enters_(static_cast<size_t>(program.registers), 0),
@@ -419,6 +420,7 @@ std::shared_ptr<FlatForm> Flattening::finish(const std::vector<int>& outputs) {
   if (!obstacle_.empty()) return nullptr;
   rename();
   form->begins = static_cast<size_t>(begins_);
+  form->sharing = std::move(sharing_);
   Program& made = form->program;
   made.steps = std::move(kernels_.steps());
   made.modes = std::move(modes_);
@@ -447,6 +449,7 @@ std::shared_ptr<FlatForm> Flattening::finish(const std::vector<int>& outputs) {
   place_inputs(&made, outputs);
   lower(&made, outputs);
   place_frees(&made, outputs);
+  made.used = program_.used;  // what shares memory with what was asked of these
   return form;
 }
 

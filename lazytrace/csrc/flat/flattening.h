@@ -65,6 +65,7 @@ class Flattening final : public Witness, public KernelSink {
   const Program& program_;
   const std::vector<at::Tensor>& registers_;
   std::function<bool(int64_t)> knows_writes_;
+  std::vector<int> sharing_;
   Kernels kernels_;
   std::vector<char> graph_;                 // by register of the program: is part of a graph
   std::vector<char> enters_;                // is an argument of what builds or uses one

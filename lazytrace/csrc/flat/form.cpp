@@ -4,9 +4,11 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "flat/spent.h"
 #include "replay/interpreter.h"
+#include "support/address_map.h"
 
 namespace lazytrace {
 
@@ -31,9 +33,54 @@ void work_out_all(const Numbers& numbers, NumberValues* values) {
   }
 }
 
+namespace {
+
+// What counts the versions of a tensor shows its identity nowhere, and is a pointer.
+const void* version_counter_of(const at::Tensor& tensor) {
+  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
+  const void* counter = nullptr;
+  static_assert(sizeof version == sizeof counter);
+  std::memcpy(&counter, &version, sizeof counter);
+  return counter;
+}
+
+// The numbers of the first ones that had the same address.
+class Firsts {
+ public:
+  int of(const void* address) {
+    int number = next_++;
+    return address ? *seen_.emplace(address, number).first : number;
+  }
+
+ private:
+  AddressMap<int> seen_;
+  int next_ = 0;
+};
+
+}  // namespace
+
+std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor>& registers) {
+  Firsts storages, places, versions;
+  std::vector<int> sharing;
+  auto note = [&](const at::Tensor& tensor) {
+    bool memory = tensor.defined() && tensor.has_storage();
+    sharing.push_back(storages.of(memory ? tensor.storage().unsafeGetStorageImpl() : nullptr));
+    sharing.push_back(places.of(memory ? tensor.const_data_ptr() : nullptr));
+    sharing.push_back(versions.of(tensor.defined() ? version_counter_of(tensor) : nullptr));
+  };
+  auto note_both = [&](int reg) {
+    note(registers[reg]);
+    note(registers[reg].requires_grad() && registers[reg].is_leaf() ? registers[reg].grad() : at::Tensor());
+  };
+  for (int reg : program.used) note_both(reg);
+  for (int reg : program.captures) note_both(reg);
+  return sharing;
+}
+
 bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const {
   if (!std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); }))
     return false;
+  if (sharing_of(program, registers) != sharing) return false;
   if (reads.empty()) return true;
   NumberValues values = given;
   work_out_all(program.numbers, &values);

@@ -14,13 +14,18 @@ bool is_plain_leaf(const at::Tensor& tensor);
 // All numbers that can be worked out, those too that nothing but the result needs. Needs the GIL.
 void work_out_all(const Numbers& numbers, NumberValues* values);
 
+// Which of the tensors that a program begins with, and of their gradients, show the same memory, begin at the
+// same place of it, and count their versions together: equal where all of them do so alike.
+std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor>& registers);
+
 // Computes what the program that it was made of computes, wherever the same tensors are leaves. Its registers
 // are those of that program, and more; up to `begins` its steps are the same. Where it stops, up to
 // `program.undoable`, what it has changed is undone, and that program runs. Immutable once built.
 struct FlatForm {
   Program program;
   size_t begins = 0;
-  std::vector<int> leaves;  // registers of tensors that must have no history
+  std::vector<int> leaves;   // registers of tensors that must have no history
+  std::vector<int> sharing;  // sharing_of() when it was made
   // A register that leaves the program with a graph that a backward pass has used up.
   struct Spent {
     int reg;

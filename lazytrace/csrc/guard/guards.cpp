@@ -577,6 +577,7 @@ GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::ve
 int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                      Values* values) const {
   values->inputs = &inputs;
+  values->captures.clear();  // of a trace that was asked before
   int failed = calm_ ? check_unchanged(roots, count, inputs, values) : kChanged;
   if (failed == kChanged) failed = check_all(roots, count, inputs, values);
   if (failed >= 0) return failed;

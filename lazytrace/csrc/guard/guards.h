@@ -72,6 +72,7 @@ struct Guard {
   bool loose = false;  // of a tensor: its sizes and strides may differ; of an int or a float: its value may
   PyTypeObject* tensor_type = nullptr;  // Tensor, Parameter: types that are never freed
   int capture = -1;                     // slot of the program that takes this tensor
+  int turn = 0, uses = 0;               // of an entry of a functools cache: when it was used last, how often
   std::string shown;                    // the value at the recording, for reports
   int group = -1;                       // the namespace that it is an entry of, or -1
   bool steady = false;  // holds as long as its namespace is unchanged: nothing that can change is behind it

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/objects.h"
@@ -322,6 +324,11 @@ bool Recording::renumber(Trace* trace) {
     }
   for (Scope& scope : trace->program_->scopes)
     if (scope.module >= 0) scope.module = renamed[scope.module];
+  for (size_t i = 0; i < tree_.size(); ++i)
+    if (tree_[static_cast<int>(i)].access == Access::Cached) trace->cached_.push_back(static_cast<int>(i));
+  std::sort(trace->cached_.begin(), trace->cached_.end(),
+            [&](int a, int b) { return tree_[a].turn < tree_[b].turn; });
+  for (int node : trace->cached_) trace->needed_.push_back(tree_[node].parent);
   const std::vector<int>& captures = recorder_.capture_nodes();
   for (size_t slot = 0; slot < captures.size(); ++slot) {
     int node = renamed[captures[slot]];

@@ -218,8 +218,9 @@ bool Runner::step(const Step& s, size_t at) {
       return true;
     }
     case Step::Kind::Data:
+      running_ = &s;
       registers_[s.results[0].reg] = registers_[s.arguments[0].reg].variable_data();
-      return s.results[0].meta->matches(registers_[s.results[0].reg]);
+      return matches_tensor(s.results[0], registers_[s.results[0].reg]);
     case Step::Kind::RequireGrad:
       registers_[s.arguments[0].reg].set_requires_grad(true);
       return true;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cpython/lru_cache.h"
 #include "flat/flattening.h"
 #include "flat/rehearsal.h"
 #include "flat/undo.h"
@@ -336,6 +337,7 @@ py::object to_python(Answer answer) {
 // The result, after the writes to Python state.
 py::object Trace::end(const Workspace& space) const {
   const std::vector<PyObject*>& state = space.values.nodes;
+  for (int node : cached_) use_cached(state[tree_[node].parent], tree_[node].key.ptr(), tree_[node].uses);
   Tree::Fill fill{space.registers, state, &program_->numbers, space.memory.numbers.data()};
   if (effects_.empty()) return output_.build_first(fill);
   py::object whole = output_.build(fill);

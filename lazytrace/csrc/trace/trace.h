@@ -142,6 +142,7 @@ class Trace {
   Tree output_;  // (the result, what is written...)
   std::vector<Effect> effects_;
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
+  std::vector<int> cached_;      // nodes of entries of functools caches, in the order of their last uses
   std::vector<Effect> written_;  // these, and writes that left what was there
   mutable FlatCourse flat_;
   std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved

@@ -1,5 +1,7 @@
 #include "record/operators/origins.h"
 
+#include <algorithm>
+
 #include "record/operators/storage.h"
 
 namespace lazytrace {
@@ -52,8 +54,11 @@ int Origins::find(const at::Tensor& tensor, std::optional<bool>* exact) {
 
 std::vector<at::Tensor> Origins::sources_of(const at::Tensor& tensor) const {
   std::vector<at::Tensor> sources;
-  for (const at::Tensor& source : data_of_)
-    if (same_place(source, tensor) && !source.is_same(tensor)) sources.push_back(source);
+  for (const at::Tensor& source : data_of_) {
+    auto is_it = [&](const at::Tensor& other) { return other.is_same(source); };
+    if (same_place(source, tensor) && !is_it(tensor) && std::none_of(sources.begin(), sources.end(), is_it))
+      sources.push_back(source);
+  }
   return sources;
 }
 

@@ -96,7 +96,10 @@ void Recorder::add_input(const at::Tensor& tensor) {
 
 int Recorder::data_register(const at::Tensor& tensor) {
   if (tensor.requires_grad()) return -1;
-  for (const at::Tensor& source : origins_.sources_of(tensor)) {
+  // Of two tensors that show the same memory now, at the next call each may show its own.
+  std::vector<at::Tensor> sources = origins_.sources_of(tensor);
+  for (const at::Tensor& source : sources) {
+    if (sources.size() > 1) break;
     int from = register_of(source);
     if (from < 0) continue;
     static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");

@@ -122,7 +122,8 @@ class Recorder {
   // The same of all tensors from now on: code that is not watched has them.
   void lost_sight() { sees_gradients_ = false; }
   void saw(const at::Tensor& tensor) {
-    if (!feeding_.lent().empty() && !origins_.knows(tensor)) feeding_.lent().find(tensor);
+    if (feeding_.lent().empty() || origins_.knows(tensor)) return;
+    if (origins_.sources_of(tensor).empty()) feeding_.lent().find(tensor);  // the .data of one is none
   }
 
   // The register of a tensor, made where its origin is known; -1 where it is not.

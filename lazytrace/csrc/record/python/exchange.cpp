@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_set>
 
@@ -469,7 +470,13 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
       all->insert(builtin(name));
     return all;
   }();
-  if (always->count(callable)) return true;
+  if (always->count(callable)) {
+    static PyObject *sorted = builtin("sorted"), *min = builtin("min"), *max = builtin("max");
+    if (callable != sorted && callable != min && callable != max) return true;
+    // A key function in C may look at what it is given.
+    auto is_in_c = [](PyObject* v) { return v && PyCallable_Check(v) && !is_python(v); };
+    return std::none_of(args, args + count, is_in_c);
+  }
   static PyObject *map = builtin("map"), *filter = builtin("filter");
   if ((callable == map || callable == filter) && count) return is_python(args[0]);
   static PyObject *get = builtin("getattr"), *has = builtin("hasattr");
@@ -490,7 +497,10 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
 
 // torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
 void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value) {
-  if (!is_tensor(*container)) return settle_inside(key);
+  if (!is_tensor(*container)) {
+    hand_over(key);  // of a tensor as an index of a list C code asks how many elements it has
+    return settle_inside(key);
+  }
   settle_inside(value);
   handing_ = Handing::Ignored;
   if (is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value))
@@ -500,7 +510,13 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
 // Numbers and tensors have operators of their own; anything else is told the value.
 void Exchange::before_operation(PyObject* left, PyObject* right) {
   auto is_number = [](PyObject* v) { return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v); };
-  if (is_tensor(left) || is_tensor(right) || (is_number(left) && is_number(right))) {
+  // These ask a tensor how many elements it has.
+  auto is_sequence = [](PyObject* v) {
+    return PyUnicode_Check(v) || PyBytes_Check(v) || PyTuple_Check(v) || PyList_Check(v);
+  };
+  bool tensor = is_tensor(left) || is_tensor(right);
+  if (tensor && (is_sequence(left) || is_sequence(right))) return hand_over(left), hand_over(right);
+  if (tensor || (is_number(left) && is_number(right))) {
     handing_ = Handing::Ignored;
     return;
   }

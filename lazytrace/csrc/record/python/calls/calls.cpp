@@ -268,6 +268,10 @@ void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t cou
   if (provenance_->known(callable) >= 0 && (*tree_)[node].expect != Expect::Identity)
     provenance_->read_self(node, callable);
   provenance_->read_child(node, Access::Cached, key.ptr(), -1, result);
+  int entry = tree_->find(node, Access::Cached, key.ptr(), -1);
+  if (entry < 0) return;
+  (*tree_)[entry].turn = ++cache_uses_;
+  ++(*tree_)[entry].uses;
 }
 
 // With the keywords of a dict.

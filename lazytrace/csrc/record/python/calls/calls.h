@@ -83,6 +83,7 @@ class Calls {
   Protocols* protocols_;
   ContextVariables* context_variables_;
   Frame calling_;
+  int cache_uses_ = 0;
   PyObject* keyword_names_ = nullptr;
   // Of a call that passes keywords in a dict, borrowed; None where there are others beside them.
   PyObject* keywords_ = nullptr;
