@@ -417,8 +417,8 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
     return call
 
 
-# What C code raises before it calls an operator may follow from sizes, and the function may catch it. Not by a
-# `try` of Python's: where an exception could be caught, what an operator gives is an exit.
+# What C code raises before it calls an operator may follow from sizes, and the function may catch it. Not by
+# a `try` of Python's: where an exception could be caught, what an operator gives is an exit.
 def _minded(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(function)(lambda *args, **kwargs: core.minding(function, *args, **kwargs))
 
