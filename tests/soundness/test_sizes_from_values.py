@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -118,3 +121,70 @@ def test_behind_a_change_the_call_goes_on_and_the_next_is_recorded():
     assert any(text.startswith(reason) for text in fn.stats().eager), fn.stats().eager
     assert fn.stats().recordings == 2
     assert count.item() == 12
+
+
+# ---------------------------------------------------------------- what goes through containers, and optimizers
+class Output(collections.OrderedDict):
+    """As models of transformers give it."""
+
+    def __getitem__(self, k):
+        return dict(self.items())[k] if isinstance(k, str) else self.to_tuple()[k]
+
+    def to_tuple(self):
+        return tuple(self[k] for k in self.keys())
+
+
+def other_sizes(make, sizes=(5, 7, 3, 8, 1, 0, 5, 6)):
+    return [call(make(n)) for n in sizes]
+
+
+@pytest.mark.parametrize("take", ["by name", "by number", "list", "update"])
+def test_containers_look_at_no_size(take):
+    """What a generator gives to a container is kept by it."""
+
+    def fn(x):
+        out = Output(a=x * 2, b=x.sum(0))
+        if take == "by name":
+            return out["a"] + 1
+        if take == "by number":
+            return out[0] + out[1]
+        if take == "list":
+            return sum(list(t.sum() for t in out.to_tuple()))  # noqa: C400 (the generator is the case)
+        kept = {}
+        kept.update((k, v) for k, v in out.items())
+        return kept["a"]
+
+    check(lambda trace: (trace(fn), other_sizes(lambda n: torch.randn(n, 3))), recordings=2, hits=6)
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "SGD", "RMSprop", "Adagrad"])
+def test_a_step_at_other_sizes(optimizer):
+    """What an optimizer computes has memory of its own, at all sizes."""
+
+    def make(trace):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        opt = getattr(torch.optim, optimizer)(model.parameters(), lr=0.1, foreach=False)
+
+        def fn(x):
+            opt.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            return loss.detach()
+
+        steps = other_sizes(lambda n: torch.randn(n, 3), (5, 5, 5, 7, 3, 8, 1, 6, 2))
+        return trace(fn), steps, lambda: [(p, p.grad) for p in model.parameters()]
+
+    check(make, hits=5)
+
+
+def test_an_import_inside():
+    def fn(x):
+        from torch.nn import functional
+        from torch.utils import data  # noqa: F401 (a module below a package)
+
+        return functional.relu(x) + (1 if torch.onnx.is_in_onnx_export() else 2)
+
+    check(lambda trace: (trace(fn), [call(torch.randn(3)) for _ in range(4)]), hits=2)
