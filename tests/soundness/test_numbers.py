@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy  # noqa: F401 (the texts below name it)
 import dataclasses
 import fractions  # noqa: F401 (the texts below name it)
@@ -932,3 +933,74 @@ def test_a_partial_hands_numbers_on(kind):
         return trace(fn), [call(torch.ones(3)) for _ in range(8)], lambda: state
 
     check(make, hits=4)
+
+
+# ---------------------------------------------------------------- looked up by a function
+class Settings:
+    limit = 3
+
+    def __init__(self):
+        self.rate, self.count = 0.1, 0
+
+    @property
+    def twice(self):
+        return self.rate * 2
+
+    def __getattr__(self, name):
+        return self.rate + 1
+
+
+LOOKUPS = {
+    "get": lambda d, s: d.get("rate"),
+    "get with a default": lambda d, s: d.get("rate", 1.0),
+    "get bound": lambda d, s: [d.get][0]("rate"),
+    "get twice": lambda d, s: d.get("rate") + d.get("count", 0),
+    "get of nothing": lambda d, s: d.get("nothing", d.get("rate")),
+    "get of an OrderedDict": lambda d, s: s.ordered.get("rate"),
+    "get of a defaultdict": lambda d, s: s.default.get("rate", 2.0),
+    "setdefault": lambda d, s: d.setdefault("rate", 5.0),
+    "getattr": lambda d, s: getattr(s, "rate"),  # noqa: B009
+    "getattr with a default": lambda d, s: getattr(s, "count", 7),
+    "getattr of a property": lambda d, s: getattr(s, "twice"),  # noqa: B009
+    "getattr of nothing": lambda d, s: getattr(s, "nothing", 3.0),
+    "getattr of the class": lambda d, s: getattr(s, "limit") * s.rate,  # noqa: B009
+    "in a test": lambda d, s: 2.0 if d.get("count") > 4 else d.get("rate"),
+    "in a text": lambda d, s: float(f"{d.get('rate'):.3f}"),
+    "as a key": lambda d, s: {0.5: 1.0}.get(d.get("rate"), 0.25),
+    "by map": lambda d, s: sum(map(d.get, ["rate", "count"])),
+    "sometimes there": lambda d, s: d.get("rare", d.get("rate")),
+    "which object": lambda d, s: 1.0 if d.get("rate") is d["rate"] else 2.0,
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_a_number_that_is_looked_up(name):
+    look = LOOKUPS[name]
+
+    def make(trace):
+        held, settings = {"rate": 0.1, "count": 0}, Settings()
+        settings.ordered = collections.OrderedDict(rate=0.1)
+        settings.default = collections.defaultdict(float, rate=0.1)
+
+        def fn(x):
+            return x * look(held, settings)
+
+        def change(i):
+            def to():
+                held["rate"] = settings.rate = settings.ordered["rate"] = settings.default["rate"] = 0.5 * i
+                held["count"] = settings.count = i
+                held.pop("rare", None)
+                if i % 3 == 1:
+                    held["rare"] = i * 1.5
+
+            return to
+
+        steps = [step for i in range(9) for step in (call(torch.ones(2)), change(i))]
+        return trace(fn), steps, lambda: [dict(held)]
+
+    # What C code looks at, or Python code gives to it, has a recording for each value.
+    fixed = {"in a text", "as a key", "by map", "getattr of a property", "getattr of nothing"}
+    if name == "which object":
+        check(make, eager="compares the identity of two values")
+    else:
+        check(make, **({"recordings": 9} if name in fixed else {"hits": 4}))

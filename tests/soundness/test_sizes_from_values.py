@@ -123,7 +123,7 @@ def test_behind_a_change_the_call_goes_on_and_the_next_is_recorded():
     assert count.item() == 12
 
 
-# ---------------------------------------------------------------- what goes through containers, and optimizers
+# ---------------------------------------------------------------- containers and optimizers
 class Output(collections.OrderedDict):
     """As models of transformers give it."""
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
@@ -289,12 +290,30 @@ void Exchange::after() {
   handing_ = Handing::Pins;
 }
 
+namespace {
+// What gives an entry as it is: dict.get, dict.setdefault, getattr.
+bool looks_up(PyObject* callable) {
+  static PyObject* const getter = builtin("getattr");
+  static PyObject* const methods[] = {PyDict_GetItemString(PyDict_Type.tp_dict, "get"),
+                                      PyDict_GetItemString(PyDict_Type.tp_dict, "setdefault")};
+  if (callable == getter) return true;
+  bool bound = PyCFunction_Check(callable) && callable != getter;
+  return std::any_of(std::begin(methods), std::end(methods), [&](PyObject* method) {
+    auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(method);
+    return callable == method ||
+           (bound && reinterpret_cast<PyCFunctionObject*>(callable)->m_ml == descriptor->d_method);
+  });
+}
+}  // namespace
+
 void Exchange::before(Frame f, const Operation& operation) {
   swaps_.clear();
   handing_ = Handing::Pins;
+  PyObject** callee = operation.action == Action::Calls ? callee_of(f, operation) : nullptr;
   // A name of a class body may be one of its own.
   bool reads =
-      operation.action == Action::ReadsAttribute || operation.action == Action::GetsItem ||
+      (callee && *callee && looks_up(*callee)) || operation.action == Action::ReadsAttribute ||
+      operation.action == Action::GetsItem ||
       ((operation.action == Action::ReadsGlobal || operation.action == Action::ReadsVariable) && !f.locals());
   reading_ = reads ? f : Frame();
   if (!live()) return before_item_call(f, operation);
