@@ -91,6 +91,7 @@ def mask_then_write(trace):
         call(-X(), total),
         call(-X(), total),
         call(X(), total),
+        call(torch.zeros(3), total),
     ]
 
 
@@ -165,7 +166,7 @@ def empty_selection(trace):
         picked = x[x > 0]
         return picked.max() if picked.numel() else x.sum()
 
-    return fn, [call(X()), call(X()), call(-X().abs()), call(-X().abs()), call(X())]
+    return fn, [call(X()), call(X()), call(-X().abs()), call(-X().abs()), call(X()), call(X() + 5)]
 
 
 @cases(hits=3)

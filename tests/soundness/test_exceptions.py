@@ -175,7 +175,7 @@ def division_by_zero_passes(trace):
 def scalar_conversion_error(trace):
     fn = trace(lambda x: float(x[x > 0]))
     one, two = torch.tensor([1.0, -1.0]), torch.tensor([1.0, 1.0])
-    return fn, [call(one), call(one), call(two), call(one)]
+    return fn, [call(one), call(one), call(two), call(one), call(one), call(two), call(one)]
 
 
 @cases(hits=2)
