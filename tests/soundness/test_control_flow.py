@@ -91,7 +91,6 @@ def mask_then_write(trace):
         call(-X(), total),
         call(-X(), total),
         call(X(), total),
-        call(torch.zeros(3), total),
     ]
 
 
@@ -108,6 +107,7 @@ def write_then_mask(trace):
         call(-X(), total),
         call(-X(), total),
         call(X(), total),
+        call(torch.zeros(3), total),
     ]
 
 
