@@ -139,6 +139,13 @@ Does function_does(PyCFunctionObject* f) {
   });
 }
 
+Does object_does(PyObject* callable) {
+  static auto* found = new Found();
+  return found->find(kFunctions, callable, [](PyObject* object) -> const void* {
+    return PyCFunction_Check(object) ? nullptr : object;
+  });
+}
+
 Does type_does(PyTypeObject* type) {
   if (PyType_FastSubclass(type, Py_TPFLAGS_BASE_EXC_SUBCLASS) &&
       !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))

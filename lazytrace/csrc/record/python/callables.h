@@ -44,12 +44,17 @@ enum class Does : uint8_t {
   Prints,              // changes the world, unless a person allows it
   Warns,               // everything, and the filters of warnings
   MakesClass,          // nothing: the body of the class shows itself
+  OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
+  OfPositive,          // the same, of one above 0
+  OfExponent,          // the same, of one whose power is neither 0 nor infinite
 };
 
 // All need the GIL. Rows are found by the object that stands under the row's name when it is asked for first,
 // so a namesake is not taken for it.
 Does function_does(PyCFunctionObject* function);
 Does type_does(PyTypeObject* type);
+// Of an object that is neither: a function of numpy.
+Does object_does(PyObject* callable);
 // `type`: the class of C that has the method.
 Does method_does(PyTypeObject* type, const std::string& name);
 Does tensor_method_does(const std::string& name);

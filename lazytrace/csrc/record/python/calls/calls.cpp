@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <unordered_set>
 
@@ -361,7 +362,25 @@ void Calls::call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t 
     classes_->read_class(type, key, target);  // __call__ = another_callable
     return call(target, args, count);
   }
-  recorder_->fail("calls a " + type_name(callable) + ", which lazytrace cannot see into");
+  if (!computes(object_does(callable), args, count))
+    return recorder_->fail("calls a " + type_name(callable) + ", which lazytrace cannot see into");
+  if (int node = provenance_->owner(callable); node >= 0) provenance_->read_self(node, callable);
+}
+
+// Whether it is a function of one number, of which numpy cannot warn: the same number gives the same one
+// again.
+bool Calls::computes(Does does, PyObject* const* args, Py_ssize_t count) {
+  if ((does != Does::OfNumber && does != Does::OfPositive && does != Does::OfExponent) || count != 1)
+    return false;
+  consumption_->hand_over(args, count, Consumer::Reads);
+  bool number = PyLong_CheckExact(args[0]) || PyFloat_CheckExact(args[0]) ||
+                (is_immutable(args[0]) && PyFloat_Check(args[0]));
+  double value = number ? PyFloat_AsDouble(args[0]) : 0;
+  if (PyErr_Occurred()) PyErr_Clear(), number = false;
+  constexpr double kSmallest = 1e-300, kLargest = 1e15, kPower = 700;
+  if (!number || !(std::fabs(value) < kLargest)) return false;
+  if (does == Does::OfPositive) return value > kSmallest;
+  return does == Does::OfExponent ? std::fabs(value) < kPower : value == 0 || std::fabs(value) > kSmallest;
 }
 
 void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count) {
