@@ -840,6 +840,19 @@ def swa_sam() -> Program:
 
 
 # ---------------------------------------------------------------- libraries
+def language_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> Program:
+    """The step of the course of transformers, for a model that works out its loss."""
+
+    def step(ids: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return Program(step, lambda: (torch.randint(0, 99, (4, 12)),), [model], [optimizer])
+
+
 @program
 def hf_bert_lengths() -> Program:
     """BERT for masked words, three lengths in turn."""
@@ -878,14 +891,7 @@ def hf_gpt2() -> Program:
     model = GPT2LMHeadModel(GPT2Config(vocab_size=99, n_positions=32, n_embd=32, n_layer=2, n_head=2)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    def step(ids: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return Program(step, lambda: (torch.randint(0, 99, (4, 12)),), [model], [optimizer])
+    return language_model(model, optimizer)
 
 
 @program
@@ -1029,14 +1035,7 @@ def peft_lora() -> Program:
     model.train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
 
-    def step(ids: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return Program(step, lambda: (torch.randint(0, 99, (4, 12)),), [model], [optimizer])
+    return language_model(model, optimizer)
 
 
 @program
