@@ -683,8 +683,10 @@ int Recorder::size_number(Number::Kind kind, const at::Tensor& tensor, int64_t w
 }
 
 void Recorder::pin(const at::Tensor& tensor) {
-  // C code has raised by itself what its operator has raised in the replay.
-  if (feeding() && feeding_.at_exit() && feeding_.expected().kind == Step::Kind::Operator) {
+  // C code has raised by itself what its operator has raised in the replay. Where nothing was changed, the
+  // function runs once more.
+  if (feeding() && feeding_.at_exit() && feeding_.expected().kind == Step::Kind::Operator &&
+      (has_written() || resuming_.changed())) {
     std::string name = feeding_.expected().op.schema().name();
     torch::jit::Stack results;
     try {
