@@ -55,7 +55,8 @@ class Resume:
     @property
     def loose(self) -> int: ...
 
-class Diverged(BaseException): ...
+class Diverged(BaseException):
+    wrote: bool
 
 class Trace:
     number: int

@@ -245,7 +245,7 @@ class Attempt:
             return self._record(resume, OUTGROWN if outgrown else unkept, key)
         except core.Diverged as divergence:
             detail = say("other-way", divergence)
-            if miss.effects:
+            if miss.effects or divergence.wrote:
                 raise ReplayError(replay_diverged(self.owner.name, detail)) from None
         finally:
             if claimed:

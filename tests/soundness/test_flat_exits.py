@@ -341,6 +341,61 @@ def a_row_of_numbers(trace):
     return counted(trace, makes_a_row)
 
 
+def raises_after(trace, write):
+    """A step that logs its optimizer's step, and whose last write to a tensor may raise."""
+    model, used, log = Linear(), torch.zeros(5), {"n": 0, "at": "", "steps": []}
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, i):
+        opt.zero_grad()
+        model(x).square().mean().backward()
+        opt.step()
+        return write(log, used, i)
+
+    good = lambda: call(torch.randn(4, 4), torch.tensor([0, 1]))  # noqa: E731
+    steps = [good() for _ in range(2 * ENOUGH + 5)]
+    steps[ENOUGH + 1].args = (torch.randn(4, 4), torch.tensor([0, 9]))
+    return trace(step), steps, lambda: [parts(model), used, log]
+
+
+@cases(form="flat")
+def nothing_but_constants_is_written(trace):
+    def write(log, used, i):
+        log["steps"].append(0)
+        used[i] += 1
+        return 0
+
+    return raises_after(trace, write)
+
+
+@cases(form="what follows hangs on a value")
+def a_write_that_is_taken_back(trace):
+    def write(log, used, i):
+        log["at"] = "inside"
+        used[i] += 1
+        log["at"] = ""
+
+    return raises_after(trace, write)
+
+
+@cases(form="flat")
+def a_write_that_is_taken_back_before_memory_changes(trace):
+    weight, log = torch.randn(4, 3, requires_grad=True), {"n": 0}
+
+    def step(x, i):
+        weight.grad = None
+        log["n"] += 1
+        h = x @ weight
+        rows = h[i]
+        log["n"] = 0
+        h.sum().backward()
+        return rows.detach()
+
+    steps = [call(torch.randn(4, 4), torch.tensor([0, 1])) for _ in range(2 * ENOUGH + 5)]
+    steps[ENOUGH + 1].args = (torch.randn(4, 4), torch.tensor([0, 9]))
+    return trace(step, dynamic=False), steps, lambda: [weight, weight.grad, log]
+
+
 @cases.parametrize
 def test_exits(make, expected):
     tracer = agree(make)

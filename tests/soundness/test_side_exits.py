@@ -1191,6 +1191,48 @@ def exits_at_many_places_in_any_order(trace):
     return trace(fn), [call(x, total) for x in [*rows, *rows[::-1], *rows]]
 
 
+# ---------------------------------------------------------------- leaves that the call makes
+def leaf_then_branch(trace, make):
+    """Writes to state, makes a leaf by `make(seen, x)`, goes backwards, and branches."""
+    count = torch.zeros(())
+
+    def fn(x):
+        seen = []
+        count.add_(1)
+        leaf = make(seen, x)
+        (leaf * x).sum().backward()
+        return (leaf.grad, seen, 1) if x.sum() > 0 else (leaf, seen, 2)
+
+    steps = [call(torch.full((3,), float(v))) for v in (1, 1, -1, -1, 1, -1, 1, 1)]
+    return trace(fn), steps, lambda: [count]
+
+
+@cases(hits=4)
+def a_factory_makes_a_leaf(trace):
+    return leaf_then_branch(trace, lambda seen, x: torch.ones(3, requires_grad=True))
+
+
+@cases(hits=4)
+def a_tensor_is_used_before_it_is_a_leaf(trace):
+    def make(seen, x):
+        leaf = torch.zeros(3)
+        seen.append(leaf * 2)
+        return leaf.fill_(1).requires_grad_()
+
+    return leaf_then_branch(trace, make)
+
+
+@cases(eager="a tensor comes to require gradients in place")
+def a_tensor_is_asked_before_it_is_a_leaf(trace):
+    def make(seen, x):
+        leaf = x * 1
+        seen.append(leaf.requires_grad)
+        leaf.requires_grad = True
+        return leaf
+
+    return leaf_then_branch(trace, make)
+
+
 @cases.parametrize
 def test_side_exits(make, expected):
     check(make, **expected)

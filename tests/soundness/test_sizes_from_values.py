@@ -88,6 +88,31 @@ def experts(trace):
     return trace(fn), masks(), lambda: [(p, p.grad) for p in model.parameters()]
 
 
+@cases(hits=6)
+def an_index_beyond_it_after_a_write(trace):
+    log = []
+
+    def fn(x):
+        rows = x[x[:, 0] > 0]
+        log.append(rows.size(0))
+        rows[0] = 3
+        return rows
+
+    return trace(fn, dynamic=True), masks(14), lambda: log
+
+
+@cases(hits=6)
+def an_index_beyond_it_after_a_change(trace):
+    count = torch.zeros(())
+
+    def fn(x):
+        rows = x[x[:, 0] > 0]
+        count.add_(1)
+        return rows[0] * 2
+
+    return trace(fn), masks(14), lambda: [count]
+
+
 @cases.parametrize
 def test_sizes_from_values(make, expected):
     check(make, **expected)

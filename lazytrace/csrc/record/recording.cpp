@@ -120,7 +120,10 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
   if (result) read_sizes_at_end(result);
   std::string diverged = recorder_.divergence();
   if (!diverged.empty()) {
-    PyErr_SetString(divergence_type(), diverged.c_str());
+    PyErr_Clear();  // the same, on its way through the function
+    py::object divergence = py::handle(divergence_type())(diverged);
+    divergence.attr("wrote") = !observer_.writes().empty();
+    PyErr_SetObject(divergence_type(), divergence.ptr());
     throw py::error_already_set();
   }
   if (!result) throw py::error_already_set();

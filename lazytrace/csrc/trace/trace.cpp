@@ -348,12 +348,16 @@ py::object Trace::end(const Workspace& space) const {
 }
 
 bool Trace::knows_writes(int64_t node) const {
+  // Where an exception leaves it, a place may have had something else than before and after.
+  for (const Effect& effect : written_)
+    if (!effect.settled_at(node)) return false;
+  bool constant = output_.kind == Tree::Kind::Constant;  // the result, and all that is written
   for (size_t i = 0; i < effects_.size(); ++i) {
-    Tree::Kind kind = output_.items[i + 1].kind;
+    Tree::Kind kind = constant ? output_.kind : output_.items[i + 1].kind;
     // What is built may have been changed since it was written.
     bool plain = kind == Tree::Kind::Register || kind == Tree::Kind::Number || kind == Tree::Kind::Constant ||
                  kind == Tree::Kind::State;
-    if (!effects_[i].settled_at(node) || (!plain && effects_[i].first < node)) return false;
+    if (!plain && effects_[i].first < node) return false;
   }
   return true;
 }
@@ -363,10 +367,13 @@ void Trace::write_before(int64_t node, const Workspace& space) const {
   const std::vector<PyObject*>& state = space.values.nodes;
   NumberValues numbers = space.memory.numbers;
   work_out_all(program_->numbers, &numbers);
+  Tree::Fill fill{space.registers, state, &program_->numbers, numbers.data()};
+  bool constant = output_.kind == Tree::Kind::Constant;
   for (size_t i = 0; i < effects_.size(); ++i) {
     if (effects_[i].last >= node) continue;
-    py::object value =
-        output_.items[i + 1].build({space.registers, state, &program_->numbers, numbers.data()});
+    py::object value = constant ? py::reinterpret_borrow<py::object>(
+                                      PyTuple_GET_ITEM(output_.value.ptr(), static_cast<Py_ssize_t>(i) + 1))
+                                : output_.items[i + 1].build(fill);
     effects_[i].apply(state[effects_[i].owner], value.ptr());
   }
 }

@@ -8,14 +8,18 @@ namespace lazytrace {
 
 namespace {
 PyObject* swap_function = nullptr;
+
+// A factory that was asked for gradients requires them of the copy too, of which nothing was computed yet.
+bool may_be_copy(const at::Tensor& tensor, const at::Tensor& lent) {
+  return !tensor.requires_grad() || (lent.requires_grad() && lent.is_leaf() && tensor.is_leaf());
 }
+}  // namespace
 
 void configure_swap(py::object swap) { swap_function = swap.release().ptr(); }
 
 int Lent::find(const at::Tensor& tensor) {
-  if (tensor.requires_grad()) return -1;
   for (auto& [lent, reg] : lent_) {
-    if (!same_place(lent, tensor)) continue;
+    if (!same_place(lent, tensor) || !may_be_copy(tensor, lent)) continue;
     py::gil_scoped_acquire gil;
     PyObject* copy = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
     const Origins::Known* known = origins_->known(lent);

@@ -521,6 +521,8 @@ void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   Origins::Known* known = origins_.known(tensor);
   if (!known || known->requires_grad == tensor.requires_grad()) return;
   if (was_there(reg) || !tensor.requires_grad()) return fail(say(reason::RequiresGradChanged));
+  // What a replay has made require gradients does so before its step is met.
+  if (feeding() && feeding_.expected().kind != Step::Kind::RequireGrad) return;
   known->requires_grad = true;
   // A recorded step has written to memory that it shows: so it does at a replay. A view of that memory counts
   // as a leaf until somebody asks for its history.
@@ -533,6 +535,12 @@ void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   argument.reg = reg;
   step.arguments.push_back(argument);
   step.place = place;
+  // Code that runs again would be told of the flag where it was told that there is none.
+  bool born = !program_->steps.empty() && !program_->steps.back().results.empty() &&
+              program_->steps.back().results[0].reg == reg;
+  const c10::StorageImpl* storage = storage_of(tensor);
+  bool asked = !storage || seen_gradients_.count(storage) || (!sees_gradients_ && !born);
+  if (!feeding() && asked) resuming_.end("a tensor comes to require gradients in place");
   push(std::move(step));
 }
 
@@ -675,6 +683,19 @@ int Recorder::size_number(Number::Kind kind, const at::Tensor& tensor, int64_t w
 }
 
 void Recorder::pin(const at::Tensor& tensor) {
+  // C code has raised by itself what its operator has raised in the replay. Where nothing was changed, the
+  // function runs once more.
+  if (feeding() && feeding_.at_exit() && feeding_.expected().kind == Step::Kind::Operator &&
+      (has_written() || resuming_.changed())) {
+    std::string name = feeding_.expected().op.schema().name();
+    torch::jit::Stack results;
+    try {
+      feeding_.give(&results);
+    } catch (...) {
+      random_mark_ = RandomMark::now();
+      return fail(say(reason::OperatorRaised, name));
+    }
+  }
   auto read = [&](Number::Kind kind, int64_t which) {
     if (int id = size_number(kind, tensor, which); id >= 0) numbers()->read(id);
   };

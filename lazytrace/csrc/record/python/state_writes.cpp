@@ -114,7 +114,8 @@ void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObj
   if (text == "grad") return gradients_->write(tensor, value);
   // The next use of the tensor shows it, and makes a step of it.
   bool sets = text == "requires_grad" && (value == Py_True || value == Py_False);
-  recorder_->saw_gradients(of);
+  // torch takes the flag from leaves alone.
+  if (value != Py_True) recorder_->saw_gradients(of);
   if (sets && may_require_grad(of, value == Py_True)) return;
   recorder_->fail(what());
 }

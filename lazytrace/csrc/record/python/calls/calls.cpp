@@ -591,7 +591,8 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
   if (name == "__setattr__" || name == "__delattr__") return recorder_->fail("sets an attribute of a tensor");
   if ((name == "__getattribute__" || name == "__getattr__") && count == 2)
     return attributes_->read_tensor_attribute(args[0], args[1]);
-  if (name == "requires_grad_") recorder_->saw_gradients(THPVariable_Unpack(args[0]));
+  if (name == "requires_grad_" && count != 1 && args[1] != Py_True)
+    recorder_->saw_gradients(THPVariable_Unpack(args[0]));
   if (name == "requires_grad_" && (count == 1 || args[1] == Py_True || args[1] == Py_False) &&
       writes_->may_require_grad(THPVariable_Unpack(args[0]), count == 1 || args[1] == Py_True))
     return;

@@ -226,6 +226,7 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
   py::object type =
       py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__self_class__").ptr()));
   if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
+  if (PyObject_IsSubclass(type.ptr(), THPVariableClass) == 1) recorder_->lost_sight();
   containers_->read_bases(type.ptr());
   PyObject* mro = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_mro;
   bool after = false;
