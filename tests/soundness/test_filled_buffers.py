@@ -59,6 +59,7 @@ ASKS = {
     "by_getattr": lambda out: getattr(out, "requires_grad"),  # noqa: B009
     "by_attrgetter": lambda out: operator.attrgetter("requires_grad")(out),
     "by_map": lambda out: list(map(operator.attrgetter("is_leaf"), [out])),
+    "by_super": lambda out: super(torch.Tensor, out).requires_grad,
     "is_leaf": lambda out: out.is_leaf,
     "grad_fn": lambda out: out.grad_fn is None,
     "of_a_view": lambda out: out[1:].requires_grad,
