@@ -470,7 +470,7 @@ def tensor_over_numpy_memory(trace):
     return trace(lambda x: x * w), around(lambda: a.__setitem__(0, 5.0), X())
 
 
-@cases(eager="calls-unseen")
+@cases(hits=2)
 def numpy_scalar_function(trace):
     o = Box(k=4.0)
     return trace(lambda x: x * np.sqrt(o.k)), around(lambda: setattr(o, "k", 9.0), X())
