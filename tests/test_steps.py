@@ -472,6 +472,8 @@ def test_a_compiled_callee_is_one_step():
     assert stats.hits >= 3, stats.eager
     assert fn.program(X).operators <= 2
     assert "opaque" in fn.program(X).listing()
+    # What the recording of it has held is gone, and has put nothing back.
+    assert "GenericMode" not in str(torch._C._dispatch_tls_local_include_set())
 
 
 def fill_by_c(t: torch.Tensor, byte: int) -> None:

@@ -8,6 +8,7 @@
 #include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
+#include "torch/record_key.h"
 
 namespace lazytrace {
 
@@ -341,7 +342,23 @@ bool Recording::renumber(Trace* trace) {
   return complete;
 }
 
+namespace {
+// What the recording held goes now, guards of torch's compiler among it, which put back the keys that they
+// found.
+class KeepKey {
+ public:
+  KeepKey() : included_(c10::impl::tls_is_dispatch_key_included(kRecordKey)) {}
+  ~KeepKey() { c10::impl::tls_set_dispatch_key_included(kRecordKey, included_); }
+  KeepKey(const KeepKey&) = delete;
+  KeepKey& operator=(const KeepKey&) = delete;
+
+ private:
+  bool included_;
+};
+}  // namespace
+
 std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
+  KeepKey keep;
   if (replaced_) recorder_.fail(say(reason::TracerReplaced));
   if (recorder_.failed()) return nullptr;
   py::tuple whole = all_that_is_left(result);
