@@ -1,6 +1,8 @@
-"""torch's operator database at other sizes: recorded once for all sizes, replayed at others.
+"""torch's operator database at other sizes and numbers: recorded once for all, replayed at others.
 
-`python -m tests.soundness.operator_sizes` tries every sample of every operator and says what it found.
+`python -m tests.soundness.operator_sizes` tries every sample of every operator and says what it found;
+`--inside` has each operator between two others, without gradients, where shorter ways are found for it;
+`--numbers` gives every number of every sample by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ import lazytrace
 
 # Sizes are exchanged for these, each for all dimensions of that size at once.
 EXCHANGES = ({}, {1: 2, 2: 3, 3: 5, 4: 6, 5: 7, 10: 11}, {2: 1, 3: 1, 5: 4, 10: 6}, {3: 2, 5: 3, 4: 0, 1: 3})
+# The same for numbers, those inside lists too.
+CHANGES: tuple[Callable[[Any], Any], ...] = (
+    lambda n: n, lambda n: n + 1, lambda n: n - 1, lambda n: n * 2, lambda n: n * 0, lambda n: -n,
+)  # fmt: skip
 # Their results are memory that nobody has written, or none of the values is the same twice.
 UNCOMPARABLE = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 
@@ -92,28 +98,93 @@ def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.resolve_conj().nan_to_num(), b.resolve_conj().nan_to_num())
 
 
-def differences(op: Any, most: int, counts: Counter[str]) -> Iterator[str]:
+def copied(value: Any) -> Any:
+    """The same with tensors of its own, made by an operator."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if type(value) in (list, tuple):
+        return type(value)([copied(item) for item in value])
+    return value
+
+
+def placed_inside(op: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator on what another one has made, with what it gives used up by a third."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [copied(argument) for argument in args]
+        return copied(op(*given, **{name: copied(value) for name, value in kwargs.items()}))
+
+    return call
+
+
+def taken_out(value: Any, numbers: list[Any]) -> Any:
+    """What `put_back` makes the value of again; its ints and floats are appended to `numbers`."""
+    if type(value) in (int, float):
+        numbers.append(value)
+        return "number", len(numbers) - 1
+    if type(value) in (list, tuple):
+        return type(value).__name__, [taken_out(item, numbers) for item in value]
+    return "value", value
+
+
+def put_back(kind: str, inside: Any, numbers: tuple[Any, ...]) -> Any:
+    if kind == "number":
+        return numbers[inside]
+    if kind == "value":
+        return inside
+    items = [put_back(of, what, numbers) for of, what in inside]
+    return tuple(items) if kind == "tuple" else items
+
+
+def compared(
+    op: Any, call: Callable[..., Any], calls: list[tuple[Any, Any]], counts: Counter[str]
+) -> Iterator[str]:
+    """What differs between some calls of a function and of its traced twin."""
+    traced = lazytrace.traced(call, dynamic=True, events=1)
+    for number, given in enumerate(calls):
+        expected = outcome(call, *given)
+        found = difference(expected, outcome(traced, *given))
+        if found and not difference(expected, outcome(call, *given)):
+            yield f"{op.name} {op.variant_test_name} call {number}: {found}"
+    info = traced.stats()
+    counts.update(hits=info.hits, recordings=info.recordings, calls=info.calls)
+
+
+def differences(op: Any, most: int, counts: Counter[str], inside: bool = False) -> Iterator[str]:
     """Calls of an operator whose traced twin did something else, at all sizes of all samples."""
     for args, kwargs in samples(op, most):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return op(*args, **kwargs)
 
-        traced = lazytrace.traced(call, dynamic=True, events=1)
-        for sizes in EXCHANGES:
-            given = at_other_sizes((args, kwargs), sizes)
-            expected = outcome(op, *given)
-            found = difference(expected, outcome(traced, *given))
-            if found and not difference(expected, outcome(op, *given)):
-                yield f"{op.name} {op.variant_test_name} {sizes}: {found}"
-        info = traced.stats()
-        counts.update(hits=info.hits, recordings=info.recordings, calls=info.calls)
+        calls = [at_other_sizes((args, kwargs), sizes) for sizes in EXCHANGES]
+        with torch.set_grad_enabled(not inside):
+            yield from compared(op, placed_inside(op) if inside else call, calls, counts)
+
+
+def differences_in_numbers(op: Any, most: int, counts: Counter[str]) -> Iterator[str]:
+    """The same for calls with other numbers, each of which is an argument of its own."""
+    for args, kwargs in samples(op, most):
+        numbers: list[Any] = []
+        places = taken_out([*args, *kwargs.values()], numbers)
+        count, names = len(args), list(kwargs)
+        if not numbers:
+            continue
+
+        def call(*numbers: Any, places: Any = places, count: int = count, names: Any = names) -> Any:
+            given = put_back(*places, numbers)
+            return op(*given[:count], **dict(zip(names, given[count:], strict=True)))
+
+        calls: list[tuple[Any, Any]] = [([change(n) for n in numbers], {}) for change in CHANGES]
+        yield from compared(op, call, calls, counts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="operators; all when none is named")
     parser.add_argument("--most", type=int, default=1000, help="samples of each operator")
+    parser.add_argument("--inside", action="store_true")
+    parser.add_argument("--numbers", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     counts: Counter[str] = Counter()
@@ -121,7 +192,12 @@ def main() -> None:
         if options.names and op.name not in options.names:
             continue
         counts["operators"] += 1
-        for line in differences(op, options.most, counts):
+        wrong = (
+            differences_in_numbers(op, options.most, counts)
+            if options.numbers
+            else differences(op, options.most, counts, options.inside)
+        )
+        for line in wrong:
             counts["wrong"] += 1
             print("WRONG", line, flush=True)
     print(

@@ -5,7 +5,8 @@
 namespace lazytrace {
 
 // Up to an exit before which nothing was changed the function can also run from its start. That is the better
-// choice where the results that would have to be kept for it are large.
+// choice where the results that would have to be kept for it are large, and where exits are many and seldom
+// taken: nothing could be lowered before them.
 void place_exits(Program* program) {
   constexpr size_t kMostBytes = size_t{32} << 20;
   size_t bytes = 0;
@@ -13,7 +14,9 @@ void place_exits(Program* program) {
     const Step& step = program->steps[i];
     int at = static_cast<int>(i);
     if (step.once()) program->first_once = std::min(program->first_once, at);
-    bool worth_keeping = program->changed_before(i) || bytes <= kMostBytes;
+    // A size leads back to the start as long as nothing was changed.
+    bool about_size = step.by_size || step.kind == Step::Kind::Read;
+    bool worth_keeping = program->changed_before(i) || (bytes <= kMostBytes && !about_size);
     if (step.exit && at <= program->unresumable && worth_keeping) program->keep_until = at;
     for (auto& result : step.results)
       if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta->bytes();

@@ -409,10 +409,14 @@ class Lowering {
       Step& step = program_.steps[i];
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
-      if (step.takes_numbers) continue;  // a shorter way is made of constants
+      if (step.takes_numbers && !program_.dynamic) continue;
       // A kernel has nothing to do with autograd, whatever it is told of the mode.
       bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
-      if (step.results.size() == 1) step.lowered = way_of(step, i, plain);
+      // The other shorter ways are made of constants, for known sizes.
+      if (step.results.size() == 1)
+        step.lowered = !program_.dynamic         ? way_of(step, i, plain)
+                       : gives_back_always(step) ? nothing()
+                                                 : nullptr;
       if (plain && leaves_no_trace(step)) step.quiet = step.flat ? Step::Quiet::Always : quiet(step.op);
     }
   }
@@ -430,18 +434,35 @@ class Lowering {
         const Argument& argument = step.arguments[a];
         bool written = step.kind == Step::Kind::Operator && a < declared.size() && declared[a].alias_info() &&
                        declared[a].alias_info()->isWrite();
-        if (!kept && !written && !step.effect) continue;
-        if (argument.kind == Argument::Kind::Register) bound_[argument.reg] = 1;
-        if (argument.kind != Argument::Kind::List) continue;  // of Numbers the list names numbers
-        for (int reg : argument.list)
-          if (reg >= 0) bound_[reg] = 1;
+        if (kept || written || step.effect) bind(argument);
       }
       if (detaches(step)) continue;
       for (const Result& result : step.results) {
         pass_on(result, kept);
         for (const Result& one : result.list) pass_on(one, kept);
       }
+      if (may_show_other_memory(step) && gives_bound(step))
+        for (const Argument& argument : step.arguments) bind(argument);
     }
+  }
+
+  // Whether a result that is a copy in the recording may show the memory of an argument at another size.
+  bool may_show_other_memory(const Step& step) const {
+    return program_.dynamic && !facts_of(step.op).makes_new;
+  }
+
+  bool gives_bound(const Step& step) const {
+    auto leaves = [&](const Result& result) { return result.reg >= 0 && bound_[result.reg]; };
+    return std::any_of(step.results.begin(), step.results.end(), [&](const Result& result) {
+      return leaves(result) || std::any_of(result.list.begin(), result.list.end(), leaves);
+    });
+  }
+
+  void bind(const Argument& argument) {
+    if (argument.kind == Argument::Kind::Register) bound_[argument.reg] = 1;
+    if (argument.kind != Argument::Kind::List) return;  // of Numbers the list names numbers
+    for (int reg : argument.list)
+      if (reg >= 0) bound_[reg] = 1;
   }
 
   // A kernel that gives another look at the memory of its argument, which is no view of it to autograd.
@@ -535,6 +556,17 @@ class Lowering {
     return result.known && result.kind == Result::Kind::Register && result.reg >= 0 &&
            !step.arguments.empty() && step.arguments[0].kind == Argument::Kind::Register &&
            step.arguments[0].reg == result.reg && kNames.count(name);
+  }
+
+  // Whether it does so at all sizes: for its dtype and device, or since dropout is off.
+  static bool gives_back_always(const Step& step) {
+    const std::string& name = step.op.schema().name();
+    if (!gives_back(step, name)) return false;
+    const Argument& last = step.arguments.back();
+    bool is_constant = last.kind == Argument::Kind::Constant;
+    if (name == "aten::to") return is_constant && last.constant.isNone();  // no memory format is asked for
+    if (name == "aten::dropout") return is_constant && last.constant.isBool() && !last.constant.toBool();
+    return name != "aten::contiguous";
   }
 
   // Whether a result that shows the memory of an argument is a view that follows from how the arguments look,

@@ -1,5 +1,7 @@
 #include "program/effects.h"
 
+#include <algorithm>
+
 #include "program/value_tree.h"
 
 namespace lazytrace {
@@ -61,17 +63,29 @@ PyObject* Effect::container(PyObject* owner_now) const {
   return dict && *dict ? *dict : owner_now;
 }
 
-bool reaches(PyObject* object, PyObject* container) {
-  if (object == container) return true;
-  if (PyFunction_Check(object) && PyCell_Check(container)) {
+void Containers::add(PyObject* container, int object) {
+  containers_.emplace_back(container, object);
+  bits_ |= bit(container);
+  cells_ |= PyCell_Check(container);
+  dicts_ |= PyDict_Check(container);
+}
+
+bool Containers::belongs_to_another(PyObject* container, c10::function_ref<int()> number) const {
+  if (!(bits_ & bit(container))) return false;
+  return std::any_of(containers_.begin(), containers_.end(), [&](const std::pair<PyObject*, int>& one) {
+    return one.first == container && one.second != number();
+  });
+}
+
+bool Containers::any_in(PyObject* object, c10::function_ref<int()> number) const {
+  if (belongs_to_another(object, number)) return true;
+  if (cells_ && PyFunction_Check(object)) {
     PyObject* closure = PyFunction_GET_CLOSURE(object);
     for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
-      if (PyTuple_GET_ITEM(closure, i) == container) return true;
+      if (belongs_to_another(PyTuple_GET_ITEM(closure, i), number)) return true;
   }
-  if (!PyDict_Check(container)) return false;
-  if (PyModule_Check(object)) return PyModule_GetDict(object) == container;
-  PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
-  return dict && *dict == container;
+  PyObject** dict = !dicts_ || PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+  return dict && *dict && belongs_to_another(*dict, number);
 }
 
 bool Writes::wrote(PyObject* container, PyObject* key) const {

@@ -1,9 +1,12 @@
 // What a recording changes in the Python state around it, where a replay can do the same after its program.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -28,8 +31,25 @@ struct Effect {
   PyObject* container(PyObject* owner_now) const;
 };
 
-// Whether the container is the object, its __dict__ or one of its closure cells.
-bool reaches(PyObject* object, PyObject* container);
+// The containers that the writes of a recording change in this call, each with the object that it was reached
+// through, as a number.
+class Containers {
+ public:
+  void add(PyObject* container, int object);
+  // Whether one of them is the object, its __dict__ or one of its closure cells, and belongs to another
+  // object than the number says. A replay asks this of each object that it has looked at.
+  bool any_in(PyObject* object, c10::function_ref<int()> number) const;
+
+ private:
+  static uint64_t bit(PyObject* container) {
+    return uint64_t{1} << (reinterpret_cast<uintptr_t>(container) >> 4 & 63);
+  }
+  bool belongs_to_another(PyObject* container, c10::function_ref<int()> number) const;
+
+  c10::SmallVector<std::pair<PyObject*, int>, 16> containers_;
+  uint64_t bits_ = 0;  // most objects are none of them, which these bits say
+  bool cells_ = false, dicts_ = false;
+};
 
 // The writes of one recording in their order. Only the last to each place counts; what a place held before
 // the call is known where it was read.

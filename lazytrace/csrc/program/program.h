@@ -134,8 +134,9 @@ struct Step {
   bool exit = false;    // what it gives, or whether it raises, may differ from call to call: a side exit
   // An exit only since writes to Python state come first, which would be left behind where it raises.
   bool after_writes = false;
-  bool caught = false;  // an exit only since the function may catch what it raises
-  bool early = false;   // of a flat form: writes to memory that was there before the call
+  bool caught = false;   // an exit only since the function may catch what it raises
+  bool by_size = false;  // an exit only since its arguments may have other sizes
+  bool early = false;    // of a flat form: writes to memory that was there before the call
 
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }

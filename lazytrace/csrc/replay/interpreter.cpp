@@ -469,6 +469,7 @@ void Runner::store_tensor(const Result& result, at::Tensor tensor) {
 
 bool Runner::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
+  running_ = &s;
   py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
@@ -536,6 +537,7 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
   }
   seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
   Runner runner(*none, seen, *no_state, opaque, memory);
+  runner.running_ = &step;  // what it gave may be its argument
   if (step.kind == Step::Kind::Opaque) return given.value && runner.matches_value(step, given.value.ptr());
   if (step.results.size() != given.results.size()) return false;
   for (size_t i = 0; i < step.results.size(); ++i)

@@ -48,17 +48,17 @@ void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trac
 // What the recording read of one object, after it had written to another, would not show a write if both were
 // one.
 int Trace::aliased(const GuardTree::Values& values) const {
+  if (written_.empty()) return -1;
   auto object_of = [&](int node) {
     int first = tree_.first_of(node);
     return tree_[first].access == Access::Namespace ? tree_.first_of(tree_[first].parent) : first;
   };
-  for (const Effect& effect : written_) {
-    PyObject* container = effect.container(values.nodes[effect.owner]);
-    int written = object_of(effect.owner);
-    for (size_t i = 0; i < values.nodes.size(); ++i)
-      if (values.nodes[i] && reaches(values.nodes[i], container) && object_of(static_cast<int>(i)) != written)
-        return static_cast<int>(i);
-  }
+  Containers containers;
+  for (const Effect& effect : written_)
+    containers.add(effect.container(values.nodes[effect.owner]), object_of(effect.owner));
+  for (size_t i = 0; i < values.nodes.size(); ++i)
+    if (values.nodes[i] && containers.any_in(values.nodes[i], [&] { return object_of(static_cast<int>(i)); }))
+      return static_cast<int>(i);
   return -1;
 }
 

@@ -389,8 +389,9 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   // A value that is followed leads nowhere by itself.
   bool followed = !step->results.empty() && step->results[0].kind == Result::Kind::Number;
   for (auto& result : step->results) step->exit |= result.kind == Result::Kind::Read;
-  step->exit |= (shape_depends_on_values(facts, arguments) && !followed) || step->python ||
-                sizes_.may_differ(facts, *step);
+  step->exit |= (shape_depends_on_values(facts, arguments) && !followed) || step->python;
+  step->by_size = !step->exit && sizes_.may_differ(facts, *step);
+  step->exit |= step->by_size;
   // What has been done cannot be undone to run the function again where the value differs.
   if (step->exit && resuming_.changed() && resuming_.ended())
     fail(say(reason::ReadAfterChange, step->op.schema().name(), resuming_.change(), resuming_.why()));
@@ -990,7 +991,7 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   judge_length();
   place_inputs(program_.get(), outputs);
   auto start = std::chrono::steady_clock::now();
-  if (!program_->dynamic) lower(program_.get(), outputs);
+  lower(program_.get(), outputs);
   seconds_lowering_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   place_frees(program_.get(), outputs);
   sizes_.end();

@@ -1,0 +1,206 @@
+"""Shorter ways in programs that fit all sizes: without gradients, where they are taken."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lazytrace
+from tests.soundness.runner import Cases, agree, call, check
+from tests.soundness.test_sizes import FOLLOWED, of_text
+
+cases = Cases()
+SIZES = (3, 5, 1, 0, 2, 11, 3, 1, 7, 0, 4)
+
+
+def off():
+    torch.set_grad_enabled(False)
+
+
+def without_gradients(function, *inputs, **options):
+    """Calls at several sizes; the runner puts the mode back."""
+    inputs = inputs or [torch.randn(n, 4) for n in SIZES]
+    return lambda trace: (trace(function, dynamic=True, **options), [off, *map(call, inputs)])
+
+
+@pytest.mark.parametrize("text", FOLLOWED)
+def test_followed_without_gradients(text):
+    inner = of_text(text)
+    check(without_gradients(lambda x: inner(x)), hits=7)
+    # Inside a program, and used up by it.
+    check(without_gradients(lambda x: inner(torch.relu(x))), hits=7)
+
+
+@cases(hits=7)
+def a_copy_at_one_size_that_is_a_view_at_another(trace):
+    def fn(x):
+        y = torch.relu(x).t()
+        z = y.reshape(-1)
+        return z, x.t().reshape(-1)
+
+    return without_gradients(fn)(trace)
+
+
+@cases(hits=7)
+def its_memory_is_written_to(trace):
+    def fn(x):
+        y = torch.relu(x)
+        z = y.t().reshape(-1)
+        z.add_(1)
+        return y, z
+
+    return without_gradients(fn)(trace)
+
+
+@cases(hits=7)
+def versions_of_what_leaves(trace):
+    def fn(x):
+        y = torch.relu(x).t()
+        z = y.contiguous()
+        w = y.reshape(y.shape[0], -1, 1)
+        return y, z, w
+
+    def watched(trace):
+        made = trace(fn, dynamic=True)
+
+        def run(x):
+            y, z, w = made(x)
+            y.add_(1)
+            return y, z, w, [t._version for t in (y, z, w)], [t._base is None for t in (y, z, w)]
+
+        return run, [off, *[call(torch.randn(n, 4)) for n in SIZES]]
+
+    return watched(trace)
+
+
+@cases(hits=7)
+def what_gives_its_argument_back(trace):
+    def fn(x):
+        y = torch.relu(x)
+        z = F.dropout(y.to(torch.float32), 0.5, False).type_as(x)
+        return z, z is y, y.to("cpu") is z
+
+    return without_gradients(fn)(trace)
+
+
+@cases(hits=5)
+def dropout_that_has_nothing_to_do_at_one_size(trace):
+    def fn(x):
+        y = torch.relu(x)
+        z = F.dropout(y, 0.5, True)
+        return z + 1, z is y
+
+    return without_gradients(fn)(trace)
+
+
+@cases(hits=5)
+def dropout_that_has_nothing_to_do_after_it_was_asked_for(trace):
+    def fn(x):
+        y = x * 2
+        z = F.dropout(y, 0.5, True)
+        return [z + 1] if z is y else z
+
+    return trace(fn, dynamic=True), [call(torch.randn(n, 4)) for n in SIZES]
+
+
+@cases(hits=5)
+def an_opaque_function_that_gives_back_its_argument_at_one_size(trace):
+    @lazytrace.opaque
+    def shorten(y):
+        return y if y.shape[0] < 4 else y[:3].clone()
+
+    def fn(x):
+        y = x * 2
+        z = shorten(y)
+        return [z + 1] if z is y else z
+
+    return trace(fn, dynamic=True), [call(torch.randn(n, 4)) for n in (5, 6, 2, 7, 3, 5, 2, 1, 8, 9)]
+
+
+@cases(hits=5)
+def a_memory_format_that_one_size_has_already(trace):
+    def fn(x):
+        y = torch.relu(x)
+        z = y.to(memory_format=torch.channels_last)
+        return z * 2, z is y
+
+    return without_gradients(fn, *[torch.randn(2, n, 1 + n % 2, 3) for n in (3, 1, 4, 1, 3, 2, 1, 5)])(trace)
+
+
+@cases(hits=5)
+def dimensions_that_come_and_go(trace):
+    def fn(x):
+        y = torch.relu(x).squeeze()
+        return y * 2, (y + x.squeeze()).sum()
+
+    return without_gradients(fn)(trace)
+
+
+@cases(hits=5)
+def dimensions_that_come_and_go_after_a_write(trace):
+    state = types.SimpleNamespace(total=torch.zeros(()))
+
+    def fn(x):
+        state.total.add_(x.sum())
+        y = torch.relu(x).squeeze()
+        return y * state.total
+
+    return *without_gradients(fn)(trace), lambda: state.total
+
+
+@cases(hits=4)
+def an_operator_that_raises_at_one_size(trace):
+    def fn(x):
+        y = torch.relu(x)
+        return y.view(-1, 2).softmax(-1) @ torch.ones(2, 1)
+
+    return without_gradients(fn, *[torch.randn(n, 3) for n in (2, 4, 3, 6, 5, 8, 2)])(trace)
+
+
+@cases(hits=4)
+def an_operator_that_is_caught_at_one_size(trace):
+    def fn(x):
+        y = torch.relu(x)
+        try:
+            return y.view(-1, 2) * 3
+        except RuntimeError as error:
+            return str(error)
+
+    return without_gradients(fn, *[torch.randn(n, 3) for n in (2, 4, 3, 6, 5, 8, 2, 3)])(trace)
+
+
+@cases(hits=4)
+def a_cache_of_an_object_that_is_passed(trace):
+    class Layer:
+        def __init__(self):
+            self.keys, self.is_initialized = None, False
+
+        def update(self, keys):
+            if not self.is_initialized:
+                self.keys, self.is_initialized = torch.tensor([]), True
+            self.keys = torch.cat([self.keys, keys], dim=-2)
+            return self.keys
+
+    def fn(cache, x):
+        keys = cache.update(x)
+        return torch.softmax(x @ keys.mT, -1) @ keys
+
+    made = trace(fn)
+    caches = [Layer(), Layer(), Layer()]
+    steps = [call(cache, torch.randn(1, n, 4)) for cache, n in zip(caches, (8, 5, 11), strict=True)]
+    later = [call(cache, torch.randn(1, 1, 4)) for cache in caches for _ in range(3)]
+    return made, [off, *steps, *later], lambda: [cache.keys for cache in caches]
+
+
+@cases.parametrize
+def test_shorter_ways_at_all_sizes(make, expected):
+    check(make, **expected)
+
+
+def test_prompts_and_steps_of_a_cache_take_three_recordings():
+    tracer = agree(a_cache_of_an_object_that_is_passed)
+    assert tracer.count("recordings") <= 4, tracer.account()
+    assert not tracer.count("eager_calls"), tracer.account()
