@@ -493,6 +493,17 @@ def _taken_out(tensor: torch.Tensor, items: list[Any]) -> tuple[torch.Tensor, An
     return tensor, tuple(rest) or Ellipsis
 
 
+def _chooses(items: tuple[Any, ...]) -> bool:
+    """Whether what is set goes to `index_put_` as it is: torch asks for no size but to take slices."""
+    tensors = [item for item in items if isinstance(item, torch.Tensor)]
+    others = (item for item in items if not isinstance(item, torch.Tensor))
+    return (
+        bool(tensors)
+        and all(item.dim() for item in tensors)
+        and all(isinstance(item, slice) or item is None or item is Ellipsis for item in others)
+    )
+
+
 class _Indexed:
     """Stands for a tensor that is indexed."""
 
@@ -523,8 +534,9 @@ class _Indexed:
                     target.copy_(value)
                     return
             # Leading dimensions of size 1 are dropped, or not.
-            core.pin_sizes(value)
-            core.pin_sizes(tensor)
+            if not _chooses(items) or (value.dim() and _size_of("Size", value, 0) == 1):
+                core.pin_sizes(value)
+                core.pin_sizes(tensor)
         torch.Tensor.__setitem__(tensor, _as_dims(rest), value)
 
 

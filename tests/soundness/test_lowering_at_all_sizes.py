@@ -130,6 +130,60 @@ def a_memory_format_that_one_size_has_already(trace):
     return without_gradients(fn, *[torch.randn(2, n, 1 + n % 2, 3) for n in (3, 1, 4, 1, 3, 2, 1, 5)])(trace)
 
 
+def values_set(trace, key, columns=4, grad=False, **options):
+    """A loose value is put where a mask or an index says."""
+    w = torch.ones(columns, requires_grad=grad)
+
+    def fn(x, count):
+        y = torch.zeros(count.numel() + 3, x.shape[0] + 1, columns)
+        y[key(y, x)] = x * w
+        return y.sum(-1), y * x.shape[0]
+
+    rows = (3, 5, 1, 2, 7, 1, 3, 4, 2, 6)
+    return trace(fn, **options), [call(torch.randn(n, columns), torch.ones(3)) for n in rows]
+
+
+@cases(hits=7)
+def values_set_by_a_mask(trace):
+    def key(y, x):
+        mask = torch.zeros(y.shape[:2], dtype=torch.bool)
+        mask[0, : x.shape[0]] = True
+        return mask
+
+    return values_set(trace, key, dynamic=True)
+
+
+@cases(hits=7)
+def values_set_by_an_index(trace):
+    return values_set(trace, lambda y, x: (slice(0, 2), torch.arange(x.shape[0])), grad=True)
+
+
+@cases(hits=5)
+def values_set_with_leading_ones(trace):
+    def fn(x, index):
+        y = torch.zeros(12, 4)
+        y[index] = x
+        return y
+
+    steps = [call(torch.randn(n, 1, 4), torch.arange(m)) for n, m in ((1, 3), (3, 1), (1, 5), (1, 1), (1, 2))]
+    return trace(fn, dynamic=True), [*steps, *steps]
+
+
+@cases(hits=5)
+def values_set_that_do_not_fit(trace):
+    def fn(x, index):
+        y = torch.zeros(12, 4)
+        try:
+            y[index] = x
+        except (RuntimeError, IndexError) as error:
+            return type(error).__name__, str(error)
+        return y
+
+    pairs = ((3, 3), (2, 2), (3, 4), (1, 4), (5, 5), (0, 0), (4, 4), (2, 5), (6, 6), (7, 7))
+    steps = [call(torch.randn(n, 4), torch.arange(m)) for n, m in pairs]
+    return trace(fn, dynamic=True), [*steps, *steps]
+
+
 @cases(hits=5)
 def dimensions_that_come_and_go(trace):
     def fn(x):
