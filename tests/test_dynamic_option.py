@@ -239,3 +239,23 @@ def test_a_branch_that_is_met_at_another_size():
         assert torch.equal(function(x, flag), step(x, flag))
     assert function.stats().hits >= 3
     assert not function.stats().eager
+
+
+def test_what_no_recording_can_do_does_not_fix_the_sizes_of_other_calls() -> None:
+    class Cache:
+        keys: Any = None
+
+    def step(cache: Cache, x: torch.Tensor) -> torch.Tensor:
+        if cache.keys is None:
+            cache.keys = torch.zeros_like(x)
+            cache.keys.tag = "mine"
+        return cache.keys + x.view(x.shape[0], -1)  # type: ignore[no-any-return]
+
+    function = traced(step)
+    for size in (3, 5, 7, 4, 6):
+        cache, x = Cache(), torch.ones(size, 2)
+        for _ in range(4):
+            assert torch.equal(function(cache, x), x)
+        assert cache.keys.tag == "mine"
+    stats = function.stats()
+    assert (stats.recordings, stats.eager_calls) == (2, 5), (stats, stats.eager, stats.retrace_reasons)

@@ -459,7 +459,10 @@ class Attempt:
             return self.cache.refusals.forget(self.key)
         if not loose and about_sizes:
             return self.cache.shapes.keep_plain(structure)
-        if loose and (about_sizes or not self.cache.traces.find(key)):
+        innocent = not about_sizes and self.cache.shapes.refused_for(structure, reason)
+        if not loose and resume is None:
+            self.cache.shapes.refuse(structure, reason)
+        if loose and not innocent and (about_sizes or not self.cache.traces.find(key)):
             # The next call is recorded for its own sizes and numbers, and refused if need be.
             return self.cache.keep_exact(self.call, loose, NUMBERS if loose & NUMBERS else SIZES)
         if resume is not None:  # the other branches stay, unless this one is taken again and again

@@ -174,6 +174,7 @@ class _Followed:
     sizes: bool = False
     state: tuple[str, ...] = ()
     fixed: frozenset[str] = frozenset()
+    refused: str = ""
 
 
 class Shapes:
@@ -220,6 +221,18 @@ class Shapes:
         0
         """
         return self._of(structure).exact
+
+    def refuse(self, structure: bytes, reason: Reason) -> None:
+        """Note why a recording in which nothing was followed has no program."""
+        self._of(structure).refused = str(reason)
+
+    def refused_for(self, structure: bytes, reason: Reason) -> bool:
+        """Whether the last of these had no program for the same reason: what is followed is not to blame.
+
+        >>> Shapes().refused_for(b"f32[?]", Reason("sets the global n"))
+        False
+        """
+        return self._of(structure).refused == str(reason)
 
     def keep_plain(self, structure: bytes) -> None:
         """From now on no number is followed."""
