@@ -24,6 +24,7 @@ from lazytrace.explain import Explanation
 from lazytrace.function import Handle, handle
 from lazytrace.keep import export, onnx, save
 from lazytrace.loaded import FileError, Loaded, load
+from lazytrace.marks import mark_dynamic, mark_static
 from lazytrace.stats import (
     CompileProfiler,
     Event,
@@ -86,6 +87,8 @@ __all__ = [
     "is_tracing",
     "load",
     "log_events",
+    "mark_dynamic",
+    "mark_static",
     "on_event",
     "onnx",
     "opaque",

@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import torch
 
+from lazytrace.buckets import Bucketed
 from lazytrace.config import Options
 from lazytrace.errors import NotTraceableError, coroutine, generator, not_callable
 from lazytrace.function import TracedCallable, TracedFunction, TracedModule
@@ -28,12 +29,25 @@ def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     Options: `cache_limit` (64 traces), `on_limit` ("evict", "eager" or "raise"), `on_untraceable` ("eager" or
     "raise"), `on_retrace` ("record", "warn" or "raise"), `check` (True: prove each new program by one
     replay), `dynamic` (None: one trace for all sizes from the second size on; True: from the first; False:
-    one for each), `exit_limit` (8 branches at one place), `branch_limit` (32 in one signature), `ignore`
-    ("print", "logging": what a replay leaves out), `backend` ("replay", or "eager" to only count), `name`
-    (for reports), `events` (256 of the newest are kept). Raises `OptionError` for a wrong option and
-    `NotTraceableError` for what cannot be traced.
+    one for each), `buckets` (sizes to pad to, see below), `exit_limit` (8 branches at one place),
+    `branch_limit` (32 in one signature), `ignore` ("print", "logging": what a replay leaves out), `backend`
+    ("replay", or "eager" to only count), `name` (for reports), `events` (256 of the newest are kept). Raises
+    `OptionError` for a wrong option and `NotTraceableError` for what cannot be traced.
+
+    `buckets` pads arguments to few sizes: for each parameter a dimension, the sizes in any order, and what is
+    filled in (0 if left out); a size beyond all of them stays. `"return"` is the dimension in which results
+    have the size of the first of these parameters, and are cut back to it: one for all tensors, or by their
+    structure, with None for what stays as it is; left out, nothing is cut. That the function gives the same
+    with the padding, where it matters to you, is your promise: nothing checks it. A result is a view of what
+    the function gave, and a function that writes to an argument that was padded raises `OptionError`.
 
     >>> import torch
+    >>> @traced(buckets={"x": (0, (4, 8)), "return": 0}, dynamic=False)
+    ... def double(x):
+    ...     return x * 2
+    >>> [double(torch.ones(rows)).shape[0] for rows in (1, 2, 3, 4, 5, 6, 7)], double.cache_info().misses
+    ([1, 2, 3, 4, 5, 6, 7], 2)
+
     >>> @traced(cache_limit=8)
     ... def step(x, w):
     ...     return torch.tanh(x @ w)
@@ -51,6 +65,16 @@ def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 def _wrap(fn: Any, *, options: Options) -> Any:
     _refuse(fn)
+    if isinstance(fn, Bucketed):
+        fn = fn.__wrapped__
+    if not options.buckets:
+        return _wrap_plain(fn, options)
+    if isinstance(fn, type):
+        return _wrap_class(fn, options)
+    return Bucketed(_wrap_plain(fn, options), options.buckets)
+
+
+def _wrap_plain(fn: Any, options: Options) -> Any:
     if isinstance(fn, TracedFunction):
         fn = fn.__wrapped__
     if isinstance(fn, type):
@@ -69,7 +93,10 @@ def _wrap_class(cls: type, options: Options) -> type:
             f"cannot trace the class {cls.__name__}: it is not an nn.Module. "
             "Decorate the methods that compute instead."
         )
-    setattr(cls, "forward", TracedFunction(cls.forward, options))  # noqa: B010 (mypy: methods are not assigned)
+    forward: Any = TracedFunction(cls.forward, options)
+    if options.buckets:
+        forward = Bucketed(forward, options.buckets)
+    setattr(cls, "forward", forward)  # noqa: B010 (mypy: methods are not assigned)
     return cls
 
 

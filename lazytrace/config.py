@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast, get_args
 
 from lazytrace.errors import OptionError, bad_environment, bad_option, unknown_option
@@ -32,6 +32,7 @@ class Options:
     `dynamic` says what becomes of calls that differ from a recorded one in sizes alone: None records the
     first sizes for themselves and the second for all sizes, True records for all sizes at once, False each
     for itself.
+    `buckets` says which sizes of arguments are padded, see `traced`.
     `ignore` names what may happen at recordings only, and not at replays: "print", "logging".
     `on_untraceable` says what happens to a call that cannot be replayed, `on_retrace` what happens to a call
     that needs a recording after the first, `check` whether a new program is proved by one replay, `backend`
@@ -59,6 +60,7 @@ Pass that, or leave cache_limit out for its default.
     events: int = 256
     ignore: tuple[str, ...] = ()
     dynamic: bool | None = None
+    buckets: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_ignore(self.ignore)
@@ -70,6 +72,7 @@ Pass that, or leave cache_limit out for its default.
         _check_switch("check", self.check)
         if self.dynamic is not None and not isinstance(self.dynamic, bool):
             raise OptionError(bad_option("dynamic", self.dynamic, "None, True or False"))
+        _check_buckets(self.buckets)
         _check_choice("backend", self.backend, get_args(Backend))
         _check_name(self.name)
 
@@ -87,9 +90,9 @@ Pass that, or leave cache_limit out for its default.
             ...
         lazytrace.errors.OptionError: traced() has no option 'on_limits': did you mean 'on_limit'? \
 Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, exit_limit, \
-branch_limit, events, ignore, dynamic.
+branch_limit, events, ignore, dynamic, buckets.
         """
-        known = [field.name for field in fields(cls)]
+        known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:
                 raise OptionError(unknown_option(name, known))
@@ -149,6 +152,23 @@ def _check_limit(name: str, value: object) -> None:
 def _check_ignore(value: object) -> None:
     if not isinstance(value, tuple) or not set(value) <= {"print", "logging"}:
         raise OptionError(bad_option("ignore", value, "a tuple of 'print' and 'logging'"))
+
+
+def _check_buckets(value: object) -> None:
+    entries = value.items() if isinstance(value, Mapping) else (("", None),)
+    if not all(isinstance(name, str) and (name == "return" or _is_bucket(entry)) for name, entry in entries):
+        raise OptionError(
+            bad_option(
+                "buckets", value, "a dict of (dimension, sizes) or (dimension, sizes, value) by parameter"
+            )
+        )
+
+
+def _is_bucket(entry: object) -> bool:
+    if not isinstance(entry, tuple) or len(entry) not in (2, 3) or not isinstance(entry[1], tuple):
+        return False
+    numbers = (entry[0], *entry[1])
+    return bool(entry[1]) and all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -149,6 +149,66 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
     return f"traced() has no option {name!r}{hint} Its options are {', '.join(names)}."
 
 
+def not_a_tensor(asker: str, found: object) -> str:
+    """Text for a mark on something else than a tensor.
+
+    >>> not_a_tensor("mark_static", [1, 2])
+    'mark_static() takes a tensor and dimensions of it, not a list: [1, 2]. Mark the tensors themselves.'
+    """
+    return (
+        f"{asker}() takes a tensor and dimensions of it, not a {type(found).__name__}: {_shown(found)}. "
+        "Mark the tensors themselves."
+    )
+
+
+def bad_dimension(asker: str, dim: object, count: int) -> str:
+    """Text for a mark on a dimension that a tensor of `count` dimensions does not have.
+
+    >>> bad_dimension("mark_dynamic", 2, 2)
+    'mark_dynamic(): 2 is no dimension of a tensor that has 2. Pass ints from -2 to 1, or none for all.'
+    """
+    allowed = f"ints from {-count} to {count - 1}, or none for all" if count else "none"
+    return f"{asker}(): {_shown(dim)} is no dimension of a tensor that has {count}. Pass {allowed}."
+
+
+def bucket_unknown(function: str, name: str) -> str:
+    """Text for buckets of a parameter that the function does not have.
+
+    >>> bucket_unknown("step", "y")
+    "traced(buckets=...): step has no parameter 'y'. Name its parameters as they are defined."
+    """
+    return (
+        f"traced(buckets=...): {function} has no parameter {name!r}. Name its parameters as they are defined."
+    )
+
+
+def bucket_result(function: str, dim: int, wanted: int, found: str) -> str:
+    """Text for a result that cannot be cut back to the size that the argument had.
+
+    >>> bucket_result("step", 1, 64, "a tensor of sizes [2, 8]")
+    "traced(buckets=...): step was called with size 64, and dimension 1 of its result has another: it gave \
+a tensor of sizes [2, 8]. Say under 'return' which results have the size, with None for the others."
+    """
+    return (
+        f"traced(buckets=...): {function} was called with size {wanted}, and dimension {dim} of its result "
+        f"has another: it gave {found}. Say under 'return' which results have the size, with None for the "
+        "others."
+    )
+
+
+def bucket_written(function: str, name: str) -> str:
+    """Text for a function that has written to an argument that was padded, which is a copy.
+
+    >>> bucket_written("step", "x")
+    "traced(buckets=...): step writes to 'x', which was padded, so that the caller's tensor does not change. \
+Return the new values instead."
+    """
+    return (
+        f"traced(buckets=...): {function} writes to {name!r}, which was padded, so that the caller's tensor "
+        "does not change. Return the new values instead."
+    )
+
+
 def bad_environment(variable: str, value: str, allowed: str) -> str:
     """Text for an environment variable's bad value; `allowed` completes the sentence "set it to ...".
 

@@ -14,6 +14,7 @@ import wrapt
 
 from lazytrace._native import available, core
 from lazytrace._torch import is_dynamo_tracing
+from lazytrace.buckets import Bucketed
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
 from lazytrace.errors import NotTraceableError, no_forward_of_class, not_traced
@@ -433,6 +434,8 @@ def handle(function: object) -> Handle:
     >>> lazytrace.handle(net).stats().calls
     0
     """
+    if isinstance(function, Bucketed):
+        function = function.__wrapped__
     if not isinstance(function, _Asking):
         raise NotTraceableError(not_traced("handle", function))
     return function._self_handle()

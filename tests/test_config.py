@@ -89,7 +89,7 @@ def test_unknown_option_names_the_closest():
     assert str(caught.value) == (
         "traced() has no option 'cache_size': did you mean 'cache_limit'? "
         "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
-        "exit_limit, branch_limit, events, ignore, dynamic."
+        "exit_limit, branch_limit, events, ignore, dynamic, buckets."
     )
 
 
@@ -99,7 +99,7 @@ def test_unknown_option_that_is_close_to_none():
     assert str(caught.value) == (
         "traced() has no option 'zzz'. "
         "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, "
-        "exit_limit, branch_limit, events, ignore, dynamic."
+        "exit_limit, branch_limit, events, ignore, dynamic, buckets."
     )
 
 

@@ -39,7 +39,12 @@ void bind_signature(py::module_& m) {
              return py::bytes(key.view());
            })
       .def_readonly("unsupported", &lt::Call::unsupported)
-      .def_property_readonly("tensor_count", [](const lt::Call& c) { return c.tensors.size(); });
+      .def_property_readonly("tensor_count", [](const lt::Call& c) { return c.tensors.size(); })
+      .def_property_readonly("tensors", [](const lt::Call& c) {
+        py::list tensors;
+        for (PyObject* tensor : c.tensors) tensors.append(py::reinterpret_borrow<py::object>(tensor));
+        return tensors;
+      });
   py::class_<lt::Signature, std::shared_ptr<lt::Signature>>(m, "Signature")
       .def(py::init<std::vector<std::string>, int, int, bool, bool, py::object, std::vector<std::string>>(),
            py::arg("names"), py::arg("positional_only"), py::arg("positional"), py::arg("star"),
@@ -101,6 +106,7 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("changes_state", &lt::Trace::changes_state)
       .def_property_readonly("dynamic", [](const lt::Trace& t) { return t.program().dynamic; })
       .def_property_readonly("loose", [](const lt::Trace& t) { return t.program().loose(); })
+      .def_property_readonly("fixed", [](const lt::Trace& t) { return lt::fixed_sizes(t.program()).size(); })
       .def_property_readonly("sized", [](const lt::Trace& t) { return t.program().sized; })
       .def_property_readonly(
           "follows_numbers",
@@ -337,6 +343,7 @@ PYBIND11_MODULE(_core, m) {
       .def("finish", &lt::Recording::finish, py::arg("result"), py::arg("prove") = true)
       .def("ignore", &lt::Recording::ignore)
       .def("follow_state", &lt::Recording::follow_state)
+      .def("fix_sizes", &lt::Recording::fix_sizes)
       .def("varying", &lt::Recording::varying)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)

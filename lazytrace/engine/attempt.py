@@ -39,6 +39,7 @@ from lazytrace.errors import (
     untraceable,
 )
 from lazytrace.explain import Search, failed_guard
+from lazytrace.marks import any_dynamic
 from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.signature import Parameters, describe, root_names
 from lazytrace.stats import Reason, line_of
@@ -149,7 +150,8 @@ class Attempt:
             self._differing = trace, miss
         if miss.step < 0 or miss.resume is not None:
             return
-        self._restarts += 1
+        # Of sizes that are marked there may be as many as there is room for.
+        self._restarts += trace is None or trace.number != miss.trace or miss.step >= trace.native.fixed
         if miss.effects:
             row = self._row(trace, miss)
             operator = f"{row['operator']} ({place(row['place'])})" if row is not None else "an operator"
@@ -350,6 +352,7 @@ class Attempt:
         trace, miss = self._differing if self._differing is not None else (None, None)
         if trace is not None and miss is not None and miss.step < 0:
             loose |= SIZES * trace.native.differs_in_size(miss.node, call)
+        loose |= SIZES * any_dynamic(call.tensors)
         loose = allowed if wanted else loose & allowed
         return loose | SIZES * self._shall_follow_sizes(loose)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lazytrace import carriers
 from lazytrace._native import available, core
+from lazytrace.marks import static_sizes
 from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.signature import Parameters
 from lazytrace.stats import Event, Phases
@@ -114,6 +115,8 @@ def record(
     recording = core.Recording(call, resume, bool(loose & SIZES), numbers, bool(loose & NUMBERS))
     if state:
         recording.follow_state([*state], [*names])
+    if loose & SIZES:
+        recording.fix_sizes(static_sizes(call.tensors))
     recording.ignore("print" in ignore, "logging" in ignore)
     # What a replay has done before a resumed function may have changed the look of an argument.
     steady = resume is not None or key_now() == call.key

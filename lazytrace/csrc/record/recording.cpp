@@ -16,6 +16,18 @@ namespace {
 thread_local Recording* current_recording = nullptr;
 }
 
+// Such a read has no place in the code of the function.
+std::vector<std::pair<int, int64_t>> fixed_sizes(const Program& program) {
+  std::vector<std::pair<int, int64_t>> found;
+  for (const Step& step : program.steps) {
+    if (step.kind != Step::Kind::Read || step.place.code) break;
+    const Number& number = program.numbers[static_cast<size_t>(step.arguments[0].reg)];
+    if (number.kind != Number::Kind::Size || number.reg >= program.inputs) break;
+    found.emplace_back(number.reg, number.which);
+  }
+  return found;
+}
+
 // ---------------------------------------------------------------- recording
 Recording* Recording::active() { return current_recording; }
 
@@ -34,6 +46,8 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
   if (loose_numbers) passed_ = call.numbers;
   if (resume && !resume->program->state_paths.empty())
     follow_state(resume->program->state_paths, resume->program->root_names);
+  for (auto& [reg, dim] : resume ? fixed_sizes(*resume->program) : std::vector<std::pair<int, int64_t>>())
+    fixed_.emplace_back(call.tensor(static_cast<size_t>(reg)), dim);
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
   recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
@@ -102,6 +116,7 @@ py::object Recording::call(py::object function, py::tuple args, py::dict kwargs)
   } active(this);
   RecordingScope scope(&recorder_);
   put_carriers(function.ptr(), &args, &kwargs);
+  read_fixed_sizes();
   struct Watching {
     Recording* recording;
     explicit Watching(Recording* r) : recording(r) { r->observer_.start(); }
@@ -129,6 +144,13 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
   }
   if (!result) throw py::error_already_set();
   return result;
+}
+
+void Recording::read_fixed_sizes() {
+  for (auto& [tensor, dim] : fixed_) {
+    int id = recorder_.numbers() ? recorder_.size_number(Number::Kind::Size, tensor, dim) : -1;
+    if (id >= 0) recorder_.numbers()->read(id);
+  }
 }
 
 // Sizes in the result and in what was written are read once all is known. Where the function is fed, the step

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "guard/guards.h"
@@ -13,6 +14,9 @@
 #include "trace/trace.h"
 
 namespace lazytrace {
+
+// The sizes of arguments that a program reads before anything else, as (register, dimension).
+std::vector<std::pair<int, int64_t>> fixed_sizes(const Program& program);
 
 // Ownership: made and destroyed by the thread that records, with the GIL.
 class Recording {
@@ -36,6 +40,11 @@ class Recording {
   // The paths of numbers that the call has changed, for which the recording is no use.
   std::vector<std::string> varying(const std::vector<std::string>& names) const {
     return observer_.varying(names);
+  }
+  // The sizes of these dimensions of arguments are read before the function runs. Before run(); a function
+  // that resumes reads those that its first steps have read so.
+  void fix_sizes(std::vector<std::pair<at::Tensor, int64_t>> sizes) {
+    if (!recorder_.feeding()) fixed_ = std::move(sizes);
   }
   void ignore(bool print, bool logging) { observer_.ignore(print, logging); }
   // The trace, or null with reason() and where() set.
@@ -62,6 +71,7 @@ class Recording {
   py::object call(py::object function, py::tuple args, py::dict kwargs);
   void put_carriers(PyObject* function, py::tuple* args, py::dict* kwargs);
   void place_numbers(Trace* trace, const std::vector<int>& renamed, const std::vector<py::object>& found);
+  void read_fixed_sizes();
   void read_sizes_at_end(const py::object& result);
   py::tuple all_that_is_left(const py::object& result);
   Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
@@ -74,6 +84,7 @@ class Recording {
   bool replaced_ = false;
   bool settled_ = false;                            // the writes
   c10::SmallVector<Call::PassedNumber, 4> passed_;  // that Python is given carriers for
+  std::vector<std::pair<at::Tensor, int64_t>> fixed_;
 };
 
 }  // namespace lazytrace
