@@ -99,6 +99,20 @@ class Trace:
             steps=self.steps(),
             flat=self.flat(),
             promised=self.native.unguarded,
+            varies=self.varies(),
+        )
+
+    def varies(self) -> tuple[str, ...]:
+        """The sizes of arguments that may differ between the calls that it answers."""
+        if not self.native.loose & SIZES:
+            return ()
+        fixed = {row["operator"] for row in self.native.rows() if row["kind"] == "read"}
+        tensors = [path.removesuffix(".dtype") for path in self.description if path.endswith(".dtype")]
+        return tuple(
+            f"{path}.shape[{dim}]"
+            for register, path in enumerate(tensors)
+            for dim in range(int(self.description[f"{path}.ndim"]))
+            if f"size(r{register}, {dim})" not in fixed
         )
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from lazytrace import OptionError, handle, traced
 from lazytrace.config import Options
+from lazytrace.stats.report.text import render
 
 
 def called(fn: Any, sizes: Iterable[int], make: Callable[[int], torch.Tensor] | None = None) -> Any:
@@ -259,3 +261,57 @@ def test_what_no_recording_can_do_does_not_fix_the_sizes_of_other_calls() -> Non
         assert cache.keys.tag == "mine"
     stats = function.stats()
     assert (stats.recordings, stats.eager_calls) == (2, 5), (stats, stats.eager, stats.retrace_reasons)
+
+
+# ---------------------------------------------------------------- what the report says
+def report_on(fn: Any) -> str:
+    """The report's part on one function."""
+    return render([replace(fn.stats(), programs=tuple(fn._self_engine.last_programs()()))])
+
+
+def line_of(fn: Any, offset: int = 0) -> str:
+    return f"test_dynamic_option.py:{fn.original.__code__.co_firstlineno + offset}"
+
+
+TABLE = [0.5] * 100
+
+
+def test_the_report_says_which_sizes_differ_and_what_splits_them() -> None:
+    @traced
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0], -1) @ w * TABLE[x.shape[0]]
+
+    w = torch.ones(4, 4)
+    for size in (3, 5, 7, 9, 7):
+        step(torch.ones(size, 4), w)
+    text = report_on(step)
+    place = line_of(step, 2)
+    assert "Sizes\n  step(x, w): 3 programs fit all sizes of x.shape[1], w.shape[0], w.shape[1]\n" in text
+    assert f"\n  step: size(r0, 0) is read in {place}, with a program for each of 5, 7, 9\n" in text
+    assert (
+        "step: result of size(r0, 0) had 3 different values (5, 7, 9): Python needs this size, so each of "
+        "its values is recorded by itself. Leave it to an operator, in place of range(), an index, a format "
+        f"or a C function; or pad it to a few buckets. ({place})"
+    ) in text
+    assert "torch.where" not in text
+
+
+def test_the_report_on_sizes_that_nothing_splits() -> None:
+    @traced
+    def step(*tensors: torch.Tensor) -> torch.Tensor:
+        return sum(t.sum() for t in tensors) * 2 if len(tensors[0]) > 4 else tensors[0]
+
+    for size in (3, 5, 7, 9, 2):
+        step(*[torch.ones(size, 4) for _ in range(5)])
+    text = report_on(step)
+    head = "Sizes\n  step(*tensors): 2 programs fit all sizes of args[0].shape[0], args[0].shape[1], "
+    assert head in text, text
+    assert "args[2].shape[1], 4 more\n" in text
+    assert "size(r0, 0)) is read" in text
+    assert "Suggestions" not in text
+
+
+def test_the_report_on_exact_programs_says_nothing_of_sizes() -> None:
+    fn = traced(lambda x: x * 2, dynamic=False)
+    fn(torch.ones(3))
+    assert "Sizes" not in report_on(fn)

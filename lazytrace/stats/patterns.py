@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lazytrace.stats.model import Event, Reason, Snapshot
+from lazytrace.stats.model import Event, Program, Reason, Snapshot
 from lazytrace.stats.reasons import row_of
 
 # Twice may be chance: a last batch that is smaller, an evaluation.
@@ -17,6 +17,9 @@ _OFTEN = 3
 _PAID = 16
 _SHOWN = 4
 _LONGEST = 40
+# How programs name what Python has asked of a tensor.
+_SIZE: Final = re.compile(r"\b(size|stride|offset|numel|contiguous)\(")
+_READ: Final = re.compile(r"(?P<what>.*) (?P<value>\S+) \((?P<place>[^()]*)\)")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Suggestion:
     """A pattern that was found in one function, and a sentence on what to do.
 
     `pattern` is "varying value", "unread argument", "varying dimension", "varying state", "varying branch",
+    "size that is read",
     "decorated in a loop", "thrash", "same program per instance" or "repeated eager call"; `where` is the line
     to look at.
 
@@ -73,6 +77,22 @@ def _values(reasons: Sequence[Reason]) -> str:
     values = list(dict.fromkeys([reasons[0].old, *(reason.new for reason in reasons)]))
     shown = [v if len(v) <= _LONGEST else v[: _LONGEST - 3] + "..." for v in values[:_SHOWN]]
     return ", ".join([*shown, f"and {len(values) - _SHOWN} more"] if len(values) > _SHOWN else shown)
+
+
+def sizes_read(programs: Sequence[Program]) -> dict[tuple[str, str], list[str]]:
+    """The sizes that Python has looked at, by (size, line), each with the values that there are programs for.
+
+    >>> sizes_read([Program("x: float32[?]", 0, reads=("size(r0, 0) 3 (train.py:4)",))])
+    {('size(r0, 0)', 'train.py:4'): ['3']}
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for program in programs:
+        for text in program.reads:
+            read = _READ.fullmatch(text)
+            if read is not None and _SIZE.search(read["what"]):
+                values = found.setdefault((read["what"], read["place"]), [])
+                values += [read["value"]] * (read["value"] not in values)
+    return found
 
 
 def _by_path(snapshot: Snapshot, *kinds: str) -> Iterator[tuple[str, list[tuple[Event, Reason]]]]:
@@ -161,7 +181,19 @@ def _varying_branches(snapshot: Snapshot) -> Iterator[Suggestion]:
         "Python looks at this value, so each one is recorded by itself. Use torch.where, or move the branch "
         "into a @script_if_tracing function."
     )
-    return _changes(snapshot, "varying branch", advice, "branch")
+    for found in _changes(snapshot, "varying branch", advice, "branch"):
+        if not _SIZE.search(found.text.partition(" had ")[0]):
+            yield found
+
+
+def _varying_sizes(snapshot: Snapshot) -> Iterator[Suggestion]:
+    advice = (
+        "Python needs this size, so each of its values is recorded by itself. Leave it to an operator, in "
+        "place of range(), an index, a format or a C function; or pad it to a few buckets."
+    )
+    for found in _changes(snapshot, "size that is read", advice, "branch"):
+        if _SIZE.search(found.text.partition(" had ")[0]):
+            yield found
 
 
 def _thrash(snapshot: Snapshot) -> Iterator[Suggestion]:
@@ -246,6 +278,7 @@ _RULES: Final[tuple[Callable[[Snapshot], Iterator[Suggestion]], ...]] = (
     _varying_dimensions,
     _varying_state,
     _varying_branches,
+    _varying_sizes,
     _thrash,
     _instances,
     _eager,

@@ -41,7 +41,7 @@ def report(width: int | None = None, *, format: Format = "text") -> str:
     'process,function,what,detail,count,seconds,where'
     """
     if format == "text" and width is None:
-        return on_terminal(Report.of(stats()), sys.stdout)
+        return on_terminal(Report.of([*baseline(programs=True).values()]), sys.stdout)
     return formatted(full_report(), format, width)
 
 

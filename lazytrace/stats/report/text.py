@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lazytrace.stats.model import Retrace, Snapshot
-from lazytrace.stats.patterns import limit_advice, suggestions
+from lazytrace.stats.patterns import limit_advice, sizes_read, suggestions
 from lazytrace.stats.reasons import say
 from lazytrace.stats.report.document import by_loss
 
@@ -21,6 +21,7 @@ _NARROWEST_NAME = 24
 _GAP = 2
 _UNBOUNDED = 10_000
 _TOLD_APART = 3
+_SIZES_SHOWN = 6
 _NOTHING = "lazytrace: no traced function was called\n"
 
 _COLUMNS: tuple[tuple[str, Callable[[Snapshot], str]], ...] = (
@@ -150,6 +151,21 @@ def _eager_calls(s: Snapshot) -> Iterator[str]:
         yield f"{s.name}: {reason}   x{count}"
 
 
+def _sizes(s: Snapshot) -> Iterator[str]:
+    programs = [program for program in s.programs if program.varies]
+    if not programs:
+        return
+    names = list(dict.fromkeys(name for program in programs for name in program.varies))
+    shown = (
+        [*names[:_SIZES_SHOWN], f"{len(names) - _SIZES_SHOWN} more"] if len(names) > _SIZES_SHOWN else names
+    )
+    fit = "program fits" if len(programs) == 1 else "programs fit"
+    yield f"{s.name}{s.parameters}: {len(programs)} {fit} all sizes of {', '.join(shown)}"
+    for (size, place), values in sizes_read(programs).items():
+        if len(values) > 1:
+            yield f"{s.name}: {size} is read in {place}, with a program for each of {', '.join(values)}"
+
+
 def _limits(s: Snapshot) -> Iterator[str]:
     if s.limit_enough is None:
         return
@@ -175,6 +191,7 @@ def _promised(s: Snapshot) -> Iterator[str]:
 _SECTIONS: tuple[tuple[str, Callable[[Snapshot], Iterator[str]]], ...] = (
     ("Retraces", _retraces),
     ("Eager calls", _eager_calls),
+    ("Sizes", _sizes),
     ("Limits", _limits),
     ("Proof failures", _proof_failures),
     ("Promised state", _promised),
