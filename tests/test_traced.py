@@ -718,7 +718,7 @@ def test_classes_that_are_no_modules_are_refused():
 
 NAMES = (
     "Its options are cache_limit, on_limit, on_untraceable, on_retrace, check, backend, name, exit_limit, "
-    "branch_limit, events, ignore, dynamic."
+    "branch_limit, events, ignore, dynamic, buckets."
 )
 
 

@@ -47,6 +47,8 @@ GRAMMAR: dict[str, list[str]] = {
         "torch.autograd.grad((m.weight * <T>).sum(), m.weight)[0]", "torch.normal(<T> * 1.0, 1.0)",
         "o.method(<T>)", "torch.zeros(3).copy_(<L>)", "torch.empty(3).fill_(<N>)",
         "(<L> + torch.arange(3))", "<T>.masked_fill(<T> > 0, <N>)", "helper(<T>)", "m(<T>)", "inner(<T>)",
+        "<L>.new_ones(<L>.shape[0])", "(<T> + torch.arange(len(x)))", "<L>.view(-1)[-<L>.shape[-1] :]",
+        "(x * x.shape[0])", "torch.full((y.shape[-1],), <N>)", "x.reshape(-1, x.shape[-1])[0]",
         "shrink((<T> * 1.0).clone())", "hidden(<T> * 1.0)", "f(<T>)", "o.method(<T>)", "inner(<L>)",
         "m(<L>)", "torch.stack([<T>.sum(), <T>.sum(), <T>.max()])",
     ],
@@ -61,7 +63,7 @@ GRAMMAR: dict[str, list[str]] = {
         "2", "0.5", "-1.0", "k", "n", "o.k", 'd["k"]', "len(lst)", "len(d)", "o.n", "m.count", "flag", "K",
         "<T>.sum().item()", "float(<T>.sum())", "int(<T>.sum()) % 5", "<T>.dim()", "<T>.numel()",
         "<Z>.numel()", "<T>.max().item()", "<L>.size(-1)", "random.random()", "<Z>.sum().item()",
-        "torch.rand(()).item()",
+        "torch.rand(()).item()", "<L>.shape[-1]", "len(x)", "y.size(0) // 2", "x.stride(-1)",
     ],
     "B": [
         "<L>.sum() > 0", "<T>.sum() > <N>", "(<T> > 0).any()", "(<L> > <N>).all()", "<N> > <N>", "n < 2",
@@ -70,6 +72,7 @@ GRAMMAR: dict[str, list[str]] = {
         "not <B>", "(<B> and <B>)", "(<B> or <B>)", 'hasattr(o, "lazy")',
         "isinstance(o.cache, torch.Tensor)", "<L>.dtype == torch.float32", "<L>.is_leaf",
         "bool(<T>.sum() > 0)", "o.cache is not None and o.cache.sum() > 0", "<T>.sum() > 0",
+        "len(x) > 2", "x.shape == y.shape", "<L>.shape[-1] == <N>",
         "<L>.max() > 1", "torch.rand(()) > 0.5", "o.n > 3", "<Z>.sum() > 0",
     ],
     "R": [
@@ -143,7 +146,7 @@ GRAMMAR: dict[str, list[str]] = {
         'setattr(o, "w", torch.ones(2, 3))', "m.h.fill_(0.5)", "m.weight.detach().neg_()",
         'setattr(o, "part", o)', "set_cell(x0)", "globals().update(K=1)", 'setattr(o, "n", 0)',
         "lst.reverse()", "x2.detach().neg_()", "x0.neg_()", "x0.neg_()", "x0.mul_(-0.5)",
-        "o.w.detach().neg_()",
+        "o.w.detach().neg_()", "grow(5)", "grow(2)", "grow(7)", "grow(1)", "grow(0)", "grow(3)", "grow(6)",
     ],
 }  # fmt: skip
 
@@ -203,6 +206,11 @@ def make(trace):
     def set_flag(value):
         nonlocal flag
         flag = value
+
+    def grow(size):
+        for number, t in enumerate([o.w, o.cache, d["w"], *lst, cell, G, net.h, *xs[:3], *xs[6:8], xs[10]]):
+            if isinstance(t, torch.Tensor) and t.is_leaf:
+                t.data = (torch.arange(size) % 3 * 0.5 - 0.25 * (number % 4)).to(t.dtype)
 
     def without_grad(*args):
         with torch.no_grad():
@@ -322,7 +330,7 @@ class Writer:
             net=self.choose(["net", "net", "net", "trace(net)"]),
             steps=self.choose(["shrink_plain, hidden_plain", "marked(trace)"]),
             trace_inner=self.choose(["@trace", "@trace(check=False)"]),
-            trace_fn=self.choose(["@trace", "@trace(check=False)", "@trace(cache_limit=2)"]),
+            trace_fn="@trace" + self.choose(["", "(check=False)", "(cache_limit=2)", "(dynamic=True)"]),
             calls=textwrap.indent(",\n".join(self.calls()), " " * 8),
         )
 

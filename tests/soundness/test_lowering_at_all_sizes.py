@@ -185,6 +185,20 @@ def values_set_that_do_not_fit(trace):
 
 
 @cases(hits=5)
+def a_slice_that_ends_at_a_size_before_an_exit(trace):
+    """What torch compares a slice with is the size of this call: no number of the program."""
+    total = torch.zeros(())
+
+    def fn(x):
+        total.add_(1)
+        y = torch.ones(x.shape[0] + 1) * (x.shape[0] + 3)
+        y[: x.shape[0]] = 0.5
+        return y * 2 if x.shape[0] == 2 else y
+
+    return trace(fn, dynamic=True), [call(torch.randn(n)) for n in (5, 4, 2, 3, 2, 6, 1)], lambda: total
+
+
+@cases(hits=5)
 def dimensions_that_come_and_go(trace):
     def fn(x):
         y = torch.relu(x).squeeze()

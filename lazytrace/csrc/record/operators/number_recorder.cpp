@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "cpython/carrier.h"
 #include "support/reasons.h"
@@ -23,18 +24,28 @@ using Kind = Number::Kind;
 class NumberNode final : public c10::SymNodeImpl {
  public:
   NumberNode(std::shared_ptr<NumberRecorder> recorder, int id, bool truth = false)
-      : recorder_(std::move(recorder)), id_(id), truth_(truth) {}
+      : recorder_(std::move(recorder)), id_(id), real_((*recorder_)[id].real), truth_(truth) {}
+  // One that the program has only if somebody asks for it: torch compares numbers with sizes of this call,
+  // and goes the way that fits all. With these the program would differ from call to call.
+  NumberNode(std::shared_ptr<NumberRecorder> recorder, std::function<int()> find, bool real, bool truth)
+      : recorder_(std::move(recorder)), find_(std::move(find)), real_(real), truth_(truth) {}
 
-  int id() const { return id_; }
+  int id() const {
+    if (id_ < 0) id_ = find_();
+    TORCH_CHECK(id_ >= 0, "a number that lazytrace cannot follow");
+    return id_;
+  }
   NumberRecorder& recorder() const { return *recorder_; }
 
   bool is_int() override { return !truth_ && !is_real(); }
   bool is_bool() override { return truth_; }
   bool is_float() override { return is_real(); }
-  c10::SymNode clone() override { return make(id_, truth_); }
-  c10::SymNode wrap_int(int64_t value) override { return make(recorder_->constant(value), false); }
-  c10::SymNode wrap_float(double value) override { return make(recorder_->real_constant(value), false); }
-  c10::SymNode wrap_bool(bool value) override { return make(recorder_->constant(value), true); }
+  c10::SymNode clone() override { return make(id(), truth_); }
+  c10::SymNode wrap_int(int64_t value) override { return constant(value, false); }
+  c10::SymNode wrap_float(double value) override {
+    return late([recorder = recorder_, value] { return recorder->real_constant(value); }, true, false);
+  }
+  c10::SymNode wrap_bool(bool value) override { return constant(value, true); }
   c10::SymNode add(const c10::SymNode& other) override { return with(Kind::Add, other); }
   c10::SymNode sub(const c10::SymNode& other) override { return with(Kind::Sub, other); }
   c10::SymNode mul(const c10::SymNode& other) override { return with(Kind::Mul, other); }
@@ -46,14 +57,14 @@ class NumberNode final : public c10::SymNodeImpl {
   c10::SymNode mod(const c10::SymNode& other) override { return with(Kind::Mod, other); }
   c10::SymNode sym_min(const c10::SymNode& other) override { return with(Kind::Min, other); }
   c10::SymNode sym_max(const c10::SymNode& other) override { return with(Kind::Max, other); }
-  c10::SymNode eq(const c10::SymNode& other) override { return with(Kind::Equal, other, true); }
-  c10::SymNode ne(const c10::SymNode& other) override { return with(Kind::NotEqual, other, true); }
-  c10::SymNode lt(const c10::SymNode& other) override { return with(Kind::Less, other, true); }
-  c10::SymNode le(const c10::SymNode& other) override { return with(Kind::LessEqual, other, true); }
-  c10::SymNode gt(const c10::SymNode& other) override { return swapped(Kind::Less, other); }
-  c10::SymNode ge(const c10::SymNode& other) override { return swapped(Kind::LessEqual, other); }
-  c10::SymNode neg() override { return made(apply(Kind::Neg, id_, -1), false); }
-  c10::SymNode sym_float() override { return made(apply(Kind::Float, id_, -1), false); }
+  c10::SymNode eq(const c10::SymNode& other) override { return compared(Kind::Equal, self(), other); }
+  c10::SymNode ne(const c10::SymNode& other) override { return compared(Kind::NotEqual, self(), other); }
+  c10::SymNode lt(const c10::SymNode& other) override { return compared(Kind::Less, self(), other); }
+  c10::SymNode le(const c10::SymNode& other) override { return compared(Kind::LessEqual, self(), other); }
+  c10::SymNode gt(const c10::SymNode& other) override { return compared(Kind::Less, other, self()); }
+  c10::SymNode ge(const c10::SymNode& other) override { return compared(Kind::LessEqual, other, self()); }
+  c10::SymNode neg() override { return made(apply(Kind::Neg, id(), -1)); }
+  c10::SymNode sym_float() override { return made(apply(Kind::Float, id(), -1)); }
   // What asks two truths at once asks for each of them.
   c10::SymNode sym_or(const c10::SymNode& other) override { return plain(read() || read(other)); }
   c10::SymNode sym_and(const c10::SymNode& other) override { return plain(read() && read(other)); }
@@ -74,43 +85,57 @@ class NumberNode final : public c10::SymNodeImpl {
   std::string str() override { return text_of_value(); }
 
  private:
-  bool is_real() const { return (*recorder_)[id_].real; }
+  bool is_real() const { return real_; }
   int64_t read() const {
     TORCH_CHECK(!is_real(), "a float in place of an int");
-    return recorder_->read(id_).whole;
+    return recorder_->read(id()).whole;
   }
-  double read_real() const { return recorder_->read(id_).real; }
+  double read_real() const { return recorder_->read(id()).real; }
   std::string text_of_value() const {
-    return is_real() ? std::to_string(recorder_->value(id_).real)
-                     : std::to_string(recorder_->value(id_).whole);
+    return is_real() ? std::to_string(recorder_->value(id()).real)
+                     : std::to_string(recorder_->value(id()).whole);
   }
   static int64_t read(const c10::SymNode& other) { return other->guard_bool("", 0); }
+  c10::SymNode self() { return c10::intrusive_ptr<NumberNode>::reclaim_copy(this); }
   c10::SymNode make(int id, bool truth) const {
     return c10::make_intrusive<NumberNode>(recorder_, id, truth);
   }
-  c10::SymNode made(int id, bool truth) const {
-    TORCH_CHECK(id >= 0, "a number that lazytrace cannot follow");
-    return make(id, truth);
+  c10::SymNode late(std::function<int()> find, bool real, bool truth) const {
+    return c10::make_intrusive<NumberNode>(recorder_, std::move(find), real, truth);
   }
-  c10::SymNode plain(bool value) const { return make(recorder_->constant(value), true); }
-  int number_of(const c10::SymNode& other) const {
-    if (auto* node = dynamic_cast<NumberNode*>(other.get())) return node->id();
-    if (other->is_float()) return recorder_->real_constant(other->guard_float("", 0));
-    return recorder_->constant(other->is_int() ? other->guard_int("", 0) : other->guard_bool("", 0));
+  c10::SymNode constant(int64_t value, bool truth) const {
+    return late([recorder = recorder_, value] { return recorder->constant(value); }, false, truth);
+  }
+  c10::SymNode made(int id) const {
+    TORCH_CHECK(id >= 0, "a number that lazytrace cannot follow");
+    return make(id, false);
+  }
+  c10::SymNode plain(bool value) const { return constant(value, true); }
+  static int number_of(NumberRecorder& recorder, const c10::SymNode& node) {
+    if (auto* number = dynamic_cast<NumberNode*>(node.get())) return number->id();
+    if (node->is_float()) return recorder.real_constant(node->guard_float("", 0));
+    return recorder.constant(node->is_int() ? node->guard_int("", 0) : node->guard_bool("", 0));
   }
   int apply(Kind kind, int a, int b) const {
     py::gil_scoped_acquire gil;
     return recorder_->apply(kind, a, b);
   }
-  c10::SymNode with(Kind kind, const c10::SymNode& other, bool truth = false) const {
-    return made(apply(kind, id_, number_of(other)), truth);
+  c10::SymNode with(Kind kind, const c10::SymNode& other) const {
+    return made(apply(kind, id(), number_of(*recorder_, other)));
   }
-  c10::SymNode swapped(Kind kind, const c10::SymNode& other) const {
-    return made(apply(kind, number_of(other), id_), true);
+  c10::SymNode compared(Kind kind, const c10::SymNode& a, const c10::SymNode& b) const {
+    auto find = [recorder = recorder_, kind, a, b] {
+      py::gil_scoped_acquire gil;
+      int left = number_of(*recorder, a);
+      return recorder->apply(kind, left, number_of(*recorder, b));
+    };
+    return late(find, false, true);
   }
 
   std::shared_ptr<NumberRecorder> recorder_;
-  int id_;
+  mutable int id_ = -1;
+  std::function<int()> find_;
+  bool real_;
   bool truth_;
 };
 
