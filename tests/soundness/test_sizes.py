@@ -103,6 +103,8 @@ READ = [
     "x * (2 if x.shape[0] is x.size(0) else 3)",
     "(x.shape[0], x.shape, x * 2, [x.numel()], {'a': x.stride()})",
     "x.size()",
+    "x * len({x.shape[0]: 1, x.shape[1]: 2}) + sorted({x.shape[0], 4})[0]",
+    "x * len(f'{x.shape[0]:d}' + '%s' % x.shape[0] + '{}'.format(x.shape[0]))",
     "x * (x.shape[0] / 2) + math.sqrt(x.shape[0]) + float(x.shape[0])",
     "x * sorted(x.shape)[0]",
     "x * functools.reduce(operator.mul, x.shape, 1)",
@@ -132,6 +134,7 @@ REFUSED = [
     ("x * len(json.dumps({'n': x.shape[0]}))", "makes-unseen"),
     ("x * float(np.array([x.shape[0]]).sum())", "calls-unseen-function"),
     ("x * int(np.int64(x.shape[0]))", ""),
+    ("x * (2 if id(x.shape[0]) == id(None) else 3)", ""),
     ("x * pickle.loads(pickle.dumps(x.shape[0]))", "calls-unseen-function"),
 ]
 
@@ -486,15 +489,16 @@ OPERATORS = [
 ]
 
 
-def test_operators_at_other_sizes():
+@pytest.mark.parametrize(("how", "share"), [((), 3), (("--inside",), 3), (("--numbers",), 6)])
+def test_operators_at_other_sizes_and_numbers(how, share):
     # In a process of its own: the database of torch's tests sets switches that cannot be set again.
-    command = [sys.executable, "-m", "tests.soundness.operator_sizes", "--most", "4", *OPERATORS]
+    command = [sys.executable, "-m", "tests.soundness.operator_sizes", "--most", "4", *how, *OPERATORS]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     found = dict(part.split("=") for part in done.stdout.split("\n")[-2].split())
     assert found["wrong"] == "0", done.stdout
     assert int(found["operators"]) >= len(OPERATORS)
-    assert int(found["hits"]) > int(found["calls"]) // 3
+    assert int(found["hits"]) > int(found["calls"]) // share
 
 
 def test_the_check_of_operators_can_fail():
