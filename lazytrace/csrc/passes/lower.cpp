@@ -410,6 +410,7 @@ class Lowering {
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
       if (step.takes_numbers) continue;  // a shorter way is made of constants
+      if (step.gives_either) continue;
       // A kernel has nothing to do with autograd, whatever it is told of the mode.
       bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
       if (step.results.size() == 1) step.lowered = way_of(step, i, plain);

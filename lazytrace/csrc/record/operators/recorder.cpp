@@ -233,6 +233,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (numbers() && !follows_sizes() && !lifted.empty())
     program_->sized |= numbers()->settle_sizes(schema, &lifted);
   step.takes_numbers = !lifted.empty();
+  step.gives_either = facts.gives_either;
   if (!encode_all(op, facts, before, std::move(lifted), &step)) {
     if (feeding()) feeding_.diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
@@ -639,6 +640,10 @@ void Recorder::follow_numbers(bool sizes, bool arguments) {
   owner.fail = [this](const std::string& why) { fail(why); };
   owner.changed = [this] { return resuming_.changed(); };
   owner.would_catch = [this] { return would_catch(); };
+  owner.asked = [this](const Number& number) -> std::optional<bool> {
+    if (!feeding()) return {};
+    return feeding_.reads(number);
+  };
   sizes_.follow_numbers(std::move(owner));
   program_->follows_numbers = true;
   program_->loose_numbers = arguments;
@@ -668,6 +673,10 @@ int Recorder::item_number(const at::Tensor& tensor, const std::function<void()>&
 
 bool Recorder::is_loose(const at::Tensor& tensor) {
   if (!numbers() || !follows_sizes() || !tensor.defined()) return false;
+  if (tensor.is_nested()) {  // which has no sizes
+    fail(say(reason::NestedTensor));
+    return false;
+  }
   int reg = register_of(tensor);
   if (reg < 0) fail(say(reason::SizesUnknown));
   return sizes_.is_loose(reg);
@@ -914,6 +923,8 @@ void Recorder::feed(std::shared_ptr<Resume> resume) {
 }
 
 bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
+  // One of another size torch refuses: a replay that comes to one leaves before.
+  if (is_loose(value)) pin(value);
   bool fed = feeding();
   Step step = gradient_step(Step::Kind::SetGradient, tensor);
   if (value.defined()) {
