@@ -125,6 +125,92 @@ def test_like_does_not_say_which_tensor_it_is():
 
 
 # ---------------------------------------------------------------- gradients
+@cases(hits=4, eager="given-and-found")
+def gradient_that_is_a_tensor_of_the_state_later(trace):
+    w, g, state = torch.zeros(3, requires_grad=True), torch.ones(3), Thing(k=0)
+
+    def hook(parameter):
+        if state.k:
+            parameter.grad = g
+
+    w.register_post_accumulate_grad_hook(hook)
+
+    def fn(x):
+        (x * w).sum().backward()
+        y = w.grad
+        z = g + 1
+        w.grad = None
+        return y * 2, z, y is g
+
+    def put(k):
+        return lambda: setattr(state, "k", k)
+
+    three = [call(X())] * 3
+    return trace(fn), [*three, put(1), *three, put(0), *three], lambda: (w, g)
+
+
+# What is found in the state is not one thing with what was given, at the next call.
+@cases(eager="given-and-found")
+def gradient_that_is_found_in_the_state(trace):
+    w, state = torch.zeros(3, requires_grad=True), Thing(g=torch.ones(3))
+    w.grad = state.g
+
+    def fn(x):
+        y = w.grad * x
+        z = state.g + 1
+        state.g.add_(1)
+        return y, z, w.grad * 1
+
+    def part():
+        w.grad = torch.ones(3) * 5
+
+    def join():
+        w.grad = state.g
+
+    three = [call(X())] * 3
+    return trace(fn), [*three, part, *three, join, *three], lambda: (w, w.grad, state.g)
+
+
+GIVEN = {
+    "opaque": lambda trace, give: opaque(trace, give),
+    "function": lambda _, give: function_of(give).apply,
+}
+
+
+def function_of(give):
+    class Given(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return give(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    return Given
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("first", [0, 1])
+def test_given_and_found_in_the_state(kind, first):
+    def make(trace):
+        g, state = torch.ones(3), Thing(k=first)
+        step = GIVEN[kind](trace, lambda x: g if state.k else x * 2)
+
+        def fn(x):
+            y = step(x)
+            z = g + 1
+            return y * 2, z, y is g
+
+        def turn():
+            state.k = 1 - state.k
+
+        three = [call(X())] * 3
+        return trace(fn), [*three, turn, *three, turn, *three], lambda: g
+
+    check(make, hits=0 if first else 4, eager="given-and-found")
+
+
 @cases(hits=3)
 def gradient_of_another_size_is_refused(trace):
     w, count = torch.zeros(2, requires_grad=True), torch.zeros(())
@@ -140,6 +226,25 @@ def gradient_of_another_size_is_refused(trace):
 
     values = ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, -1.0], [1.0, -1.0], [1.0, 2.0], [3.0, 2.0])
     return trace(fn), [call(torch.tensor(v)) for v in values], lambda: (w, w.grad, count)
+
+
+@cases(hits=3)
+def gradient_of_another_size_is_refused_and_caught(trace):
+    w, count = torch.zeros(3, requires_grad=True), torch.zeros(())
+
+    def fn(x):
+        count.add_(1)
+        try:
+            w.grad = x * 2
+        except RuntimeError:
+            return x - 1
+        return x + 1
+
+    return (
+        trace(fn, dynamic=True),
+        [call(torch.ones(n)) for n in (3, 3, 3, 4, 4, 3, 1)],
+        lambda: (w.grad, count),
+    )
 
 
 @cases(hits=3)
@@ -175,15 +280,8 @@ def test_entries_after_a_write(name, dynamic):
             count.add_(1)
             return SPARSE[name](x) * 2
 
-        values = (
-            [1, 0, 2, 0],
-            [3, 0, 1, 0],
-            [1, 1, 1, 1],
-            [2, 1, 4, 1],
-            [0, 0, 0, 5],
-            [1, 0, 2, 0],
-            [0, 0, 0, 0],
-        )
+        first = [[1, 0, 2, 0], [3, 0, 1, 0], [1, 1, 1, 1], [2, 1, 4, 1], [0, 0, 0, 5], [0, 0, 0, 0]]
+        values = [*first, *first]
         run = trace(fn, dynamic=dynamic) if trace.enabled else fn
         return run, [call(torch.tensor(v).float()) for v in values], lambda: count
 

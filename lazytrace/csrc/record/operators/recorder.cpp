@@ -420,6 +420,7 @@ void Recorder::push(Step step) {
   if (step.node < 0) step.node = serial++;
   if (step.branch < 0) step.branch = serial++;
   resuming_.add(step);
+  note_given(step);
   program_->steps.push_back(std::move(step));
 }
 
@@ -669,6 +670,21 @@ int Recorder::item_number(const at::Tensor& tensor, const std::function<void()>&
     throw;
   }
   return numbers() ? std::exchange(item_, -1) : -1;
+}
+
+// What autograd or an opaque function has given is a result of that step; found in the state afterwards, it
+// would go on as one, and not be fetched where the next call finds another tensor.
+void Recorder::explain(const at::Tensor& tensor, int node, bool exact) {
+  if (const Origins::Known* found = origins_.known(tensor); found && given_.count(found->reg))
+    return fail(say(reason::GivenAndFound));
+  origins_.explain(tensor, node, exact);
+}
+
+void Recorder::note_given(const Step& step) {
+  if (step.kind != Step::Kind::Opaque && step.kind != Step::Kind::Gradient) return;
+  for (const Result& result : step.results)
+    if (result.kind == Result::Kind::Register && result.reg >= 0 && !was_there(result.reg))
+      given_.insert(result.reg);
 }
 
 bool Recorder::is_loose(const at::Tensor& tensor) {
@@ -926,6 +942,9 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
   // One of another size torch refuses: a replay that comes to one leaves before.
   if (is_loose(value)) pin(value);
   bool fed = feeding();
+  bool refused = value.defined() && (value.is_nested() || value.sizes() != tensor.sizes() ||
+                                     value.dtype() != tensor.dtype() || value.device() != tensor.device());
+  if (refused && !fed) fail(say(reason::OperatorRaised, "set_grad"));
   Step step = gradient_step(Step::Kind::SetGradient, tensor);
   if (value.defined()) {
     Argument argument;
