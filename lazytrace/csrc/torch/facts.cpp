@@ -22,7 +22,7 @@ const Names kOverwriting = {"aten::copy_",    "aten::fill_",      "aten::zero_",
 const Names kDataDependent = {
     "aten::argwhere", "aten::nonzero_numpy", "aten::masked_select", "aten::unique_dim", "aten::_unique",
     "aten::_unique2", "aten::bincount", "aten::repeat_interleave", "aten::unique_consecutive",
-    "aten::tensor_split",
+    "aten::tensor_split", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence",
     // How many elements of a sparse tensor are stored, and in which way.
     "aten::coalesce", "aten::values", "aten::_values", "aten::indices", "aten::_indices",
     "aten::crow_indices", "aten::col_indices", "aten::ccol_indices", "aten::row_indices", "aten::values_copy",
