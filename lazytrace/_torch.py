@@ -123,6 +123,11 @@ def torch_folder() -> str:
     return os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
+def is_zero_tensor(tensor: torch.Tensor) -> bool:
+    """Whether autograd has made it in place of zeros, without memory."""
+    return tensor._is_zerotensor()
+
+
 def is_jit_tracing() -> bool:
     """Whether `torch.jit.trace` is at work in this thread; `torch.jit` does not export its own question.
 

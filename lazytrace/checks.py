@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lazytrace._torch import copy_storage, tree_flatten, tree_unflatten
+from lazytrace._torch import copy_storage, is_zero_tensor, tree_flatten, tree_unflatten
 
 # As torch.testing has them: (relative, absolute).
 _TOLERANCES = {
@@ -250,12 +250,13 @@ def sharing(values: Iterable[Any]) -> list[list[int]]:
     >>> sharing([x, x[1:], 3, x, torch.ones(1)])
     [[0, 0, 1], [0, 1, 0], [0, 0, 1], [3, 0, 1]]
     """
-    first: dict[int, tuple[int, torch.Tensor]] = {}
+    first: dict[tuple[str, int], tuple[int, torch.Tensor]] = {}
     found = []
     for i, tensor in enumerate(value for value in values if isinstance(value, torch.Tensor)):
-        plain = tensor.layout is torch.strided and tensor.numel() > 0
+        plain = tensor.layout is torch.strided and tensor.numel() > 0 and not is_zero_tensor(tensor)
         memory = tensor.untyped_storage().data_ptr() if plain else 0
-        at, other = first.setdefault(memory, (i, tensor)) if memory else (i, tensor)
+        key = ("memory", memory) if memory else ("object", id(tensor))
+        at, other = first.setdefault(key, (i, tensor))
         distance = int(tensor.storage_offset() - other.storage_offset()) if plain else 0
         found.append([at, distance, int(other is tensor)])
     return found

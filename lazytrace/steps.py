@@ -16,6 +16,8 @@ from lazytrace._native import available, core
 from lazytrace._torch import is_jit_tracing, tree_leaves_with_path, tree_spec_text
 from lazytrace.errors import NotTraceableError, OptionError, like_holds_no_tensors, not_alike, not_callable
 
+_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
+
 
 class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A function that a recording does not look into: its call is one step, made again at each replay.
@@ -92,6 +94,7 @@ class ScriptedFunction(OpaqueFunction):
         self._self_lock = threading.Lock()
         self._self_scripted: Callable[..., Any] | None = None
         self._self_why = ""
+        self._self_parts: tuple[Any, ...] = ()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; inside a recording, or under `torch.jit.trace`, the call becomes one step."""
@@ -108,9 +111,29 @@ class ScriptedFunction(OpaqueFunction):
 
     def _self_script(self) -> Callable[..., Any]:
         with self._self_lock:
-            if self._self_scripted is None:
-                self._self_scripted, self._self_why = _script(self.__wrapped__)
+            # A function can be given other code and other defaults.
+            parts = tuple(getattr(self.__wrapped__, name, None) for name in _PARTS)
+            if self._self_scripted is None or parts != self._self_parts:
+                function = self.__wrapped__ if self._self_scripted is None else _copy(self.__wrapped__)
+                self._self_parts = parts
+                self._self_scripted, self._self_why = _script(function)
             return self._self_scripted
+
+
+def _copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function as another object: torch compiles each once."""
+    if not isinstance(function, types.FunctionType):
+        return function
+    made = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    return functools.update_wrapper(
+        made, function, ("__module__", "__qualname__", "__annotations__", "__kwdefaults__"), ()
+    )
 
 
 def _script(function: Callable[..., Any]) -> tuple[Callable[..., Any], str]:

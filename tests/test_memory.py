@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import sys
 import tracemalloc
 import types
 import weakref
@@ -614,3 +615,46 @@ def test_a_replay_needs_no_more_memory_at_once(how, kind, eval_mode):
     assert fn.stats().hits == before.hits + 1
     assert expected > 1 << 19
     assert found <= expected + ALLOWANCE
+
+
+SINGLE = (
+    torch.contiguous_format,
+    torch.preserve_format,
+    torch.float64,
+    torch.int64,
+    torch.strided,
+    None,
+    ...,
+)
+
+
+@pytest.mark.parametrize("asked", ["call", "listing", "explain", "save", "load"])
+def test_references_to_objects_of_which_there_is_one(asked, tmp_path):
+    """Nobody notices one that is missing until the object is freed, often much later."""
+    x, path = torch.ones(2, 3), tmp_path / "kept.zip"
+
+    def fn(x):
+        y = x.clone(memory_format=torch.preserve_format).contiguous(memory_format=torch.contiguous_format)
+        return torch.zeros_like(
+            y, dtype=torch.float64, memory_format=torch.preserve_format, layout=torch.strided
+        )
+
+    run = traced(fn)
+    run(x)
+    lazytrace.save(run, path, x)
+    ask = {
+        "call": lambda: run(x),
+        "listing": lambda: lazytrace.handle(run).program(x).listing(),
+        "explain": lambda: run.explain(x),
+        "save": lambda: lazytrace.save(run, path, x),
+        "load": lambda: lazytrace.load(path)(x),
+    }[asked]
+    for _ in range(3):
+        ask()
+    gc.collect()
+    before = [sys.getrefcount(one) for one in SINGLE]
+    for _ in range(20):
+        ask()
+    gc.collect()
+    lost = [was - sys.getrefcount(one) for one, was in zip(SINGLE, before, strict=True)]
+    assert max(lost) < 10, lost

@@ -160,6 +160,24 @@ def test_tuples_stay_tuples(tmp_path):
         loaded(X, (2, (2, 3)))
 
 
+def test_one_sparse_tensor_is_not_two(tmp_path):
+    def fn(a, b):
+        return a is b, a + b
+
+    one, two = torch.eye(2).to_sparse(), torch.eye(2).to_sparse()
+    loaded = kept(traced(fn), tmp_path, [(one, one)])
+    assert loaded(one, one)[0]
+    with pytest.raises(LookupError):
+        loaded(one, two)
+
+
+def test_zeros_without_memory_are_another_call(tmp_path):
+    zeros = torch._efficientzerotensor((2, 3))
+    loaded = kept(traced(lambda x: x * 2), tmp_path, X)
+    with pytest.raises(LookupError, match="zeros"):
+        loaded(zeros)
+
+
 def test_a_call_that_was_seen_before_is_looked_at_again(tmp_path):
     """What a call must look like is remembered: nothing of it may be left out then."""
     loaded = kept(traced(Net().eval()), tmp_path, X)

@@ -54,7 +54,7 @@ def test_inside_the_loop_stays_alive():
     fn = traced(lambda x: helper(x * 1.0, 1.0) + 1)
     for scale in (1.0, 10.0, 0.1, 1000.0, 0.0):
         assert torch.equal(fn(X * scale), shrink(X * scale, 1.0) + 1)
-    assert counts(fn) == (4, 1, 0)
+    assert counts(fn) == (3, 2, 0)  # the helper gives its argument, or a new tensor: a branch each
     assert fn.program(X).operators <= 3
 
 
@@ -93,7 +93,7 @@ def test_gradients_flow_through_it():
         x = (X * scale).requires_grad_()
         expected = torch.autograd.grad((shrink(x * 3, 1.0) * x).sum(), x)[0]
         assert torch.equal(torch.autograd.grad(fn(x), x)[0], expected)
-    assert counts(fn) == (2, 1, 0)
+    assert counts(fn) == (1, 2, 0)  # the helper gives its argument, or a new tensor: a branch each
 
 
 def test_what_torchscript_refuses_runs_as_python():
@@ -158,7 +158,7 @@ def test_several_results_and_tuples():
 
     for x in (X, -X, X * 5):
         assert torch.equal(fn(x), -x)
-    assert counts(fn) == (2, 1, 0)
+    assert counts(fn) == (1, 2, 0)  # the helper gives its argument, or a new tensor: a branch each
 
 
 def test_as_a_decorator_of_recursive_use():
@@ -174,7 +174,7 @@ def test_as_a_decorator_of_recursive_use():
 
     for x in (X, X * 100, X * 0.01):
         assert torch.equal(outer(x), shrink(x, 1.0) * 2 + shrink(x, 2.0))
-    assert counts(outer) == (2, 1, 0)
+    assert counts(outer) == (1, 2, 0)  # the helper gives its argument, or a new tensor: a branch each
 
 
 @pytest.mark.parametrize("order", ["first", "last"])
@@ -235,7 +235,7 @@ def test_where_torchscript_is_gone(monkeypatch):
     fn = traced(lambda x: helper(x, 1.0) + 1)
     for scale in (1.0, 10.0, 0.1):
         assert torch.equal(fn(X * scale), shrink(X * scale, 1.0) + 1)
-    assert fn.stats().hits == 2
+    assert counts(fn) == (1, 2, 0)  # the helper gives its argument, or a new tensor: a branch each
 
 
 # ---------------------------------------------------------------- opaque

@@ -101,7 +101,9 @@ def _look(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value) if isinstance(value, _PLAIN) else _shown(value)
     dtype = str(value.dtype).removeprefix("torch.")
-    stride = value.stride() if value.layout is torch.strided else ()
+    if value.layout is not torch.strided:
+        return f"{dtype}{list(value.shape)} {value.layout} on {value.device}"
+    stride = value.stride()
     strides = "" if not stride or value.is_contiguous() else f" with strides {list(stride)}"
     return f"{dtype}{list(value.shape)}{strides} on {value.device}"
 

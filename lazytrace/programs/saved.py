@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import torch
 
-from lazytrace._torch import tree_leaves_with_path, tree_spec_text
+from lazytrace._torch import is_zero_tensor, tree_leaves_with_path, tree_spec_text
 from lazytrace.checks import sharing
 from lazytrace.errors import file_refused, save_refused
 from lazytrace.programs.program import Argument, Capture, Meta, Operation, Program, Register, Result, Tree
@@ -633,7 +633,7 @@ def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
         "shape": list(tensor.shape),
         "stride": list(tensor.stride()) if strided else None,
         "device": str(tensor.device),
-        "layout": str(tensor.layout).removeprefix("torch."),
+        "layout": "zeros" if is_zero_tensor(tensor) else str(tensor.layout).removeprefix("torch."),
         "requires_grad": tensor.requires_grad,
         "leaf": tensor.is_leaf,
         "inference": tensor.is_inference(),

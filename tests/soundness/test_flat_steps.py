@@ -74,6 +74,54 @@ def flat(seen):
     assert "flat" in seen, seen
 
 
+# ---------------------------------------------------------------- code of torch that looks at memory
+def splits(w, x, where):
+    return 2 * torch.tensor_split(x[:6, 0] * w[0, 0], where[:2])[1].sum()
+
+
+def packs(w, x, lengths):
+    packed, _ = torch._VF._pack_padded_sequence(x.view(4, 3, 2) @ w, lengths, False)
+    return (packed.pow(2) * torch.arange(8.0)[:, None]).sum()
+
+
+def pads(w, x, sizes):
+    padded, _ = torch._VF._pad_packed_sequence(x[:8] @ w, sizes, False, 0.0, 4)
+    return (padded.pow(2) * torch.arange(len(padded))[:, None, None]).sum()
+
+
+def runs_packed(w, x, sizes):
+    start = torch.zeros(1, 3, 2)
+    weights = [torch.cat([w] * 4), torch.cat([w] * 4) * 2]
+    return torch._VF.lstm(x[:8], sizes, (start, start), weights, False, 1, 0.0, True, False)[0].pow(2).sum()
+
+
+# What they are given second, of which other values lead to results of the same sizes.
+READERS = [
+    (splits, ([2, 4], [3, 5], [1, 3])),
+    (packs, ([4, 3, 1], [4, 2, 2], [3, 3, 2])),
+    (pads, ([3, 3, 1, 1], [3, 2, 2, 1])),
+    (runs_packed, ([3, 3, 1, 1], [3, 2, 2, 1])),
+]
+
+
+@pytest.mark.parametrize(("reads", "values"), READERS, ids=[reads.__name__ for reads, _ in READERS])
+def test_values_that_no_kernel_is_given(reads, values):
+    def make(trace):
+        torch.manual_seed(2)
+        w, x = torch.randn(2, 2, requires_grad=True), torch.randn(12, 2)
+
+        def step(x, numbers):
+            w.grad = None
+            loss = reads(w, x, numbers)
+            loss.backward()
+            return loss
+
+        calls = [call(x, torch.tensor(one)) for one in [values[0]] * ENOUGH + [*values] * 3]
+        return trace(step), calls, lambda: (w, w.grad)
+
+    check(make, hits=ENOUGH)
+
+
 @pytest.mark.parametrize("body", WAYS, ids=lambda body: body.__name__)
 def test_a_way(body):
     seen = []

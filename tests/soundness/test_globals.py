@@ -324,6 +324,94 @@ def recursion_limit(trace):
     return trace(lambda x: x * sys.getrecursionlimit()), [*steps, lambda: sys.setrecursionlimit(start)]
 
 
+def module_of(name, **values):
+    module = types.ModuleType(name)
+    module.__dict__.update(values)
+    sys.modules[name] = module
+    return module
+
+
+# While it is replaced the call is eager, and counted.
+@cases(hits=2, eager="replaced-import")
+def importer_that_is_replaced(trace):
+    module_of("lazytrace_imported", scale=2.0)
+    other = types.SimpleNamespace(scale=9.0)
+    own = builtins.__import__
+
+    def fn(x):
+        from lazytrace_imported import scale
+
+        return x * scale
+
+    def replace():
+        builtins.__import__ = lambda name, *rest: other if name == "lazytrace_imported" else own(name, *rest)
+
+    def restore():
+        builtins.__import__ = own
+
+    twice = [call(X()), call(X())]
+    return trace(fn), [*twice, replace, *twice, restore, *twice]
+
+
+@cases(hits=3)
+def package_of_a_relative_import(trace):
+    for name, scale in (("lazytrace_one", 2.0), ("lazytrace_two", 3.0)):
+        module_of(name, __path__=[], inner=module_of(name + ".inner", scale=scale))
+    space = {"__name__": "lazytrace_one.code", "__package__": "lazytrace_one", "__builtins__": builtins}
+    exec(
+        "def fn(x):\n from .inner import scale\n from . import inner\n return x * inner.scale + scale",
+        space,
+    )
+
+    def move(package):
+        return lambda: space.update(__package__=package)
+
+    twice = [call(X()), call(X())]
+    return trace(space["fn"]), [*twice, move("lazytrace_two"), *twice, move("lazytrace_one"), *twice]
+
+
+@cases(eager="odd-package")
+def package_that_is_not_named(trace):
+    module_of("lazytrace_one", __path__=[], inner=module_of("lazytrace_one.inner", scale=2.0))
+    space = {"__name__": "lazytrace_one.code", "__builtins__": builtins}
+    exec("def fn(x):\n    from .inner import scale\n    return x * scale", space)
+    return trace(space["fn"]), [call(X()), call(X())]
+
+
+@cases(hits=2, eager="many-digits")
+def longest_text_of_an_int(trace):
+    most = sys.get_int_max_str_digits()
+    number = types.SimpleNamespace(n=10**500)
+
+    def fn(x):
+        try:
+            return x, len(str(number.n))
+        except ValueError:
+            return x + 1, 0
+
+    def longer():
+        number.n = 10**5000
+
+    twice = [call(X()), call(X())]
+    unlimited, limited = (lambda: sys.set_int_max_str_digits(0)), (lambda: sys.set_int_max_str_digits(most))
+    return trace(fn), [*twice, unlimited, *twice, longer, *twice, limited, *twice]
+
+
+@cases(eager="many-digits")
+def longest_int_of_a_text(trace):
+    most = sys.get_int_max_str_digits()
+
+    def fn(x):
+        try:
+            return x, int("1" * 5000) % 7
+        except ValueError:
+            return x + 1, 0
+
+    twice = [call(X()), call(X())]
+    unlimited, limited = (lambda: sys.set_int_max_str_digits(0)), (lambda: sys.set_int_max_str_digits(most))
+    return trace(fn), [*twice, unlimited, *twice, limited, *twice]
+
+
 @cases.parametrize
 def test_globals(make, expected):
     check(make, **expected)

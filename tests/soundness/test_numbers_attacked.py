@@ -456,6 +456,25 @@ def negative_exponents(trace):
     return trace(run), [call(ones(), n) for n in numbers]
 
 
+# ---------------------------------------------------------------- what runs again, and has changed less
+# The first recording writes a flag before it computes with numbers, so that it asks whether they work out.
+# The function that runs again finds the flag as it is.
+@cases(recordings=5)
+def flag_that_was_set_by_the_first_call(trace):
+    w = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([w], lr=torch.tensor(0.1), foreach=False)
+    (w * 2).sum().backward()
+    optimizer.step()
+
+    def run(x):
+        optimizer.zero_grad()
+        (x * w).sum().backward()
+        optimizer.called = True
+        optimizer.step()
+
+    return trace(run), [call(torch.ones(3)) for _ in range(5)], lambda: w
+
+
 # ---------------------------------------------------------------- what is kept of it
 @cases.parametrize
 def test_attacked(make, expected):

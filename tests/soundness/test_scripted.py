@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, call, check
+from tests.soundness.runner import Cases, X, call, check
 
 cases = Cases()
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -244,6 +244,34 @@ def module_in_a_training_step(trace):
         return loss.detach()
 
     return trace(step), rows(1.0, -1.0, 2.0, 3.0, 1.0, 2.0), lambda: list(module.parameters())
+
+
+# ---------------------------------------------------------------- a function that is given other parts
+def scripted(trace, fn):
+    return lazytrace.script_if_tracing(fn) if trace.enabled else fn
+
+
+@cases(hits=4)
+def defaults_that_are_replaced(trace):
+    def scale(x: torch.Tensor, k: float = 2.0) -> torch.Tensor:
+        return x * k
+
+    step = scripted(trace, scale)
+    change = lambda: setattr(scale, "__defaults__", (5.0,))  # noqa: E731
+    return trace(lambda x: step(x) + 1), [call(X()), call(X()), change, call(X()), call(X()), call(X())]
+
+
+@cases(hits=3)
+def code_that_is_replaced(trace):
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return x - 7
+
+    step = scripted(trace, double)
+    change = lambda: setattr(double, "__code__", other.__code__)  # noqa: E731
+    return trace(lambda x: step(x) + 1), [call(X()), call(X()), change, call(X()), call(X()), call(X())]
 
 
 @cases.parametrize

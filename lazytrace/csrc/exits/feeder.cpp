@@ -35,6 +35,14 @@ bool same_registers(const Result& a, const Result& b) {
 
 }  // namespace
 
+bool Feeder::reads(const Number& number) const {
+  const Step& step = expected();
+  if (step.kind != Step::Kind::Read || step.arguments.empty() ||
+      step.arguments[0].kind != Argument::Kind::Number)
+    return false;
+  return resume_->program->numbers[static_cast<size_t>(step.arguments[0].reg)] == number;
+}
+
 std::string Feeder::difference(const Step& made) const {
   const Step& step = expected();
   std::string names = made.op.schema().name() + " instead of " + step.op.schema().name();

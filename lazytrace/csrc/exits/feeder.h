@@ -21,6 +21,8 @@ class Feeder {
   bool active() const { return at_ <= resume_->step; }
   const Step& expected() const { return resume_->program->steps[at_]; }
   bool at_exit() const { return at_ == resume_->step; }
+  // Whether the next step reads this number.
+  bool reads(const Number& number) const;
   // Whether the step at the exit has warned: Python is warned again when it is fed.
   bool warned() const { return !resume_->given.warnings.empty(); }
   void advance() { ++at_; }

@@ -51,6 +51,7 @@ void Flattening::before(size_t at) {
   if (backward_ && step.opaque->python) return hinder("a backward pass runs Python code");
   if (backward_) meet_leaves(step);
   collects_ = step.kind == Step::Kind::Operator || backward_;
+  note_whole_numbers(step);
 }
 
 void Flattening::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -244,6 +245,7 @@ void Flattening::replace(const Step& step) {
   if (!kernels_.obstacle().empty()) return hinder(kernels_.obstacle());
   if (step.takes_numbers) return hinder("a number that may differ enters a graph");
   if (step.python) return hinder("a kernel in Python");
+  if (reads_values(step)) return hinder("code of torch reads the values of a tensor outside of any kernel");
   if (begins_ < 0) begins_ = static_cast<int>(mark_);
   each_argument(step, [&](int reg) {
     if (reg < static_cast<int>(enters_.size())) enters_[reg] = 1;
@@ -260,6 +262,40 @@ void Flattening::replace(const Step& step) {
     kernels_.steps()[mark_].numbers = step.numbers;
   else if (!step.numbers.empty())
     hinder("numbers are worked out where no kernel runs");
+}
+
+void Flattening::note_whole_numbers(const Step& step) {
+  whole_.clear();
+  each_argument(step, [&](int reg) {
+    const at::Tensor& tensor = registers_[reg];
+    if (tensor.defined() && at::isIntegralType(tensor.scalar_type(), true))
+      whole_.push_back(kernels_.register_of(tensor));
+  });
+}
+
+// The code of an operator that is made of others, or of its backward pass, may look at the memory of a tensor
+// (lengths, the places where to split) and call kernels with what it found: constants, as far as they show.
+// Such a tensor, or the copy that was made to look at, goes into no kernel.
+bool Flattening::reads_values(const Step& step) const {
+  static const std::unordered_set<std::string> kByLook = {"aten::view_as", "aten::expand_as",
+                                                          "aten::reshape_as", "aten::type_as", "aten::to"};
+  if (kByLook.count(step.op.schema().name())) return false;
+  std::unordered_set<int> used;
+  auto first = kernels_.steps().begin() + static_cast<std::ptrdiff_t>(mark_), last = kernels_.steps().end();
+  for (auto kernel = first; kernel != last; ++kernel)
+    each_argument(*kernel, [&](int reg) { used.insert(reg); });
+  each_result(step, [&](int reg) {
+    if (reg >= 0 && registers_[reg].defined()) used.insert(kernels_.register_of(registers_[reg]));
+  });
+  auto is_read = [&](int reg) { return reg < 0 || !used.count(reg); };
+  if (std::any_of(whole_.begin(), whole_.end(), is_read)) return true;
+  return std::any_of(first, last, [&](const Step& kernel) {
+    const std::string& name = kernel.op.schema().name();
+    if (name == "aten::_pack_padded_sequence") return true;  // its backward pass looks at what it gives
+    if (name != "aten::_to_copy" && name != "aten::clone") return false;
+    const Result& copy = kernel.results[0];
+    return at::isIntegralType(copy.meta->dtype(), true) && is_read(copy.reg);
+  });
 }
 
 // Which kernel's result each result of the step is.

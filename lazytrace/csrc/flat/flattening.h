@@ -52,6 +52,8 @@ class Flattening final : public Witness, public KernelSink {
   bool gives_graph(const Step& step) const;
   void keep(const Step& step);
   void replace(const Step& step);
+  void note_whole_numbers(const Step& step);
+  bool reads_values(const Step& step) const;
   void name_results(const Step& step);
   void name(const Result& result);
   bool drops(const Step& step);
@@ -72,6 +74,7 @@ class Flattening final : public Witness, public KernelSink {
   std::vector<int> names_;                  // register of a kernel -> that of the program which it is
   std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
   std::vector<Leaf> leaves_;                // of the backward pass that is running
+  std::vector<int> whole_;                  // registers of arguments of the step that hold whole numbers
   std::vector<Modes> modes_;
   Modes now_;
   size_t mark_ = 0;  // the steps and registers before the one that is running

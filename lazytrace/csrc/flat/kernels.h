@@ -40,6 +40,7 @@ class Kernels {
   void on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
   std::vector<Step>& steps() { return steps_; }
+  const std::vector<Step>& steps() const { return steps_; }
   // Forgets the steps from this one on, and the registers from `reg` on that they made.
   void drop(size_t step, int reg);
   // Why the kernels since clear() cannot be run again; empty where they can.

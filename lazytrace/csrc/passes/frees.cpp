@@ -28,8 +28,9 @@ void place_frees(Program* program, const std::vector<int>& outputs) {
     each_argument(step, [&](int used) { uses += used == reg; });
     for (auto& argument : step.arguments)
       if (argument.kind == Argument::Kind::Register && argument.reg == reg) only = &argument;
-    // A step that fits other sizes or numbers compares its results with its arguments.
-    bool compares = program->dynamic || step.takes_numbers;
+    // A step that may give back its argument compares its results with its arguments, as does one that fits
+    // other sizes or numbers.
+    bool compares = program->dynamic || step.takes_numbers || step.gives_either;
     if (!kept && !compares && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
   }
 }

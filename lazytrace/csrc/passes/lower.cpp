@@ -410,6 +410,7 @@ class Lowering {
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
       if (step.takes_numbers && !program_.dynamic) continue;
+      if (step.gives_either) continue;
       // A kernel has nothing to do with autograd, whatever it is told of the mode.
       bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
       // The other shorter ways are made of constants, for known sizes.

@@ -112,6 +112,8 @@ struct Step {
   std::vector<int> frees;
   std::vector<int> numbers;    // those that are worked out before it runs, in order
   bool takes_numbers = false;  // some of its arguments are numbers that may differ
+  // Gives its argument or a new tensor, and which one hangs on more than how the argument looks.
+  bool gives_either = false;
   int modes = -1;  // index into Program::modes where this step runs in other modes than the one before
   Place place;
   std::shared_ptr<OpaqueStep> opaque;

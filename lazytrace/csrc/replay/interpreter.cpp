@@ -417,6 +417,10 @@ bool Runner::matches(const Result& result, const c10::IValue& value) {
 
 bool Runner::is_argument(const at::Tensor& tensor) const {
   if (!running_ || !tensor.defined()) return false;
+  // Python code may give anything that it can reach.
+  if (running_->kind == Step::Kind::Opaque)
+    return std::any_of(registers_.begin(), registers_.end(),
+                       [&](const at::Tensor& other) { return other.is_same(tensor); });
   auto is_it = [&](int reg) { return reg >= 0 && registers_[reg].is_same(tensor); };
   for (auto& argument : running_->arguments) {
     if (argument.kind == Argument::Kind::Register && is_it(argument.reg)) return true;
@@ -437,7 +441,8 @@ bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
     found_ = result.meta->difference(tensor);
     return false;
   }
-  bool may_differ = result.loose || (running_ && running_->takes_numbers);
+  bool may_differ = result.loose || (running_ && (running_->takes_numbers || running_->gives_either ||
+                                                  running_->kind == Step::Kind::Opaque));
   if (may_differ && !result.known && is_argument(tensor)) {
     found_ = "its argument instead of a new tensor";
     return false;
@@ -481,6 +486,7 @@ bool Runner::opaque(const Step& s, size_t at) {
   for (size_t i = 0; i < looks.size() && !s.opaque->confuses; ++i)
     confused_ |= !looks[i].matches(registers_[s.arguments[i].reg]);
   stack_.clear();
+  running_ = &s;
   if (confused_) found_ = "an argument that it has changed the shape of";
   if (confused_ || !matches_value(s, value_.ptr())) return false;
   store_value(s, value_.ptr());
@@ -505,6 +511,13 @@ bool Runner::matches_value(const Step& s, PyObject* value) {
         return false;
       }
       if (!matches_tensor(result, THPVariable_Unpack(leaves[i]))) return false;
+      for (size_t j = 0; j < i; ++j) {
+        const Result& other = s.results[j];
+        if (other.kind != Result::Kind::Register || (other.reg == result.reg) == (leaves[i] == leaves[j]))
+          continue;
+        found_ = "one tensor in other places of its result";
+        return false;
+      }
     } else if (!same_immutable(leaves[i], s.opaque->values[i].ptr())) {
       found_ = short_repr(leaves[i]);
       return false;
@@ -543,6 +556,19 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
   for (size_t i = 0; i < step.results.size(); ++i)
     if (!runner.matches(step.results[i], given.results[i])) return false;
   return true;
+}
+
+bool Runner::finds_held(const Program& program, size_t at, const Given& given,
+                        const std::vector<at::Tensor>& registers) {
+  const Step& step = program.steps[at];
+  if (step.kind != Step::Kind::Gradient || step.results[0].known) return false;
+  const at::Tensor& found = given.results[0].toTensor();
+  auto is_it = [&](int reg) { return reg >= 0 && found.defined() && registers[reg].is_same(found); };
+  if (std::any_of(program.captures.begin(), program.captures.end(), is_it)) return true;
+  if (std::any_of(program.used.begin(), program.used.end(), is_it)) return true;
+  return std::any_of(
+      program.steps.begin(), program.steps.begin() + static_cast<std::ptrdiff_t>(at),
+      [&](const Step& one) { return one.kind == Step::Kind::Gradient && is_it(one.results[0].reg); });
 }
 
 }  // namespace lazytrace

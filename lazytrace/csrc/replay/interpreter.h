@@ -75,6 +75,9 @@ class Runner {
 
   // Whether the results of a step are as this step of another trace expects. Needs the GIL.
   static bool fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers);
+  // Whether the step reads a gradient, and was given a tensor that the program knows as something else.
+  static bool finds_held(const Program& program, size_t at, const Given& given,
+                         const std::vector<at::Tensor>& registers);
 
  private:
   bool step(const Step& step, size_t at);

@@ -19,10 +19,15 @@ const Names kOverwriting = {"aten::copy_",    "aten::fill_",      "aten::zero_",
                             "aten::cauchy_",  "aten::geometric_", "aten::log_normal_", "aten::set_",
                             "aten::eye_",     "aten::resize_"};
 // Composite operators carry no tag of their own.
-const Names kDataDependent = {"aten::argwhere",    "aten::nonzero_numpy",     "aten::masked_select",
-                              "aten::unique_dim",  "aten::_unique",           "aten::_unique2",
-                              "aten::bincount",    "aten::repeat_interleave", "aten::unique_consecutive",
-                              "aten::tensor_split"};
+const Names kDataDependent = {
+    "aten::argwhere", "aten::nonzero_numpy", "aten::masked_select", "aten::unique_dim", "aten::_unique",
+    "aten::_unique2", "aten::bincount", "aten::repeat_interleave", "aten::unique_consecutive",
+    "aten::tensor_split", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence",
+    // How many elements of a sparse tensor are stored, and in which way.
+    "aten::coalesce", "aten::values", "aten::_values", "aten::indices", "aten::_indices",
+    "aten::crow_indices", "aten::col_indices", "aten::ccol_indices", "aten::row_indices", "aten::values_copy",
+    "aten::_values_copy", "aten::indices_copy", "aten::_indices_copy", "aten::crow_indices_copy",
+    "aten::col_indices_copy", "aten::ccol_indices_copy", "aten::row_indices_copy"};
 const Names kHidden = {
     "aten::batch_norm",       "aten::native_batch_norm",      "aten::_batch_norm_impl_index",
     "aten::instance_norm",    "aten::cudnn_batch_norm",       "aten::miopen_batch_norm",
@@ -59,8 +64,10 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.overwrites_outputs = kOverwriting.count(name) || has_out(schema);
   facts.data_dependent_shape = op.hasTag(at::Tag::dynamic_output_shape) ||
                                op.hasTag(at::Tag::data_dependent_output) || kDataDependent.count(name) ||
-                               (name == "aten::where" && schema.arguments().size() == 1);
+                               (name == "aten::where" && schema.arguments().size() == 1) ||
+                               (name == "aten::sparse_coo_tensor" && schema.overload_name() == "indices");
   facts.index = name == "aten::index";
+  facts.gives_either = name == "aten::coalesce";  // a flag of the tensor tells, which values may set
   facts.hidden_writes = kHidden.count(name);
   static const Names kChanging = {"aten::resize_", "aten::resize_as_", "aten::set_",
                                   "aten::resize_as_sparse_"};

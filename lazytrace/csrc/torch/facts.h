@@ -13,6 +13,7 @@ struct OperatorFacts {
   bool overwrites_outputs = false;    // writes to its written arguments without reading them
   bool data_dependent_shape = false;  // the shape of the result follows from values
   bool reads = false;                 // gives Python a value
+  bool gives_either = false;          // its argument or a new tensor: how that looks does not tell which
   bool index = false;  // aten::index: whether its shape follows from values hangs on the kind of index
   bool hidden_writes = false;     // writes to arguments that the schema does not declare as written
   bool changes_metadata = false;  // changes the shape or the memory of an argument in place

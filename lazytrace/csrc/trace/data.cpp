@@ -31,8 +31,7 @@ py::object constant(const c10::IValue& value, c10::TypePtr type) {
       return borrowed(
           reinterpret_cast<PyObject*>(torch::getTHPLayout(static_cast<c10::Layout>(value.toInt()))));
     if (type->kind() == c10::TypeKind::MemoryFormatType)
-      return py::reinterpret_steal<py::object>(
-          torch::utils::getTHPMemoryFormat(static_cast<c10::MemoryFormat>(value.toInt())));
+      return borrowed(torch::utils::getTHPMemoryFormat(static_cast<c10::MemoryFormat>(value.toInt())));
   }
   return torch::jit::toPyObject(value);
 }

@@ -13,6 +13,7 @@
 #include "passes/lower.h"
 #include "passes/registers.h"
 #include "replay/workspace.h"
+#include "torch/facts.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -91,6 +92,7 @@ class Reading {
     if (!found) refuse("torch does not know the operator " + name + (overload.empty() ? "" : "." + overload));
     Step step(kind_of(kind), *found);
     arguments(row, &step);
+    step.gives_either = step.kind == Step::Kind::Operator && facts_of(step.op).gives_either;
     for (py::handle one : row["results"]) step.results.push_back(result(one));
     if (step.kind == Step::Kind::Operator && step.results.size() != found->schema().returns().size())
       refuse(name + " gives another number of results");

@@ -387,9 +387,11 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
       !from.program_->resumable(step, false))
     return nullptr;
   for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
-    if (!Runner::fits(trace->program_->steps[step], outcome.given, *registers)) continue;
+    if (trace.get() == &from || !Runner::fits(trace->program_->steps[step], outcome.given, *registers))
+      continue;
     GuardTree::Values found;
     if (trace->prepare(call, registers, loan, &found, outcome.step) >= 0) continue;
+    if (Runner::finds_held(*trace->program_, step, outcome.given, *registers)) continue;
     *values = std::move(found);
     return trace;
   }

@@ -25,6 +25,8 @@ class Feeding {
   // Whether the next step has run already.
   bool active() const { return feeder_ && feeder_->active(); }
   const Step& expected() const { return feeder_->expected(); }
+  // Whether the next step reads this number.
+  bool reads(const Number& number) const { return feeder_->reads(number); }
   bool at_exit() const { return feeder_->at_exit(); }
   // Whether the step at the exit has warned.
   bool warned() const { return at_exit() && feeder_->warned(); }

@@ -139,6 +139,15 @@ class NumberNode final : public c10::SymNodeImpl {
   bool truth_;
 };
 
+Number works_number(Kind kind, int a, int b) {
+  Number number;
+  number.kind = Kind::Works;
+  number.a = a;
+  number.b = b;
+  number.which = static_cast<int64_t>(kind);
+  return number;
+}
+
 // Ours behind what torch has made of it: of a float it takes no other node than one that asks Python.
 const NumberNode* node_of(const c10::SymNode& node) {
   if (auto* ours = dynamic_cast<NumberNode*>(node.get())) return ours;
@@ -230,13 +239,16 @@ bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
   return !always && owner_.would_catch();
 }
 
+// What a function that runs again has changed by now may be less than it was when it was recorded: a place
+// that was written to may hold that value already. It asks what it asked then.
+bool NumberRecorder::asks(Kind kind, int a, int b) const {
+  std::optional<bool> asked = owner_.asked(works_number(kind, a, b));
+  return asked ? *asked : must_ask(kind, a, b);
+}
+
 // Asks, so that a replay for which it does not is led back to Python.
 bool NumberRecorder::works(Kind kind, int a, int b) {
-  Number number;
-  number.kind = Kind::Works;
-  number.a = a;
-  number.b = b;
-  number.which = static_cast<int64_t>(kind);
+  Number number = works_number(kind, a, b);
   auto found = lazytrace::apply(*numbers_, number, values_.data());
   if (!found) found = apply_in_python(*numbers_, number, values_.data());
   return read(add(number, *found)).whole;
@@ -250,7 +262,7 @@ int NumberRecorder::apply(Kind kind, int a, int b) {
   if ((kind == Kind::FloorDiv || kind == Kind::Mod) && !reals && !is_constant(b))
     read(apply(Kind::NotEqual, b, constant(0)));
   bool constants = is_constant(a) && is_constant(b);
-  if (!constants && must_ask(kind, a, b) && !works(kind, a, b)) return -1;
+  if (!constants && asks(kind, a, b) && !works(kind, a, b)) return -1;
   Number number;
   number.kind = kind;
   number.a = a;

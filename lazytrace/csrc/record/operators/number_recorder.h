@@ -30,12 +30,14 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
  public:
   // `read`: enters a comparison with this value into the program. `fail`: ends the recording. `changed`:
   // whether something was changed by now, so that a replay must not run the function from its start;
-  // `would_catch`: whether the function would catch what is raised now.
+  // `would_catch`: whether the function would catch what is raised now; `asked`: of a function that runs
+  // again, whether it asked this number, a Works, when it was recorded.
   struct Owner {
     std::function<void(int, const c10::IValue&)> read;
     std::function<void(const std::string&)> fail;
     std::function<bool()> changed;
     std::function<bool()> would_catch;
+    std::function<std::optional<bool>(const Number&)> asked;
   };
   NumberRecorder(Numbers* numbers, Owner owner) : numbers_(numbers), owner_(std::move(owner)) {}
   ~NumberRecorder() { end(); }
@@ -91,6 +93,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   bool is_constant(int id) const { return id < 0 || (*this)[id].kind == Number::Kind::Constant; }
   bool must_ask(Number::Kind kind, int a, int b) const;
   bool works(Number::Kind kind, int a, int b);
+  bool asks(Number::Kind kind, int a, int b) const;
   void settle(const Argument& argument);
   std::optional<Argument> lift_value(c10::IValue* value);
   std::optional<Argument> lift_list(c10::IValue* value);

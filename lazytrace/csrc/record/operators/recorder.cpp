@@ -233,6 +233,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (numbers() && !follows_sizes() && !lifted.empty())
     program_->sized |= numbers()->settle_sizes(schema, &lifted);
   step.takes_numbers = !lifted.empty();
+  step.gives_either = facts.gives_either;
   if (!encode_all(op, facts, before, std::move(lifted), &step)) {
     if (feeding()) feeding_.diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
@@ -420,6 +421,7 @@ void Recorder::push(Step step) {
   if (step.node < 0) step.node = serial++;
   if (step.branch < 0) step.branch = serial++;
   resuming_.add(step);
+  note_given(step);
   program_->steps.push_back(std::move(step));
 }
 
@@ -640,6 +642,10 @@ void Recorder::follow_numbers(bool sizes, bool arguments) {
   owner.fail = [this](const std::string& why) { fail(why); };
   owner.changed = [this] { return resuming_.changed(); };
   owner.would_catch = [this] { return would_catch(); };
+  owner.asked = [this](const Number& number) -> std::optional<bool> {
+    if (!feeding()) return {};
+    return feeding_.reads(number);
+  };
   sizes_.follow_numbers(std::move(owner));
   program_->follows_numbers = true;
   program_->loose_numbers = arguments;
@@ -667,8 +673,27 @@ int Recorder::item_number(const at::Tensor& tensor, const std::function<void()>&
   return numbers() ? std::exchange(item_, -1) : -1;
 }
 
+// What autograd or an opaque function has given is a result of that step; found in the state afterwards, it
+// would go on as one, and not be fetched where the next call finds another tensor.
+void Recorder::explain(const at::Tensor& tensor, int node, bool exact) {
+  if (const Origins::Known* found = origins_.known(tensor); found && given_.count(found->reg))
+    return fail(say(reason::GivenAndFound));
+  origins_.explain(tensor, node, exact);
+}
+
+void Recorder::note_given(const Step& step) {
+  if (step.kind != Step::Kind::Opaque && step.kind != Step::Kind::Gradient) return;
+  for (const Result& result : step.results)
+    if (result.kind == Result::Kind::Register && result.reg >= 0 && !was_there(result.reg))
+      given_.insert(result.reg);
+}
+
 bool Recorder::is_loose(const at::Tensor& tensor) {
   if (!numbers() || !follows_sizes() || !tensor.defined()) return false;
+  if (tensor.is_nested()) {  // which has no sizes
+    fail(say(reason::NestedTensor));
+    return false;
+  }
   int reg = register_of(tensor);
   if (reg < 0) fail(say(reason::SizesUnknown));
   return sizes_.is_loose(reg);
@@ -915,7 +940,12 @@ void Recorder::feed(std::shared_ptr<Resume> resume) {
 }
 
 bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
+  // One of another size torch refuses: a replay that comes to one leaves before.
+  if (is_loose(value)) pin(value);
   bool fed = feeding();
+  bool refused = value.defined() && (value.is_nested() || value.sizes() != tensor.sizes() ||
+                                     value.dtype() != tensor.dtype() || value.device() != tensor.device());
+  if (refused && !fed) fail(say(reason::OperatorRaised, "set_grad"));
   Step step = gradient_step(Step::Kind::SetGradient, tensor);
   if (value.defined()) {
     Argument argument;

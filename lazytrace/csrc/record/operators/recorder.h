@@ -77,7 +77,7 @@ class Recorder {
   void add_input(const at::Tensor& tensor);
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is
   // used. `exact`: its guard compares its sizes, too.
-  void explain(const at::Tensor& tensor, int node, bool exact) { origins_.explain(tensor, node, exact); }
+  void explain(const at::Tensor& tensor, int node, bool exact);
   // The same of a generator of random numbers.
   void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
 
@@ -181,6 +181,7 @@ class Recorder {
                          Step* step);
   void note_own(const OperatorFacts& facts, const Step& step);
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
+  void note_given(const Step& step);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
   void push(Step step);
@@ -223,8 +224,9 @@ class Recorder {
   Modes modes_;
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> entry_values_;
-  std::unordered_set<int> own_;  // registers with memory that the call has made, at all sizes
-  bool hooks_ran_ = false;       // in a backward pass
+  std::unordered_set<int> own_;    // registers with memory that the call has made, at all sizes
+  std::unordered_set<int> given_;  // registers of what opaque steps and gradients have given
+  bool hooks_ran_ = false;         // in a backward pass
   // Memory of the tensors of which Python code knows whether they require gradients.
   std::unordered_set<const c10::StorageImpl*> seen_gradients_;
   bool sees_gradients_ = true;

@@ -14,6 +14,7 @@
 #include "record/python/code_facts.h"
 #include "record/python/escapes.h"
 #include "record/python/whole_calls.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -100,6 +101,13 @@ std::string name_of(PyCFunctionObject* f) {
     module = PyModule_GetName(f->m_self);
   PyErr_Clear();
   return (module.empty() || module == "builtins" ? "" : module + ".") + f->m_ml->ml_name;
+}
+
+// Python has a limit for the texts of ints, which can be set to this many digits and more.
+bool is_long_text(PyObject* v) {
+  constexpr Py_ssize_t kDigits = 640;
+  if (PyUnicode_Check(v)) return PyUnicode_GET_LENGTH(v) > kDigits;
+  return (PyBytes_Check(v) || PyByteArray_Check(v)) && Py_SIZE(v) > kDigits;
 }
 
 // `self` and the other arguments as one row.
@@ -403,6 +411,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
       return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
+  if (type == &PyLong_Type && count && is_long_text(args[0])) return recorder_->fail(say(reason::ManyDigits));
   Does does = type_does(type);
   if (does == Does::AsksType) return call_type_itself(args, count);
   if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();

@@ -7,6 +7,7 @@
 #include "cpython/values.h"
 #include "record/python/code_facts.h"
 #include "signature/ambient.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -40,6 +41,16 @@ bool is_c_callable(PyObject* v) {
          Py_IS_TYPE(v, &PyClassMethodDescr_Type) || Py_IS_TYPE(v, &_PyMethodWrapper_Type) ||
          std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0 ||
          std::strncmp(Py_TYPE(v)->tp_name, "operator.", 9) == 0;
+}
+
+// Python has a limit for the texts of ints, which can be set to this many digits and more.
+bool has_many_digits(PyObject* v) {
+  constexpr size_t kBits = 2126;  // of 640 digits
+  if (PyLong_Check(v)) return _PyLong_NumBits(v) > kBits;
+  if (!PyTuple_Check(v)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+    if (has_many_digits(PyTuple_GET_ITEM(v, i))) return true;
+  return false;
 }
 
 bool holds_nan(PyObject* v, bool inside) {
@@ -76,6 +87,7 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
     return;
   }
   if (is_immutable(object) || is_device_context(object)) {
+    if (how == Consumer::Text && has_many_digits(object)) recorder_->fail(say(reason::ManyDigits));
     // In a container a nan is equal to itself alone, and its guard knows its value, not which object it is.
     if (how == Consumer::Compares && holds_nan(object, depth > 0))
       recorder_->fail("compares the identity of two values of type float");

@@ -1,6 +1,7 @@
 #include "record/python/reads/names.h"
 
 #include "cpython/objects.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -90,12 +91,36 @@ void NameReads::read_cell(Frame f, int index) {
     provenance_->read_operand(found->first, Access::Cell, nullptr, found->second, PyCell_GET(cell));
 }
 
-// `import a.b`: what sys.modules has under the name and under its first part.
+// Of what an import is that leaves out its first names: of what the globals say, in the order in which Python
+// asks them.
+std::string NameReads::read_package(Frame f) {
+  GlobalsNode globals = globals_of(f);
+  auto read = [&](const char* name) {
+    py::str key(name);
+    PyObject* value = PyDict_GetItemWithError(f.globals(), key.ptr());
+    if (globals.node >= 0) provenance_->read_child(globals.node, globals.access, key.ptr(), -1, value);
+    if (log_->wrote(f.globals(), key.ptr()) || provenance_->touched(f.globals()))
+      recorder_->fail(say(reason::OddPackage));
+    return value;
+  };
+  PyObject* package = read("__package__");
+  read("__spec__");
+  if (package && PyUnicode_CheckExact(package)) return text_of(package);
+  recorder_->fail(say(reason::OddPackage));
+  return "";
+}
+
+// `import a.b`: what sys.modules has under the name and under its first part, and what imports at all.
 void NameReads::read_import(Frame f, PyObject* name, PyObject* level) {
+  static PyObject* importer = PyUnicode_InternFromString("__import__");
+  PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
+  if (PyModule_GetDict(builtins) != f.builtins()) return recorder_->fail("runs with builtins of its own");
+  PyObject* found = PyDict_GetItemWithError(f.builtins(), importer);
+  provenance_->read_child(provenance_->weak_node(builtins), Access::Instance, importer, -1, found);
+  if (!found || !PyCFunction_Check(found)) return recorder_->fail(say(reason::ReplacedImport));
   std::string full = text_of(name);
   if (Py_ssize_t up = PyLong_AsSsize_t(level); up > 0) {
-    PyObject* package = PyDict_GetItemString(f.globals(), "__package__");
-    std::string base = package ? text_of(package) : "";
+    std::string base = read_package(f);
     for (; up > 1; --up) base = base.substr(0, base.rfind('.') == std::string::npos ? 0 : base.rfind('.'));
     full = full.empty() ? base : base + "." + full;
   }

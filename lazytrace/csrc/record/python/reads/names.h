@@ -31,6 +31,7 @@ class NameReads {
   void read_globals_of(int node, PyObject* function);
 
  private:
+  std::string read_package(Frame f);
   GlobalsNode globals_node(PyObject* globals, PyObject* function);
 
   Recorder* recorder_;
