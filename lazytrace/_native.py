@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from lazytrace import _torch
+from lazytrace import _torch, stand_ins
 from lazytrace.errors import ExtensionWarning, missing_extension
 
 if TYPE_CHECKING:
@@ -58,9 +59,13 @@ def load() -> str:
         _core.configure_gradients(
             _torch.run_backward, functools.partial(_core.backward_call, _torch.run_backward)
         )
-        _core.configure_whole_calls(
-            {function: functools.partial(_core.whole_call, function) for function in _torch.whole_functions()}
-        )
+        whole: dict[Callable[..., Any], Any] = {
+            one: functools.partial(_core.whole_call, one) for one in _torch.whole_functions()
+        }
+        hook = functools.partial(_core.hook_call, _torch.add_hook, _torch.register_hook, _torch.hook_handle)
+        whole[_torch.register_hook] = hook
+        _core.configure_whole_calls(whole)
+        _core.configure_default_dicts(stand_ins.Filling)
         _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
         globals()["core"] = _core
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 import torch.autograd.graph
 import torch.utils.checkpoint
 from torch.autograd.function import Function
+from torch.utils.hooks import RemovableHandle
 
 # Every backward pass that Python asks for goes through it.
 run_backward = torch.autograd.graph._engine_run_backward
@@ -39,6 +40,38 @@ def whole_functions() -> list[FunctionType]:
     ['Function.apply', 'checkpoint']
     """
     return [Function.apply.__func__, torch.utils.checkpoint.checkpoint.__wrapped__]  # type: ignore[attr-defined]
+
+
+register_hook: Callable[[torch.Tensor, Any], Any] = torch.Tensor.register_hook
+
+
+def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+    """What a program does where `Tensor.register_hook` was called: nobody is given the handle.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> add_hook(x, lambda gradient: gradient * 2)
+    >>> x.sum().backward()
+    >>> x.grad
+    tensor([2., 2.])
+    """
+    register_hook(tensor, hook)
+
+
+def hook_handle(tensor: torch.Tensor, known: list[RemovableHandle]) -> RemovableHandle:
+    """The handle of the first hook of a tensor of which none is known.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> add_hook(x, lambda gradient: gradient * 2)
+    >>> hook_handle(x, []).remove()
+    >>> x.sum().backward()
+    >>> x.grad
+    tensor([1., 1.])
+    """
+    hooks = tensor._backward_hooks
+    handle = RemovableHandle(hooks)
+    taken = {one.id for one in known}
+    handle.id = next(number for number in hooks or () if number not in taken)
+    return handle
 
 
 def scripted_classes() -> tuple[type, ...]:

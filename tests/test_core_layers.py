@@ -47,6 +47,7 @@ WATCHING = (
     "opaque_call",
     "reads/classes",
     "reads/containers",
+    "default_dicts",
     "reads/attributes",
     "reads/names",
     "reads/consumption",

@@ -358,9 +358,15 @@ PYBIND11_MODULE(_core, m) {
   m.def("opaque_call", &opaque_call, py::arg("wrapper"), py::arg("attribute"), py::arg("function"),
         py::arg("args"), py::arg("kwargs"), py::arg("python"), py::arg("told") = false);
   m.def("backward_call", &backward_call);
+  m.def("hook_call",
+        [](py::object again, py::object now, py::object find, py::object tensor, py::object hook) {
+          auto* active = lt::Recording::active();
+          return active ? active->hook({again, now, find}, tensor, hook) : now(tensor, hook);
+        });
   m.def("configure_gradients", &lt::configure_gradients);
   m.def("whole_call", &whole_call);
   m.def("configure_whole_calls", &lt::configure_whole_calls);
+  m.def("configure_default_dicts", &lt::configure_default_dicts);
   m.def("configure_scripted_calls", &lt::configure_scripted_calls);
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();

@@ -6,6 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -161,7 +162,8 @@ class Operation:
 @dataclass(frozen=True)
 class Tree:
     """A value with holes for registers. `kind` is one of "register", "constant", "state", "tuple", "list",
-    "dict", "set", "named", "object" and "same", which stands for a container that came before."""
+    "dict", "set", "named", "object", "partial", "method", "function" and "same", which stands for a container
+    that came before."""
 
     kind: str
     index: int = -1
@@ -250,6 +252,29 @@ class _Rebuilding:
         value: dict[Any, Any] = self._note({})
         value.update(self._pairs(tree))
         return value
+
+    def _partial(self, tree: Tree) -> Any:
+        at = len(self._made)
+        self._made.append(None)
+        function, args, kwargs = (self.build(item) for item in tree.items)
+        self._made[at] = tree.value(function, *args, **kwargs)
+        return self._made[at]
+
+    def _method(self, tree: Tree) -> Any:
+        at = len(self._made)
+        self._made.append(None)
+        self._made[at] = MethodType(*(self.build(item) for item in tree.items))
+        return self._made[at]
+
+    def _function(self, tree: Tree) -> Any:
+        at = len(self._made)
+        self._made.append(None)
+        module, defaults, named, *closure = (self.build(item) for item in tree.items)
+        cells = tuple(CellType(one) for one in closure)
+        made = FunctionType(tree.value, vars(module), argdefs=defaults, closure=cells)
+        made.__kwdefaults__ = named
+        self._made[at] = made
+        return made
 
     def _object(self, tree: Tree) -> Any:
         value = self._note(tree.value.__new__(tree.value))
@@ -562,7 +587,7 @@ def dotted(path: str) -> str:
 
 def _write_path(row: tuple[str, int, str, Any, int]) -> str:
     kind, _, owner, key, index = row
-    if kind == "attribute":
+    if kind in ("attribute", "class"):
         return f"{owner}.{key}"
     if kind == "item":
         return f"{owner}[{key!r}]"

@@ -128,7 +128,7 @@ def list_appended(trace):
     return fn, [call(X())] * 4, lambda: list(s)
 
 
-@cases(eager="reads-appended")
+@cases(eager="reads a list that it has written to")
 def list_appended_with_result(trace):
     s = []
 
@@ -140,7 +140,7 @@ def list_appended_with_result(trace):
     return fn, [call(X())] * 4, lambda: list(s)
 
 
-@cases(eager="calls-method")
+@cases(hits=2)
 def list_popped_and_pushed(trace):
     s = [1.0, 2.0]
 
@@ -215,7 +215,7 @@ def dict_setdefault_absent(trace):
     return trace(lambda x: x * d.setdefault("k", 7.0)), around(d.clear, X()), lambda: dict(d)
 
 
-@cases(eager="calls-method")
+@cases(hits=1)
 def dict_pop(trace):
     d = {"k": 2.0}
     return trace(lambda x: x * d.pop("k", 7.0)), around(lambda: d.update(k=3.0), X()), lambda: dict(d)

@@ -547,7 +547,7 @@ def list_read_before_and_appended(trace):
     return trace(fn), [call(X())] * 5 + [log.clear] + [call(X())] * 3, lambda: log
 
 
-@cases(eager="reads-written")
+@cases(hits=6)
 def list_element_assigned(trace):
     ring, o = [torch.zeros(3) for _ in range(3)], Thing(n=0)
 
@@ -559,7 +559,7 @@ def list_element_assigned(trace):
     return trace(fn), [call(k * X()) for k in range(10)], lambda: [ring, o]
 
 
-@cases(eager="calls-method")
+@cases(hits=6)
 def list_popped_and_inserted(trace):
     window = [X(), X() * 2, X() * 3]
 
@@ -621,7 +621,7 @@ def list_iterated_while_it_grows(trace):
     )
 
 
-@cases(eager="sets-item")
+@cases(hits=4)
 def slice_assigned_and_sorted(trace):
     items = [X(), X() * 2, X() * 3]
 
@@ -698,7 +698,7 @@ def dictionary_keyed_by_shape(trace):
     return trace(fn), changing() * 2, lambda: list(made.values())
 
 
-@cases(eager="sets-item")
+@cases(hits=4)
 def dictionary_order(trace):
     d = OrderedDict(a=X(), b=X())
 
@@ -710,7 +710,7 @@ def dictionary_order(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases(eager="calls-method")
+@cases(recordings=6)
 def dictionary_updated_and_popped(trace):
     d = {"n": 0}
 
@@ -745,7 +745,7 @@ def defaultdict_counts(trace):
     return trace(fn), [call(X())] * 5, lambda: dict(d)
 
 
-@cases(eager="reads-written")
+@cases(hits=3)
 def dictionary_deleted_from(trace):
     d = {"a": X(), "b": X() * 2}
 
@@ -1561,7 +1561,7 @@ def two_arguments_that_are_one_list(trace):
     ] * 2
 
 
-@cases(eager="reads-written")
+@cases(recordings=6)
 def key_from_a_value(trace):
     d = {}
 
@@ -1573,7 +1573,7 @@ def key_from_a_value(trace):
     return trace(fn), [call(torch.tensor([v, 1.0])) for v in (1.0, 1.0, 2.0, 2.0, 1.0, 3.0)], lambda: d
 
 
-@cases(eager="sets-item")
+@cases(eager="reads a container with a Tensor as a key")
 def tensor_as_a_key(trace):
     d, w = {}, X()
 
@@ -1584,7 +1584,7 @@ def tensor_as_a_key(trace):
     return trace(fn), changing(), lambda: list(d.items())
 
 
-@cases(eager="sets-item")
+@cases(eager="reads a container with a Key as a key")
 def key_with_its_own_equality(trace):
     log = []
 
@@ -1644,7 +1644,7 @@ def attribute_of_an_argument_tensor(trace):
     return trace(fn), [call(t) for t in (x, x, y, x, y)], lambda: [getattr(t, "seen", None) for t in (x, y)]
 
 
-@cases(eager="sets-attribute")
+@cases(eager="returns a tensor that has attributes of its own")
 def attribute_of_a_result(trace):
     o = Thing(h=None)
 
@@ -1670,7 +1670,7 @@ def state_of_a_list_read_whole(trace):
     return trace(fn), [call(X())] * 5, lambda: [log, o]
 
 
-@cases(eager="reads-written")
+@cases(hits=4)
 def written_list_is_iterated_after(trace):
     parts = [X(), X() * 2]
 

@@ -494,7 +494,7 @@ def keys_that_are_equal(trace):
     )
 
 
-@cases(eager="sets-item")
+@cases(hits=4)
 def key_read_as_another_number(trace):
     d = {1: 1.0}
 
@@ -508,7 +508,7 @@ def key_read_as_another_number(trace):
     return trace(fn), then(lambda: d.update({1: 5.0})), lambda: d
 
 
-@cases(eager="sets-item")
+@cases(recordings=4)
 def key_that_equals_nothing(trace):
     d = {}
 
@@ -519,7 +519,7 @@ def key_that_equals_nothing(trace):
     return trace(fn), [call(X() * float("nan"))] * 4, lambda: list(d.values())
 
 
-@cases(eager="writes-appended")
+@cases(eager="sets [-1] of a list")
 def appended_and_then_assigned(trace):
     log = [X()]
 
@@ -702,7 +702,7 @@ def global_and_a_dictionary(trace):
     return trace(fn), then(join), lambda: WRITTEN
 
 
-@cases(eager="sets-item")
+@cases(hits=2)
 def owner_replaced_by_the_write_before(trace):
     o, d = Thing(part=Thing(h=X())), {1: Thing(h=X())}
 

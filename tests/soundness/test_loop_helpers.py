@@ -81,7 +81,7 @@ def updated_with_itself(trace):
     return trace(fn), around(lambda: logs.update(a=2), X()), lambda: logs
 
 
-@cases(eager="calls .update() of a dict")
+@cases(hits=2)
 def updated_through_a_partial(trace):
     logs = {}
     note = functools.partial(logs.update, kind="train")
@@ -98,7 +98,7 @@ def updated_through_a_partial(trace):
     return trace(fn), [*around(logs.clear, X()), *[call(X()).of(second) for _ in range(3)]], lambda: logs
 
 
-@cases(eager="calls .update() of a dict")
+@cases(hits=2)
 def updated_with_pairs(trace):
     logs = {}
 
@@ -109,7 +109,7 @@ def updated_with_pairs(trace):
     return trace(fn), around(logs.clear, X()), lambda: logs
 
 
-@cases(eager="calls .update() of a dict")
+@cases(hits=2)
 def updated_under_odd_keys(trace):
     logs = {}
 
@@ -120,7 +120,7 @@ def updated_under_odd_keys(trace):
     return trace(fn), around(logs.clear, X()), lambda: logs
 
 
-@cases(eager="that it has written to")
+@cases(recordings=4)
 def updated_and_iterated(trace):
     logs = {"a": 1}
 

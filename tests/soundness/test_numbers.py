@@ -698,7 +698,7 @@ def a_number_that_is_read_back(trace):
     return trace(run), [call(*args) for args in values(FLOATS, torch.float64)], watch
 
 
-@cases(eager="of a dict")
+@cases(recordings=14)
 def a_number_as_a_key(trace):
     state = {}
 

@@ -110,7 +110,7 @@ returns(
     "default_dict",
     lambda x: collections.defaultdict(list, a=[x * 2]),
     X,
-    eager="returns-odd",
+    hits=2,
 )
 returns("counter", lambda x: collections.Counter("aab"), X, hits=2)
 returns(

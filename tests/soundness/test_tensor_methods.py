@@ -112,7 +112,6 @@ EAGER = {
     "share_memory": "calls .untyped_storage() of a tensor",
     "module_functions": "reads a function of unknown origin",
     "retain_grad": "calls .retain_grad() of a tensor",
-    "register_hook": "reads ._backward_hooks of a tensor",
     "post_accumulate": "reads ._post_accumulate_grad_hooks of a tensor",
     "requires_grad": "calls .requires_grad_() of a tensor",
     "set_data": "sets .data of a Tensor",

@@ -138,6 +138,25 @@ bool is_named_tuple(PyObject* v) {
 bool is_ordered_dict_type(PyTypeObject* type) { return PyType_IsSubtype(type, &PyODict_Type); }
 
 namespace {
+PyTypeObject* class_of_collections(const char* name) {
+  return reinterpret_cast<PyTypeObject*>(
+      py::object(py::module_::import("collections").attr(name)).release().ptr());
+}
+
+PyTypeObject* default_dict_class() {
+  static PyTypeObject* type = class_of_collections("defaultdict");
+  return type;
+}
+}  // namespace
+
+bool is_default_dict(PyObject* v) { return Py_IS_TYPE(v, default_dict_class()); }
+
+bool is_deque(PyObject* v) {
+  static PyTypeObject* type = class_of_collections("deque");
+  return Py_IS_TYPE(v, type);
+}
+
+namespace {
 
 // Calls visit(member descriptor) for every slot of the Python classes of `type`.
 template <typename F>
@@ -145,7 +164,8 @@ bool each_slot(PyTypeObject* type, F visit) {
   PyObject* mro = type->tp_mro;
   for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    if (!PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE)) continue;
+    // A defaultdict keeps its factory in one.
+    if (!PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE) && cls != default_dict_class()) continue;
     PyObject *key, *value;
     Py_ssize_t pos = 0;
     while (PyDict_Next(cls->tp_dict, &pos, &key, &value))
@@ -158,7 +178,8 @@ bool each_slot(PyTypeObject* type, F visit) {
 
 bool is_rebuildable(PyObject* v) {
   PyTypeObject* type = Py_TYPE(v);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return Py_IS_TYPE(v, &PyODict_Type);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
+    return Py_IS_TYPE(v, &PyODict_Type) || is_default_dict(v);
   PyTypeObject* base = c_base(type);
   if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyODict_Type && base != &PyList_Type)
     return false;

@@ -31,6 +31,9 @@ PyTypeObject* c_base(PyTypeObject* type);
 bool has_c_layout_of(PyObject* v, PyTypeObject* type);
 bool is_ordered_dict_type(PyTypeObject* type);
 
+bool is_default_dict(PyObject* v);
+bool is_deque(PyObject* v);
+
 // An instance whose whole state is its slots, its __dict__ and the items of a dict or list base.
 bool is_rebuildable(PyObject* v);
 PyObject* instance_state(PyObject* v);  // new dict: attribute -> value

@@ -43,6 +43,7 @@ enum class Action : uint8_t {
   Raises,            // first; no first: what is handled, once more
   MatchesError,      // except first:
   MatchesKeys,       // case {first: ...}
+  MatchesClass,      // case second(...): `name` attributes by position, those of the tuple `third` by name
   EntersContext,     // with first:
   MakesFunction,     // new on the stack
   NamesKeywords,     // of the call that comes next: constant `name`

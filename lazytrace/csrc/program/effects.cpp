@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpython/objects.h"
 #include "program/value_tree.h"
 
 namespace lazytrace {
@@ -12,6 +13,12 @@ int append_to_deque(PyObject* deque, PyObject* value) {
   PyObject* none = PyObject_CallMethodOneArg(deque, name, value);
   Py_XDECREF(none);
   return none ? 0 : -1;
+}
+// What a list or dict holds from now on.
+int set_content(PyObject* owner, PyObject* value) {
+  if (PyList_Check(owner)) return PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value);
+  py::object empty = py::reinterpret_steal<py::object>(PyObject_CallMethod(owner, "clear", nullptr));
+  return empty ? fill_mapping(owner, value) : -1;
 }
 }  // namespace
 
@@ -34,6 +41,12 @@ void Effect::apply(PyObject* owner_now, PyObject* value) const {
       break;
     case Kind::Cell:
       failed = PyCell_Set(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index), value);
+      break;
+    case Kind::Content:
+      failed = set_content(owner_now, value);
+      break;
+    case Kind::Class:
+      failed = PyType_Type.tp_setattro(owner_now, key.ptr(), value);
       break;
   }
   if (failed < 0) throw py::error_already_set();
@@ -63,6 +76,13 @@ PyObject* Effect::container(PyObject* owner_now) const {
   return dict && *dict ? *dict : owner_now;
 }
 
+py::object Effect::original(PyObject* container) const {
+  PyObject* found = nullptr;
+  if (kind == Kind::At) found = PyList_GET_ITEM(container, index);
+  if (kind == Kind::Item) found = PyDict_GetItemWithError(container, key.ptr());
+  return py::reinterpret_borrow<py::object>(found);
+}
+
 void Containers::add(PyObject* container, int object) {
   containers_.emplace_back(container, object);
   bits_ |= bit(container);
@@ -89,11 +109,69 @@ bool Containers::any_in(PyObject* object, c10::function_ref<int()> number) const
 }
 
 bool Writes::wrote(PyObject* container, PyObject* key) const {
-  return !writes_.empty() && find(container, key, -1);
+  return !writes_.empty() && (took_over(container) || find(container, key, -1));
 }
 
 bool Writes::wrote(PyObject* container, Py_ssize_t index) const {
-  return !writes_.empty() && find(container, nullptr, index);
+  return !writes_.empty() && (took_over(container) || find(container, nullptr, index));
+}
+
+py::object content_of(PyObject* container) {
+  PyObject* copy = PyList_Check(container) ? PySequence_List(container) : ordered_items(container);
+  if (!copy) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(copy);
+}
+
+py::object Writes::before(PyObject* container) const {
+  py::object content = content_of(container);
+  if (!wrote_to(container)) return content;
+  Py_ssize_t appended = 0;
+  for (const Write& write : writes_) {
+    if (write.container.ptr() != container) continue;
+    int failed = 0;
+    PyObject* original = write.original.ptr();
+    if (write.effect.kind == Effect::Kind::Append)
+      ++appended;
+    else if (write.effect.kind == Effect::Kind::At)
+      failed = PyList_SetItem(content.ptr(), write.effect.index, Py_NewRef(original));
+    else if (write.effect.kind == Effect::Kind::Item)
+      failed = original ? PyDict_SetItem(content.ptr(), write.effect.key.ptr(), original)
+                        : PyDict_DelItem(content.ptr(), write.effect.key.ptr());
+    if (failed < 0) throw py::error_already_set();
+  }
+  if (appended) {
+    Py_ssize_t size = PyList_GET_SIZE(content.ptr());
+    if (PyList_SetSlice(content.ptr(), size - appended, size, nullptr) < 0) throw py::error_already_set();
+  }
+  return content;
+}
+
+void Writes::take_over(Write write) {
+  PyObject* container = write.container.ptr();
+  std::vector<Write> kept;
+  for (Write& one : writes_) {
+    if (one.container.ptr() == container)
+      write.effect.first = std::min(write.effect.first, one.effect.first);
+    else
+      kept.push_back(std::move(one));
+  }
+  writes_ = std::move(kept);
+  slots_.clear();
+  taken_over_.clear();
+  writes_.push_back(std::move(write));
+  for (size_t i = 0; i < writes_.size(); ++i) {
+    const Effect& effect = writes_[i].effect;
+    if (effect.kind == Effect::Kind::Content)
+      taken_over_[writes_[i].container.ptr()] = i;
+    else if (effect.kind != Effect::Kind::Append)
+      slots_.push_back({writes_[i].container.ptr(), effect.key.ptr(), effect.index, i});
+  }
+  containers_.insert(container);
+  appended_.erase(container);
+}
+
+void Writes::change(PyObject* container, int64_t node) {
+  writes_[taken_over_.at(container)].effect.last = node;
 }
 
 void Writes::add(Write write) {

@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -13,11 +14,12 @@
 
 namespace lazytrace {
 
-// One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`.
+// One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`. Content
+// is all that a list or dict holds, Class an attribute of a class.
 struct Effect {
-  enum class Kind : uint8_t { Attribute, Item, At, Append, Cell } kind = Kind::Attribute;
+  enum class Kind : uint8_t { Attribute, Item, At, Append, Cell, Content, Class } kind = Kind::Attribute;
   int owner = -1;         // guard node
-  py::object key;         // Attribute, Item
+  py::object key;         // Attribute, Item, Class
   Py_ssize_t index = -1;  // At, Cell
   // The steps before the first and the last write to the place, as Step::node.
   int64_t first = -1, last = -1;
@@ -29,7 +31,12 @@ struct Effect {
   void apply(PyObject* owner_now, PyObject* value) const;
   // The dict, list or cell that changes; borrowed.
   PyObject* container(PyObject* owner_now) const;
+  // What is there in that container; null where nothing is.
+  py::object original(PyObject* container) const;
 };
+
+// A list or dict of what a list or dict holds, in its order.
+py::object content_of(PyObject* container);
 
 // The containers that the writes of a recording change in this call, each with the object that it was reached
 // through, as a number.
@@ -62,6 +69,8 @@ class Writes {
     py::object container;  // identifies the place with key or index: the dict, list or cell that changes
     py::object value;
     int before = -1;  // the guard node of the place, where it was read before it was first written
+    // What was there before the call; null where nothing was. Of a Content: a copy of the list or dict.
+    py::object original;
     std::string what;
     Place place;
   };
@@ -74,6 +83,15 @@ class Writes {
   bool wrote(PyObject* container, Py_ssize_t index) const;
   bool wrote_to(PyObject* container) const { return containers_.count(container) > 0; }
   bool appended_to(PyObject* list) const { return appended_.count(list) > 0; }
+  // Whether all that it holds is one write by now.
+  bool took_over(PyObject* container) const { return taken_over_.count(container) > 0; }
+
+  // A copy of what a list or dict held before it was first written to.
+  py::object before(PyObject* container) const;
+  // Its writes so far become one.
+  void take_over(Write write);
+  // A container that was taken over changes again behind the step `node`.
+  void change(PyObject* container, int64_t node);
 
   std::vector<Write>& all() { return writes_; }
 
@@ -89,6 +107,7 @@ class Writes {
   std::vector<Write> writes_;
   std::vector<Slot> slots_;
   std::unordered_set<PyObject*> containers_, appended_;
+  std::unordered_map<PyObject*, size_t> taken_over_;  // -> its write
 };
 
 }  // namespace lazytrace

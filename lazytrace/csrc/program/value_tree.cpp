@@ -89,8 +89,50 @@ struct Tree::Builder {
           throw std::runtime_error("returns a set whose order hangs on how it was made");
         }
       sequence(items.ptr(), tree);
+    } else if (source.module && is_partial(v)) {
+      partial(v, tree);
+    } else if (source.module && PyMethod_Check(v)) {
+      tree->kind = Kind::Method;
+      tree->items.push_back(build(PyMethod_GET_FUNCTION(v)));
+      tree->items.push_back(build(PyMethod_GET_SELF(v)));
+    } else if (source.module && PyFunction_Check(v)) {
+      function(v, tree);
     } else {
       object(v, tree);
+    }
+  }
+
+  static bool is_partial(PyObject* v) {
+    return std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0 && !has_attributes(v);
+  }
+
+  void partial(PyObject* v, Tree* tree) {
+    tree->kind = Kind::Partial;
+    tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
+    for (const char* part : {"func", "args", "keywords"})
+      tree->items.push_back(build(py::object(py::handle(v).attr(part)).ptr()));
+  }
+
+  // Nothing but its code, and what that was given when it was made.
+  void function(PyObject* v, Tree* tree) {
+    auto* f = reinterpret_cast<PyFunctionObject*>(v);
+    auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
+    bool plain = !f->func_annotations && f->func_name == code->co_name &&
+                 f->func_qualname == code->co_qualname && !(f->func_dict && PyDict_GET_SIZE(f->func_dict));
+    int module = plain ? source.module(f->func_globals) : -1;
+    if (module < 0) throw std::runtime_error("hands on a function that cannot be made again");
+    tree->kind = Kind::Function;
+    tree->value = py::reinterpret_borrow<py::object>(f->func_code);
+    tree->items.emplace_back();
+    tree->items.back().kind = Kind::State;
+    tree->items.back().index = module;
+    for (PyObject* defaults : {f->func_defaults, f->func_kwdefaults})
+      tree->items.push_back(build(defaults ? defaults : Py_None));
+    for (Py_ssize_t i = 0; f->func_closure && i < PyTuple_GET_SIZE(f->func_closure); ++i) {
+      PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
+      if (!PyCell_GET(cell)) throw std::runtime_error("hands on a function that cannot be made again");
+      source.cell(cell);
+      tree->items.push_back(build(PyCell_GET(cell)));
     }
   }
 
@@ -174,6 +216,12 @@ struct Tree::Rebuilder {
       }
       case Kind::Object:
         return object(t);
+      case Kind::Partial:
+        return partial(t);
+      case Kind::Method:
+        return method(t);
+      case Kind::Function:
+        return function(t);
     }
     throw std::logic_error("unknown kind of tree");
   }
@@ -192,6 +240,46 @@ struct Tree::Rebuilder {
       for (size_t i = 0; i < t.items.size(); ++i) items[i] = build(t.items[i]);
       result = py::reinterpret_steal<py::object>(new_named_tuple(type, items.ptr()));
       if (!result) throw py::error_already_set();
+    }
+    made[place] = result.ptr();
+    return result;
+  }
+
+  py::object partial(const Tree& t) {
+    size_t place = made.size();
+    made.push_back(nullptr);
+    py::object called = build(t.items[0]), args = build(t.items[1]), named = build(t.items[2]);
+    py::object result = t.value(called, *args, **named);
+    made[place] = result.ptr();
+    return result;
+  }
+
+  py::object method(const Tree& t) {
+    size_t place = made.size();
+    made.push_back(nullptr);
+    py::object called = build(t.items[0]), self = build(t.items[1]);
+    auto result = py::reinterpret_steal<py::object>(PyMethod_New(called.ptr(), self.ptr()));
+    if (!result) throw py::error_already_set();
+    made[place] = result.ptr();
+    return result;
+  }
+
+  py::object function(const Tree& t) {
+    size_t place = made.size();
+    made.push_back(nullptr);
+    py::object module = build(t.items[0]);
+    py::object result =
+        py::reinterpret_steal<py::object>(PyFunction_New(t.value.ptr(), PyModule_GetDict(module.ptr())));
+    if (!result) throw py::error_already_set();
+    py::object defaults = build(t.items[1]), named = build(t.items[2]);
+    if (!defaults.is_none()) PyFunction_SetDefaults(result.ptr(), defaults.ptr());
+    if (!named.is_none()) PyFunction_SetKwDefaults(result.ptr(), named.ptr());
+    constexpr size_t kClosure = 3;
+    if (t.items.size() > kClosure) {
+      py::tuple closure(t.items.size() - kClosure);
+      for (size_t i = kClosure; i < t.items.size(); ++i)
+        closure[i - kClosure] = py::reinterpret_steal<py::object>(PyCell_New(build(t.items[i]).ptr()));
+      if (PyFunction_SetClosure(result.ptr(), closure.ptr()) < 0) throw py::error_already_set();
     }
     made[place] = result.ptr();
     return result;

@@ -25,6 +25,9 @@ class Tree {
     Set,
     Named,
     Object,
+    Partial,   // functools.partial: function, arguments, keywords
+    Method,    // function, object
+    Function,  // of Python: the module of its globals, defaults, defaults by keyword, what its closure holds
     Same
   };
 
@@ -44,6 +47,10 @@ class Tree {
     std::function<void(PyObject*)> constant = [](PyObject*) {};
     // The number that this int or float carries.
     std::function<int(PyObject*)> number = [](PyObject*) { return -1; };
+    // The guard node of the module that has these globals, and told of each cell of a closure: where both are
+    // given, functions that the call has made are taken apart, and partials and methods.
+    std::function<int(PyObject*)> module = nullptr;
+    std::function<void(PyObject*)> cell = nullptr;
   };
 
   // Throws std::runtime_error with a reason where some part cannot be rebuilt.
@@ -62,7 +69,7 @@ class Tree {
 
   Kind kind = Kind::Constant;
   int index = -1;    // register, number, state node, or number of the object that this is the Same as
-  py::object value;  // constant, type, or tuple of keys
+  py::object value;  // constant, type, code, or tuple of keys
   std::vector<Tree> items;
 
  private:

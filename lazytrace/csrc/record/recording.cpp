@@ -8,6 +8,7 @@
 #include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
+#include "torch/autograd_graph.h"
 #include "torch/record_key.h"
 
 namespace lazytrace {
@@ -212,6 +213,27 @@ py::object Recording::whole(py::object function, py::tuple args, py::dict kwargs
   return opaque(py::reinterpret_borrow<py::object>(cls), text_of(name), method, rest, kwargs, true);
 }
 
+// Where the replay has set the hook already, the handle is that of the first hook that has none yet.
+py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object hook) {
+  if (recorder_.paused() || recorder_.stopped()) return calls.now(tensor, hook);
+  if (!is_tensor(tensor.ptr()) || !recorder_.made(THPVariable_Unpack(tensor.ptr()))) {
+    recorder_.fail(say(reason::HookOutside));
+    return calls.now(tensor, hook);
+  }
+  observer_.surroundings().provenance->weak_node(calls.again.ptr());
+  OpaqueCall call(observer_.surroundings(), calls.again.ptr(), "", py::make_tuple(tensor, hook).ptr(),
+                  nullptr, false, true);
+  bool fed = recorder_.feeding();
+  if (fed) {
+    recorder_.expect_opaque();
+    recorder_.fed_value();
+  }
+  py::object handle = fed ? calls.find(tensor, hook_handles_) : calls.now(tensor, hook);
+  hook_handles_.append(handle);
+  call.finish(Py_None);
+  return handle;
+}
+
 namespace {
 // Whether torch's function that calls the engine has made the gradients of the roots itself.
 bool makes_gradients(Frame caller) {
@@ -230,6 +252,8 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   std::vector<at::Tensor> roots;
   for (py::handle root : args[0])
     if (is_tensor(root.ptr())) roots.push_back(THPVariable_Unpack(root.ptr()));
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
+    return transformed_backward(roots, run, args, kwargs);
   py::str name("accumulate_grad");
   bool accumulates = !kwargs.contains(name) || kwargs[name].cast<bool>();
   Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
@@ -240,6 +264,19 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
     for (py::handle gradient : args[1])
       if (is_tensor(gradient.ptr())) call.forgets(THPVariable_Unpack(gradient.ptr()));
   return make_opaque(&call, run, args, kwargs);
+}
+
+// Inside a transform the engine runs operators of the transform, which arrive as those that they are made of.
+// Python code among them would not be seen.
+py::object Recording::transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
+                                           const py::tuple& args, const py::dict& kwargs) {
+  if (AutogradGraph::of(roots).python) recorder_.fail(say(reason::PythonInTransform));
+  struct Unwatched {
+    Observer* observer;
+    explicit Unwatched(Observer* o) : observer(o) { o->pause(); }
+    ~Unwatched() { observer->resume(); }
+  } unwatched(&observer_);
+  return run(*args, **kwargs);
 }
 
 py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs) {
@@ -271,6 +308,7 @@ py::object Recording::aside(py::object function) {
 Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors) {
   auto tensor = [&](PyObject* v) {
     const at::Tensor& t = THPVariable_Unpack(v);
+    if (has_attributes(v) && recorder_.made(t)) throw std::runtime_error(say(reason::ReturnsDecorated));
     int reg = recorder_.output_register(t);
     bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
     if (!plain && !recorder_.was_there(reg))

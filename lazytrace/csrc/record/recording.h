@@ -15,6 +15,12 @@
 
 namespace lazytrace {
 
+// What sets a hook at each replay, what sets it now and gives its handle, and what finds the handle of one
+// that is set, given those that were handed out.
+struct HookCalls {
+  py::object again, now, find;
+};
+
 // The sizes of arguments that a program reads before anything else, as (register, dimension).
 std::vector<std::pair<int, int64_t>> fixed_sizes(const Program& program);
 
@@ -57,6 +63,8 @@ class Recording {
   // The same for a function of torch that stays whole.
   py::object whole(py::object function, py::tuple args, py::dict kwargs);
   // The same for torch's function that runs autograd's engine.
+  // Tensor.register_hook.
+  py::object hook(const HookCalls& calls, py::object tensor, py::object hook);
   py::object backward(py::object run, py::tuple args, py::dict kwargs);
 
   // Calls a function of ours that is no part of the recording.
@@ -67,6 +75,8 @@ class Recording {
   void fail(const std::string& reason) { recorder_.fail(reason); }
 
  private:
+  py::object transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
+                                  const py::tuple& args, const py::dict& kwargs);
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);
   py::object call(py::object function, py::tuple args, py::dict kwargs);
   void put_carriers(PyObject* function, py::tuple* args, py::dict* kwargs);
@@ -83,6 +93,7 @@ class Recording {
   Observer observer_;
   bool replaced_ = false;
   bool settled_ = false;                            // the writes
+  py::list hook_handles_;                           // of hooks that the function has set
   c10::SmallVector<Call::PassedNumber, 4> passed_;  // that Python is given carriers for
   std::vector<std::pair<at::Tensor, int64_t>> fixed_;
 };

@@ -119,13 +119,14 @@ py::dict modes_data(const Modes& modes) {
 }
 
 const char* kind_of(Effect::Kind kind) {
-  static const char* const kKinds[] = {"attribute", "item", "at", "append", "cell"};
+  static const char* const kKinds[] = {"attribute", "item", "at", "append", "cell", "content", "class"};
   return kKinds[static_cast<size_t>(kind)];
 }
 
 py::tuple tree_data(const Tree& tree) {
-  static const char* const kKinds[] = {"register", "number", "constant", "state",  "tuple", "list",
-                                       "dict",     "set",    "named",    "object", "same"};
+  static const char* const kKinds[] = {"register", "number", "constant", "state", "tuple",
+                                       "list",     "dict",   "set",      "named", "object",
+                                       "partial",  "method", "function", "same"};
   py::list items;
   for (auto& item : tree.items) items.append(tree_data(item));
   return py::make_tuple(kKinds[static_cast<size_t>(tree.kind)], tree.index,

@@ -55,7 +55,9 @@ int Trace::aliased(const GuardTree::Values& values) const {
   };
   Containers containers;
   for (const Effect& effect : written_)
-    containers.add(effect.container(values.nodes[effect.owner]), object_of(effect.owner));
+    // What a class has is guarded before it is written.
+    if (effect.kind != Effect::Kind::Class)
+      containers.add(effect.container(values.nodes[effect.owner]), object_of(effect.owner));
   for (size_t i = 0; i < values.nodes.size(); ++i)
     if (values.nodes[i] && containers.any_in(values.nodes[i], [&] { return object_of(static_cast<int>(i)); }))
       return static_cast<int>(i);
@@ -351,9 +353,8 @@ bool Trace::knows_writes(int64_t node) const {
   // Where an exception leaves it, a place may have had something else than before and after.
   for (const Effect& effect : written_)
     if (!effect.settled_at(node)) return false;
-  bool constant = output_.kind == Tree::Kind::Constant;  // the result, and all that is written
   for (size_t i = 0; i < effects_.size(); ++i) {
-    Tree::Kind kind = constant ? output_.kind : output_.items[i + 1].kind;
+    Tree::Kind kind = written_whole() ? output_.kind : output_.items[i + 1].kind;
     // What is built may have been changed since it was written.
     bool plain = kind == Tree::Kind::Register || kind == Tree::Kind::Number || kind == Tree::Kind::Constant ||
                  kind == Tree::Kind::State;
@@ -368,12 +369,11 @@ void Trace::write_before(int64_t node, const Workspace& space) const {
   NumberValues numbers = space.memory.numbers;
   work_out_all(program_->numbers, &numbers);
   Tree::Fill fill{space.registers, state, &program_->numbers, numbers.data()};
-  bool constant = output_.kind == Tree::Kind::Constant;
   for (size_t i = 0; i < effects_.size(); ++i) {
     if (effects_[i].last >= node) continue;
-    py::object value = constant ? py::reinterpret_borrow<py::object>(
-                                      PyTuple_GET_ITEM(output_.value.ptr(), static_cast<Py_ssize_t>(i) + 1))
-                                : output_.items[i + 1].build(fill);
+    py::object value = written_whole() ? py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(
+                                             output_.value.ptr(), static_cast<Py_ssize_t>(i) + 1))
+                                       : output_.items[i + 1].build(fill);
     effects_[i].apply(state[effects_[i].owner], value.ptr());
   }
 }

@@ -62,11 +62,11 @@ class Trace {
   int check(const Call& call) const;
   // The paths of the numbers in state that keep a call from it by nothing but their values.
   std::vector<std::string> differing_numbers(const Call& call, const std::vector<std::string>& names) const;
-  // Whether all that keeps a call from the guard `node` is the size of a tensor.
   // Whether it is known what the program has written to Python state when a step runs, given by its node.
   bool knows_writes(int64_t node) const;
   // Whether the sizes of what the step gives follow from values.
   bool gives_sizes(int step) const;
+  // Whether all that keeps a call from the guard `node` is the size of a tensor.
   bool differs_in_size(int node, const Call& call) const;
   // What the value that a step has read hangs on: the paths of numbers in state, and the names of arguments.
   std::pair<std::vector<std::string>, std::vector<std::string>> numbers_behind(int step) const;
@@ -130,6 +130,8 @@ class Trace {
   Outcome run_watched(Workspace* space) const;
   Outcome run_compared(Workspace* space) const;
   py::object end(const Workspace& space) const;
+  // Whether the result, and all that is written, are values that never change.
+  bool written_whole() const { return output_.kind == Tree::Kind::Constant; }
   void write_before(int64_t node, const Workspace& space) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,

@@ -24,6 +24,7 @@ enum class Does : uint8_t {
   SetsAttribute,       // writes one
   DeletesAttribute,    // writes one
   GetsNamespace,       // the __dict__ of its argument
+  GetsLocals,          // the variables of its caller
   GetsItem,            // one item of its first argument
   Advances,            // moves an iterator on
   Iterates,            // what iterating over its argument reads
@@ -43,6 +44,8 @@ enum class Does : uint8_t {
   Identifies,          // which object its argument is
   Prints,              // changes the world, unless a person allows it
   Warns,               // everything, and the filters of warnings
+  Pickles,             // everything, where there is nothing in it but texts and numbers
+  AsksFolder,          // a folder, for the list of it that importing keeps
   MakesClass,          // nothing: the body of the class shows itself
   OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
   OfPositive,          // the same, of one above 0

@@ -34,7 +34,11 @@ const TrustedCode kBookkeepers[] = {
 #include "torch/trusted_code.def"
 };
 
+// What stands for code in C is watched, though nobody has written it.
+bool stands_in(const std::string& file) { return !own_folder.empty() && file == own_folder + "stand_ins.py"; }
+
 bool trusted(const std::string& file, const std::string& name) {
+  if (stands_in(file)) return false;
   if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) return true;
   if (file.compare(0, torch_folder.size(), torch_folder) != 0) return false;
   std::string inside = file.substr(torch_folder.size());
@@ -66,12 +70,13 @@ uintptr_t flags_of(PyObject* code) {
   std::string name = text_of(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
   uintptr_t flags = 0;
   if (trusted(file, name)) flags |= kSkipped;
-  if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) flags |= kOwn;
+  if (!own_folder.empty() && !stands_in(file) && file.compare(0, own_folder.size(), own_folder) == 0)
+    flags |= kOwn;
   // Lines of torch and of the standard library are watched, but a person looks for the line of theirs that
   // led there.
   bool library = file.compare(0, library_folder.size(), library_folder) == 0 &&
                  file.find("site-packages") == std::string::npos;
-  bool nobodys = file == "<lazytrace>" || file.compare(0, 8, "<frozen ") == 0;
+  bool nobodys = file == "<lazytrace>" || stands_in(file) || file.compare(0, 8, "<frozen ") == 0;
   if (file.compare(0, torch_folder.size(), torch_folder) != 0 && !(flags & kSkipped) && !library && !nobodys)
     flags |= kUser;
   // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
@@ -85,6 +90,7 @@ uintptr_t flags_of(PyObject* code) {
     if (file == torch_folder + row.file && (!*row.name || name == row.name)) flags |= kDispatches;
   if (file == "<lazytrace>") flags |= kThrough;
   if (file == "<frozen importlib._bootstrap>" && name == "_handle_fromlist") flags |= kImports;
+  if (file == "<frozen importlib._bootstrap_external>" && name == "FileFinder.find_spec") flags |= kFinds;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;

@@ -21,11 +21,12 @@ enum CodeFlags : uintptr_t {
   kInstalled = 16,
   kLogging = 32,
   kOwn = 64,
+  kThrough = 128,      // the function of lazytrace that calls a traced object: it holds that object alone
   kBookkeeping = 256,  // what torch notes of others for itself
   kRestores = 512,     // its exception handlers put back modes of torch, and nothing else
-  kImports = 2048,     // what `from a import b` runs where a is there
   kDispatches = 1024,  // trusted, and asks no tensor what autograd knows of it
-  kThrough = 128,      // the function of lazytrace that calls a traced object: it holds that object alone
+  kImports = 2048,     // what `from a import b` runs where a is there
+  kFinds = 4096,       // what looks for a module in a folder, of which it keeps a list
 };
 uintptr_t code_flags(PyObject* code);
 

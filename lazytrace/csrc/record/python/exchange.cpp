@@ -297,7 +297,7 @@ bool looks_up(PyObject* callable) {
   static PyObject* const methods[] = {PyDict_GetItemString(PyDict_Type.tp_dict, "get"),
                                       PyDict_GetItemString(PyDict_Type.tp_dict, "setdefault")};
   if (callable == getter) return true;
-  bool bound = PyCFunction_Check(callable) && callable != getter;
+  bool bound = PyCFunction_Check(callable);
   return std::any_of(std::begin(methods), std::end(methods), [&](PyObject* method) {
     auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(method);
     return callable == method ||

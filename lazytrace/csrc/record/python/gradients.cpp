@@ -47,6 +47,8 @@ void Gradients::write(PyObject* tensor, PyObject* value) {
   if (!value) return recorder_->fail(say(reason::DeletesGradient));
   if (value != Py_None && !is_tensor(value)) return;  // an error of the caller's, which torch raises
   at::Tensor gradient = value == Py_None ? at::Tensor() : THPVariable_Unpack(value);
+  if (gradient.defined() && has_attributes(value) && recorder_->made(gradient))
+    return recorder_->fail(say(reason::ReturnsDecorated));
   if (!recorder_->write_gradient(THPVariable_Unpack(tensor), gradient)) instead_ = stand_in({});
 }
 

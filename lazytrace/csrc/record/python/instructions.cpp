@@ -45,6 +45,8 @@ void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* fact
       return call(f, operation);
     case Action::CallsWith:
       return call_extended(f, operation);
+    case Action::MatchesClass:
+      return match_class(first, second, f.peek(operation.third), operation.name);
     case Action::NotFollowed:
       return recorder_->fail("runs an instruction that lazytrace does not follow (opcode " +
                              std::to_string(operation.opcode) + ")");
@@ -165,6 +167,29 @@ void Instructions::enter_context(PyObject* object) {
   }
   classes_->read_special(object, "__enter__");
   classes_->read_special(object, "__exit__");
+}
+
+// isinstance(), and the attributes that the pattern names.
+void Instructions::match_class(PyObject* subject, PyObject* cls, PyObject* names, int positional) {
+  protocols_->read_classes(subject, cls, false);
+  if (!PyType_Check(cls)) return;  // a TypeError
+  auto* type = reinterpret_cast<PyTypeObject*>(cls);
+  bool asks = positional || PyTuple_GET_SIZE(names);
+  if (!PyType_IsSubtype(Py_TYPE(subject), type)) {
+    bool plain = Py_TYPE(cls) == &PyType_Type;
+    return plain || !asks
+               ? void()
+               : recorder_->fail("matches a " + type_name(subject) + " with a class that asks itself");
+  }
+  static PyObject* const by_place = PyUnicode_InternFromString("__match_args__");
+  if (positional) calls_->read_attribute(cls, by_place);
+  PyObject* places = positional ? _PyType_Lookup(type, by_place) : nullptr;
+  // Without these, a number or a text is matched itself.
+  for (Py_ssize_t i = 0; places && PyTuple_Check(places) && i < positional && i < PyTuple_GET_SIZE(places);
+       ++i)
+    calls_->read_attribute(subject, PyTuple_GET_ITEM(places, i));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
+    calls_->read_attribute(subject, PyTuple_GET_ITEM(names, i));
 }
 
 namespace {

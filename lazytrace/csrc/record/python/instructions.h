@@ -47,6 +47,7 @@ class Instructions {
   void dispatch_protocols(Frame f, const Operation& operation);
   void call(Frame f, const Operation& operation);
   void call_extended(Frame f, const Operation& operation);
+  void match_class(PyObject* subject, PyObject* cls, PyObject* names, int positional);
   void enter_context(PyObject* object);
 
   Recorder* recorder_;

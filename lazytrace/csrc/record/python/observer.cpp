@@ -12,6 +12,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       asides_(recorder, &provenance_, &pause_),
       classes_(recorder, &provenance_),
       containers_(recorder, tree, &provenance_, &log_, &classes_),
+      default_dicts_(recorder, &provenance_, &containers_),
       attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &gradients_),
       names_(recorder, tree, &provenance_, &log_),
       consumption_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &attributes_),
@@ -24,8 +25,8 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
              &consumption_, &writes_, &protocols_, &context_variables_),
       instructions_(recorder, &provenance_, &new_objects_, &classes_, &containers_, &names_, &consumption_,
                     &writes_, &protocols_, &calls_),
-      watcher_(around_, &gradients_, &whole_calls_, &asides_, &new_objects_, &classes_, &consumption_,
-               &functions_, &protocols_, &instructions_) {}
+      watcher_(around_, &gradients_, &whole_calls_, &default_dicts_, &asides_, &new_objects_, &classes_,
+               &consumption_, &functions_, &protocols_, &instructions_) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

@@ -83,6 +83,7 @@ class Observer {
   Asides asides_;
   ClassReads classes_;
   ContainerReads containers_;
+  DefaultDicts default_dicts_;
   AttributeReads attributes_;
   NameReads names_;
   Consumption consumption_;

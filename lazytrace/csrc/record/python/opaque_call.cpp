@@ -47,6 +47,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   if (step_->function.index < 0) recorder->fail("calls " + step_->name + ", which cannot be reached again");
   auto tensor = [&](PyObject* v) {
     const at::Tensor& t = THPVariable_Unpack(v);
+    if (has_attributes(v) && recorder->made(t)) throw std::runtime_error("hands on a tensor with attributes");
     int reg = recorder->output_register(t);
     if (reg >= 0) {
       uses_.push_back(reg);
@@ -70,12 +71,16 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     auto followed = followed_arguments(numbers, args, kwargs);
     auto constant = [&](PyObject* v) { numbers ? numbers->settle_inside(v) : void(); };
     auto number = [&](PyObject* v) { return followed.count(v) ? numbers->number_of(v) : -1; };
-    step_->call = Tree::of(call.ptr(), {tensor, state, constant, number});
+    auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
+    auto cell = [&](PyObject* one) { provenance->keep_cell(one, step_->name); };
+    step_->call = Tree::of(call.ptr(), {tensor, state, constant, number, module, cell});
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
-  // It would see the state as it was before the call: a replay writes when its program is done.
-  if (python && !around_.writes->empty())
+  // It would see the state as it was before the call: a replay writes when its program is done. The functions
+  // of autograd that torch itself has look at no state of the user's.
+  bool of_torch = PyType_Check(function) && is_torch_class(reinterpret_cast<PyTypeObject*>(function));
+  if (python && !of_torch && !around_.writes->empty())
     around_.recorder->fail("calls " + step_->name + " after writing to Python state that it may read");
   touched_ = provenance->touched_count();
   around_.recorder->pause();

@@ -99,6 +99,14 @@ int Provenance::modules_node() {
   return read_node(weak_node(system), Access::Instance, name, -1, PyImport_GetModuleDict()).first;
 }
 
+int Provenance::module_of(PyObject* globals) {
+  PyObject* name = PyDict_GetItemString(globals, "__name__");
+  PyObject* module = name ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name) : nullptr;
+  PyErr_Clear();
+  bool found = module && PyModule_CheckExact(module) && PyModule_GetDict(module) == globals;
+  return found ? weak_node(module) : -1;
+}
+
 int Provenance::module_node(PyObject* module) {
   py::object name = py::reinterpret_steal<py::object>(PyModule_GetNameObject(module));
   if (!name) PyErr_Clear();
@@ -321,6 +329,19 @@ void Provenance::judge_destructors(const std::vector<PyObject*>& returned) {
   });
 }
 
+// Functions inside functions hold each other in cycles, which the collector takes away. What it was kept from
+// while the recording was made is in its youngest generation.
+void Provenance::collect_cycles() {
+  for (const Late& late : late_) {
+    if (!late.object || !late.weak || !still_alive(late.weak, late.object)) continue;
+    if (!PyFunction_Check(late.object) || is_fresh(late.object)) continue;
+    auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(late.object));
+    if (text_of(code->co_qualname).find("<locals>") == std::string::npos) continue;
+    py::module_::import("gc").attr("collect")(0);
+    return;
+  }
+}
+
 void Provenance::judge_late(const std::vector<PyObject*>& returned) {
   // One that only another of them holds goes with it.
   for (bool progress = true; progress;) {
@@ -332,6 +353,7 @@ void Provenance::judge_late(const std::vector<PyObject*>& returned) {
       progress = true;
     }
   }
+  collect_cycles();
   for (Late& late : late_) {
     if (recorder_->failed()) return;
     if (!late.object) continue;
@@ -345,7 +367,26 @@ void Provenance::judge_late(const std::vector<PyObject*>& returned) {
   }
 }
 
+void Provenance::keep_cell(PyObject* cell, const std::string& name) {
+  PyObject* content = PyCell_GET(cell);
+  if (const auto* place = this->cell(cell))
+    read_child(place->first, Access::Cell, nullptr, place->second, content);
+  else
+    owner(content);
+  kept_cells_.push_back({py::reinterpret_borrow<py::object>(cell),
+                         py::reinterpret_borrow<py::object>(content), name, recorder_->place});
+}
+
+void Provenance::judge_cells() {
+  for (const KeptCell& kept : kept_cells_) {
+    if (PyCell_GET(kept.cell.ptr()) == kept.content.ptr()) continue;
+    recorder_->place = kept.place;
+    recorder_->fail("changes a variable of a function that it has handed to " + kept.name);
+  }
+}
+
 void Provenance::finish(PyObject* result) {
+  judge_cells();
   forget_what_goes();
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);

@@ -48,6 +48,8 @@ class Provenance {
   int weak_node(PyObject* object);
   // The node of sys.modules.
   int modules_node();
+  // The node of the module that has these globals, or -1.
+  int module_of(PyObject* globals);
   // The node of a module, which code that is not watched may have led to: by its name, if it was imported.
   int module_node(PyObject* module);
   int node_of_tensor(PyObject* tensor);
@@ -112,6 +114,9 @@ class Provenance {
   // Closure cells of functions that were there before the call: (node of the function, index).
   void add_cell(PyObject* cell, int function, Py_ssize_t index);
   const std::pair<int, Py_ssize_t>* cell(PyObject* cell) const { return cells_.find(cell); }
+  // A function that holds the cell was handed on to be called later: a replay makes both anew, so what the
+  // cell holds may not change.
+  void keep_cell(PyObject* cell, const std::string& name);
   // Whether several such functions share it.
   bool is_shared_cell(PyObject* cell) const { return shared_cells_.count(cell); }
   bool has_shared_cells() const { return !shared_cells_.empty(); }
@@ -139,6 +144,8 @@ class Provenance {
   void follow_number(int node, PyObject* value);
   void read_method(int node, PyObject* method);
   void read_generator(int node, PyObject* object);
+  void judge_cells();
+  void collect_cycles();
   void forget_what_goes();
   void judge_destructors(const std::vector<PyObject*>& returned);
   void judge_late(const std::vector<PyObject*>& returned);
@@ -154,6 +161,12 @@ class Provenance {
   AddressMap<int> input_;  // tensor argument -> register
   AddressMap<std::pair<int, Py_ssize_t>> cells_;
   AddressSet shared_cells_;
+  struct KeptCell {
+    py::object cell, content;
+    std::string name;
+    Place place;
+  };
+  std::vector<KeptCell> kept_cells_;
   AddressSet touched_;
   Exchange* exchange_ = nullptr;  // where numbers in state are followed
   std::unordered_set<std::string> followed_;

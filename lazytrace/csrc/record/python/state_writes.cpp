@@ -8,14 +8,6 @@
 
 namespace lazytrace {
 
-namespace {
-// Its items are set as those of a dict are.
-bool is_default_dict(PyObject* v) {
-  static PyObject* type = py::object(py::module_::import("collections").attr("defaultdict")).release().ptr();
-  return reinterpret_cast<PyObject*>(Py_TYPE(v)) == type;
-}
-}  // namespace
-
 void StateWrites::write(PyObject* object, Wording what) {
   if (provenance_->is_fresh(object)) return;
   int node = provenance_->known(object);
@@ -26,6 +18,11 @@ void StateWrites::write(PyObject* object, Wording what) {
                                                  : provenance_->remember_write(holder, what);
   }
   provenance_->remember_write(object, what);
+}
+
+void StateWrites::rewrite(PyObject* object, Wording what) {
+  if (provenance_->is_fresh(object) || containers_->take_over(object, what)) return;
+  write(object, what);
 }
 
 // Whether an entry was read under a key that is equal to this int, but of another type.
@@ -41,7 +38,8 @@ bool StateWrites::read_as_other_number(int node, PyObject* key) const {
 }
 
 void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
-  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At, Access::Cell};
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,
+                                   Access::Cell,     Access::Item, Access::Own};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   Writes::Write entry;
   exchange_->leave(value);
@@ -51,6 +49,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   entry.effect.first = entry.effect.last = recorder_->last_node();
   entry.container = py::reinterpret_borrow<py::object>(container);
   entry.value = py::reinterpret_borrow<py::object>(value);
+  entry.original = entry.effect.original(container);
   entry.what = what;
   entry.place = recorder_->place;
   log_->add(std::move(entry));
@@ -64,12 +63,13 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
   if (node < 0) return write(object, what);
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return write(object, what);
+  if (log_->took_over(container)) return rewrite(object, what);
   Guard& guard = (*tree_)[node];
   if (kind == Effect::Kind::Item && PyLong_CheckExact(key) && read_as_other_number(node, key))
-    return recorder_->fail(what());
+    return rewrite(object, what);
   bool grows =
       kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
-  if (grows && guard.length >= 0) return recorder_->fail(what());  // its length was read
+  if (grows && guard.length >= 0) return rewrite(object, what);  // its length was read
   if (kind == Effect::Kind::At && !provenance_->structural(node)) tree_->expect_length(node, object);
   enter({kind, node, key ? py::reinterpret_borrow<py::object>(key) : py::object(), index}, container, value,
         what());
@@ -102,9 +102,32 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
       if (target && PyFunction_Check(target.ptr())) return;
     }
   }
-  PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+  if (PyType_Check(object)) return write_class(object, name, value, what);
+  PyObject** dict = _PyObject_GetDictPtr(object);
   bool plain = value && dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
   plain ? write_entry(object, name, value, what) : write(object, what);
+}
+
+namespace {
+bool is_special_name(const std::string& name) { return name.size() > 4 && name.compare(0, 2, "__") == 0; }
+}  // namespace
+
+// What the class has of its own under the name, and is no special method: what it had before is guarded
+// first, so that a guard on what it has since says the same or never holds.
+void StateWrites::write_class(PyObject* object, PyObject* name, PyObject* value, Wording what) {
+  auto* type = reinterpret_cast<PyTypeObject*>(object);
+  PyObject* of_meta = _PyType_Lookup(Py_TYPE(object), name);
+  PyObject* before = is_python_class(type) ? PyDict_GetItemWithError(type->tp_dict, name) : nullptr;
+  bool plain = value && before && !provenance_->is_fresh(object) && !is_special_name(text_of(name)) &&
+               !(of_meta && Py_TYPE(of_meta)->tp_descr_set) && !Py_TYPE(before)->tp_descr_get &&
+               Py_TYPE(object)->tp_setattro == PyType_Type.tp_setattro;
+  int node = plain ? provenance_->class_node(type) : -1;
+  if (node < 0 || recorder_->inside_operator()) return write(object, what);
+  if (!log_->wrote(object, name)) {
+    classes_->read_class(type, name, before);
+    provenance_->read_child(node, Access::Own, name, -1, before);
+  }
+  enter({Effect::Kind::Class, node, py::reinterpret_borrow<py::object>(name), -1}, object, value, what());
 }
 
 void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what) {
@@ -117,6 +140,10 @@ void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObj
   // torch takes the flag from leaves alone.
   if (value != Py_True) recorder_->saw_gradients(of);
   if (sets && may_require_grad(of, value == Py_True)) return;
+  // One that the call has made is not what leaves it: that has none.
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
+  bool own = value && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  if (own && recorder_->made(of)) return;
   recorder_->fail(what());
 }
 
@@ -156,12 +183,13 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   if (value && (PyDict_CheckExact(object) || is_default_dict(object)) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);
     bool same = before && is_immutable(value) && same_immutable(before, value);
-    if (same && !log_->wrote(object, key)) return containers_->read_dict_item(object, key);
+    if (same && !log_->wrote(object, key) && !log_->took_over(object))
+      return containers_->read_dict_item(object, key);
     return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
   }
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key))
     return write_list_item(object, key, value, said);
-  write(object, said);
+  rewrite(object, said);
 }
 
 void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value, Wording what) {
@@ -170,7 +198,7 @@ void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value
     PyErr_Clear();
     index = size;
   }
-  if (log_->appended_to(list)) return recorder_->fail("writes to a list that it has appended to");
+  if (log_->appended_to(list) || log_->took_over(list)) return rewrite(list, what);
   if (index < 0) index += size;
   if (index >= 0 && index < size)
     return write_again(Effect::Kind::At, list, list, nullptr, index, value, what);
@@ -211,6 +239,7 @@ bool is_number_like(PyObject* number, PyObject* value) {
 }  // namespace
 
 StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
+  if (write.effect.kind == Effect::Kind::Content) return verdict_on_content(write);
   PyObject* value = write.value.ptr();
   const Guard* before = write.before >= 0 ? &(*tree_)[write.before] : nullptr;
   if (!before) return Verdict::Kept;
@@ -224,6 +253,37 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
   if (provenance_->known(value) == write.before) return Verdict::Dropped;
   return before->expect == Expect::Anything || may_come_again(write, *before) ? Verdict::Kept
                                                                               : Verdict::Refused;
+}
+
+namespace {
+bool same_entry(PyObject* a, PyObject* b) {
+  return a == b || (a && b && is_immutable(a) && is_immutable(b) && same_immutable(a, b));
+}
+
+// Whether two lists, or two dicts in their order, hold the same objects.
+bool same_content(PyObject* a, PyObject* b) {
+  if (PyObject_Size(a) != PyObject_Size(b)) return false;
+  if (PyList_Check(a)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a); ++i)
+      if (!same_entry(PyList_GET_ITEM(a, i), PyList_GET_ITEM(b, i))) return false;
+    return true;
+  }
+  PyObject *key, *value, *other_key, *other;
+  for (Py_ssize_t at = 0, there = 0;
+       PyDict_Next(a, &at, &key, &value) && PyDict_Next(b, &there, &other_key, &other);)
+    if (!same_entry(key, other_key) || !same_entry(value, other)) return false;
+  return true;
+}
+}  // namespace
+
+// A list that has grown will not be found again as it was.
+StateWrites::Verdict StateWrites::verdict_on_content(const Writes::Write& write) const {
+  PyObject *value = write.value.ptr(), *original = write.original.ptr();
+  if (same_content(value, original)) return Verdict::Dropped;
+  const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
+  bool passed = root.access == Access::Root && root.index > 0;
+  bool grown = PyList_Check(value) && PyList_GET_SIZE(value) > PyList_GET_SIZE(original);
+  return grown && !passed ? Verdict::Refused : Verdict::Kept;
 }
 
 // Whether the guard on what was read there may hold at a later call. Where it cannot, there is no use in a
@@ -240,7 +300,12 @@ bool StateWrites::may_come_again(const Writes::Write& write, const Guard& before
 
 void StateWrites::settle() {
   std::vector<Writes::Write> kept;
-  for (Writes::Write& entry : log_->all()) written_.push_back(entry.effect);
+  for (Writes::Write& entry : log_->all()) {
+    written_.push_back(entry.effect);
+    if (entry.effect.kind != Effect::Kind::Content) continue;
+    entry.value = content_of(entry.container.ptr());
+    exchange_->leave(entry.value.ptr());
+  }
   for (Writes::Write& entry : log_->all()) {
     bool shared =
         entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());

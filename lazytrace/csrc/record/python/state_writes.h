@@ -36,6 +36,8 @@ class StateWrites {
   // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
   void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
                    PyObject* value, Wording what);
+  // A change of what a list or dict holds that is more than one entry, or else write().
+  void rewrite(PyObject* container, Wording what);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   // What object.__setattr__ writes.
@@ -55,10 +57,12 @@ class StateWrites {
  private:
   enum class Verdict : uint8_t { Kept, Dropped, Refused };
   Verdict verdict_on(const Writes::Write& write) const;
+  Verdict verdict_on_content(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool read_as_other_number(int node, PyObject* key) const;
   void write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what);
+  void write_class(PyObject* type, PyObject* name, PyObject* value, Wording what);
   void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
   void write_list_item(PyObject* list, PyObject* index, PyObject* value, Wording what);
 

@@ -141,6 +141,9 @@ void Watcher::enter_trusted(Frame f) {
   if (!(code_flags(f.code()) & kDispatches)) around_.recorder->lost_sight();
   if (!f.function()) return;
   new_objects_->enter_trusted(f);
+  Provenance& provenance = *around_.provenance;
+  if (provenance.known(f.function()) < 0 && !provenance.is_fresh(f.function()))
+    functions_->find_in_module(f.function());
   functions_->consume_function(f.function());
   PyCodeObject* code = f.code_object();
   int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
@@ -246,6 +249,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (seen_facts_->flags & kUser)
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
   whole_calls_->exchange_scripted(f, operation);
+  default_dicts_->exchange(f, operation);
   bool exchanges = around_.exchange->follows() && !around_.recorder->inside_operator();
   PyObject** callee = exchanges ? callee_of(f, operation) : nullptr;
   PyObject* asked = callee ? *callee : nullptr;

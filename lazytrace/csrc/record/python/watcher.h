@@ -9,6 +9,7 @@
 #include "record/operators/recorder.h"
 #include "record/python/asides.h"
 #include "record/python/calls/protocols.h"
+#include "record/python/default_dicts.h"
 #include "record/python/gradients.h"
 #include "record/python/instructions.h"
 #include "record/python/new_objects.h"
@@ -26,12 +27,14 @@ namespace lazytrace {
 // exactly: the object, the name and the value. Needs the GIL throughout.
 class Watcher {
  public:
-  Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Asides* asides,
-          NewObjects* new_objects, ClassReads* classes, Consumption* consumption, FunctionReads* functions,
-          Protocols* protocols, Instructions* instructions)
+  Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls,
+          DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects, ClassReads* classes,
+          Consumption* consumption, FunctionReads* functions, Protocols* protocols,
+          Instructions* instructions)
       : around_(around),
         gradients_(gradients),
         whole_calls_(whole_calls),
+        default_dicts_(default_dicts),
         asides_(asides),
         new_objects_(new_objects),
         classes_(classes),
@@ -71,6 +74,7 @@ class Watcher {
   Surroundings around_;
   Gradients* gradients_;
   WholeCalls* whole_calls_;
+  DefaultDicts* default_dicts_;
   Asides* asides_;
   NewObjects* new_objects_;
   ClassReads* classes_;

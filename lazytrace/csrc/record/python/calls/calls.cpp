@@ -1,5 +1,6 @@
 #include "record/python/calls/calls.h"
 
+#include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
@@ -58,12 +59,27 @@ bool changes_nothing(PyObject* set, const std::string& name, PyObject* const* ar
   return held >= 0 && (held == 1) == adds;
 }
 
-bool is_deque(PyObject* v) {
-  static PyObject* type = py::object(py::module_::import("collections").attr("deque")).release().ptr();
-  return reinterpret_cast<PyObject*>(Py_TYPE(v)) == type;
+bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+
+bool is_flat_value(PyObject* v, std::unordered_set<std::string>* texts) {
+  if (PyUnicode_CheckExact(v)) return texts->insert(text_of(v)).second;
+  return v == Py_None || PyBool_Check(v) || PyLong_CheckExact(v) || PyFloat_CheckExact(v);
 }
 
-bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+// Whether pickle writes it without asking which of the objects in it are one: a dict or list of texts that
+// differ, and of numbers.
+bool is_flat(PyObject* v) {
+  std::unordered_set<std::string> texts;
+  if (PyList_CheckExact(v)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(v); ++i)
+      if (!is_flat_value(PyList_GET_ITEM(v, i), &texts)) return false;
+    return true;
+  }
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_CheckExact(v) && PyDict_Next(v, &at, &key, &value);)
+    if (!is_flat_value(key, &texts) || !is_flat_value(value, &texts)) return false;
+  return PyDict_CheckExact(v);
+}
 
 // Whether what the C code does with each of many arguments is known from the arguments alone.
 bool is_plain(Does does) {
@@ -86,6 +102,14 @@ Consumer consumer_of(Does does) {
   if (does == Does::Compares || does == Does::AsksContains || does == Does::Changes)
     return Consumer::Compares;
   return does == Does::Text || does == Does::Formats ? Consumer::Text : Consumer::Reads;
+}
+
+// functools.partial, or a class that calls as it does.
+bool is_partial(PyTypeObject* type) {
+  if (std::strcmp(type->tp_name, "functools.partial") == 0) return true;
+  static PyObject* const call = PyUnicode_InternFromString("__call__");
+  return std::strcmp(c_base(type)->tp_name, "functools.partial") == 0 &&
+         _PyType_Lookup(type, call) == _PyType_Lookup(c_base(type), call);
 }
 
 // A function of a module, or one that belongs to a class: bound to no object that it would read. What pybind
@@ -182,7 +206,8 @@ void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, P
   // The keys that it is asked for are not seen, so all entries count as read.
   bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
   if (!known || (writers && writers->count(name))) return recorder_->fail("hands ." + name + "() to C code");
-  if (self) consumption_->consume(self, Consumer::Compares);
+  // What it gives back may be asked which object it is; of an entry that is only handed on it is not.
+  if (self) consumption_->consume(self, does == Does::GetsItem ? Consumer::Reads : Consumer::Compares);
 }
 
 // ---------------------------------------------------------------- by kind of callable
@@ -190,10 +215,10 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   PyTypeObject* type = Py_TYPE(callable);
   // The frame of a Python function shows itself, or is entered as trusted code.
   if (PyFunction_Check(callable)) return provenance_->owner(callable), void();
-  if (PyMethod_Check(callable) && is_scripted_step(PyMethod_GET_FUNCTION(callable))) return;
   if (PyMethod_Check(callable)) {
-    provenance_->owner(callable);
     PyObject* function = PyMethod_GET_FUNCTION(callable);
+    if (is_scripted_step(function)) return;
+    provenance_->owner(callable);
     if (PyFunction_Check(function)) return provenance_->owner(function), void();
     auto all = with_self(PyMethod_GET_SELF(callable), args, count);
     return call(function, all.data(), static_cast<Py_ssize_t>(all.size()));
@@ -210,7 +235,7 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
     return node >= 0 ? provenance_->read_child(node, Access::Deref, nullptr, -1, object)
                      : recorder_->fail("calls a weak reference that cannot be reached again");
   }
-  if (std::strcmp(type->tp_name, "functools.partial") == 0) return call_partial(callable, args, count);
+  if (is_partial(type)) return call_partial(callable, args, count);
   if (starts_with(type->tp_name, "operator.")) return call_operator_object(callable, args, count);
   if (is_lru_cache(callable)) return call_cache(callable, args, count);
   call_instance(callable, args, count);
@@ -370,9 +395,23 @@ void Calls::call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t 
     classes_->read_class(type, key, target);  // __call__ = another_callable
     return call(target, args, count);
   }
+  if (method_does(type, "__call__") == Does::Reads) return call_holder(callable, args, count);
   if (!computes(object_does(callable), args, count))
     return recorder_->fail("calls a " + type_name(callable) + ", which lazytrace cannot see into");
   if (int node = provenance_->owner(callable); node >= 0) provenance_->read_self(node, callable);
+}
+
+// An object of C that computes with its arguments and what its members hold.
+void Calls::call_holder(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  int node = provenance_->owner(callable);
+  for (PyMemberDef* member = Py_TYPE(callable)->tp_members; member && member->name; ++member) {
+    py::object held = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, member->name));
+    if (!held) throw py::error_already_set();
+    if (node >= 0)
+      provenance_->read_child(node, Access::Attribute, py::str(member->name).ptr(), -1, held.ptr());
+    if (PyCallable_Check(held.ptr())) judge_callback(held.ptr());
+  }
+  consumption_->hand_over(args, count, Consumer::Reads);
 }
 
 // Whether it is a function of one number, of which numpy cannot warn: the same number gives the same one
@@ -496,6 +535,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
       return count == 2 ? writes_->write_attribute(first, second, nullptr) : void();
     case Does::GetsNamespace:
       return count == 1 ? read_attribute(first, py::str("__dict__").ptr()) : recorder_->fail("calls vars()");
+    case Does::GetsLocals:
+      return get_locals();
     case Does::Advances:
       if (first) containers_->advance(first);
       return;
@@ -526,6 +567,15 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
       return context_variables_->set_frame_evaluator(first);
     case Does::AsksHandled:
       return provenance_->read_handled_now();
+    case Does::AsksFolder:
+      // A new file need not be noticed before importlib.invalidate_caches(), which changes the list that is
+      // read next.
+      if (calling_ && calling_.previous() && (code_flags(calling_.previous().code()) & kFinds)) return;
+      return recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
+    case Does::Pickles:
+      if (count != 1 || !is_flat(first))
+        return recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
+      return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::AsksAbc:
       return ask_abstract_classes(args, count);
     default:
@@ -570,6 +620,13 @@ void Calls::ask_abstract_classes(PyObject* const* args, Py_ssize_t count) {
   py::object token = py::module_::import("abc").attr("get_cache_token")();
   provenance_->read_child(-1, Access::AbcToken, nullptr, -1, token.ptr());
   for (Py_ssize_t i = 0; i < count; ++i) containers_->read_bases(args[i]);
+}
+
+// Those of a function follow from the call, but for what it shares with others.
+void Calls::get_locals() {
+  PyCodeObject* code = calling_ ? calling_.code_object() : nullptr;
+  bool own = code && (code->co_flags & CO_OPTIMIZED) && !code->co_nfreevars && !code->co_ncellvars;
+  if (!own) recorder_->fail("calls locals() where it shares variables");
 }
 
 // Under a filter that raises, a warning is an exception.
@@ -727,12 +784,12 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
     consumption_->hand_over(args, count, Consumer::Compares);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
     if (name == "pop") containers_->read_order(self);
-    return writes_->write(self, what);
+    return writes_->rewrite(self, what);
   }
   if (PyDict_Check(self) && count >= 1 && name == "setdefault") {
     consumption_->use_as_key(args[0]);
     int present = is_key(args[0]) ? PyDict_Contains(self, args[0]) : -1;
-    return present == 1 ? containers_->read_dict_item(self, args[0]) : writes_->write(self, what);
+    return present == 1 ? containers_->read_dict_item(self, args[0]) : writes_->rewrite(self, what);
   }
   Does does = method_does(type, name);
   if (does == Does::Unknown) return recorder_->fail(what());

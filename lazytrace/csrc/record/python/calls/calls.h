@@ -50,6 +50,8 @@ class Calls {
   void call_cache_by_name(PyObject* callable, c10::ArrayRef<PyObject*> args, PyObject* kwargs);
   void call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void get_locals();
+  void call_holder(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   bool computes(Does does, PyObject* const* args, Py_ssize_t count);
   void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args,
                    Py_ssize_t count);

@@ -112,7 +112,7 @@ void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
       !PyTuple_Check(left)) {
     classes_->read_specials(Py_TYPE(left));
-    return writes_->write(left, [&] { return "changes a " + type_name(left) + " in place"; });
+    return writes_->rewrite(left, [&] { return "changes a " + type_name(left) + " in place"; });
   }
   consumption_->consume(left, how);
 }

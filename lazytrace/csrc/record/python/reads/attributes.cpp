@@ -303,7 +303,8 @@ void AttributeReads::read_tensor_entry(PyObject* tensor, PyObject* name, PyObjec
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   int node = provenance_->node_of_tensor(tensor);
   if (node >= 0) return provenance_->read_child(node, Access::Instance, name, -1, value);
-  if (value) recorder_->fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");
+  if (value && !recorder_->made(THPVariable_Unpack(tensor)))
+    recorder_->fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");
 }
 
 // ---------------------------------------------------------------- what was read before

@@ -85,7 +85,7 @@ void ClassReads::read_special(PyTypeObject* type, PyObject* name) {
                Py_IS_TYPE(found, &PyMethodDescr_Type) || Py_IS_TYPE(found, &PyGetSetDescr_Type) ||
                Py_IS_TYPE(found, &PyStaticMethod_Type) || Py_IS_TYPE(found, &PyClassMethod_Type) ||
                Py_IS_TYPE(found, &PyProperty_Type) || Py_IS_TYPE(found, &PyClassMethodDescr_Type) ||
-               is_free_builtin(found);
+               is_free_builtin(found) || found == reinterpret_cast<PyObject*>(&PyDict_Type);  // TypedDict
   if (plain) return;
   // A wrapper made by Python code shows itself in its __get__ or __call__.
   if (is_python_class(Py_TYPE(found))) return read_specials(Py_TYPE(found));

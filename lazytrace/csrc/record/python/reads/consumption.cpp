@@ -113,6 +113,7 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
 }
 
 void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
+  if (PyModule_Check(object)) return provenance_->module_node(object), void();
   provenance_->owner(object);
   if (how == Consumer::Trusted && is_trusted_callable(object)) {
     if (int node = provenance_->known(object); node >= 0 && provenance_->by_path(node))
@@ -127,7 +128,7 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   }
   // Equal to one that refers to an equal object.
   if (PyWeakref_CheckRef(object)) return consume_reference(object, how, depth);
-  if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object) || is_steady(object)) return;
+  if (PyFunction_Check(object) || PyType_Check(object) || is_steady(object)) return;
   if (PyCell_Check(object)) return consume_parts(object, how, depth);
   if (c_base(Py_TYPE(object)) != &PyBaseObject_Type) return consume_c_object(object, how, depth);
   if (how == Consumer::Trusted && !is_torch_module(object)) consume_instance(object, depth);

@@ -14,7 +14,7 @@ bool can_ask_for_member(PyObject* v, PyObject* key) {
   PyObject* member;
   Py_hash_t hash;
   for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
-    if (!is_key(member)) return false;
+    if (!is_key(member) && !is_key_by_identity(member)) return false;
   return true;
 }
 
@@ -22,6 +22,7 @@ void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
   if (node < 0 || provenance_->structural(node)) return;
   if (read_entry(dict, key)) return;
+  if (log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   if (log_->wrote(dict, key)) return;
   provenance_->read_operand(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
@@ -38,9 +39,9 @@ bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
 
 void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   int node = provenance_->owner(sequence);
-  if (node < 0 || provenance_->structural(node)) return;
+  if (node < 0 || provenance_->structural(node) || log_->took_over(sequence)) return;
   if (!PyLong_Check(key)) return read_whole(sequence);
-  if (log_->appended_to(sequence)) return recorder_->fail("reads a list that it has appended to");
+  if (log_->appended_to(sequence)) return settle(sequence);
   Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(sequence);
   if (index < 0 || index >= size) tree_->expect_length(node, sequence);
   if (index < 0) index += size;
@@ -61,18 +62,61 @@ void ContainerReads::read_length(PyObject* container) {
   if (!is_container(container)) return;
   int node = provenance_->owner(container);
   if (node < 0 || provenance_->structural(node)) return;
-  if (log_->wrote_to(container))
-    return recorder_->fail("reads a " + type_name(container) + " that it has written to");
+  if (log_->wrote_to(container)) return settle(container);
   tree_->expect_length(node, container);
+}
+
+namespace {
+// The globals of a module and the attributes of an instance are read under their names as well.
+bool is_namespace(PyObject* dict, const Guard& guard) {
+  static PyObject* builtins = PyUnicode_InternFromString("__builtins__");
+  return guard.access == Access::Namespace || dict == PyImport_GetModuleDict() ||
+         PyDict_GetItemWithError(dict, builtins);
+}
+}  // namespace
+
+bool ContainerReads::can_take_over(PyObject* object) const {
+  int node = provenance_->known(object);
+  if (node < 0 || provenance_->is_fresh(object) || recorder_->inside_operator()) return false;
+  int root = tree_->root_of(node);
+  if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
+  if (PyList_CheckExact(object)) return true;
+  bool plain = PyDict_CheckExact(object) || PyODict_CheckExact(object) || is_default_dict(object);
+  return plain && !is_namespace(object, (*tree_)[node]);
+}
+
+bool ContainerReads::take_over(PyObject* object, Wording what) {
+  if (log_->took_over(object)) return log_->change(object, recorder_->last_node()), true;
+  if (!can_take_over(object)) return false;
+  int node = provenance_->known(object);
+  py::object before = log_->before(object);
+  bool known = provenance_->structural(node) || (!log_->wrote_to(object) && !whole_.insert(object));
+  if (!known) read_entries(node, before.ptr());
+  Writes::Write write;
+  write.effect = {Effect::Kind::Content, node};
+  write.effect.first = write.effect.last = recorder_->last_node();
+  write.container = py::reinterpret_borrow<py::object>(object);
+  write.original = before;
+  write.what = what();
+  write.place = recorder_->place;
+  log_->take_over(std::move(write));
+  return true;
+}
+
+void ContainerReads::settle(PyObject* object) {
+  auto what = [&] { return "reads a " + type_name(object) + " that it has written to"; };
+  if (!log_->took_over(object) && !take_over(object, what)) recorder_->fail(what());
 }
 
 void ContainerReads::read_whole(PyObject* object) {
   if (!is_container(object)) return;
   int node = provenance_->owner(object);
   if (node < 0 || provenance_->structural(node)) return;
-  if (log_->wrote_to(object))
-    return recorder_->fail("reads a " + type_name(object) + " that it has written to");
-  if (!whole_.insert(object)) return;
+  if (log_->wrote_to(object)) return settle(object);
+  if (whole_.insert(object)) read_entries(node, object);
+}
+
+void ContainerReads::read_entries(int node, PyObject* object) {
   Py_ssize_t size = PyDict_Check(object)     ? PyDict_GET_SIZE(object)
                     : PyAnySet_Check(object) ? PySet_GET_SIZE(object)
                                              : PySequence_Fast_GET_SIZE(object);

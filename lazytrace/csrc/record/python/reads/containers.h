@@ -16,7 +16,7 @@ bool can_ask_for_member(PyObject* v, PyObject* key);
 // Each read leaves guards for what was found. Needs the GIL; runs no Python code of the user.
 class ContainerReads {
  public:
-  ContainerReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
+  ContainerReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, Writes* log,
                  ClassReads* classes)
       : recorder_(recorder), tree_(tree), provenance_(provenance), log_(log), classes_(classes) {}
 
@@ -30,6 +30,9 @@ class ContainerReads {
   void read_length(PyObject* container);
   // Its length and all entries.
   void read_whole(PyObject* container);
+  // What a list or dict held before the call is read, and what it holds in the end is one write: neither
+  // reads nor writes of it count from now on. False where that cannot be; `what` is about to be done.
+  bool take_over(PyObject* container, Wording what);
   // The order of a set, which hangs on the addresses of members without a __hash__ of their own.
   void read_order(PyObject* set);
   // The classes that a class has for bases, which can be assigned to.
@@ -39,11 +42,15 @@ class ContainerReads {
 
  private:
   void fix_hash(PyObject* member);
+  bool can_take_over(PyObject* container) const;
+  // Of a container that was written to.
+  void settle(PyObject* container);
+  void read_entries(int node, PyObject* held);
 
   Recorder* recorder_;
   GuardTree* tree_;
   Provenance* provenance_;
-  const Writes* log_;
+  Writes* log_;
   ClassReads* classes_;
   AddressSet whole_;  // containers whose contents are all guarded
 };

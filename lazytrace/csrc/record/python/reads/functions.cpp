@@ -30,16 +30,35 @@ void FunctionReads::read_function(PyObject* function) {
     provenance_->add_cell(PyTuple_GET_ITEM(closure, i), node, i);
 }
 
+namespace {
+// Whose functions code of torch finds among its globals.
+bool is_of_torch_or_library(const std::string& module) {
+  return module.rfind("torch.", 0) == 0 || module == "importlib._bootstrap" || module == "functools";
+}
+
+// The module that a function says that it is of, or that whose globals it has.
+PyObject* module_of(PyFunctionObject* function) {
+  for (PyObject* of : {function->func_module, PyDict_GetItemString(function->func_globals, "__name__")}) {
+    if (!of || !is_of_torch_or_library(text_of(of))) continue;
+    PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), of);
+    if (module && PyModule_CheckExact(module)) return module;
+  }
+  return nullptr;
+}
+}  // namespace
+
 void FunctionReads::find_in_module(PyObject* function) {
-  PyObject* globals = PyFunction_GET_GLOBALS(function);
-  PyObject* name = reinterpret_cast<PyFunctionObject*>(function)->func_name;
-  PyObject* of = PyDict_GetItemString(globals, "__name__");
-  PyObject* module = of ? PyDict_GetItemWithError(PyImport_GetModuleDict(), of) : nullptr;
-  if (!of || (text_of(of).rfind("torch.", 0) != 0 && text_of(of) != "importlib._bootstrap")) return;
-  if (!module || !PyModule_CheckExact(module) || PyModule_GetDict(module) != globals ||
-      PyDict_GetItemWithError(globals, name) != function)
-    return;
-  provenance_->read_child(provenance_->weak_node(module), Access::Instance, name, -1, function);
+  auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  PyObject *module = module_of(f), *name = f->func_name;
+  PyObject* found = module ? PyDict_GetItemWithError(PyModule_GetDict(module), name) : nullptr;
+  if (!found || !PyFunction_Check(found)) return;
+  // A decorator keeps the function that it was given.
+  PyObject* attributes = reinterpret_cast<PyFunctionObject*>(found)->func_dict;
+  static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
+  PyObject* inner = attributes ? PyDict_GetItemWithError(attributes, wrapped) : nullptr;
+  if (found != function && inner != function) return;
+  int node = provenance_->read_node(provenance_->weak_node(module), Access::Instance, name, -1, found).first;
+  if (found != function) provenance_->read_child(node, Access::Attribute, wrapped, -1, function);
 }
 
 void FunctionReads::consume_function(PyObject* function) {
