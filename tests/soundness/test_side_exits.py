@@ -1126,7 +1126,8 @@ def inference_mode_around_an_exit(trace):
     return trace(fn), both_ways()
 
 
-@cases(hits=4)
+# The first use of vmap in a process loads decompositions: that call is eager.
+@cases(hits=3)
 def vmap_before_and_after_an_exit(trace):
     def fn(x):
         y = torch.vmap(lambda row: row * 2 + row.sum())(x[None])
