@@ -319,7 +319,7 @@ void StateWrites::settle() {
       recorder_->place = entry.place;
       recorder_->fail(shared ? entry.what + " that other functions share" : entry.what);
       // The next recording may follow it.
-      if (!shared && tree_->can_be_loose(entry.before) &&
+      if (!shared && entry.before >= 0 && tree_->can_be_loose(entry.before) &&
           is_number_like((*tree_)[entry.before].value.ptr(), entry.value.ptr()))
         provenance_->note_varying(entry.before);
       continue;
