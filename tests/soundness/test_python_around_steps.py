@@ -1,4 +1,4 @@
-"""Python that real training programs run around their tensors: patterns, texts, imports, scalers, transforms."""
+"""Python that training programs run around their tensors: patterns, texts, imports, scalers, transforms."""
 
 from __future__ import annotations
 
@@ -297,8 +297,10 @@ def step_with_a_scaler(trace):
 
 @cases(eager="runs aten::flatten where an exception could be caught, and the function could not be resumed")
 def step_with_gradients_of_samples(trace):
-    """Differentially private descent: the gradient of each sample is clipped. A transform changes the shape of a
-    tensor in place, while functional_call has the module hold other tensors."""
+    """Differentially private descent: the gradient of each sample is clipped.
+
+    A transform changes the shape of a tensor in place, while functional_call has the module hold others.
+    """
     torch.manual_seed(0)
     net = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
