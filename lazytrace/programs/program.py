@@ -194,6 +194,10 @@ class Tree:
         return _Rebuilding(tensor, state, [None] * outer).build(self)
 
 
+# Nothing can be inside one of these and be it, but each has a number like the containers.
+_MADE_OF_PARTS = ("tuple", "named", "partial", "method", "function")
+
+
 class _Rebuilding:
     def __init__(
         self, tensor: Callable[[Register], Any], state: Callable[[int], Any] | None, made: list[Any]
@@ -213,25 +217,26 @@ class _Rebuilding:
             return self._state(tree.index)
         if tree.kind == "same":
             return self._made[tree.index]
-        return getattr(self, f"_{tree.kind}")(tree)
+        make = getattr(self, f"_{tree.kind}")
+        return self._after_its_parts(make, tree) if tree.kind in _MADE_OF_PARTS else make(tree)
+
+    def _after_its_parts(self, make: Callable[[Tree], Any], tree: Tree) -> Any:
+        at = len(self._made)
+        self._made.append(None)
+        self._made[at] = make(tree)
+        return self._made[at]
 
     def _note(self, value: Any) -> Any:
         self._made.append(value)
         return value
 
     def _tuple(self, tree: Tree) -> Any:
-        at = len(self._made)
-        self._made.append(None)
-        self._made[at] = tuple(self.build(item) for item in tree.items)
-        return self._made[at]
+        return tuple(self.build(item) for item in tree.items)
 
     def _named(self, tree: Tree) -> Any:
-        at = len(self._made)
-        self._made.append(None)
         items = [self.build(item) for item in tree.items]
         make = getattr(tree.value, "_make", tree.value)  # torch's own named tuples take a sequence
-        self._made[at] = make(items)
-        return self._made[at]
+        return make(items)
 
     def _list(self, tree: Tree) -> Any:
         value: list[Any] = self._note([])
@@ -254,26 +259,17 @@ class _Rebuilding:
         return value
 
     def _partial(self, tree: Tree) -> Any:
-        at = len(self._made)
-        self._made.append(None)
         function, args, kwargs = (self.build(item) for item in tree.items)
-        self._made[at] = tree.value(function, *args, **kwargs)
-        return self._made[at]
+        return tree.value(function, *args, **kwargs)
 
     def _method(self, tree: Tree) -> Any:
-        at = len(self._made)
-        self._made.append(None)
-        self._made[at] = MethodType(*(self.build(item) for item in tree.items))
-        return self._made[at]
+        return MethodType(*(self.build(item) for item in tree.items))
 
     def _function(self, tree: Tree) -> Any:
-        at = len(self._made)
-        self._made.append(None)
         module, defaults, named, *closure = (self.build(item) for item in tree.items)
         cells = tuple(CellType(one) for one in closure)
         made = FunctionType(tree.value, vars(module), argdefs=defaults, closure=cells)
         made.__kwdefaults__ = named
-        self._made[at] = made
         return made
 
     def _object(self, tree: Tree) -> Any:

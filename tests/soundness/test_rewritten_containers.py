@@ -328,14 +328,20 @@ def missing_entry(trace):
     return trace(fn), calls(), lambda: s
 
 
-@cases(hits=6)
-def missing_entry_that_is_there_later(trace):
+def asking_and_deleting():
     s = Thing(d=collections.defaultdict(lambda: 5))
 
     def fn(x):
         n = s.d["k"]
         del s.d["k"]
         return x * n
+
+    return s, fn
+
+
+@cases(hits=6)
+def missing_entry_that_is_there_later(trace):
+    s, fn = asking_and_deleting()
 
     def put():
         s.d["k"] = 9
@@ -345,12 +351,7 @@ def missing_entry_that_is_there_later(trace):
 
 @cases(hits=4)
 def factory_that_changes(trace):
-    s = Thing(d=collections.defaultdict(lambda: 5))
-
-    def fn(x):
-        n = s.d["k"]
-        del s.d["k"]
-        return x * n
+    s, fn = asking_and_deleting()
 
     def change():
         s.d.default_factory = lambda: 7

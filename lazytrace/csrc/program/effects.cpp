@@ -14,6 +14,7 @@ int append_to_deque(PyObject* deque, PyObject* value) {
   Py_XDECREF(none);
   return none ? 0 : -1;
 }
+
 // What a list or dict holds from now on.
 int set_content(PyObject* owner, PyObject* value) {
   if (PyList_Check(owner)) return PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value);

@@ -195,7 +195,7 @@ struct Tree::Rebuilder {
         return py::reinterpret_borrow<py::object>(made[t.index]);
       case Kind::Tuple:
       case Kind::Named:
-        return tuple(t);
+        return after_its_parts([&] { return tuple(t); });
       case Kind::List: {
         py::list list;
         made.push_back(list.ptr());
@@ -217,58 +217,47 @@ struct Tree::Rebuilder {
       case Kind::Object:
         return object(t);
       case Kind::Partial:
-        return partial(t);
+        return after_its_parts([&] { return partial(t); });
       case Kind::Method:
-        return method(t);
+        return after_its_parts([&] { return method(t); });
       case Kind::Function:
-        return function(t);
+        return after_its_parts([&] { return function(t); });
     }
     throw std::logic_error("unknown kind of tree");
   }
 
-  py::object tuple(const Tree& t) {
-    size_t place = made.size();
-    made.push_back(nullptr);  // nothing can be inside a tuple and the tuple itself, but its number counts
-    py::object result;
-    if (t.kind == Kind::Tuple) {
-      result = py::reinterpret_steal<py::object>(PyTuple_New(static_cast<Py_ssize_t>(t.items.size())));
-      for (size_t i = 0; i < t.items.size(); ++i)
-        PyTuple_SET_ITEM(result.ptr(), i, build(t.items[i]).release().ptr());
-    } else {
-      auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
-      py::tuple items(t.items.size());
-      for (size_t i = 0; i < t.items.size(); ++i) items[i] = build(t.items[i]);
-      result = py::reinterpret_steal<py::object>(new_named_tuple(type, items.ptr()));
-      if (!result) throw py::error_already_set();
-    }
-    made[place] = result.ptr();
-    return result;
-  }
-
-  py::object partial(const Tree& t) {
+  // What can only be made of its parts: nothing can be inside it and be it, but its number counts.
+  template <typename Make>
+  py::object after_its_parts(Make make) {
     size_t place = made.size();
     made.push_back(nullptr);
-    py::object called = build(t.items[0]), args = build(t.items[1]), named = build(t.items[2]);
-    py::object result = t.value(called, *args, **named);
-    made[place] = result.ptr();
-    return result;
-  }
-
-  py::object method(const Tree& t) {
-    size_t place = made.size();
-    made.push_back(nullptr);
-    py::object called = build(t.items[0]), self = build(t.items[1]);
-    auto result = py::reinterpret_steal<py::object>(PyMethod_New(called.ptr(), self.ptr()));
+    py::object result = make();
     if (!result) throw py::error_already_set();
     made[place] = result.ptr();
     return result;
   }
 
+  py::object tuple(const Tree& t) {
+    py::tuple items(t.items.size());
+    for (size_t i = 0; i < t.items.size(); ++i) items[i] = build(t.items[i]);
+    if (t.kind == Kind::Tuple) return std::move(items);
+    auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
+    return py::reinterpret_steal<py::object>(new_named_tuple(type, items.ptr()));
+  }
+
+  py::object partial(const Tree& t) {
+    py::object called = build(t.items[0]), args = build(t.items[1]), named = build(t.items[2]);
+    return t.value(called, *args, **named);
+  }
+
+  py::object method(const Tree& t) {
+    py::object called = build(t.items[0]), self = build(t.items[1]);
+    return py::reinterpret_steal<py::object>(PyMethod_New(called.ptr(), self.ptr()));
+  }
+
   py::object function(const Tree& t) {
-    size_t place = made.size();
-    made.push_back(nullptr);
     py::object module = build(t.items[0]);
-    py::object result =
+    auto result =
         py::reinterpret_steal<py::object>(PyFunction_New(t.value.ptr(), PyModule_GetDict(module.ptr())));
     if (!result) throw py::error_already_set();
     py::object defaults = build(t.items[1]), named = build(t.items[2]);
@@ -281,8 +270,7 @@ struct Tree::Rebuilder {
         closure[i - kClosure] = py::reinterpret_steal<py::object>(PyCell_New(build(t.items[i]).ptr()));
       if (PyFunction_SetClosure(result.ptr(), closure.ptr()) < 0) throw py::error_already_set();
     }
-    made[place] = result.ptr();
-    return result;
+    return std::move(result);
   }
 
   void pairs(const Tree& t, PyObject* dict) {
