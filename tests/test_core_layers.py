@@ -39,6 +39,7 @@ WATCHING = (
     "pause",
     "exchange",
     "gradients",
+    "handlers",
     "whole_calls",
     "provenance",
     "new_objects",

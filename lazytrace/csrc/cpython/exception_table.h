@@ -4,6 +4,8 @@
 #include <Python.h>
 #include <opcode.h>
 
+#include <vector>
+
 namespace lazytrace {
 
 class ExceptionTable {
@@ -13,39 +15,53 @@ class ExceptionTable {
     end_ = start_ + PyBytes_GET_SIZE(code->co_exceptiontable);
   }
 
-  // Whether an `except` or a `finally` stands around the instruction; the ends of `with` blocks only pass
-  // exceptions on. Needs the GIL.
-  bool catches(int instruction) const {
-    if (start_ == end_) return false;
+  // What stands around an instruction.
+  struct Around {
+    bool handler = false;    // an `except` or a `finally`
+    std::vector<int> exits;  // of `with` blocks that are nearer: where in the stack their `__exit__` lie
+  };
+
+  // Needs the GIL.
+  Around around(int instruction) const {
+    Around found;
+    if (start_ == end_) return found;
     PyObject* bytes = PyCode_GetCode(code_);
     const auto* codes = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes));
     auto runs = [&](int at, int first, int second) {
       return codes[2 * at] == first && codes[2 * at + 2] == second;
     };
-    int handler = find(instruction);
-    while (handler >= 0) {
-      if (runs(handler, PUSH_EXC_INFO, WITH_EXCEPT_START))
-        handler = find(handler + 1);
-      else if (runs(handler, COPY, POP_EXCEPT))  // and raises it again: the end of a handler
-        handler = find(handler);
-      else
+    Entry entry = find(instruction);
+    while (entry.handler >= 0) {
+      if (runs(entry.handler, PUSH_EXC_INFO, WITH_EXCEPT_START)) {
+        found.exits.push_back(entry.depth - 1);
+        entry = find(entry.handler + 1);
+      } else if (runs(entry.handler, COPY, POP_EXCEPT)) {  // and raises it again: the end of a handler
+        entry = find(entry.handler);
+      } else {
         break;
+      }
     }
     Py_DECREF(bytes);
-    return handler >= 0;
+    found.handler = entry.handler >= 0;
+    return found;
   }
 
  private:
-  // As CPython's get_exception_handler() reads it: (start, size, handler, depth), each a varint of 6 bits a
-  // byte; the first byte of an entry has its highest bit set.
-  int find(int instruction) const {
+  struct Entry {
+    int handler = -1;
+    int depth = 0;  // of the stack that the handler finds
+  };
+
+  // As CPython's get_exception_handler() reads it: (start, size, handler, depth and whether the place of the
+  // instruction is pushed), each a varint of 6 bits a byte; the first byte of an entry has its highest bit
+  // set.
+  Entry find(int instruction) const {
     for (const unsigned char* at = start_; at < end_;) {
-      int start = varint(&at), size = varint(&at), handler = varint(&at);
-      if (start > instruction) return -1;
-      if (start + size > instruction) return handler;
-      while (at < end_ && !(*at & 128)) ++at;
+      int start = varint(&at), size = varint(&at), handler = varint(&at), depth = varint(&at) >> 1;
+      if (start > instruction) return {};
+      if (start + size > instruction) return {handler, depth};
     }
-    return -1;
+    return {};
   }
 
   static int varint(const unsigned char** at) {

@@ -22,6 +22,12 @@ class Frame {
  public:
   Frame() = default;
   explicit Frame(PyFrameObject* frame) : f_(frame->f_frame) {}
+  // That of a generator which waits to go on, or none. Good until it does.
+  static Frame waiting(PyObject* generator) {
+    auto* made = reinterpret_cast<PyGenObject*>(generator);
+    if (!PyGen_CheckExact(generator) || made->gi_frame_state != FRAME_SUSPENDED) return Frame();
+    return Frame(reinterpret_cast<_PyInterpreterFrame*>(made->gi_iframe));
+  }
   static Frame current() { return Frame(PyThreadState_Get()->cframe->current_frame); }
 
   explicit operator bool() const { return f_ != nullptr; }
@@ -55,6 +61,9 @@ class Frame {
   PyObject** place(int depth) const { return f_->localsplus + f_->stacktop - depth; }
   // The topmost values, the lowest first.
   PyObject* const* top(int count) const { return f_->localsplus + f_->stacktop - count; }
+
+  // What the stack holds `height` above its bottom.
+  PyObject* above_bottom(int height) const { return f_->localsplus[f_->f_code->co_nlocalsplus + height]; }
 
   // A variable, or the cell that holds it.
   PyObject* slot(int index) const { return f_->localsplus[index]; }

@@ -4,7 +4,6 @@
 
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
-#include "cpython/exception_table.h"
 #include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -58,17 +57,9 @@ bool Watcher::stop() {
 }
 
 bool Watcher::would_catch() {
-  if (instructions_->may_suppress()) return true;
   py::gil_scoped_acquire gil;
-  for (Frame f = Frame::current(); f && f != base_; f = f.previous()) {
-    int at = f.instruction();
-    auto [known, missing] = catches_.try_emplace({f.code_object(), at});
-    if (missing) {
-      bool restores = code_flags(reinterpret_cast<PyObject*>(f.code_object())) & kRestores;
-      known->second = !restores && ExceptionTable(f.code_object()).catches(at);
-    }
-    if (known->second) return true;
-  }
+  for (Frame f = Frame::current(); f && f != base_; f = f.previous())
+    if (handlers_.would_run(f)) return true;
   return false;
 }
 
@@ -184,13 +175,13 @@ void Watcher::meet_function(Frame f, PyObject* self) {
   }
 }
 
-bool Watcher::goes_to_c(Frame f) const {
+bool Watcher::goes_to_c(Frame f, PyObject* result) const {
   Frame caller = f.previous();
   if (!caller || caller == base_) return false;
   CodeFacts* facts = facts_of(caller.code());
   if (facts->flags & kOwn) return false;
   if ((facts->flags & kSkipped) || facts->operations.empty()) return true;
-  return instructions_->goes_to_c(caller, *facts);
+  return instructions_->goes_to_c(caller, *facts, result);
 }
 
 namespace {
@@ -210,7 +201,7 @@ bool Watcher::asked_by_c(Frame f) const {
   const Operation& now = facts->operations[static_cast<size_t>(std::max(caller.instruction(), 0))];
   // A frame that the interpreter has entered by itself leaves its caller behind the cache of the call.
   if (is_inline_cache(now)) return false;
-  return (now.action != Action::Calls && now.action != Action::CallsWith) || goes_to_c(f);
+  return (now.action != Action::Calls && now.action != Action::CallsWith) || goes_to_c(f, Py_None);
 }
 
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
@@ -225,7 +216,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   if (watched && is_carrier(result) && must_be_plain(f)) around_.exchange->hand_over(result);
   // What our own methods of numbers give back is followed.
   bool number = watched && is_carrier(result) && !(code_flags(f.code()) & kOwn);
-  if (watched && (!is_immutable(result) || number) && goes_to_c(f)) {
+  if (watched && (!is_immutable(result) || number) && goes_to_c(f, result)) {
     Exchange::Returning returning(around_.exchange, f.previous());
     consumption_->consume(result, Consumer::Compares);
   }

@@ -11,6 +11,7 @@
 #include "record/python/calls/protocols.h"
 #include "record/python/default_dicts.h"
 #include "record/python/gradients.h"
+#include "record/python/handlers.h"
 #include "record/python/instructions.h"
 #include "record/python/new_objects.h"
 #include "record/python/opaque_call.h"
@@ -67,7 +68,7 @@ class Watcher {
   void meet_function(Frame f, PyObject* self);
   bool asked_by_c(Frame f) const;
   void enter_module(Frame f);
-  bool goes_to_c(Frame f) const;
+  bool goes_to_c(Frame f, PyObject* result) const;
   void begin_opaque(PyFrameObject* frame);
   void end_opaque(PyObject* result);
 
@@ -92,12 +93,7 @@ class Watcher {
   Frame base_;            // the frame that called the recorded function
   py::object seen_code_;  // of the frame that ran last
   CodeFacts* seen_facts_ = nullptr;
-  struct CodePlace {
-    size_t operator()(const std::pair<PyCodeObject*, int>& p) const {
-      return reinterpret_cast<size_t>(p.first) * 31 + static_cast<size_t>(p.second);
-    }
-  };
-  std::unordered_map<std::pair<PyCodeObject*, int>, bool, CodePlace> catches_;
+  Handlers handlers_;
   Frame opaque_frame_;
   std::unique_ptr<OpaqueCall> opaque_;
 };

@@ -1,0 +1,89 @@
+#include "record/python/handlers.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "cpython/objects.h"
+#include "record/python/code_facts.h"
+
+namespace lazytrace {
+
+namespace {
+
+PyTypeObject* class_of_contextlib(const char* name) {
+  py::object cls = py::module_::import("contextlib").attr(name);
+  return reinterpret_cast<PyTypeObject*>(cls.release().ptr());  // never freed, as the module
+}
+
+std::vector<uint8_t> bytes_of(PyCodeObject* code) {
+  py::object bytes = py::reinterpret_steal<py::object>(PyCode_GetCode(code));
+  const char* first = PyBytes_AS_STRING(bytes.ptr());
+  return {first, first + PyBytes_GET_SIZE(bytes.ptr())};
+}
+
+// Code that gives None, whatever it is handed.
+bool does_nothing(PyCodeObject* code) {
+  std::vector<uint8_t> bytes = bytes_of(code);
+  return bytes.size() == 6 && bytes[0] == RESUME && bytes[2] == LOAD_CONST && bytes[4] == RETURN_VALUE &&
+         PyTuple_GET_ITEM(code->co_consts, bytes[3]) == Py_None;
+}
+
+// Whether the generator waits in a `yield from`, for another one.
+bool waits_for_another(Frame f) {
+  std::vector<uint8_t> bytes = bytes_of(f.code_object());
+  auto next = static_cast<size_t>(f.lasti()) + 2;
+  return bytes[next] != RESUME || (bytes[next + 1] & 3) != 1;  // 1: of a plain `yield`
+}
+
+// What an instance has under the name, borrowed, or null. Runs no code of its class.
+PyObject* attribute_of(PyObject* instance, const char* name) {
+  py::object dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(instance, nullptr));
+  if (!dict) return PyErr_Clear(), nullptr;
+  return PyDict_GetItemString(dict.ptr(), name);
+}
+
+}  // namespace
+
+bool Handlers::would_run(Frame f) {
+  int at = f.instruction();
+  auto [known, missing] = known_.try_emplace({f.code_object(), at});
+  if (missing) {
+    known->second = ExceptionTable(f.code_object()).around(at);
+    if (code_flags(f.code()) & kRestores) known->second.handler = false;
+  }
+  const ExceptionTable::Around& around = known->second;
+  if (around.handler) return true;
+  return std::any_of(around.exits.begin(), around.exits.end(),
+                     [&](int height) { return acts(f.above_bottom(height)); });
+}
+
+// Of the `__exit__` that a `with` block will call. Those in C, and torch's own, put back what they switched,
+// and pass exceptions on.
+bool Handlers::acts(PyObject* exit) {
+  if (PyCFunction_Check(exit)) return false;
+  if (!PyMethod_Check(exit) || !PyFunction_Check(PyMethod_GET_FUNCTION(exit))) return true;
+  PyObject* self = PyMethod_GET_SELF(exit);
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(PyMethod_GET_FUNCTION(exit)));
+  if (is_torch_class(Py_TYPE(self)) || does_nothing(code)) return false;
+  static PyTypeObject* const generator_manager = class_of_contextlib("_GeneratorContextManager");
+  static PyTypeObject* const exit_stack = class_of_contextlib("ExitStack");
+  if (Py_TYPE(self) == exit_stack) return any_of_stack_acts(attribute_of(self, "_exit_callbacks"));
+  PyObject* generator = Py_TYPE(self) == generator_manager ? attribute_of(self, "gen") : nullptr;
+  Frame waiting = generator ? Frame::waiting(generator) : Frame();
+  return !waiting || waits_for_another(waiting) || would_run(waiting);
+}
+
+// Of the pairs that an ExitStack keeps: whether it is no coroutine, and what it will call.
+bool Handlers::any_of_stack_acts(PyObject* stack) {
+  if (!stack || !is_deque(stack)) return true;
+  for (py::handle pair : py::reinterpret_borrow<py::iterable>(stack)) {
+    if (!PyTuple_CheckExact(pair.ptr()) || PyTuple_GET_SIZE(pair.ptr()) != 2) return true;
+    if (acts(PyTuple_GET_ITEM(pair.ptr(), 1))) return true;
+  }
+  return false;
+}
+
+}  // namespace lazytrace
