@@ -1247,7 +1247,7 @@ def write_seen_by_a_guard_of_another_function(trace):
     )
 
 
-@cases(eager="opaque-after-write")
+@cases(hits=4)
 def write_between_two_opaque_steps(trace):
     o = Thing(h=torch.zeros(3))
     step = opaque(trace, lambda x: x + o.h)

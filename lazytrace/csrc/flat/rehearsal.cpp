@@ -60,9 +60,10 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const NumberValues& giv
   at::Tensor before = random_state();
   try {
     OpaqueResults opaque;
+    EarlyWrites early;
     RunnerMemory memory;
     memory.numbers = given;
-    Outcome outcome = Runner(form_.program, registers_, state, opaque, memory).run();
+    Outcome outcome = Runner(form_.program, registers_, state, opaque, early, memory).run();
     if (!outcome.ok()) obstacle_ = "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {
     std::exception_ptr error = caught();  // the program itself will say so

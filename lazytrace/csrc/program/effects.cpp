@@ -3,55 +3,8 @@
 #include <algorithm>
 
 #include "cpython/objects.h"
-#include "program/value_tree.h"
 
 namespace lazytrace {
-
-namespace {
-int append_to_deque(PyObject* deque, PyObject* value) {
-  static PyObject* name = PyUnicode_InternFromString("append");
-  PyObject* none = PyObject_CallMethodOneArg(deque, name, value);
-  Py_XDECREF(none);
-  return none ? 0 : -1;
-}
-
-// What a list or dict holds from now on.
-int set_content(PyObject* owner, PyObject* value) {
-  if (PyList_Check(owner)) return PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value);
-  py::object empty = py::reinterpret_steal<py::object>(PyObject_CallMethod(owner, "clear", nullptr));
-  return empty ? fill_mapping(owner, value) : -1;
-}
-}  // namespace
-
-void Effect::apply(PyObject* owner_now, PyObject* value) const {
-  int failed = -1;
-  switch (kind) {
-    case Kind::Attribute:
-      failed = PyModule_Check(owner_now) ? PyDict_SetItem(PyModule_GetDict(owner_now), key.ptr(), value)
-                                         : PyObject_GenericSetAttr(owner_now, key.ptr(), value);
-      break;
-    case Kind::Item:
-      failed = PyDict_SetItem(owner_now, key.ptr(), value);
-      break;
-    case Kind::At:
-      Py_INCREF(value);
-      failed = PyList_SetItem(owner_now, index, value);
-      break;
-    case Kind::Append:
-      failed = PyList_Check(owner_now) ? PyList_Append(owner_now, value) : append_to_deque(owner_now, value);
-      break;
-    case Kind::Cell:
-      failed = PyCell_Set(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index), value);
-      break;
-    case Kind::Content:
-      failed = set_content(owner_now, value);
-      break;
-    case Kind::Class:
-      failed = PyType_Type.tp_setattro(owner_now, key.ptr(), value);
-      break;
-  }
-  if (failed < 0) throw py::error_already_set();
-}
 
 namespace {
 bool same_key(PyObject* a, PyObject* b) {
@@ -67,21 +20,6 @@ const Writes::Slot* Writes::find(PyObject* container, PyObject* key, Py_ssize_t 
   for (const Slot& slot : slots_)
     if (slot.container == container && slot.index == index && same_key(slot.key, key)) return &slot;
   return nullptr;
-}
-
-PyObject* Effect::container(PyObject* owner_now) const {
-  if (kind == Kind::Cell) return PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index);
-  if (kind != Kind::Attribute) return owner_now;
-  if (PyModule_Check(owner_now)) return PyModule_GetDict(owner_now);
-  PyObject** dict = _PyObject_GetDictPtr(owner_now);
-  return dict && *dict ? *dict : owner_now;
-}
-
-py::object Effect::original(PyObject* container) const {
-  PyObject* found = nullptr;
-  if (kind == Kind::At) found = PyList_GET_ITEM(container, index);
-  if (kind == Kind::Item) found = PyDict_GetItemWithError(container, key.ptr());
-  return py::reinterpret_borrow<py::object>(found);
 }
 
 void Containers::add(PyObject* container, int object) {
@@ -117,12 +55,6 @@ bool Writes::wrote(PyObject* container, Py_ssize_t index) const {
   return !writes_.empty() && (took_over(container) || find(container, nullptr, index));
 }
 
-py::object content_of(PyObject* container) {
-  PyObject* copy = PyList_Check(container) ? PySequence_List(container) : ordered_items(container);
-  if (!copy) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(copy);
-}
-
 py::object Writes::before(PyObject* container) const {
   py::object content = content_of(container);
   if (!wrote_to(container)) return content;
@@ -148,6 +80,7 @@ py::object Writes::before(PyObject* container) const {
 }
 
 void Writes::take_over(Write write) {
+  write.effect.serial = serials_++;
   PyObject* container = write.container.ptr();
   std::vector<Write> kept;
   for (Write& one : writes_) {
@@ -176,6 +109,7 @@ void Writes::change(PyObject* container, int64_t node) {
 }
 
 void Writes::add(Write write) {
+  write.effect.serial = serials_++;
   PyObject* container = write.container.ptr();
   containers_.insert(container);
   if (write.effect.kind == Effect::Kind::Append) {
@@ -185,8 +119,10 @@ void Writes::add(Write write) {
   }
   PyObject* key = write.effect.key.ptr();
   if (const Slot* slot = find(container, key, write.effect.index)) {
-    writes_[slot->write].value = std::move(write.value);
-    writes_[slot->write].effect.last = write.effect.last;
+    Write& older = writes_[slot->write];
+    if (older.value.is(write.value)) return;  // the place has had it since then
+    older.value = std::move(write.value);
+    older.effect.last = write.effect.last;
     return;
   }
   slots_.push_back({container, key, write.effect.index, writes_.size()});

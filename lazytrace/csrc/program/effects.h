@@ -10,33 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "program/effect.h"
 #include "program/program.h"
 
 namespace lazytrace {
-
-// One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`. Content
-// is all that a list or dict holds, Class an attribute of a class.
-struct Effect {
-  enum class Kind : uint8_t { Attribute, Item, At, Append, Cell, Content, Class } kind = Kind::Attribute;
-  int owner = -1;         // guard node
-  py::object key;         // Attribute, Item, Class
-  Py_ssize_t index = -1;  // At, Cell
-  // The steps before the first and the last write to the place, as Step::node.
-  int64_t first = -1, last = -1;
-
-  // Whether the place had what it has in the end, or what it had before the call, when this step ran.
-  bool settled_at(int64_t node) const { return node <= first || last < node; }
-
-  // Does it. Needs the GIL; throws what Python raises.
-  void apply(PyObject* owner_now, PyObject* value) const;
-  // The dict, list or cell that changes; borrowed.
-  PyObject* container(PyObject* owner_now) const;
-  // What is there in that container; null where nothing is.
-  py::object original(PyObject* container) const;
-};
-
-// A list or dict of what a list or dict holds, in its order.
-py::object content_of(PyObject* container);
 
 // The containers that the writes of a recording change in this call, each with the object that it was reached
 // through, as a number.
@@ -94,6 +71,7 @@ class Writes {
   void change(PyObject* container, int64_t node);
 
   std::vector<Write>& all() { return writes_; }
+  const std::vector<Write>& all() const { return writes_; }
 
  private:
   struct Slot {
@@ -108,6 +86,7 @@ class Writes {
   std::vector<Slot> slots_;
   std::unordered_set<PyObject*> containers_, appended_;
   std::unordered_map<PyObject*, size_t> taken_over_;  // -> its write
+  int serials_ = 0;
 };
 
 }  // namespace lazytrace

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "program/effect.h"
 #include "program/numbers.h"
 #include "program/value_tree.h"
 #include "torch/modes.h"
@@ -68,6 +69,15 @@ struct Scope {
 // (file, line, function); "" where there is none. Needs the GIL.
 py::tuple place_tuple(const Place& place);
 
+// What the function has written to a place in Python state by the time that a step runs.
+struct WrittenByThen {
+  Effect effect;
+  Tree value;
+  // What is written there in the end, among the effects of the trace: nobody but the step has written since.
+  bool last = false;
+  int final = -1;
+};
+
 // One Python call that is made again at each replay: script_if_tracing, opaque, custom autograd functions.
 struct OpaqueStep {
   Tree function;  // a guard node: the step holds nothing of the user's alive. Needs the GIL, like the other
@@ -75,11 +85,12 @@ struct OpaqueStep {
   std::string attribute;  // which attribute of it is called; empty: itself
   Tree call;              // (args, kwargs)
   std::string name;
-  std::string shape;               // structure of the result, as flatten_value() writes it
-  std::vector<py::object> values;  // the leaves of the result that are not tensors (None for tensors)
-  bool python = true;              // runs Python code, which may do anything, and then only once per call
-  bool feedable = true;            // its result can be handed to the function when that must run again
-  bool touches = false;            // it changed Python state that recordings could read
+  std::string shape;                   // structure of the result, as flatten_value() writes it
+  std::vector<WrittenByThen> written;  // which a replay writes before, too
+  std::vector<py::object> values;      // the leaves of the result that are not tensors (None for tensors)
+  bool python = true;                  // runs Python code, which may do anything, and then only once per call
+  bool feedable = true;                // its result can be handed to the function when that must run again
+  bool touches = false;                // it changed Python state that recordings could read
   bool confuses = false;     // it changed what the function had read: code that runs again reads otherwise
   bool effects = false;      // it wrote to a tensor that it was given
   bool random = false;       // it drew random numbers

@@ -385,6 +385,7 @@ bool Recording::renumber(Trace* trace) {
     if (step.opaque) {
       step.opaque->call.each_state(rename);
       step.opaque->function.each_state(rename);
+      for (WrittenByThen& one : step.opaque->written) rename(one.effect.owner), one.value.each_state(rename);
     }
   for (Scope& scope : trace->program_->scopes)
     if (scope.module >= 0) scope.module = renamed[scope.module];
@@ -400,6 +401,24 @@ bool Recording::renumber(Trace* trace) {
     tree_[node].capture = static_cast<int>(slot);
   }
   return complete;
+}
+
+// Of the state that Python code finds in the middle: what is written there in the end.
+void Recording::place_early_writes(Trace* trace) {
+  for (Step& step : trace->program_->steps) {
+    if (!step.opaque) continue;
+    for (WrittenByThen& one : step.opaque->written) {
+      auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };
+      auto write = std::find_if(trace->written_.begin(), trace->written_.end(), is_it);
+      auto effect = std::find_if(trace->effects_.begin(), trace->effects_.end(), is_it);
+      if (write == trace->written_.end()) {  // its container was taken over
+        recorder_.place = step.place;
+        return recorder_.fail(say(reason::OpaqueAfterWrite, step.opaque->name));
+      }
+      one.last = write->last < step.node;
+      if (effect != trace->effects_.end()) one.final = static_cast<int>(effect - trace->effects_.begin());
+    }
+  }
 }
 
 namespace {
@@ -441,6 +460,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   trace->program_->keep = observer_.take_codes();
   trace->program_->scopes = observer_.take_scopes();
   if (!renumber(trace.get())) recorder_.fail(say(reason::GoneAfterwards));
+  place_early_writes(trace.get());
   if (recorder_.failed()) return nullptr;
   if (!prove) trace->first_.clear();
   if (trace->program_->dynamic) tree_.loosen();

@@ -475,6 +475,9 @@ void Runner::store_tensor(const Result& result, at::Tensor tensor) {
 bool Runner::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
+  for (const WrittenByThen& one : s.opaque->written)
+    early_.make(one, state_[one.effect.owner],
+                one.value.build({registers_, state_, &program_.numbers, numbers_.data()}));
   py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
@@ -540,6 +543,7 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
   static const Program* none = new Program();
   static const auto* no_state = new std::vector<PyObject*>();
   OpaqueResults opaque;
+  EarlyWrites early;
   RunnerMemory memory;
   // Registers that the other trace has beyond those of this one hold nothing yet.
   std::vector<at::Tensor> seen = registers;
@@ -549,7 +553,7 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
     for (auto& one : result.list) most = std::max(most, one.reg);
   }
   seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
-  Runner runner(*none, seen, *no_state, opaque, memory);
+  Runner runner(*none, seen, *no_state, opaque, early, memory);
   runner.running_ = &step;  // what it gave may be its argument
   if (step.kind == Step::Kind::Opaque) return given.value && runner.matches_value(step, given.value.ptr());
   if (step.results.size() != given.results.size()) return false;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "replay/early_writes.h"
 #include "replay/recycler.h"
 #include "replay/witness.h"
 
@@ -54,13 +55,15 @@ struct RunnerMemory {
 class Runner {
  public:
   // `state`: values of the guard nodes for opaque steps, borrowed for the length of the run. `opaque` takes
-  // the results of the opaque steps, for a function that must run again. `memory`: to work in.
+  // the results of the opaque steps, for a function that must run again, and `early` what was written before
+  // them. `memory`: to work in.
   Runner(const Program& program, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
-         OpaqueResults& opaque, RunnerMemory& memory)
+         OpaqueResults& opaque, EarlyWrites& early, RunnerMemory& memory)
       : program_(program),
         registers_(registers),
         state_(state),
         opaque_(opaque),
+        early_(early),
         stack_(memory.stack),
         numbers_(memory.numbers),
         recycler_(memory.recycler) {}
@@ -112,6 +115,7 @@ class Runner {
   std::vector<at::Tensor>& registers_;
   const std::vector<PyObject*>& state_;
   OpaqueResults& opaque_;
+  EarlyWrites& early_;
   torch::jit::Stack& stack_;
   NumberValues& numbers_;
   const Step* running_ = nullptr;

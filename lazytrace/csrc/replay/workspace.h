@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "guard/guards.h"
+#include "replay/early_writes.h"
 #include "replay/interpreter.h"
 #include "signature/signature.h"
 
@@ -17,6 +18,7 @@ struct Workspace {
   std::vector<at::Tensor> registers;
   OpaqueResults opaque;
   RunnerMemory memory;
+  EarlyWrites early;
 
   void clear() {
     if (call)
@@ -26,6 +28,7 @@ struct Workspace {
     values.clear();
     registers.clear();
     opaque.clear();
+    early.clear();
     memory.stack.clear();
   }
 };

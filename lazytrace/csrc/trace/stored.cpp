@@ -293,7 +293,7 @@ py::object StoredProgram::run(const std::vector<at::Tensor>& inputs,
   for (int reg : program_->used) registers[reg] = inputs[reg];
   for (size_t i = 0; i < captures.size(); ++i) registers[program_->captures[i]] = captures[i];
   std::vector<PyObject*> state;
-  Outcome outcome = Runner(*program_, registers, state, space->opaque, space->memory).run();
+  Outcome outcome = Runner(*program_, registers, state, space->opaque, space->early, space->memory).run();
   if (!outcome.ok()) {
     bool changed = program_->changed_before(static_cast<size_t>(outcome.step));
     return py::make_tuple(outcome.step, outcome.found, changed);

@@ -184,7 +184,7 @@ void Trace::give_numbers(const Call& call, const GuardTree::Values& values, Numb
 
 namespace {
 Runner runner(const Program& program, Workspace* space) {
-  return {program, space->registers, space->values.nodes, space->opaque, space->memory};
+  return {program, space->registers, space->values.nodes, space->opaque, space->early, space->memory};
 }
 }  // namespace
 
@@ -201,7 +201,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   }
   give_numbers(call, values, &space->memory.numbers);
   if (program_->steps.empty()) {
-    answer.result = end(*space);
+    answer.result = end(space);
     return answer;
   }
   OpaqueResults& opaque = space->opaque;
@@ -212,6 +212,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
+    space->early.take_back();
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
       loan.keep();
@@ -225,7 +226,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     outcome = runner(*other->program_, space).run(static_cast<size_t>(outcome.step), &given);
   }
   if (other) answer.branch = other->number;
-  answer.result = (other ? *other : *this).end(*space);
+  answer.result = (other ? *other : *this).end(space);
   return answer;
 }
 
@@ -321,7 +322,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   flat_.note(true);
   form->put_history(space->registers);
   Answer answer;
-  answer.result = end(*space);
+  answer.result = end(space);
   return answer;
 }
 
@@ -337,15 +338,17 @@ py::object to_python(Answer answer) {
 }
 
 // The result, after the writes to Python state.
-py::object Trace::end(const Workspace& space) const {
-  const std::vector<PyObject*>& state = space.values.nodes;
+py::object Trace::end(Workspace* space) const {
+  const std::vector<PyObject*>& state = space->values.nodes;
   for (int node : cached_) use_cached(state[tree_[node].parent], tree_[node].key.ptr(), tree_[node].uses);
-  Tree::Fill fill{space.registers, state, &program_->numbers, space.memory.numbers.data()};
+  Tree::Fill fill{space->registers, state, &program_->numbers, space->memory.numbers.data()};
+  std::vector<int> kept = space->early.settle();
   if (effects_.empty()) return output_.build_first(fill);
   py::object whole = output_.build(fill);
   for (size_t i = 0; i < effects_.size(); ++i)
-    effects_[i].apply(state[effects_[i].owner],
-                      PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
+    if (std::find(kept.begin(), kept.end(), static_cast<int>(i)) == kept.end())
+      effects_[i].apply(state[effects_[i].owner],
+                        PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
 
@@ -530,9 +533,10 @@ std::string Trace::prove(const Call& call) {
     if (recorded && !same_immutable(recorded.ptr(), now)) return "";
   }
   OpaqueResults opaque;
+  EarlyWrites early;
   RunnerMemory memory;
   give_numbers(call, values, &memory.numbers);
-  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, memory).run();
+  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, early, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {
     const at::Tensor& again = registers[reg];

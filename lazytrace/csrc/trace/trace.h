@@ -129,7 +129,7 @@ class Trace {
   std::vector<int> outputs() const;
   Outcome run_watched(Workspace* space) const;
   Outcome run_compared(Workspace* space) const;
-  py::object end(const Workspace& space) const;
+  py::object end(Workspace* space) const;
   // Whether the result, and all that is written, are values that never change.
   bool written_whole() const { return output_.kind == Tree::Kind::Constant; }
   void write_before(int64_t node, const Workspace& space) const;

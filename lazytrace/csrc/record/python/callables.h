@@ -35,6 +35,7 @@ enum class Does : uint8_t {
   AsksSubclass,        // the same
   AsksCall,            // whether the class of its argument has a __call__
   AsksType,            // the class of its argument; with three arguments it makes a class
+  GivesFrame,          // a frame that is part of the call
   AsksRecursionLimit,  // sys.getrecursionlimit()
   SetsFrameEvaluator,  // what torch's compiler does with the frames that run: it must be put back
   AsksHandled,         // the exception that is handled around the call

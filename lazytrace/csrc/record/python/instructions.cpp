@@ -4,6 +4,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "record/python/callables.h"
 #include "record/python/code_facts.h"
 
 namespace lazytrace {
@@ -17,6 +18,47 @@ bool hands_on(PyObject* callee) {
   if (PyType_Check(callee)) return is_python_class(reinterpret_cast<PyTypeObject*>(callee));
   if (std::strcmp(Py_TYPE(callee)->tp_name, "functools.partial") == 0) return true;
   return is_python_class(Py_TYPE(callee));
+}
+
+PyObject* builtin(const char* name) {
+  return py::object(py::module_::import("builtins").attr(name))
+      .release()
+      .ptr();  // never freed, as the module
+}
+
+bool is_named(PyObject* callee, const char* name) {
+  py::object own = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callee, "__name__"));
+  return text_of(own.ptr()) == name;
+}
+
+// C code that gives what the Python code gives which it runs: next() and the methods of generators, getattr()
+// and what a `__getattribute__` asks for the rest.
+bool relays(PyObject* callee, PyObject* first) {
+  static PyObject *const next = builtin("next"), *const getattr = builtin("getattr");
+  if (callee == getattr) return true;
+  if (Py_IS_TYPE(callee, &_PyMethodWrapper_Type) || Py_IS_TYPE(callee, &PyWrapperDescr_Type))
+    return is_named(callee, "__getattribute__");
+  if (!PyGen_CheckExact(first)) return false;
+  return callee == next || (Py_IS_TYPE(callee, &PyMethodDescr_Type) && PyDescr_TYPE(callee) == &PyGen_Type);
+}
+
+// A method of object that object.__reduce_ex__() asks for, and compares or calls.
+bool is_asked_by_reduction(PyObject* v) {
+  if (!PyCFunction_Check(v)) return false;
+  for (const char* name : {"__reduce__", "__getstate__"}) {
+    PyObject* own = PyDict_GetItemString(PyBaseObject_Type.tp_dict, name);
+    if (reinterpret_cast<PyMethodDescrObject*>(own)->d_method ==
+        reinterpret_cast<PyCFunctionObject*>(v)->m_ml)
+      return true;
+  }
+  return false;
+}
+
+// Whether a method of a context manager runs where it is seen what it reads.
+bool is_watched(PyTypeObject* type, const char* name) {
+  py::object text = py::str(name);
+  PyObject* method = _PyType_Lookup(type, text.ptr());
+  return method && PyFunction_Check(method) && !is_trusted_code(PyFunction_GET_CODE(method));
 }
 
 }  // namespace
@@ -141,7 +183,10 @@ void Instructions::call(Frame f, const Operation& operation) {
   // A method stands below its object, which is the first argument.
   PyObject *method = f.peek(operation.first), *callee = method ? method : f.peek(operation.second);
   int count = method ? operation.third + 1 : operation.third;
-  note_callee(f, hands_on(callee));
+  note_callee(f, hands_on(callee) || (count && relays(callee, *f.top(count))));
+  if (PyCFunction_Check(callee) &&
+      std::strcmp(reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name, "__reduce_ex__") == 0)
+    reducing_ = f.address();
   calls_->call(callee, f.top(count), count);
   calls_->name_keywords(nullptr);
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
@@ -155,10 +200,11 @@ void Instructions::call_extended(Frame f, const Operation& operation) {
   calls_->call_extended(callee, f.peek(operation.second), f.peek(operation.third));
 }
 
-// torch's own context managers run in code that is not watched; one that is kept in state is read whole.
+// Some of torch's own context managers run in code that is not watched; one that is kept in state is read
+// whole.
 void Instructions::enter_context(PyObject* object) {
-  may_suppress_ |= is_python_class(Py_TYPE(object)) && !is_torch_class(Py_TYPE(object));
-  int node = is_python_class(Py_TYPE(object)) ? provenance_->known(object) : -1;
+  bool seen = is_watched(Py_TYPE(object), "__enter__") && is_watched(Py_TYPE(object), "__exit__");
+  int node = !seen && is_python_class(Py_TYPE(object)) ? provenance_->known(object) : -1;
   if (node >= 0) {
     py::object dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
     if (!dict) PyErr_Clear();
@@ -193,6 +239,42 @@ void Instructions::match_class(PyObject* subject, PyObject* cls, PyObject* names
 }
 
 namespace {
+// Whether C code of the kind does no more than look at what it is handed.
+bool looks(Does does, bool method) {
+  switch (does) {
+    case Does::Text:
+    case Does::Copies:
+    case Does::AsksLength:
+    case Does::GetsItem:
+      return true;
+    case Does::Nothing:
+    case Does::Reads:
+    case Does::Compares:
+    case Does::Formats:
+    case Does::GetsAttribute:
+    case Does::AsksTruth:
+    case Does::AsksContains:
+    case Does::AsksInstance:
+    case Does::AsksType:
+    case Does::ComparesIdentity:
+    case Does::Hashes:
+    case Does::Identifies:
+      return !method;  // a row for all methods of a class is one for those that write, too
+    default:
+      return false;
+  }
+}
+
+bool only_looks(PyObject* callable, PyObject* first) {
+  if (first && PyIter_Check(first)) return false;  // it would move on
+  if (PyType_Check(callable)) return looks(type_does(reinterpret_cast<PyTypeObject*>(callable)), false);
+  if (PyCFunction_Check(callable) && is_free_builtin(callable))
+    return looks(function_does(reinterpret_cast<PyCFunctionObject*>(callable)), false);
+  if (!Py_IS_TYPE(callable, &PyMethodDescr_Type)) return false;
+  auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
+  return looks(method_does(descriptor->d_type, text_of(descriptor->d_name)), true);
+}
+
 // What a call changes, as far as can be told without knowing it: the object of a method of C, or what a
 // function of C is handed first.
 PyObject* changed_by_call(Frame f, const Operation& operation) {
@@ -200,6 +282,7 @@ PyObject* changed_by_call(Frame f, const Operation& operation) {
   PyObject* callable = method ? method : second;
   if (PyFunction_Check(callable)) return nullptr;
   PyObject* first = method ? second : f.peek(operation.third);
+  if (only_looks(callable, first)) return nullptr;
   auto* builtin = PyCFunction_Check(callable) ? reinterpret_cast<PyCFunctionObject*>(callable) : nullptr;
   // What belongs to a module is bound to that, or to the record that pybind has made of it.
   bool of_object = builtin && builtin->m_self && !PyModule_Check(builtin->m_self) && !builtin->m_module;
@@ -238,11 +321,11 @@ void Instructions::note_opaque_write(Frame f, const Operation& operation) {
   provenance_->touch(target);
 }
 
-bool Instructions::goes_to_c(Frame caller, const CodeFacts& facts) const {
+bool Instructions::goes_to_c(Frame caller, const CodeFacts& facts, PyObject* result) const {
   const Operation& operation = facts.operations[static_cast<size_t>(std::max(caller.instruction(), 0))];
   if (operation.gives != Gives::ToCallee) return operation.gives == Gives::ToC;
   const bool* passes = passes_on_.find(caller.address());
-  return passes && !*passes;
+  return passes && !*passes && !(caller.address() == reducing_ && is_asked_by_reduction(result));
 }
 
 }  // namespace lazytrace

@@ -36,11 +36,13 @@ class Instructions {
   // are checked before.
   void note_opaque_write(Frame f, const Operation& operation);
   // Whether what the frame calls now gives its result to the frame itself.
-  void note_callee(Frame f, bool passes_on) { passes_on_[f.address()] = passes_on; }
-  // Whether what a frame gives back goes to C code that the instruction of its caller runs.
-  bool goes_to_c(Frame caller, const CodeFacts& facts) const;
-  // Whether a context manager that may swallow exceptions was entered.
-  bool may_suppress() const { return may_suppress_; }
+  void note_callee(Frame f, bool passes_on) {
+    passes_on_[f.address()] = passes_on;
+    if (reducing_ == f.address()) reducing_ = nullptr;
+  }
+  // Whether what a frame gives back goes to C code that the instruction of its caller runs, and may do
+  // anything with it.
+  bool goes_to_c(Frame caller, const CodeFacts& facts, PyObject* result) const;
 
  private:
   void dispatch_names(Frame f, const Operation& operation, CodeFacts* facts);
@@ -62,7 +64,7 @@ class Instructions {
   Calls* calls_;
   // By frame: whether the callee of its current instruction hands on what Python code gives back.
   AddressMap<bool> passes_on_;
-  bool may_suppress_ = false;
+  const void* reducing_ = nullptr;  // the frame that called an object's __reduce_ex__() last
 };
 
 }  // namespace lazytrace

@@ -2,8 +2,11 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "cpython/carrier.h"
 #include "cpython/objects.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -20,6 +23,23 @@ std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, PyObje
   for (PyObject* v : all)
     if (is_carrier(v)) followed.insert(v);
   return followed;
+}
+
+// What is no object that the call has made, so that others may hold it.
+bool is_plain(const Tree& tree) {
+  return tree.kind == Tree::Kind::Register || tree.kind == Tree::Kind::Number ||
+         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State;
+}
+
+// A tree of no kind that is plain where some part cannot be made again.
+Tree takes_apart(const py::object& value, const Tree::Source& source) {
+  try {
+    return Tree::of(value.ptr(), source);
+  } catch (const std::runtime_error& error) {
+    Tree none;
+    none.kind = Tree::Kind::Tuple;
+    return none;
+  }
 }
 
 // Asking for it may run Python code, as that of a class with a __getattr__, which is no part of the call.
@@ -73,15 +93,15 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     auto number = [&](PyObject* v) { return followed.count(v) ? numbers->number_of(v) : -1; };
     auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
     auto cell = [&](PyObject* one) { provenance->keep_cell(one, step_->name); };
-    step_->call = Tree::of(call.ptr(), {tensor, state, constant, number, module, cell});
+    Tree::Source source{tensor, state, constant, number, module, cell};
+    step_->call = Tree::of(call.ptr(), source);
+    // The functions of autograd that torch itself has look at no state of the user's.
+    bool of_torch = PyType_Check(function) && is_torch_class(reinterpret_cast<PyTypeObject*>(function));
+    source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
+    if (python && !of_torch) show_writes(source);
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
-  // It would see the state as it was before the call: a replay writes when its program is done. The functions
-  // of autograd that torch itself has look at no state of the user's.
-  bool of_torch = PyType_Check(function) && is_torch_class(reinterpret_cast<PyTypeObject*>(function));
-  if (python && !of_torch && !around_.writes->empty())
-    around_.recorder->fail("calls " + step_->name + " after writing to Python state that it may read");
   touched_ = provenance->touched_count();
   around_.recorder->pause();
   around_.pause->begin(python);
@@ -94,8 +114,39 @@ OpaqueCall::~OpaqueCall() {
   around_.pause->end();
 }
 
+// What the function has written so far, as Python code is to find it: plain numbers where it has written some
+// that are followed.
+void OpaqueCall::show_writes(const Tree::Source& source) {
+  for (const Writes::Write& write : around_.writes->all()) {
+    bool content = write.effect.kind == Effect::Kind::Content;
+    py::object value = content ? content_of(write.container.ptr()) : write.value;
+    bool followed = is_carrier(value.ptr());
+    Tree tree = takes_apart(value, source);
+    bool plain = content ? std::all_of(tree.items.begin(), tree.items.end(), is_plain) : is_plain(tree);
+    if (!plain || (followed && write.effect.kind == Effect::Kind::Append))
+      return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
+    step_->written.push_back({write.effect, std::move(tree)});
+    shown_.push_back(followed ? py::reinterpret_steal<py::object>(plain_of_carrier(value.ptr())) : value);
+    if (followed) write.effect.put_back(write.container.ptr(), shown_.back().ptr());
+  }
+}
+
+// False where a place has something else by now.
+bool OpaqueCall::hide_writes() {
+  const auto& writes = around_.writes->all();
+  for (size_t i = 0; i < shown_.size(); ++i) {
+    PyObject* container = writes[i].container.ptr();
+    bool last = writes[i].effect.kind != Effect::Kind::Append || i + 1 == shown_.size();
+    if (writes[i].effect.kind == Effect::Kind::Content || !last) continue;
+    if (!writes[i].effect.held(container).is(shown_[i])) return false;
+    if (!shown_[i].is(writes[i].value)) writes[i].effect.put_back(container, writes[i].value.ptr());
+  }
+  return true;
+}
+
 void OpaqueCall::finish(PyObject* result) {
   if (around_.recorder->stopped()) return;
+  if (!hide_writes()) return around_.recorder->fail(say(reason::OpaqueRewrites, step_->name));
   if (around_.recorder->feeding()) return around_.recorder->add_opaque(step_, uses_, unseen_, result);
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();

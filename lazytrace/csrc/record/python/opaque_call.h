@@ -44,6 +44,9 @@ class OpaqueCall {
   void finish(PyObject* result);
 
  private:
+  void show_writes(const Tree::Source& source);
+  bool hide_writes();
+
   Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
   std::vector<int> uses_;
@@ -51,6 +54,7 @@ class OpaqueCall {
   RandomMark random_mark_ = RandomMark::now();
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
   std::vector<std::pair<at::Tensor, TensorMeta>> looks_;
+  std::vector<py::object> shown_;  // by write: what Python code finds there
   size_t touched_ = 0;
   Modes modes_ = Modes::current();
   bool paused_ = true;

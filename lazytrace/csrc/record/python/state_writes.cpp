@@ -49,7 +49,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   entry.effect.first = entry.effect.last = recorder_->last_node();
   entry.container = py::reinterpret_borrow<py::object>(container);
   entry.value = py::reinterpret_borrow<py::object>(value);
-  entry.original = entry.effect.original(container);
+  entry.original = entry.effect.held(container);
   entry.what = what;
   entry.place = recorder_->place;
   log_->add(std::move(entry));
@@ -99,7 +99,8 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
     classes_->read_class(Py_TYPE(object), name, descriptor);
     if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
       py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, "fset"));
-      if (target && PyFunction_Check(target.ptr())) return;
+      if (target && PyFunction_Check(target.ptr()))
+        return classes_->read_setter(Py_TYPE(object), name, descriptor, target.ptr());
     }
   }
   if (PyType_Check(object)) return write_class(object, name, value, what);

@@ -232,8 +232,10 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   if (PyWeakref_CheckRef(callable)) {
     int node = provenance_->owner(callable);
     PyObject* object = PyWeakref_GET_OBJECT(callable);
-    return node >= 0 ? provenance_->read_child(node, Access::Deref, nullptr, -1, object)
-                     : recorder_->fail("calls a weak reference that cannot be reached again");
+    if (node >= 0) return provenance_->read_child(node, Access::Deref, nullptr, -1, object);
+    // One that the call has made leads to what it was made of.
+    return object == Py_None ? recorder_->fail("calls a weak reference that cannot be reached again")
+                             : void();
   }
   if (is_partial(type)) return call_partial(callable, args, count);
   if (starts_with(type->tp_name, "operator.")) return call_operator_object(callable, args, count);
@@ -560,6 +562,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::Warns:
       read_warning_filters();
       return consumption_->hand_over(args, count, Consumer::Text);
+    case Does::GivesFrame:
+      return get_frame(count ? first : nullptr);
     case Does::AsksRecursionLimit:
       return provenance_->read_child(-1, Access::RecursionLimit, nullptr, -1,
                                      py::int_(Py_GetRecursionLimit()).ptr());
@@ -627,6 +631,14 @@ void Calls::get_locals() {
   PyCodeObject* code = calling_ ? calling_.code_object() : nullptr;
   bool own = code && (code->co_flags & CO_OPTIMIZED) && !code->co_nfreevars && !code->co_ncellvars;
   if (!own) recorder_->fail("calls locals() where it shares variables");
+}
+
+// What a frame says of itself follows from the call, if it belongs to it.
+void Calls::get_frame(PyObject* depth) {
+  Frame f = calling_;
+  for (long above = depth && PyLong_CheckExact(depth) ? PyLong_AsLong(depth) : 0; f && above > 0; --above)
+    f = is_own_code(f.code()) ? Frame() : f.previous();
+  if (!f || is_own_code(f.code())) recorder_->fail("calls sys._getframe() for a frame around the call");
 }
 
 // Under a filter that raises, a warning is an exception.
@@ -742,7 +754,7 @@ bool Calls::take_apart(PyObject* object) {
   static PyObject* maker = py::object(py::module_::import("copyreg").attr("__newobj__")).release().ptr();
   provenance_->weak_node(maker);
   static PyObject* dict = PyUnicode_InternFromString("__dict__");
-  read_attribute(object, dict);
+  attributes_->read_plainly(object, dict);  // no __getattribute__ of the class is asked
   return true;
 }
 

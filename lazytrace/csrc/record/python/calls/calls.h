@@ -51,6 +51,7 @@ class Calls {
   void call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void get_locals();
+  void get_frame(PyObject* depth);
   void call_holder(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   bool computes(Does does, PyObject* const* args, Py_ssize_t count);
   void call_method(PyTypeObject* owner, const std::string& name, PyObject* self, PyObject* const* args,

@@ -57,6 +57,14 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   provenance_->read_child(child, Access::Attribute, key.ptr(), -1, target.ptr());
 }
 
+void ClassReads::read_setter(PyTypeObject* type, PyObject* name, PyObject* property, PyObject* setter) {
+  int node = provenance_->class_node(type);
+  if (node < 0) return;
+  int child = provenance_->read_node(node, Access::Class, name, -1, property).first;
+  static PyObject* key = PyUnicode_InternFromString("fset");
+  provenance_->read_child(child, Access::Attribute, key, -1, setter);
+}
+
 void ClassReads::read_binding(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   if (!is_python_class(type)) return;

@@ -18,6 +18,8 @@ class ClassReads {
   ClassReads(Recorder* recorder, Provenance* provenance) : recorder_(recorder), provenance_(provenance) {}
 
   void read_class(PyTypeObject* type, PyObject* name, PyObject* value);
+  // What setting a property calls.
+  void read_setter(PyTypeObject* type, PyObject* name, PyObject* property, PyObject* setter);
   // How what a class has is bound to an instance, and whether before what the instance has.
   void read_binding(PyObject* value);
   // A special method on the class of the object; `name` is a literal.

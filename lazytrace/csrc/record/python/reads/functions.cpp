@@ -33,7 +33,8 @@ void FunctionReads::read_function(PyObject* function) {
 namespace {
 // Whose functions code of torch finds among its globals.
 bool is_of_torch_or_library(const std::string& module) {
-  return module.rfind("torch.", 0) == 0 || module == "importlib._bootstrap" || module == "functools";
+  return module == "torch" || module.rfind("torch.", 0) == 0 || module == "importlib._bootstrap" ||
+         module == "functools";
 }
 
 // The module that a function says that it is of, or that whose globals it has.

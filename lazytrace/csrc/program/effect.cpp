@@ -1,0 +1,103 @@
+#include "program/effect.h"
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+namespace {
+int append_to_deque(PyObject* deque, PyObject* value) {
+  static PyObject* name = PyUnicode_InternFromString("append");
+  PyObject* none = PyObject_CallMethodOneArg(deque, name, value);
+  Py_XDECREF(none);
+  return none ? 0 : -1;
+}
+
+// What a list or dict holds from now on.
+int set_content(PyObject* owner, PyObject* value) {
+  if (PyList_Check(owner)) return PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value);
+  py::object empty = py::reinterpret_steal<py::object>(PyObject_CallMethod(owner, "clear", nullptr));
+  return empty ? fill_mapping(owner, value) : -1;
+}
+}  // namespace
+
+void Effect::apply(PyObject* owner_now, PyObject* value) const {
+  int failed = -1;
+  switch (kind) {
+    case Kind::Attribute:
+      failed = PyModule_Check(owner_now) ? PyDict_SetItem(PyModule_GetDict(owner_now), key.ptr(), value)
+                                         : PyObject_GenericSetAttr(owner_now, key.ptr(), value);
+      break;
+    case Kind::Item:
+      failed = PyDict_SetItem(owner_now, key.ptr(), value);
+      break;
+    case Kind::At:
+      Py_INCREF(value);
+      failed = PyList_SetItem(owner_now, index, value);
+      break;
+    case Kind::Append:
+      failed = PyList_Check(owner_now) ? PyList_Append(owner_now, value) : append_to_deque(owner_now, value);
+      break;
+    case Kind::Cell:
+      failed = PyCell_Set(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index), value);
+      break;
+    case Kind::Content:
+      failed = set_content(owner_now, value);
+      break;
+    case Kind::Class:
+      failed = PyType_Type.tp_setattro(owner_now, key.ptr(), value);
+      break;
+  }
+  if (failed < 0) throw py::error_already_set();
+}
+
+PyObject* Effect::container(PyObject* owner_now) const {
+  if (kind == Kind::Cell) return PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index);
+  if (kind != Kind::Attribute) return owner_now;
+  if (PyModule_Check(owner_now)) return PyModule_GetDict(owner_now);
+  PyObject** dict = _PyObject_GetDictPtr(owner_now);
+  return dict && *dict ? *dict : owner_now;
+}
+
+py::object Effect::held(PyObject* container) const {
+  if (kind == Kind::Content) return content_of(container);
+  if (kind == Kind::Append)
+    return PySequence_Size(container) ? py::reinterpret_steal<py::object>(
+                                            PySequence_GetItem(container, PySequence_Size(container) - 1))
+                                      : py::object();
+  PyObject* found = nullptr;
+  if (kind == Kind::At) found = PyList_GET_ITEM(container, index);
+  if (kind == Kind::Item || kind == Kind::Attribute) found = PyDict_GetItemWithError(container, key.ptr());
+  if (kind == Kind::Cell) found = PyCell_GET(container);
+  if (kind == Kind::Class)
+    found = PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(container)->tp_dict, key.ptr());
+  return py::reinterpret_borrow<py::object>(found);
+}
+
+void Effect::put_back(PyObject* container, PyObject* before) const {
+  int failed = -1;
+  switch (kind) {
+    case Kind::Attribute:
+    case Kind::Item:
+      failed = before ? PyDict_SetItem(container, key.ptr(), before) : PyDict_DelItem(container, key.ptr());
+      break;
+    case Kind::Append: {
+      py::object last = py::reinterpret_steal<py::object>(PyObject_CallMethod(container, "pop", nullptr));
+      failed = last ? 0 : -1;
+      break;
+    }
+    case Kind::Cell:
+      failed = PyCell_Set(container, before);
+      break;
+    default:
+      return apply(container, before);
+  }
+  if (failed < 0) throw py::error_already_set();
+}
+
+py::object content_of(PyObject* container) {
+  PyObject* copy = PyList_Check(container) ? PySequence_List(container) : ordered_items(container);
+  if (!copy) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(copy);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,40 @@
+// One write to Python state that a program makes again.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstdint>
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`. Content
+// is all that a list or dict holds, Class an attribute of a class.
+struct Effect {
+  enum class Kind : uint8_t { Attribute, Item, At, Append, Cell, Content, Class } kind = Kind::Attribute;
+  int owner = -1;         // guard node
+  py::object key;         // Attribute, Item, Class
+  Py_ssize_t index = -1;  // At, Cell
+  int serial = -1;        // among all that a recording has written
+  // The steps before the first and the last write to the place, as Step::node.
+  int64_t first = -1, last = -1;
+
+  // Whether the place had what it has in the end, or what it had before the call, when this step ran.
+  bool settled_at(int64_t node) const { return node <= first || last < node; }
+
+  // Does it. Needs the GIL; throws what Python raises.
+  void apply(PyObject* owner_now, PyObject* value) const;
+  // The dict, list or cell that changes; borrowed.
+  PyObject* container(PyObject* owner_now) const;
+  // What is there in that container; null where nothing is. Of a Content a copy, of an
+  // Append the last entry.
+  py::object held(PyObject* container) const;
+  // Makes it what held() gave. Throws what Python raises.
+  void put_back(PyObject* container, PyObject* before) const;
+};
+
+// A list or dict of what a list or dict holds, in its order.
+py::object content_of(PyObject* container);
+
+}  // namespace lazytrace

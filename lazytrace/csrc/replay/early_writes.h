@@ -1,0 +1,37 @@
+// Writes to Python state that a replay has made before its program is done.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <vector>
+
+#include "program/program.h"
+
+namespace lazytrace {
+
+// Python code that runs in the middle of a program finds the state as the function has left it by then. At
+// the end, or where the function must run again, which makes its writes itself, all is as it was before the
+// call.
+//
+// Holds containers and values until it is cleared. Needs the GIL.
+class EarlyWrites {
+ public:
+  void make(const WrittenByThen& written, PyObject* owner, py::object value);
+  // Before the effects of the program are made: those that must not be, since the Python code has written
+  // there last.
+  std::vector<int> settle();
+  // Before the function runs again. Throws std::runtime_error where the Python code has written to one of the
+  // places.
+  void take_back();
+  void clear() { made_.clear(); }
+
+ private:
+  struct Made {
+    const WrittenByThen* written;
+    py::object container, before, value;
+    bool stands() const;
+  };
+  std::vector<Made> made_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,330 @@
+"""Writes to Python state before Python code that a replay calls: it finds them, however the call goes on."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+import torch
+
+import lazytrace
+from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.test_effects import Thing, opaque
+
+cases = Cases()
+
+
+def then(count=5):
+    return [call(torch.full((3,), float(i))) for i in range(count)]
+
+
+def looking(trace, look, before, after=lambda o, x: None):
+    """A call that writes, calls Python code that looks, and goes on."""
+    o = Thing(n=0, x=0.0, flag=False, kept=None, rows=[], table={"a": 1})
+    step = opaque(trace, lambda x: look(o, x))
+
+    def fn(x):
+        before(o, x)
+        y = step(x)
+        after(o, x)
+        return y + 1
+
+    return trace(fn), then(), lambda: o
+
+
+def number(value):
+    """Of all that a value is and holds; not what other numbers of its class would have given."""
+    return float(zlib.crc32((repr(value) + type(value).__name__).encode()) % 97)
+
+
+def sees(name):
+    return lambda o, x: x * 2 + number(getattr(o, name))
+
+
+def counts(o, x):
+    o.n += 1
+
+
+def sets(name, value):
+    return lambda o, x: setattr(o, name, value)
+
+
+# ---------------------------------------------------------------- what is found
+@cases(hits=3)
+def a_counter(trace):
+    return looking(trace, sees("n"), counts)
+
+
+@cases(hits=2)
+def a_sum_of_values(trace):
+    def adds(o, x):
+        o.x += x.sum().item()
+
+    return looking(trace, sees("x"), adds)
+
+
+@cases(hits=4)
+def a_flag_that_is_put_back(trace):
+    return looking(trace, sees("flag"), sets("flag", True), sets("flag", False))
+
+
+@cases(hits=3)
+def a_counter_that_goes_on(trace):
+    return looking(trace, sees("n"), counts, counts)
+
+
+@cases(hits=4)
+def a_tensor(trace):
+    def keeps(o, x):
+        o.kept = x * 3
+
+    return looking(trace, sees("kept"), keeps)
+
+
+@cases(hits=4)
+def an_entry_of_a_list(trace):
+    def appends(o, x):
+        o.rows.append(x)
+
+    return looking(trace, sees("rows"), appends)
+
+
+@cases(hits=2)
+def an_entry_that_is_new(trace):
+    def enters(o, x):
+        o.table["b"] = o.table.get("b", 0) + 1
+
+    return looking(trace, sees("table"), enters)
+
+
+@cases(recordings=5)
+def what_a_variable_of_a_closure_holds(trace):
+    held = None
+    step = opaque(trace, lambda x: x if held is None else x * held)
+
+    def fn(x):
+        nonlocal held
+        held = x + 1
+        y = step(x)
+        held = None
+        return y
+
+    return trace(fn), then(), lambda: held
+
+
+@cases(hits=4)
+def an_attribute_of_a_class(trace):
+    class Switch:
+        on = False
+
+    step = opaque(trace, lambda x: x * 2 if Switch.on else x)
+
+    def fn(x):
+        Switch.on = True
+        y = step(x)
+        Switch.on = False
+        return y
+
+    return trace(fn), then(), lambda: Switch.on
+
+
+@cases(hits=4)
+def another_each_time(trace):
+    o = Thing(at="")
+    step = opaque(trace, lambda x: x + number(o.at))
+
+    def fn(x):
+        for at in ("first", "second", "third"):
+            o.at = at
+            x = step(x)
+        o.at = ""
+        return x
+
+    return trace(fn), then(), lambda: o
+
+
+@cases(hits=3)
+def both_passes_of_a_function_of_autograd(trace):
+    o, w = Thing(n=0, at=""), X(grad=True)
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * number((o.n, o.at))
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * number((o.n, o.at))
+
+    def fn(x):
+        o.n += 1
+        o.at = "forward"
+        loss = (Twice.apply(w) * x).sum()
+        o.at = "backward"
+        loss.backward()
+        o.at = ""
+        return loss.detach()
+
+    return trace(fn), then(), lambda: (o, w.grad)
+
+
+@cases(hits=4)
+def what_another_function_reads(trace):
+    o = Thing(k=1.0)
+    inner = lazytrace.traced(lambda x: x * o.k) if trace.enabled else lambda x: x * o.k
+    step = opaque(trace, inner)
+
+    def fn(x):
+        o.k = 3.0
+        y = step(x)
+        o.k = 1.0
+        return y
+
+    return trace(fn), then(), lambda: o
+
+
+# ---------------------------------------------------------------- how the call goes on
+@cases(hits=5)
+def a_branch_behind(trace):
+    o = Thing(n=0, flag=False, last="")
+    step = opaque(trace, lambda x: x * (1 + number((o.n, o.flag))))
+
+    def fn(x):
+        o.n += 1
+        o.flag = True
+        y = step(x)
+        o.flag = False
+        if y.sum() > 0:
+            o.last = "more"
+            return y + 1
+        o.last = "less"
+        return y - 1
+
+    signs = [1, 1, 1, -1, 1, -1, -1, 1, -1]
+    return trace(fn), [call(torch.full((3,), float(sign))) for sign in signs], lambda: o
+
+
+@cases(hits=4)
+def a_key_that_is_there_for_a_while(trace):
+    table = {"a": 1, "b": 2}
+    step = opaque(trace, lambda x: x * number(list(table.items())))
+
+    def fn(x):
+        table["b"] = 3
+        y = step(x)
+        table["b"] = 2
+        if y.sum() > 0:
+            return y + 1
+        return y - 1
+
+    return trace(fn), [call(torch.full((3,), float(s))) for s in (1, 1, 1, -1, 1, -1)], lambda: table
+
+
+def raising(trace, error=ValueError):
+    o = Thing(n=0, at="")
+
+    def look(x):
+        if x.sum() < 0:
+            raise error(f"negative at {o.n} {o.at}")
+        return x * number((o.n, o.at))
+
+    return o, opaque(trace, look)
+
+
+@cases(hits=3)
+def it_raises(trace):
+    o, step = raising(trace)
+
+    def fn(x):
+        o.n += 1
+        o.at = "inside"
+        y = step(x)
+        o.at = ""
+        return y
+
+    return trace(fn), [call(torch.full((3,), float(s))) for s in (1, 1, 1, -1, 1, -1, 1)], lambda: o
+
+
+@cases(hits=3)
+def it_raises_and_that_is_caught(trace):
+    o, step = raising(trace)
+
+    def fn(x):
+        o.n += 1
+        o.at = "inside"
+        try:
+            y = step(x)
+        except ValueError:
+            o.at = "caught"
+            return x
+        o.at = ""
+        return y
+
+    return trace(fn), [call(torch.full((3,), float(s))) for s in (1, 1, 1, -1, 1, -1, 1)], lambda: o
+
+
+# ---------------------------------------------------------------- what cannot be shown
+@cases(eager="opaque-after-write")
+def an_object_that_the_call_has_made(trace):
+    def makes(o, x):
+        o.kept = [1, 2]
+
+    return looking(trace, sees("kept"), makes)
+
+
+@cases(eager="opaque-rewrites")
+def it_writes_there_itself(trace):
+    def look(o, x):
+        o.flag = "seen"
+        return x * 2
+
+    return looking(trace, look, sets("flag", "set"))
+
+
+@cases(hits=3)
+def it_writes_there_in_replays_alone(trace):
+    """Its value stays, as the function writes there no more."""
+
+    def look(o, x):
+        if x.sum() > 8:
+            o.kept = "seen"
+        return x * 2
+
+    return looking(trace, look, sets("kept", "set"))
+
+
+@cases(hits=4)
+def it_writes_there_in_replays_alone_before_the_function_does(trace):
+    def look(o, x):
+        if x.sum() > 8:
+            o.flag = "seen"
+        return x * 2
+
+    return looking(trace, look, sets("flag", True), sets("flag", False))
+
+
+@cases.parametrize
+def test_early_writes(make, expected):
+    check(make, **expected)
+
+
+def test_what_it_wrote_cannot_be_taken_back():
+    """The function must run again, and would write over what the Python code has written."""
+    o = Thing(flag=False)
+
+    @lazytrace.opaque
+    def look(x):
+        if x.sum() < 0:
+            o.flag = "seen"
+        return x * 2
+
+    @lazytrace.traced
+    def fn(x):
+        o.flag = True
+        y = look(x)
+        o.flag = False
+        return y + 1 if y.sum() > 0 else y - 1
+
+    fn(torch.ones(3)), fn(torch.ones(3))
+    with pytest.raises(RuntimeError, match="has changed what the function wrote before it"):
+        fn(-torch.ones(3))
