@@ -1,4 +1,4 @@
-"""Python that libraries run around their models: copies, frames, weak references, properties, yielded values."""
+"""Python that libraries run around their models: copies, frames, weak references, properties, generators."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import sys
 import weakref
 from contextlib import contextmanager
+from typing import ClassVar
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ cases = Cases()
 class Settings:
     """As configurations of transformers: every attribute goes through code of its own."""
 
-    names = {"width": "size"}
+    names: ClassVar[dict[str, str]] = {"width": "size"}
 
     def __init__(self, **values):
         self.__dict__.update(values)
