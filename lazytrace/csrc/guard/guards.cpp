@@ -667,6 +667,27 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
   return -1;
 }
 
+int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
+                     const std::vector<PyObject*>& inputs) const {
+  Values now;
+  now.nodes.assign(nodes_.size(), nullptr);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    PyObject *before = found.nodes[i], *owner = g.parent >= 0 ? now.nodes[g.parent] : nullptr;
+    if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
+    PyObject* value = read(g, owner, roots, count, &now);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (!value && !before) continue;
+    if (!value || !before) return static_cast<int>(i);
+    now.nodes[i] = g.access == Access::Specials ? Py_None : value;
+    bool tensor = g.expect == Expect::Tensor, same = value == before || g.access == Access::Specials;
+    if (!same && (tensor || !is_immutable(value) || !same_immutable(value, before)))
+      return static_cast<int>(i);
+    if (!tensor && !g.loose && !accepts(g, value, inputs, now)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 std::pair<int, int> GuardTree::merged(const Values& values) const {
   // Most recordings compare a few objects.
   if (distinct_.size() <= 16) {

@@ -175,6 +175,12 @@ class GuardTree {
   // The first node whose value is not as expected, or -1.
   int check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs, Values* values) const;
 
+  // The first node that leads to something else than check() has `found` in this call, or -1: once Python
+  // code has run that may have changed anything. What tensors look like is not asked. The caller holds what
+  // was found.
+  int moved(const Values& found, PyObject* const* roots, size_t count,
+            const std::vector<PyObject*>& inputs) const;
+
   // (path, what it was, what it is now, remark) of a node that failed.
   py::tuple explain(int node, PyObject* const* roots, size_t count,
                     const std::vector<std::string>& names) const;

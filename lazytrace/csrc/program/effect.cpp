@@ -1,6 +1,7 @@
 #include "program/effect.h"
 
 #include "cpython/objects.h"
+#include "cpython/values.h"
 
 namespace lazytrace {
 
@@ -92,6 +93,26 @@ void Effect::put_back(PyObject* container, PyObject* before) const {
       return apply(container, before);
   }
   if (failed < 0) throw py::error_already_set();
+}
+
+namespace {
+bool same_entry(PyObject* a, PyObject* b) {
+  return a == b || (a && b && is_immutable(a) && is_immutable(b) && same_immutable(a, b));
+}
+}  // namespace
+
+bool same_content(PyObject* a, PyObject* b) {
+  if (PyObject_Size(a) != PyObject_Size(b)) return false;
+  if (PyList_Check(a)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a); ++i)
+      if (!same_entry(PyList_GET_ITEM(a, i), PyList_GET_ITEM(b, i))) return false;
+    return true;
+  }
+  PyObject *key, *value, *other_key, *other;
+  for (Py_ssize_t at = 0, there = 0;
+       PyDict_Next(a, &at, &key, &value) && PyDict_Next(b, &there, &other_key, &other);)
+    if (!same_entry(key, other_key) || !same_entry(value, other)) return false;
+  return true;
 }
 
 py::object content_of(PyObject* container) {

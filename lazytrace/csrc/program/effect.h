@@ -36,5 +36,7 @@ struct Effect {
 
 // A list or dict of what a list or dict holds, in its order.
 py::object content_of(PyObject* container);
+// Whether two of these, of one kind, hold the same objects in one order.
+bool same_content(PyObject* a, PyObject* b);
 
 }  // namespace lazytrace

@@ -407,6 +407,7 @@ bool Recording::renumber(Trace* trace) {
 void Recording::place_early_writes(Trace* trace) {
   for (Step& step : trace->program_->steps) {
     if (!step.opaque) continue;
+    trace->asks_ |= step.opaque->free;
     for (WrittenByThen& one : step.opaque->written) {
       auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };
       auto write = std::find_if(trace->written_.begin(), trace->written_.end(), is_it);

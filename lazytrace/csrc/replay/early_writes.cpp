@@ -1,5 +1,6 @@
 #include "replay/early_writes.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -16,12 +17,27 @@ void EarlyWrites::make(const WrittenByThen& written, PyObject* owner, py::object
   py::object container = py::reinterpret_borrow<py::object>(written.effect.container(owner));
   py::object before = written.effect.held(container.ptr());
   written.effect.apply(owner, value.ptr());
-  made_.push_back({&written, std::move(container), std::move(before), std::move(value)});
+  made_.push_back({&written, py::reinterpret_borrow<py::object>(owner), std::move(container),
+                   std::move(before), std::move(value)});
 }
 
-// Whether nobody has written to the place meanwhile. What a container held is not compared.
 bool EarlyWrites::Made::stands() const {
-  return written->effect.kind == Effect::Kind::Content || written->effect.held(container.ptr()).is(value);
+  py::object now = written->effect.held(container.ptr());
+  if (written->effect.kind != Effect::Kind::Content) return now.is(value);
+  return PyList_Check(now.ptr()) == PyList_Check(value.ptr()) && same_content(now.ptr(), value.ptr());
+}
+
+bool EarlyWrites::stand() const {
+  return std::all_of(made_.begin(), made_.end(), [](const Made& one) { return one.stands(); });
+}
+
+void EarlyWrites::lift() const {
+  for (auto one = made_.rbegin(); one != made_.rend(); ++one)
+    one->written->effect.put_back(one->container.ptr(), one->before.ptr());
+}
+
+void EarlyWrites::put_down() const {
+  for (const Made& one : made_) one.written->effect.apply(one.owner.ptr(), one.value.ptr());
 }
 
 std::vector<int> EarlyWrites::settle() {

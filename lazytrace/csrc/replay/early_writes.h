@@ -24,11 +24,16 @@ class EarlyWrites {
   // places.
   void take_back();
   void clear() { made_.clear(); }
+  // Whether nobody has written to the places meanwhile.
+  bool stand() const;
+  // For a look at the state as it was before the call.
+  void lift() const;
+  void put_down() const;
 
  private:
   struct Made {
     const WrittenByThen* written;
-    py::object container, before, value;
+    py::object owner, container, before, value;
     bool stands() const;
   };
   std::vector<Made> made_;

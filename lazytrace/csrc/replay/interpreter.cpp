@@ -472,6 +472,18 @@ void Runner::store_tensor(const Result& result, at::Tensor tensor) {
   if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
 }
 
+// Whether Python code has changed nothing that the function reads, or wrote before. What it changed in the
+// recording, too, the function did not go on to read.
+bool Runner::left_alone(const OpaqueStep& step) const {
+  if (!step.free || !state_holds_) return true;
+  if (!early_.stand()) return false;
+  if (step.touches) return true;
+  early_.lift();
+  bool holds = state_holds_();
+  early_.put_down();
+  return holds;
+}
+
 bool Runner::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
@@ -491,6 +503,10 @@ bool Runner::opaque(const Step& s, size_t at) {
   stack_.clear();
   running_ = &s;
   if (confused_) found_ = "an argument that it has changed the shape of";
+  if (!confused_ && !left_alone(*s.opaque)) {
+    confused_ = true;
+    found_ = "Python state that it has changed, though it did not when it was recorded";
+  }
   if (confused_ || !matches_value(s, value_.ptr())) return false;
   store_value(s, value_.ptr());
   if (program_.resumable(at, false)) opaque_.emplace_back(at, value_);

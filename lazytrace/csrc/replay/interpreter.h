@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,11 +36,12 @@ void tell(const std::vector<c10::Warning>& warnings);
 // How a replay ended. A difference leaves the registers as they were before the results of the step that
 // differed. Destroy it with the GIL.
 struct Outcome {
-  int step = -1;          // the step that differed, or -1
-  std::string found;      // what was found instead, as text
-  Given given;            // by that step
-  bool begun = true;      // false: the step was not run, as it would not do what was recorded
-  bool confused = false;  // whether Python code of an opaque step has changed how tensors look
+  int step = -1;      // the step that differed, or -1
+  std::string found;  // what was found instead, as text
+  Given given;        // by that step
+  bool begun = true;  // false: the step was not run, as it would not do what was recorded
+  bool confused =
+      false;  // whether Python code of an opaque step has changed what was read, or how tensors look
   bool ok() const { return step < 0; }
 };
 
@@ -68,6 +70,9 @@ class Runner {
         numbers_(memory.numbers),
         recycler_(memory.recycler) {}
 
+  // How to ask whether the Python state that the program depends on is what it was when the call began.
+  void ask_state_by(std::function<bool()> holds) { state_holds_ = std::move(holds); }
+
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
   // run already. Exceptions of operators pass through where the function cannot be resumed and something was
   // changed. Under a witness each step runs as it was recorded.
@@ -93,6 +98,7 @@ class Runner {
   bool may_be_quiet(const Step& s) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
+  bool left_alone(const OpaqueStep& step) const;
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, PyObject* value);
   void store_value(const Step& step, PyObject* value);
@@ -134,6 +140,7 @@ class Runner {
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;
+  std::function<bool()> state_holds_;
 };
 
 // Equality of values that Python can see: nan is nan, 0.0 is not -0.0.

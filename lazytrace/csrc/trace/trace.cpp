@@ -84,6 +84,9 @@ int Trace::merged(const Call& call, const GuardTree::Values& values) const {
 // state the owner of the next.
 void Trace::hold(GuardTree::Values* values) const {
   for (int node : needed_) values->held.push_back(py::reinterpret_borrow<py::object>(values->nodes[node]));
+  // What Python code puts something else in the place of is compared with that.
+  if (asks_)
+    for (PyObject* value : values->nodes) values->held.push_back(py::reinterpret_borrow<py::object>(value));
 }
 
 void Trace::promise(Py_ssize_t first_argument) {
@@ -183,10 +186,19 @@ void Trace::give_numbers(const Call& call, const GuardTree::Values& values, Numb
 }
 
 namespace {
-Runner runner(const Program& program, Workspace* space) {
+Runner runner_of(const Program& program, Workspace* space) {
   return {program, space->registers, space->values.nodes, space->opaque, space->early, space->memory};
 }
 }  // namespace
+
+Runner Trace::runner(const Call& call, Workspace* space) const {
+  Runner made = runner_of(*program_, space);
+  if (!asks_) return made;
+  made.ask_state_by([this, &call, space] {
+    return tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors) < 0;
+  });
+  return made;
+}
 
 Answer Trace::replay(const Call& call, Workspace* space) const {
   std::vector<at::Tensor>& registers = space->registers;
@@ -208,7 +220,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   std::optional<Outcome> exit;
   if (flat_.stage == FlatCourse::Stage::Ready)
     if (auto flat = replay_flat(call, space, &loan, &exit)) return std::move(*flat);
-  Outcome outcome = exit ? std::move(*exit) : run(space);
+  Outcome outcome = exit ? std::move(*exit) : run(call, space);
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
@@ -223,7 +235,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
-    outcome = runner(*other->program_, space).run(static_cast<size_t>(outcome.step), &given);
+    outcome = other->runner(call, space).run(static_cast<size_t>(outcome.step), &given);
   }
   if (other) answer.branch = other->number;
   answer.result = (other ? *other : *this).end(space);
@@ -232,7 +244,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
 
 // ---------------------------------------------------------------- the flat form
 // The program itself, which in some calls is watched for a flat form, or compared with it.
-Outcome Trace::run(Workspace* space) const {
+Outcome Trace::run(const Call& call, Workspace* space) const {
   using Stage = FlatCourse::Stage;
   if (program_->backward && !flat_.busy && (flat_.stage == Stage::Due || flat_.stage == Stage::Made)) {
     struct Busy {
@@ -240,20 +252,20 @@ Outcome Trace::run(Workspace* space) const {
       explicit Busy(bool* b) : busy(*b) { busy = true; }
       ~Busy() { busy = false; }
     } here(&flat_.busy);
-    return flat_.stage == Stage::Due ? run_watched(space) : run_compared(space);
+    return flat_.stage == Stage::Due ? run_watched(call, space) : run_compared(call, space);
   }
-  Outcome outcome = runner(*program_, space).run();
+  Outcome outcome = runner(call, space).run();
   if (program_->backward && outcome.ok() && flat_.stage == Stage::Waiting) flat_.stage = Stage::Due;
   return outcome;
 }
 
-Outcome Trace::run_watched(Workspace* space) const {
+Outcome Trace::run_watched(const Call& call, Workspace* space) const {
   auto known = [this](int64_t node) { return knows_writes(node); };
   Flattening flattening(*program_, space->registers, known);
   Outcome outcome;
   {
     KernelScope scope(&flattening);
-    outcome = runner(*program_, space).run(0, nullptr, &flattening);
+    outcome = runner(call, space).run(0, nullptr, &flattening);
   }
   if (!outcome.ok()) return outcome;
   flat_.form = flattening.finish(outputs());
@@ -262,11 +274,11 @@ Outcome Trace::run_watched(Workspace* space) const {
   return outcome;
 }
 
-Outcome Trace::run_compared(Workspace* space) const {
+Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
   rehearsal.run(space->values.nodes, space->memory.numbers);
-  Outcome outcome = runner(*program_, space).run();
+  Outcome outcome = runner(call, space).run();
   if (!outcome.ok()) return outcome;
   std::string difference = rehearsal.difference(space->registers);
   flat_.stage = FlatCourse::Stage::Ready;
@@ -297,7 +309,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   std::optional<Undo> undo;
   if (form->program.undoable >= 0) undo.emplace(*form, space->registers);
   Outcome outcome;
-  Runner flat = runner(form->program, space);
+  Runner flat = runner_of(form->program, space);
   try {
     outcome = flat.run();
   } catch (...) {

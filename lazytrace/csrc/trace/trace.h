@@ -125,13 +125,14 @@ class Trace {
             const GuardTree::Values& values) const;
   std::optional<Answer> replay_flat(const Call& call, Workspace* space, Loan* loan,
                                     std::optional<Outcome>* exit) const;
-  Outcome run(Workspace* space) const;
+  Outcome run(const Call& call, Workspace* space) const;
   std::vector<int> outputs() const;
-  Outcome run_watched(Workspace* space) const;
-  Outcome run_compared(Workspace* space) const;
+  Outcome run_watched(const Call& call, Workspace* space) const;
+  Outcome run_compared(const Call& call, Workspace* space) const;
   py::object end(Workspace* space) const;
   // Whether the result, and all that is written, are values that never change.
   bool written_whole() const { return output_.kind == Tree::Kind::Constant; }
+  Runner runner(const Call& call, Workspace* space) const;
   void write_before(int64_t node, const Workspace& space) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,
@@ -146,6 +147,7 @@ class Trace {
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
   std::vector<int> cached_;      // nodes of entries of functools caches, in the order of their last uses
   std::vector<Effect> written_;  // these, and writes that left what was there
+  bool asks_ = false;            // whether Python code that it calls may change what it depends on
   mutable FlatCourse flat_;
   std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved
 };

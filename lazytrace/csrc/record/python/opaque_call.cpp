@@ -98,7 +98,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     // The functions of autograd that torch itself has look at no state of the user's.
     bool of_torch = PyType_Check(function) && is_torch_class(reinterpret_cast<PyTypeObject*>(function));
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
-    if (python && !of_torch) show_writes(source);
+    step_->free = python && !of_torch;
+    if (step_->free) show_writes(source);
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }

@@ -256,27 +256,6 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
                                                                               : Verdict::Refused;
 }
 
-namespace {
-bool same_entry(PyObject* a, PyObject* b) {
-  return a == b || (a && b && is_immutable(a) && is_immutable(b) && same_immutable(a, b));
-}
-
-// Whether two lists, or two dicts in their order, hold the same objects.
-bool same_content(PyObject* a, PyObject* b) {
-  if (PyObject_Size(a) != PyObject_Size(b)) return false;
-  if (PyList_Check(a)) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a); ++i)
-      if (!same_entry(PyList_GET_ITEM(a, i), PyList_GET_ITEM(b, i))) return false;
-    return true;
-  }
-  PyObject *key, *value, *other_key, *other;
-  for (Py_ssize_t at = 0, there = 0;
-       PyDict_Next(a, &at, &key, &value) && PyDict_Next(b, &there, &other_key, &other);)
-    if (!same_entry(key, other_key) || !same_entry(value, other)) return false;
-  return true;
-}
-}  // namespace
-
 // A list that has grown will not be found again as it was.
 StateWrites::Verdict StateWrites::verdict_on_content(const Writes::Write& write) const {
   PyObject *value = write.value.ptr(), *original = write.original.ptr();
