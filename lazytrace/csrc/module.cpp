@@ -1,4 +1,5 @@
 // lazytrace._core: what Python sees of the recorder, the runner, the observer and the signatures.
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
@@ -235,6 +236,35 @@ bool takes_float(const c10::Argument& argument) {
   return type->kind() == c10::TypeKind::FloatType;
 }
 
+// Whether a binding would take the value for a parameter of this type, and as it is. What makes an argument
+// of a schema is more generous than a binding, and raises other errors.
+bool binding_takes(const c10::TypePtr& type, py::handle value) {
+  if (auto optional = type->cast<c10::OptionalType>())
+    return value.is_none() || binding_takes(optional->getElementType(), value);
+  PyObject* object = value.ptr();
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+      return THPVariable_Check(object);
+    case c10::TypeKind::BoolType:
+      return PyBool_Check(object);
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+      return PyLong_CheckExact(object) || (lt::is_carrier(object) && !lt::is_real_carrier(object));
+    case c10::TypeKind::FloatType:
+      return PyFloat_CheckExact(object) || PyLong_CheckExact(object);
+    case c10::TypeKind::GeneratorType:
+      return THPGenerator_Check(object);
+    case c10::TypeKind::ListType: {
+      if (!PyList_CheckExact(object) && !PyTuple_Check(object)) return false;
+      auto element = type->castRaw<c10::ListType>()->getElementType();
+      return std::all_of(value.begin(), value.end(),
+                         [&](py::handle item) { return binding_takes(element, item); });
+    }
+    default:
+      return false;
+  }
+}
+
 // What `function`, a binding of the operator, would do. A binding takes the value of a number for a parameter
 // that is a float; here the recorder finds the number itself among the arguments.
 py::object call_with_floats(py::object function, const std::string& name, const std::string& overload,
@@ -258,6 +288,7 @@ py::object call_with_floats(py::object function, const std::string& name, const 
       followed.emplace_back(i, id);
       value = py::reinterpret_steal<py::object>(lt::plain_of_carrier(value.ptr()));
     }
+    plain &= binding_takes(parameters[i].real_type(), value);
     if (by_name)
       named[key] = value;
     else

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lazytrace
 from lazytrace import traced
@@ -581,6 +582,65 @@ def test_a_number_of_the_wrong_class_is_named_as_ever(inside):
     fn = traced(inside)
     for n in (1.5, 2.5, 3.5):
         assert looked_at(fn, n) == looked_at(inside, n)
+
+
+# ---------------------------------------------------------------- what a binding refuses
+def in_turns(st, name, values, *args):
+    """Three calls that follow the number, then two with each value of the attribute."""
+    steps = [call(*args) for _ in range(4)]
+    for value in values:
+        steps += [lambda value=value: setattr(st, name, value), call(*args), call(*args)]
+    return steps
+
+
+@cases(hits=2)
+def shapes_that_a_layer_norm_does_not_take(trace):
+    st = types.SimpleNamespace(eps=1e-5, shape=[3])
+
+    def fn(x):
+        st.eps = st.eps * 1.5
+        return F.layer_norm(x, st.shape, eps=st.eps)
+
+    return trace(fn), in_turns(st, "shape", [[4], 3, "3", [3.0], None], torch.ones(2, 3))
+
+
+@cases(hits=2)
+def flags_that_a_dropout_does_not_take(trace):
+    st = types.SimpleNamespace(p=0.2, train=True)
+
+    def fn(x):
+        st.p = st.p * 0.9
+        return torch.dropout(x, st.p, st.train)
+
+    return trace(fn), in_turns(st, "train", [1, None, "yes", 1.0], torch.ones(9))
+
+
+@cases(hits=2)
+def statistics_that_a_batch_norm_does_not_take(trace):
+    st = types.SimpleNamespace(momentum=0.1, mean=torch.zeros(3))
+
+    def fn(x):
+        st.momentum = st.momentum * 0.5
+        return torch.batch_norm(x, None, None, st.mean, torch.ones(3), True, st.momentum, 1e-5, False)
+
+    others = [torch.zeros(4), None, [0.0], 0.0, np.zeros(3)]
+    return trace(fn), in_turns(st, "mean", others, torch.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 5.0]]))
+
+
+@cases(hits=2)
+def states_that_a_fused_optimizer_does_not_take(trace):
+    weights = [torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)]
+    optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9, fused=True)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+
+    def fn(x):
+        optimizer.zero_grad()
+        (weights[0].sum() * x.sum() + weights[1].sum()).backward()
+        optimizer.step()
+        schedule.step()
+
+    steps = [call(torch.ones(2)) for _ in range(5)]
+    return trace(fn), [*steps, lambda: optimizer.state.pop(weights[0]), *steps[:3]], lambda: weights
 
 
 # ---------------------------------------------------------------- optimizers with a schedule

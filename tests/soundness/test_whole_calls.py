@@ -566,6 +566,38 @@ def test_an_opaque_function_that_changes_state_before_values_are_read(dynamic):
     check(make, hits=1, eager="resumes after")
 
 
+# ---------------------------------------------------------------- in an autocast region of the function's own
+@cases(hits=4)
+def opaque_in_a_region_before_an_exit(trace):
+    w, total = torch.ones(4, 4, requires_grad=True), torch.zeros(())
+    twice = lazytrace.opaque(lambda x: x @ w * 2) if trace.enabled else lambda x: x @ w * 2
+
+    def fn(x):
+        total.add_(1)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = twice(x)
+        return y * 3 if y.sum() > 0 else y - total
+
+    signs = (1, 1, -1, -1, 1, -1)
+    return trace(fn), [call(sign * torch.ones(2, 4)) for sign in signs], lambda: [w, total]
+
+
+@cases(hits=2, eager="resumes after")
+def checkpoint_in_a_region_of_a_parameter_that_is_swapped(trace):
+    net = model()
+    known = list(net.parameters())
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = checkpoint(net, x, use_reentrant=False)
+        return torch.autograd.grad(y.sum(), known, allow_unused=True)
+
+    def swap():
+        net[0].weight = torch.nn.Parameter(torch.ones(6, 4))
+
+    return trace(fn), [*inputs(4), swap, *inputs(3)], lambda: known
+
+
 @cases.parametrize
 def test_whole_calls(make, expected):
     check(make, **expected)

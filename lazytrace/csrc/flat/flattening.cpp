@@ -1,6 +1,8 @@
 #include "flat/flattening.h"
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -341,28 +343,69 @@ void Flattening::rename() {
 // ---------------------------------------------------------------- the form
 namespace {
 
-// Whether a backward pass from here would come to something that is gone. Needs the GIL.
-bool is_spent(const at::Tensor& tensor) {
-  std::vector<torch::autograd::Node*> open{tensor.grad_fn().get()};
-  std::unordered_set<torch::autograd::Node*> met(open.begin(), open.end());
-  while (!open.empty()) {
-    torch::autograd::Node* node = open.back();
-    open.pop_back();
-    py::object shown = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node->getptr()));
-    for (py::handle name : py::reinterpret_steal<py::list>(PyObject_Dir(shown.ptr()))) {
-      std::string text = py::str(name);
-      if (text.rfind("_saved_", 0) != 0) continue;
-      if (py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttr(shown.ptr(), name.ptr())))
-        continue;
-      bool gone = PyErr_ExceptionMatches(PyExc_RuntimeError);
-      PyErr_Clear();
-      if (gone) return true;
-    }
-    for (const auto& edge : node->next_edges())
-      if (edge.function && met.insert(edge.function.get()).second) open.push_back(edge.function.get());
-  }
-  return false;
+// What a node has saved, as its Python object shows it.
+enum class Saved : uint8_t { Nothing, Tensors, Gone };
+
+// A number that was made a tensor can be changed by nobody.
+bool is_number(const py::object& value) {
+  return THPVariable_Check(value.ptr()) &&
+         THPVariable_Unpack(value.ptr()).unsafeGetTensorImpl()->is_wrapped_number();
 }
+
+bool holds_tensors(const py::object& value) {
+  if (py::isinstance<py::tuple>(value))
+    return std::any_of(value.begin(), value.end(),
+                       [](py::handle item) { return THPVariable_Check(item.ptr()); });
+  return THPVariable_Check(value.ptr()) && !is_number(value);
+}
+
+Saved saved_by(torch::autograd::Node* node) {
+  py::object shown = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node->getptr()));
+  Saved saved = Saved::Nothing;
+  for (py::handle name : py::reinterpret_steal<py::list>(PyObject_Dir(shown.ptr()))) {
+    std::string text = py::str(name);
+    if (text.rfind("_saved_", 0) != 0) continue;
+    if (py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttr(shown.ptr(), name.ptr()))) {
+      if (holds_tensors(value)) saved = Saved::Tensors;
+      continue;
+    }
+    py::error_already_set error;
+    bool gone = error.matches(PyExc_RuntimeError) &&
+                std::string(py::str(error.value())).rfind(torch::autograd::ERR_BACKWARD_TWICE, 0) == 0;
+    // What was written to since raises another error.
+    if (!gone) return Saved::Tensors;
+    saved = Saved::Gone;
+  }
+  return saved;
+}
+
+// How a backward pass from here ends, before it has done anything: at nodes whose saved tensors are gone, on
+// every way. Those before them must save nothing that could be written to later, which raises another error.
+// Needs the GIL.
+struct SpentGraph {
+  bool spent = false;
+  std::unordered_set<torch::autograd::Node*> before;  // the nodes that a pass goes through, or stops at
+
+  explicit SpentGraph(const at::Tensor& root) {
+    std::vector<torch::autograd::Node*> open{root.grad_fn().get()};
+    before.insert(open.begin(), open.end());
+    while (!open.empty()) {
+      torch::autograd::Node* node = open.back();
+      open.pop_back();
+      Saved saved = saved_by(node);
+      if (saved == Saved::Tensors || dynamic_cast<torch::autograd::AccumulateGrad*>(node)) {
+        spent = false;
+        return;
+      }
+      if (saved == Saved::Gone) {
+        spent = true;
+        continue;
+      }
+      for (const auto& edge : node->next_edges())
+        if (edge.function && before.insert(edge.function.get()).second) open.push_back(edge.function.get());
+    }
+  }
+};
 
 // What Python calls the node that made it.
 std::string type_name_of(const at::Tensor& tensor) {
@@ -391,18 +434,34 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
     auto is_it = [&](const FlatForm::Spent& one) { return one.reg == reg; };
     if (!graph_[reg] || std::any_of(form->spent.begin(), form->spent.end(), is_it)) continue;
     if (tensor.is_view()) return hinder("a view with a graph leaves the function");
-    if (!is_spent(tensor)) return hinder("a graph that no backward pass has used up leaves the function");
-    FlatForm::Spent spent{reg, spent_kind(type_name_of(tensor)), {}};
+    SpentGraph graph(tensor);
+    if (!graph.spent) return hinder("a graph that no backward pass has used up leaves the function");
+    auto is_before = [&](int other) {
+      const auto& node = registers_[other].defined() ? registers_[other].grad_fn() : nullptr;
+      return node && node != tensor.grad_fn() && graph.before.count(node.get());
+    };
+    if (std::any_of(outputs.begin(), outputs.end(), is_before))
+      return hinder("a graph that no backward pass has used up leads from one result to another");
+    FlatForm::Spent spent{reg, spent_kind(type_name_of(tensor)), {}, {}};
     if (spent.kind < 0) return hinder("results of too many kinds of operators");
-    for (const at::Tensor& leaf : AutogradGraph::of({tensor}).leaves) {
+    AutogradGraph behind = AutogradGraph::of({tensor});
+    for (const at::Tensor& leaf : behind.leaves) {
       int known = kernels_.register_of(leaf);
       bool stays =
           std::find(program_.captures.begin(), program_.captures.end(), known) != program_.captures.end() ||
           std::find(program_.used.begin(), program_.used.end(), known) != program_.used.end();
       if (stays) spent.leaves.push_back(known);
     }
+    for (int other : outputs)
+      if (registers_[other].defined() && registers_[other].grad_fn() != tensor.grad_fn() &&
+          behind.nodes.count(registers_[other].grad_fn().get()))
+        spent.results.push_back(other);
     form->spent.push_back(std::move(spent));
   }
+  // What is behind a node must be there before it.
+  std::sort(form->spent.begin(), form->spent.end(), [&](const auto& a, const auto& b) {
+    return registers_[a.reg].grad_fn()->sequence_nr() < registers_[b.reg].grad_fn()->sequence_nr();
+  });
 }
 
 // Whether the step looks at a number that hangs on nothing but what the call and its guards bring.

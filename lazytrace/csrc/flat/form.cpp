@@ -96,6 +96,7 @@ void FlatForm::put_history(const std::vector<at::Tensor>& registers) const {
     auto node = make_spent(one.kind);
     torch::autograd::edge_list edges;
     for (int leaf : one.leaves) edges.push_back(torch::autograd::impl::gradient_edge(registers[leaf]));
+    for (int other : one.results) edges.push_back(torch::autograd::impl::gradient_edge(registers[other]));
     node->set_next_edges(std::move(edges));
     torch::autograd::set_history(registers[one.reg], node);
   }

@@ -29,8 +29,9 @@ struct FlatForm {
   // A register that leaves the program with a graph that a backward pass has used up.
   struct Spent {
     int reg;
-    int kind;                 // of its node
-    std::vector<int> leaves;  // what the graph led to
+    int kind;                  // of its node
+    std::vector<int> leaves;   // what the graph led to
+    std::vector<int> results;  // other results that it led to
   };
   std::vector<Spent> spent;
 

@@ -509,7 +509,8 @@ bool Runner::opaque(const Step& s, size_t at) {
   }
   if (confused_ || !matches_value(s, value_.ptr())) return false;
   store_value(s, value_.ptr());
-  if (program_.resumable(at, false)) opaque_.emplace_back(at, value_);
+  // An exit behind it may be resumed even where this step itself is none: in an autocast region.
+  if (static_cast<int>(at) <= program_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();
   return true;
 }

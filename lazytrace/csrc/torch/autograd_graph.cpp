@@ -6,7 +6,6 @@
 
 #include <cstring>
 #include <typeinfo>
-#include <unordered_set>
 
 namespace lazytrace {
 
@@ -29,10 +28,9 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
   std::unordered_set<Node*> outer;
   for (const auto& node : histories)
     if (auto held = node.lock()) outer.insert(held.get());
-  std::unordered_set<Node*> met;
   std::vector<Node*> open;
   auto meet = [&](Node* node) {
-    if (node && met.insert(node).second) open.push_back(node);
+    if (node && graph.nodes.insert(node).second) open.push_back(node);
   };
   for (const at::Tensor& root : roots)
     if (root.defined()) meet(torch::autograd::impl::gradient_edge(root).function.get());

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <unordered_set>
 #include <vector>
 
 namespace lazytrace {
@@ -14,6 +15,7 @@ struct AutogradGraph {
   bool python = false;             // a hook or a function in Python runs on the way
   bool outer = false;              // it goes on into a graph of `histories`
   std::vector<at::Tensor> leaves;  // tensors whose `.grad` it may change
+  std::unordered_set<torch::autograd::Node*> nodes;
 
   using Nodes = std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>>;
   static AutogradGraph of(const std::vector<at::Tensor>& roots, const Nodes& histories = {});

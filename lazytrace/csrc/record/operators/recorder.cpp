@@ -968,7 +968,9 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
   AutogradGraph graph = AutogradGraph::of(roots, origins_.histories());
   Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false};
   for (const at::Tensor& leaf : graph.leaves) {
-    int reg = register_of(leaf);
+    // Where it changes no gradient, a leaf gets its register when it is asked for: a function that runs again
+    // may find other leaves behind an opaque function.
+    int reg = accumulates || !origins_.knows(leaf) ? register_of(leaf) : 0;
     facts.python |= reg < 0 || has_hooks(leaf);
     facts.effects |= accumulates && (reg < 0 || !made(leaf));
     if (accumulates) meet_gradient(leaf, reg);
