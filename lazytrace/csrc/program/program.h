@@ -89,6 +89,7 @@ struct OpaqueStep {
   std::vector<WrittenByThen> written;  // which a replay writes before, too
   std::vector<py::object> values;      // the leaves of the result that are not tensors (None for tensors)
   bool python = true;                  // runs Python code, which may do anything, and then only once per call
+  bool free = false;                   // it is of somebody who may look at, and change, any Python state
   bool feedable = true;                // its result can be handed to the function when that must run again
   bool touches = false;                // it changed Python state that recordings could read
   bool confuses = false;     // it changed what the function had read: code that runs again reads otherwise
