@@ -83,6 +83,7 @@ void bind_trace(py::module_& m) {
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
       .def("gives_sizes", &lt::Trace::gives_sizes)
+      .def("carries", &lt::Trace::carries)
       .def("differs_in_size", &lt::Trace::differs_in_size)
       .def("differing_numbers", &lt::Trace::differing_numbers)
       .def("numbers_behind", &lt::Trace::numbers_behind)
