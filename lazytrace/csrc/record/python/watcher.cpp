@@ -154,7 +154,6 @@ void Watcher::enter_trusted(Frame f) {
 void Watcher::enter_function(Frame f) {
   PyObject* function = f.function();
   Provenance& provenance = *around_.provenance;
-  protocols_->enter_function(false);
   PyObject* self = f.argument(0);
   bool met = provenance.known(function) >= 0 || provenance.is_fresh(function);
   // The wrapper that holds it is guarded where it was called.
@@ -166,8 +165,8 @@ void Watcher::enter_function(Frame f) {
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
     return;
-  if (self && is_tensor(self))
-    protocols_->enter_function(text_of(f.code_name()) == "__hash__" && asked_by_c(f));
+  static PyObject* const hash = PyUnicode_InternFromString("__hash__");
+  if (self && is_tensor(self) && is_text(f.code_name(), hash) && asked_by_c(f)) protocols_->hash_tensor(f);
   functions_->read_function(function);
 }
 
@@ -217,6 +216,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
   around_.exchange->deliver(Frame());
   around_.exchange->settle_call(f);
+  protocols_->leave(f);
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
   new_objects_->forget(f);

@@ -554,7 +554,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::Hashes:
       return first ? protocols_->hash_object(first) : void();
     case Does::Identifies:
-      return first ? protocols_->identify(first, calling_ && is_copying(calling_.globals())) : void();
+      return first ? protocols_->identify(first, calling_ && is_copying(calling_.globals()), calling_)
+                   : void();
     case Does::Prints:
       return asides_->ignore_print(calling_) ? void() : recorder_->fail("calls print()");
     case Does::Warns:
