@@ -57,6 +57,7 @@ WATCHING = (
     "calls/protocols",
     "calls/calls",
     "instructions",
+    "modules",
     "watcher",
     "observer",
 )

@@ -117,12 +117,14 @@ void Watcher::on_call(PyFrameObject* frame) {
   trace_instructions(frame, watch);
   if (!older_) trace_lines(frame, false);
   if (pause.active()) return;
+  modules_->on_call(f);
   if (flags & kOpaque) return begin_opaque(frame);
   if (is_trusted(flags)) return f.previous() && !is_trusted(caller) ? enter_trusted(f) : void();
   if (!watch) return;
   new_objects_->enter(f);
   if (f.function()) enter_function(f);
   enter_module(f);
+  if (modules_->enter(f)) trace_instructions(frame, false);
 }
 
 // Steps say which module made them.
@@ -216,6 +218,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
   around_.exchange->deliver(Frame());
   around_.exchange->settle_call(f);
+  modules_->on_return(f);
   protocols_->leave(f);
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
@@ -260,6 +263,8 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);
   gradients_->exchange(f, operation);
   whole_calls_->exchange(f, operation);
+  // Somebody who looks on sees all frames.
+  if (!older_) modules_->exchange(f, operation);
 }
 
 void Watcher::enter(PyObject* code) {

@@ -12,6 +12,7 @@
 #include "record/python/default_dicts.h"
 #include "record/python/gradients.h"
 #include "record/python/instructions.h"
+#include "record/python/modules.h"
 #include "record/python/new_objects.h"
 #include "record/python/opaque_call.h"
 #include "record/python/pause.h"
@@ -30,7 +31,7 @@ class Watcher {
   Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls,
           DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects, ClassReads* classes,
           Consumption* consumption, FunctionReads* functions, Protocols* protocols,
-          Instructions* instructions)
+          Instructions* instructions, Modules* modules)
       : around_(around),
         gradients_(gradients),
         whole_calls_(whole_calls),
@@ -41,7 +42,8 @@ class Watcher {
         consumption_(consumption),
         functions_(functions),
         protocols_(protocols),
-        instructions_(instructions) {}
+        instructions_(instructions),
+        modules_(modules) {}
   ~Watcher() { stop(); }
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -82,6 +84,7 @@ class Watcher {
   FunctionReads* functions_;
   Protocols* protocols_;
   Instructions* instructions_;
+  Modules* modules_;
   Places places_;
 
   bool started_ = false;

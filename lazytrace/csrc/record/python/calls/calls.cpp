@@ -264,10 +264,10 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
 void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
   if (count < 1) return;
-  std::string name = text_of(descriptor->d_name);
   // Operators as methods: judged once per descriptor, which lives as long as the class.
   static auto* operators = new AddressSet();
   if (is_tensor(args[0]) && operators->count(callable)) return call_torch("Tensor", args, count);
+  std::string name = text_of(descriptor->d_name);
   if (is_tensor(args[0]) && name.rfind("__", 0) != 0 && tensor_method_does(name) == Does::Reads &&
       descriptor->d_type->tp_name == std::string("torch._C.TensorBase"))
     operators->insert(callable);
