@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -40,6 +41,38 @@ def whole_functions() -> list[FunctionType]:
     ['Function.apply', 'checkpoint']
     """
     return [Function.apply.__func__, torch.utils.checkpoint.checkpoint.__wrapped__]  # type: ignore[attr-defined]
+
+
+# Says whether torch.jit.trace is at work, and changes nothing.
+tracing_state: Callable[[], Any] = torch._C._get_tracing_state
+
+
+def _digest(code: CodeType) -> str:
+    constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
+    parts = (code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars, constants)
+    return hashlib.sha256(code.co_code + repr(parts).encode()).hexdigest()[:16]
+
+
+# What lazytrace knows by heart. Code that torch has changed is watched like any other.
+_KNOWN_CODE = {
+    "__getattr__": "39660c10810cd4f2",
+    "_wrapped_call_impl": "4825b2ba37a6aba8",
+    "_call_impl": "88007c697451b12f",
+}
+
+
+def plain_module_codes() -> tuple[CodeType | None, CodeType | None, CodeType | None]:
+    """The code of `Module.__getattr__`, of `Module.__call__` and of what that calls, as far as it is known.
+
+    >>> [code.co_name for code in plain_module_codes()]
+    ['__getattr__', '_wrapped_call_impl', '_call_impl']
+    """
+
+    def known(name: str) -> CodeType | None:
+        code = getattr(getattr(torch.nn.Module, name), "__code__", None)
+        return code if isinstance(code, CodeType) and _digest(code) == _KNOWN_CODE[name] else None
+
+    return known("__getattr__"), known("_wrapped_call_impl"), known("_call_impl")
 
 
 register_hook: Callable[[torch.Tensor, Any], Any] = torch.Tensor.register_hook

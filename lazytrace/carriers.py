@@ -61,6 +61,10 @@ def _binary(kind: str, function: Callable[[Any, Any], Any]) -> tuple[Callable[..
         return _made(kind, function, left, right) if kind else _plain_operation(function, left, right)
 
     def forward(self: Any, other: Any) -> Any:
+        # Under a trace function each frame has its price: one, in place of six.
+        if kind and type(other) in (int, Dim, float, Real, bool):
+            made = core.apply_to_carriers(kind, self, other)
+            return _plain_operation(function, self, other) if made is None else made
         return work_out(self, other)
 
     def reflected(self: Any, other: Any) -> Any:
@@ -71,10 +75,11 @@ def _binary(kind: str, function: Callable[[Any, Any], Any]) -> tuple[Callable[..
 
 def _comparison(kind: str, swapped: bool, function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
     def compare(self: Any, other: Any) -> Any:
-        if _is_followable(other):
-            made = core.apply_to_carriers(kind, *((other, self) if swapped else (self, other)))
+        if type(other) in (int, Dim, float, Real, bool):
+            left, right = (other, self) if swapped else (self, other)
+            made = core.apply_to_carriers(kind, left, right)
             if made is not None:
-                return bool(_read(made))
+                return bool(core.read_carrier(made) if type(made) in (Dim, Real) else made)
         if _is_number(other):
             return function(_read(self), _read(other))
         return NotImplemented
@@ -194,7 +199,7 @@ _COMMON: dict[str, Any] = {
     "__reduce__": _reduce,
     "__sym_max__": lambda self, other: max(_read(self), _read(other)),
     "__sym_min__": lambda self, other: min(_read(self), _read(other)),
-    "node": property(lambda self: core.symbolic_node(self)),
+    "node": property(core.symbolic_node) if available() else None,
 }
 
 # What C code says of a wrong argument names its class.
@@ -244,13 +249,9 @@ def _dimension(tensor: torch.Tensor, dim: Any) -> int | None:
     return index % count if -count <= index < count else None
 
 
-def _shape(tensor: torch.Tensor) -> torch.Size:
-    return torch.Size([_size_of("Size", tensor, i) for i in range(tensor.dim())])
-
-
 def _size(tensor: torch.Tensor, dim: Any = None) -> Any:
     if dim is None:
-        return _shape(tensor)
+        return core.shape_of(tensor)
     index = _dimension(tensor, dim)
     return torch.Tensor.size(tensor, _read(dim)) if index is None else _size_of("Size", tensor, index)
 
@@ -424,37 +425,11 @@ def _minded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # ---------------------------------------------------------------- in place of operands
-class _With:
-    """Stands for a tensor of which one attribute is read."""
-
-    __slots__ = ("shape",)
-
-    def __init__(self, shape: torch.Size) -> None:
-        self.shape = shape
-
-
-def _attribute(tensor: torch.Tensor, name: str) -> _With:
-    assert name == "shape"
-    return _With(_shape(tensor))
-
-
 def _as_dims(key: Any) -> Any:
     """Slices whose bounds torch compares with no size before it calls the operator."""
     if isinstance(key, tuple):
         return tuple(map(_as_dims, key))
-    if not isinstance(key, slice):
-        return key
-    # A slice that begins at the first element is the same at all sizes.
-    start = (
-        key.start
-        if key.start is None or (type(key.start) is int and key.start == 0)
-        else _followed(key.start)
-    )
-    return slice(start, _followed(key.stop), _read(key.step))
-
-
-def _followed(bound: Any) -> Any:
-    return core.constant_carrier(bound) if type(bound) is int else bound
+    return core.followed_index(key) if isinstance(key, slice) else key
 
 
 def _is_index(item: Any) -> bool:
@@ -518,8 +493,11 @@ class _Indexed:
     def __setitem__(self, key: Any, value: Any) -> None:
         core.minding(self._set, key, value, self.tensor)
 
-    def _get(self, key: Any, *_: Any) -> torch.Tensor:
-        tensor, rest = _selected(self.tensor, key)
+    def _get(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
+        followed = core.followed_index(key)
+        if followed is not NotImplemented:
+            return torch.Tensor.__getitem__(tensor, followed)
+        tensor, rest = _selected(tensor, key)
         if rest is Ellipsis and key is not Ellipsis:
             return tensor
         return torch.Tensor.__getitem__(tensor, _as_dims(rest))
@@ -530,7 +508,7 @@ class _Indexed:
             items = rest if isinstance(rest, tuple) else (rest,)
             if all(isinstance(i, slice | int) or i is Ellipsis or i is None for i in items):
                 target = torch.Tensor.__getitem__(tensor, _as_dims(rest))
-                if target.dim() == value.dim() and _shape(target) == _shape(value):
+                if target.dim() == value.dim() and core.shape_of(target) == core.shape_of(value):
                     target.copy_(value)
                     return
             # Leading dimensions of size 1 are dropped, or not.
@@ -636,4 +614,4 @@ def configure() -> None:
     """Tell the core of all this, once."""
     core.configure_numbers(_WORKED_OUT)
     exchanged = {function: _minded(own) for function, own in _exchanged().items()}
-    core.configure_exchange(exchanged, list(_items()), _attribute, _Indexed, _KEEPERS)
+    core.configure_exchange(exchanged, list(_items()), _Indexed, _KEEPERS)

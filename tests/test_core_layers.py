@@ -58,6 +58,7 @@ WATCHING = (
     "calls/protocols",
     "calls/calls",
     "instructions",
+    "modules",
     "watcher",
     "observer",
 )

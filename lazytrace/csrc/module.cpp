@@ -84,6 +84,7 @@ void bind_trace(py::module_& m) {
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
       .def("gives_sizes", &lt::Trace::gives_sizes)
+      .def("carries", &lt::Trace::carries)
       .def("differs_in_size", &lt::Trace::differs_in_size)
       .def("differing_numbers", &lt::Trace::differing_numbers)
       .def("numbers_behind", &lt::Trace::numbers_behind)
@@ -223,6 +224,40 @@ py::object constant_carrier(py::object value) {
   return id < 0 ? value : py::reinterpret_steal<py::object>(numbers->carrier(id));
 }
 
+PyObject* followed_slice(PyObject* key) {
+  auto* slice = reinterpret_cast<PySliceObject*>(key);
+  auto followed = [](PyObject* bound) {
+    auto value = py::reinterpret_borrow<py::object>(bound);
+    return PyLong_CheckExact(bound) ? constant_carrier(value) : value;
+  };
+  // A slice that begins at the first element is the same at all sizes.
+  bool first = PyLong_CheckExact(slice->start) && Py_SIZE(slice->start) == 0;
+  py::object start = first ? py::reinterpret_borrow<py::object>(slice->start) : followed(slice->start);
+  py::object stop = followed(slice->stop), step = py::reinterpret_borrow<py::object>(slice->step);
+  if (lt::is_carrier(slice->step)) step = read_carrier(step);
+  return PySlice_New(start.ptr(), stop.ptr(), step.ptr());
+}
+
+// An index whose slices have bounds that torch compares with no size before it calls the operator.
+// NotImplemented where a size is among the indices, and of an index of a class of its own.
+py::object followed_index(py::object key, bool outermost) {
+  auto other = py::reinterpret_borrow<py::object>(Py_NotImplemented);
+  if (PySlice_Check(key.ptr())) return py::reinterpret_steal<py::object>(followed_slice(key.ptr()));
+  if (outermost && lt::is_carrier(key.ptr())) return other;
+  if (!PyTuple_Check(key.ptr())) return key;
+  if (!PyTuple_CheckExact(key.ptr())) return other;
+  auto items = py::reinterpret_borrow<py::tuple>(key);
+  for (py::handle item : items)
+    if (outermost && lt::is_carrier(item.ptr())) return other;
+  py::tuple made(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    py::object item = followed_index(items[i], false);
+    if (item.is(other) && !py::object(items[i]).is(other)) return other;
+    made[i] = item;
+  }
+  return made;
+}
+
 py::object symbolic_node(py::object carrier) {
   auto* numbers = numbers_now();
   int id = numbers ? numbers->number_of(carrier.ptr()) : -1;
@@ -322,6 +357,8 @@ void bind_numbers(py::module_& m) {
   m.def("read_carrier", &read_carrier);
   m.def("tensor_number", &tensor_number);
   m.def("constant_carrier", &constant_carrier);
+  m.def("followed_index", [](py::object key) { return followed_index(std::move(key), true); });
+  m.def("shape_of", [](const at::Tensor& tensor) { return lt::shape_of(lt::Recorder::active(), tensor); });
   m.def("symbolic_node", &symbolic_node);
   m.def("minding", &minding);
   // Whether torch would take the int as an index, asked without a read: it raises otherwise.
@@ -381,6 +418,7 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("seconds_lowering", &lt::Recording::seconds_lowering)
       .def_property_readonly("where", &lt::Recording::where);
   m.def("configure", &lt::configure_observer);
+  m.def("configure_modules", &lt::configure_modules);
   m.def("configure_swap", &lt::configure_swap);
   m.def("configure_overrides", &lt::configure_overrides);
   m.def("configure_saved_hooks", &lt::configure_saved_hooks);

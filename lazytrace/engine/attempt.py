@@ -352,6 +352,8 @@ class Attempt:
         trace, miss = self._differing if self._differing is not None else (None, None)
         if trace is not None and miss is not None and miss.step < 0:
             loose |= SIZES * trace.native.differs_in_size(miss.node, call)
+            # State that it carries from call to call, as the cache of a decoder: it may grow.
+            loose |= SIZES * trace.native.carries(miss.node)
         loose |= SIZES * any_dynamic(call.tensors)
         loose = allowed if wanted else loose & allowed
         return loose | SIZES * self._shall_follow_sizes(loose)

@@ -477,8 +477,9 @@ class Reader:
 def _sizes(value: Any) -> tuple[int, ...]:
     if type(value) is not list or len(value) > _DEEPEST:
         raise FileError("sizes are a list of numbers")
-    if any(type(one) is not int or not 0 <= one < 1 << 48 for one in value):
-        raise FileError("sizes are a list of numbers")
+    for one in value:  # a file has thousands: no generator
+        if type(one) is not int or not 0 <= one < 1 << 48:
+            raise FileError("sizes are a list of numbers")
     return tuple(value)
 
 

@@ -304,6 +304,32 @@ def a_cache_that_grows(trace):
     return trace(run), [call(torch.randn(1, 4)) for _ in range(14)], lambda: state.keys
 
 
+# The second call finds what the first one has put there, of a size that has not been seen to change yet.
+@cases(hits=8, recordings=2)
+def a_cache_that_the_first_call_makes(trace):
+    state = types.SimpleNamespace(keys=None, begun=False)
+
+    def run(state, x):
+        state.keys = torch.cat([state.keys, x]) if state.begun else x * 1
+        state.begun = True
+        return state.keys.sum() * state.keys.shape[0]
+
+    return trace(run), [call(state, torch.randn(1, 4)) for _ in range(10)], lambda: state.keys
+
+
+# What it carries keeps its size: a recording that follows sizes serves as well.
+@cases(hits=8, recordings=2)
+def an_average_that_the_first_call_makes(trace):
+    state = types.SimpleNamespace(average=None, begun=False)
+
+    def run(state, x):
+        state.average = state.average * 0.9 + x * 0.1 if state.begun else x * 1
+        state.begun = True
+        return state.average - x
+
+    return trace(run), [call(state, torch.randn(1, 4)) for _ in range(10)], lambda: state.average
+
+
 @cases(hits=9)
 def gradients(trace):
     def run(x):

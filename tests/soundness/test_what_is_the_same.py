@@ -225,3 +225,15 @@ def test_a_super_that_is_exchanged_for_another():
     assert [torch.equal(fn(X()), X() + 1) for _ in range(2)] == [True] * 2
     st.s = other.base()
     assert torch.equal(fn(X()), X() - 1)
+
+
+def test_the_id_of_a_tensor_that_was_hashed_before():
+    # A key is compared with others: which tensor it is does not matter. Of an id that is read it does.
+    def fn(x):
+        return x * len({x: 1}) + id(x) % 9973
+
+    traces = [traced(fn), traced(fn)]
+    kept = [X() for _ in range(4)]
+    assert all(torch.equal(traces[0](x), fn(x)) for x in kept)
+    assert all(torch.equal(traces[1](kept[0]), fn(kept[0])) for _ in range(3))
+    assert traces[1].stats().hits == 2

@@ -82,6 +82,11 @@ class Frame {
   _PyInterpreterFrame* f_ = nullptr;
 };
 
+// Whether CPython itself evaluates frames, and nobody has taken its place.
+inline bool evaluates_frames() {
+  return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == _PyEval_EvalFrameDefault;
+}
+
 // Whether the trace function is called before each instruction of the frame, and at each line.
 inline void trace_instructions(PyFrameObject* frame, bool on) { frame->f_trace_opcodes = on; }
 inline void trace_lines(PyFrameObject* frame, bool on) { frame->f_trace_lines = on; }

@@ -106,6 +106,11 @@ bool is_torch_class(PyTypeObject* type) {
   return text == "torch" || text.rfind("torch.", 0) == 0;
 }
 
+bool is_text(PyObject* v, PyObject* interned) {
+  if (v == interned || PyUnicode_CHECK_INTERNED(v)) return v == interned;
+  return PyUnicode_Compare(v, interned) == 0;
+}
+
 bool is_torch_module(PyObject* v) {
   static PyTypeObject* module = nullptr;
   if (!module) module = imported_type("torch.nn", "Module");

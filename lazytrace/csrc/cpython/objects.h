@@ -52,6 +52,8 @@ bool handles_exception();
 std::string short_repr(PyObject* v);
 // The value of a str, "" for anything else.
 std::string text_of(PyObject* v);
+// Whether a str is the interned one, or has its text.
+bool is_text(PyObject* v, PyObject* interned);
 
 // Whether it is a torch.Generator.
 bool is_random_generator(PyObject* v);

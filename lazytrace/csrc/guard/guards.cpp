@@ -3,6 +3,7 @@
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -25,7 +26,8 @@ bool still_alive(const py::object& weak, PyObject* object) {
   return !weak || PyWeakref_GET_OBJECT(weak.ptr()) == object;
 }
 
-py::tuple special_names(PyTypeObject* type) {
+namespace {
+py::tuple find_special_names(PyTypeObject* type) {
   static const auto* names = [] {
     auto* all = new std::vector<PyObject*>();
 #define SPECIAL(name) all->push_back(PyUnicode_InternFromString("__" #name "__"));
@@ -39,6 +41,27 @@ py::tuple special_names(PyTypeObject* type) {
     if (_PyType_Lookup(type, name) != (base == type ? nullptr : _PyType_Lookup(base, name)))
       found.append(py::reinterpret_borrow<py::object>(name));
   return py::tuple(found);
+}
+}  // namespace
+
+// A hundred names are looked up, at recordings and where guards are checked. A class has another version
+// after each change of its own or of a base, and no other class ever has that one; classes of C do not
+// change.
+py::tuple special_names(PyTypeObject* type) {
+  struct Known {
+    PyTypeObject* type = nullptr;  // compared, never dereferenced
+    unsigned version = 0;
+    py::object names;
+  };
+  static auto* known = new std::array<Known, 256>();
+  Known& at = (*known)[(reinterpret_cast<uintptr_t>(type) >> 5) % known->size()];
+  bool valid = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+  if (valid && at.type == type && at.version == type->tp_version_tag)
+    return py::reinterpret_borrow<py::tuple>(at.names);
+  py::tuple names = find_special_names(type);
+  // The lookups give it a version where it had none.
+  if (PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) at = {type, type->tp_version_tag, names};
+  return names;
 }
 
 // ---------------------------------------------------------------- building

@@ -3,26 +3,35 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <array>
+
 namespace lazytrace {
 
 class RandomMark {
  public:
-  // What the generator would give next, asked of a copy of its engine (2.5 KB, about 60 ns; only recordings
-  // do). Two marks that are equal by chance are one in 2^64. No GIL needed.
+  // Where its engine stands among the numbers that it has made ahead, and some of these: it makes all of them
+  // anew when they are used up, and when it is seeded. Asked of a copy (2.5 KB), as nothing may be drawn: a
+  // generator that was seeded just now would make them first. Two marks that are equal by chance are one in
+  // 2^64. No GIL needed.
   static RandomMark now() {
     RandomMark mark;
     static at::Generator generator = at::detail::getDefaultCPUGenerator();
     auto* cpu = generator.get<at::CPUGeneratorImpl>();
     std::lock_guard<std::mutex> lock(generator.mutex());
-    at::mt19937 engine = cpu->engine();
-    mark.next_ = static_cast<uint64_t>(engine()) << 32 | engine();
+    at::mt19937_data_pod engine = cpu->engine().data();
+    mark.left_ = engine.left_;
+    for (size_t i = 0; i < mark.some_.size(); ++i) mark.some_[i] = engine.state_[i * kApart];
     mark.normal_ = cpu->next_float_normal_sample().has_value();
     return mark;
   }
-  bool operator!=(const RandomMark& other) const { return next_ != other.next_ || normal_ != other.normal_; }
+  bool operator!=(const RandomMark& other) const {
+    return left_ != other.left_ || some_ != other.some_ || normal_ != other.normal_;
+  }
 
  private:
-  uint64_t next_ = 0;
+  static constexpr size_t kApart = at::MERSENNE_STATE_N / 4;
+  int left_ = 0;
+  std::array<uint32_t, 4> some_ = {};
   bool normal_ = false;
 };
 

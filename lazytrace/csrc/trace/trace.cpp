@@ -459,6 +459,16 @@ bool Trace::gives_sizes(int at) const {
   return tensors && (facts.data_dependent_shape || (facts.index && step.exit));
 }
 
+bool Trace::carries(int node) const {
+  const Guard& guard = tree_[node];
+  auto is_place = [&](const Effect& effect) {
+    return effect.owner == guard.parent && effect.key.ptr() == guard.key.ptr() && effect.index == guard.index;
+  };
+  if (written_whole() || std::none_of(effects_.begin(), effects_.end(), is_place)) return false;
+  return std::any_of(output_.items.begin() + 1, output_.items.end(),
+                     [](const Tree& value) { return value.kind == Tree::Kind::Register; });
+}
+
 bool Trace::differs_in_size(int node, const Call& call) const {
   return tree_.differs_in_size(node, call.roots.data(), call.roots.size(), call.tensors);
 }

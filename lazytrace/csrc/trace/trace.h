@@ -66,6 +66,9 @@ class Trace {
   bool knows_writes(int64_t node) const;
   // Whether the sizes of what the step gives follow from values.
   bool gives_sizes(int step) const;
+  // Whether the guard `node` is about a place that the program itself writes, among others that it writes
+  // tensors to.
+  bool carries(int node) const;
   // Whether all that keeps a call from the guard `node` is the size of a tensor.
   bool differs_in_size(int node, const Call& call) const;
   // What the value that a step has read hangs on: the paths of numbers in state, and the names of arguments.

@@ -12,7 +12,8 @@ bool Asides::runs_aside(Frame f) const {
     if (f.argument(i) == interrupted) return true;
   PyObject* first = f.argument(0);
   // What is destroyed was there before the call: a replay that drops it destroys it, too.
-  if (first && text_of(f.code_name()) == "__del__")
+  static PyObject* const destructor = PyUnicode_InternFromString("__del__");
+  if (first && is_text(f.code_name(), destructor))
     return !provenance_->is_fresh(first) && makes_new(Py_TYPE(first));
   return first && PyWeakref_CheckRef(first) && PyWeakref_GET_OBJECT(first) == Py_None &&
          f.code_object()->co_argcount == 1;

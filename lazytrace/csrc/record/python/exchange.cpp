@@ -1,5 +1,6 @@
 #include "record/python/exchange.h"
 
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
+#include "cpython/holder.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
 
@@ -18,7 +20,7 @@ namespace {
 struct Configuration {
   AddressMap<PyObject*> callables;
   AddressSet keepers, items;
-  py::object attribute, indexed;
+  py::object indexed;
   std::vector<py::object> held;
 };
 
@@ -30,51 +32,62 @@ Configuration& configuration() {
 
 using Names = std::unordered_set<std::string>;
 
-// Attributes of C that do not depend on sizes.
-bool is_sizeless_attribute(const std::string& name) {
-  static const auto* names = new Names{"dtype",
-                                       "device",
-                                       "requires_grad",
-                                       "ndim",
-                                       "is_cuda",
-                                       "is_cpu",
-                                       "is_leaf",
-                                       "layout",
-                                       "T",
-                                       "mT",
-                                       "H",
-                                       "mH",
-                                       "real",
-                                       "imag",
-                                       "grad",
-                                       "grad_fn",
-                                       "data",
-                                       "is_sparse",
-                                       "is_mps",
-                                       "is_quantized",
-                                       "is_nested",
-                                       "is_meta",
-                                       "is_xpu",
-                                       "is_xla",
-                                       "is_mtia",
-                                       "is_hpu",
-                                       "is_ipu",
-                                       "is_maia",
-                                       "is_vulkan",
-                                       "is_mkldnn",
-                                       "itemsize",
-                                       "output_nr",
-                                       "retains_grad",
-                                       "is_sparse_csr",
-                                       "_version",
-                                       "_grad",
-                                       "_backward_hooks",
-                                       "_base",
-                                       "name",
-                                       "names",
-                                       "_post_accumulate_grad_hooks",
-                                       "_has_symbolic_sizes_strides"};
-  return names->count(name);
+// Attributes of C that do not depend on sizes. By the text itself: names in code are interned.
+bool is_sizeless_attribute(PyObject* name) {
+  static const auto* names = [] {
+    auto* all = new AddressSet();
+    for (const char* one : {"dtype",
+                            "device",
+                            "requires_grad",
+                            "ndim",
+                            "is_cuda",
+                            "is_cpu",
+                            "is_leaf",
+                            "layout",
+                            "T",
+                            "mT",
+                            "H",
+                            "mH",
+                            "real",
+                            "imag",
+                            "grad",
+                            "grad_fn",
+                            "data",
+                            "is_sparse",
+                            "is_mps",
+                            "is_quantized",
+                            "is_nested",
+                            "is_meta",
+                            "is_xpu",
+                            "is_xla",
+                            "is_mtia",
+                            "is_hpu",
+                            "is_ipu",
+                            "is_maia",
+                            "is_vulkan",
+                            "is_mkldnn",
+                            "itemsize",
+                            "output_nr",
+                            "retains_grad",
+                            "is_sparse_csr",
+                            "_version",
+                            "_grad",
+                            "_backward_hooks",
+                            "_base",
+                            "name",
+                            "names",
+                            "_post_accumulate_grad_hooks",
+                            "_has_symbolic_sizes_strides"})
+      all->insert(PyUnicode_InternFromString(one));
+    return all;
+  }();
+  if (PyUnicode_CHECK_INTERNED(name)) return names->count(name);
+  py::object held = py::reinterpret_borrow<py::object>(name);
+  PyObject* interned = held.release().ptr();
+  PyUnicode_InternInPlace(&interned);
+  bool found = names->count(interned);
+  Py_DECREF(interned);
+  return found;
 }
 
 // Functions of torch that call no operator, and answer the same for all sizes.
@@ -150,13 +163,25 @@ bool is_python(PyObject* callable) {
   return is_python_class(Py_TYPE(callable));
 }
 
+// What a function of C is called, borrowed: interned once for each, as it is asked for at every call.
+PyObject* name_of(PyObject* callable) {
+  static auto* names = new AddressMap<PyObject*>();
+  const PyMethodDef* definition = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+  PyObject*& name = (*names)[definition];
+  // Where a definition has gone, another one may have come to its place.
+  if (!name || PyUnicode_CompareWithASCIIString(name, definition->ml_name) != 0)
+    Py_XSETREF(name, PyUnicode_InternFromString(definition->ml_name));
+  return name;
+}
+
 // The descriptor behind a method that is bound to an object, as the class has it; anything else as it is.
 py::object unbound(PyObject* callable) {
   py::object as_it_is = py::reinterpret_borrow<py::object>(callable);
   PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
   bool wrapper = Py_IS_TYPE(callable, &_PyMethodWrapper_Type);
   if (!wrapper && (!self || PyModule_Check(self) || PyType_Check(self))) return as_it_is;
-  py::object name = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"));
+  py::object name = wrapper ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"))
+                            : py::reinterpret_borrow<py::object>(name_of(callable));
   py::object type = wrapper
                         ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__objclass__"))
                         : py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(self)));
@@ -178,8 +203,8 @@ PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuil
 
 }  // namespace
 
-void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object attribute,
-                        py::object indexed, const std::vector<py::object>& keepers) {
+void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
+                        const std::vector<py::object>& keepers) {
   Configuration& all = configuration();
   for (auto [from, to] : callables) {
     all.callables[from.ptr()] = to.ptr();
@@ -191,8 +216,21 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
     all.held.push_back(keeper);
   }
   for (auto& item : items) all.items.insert(item.ptr());
-  all.attribute = std::move(attribute);
   all.indexed = std::move(indexed);
+}
+
+py::object shape_of(Recorder* recorder, const at::Tensor& tensor) {
+  bool follows = recorder && recorder->numbers();
+  py::list sizes(tensor.dim());
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    int id = follows ? recorder->size_number(Number::Kind::Size, tensor, i) : -1;
+    sizes[static_cast<size_t>(i)] = id < 0
+                                        ? py::object(py::int_(tensor.size(i)))
+                                        : py::reinterpret_steal<py::object>(recorder->numbers()->carrier(id));
+  }
+  PyObject* shape = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&THPSizeType), sizes.ptr());
+  if (!shape) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(shape);
 }
 
 // ---------------------------------------------------------------- what is handed over
@@ -371,11 +409,14 @@ void Exchange::before_attribute(PyObject** object, PyObject* name) {
   if (!is_tensor(*object)) return;
   PyObject* found = _PyType_Lookup(Py_TYPE(*object), name);
   // Methods show themselves when they are called, and properties of Python when they run.
-  if (!found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(text_of(name))) return;
+  if (!found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(name)) return;
   if (!is_loose(*object)) return;
   static PyObject* shape = PyUnicode_InternFromString("shape");
   if (name != shape) return recorder_->pin(THPVariable_Unpack(*object));
-  swap(object, configuration().attribute(py::handle(*object), py::handle(name)));
+  py::object sizes = shape_of(recorder_, THPVariable_Unpack(*object));
+  PyObject* holder = new_holder(*object, name, sizes.ptr());
+  if (!holder) throw py::error_already_set();
+  swap(object, py::reinterpret_steal<py::object>(holder));
 }
 
 namespace {
@@ -502,7 +543,7 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
   if ((callable != get && callable != has) || count < 2 || !PyUnicode_Check(args[1])) return false;
   if (!is_tensor(args[0])) return true;
   PyObject* found = _PyType_Lookup(Py_TYPE(args[0]), args[1]);
-  return !found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(text_of(args[1]));
+  return !found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(args[1]);
 }
 
 void Exchange::before_call_extended(Frame f, const Operation& operation) {

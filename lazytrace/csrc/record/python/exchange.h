@@ -118,9 +118,13 @@ class Exchange {
 };
 
 // Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the
-// value of a tensor. `attribute(tensor, name)`: an object that has the attribute. `indexed(tensor)`: what is
-// indexed in its place. `keepers`: C callables that store what they are given and look at none of it.
-void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object attribute,
-                        py::object indexed, const std::vector<py::object>& keepers);
+// value of a tensor. `indexed(tensor)`: what is indexed in its place. `keepers`: C callables that store what
+// they are given and look at none of it.
+void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
+                        const std::vector<py::object>& keepers);
+
+// The shape of a tensor as Python is given it: with sizes that are followed, where the recorder (none: nobody
+// records) follows them. Needs the GIL.
+py::object shape_of(Recorder* recorder, const at::Tensor& tensor);
 
 }  // namespace lazytrace

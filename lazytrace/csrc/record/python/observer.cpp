@@ -25,8 +25,10 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
              &consumption_, &writes_, &protocols_, &context_variables_),
       instructions_(recorder, &provenance_, &new_objects_, &classes_, &containers_, &names_, &consumption_,
                     &writes_, &protocols_, &calls_),
+      modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
+               &instructions_),
       watcher_(around_, &gradients_, &whole_calls_, &default_dicts_, &asides_, &new_objects_, &classes_,
-               &consumption_, &functions_, &protocols_, &instructions_) {}
+               &consumption_, &functions_, &protocols_, &instructions_, &modules_) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

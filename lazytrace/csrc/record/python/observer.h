@@ -93,6 +93,7 @@ class Observer {
   ContextVariables context_variables_;
   Calls calls_;
   Instructions instructions_;
+  Modules modules_;
   Watcher watcher_;
 };
 

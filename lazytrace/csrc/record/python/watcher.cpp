@@ -108,12 +108,14 @@ void Watcher::on_call(PyFrameObject* frame) {
   trace_instructions(frame, watch);
   if (!older_) trace_lines(frame, false);
   if (pause.active()) return;
+  modules_->on_call(f);
   if (flags & kOpaque) return begin_opaque(frame);
   if (is_trusted(flags)) return f.previous() && !is_trusted(caller) ? enter_trusted(f) : void();
   if (!watch) return;
   new_objects_->enter(f);
   if (f.function()) enter_function(f);
   enter_module(f);
+  if (modules_->enter(f)) trace_instructions(frame, false);
 }
 
 // Steps say which module made them.
@@ -145,7 +147,6 @@ void Watcher::enter_trusted(Frame f) {
 void Watcher::enter_function(Frame f) {
   PyObject* function = f.function();
   Provenance& provenance = *around_.provenance;
-  protocols_->enter_function(false);
   PyObject* self = f.argument(0);
   bool met = provenance.known(function) >= 0 || provenance.is_fresh(function);
   // The wrapper that holds it is guarded where it was called.
@@ -157,8 +158,8 @@ void Watcher::enter_function(Frame f) {
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
     return;
-  if (self && is_tensor(self))
-    protocols_->enter_function(text_of(f.code_name()) == "__hash__" && asked_by_c(f));
+  static PyObject* const hash = PyUnicode_InternFromString("__hash__");
+  if (self && is_tensor(self) && is_text(f.code_name(), hash) && asked_by_c(f)) protocols_->hash_tensor(f);
   functions_->read_function(function);
 }
 
@@ -208,6 +209,8 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
   around_.exchange->deliver(Frame());
   around_.exchange->settle_call(f);
+  modules_->on_return(f);
+  protocols_->leave(f);
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
   new_objects_->forget(f);
@@ -251,6 +254,8 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);
   gradients_->exchange(f, operation);
   whole_calls_->exchange(f, operation);
+  // Somebody who looks on sees all frames.
+  if (!older_) modules_->exchange(f, operation);
 }
 
 void Watcher::enter(PyObject* code) {

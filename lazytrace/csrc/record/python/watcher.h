@@ -13,6 +13,7 @@
 #include "record/python/gradients.h"
 #include "record/python/handlers.h"
 #include "record/python/instructions.h"
+#include "record/python/modules.h"
 #include "record/python/new_objects.h"
 #include "record/python/opaque_call.h"
 #include "record/python/pause.h"
@@ -31,7 +32,7 @@ class Watcher {
   Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls,
           DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects, ClassReads* classes,
           Consumption* consumption, FunctionReads* functions, Protocols* protocols,
-          Instructions* instructions)
+          Instructions* instructions, Modules* modules)
       : around_(around),
         gradients_(gradients),
         whole_calls_(whole_calls),
@@ -42,7 +43,8 @@ class Watcher {
         consumption_(consumption),
         functions_(functions),
         protocols_(protocols),
-        instructions_(instructions) {}
+        instructions_(instructions),
+        modules_(modules) {}
   ~Watcher() { stop(); }
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -83,6 +85,7 @@ class Watcher {
   FunctionReads* functions_;
   Protocols* protocols_;
   Instructions* instructions_;
+  Modules* modules_;
   Places places_;
 
   bool started_ = false;

@@ -50,6 +50,8 @@ void WholeCalls::exchange_scripted(Frame f, const Operation& operation) {
   }
 }
 
+bool WholeCalls::exchanges(PyObject* function) const { return steps().find(function) != nullptr; }
+
 void WholeCalls::exchange(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || recorder_->stopped()) return;

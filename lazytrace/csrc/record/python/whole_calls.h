@@ -23,6 +23,8 @@ class WholeCalls {
   void exchange(Frame f, const Operation& operation);
   // The same of what TorchScript has compiled, before the instruction is judged: there is nothing to see.
   void exchange_scripted(Frame f, const Operation& operation);
+  // Whether the function is one of those whose calls become a step.
+  bool exchanges(PyObject* function) const;
 
  private:
   const Recorder* recorder_;

@@ -266,10 +266,10 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
 void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
   if (count < 1) return;
-  std::string name = text_of(descriptor->d_name);
   // Operators as methods: judged once per descriptor, which lives as long as the class.
   static auto* operators = new AddressSet();
   if (is_tensor(args[0]) && operators->count(callable)) return call_torch("Tensor", args, count);
+  std::string name = text_of(descriptor->d_name);
   if (is_tensor(args[0]) && name.rfind("__", 0) != 0 && tensor_method_does(name) == Does::Reads &&
       descriptor->d_type->tp_name == std::string("torch._C.TensorBase"))
     operators->insert(callable);
@@ -556,7 +556,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::Hashes:
       return first ? protocols_->hash_object(first) : void();
     case Does::Identifies:
-      return first ? protocols_->identify(first, calling_ && is_copying(calling_.globals())) : void();
+      return first ? protocols_->identify(first, calling_ && is_copying(calling_.globals()), calling_)
+                   : void();
     case Does::Prints:
       return asides_->ignore_print(calling_) ? void() : recorder_->fail("calls print()");
     case Does::Warns:

@@ -155,10 +155,10 @@ void Protocols::fix_identity(PyObject* object, const char* asked) {
   if (provenance_->by_path(node)) provenance_->read_self(node, object);
 }
 
-void Protocols::identify(PyObject* object, bool as_key) {
+void Protocols::identify(PyObject* object, bool as_key, Frame asks) {
   if (as_key) return provenance_->compare_as_itself(object);
   // Tensors are the keys of sets and dicts by what they are: all that follows is which of them are one.
-  if (is_tensor(object) && hashes_tensor_) return provenance_->compare_as_itself(object);
+  if (is_tensor(object) && asks && asks == hashes_tensor_) return provenance_->compare_as_itself(object);
   fix_identity(object, "id");
 }
 

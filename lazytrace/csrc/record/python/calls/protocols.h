@@ -1,6 +1,7 @@
 // What Python's operators and protocols read of their operands: x[k], len(x), iteration, `in`, `is`, x + y.
 #pragma once
 
+#include "cpython/frame.h"
 #include "record/operators/recorder.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
@@ -35,12 +36,15 @@ class Protocols {
   void read_binary(PyObject* left, PyObject* right, int operation);
   void read_classes(PyObject* object, PyObject* classes, bool subclass);
   void hash_object(PyObject* object);
-  // id(x); `as_key`: only to tell it apart from other objects.
-  void identify(PyObject* object, bool as_key);
+  // id(x), which the frame asks for, if there is one; `as_key`: only to tell it apart from other objects.
+  void identify(PyObject* object, bool as_key, Frame asks);
   void read_format(PyObject* const* args, Py_ssize_t count);
 
-  // The function that runs now: whether it is the __hash__ of a tensor, which asks for its id().
-  void enter_function(bool hashes_tensor) { hashes_tensor_ = hashes_tensor; }
+  // The frame that runs now is the __hash__ of a tensor, which asks for its id().
+  void hash_tensor(Frame f) { hashes_tensor_ = f; }
+  void leave(Frame f) {
+    if (hashes_tensor_ == f) hashes_tensor_ = Frame();
+  }
 
  private:
   bool refuse_array(PyObject* operand);
@@ -52,7 +56,7 @@ class Protocols {
   ContainerReads* containers_;
   Consumption* consumption_;
   StateWrites* writes_;
-  bool hashes_tensor_ = false;
+  Frame hashes_tensor_;
 };
 
 }  // namespace lazytrace

@@ -221,10 +221,10 @@ void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {
 void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
   int node = provenance_->known(object);
   if (node >= 0 && provenance_->by_path(node)) return recorder_->fail("reads a super");
-  py::object start =
-      py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__thisclass__").ptr()));
-  py::object type =
-      py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, py::str("__self_class__").ptr()));
+  static PyObject *const this_class = PyUnicode_InternFromString("__thisclass__"),
+                         *const self_class = PyUnicode_InternFromString("__self_class__");
+  py::object start = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, this_class));
+  py::object type = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, self_class));
   if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
   if (PyObject_IsSubclass(type.ptr(), THPVariableClass) == 1) recorder_->lost_sight();
   containers_->read_bases(type.ptr());

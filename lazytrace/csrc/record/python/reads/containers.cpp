@@ -170,7 +170,8 @@ void ContainerReads::read_bases(PyObject* type) {
   int node = provenance_->class_node(reinterpret_cast<PyTypeObject*>(type));
   if (node < 0) return;
   PyObject* order = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
-  provenance_->read_child(node, Access::Attribute, py::str("__mro__").ptr(), -1, order);
+  static PyObject* const name = PyUnicode_InternFromString("__mro__");
+  provenance_->read_child(node, Access::Attribute, name, -1, order);
   read_whole(order);
 }
 
