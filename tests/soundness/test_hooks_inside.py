@@ -126,7 +126,7 @@ def two_hooks(trace):
     return fn, six(), watch
 
 
-@cases(eager="calls a weak reference that cannot be reached again")
+@cases(eager="reads a RemovableHandle of unknown origin")
 def hook_that_is_removed(trace):
     def set_hook(h):
         h.register_hook(lambda g: g * 2).remove()

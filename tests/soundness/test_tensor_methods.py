@@ -110,7 +110,6 @@ EAGER = {
     "map": "calls .map_() of a tensor",
     "storage_resized": "calls .untyped_storage() of a tensor",
     "share_memory": "calls .untyped_storage() of a tensor",
-    "module_functions": "reads a function of unknown origin",
     "retain_grad": "calls .retain_grad() of a tensor",
     "post_accumulate": "reads ._post_accumulate_grad_hooks of a tensor",
     "requires_grad": "calls .requires_grad_() of a tensor",

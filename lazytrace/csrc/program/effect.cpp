@@ -66,7 +66,7 @@ py::object Effect::held(PyObject* container) const {
                                             PySequence_GetItem(container, PySequence_Size(container) - 1))
                                       : py::object();
   PyObject* found = nullptr;
-  if (kind == Kind::At) found = PyList_GET_ITEM(container, index);
+  if (kind == Kind::At && index < PyList_GET_SIZE(container)) found = PyList_GET_ITEM(container, index);
   if (kind == Kind::Item || kind == Kind::Attribute) found = PyDict_GetItemWithError(container, key.ptr());
   if (kind == Kind::Cell) found = PyCell_GET(container);
   if (kind == Kind::Class)

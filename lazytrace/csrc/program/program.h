@@ -73,9 +73,6 @@ py::tuple place_tuple(const Place& place);
 struct WrittenByThen {
   Effect effect;
   Tree value;
-  // What is written there in the end, among the effects of the trace: nobody but the step has written since.
-  bool last = false;
-  int final = -1;
 };
 
 // One Python call that is made again at each replay: script_if_tracing, opaque, custom autograd functions.

@@ -403,22 +403,20 @@ bool Recording::renumber(Trace* trace) {
   return complete;
 }
 
-// Of the state that Python code finds in the middle: what is written there in the end.
-void Recording::place_early_writes(Trace* trace) {
+// A place cannot be put back once its container was taken over, which a write of another kind then stands
+// for.
+void Recording::judge_early_writes(Trace* trace) {
+  auto is_kept = [&](const WrittenByThen& one) {
+    auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };
+    return std::any_of(trace->written_.begin(), trace->written_.end(), is_it);
+  };
   for (Step& step : trace->program_->steps) {
     if (!step.opaque) continue;
     trace->asks_ |= step.opaque->free;
-    for (WrittenByThen& one : step.opaque->written) {
-      auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };
-      auto write = std::find_if(trace->written_.begin(), trace->written_.end(), is_it);
-      auto effect = std::find_if(trace->effects_.begin(), trace->effects_.end(), is_it);
-      if (write == trace->written_.end()) {  // its container was taken over
-        recorder_.place = step.place;
-        return recorder_.fail(say(reason::OpaqueAfterWrite, step.opaque->name));
-      }
-      one.last = write->last < step.node;
-      if (effect != trace->effects_.end()) one.final = static_cast<int>(effect - trace->effects_.begin());
-    }
+    const auto& written = step.opaque->written;
+    if (std::all_of(written.begin(), written.end(), is_kept)) continue;
+    recorder_.place = step.place;
+    return recorder_.fail(say(reason::OpaqueAfterWrite, step.opaque->name));
   }
 }
 
@@ -461,7 +459,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   trace->program_->keep = observer_.take_codes();
   trace->program_->scopes = observer_.take_scopes();
   if (!renumber(trace.get())) recorder_.fail(say(reason::GoneAfterwards));
-  place_early_writes(trace.get());
+  judge_early_writes(trace.get());
   if (recorder_.failed()) return nullptr;
   if (!prove) trace->first_.clear();
   if (trace->program_->dynamic) tree_.loosen();

@@ -86,7 +86,7 @@ class Recording {
   py::tuple all_that_is_left(const py::object& result);
   Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
   bool renumber(Trace* trace);
-  void place_early_writes(Trace* trace);
+  void judge_early_writes(Trace* trace);
 
   std::shared_ptr<Family> family_;
   Recorder recorder_;

@@ -1,7 +1,6 @@
 #include "replay/early_writes.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
 namespace lazytrace {
@@ -40,28 +39,11 @@ void EarlyWrites::put_down() const {
   for (const Made& one : made_) one.written->effect.apply(one.owner.ptr(), one.value.ptr());
 }
 
-std::vector<int> EarlyWrites::settle() {
-  std::vector<int> kept;
-  for (; !made_.empty(); made_.pop_back()) {
-    const Made& last = made_.back();
-    if (last.stands() || !last.written->last)
-      last.written->effect.put_back(last.container.ptr(), last.before.ptr());
-    else
-      kept.push_back(last.written->final);
-  }
-  return kept;
-}
-
+// What somebody else has written meanwhile stays.
 void EarlyWrites::take_back() {
   for (; !made_.empty(); made_.pop_back()) {
     const Made& last = made_.back();
-    if (!last.stands())
-      throw std::runtime_error(
-          "Python code that a replay has called has changed what the function wrote before it, and the "
-          "function "
-          "must run again. Write that state behind the call, or call the function inside "
-          "lazytrace.disabled().");
-    last.written->effect.put_back(last.container.ptr(), last.before.ptr());
+    if (last.stands()) last.written->effect.put_back(last.container.ptr(), last.before.ptr());
   }
 }
 

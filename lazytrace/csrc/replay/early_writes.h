@@ -17,11 +17,7 @@ namespace lazytrace {
 class EarlyWrites {
  public:
   void make(const WrittenByThen& written, PyObject* owner, py::object value);
-  // Before the effects of the program are made: those that must not be, since the Python code has written
-  // there last.
-  std::vector<int> settle();
-  // Before the function runs again. Throws std::runtime_error where the Python code has written to one of the
-  // places.
+  // Once the program is done, or before the function runs again.
   void take_back();
   void clear() { made_.clear(); }
   // Whether nobody has written to the places meanwhile.

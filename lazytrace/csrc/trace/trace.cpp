@@ -354,13 +354,12 @@ py::object Trace::end(Workspace* space) const {
   const std::vector<PyObject*>& state = space->values.nodes;
   for (int node : cached_) use_cached(state[tree_[node].parent], tree_[node].key.ptr(), tree_[node].uses);
   Tree::Fill fill{space->registers, state, &program_->numbers, space->memory.numbers.data()};
-  std::vector<int> kept = space->early.settle();
+  space->early.take_back();
   if (effects_.empty()) return output_.build_first(fill);
   py::object whole = output_.build(fill);
   for (size_t i = 0; i < effects_.size(); ++i)
-    if (std::find(kept.begin(), kept.end(), static_cast<int>(i)) == kept.end())
-      effects_[i].apply(state[effects_[i].owner],
-                        PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
+    effects_[i].apply(state[effects_[i].owner],
+                      PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
 
