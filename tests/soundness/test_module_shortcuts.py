@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import sys
 
 import torch
 from torch import nn
 
+import lazytrace
 from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
@@ -259,3 +261,26 @@ def called_by_itself(trace):
 @cases.parametrize
 def test_module_shortcuts(make, expected):
     check(make, **expected)
+
+
+def test_a_module_that_changes_between_its_call_and_its_forward():
+    """As another thread might: here it is a debugger that waits for the frame."""
+
+    def run(fn, model):
+        def watch(frame, event, argument):
+            if frame.f_code.co_name == "_call_impl" and frame.f_locals["self"] is model.inner:
+                model.inner.forward = lambda x: x * 5
+            return None
+
+        before = sys.gettrace()
+        sys.settrace(watch)
+        try:
+            return fn(torch.ones(3))
+        finally:
+            sys.settrace(before)
+
+    model, twin = make_model(), make_model()
+    fn = lazytrace.traced(lambda x: model(x))
+    assert torch.equal(run(fn, model), run(lambda x: twin(x), twin))
+    assert [lazytrace.reason_code(text) for text in fn.stats().eager] == ["module-changed"]
+    assert torch.equal(fn(torch.ones(3)), twin(torch.ones(3)))
