@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import lazytrace
 from tests.soundness.runner import Cases, X, call, check
@@ -338,3 +339,25 @@ def test_what_nobody_reads_may_change():
         fn(torch.ones(3))
     assert fn.stats().hits == 3
     assert o.log == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_whose_function_changes_state_in_a_replay_is_noticed(reentrant):
+    o = Thing(n=0)
+
+    def inner(x):
+        if x.sum() < 0:
+            o.n = 100
+        return x * 2
+
+    def fn(x):
+        y = checkpoint(inner, x, use_reentrant=reentrant)
+        y.sum().backward()
+        return y.detach() + o.n
+
+    traced = lazytrace.traced(fn)
+    for _ in range(4):
+        traced(torch.ones(3, requires_grad=True))
+    assert traced.stats().hits
+    with pytest.raises(lazytrace.ReplayError, match="Python state that it has changed"):
+        traced((-torch.ones(3)).requires_grad_())

@@ -472,12 +472,12 @@ void Runner::store_tensor(const Result& result, at::Tensor tensor) {
   if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
 }
 
-// Whether Python code has changed nothing that the function reads, or wrote before. What it changed in the
-// recording, too, the function did not go on to read.
+// Whether Python code has changed nothing that the function reads, or wrote before. Where it changed in the
+// recording, too, what had been read by then, that is not asked.
 bool Runner::left_alone(const OpaqueStep& step) const {
   if (!step.free || !state_holds_) return true;
   if (!early_.stand()) return false;
-  if (step.touches) return true;
+  if (step.confuses) return true;
   early_.lift();
   bool holds = state_holds_();
   early_.put_down();

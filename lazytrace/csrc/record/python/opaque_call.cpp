@@ -42,6 +42,14 @@ Tree takes_apart(const py::object& value, const Tree::Source& source) {
   }
 }
 
+// The functions of autograd that layers of torch are made of look at no state of the user's.
+bool minds_its_own(PyObject* function) {
+  if (!PyType_Check(function)) return false;
+  PyObject* names = reinterpret_cast<PyTypeObject*>(function)->tp_dict;
+  PyObject* module = PyDict_GetItemString(names, "__module__");
+  return module && text_of(module).rfind("torch.nn.", 0) == 0;
+}
+
 // Asking for it may run Python code, as that of a class with a __getattr__, which is no part of the call.
 std::string name_of(PyObject* function, Pause* pause) {
   struct Aside {
@@ -95,10 +103,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     auto cell = [&](PyObject* one) { provenance->keep_cell(one, step_->name); };
     Tree::Source source{tensor, state, constant, number, module, cell};
     step_->call = Tree::of(call.ptr(), source);
-    // The functions of autograd that torch itself has look at no state of the user's.
-    bool of_torch = PyType_Check(function) && is_torch_class(reinterpret_cast<PyTypeObject*>(function));
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
-    step_->free = python && !of_torch;
+    step_->free = python && !minds_its_own(function);
     if (step_->free) show_writes(source);
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
