@@ -248,6 +248,79 @@ def a_manager_around_the_whole_call(trace):
     return step, steps, lambda: [state(), whole.left]
 
 
+# ---------------------------------------------------------------- generators that wait
+def rows(log):
+    try:
+        yield 1
+        yield 2
+    finally:
+        log["left"] += 1
+
+
+def looping(trace, use):
+    table, inside = torch.nn.Embedding(5, 3), torch.nn.Embedding(5, 3)
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+    log = {"n": 0, "left": 0}
+
+    def step(i, j):
+        log["n"] += 1
+        opt.zero_grad()
+        table(i).square().sum().backward()
+        opt.step()
+        with torch.no_grad():
+            return use(log, lambda: inside(j).sum())
+
+    def index():
+        return torch.randint(0, 5, (4,))
+
+    steps = [call(index(), index()) for _ in range(ENOUGH + 6)]
+    steps[ENOUGH + 1] = steps[ENOUGH + 4] = call(index(), torch.tensor([0, 1, 2, 7]))
+    return trace(step), steps, lambda: [parts(table), dict(log)]
+
+
+@cases(form=REFUSED)
+def a_loop_over_a_generator_that_cleans_up(trace):
+    return looping(trace, lambda log, look: sum(look() * row for row in rows(log)))
+
+
+@cases(form=REFUSED)
+def a_generator_in_a_variable_that_cleans_up(trace):
+    def use(log, look):
+        held = rows(log)
+        next(held)
+        total = look()
+        held.close()
+        return total
+
+    return looping(trace, use)
+
+
+@cases(form=REFUSED)
+def a_generator_that_waits_for_one_that_cleans_up(trace):
+    def outer(log):
+        yield from rows(log)
+
+    return looping(trace, lambda log, look: sum(look() * row for row in outer(log)))
+
+
+@cases(form="flat")
+def a_generator_that_has_cleaned_up(trace):
+    def use(log, look):
+        count = sum(rows(log))
+        return look() * count
+
+    return looping(trace, use)
+
+
+@cases(form="flat")
+def a_loop_over_a_generator_without_a_handler(trace):
+    def plain():
+        yield 1
+        yield 2
+
+    return looping(trace, lambda log, look: sum(look() * row for row in plain()))
+
+
 # ---------------------------------------------------------------- the same written again
 @cases(form="flat")
 def what_is_there_already_is_written(trace):

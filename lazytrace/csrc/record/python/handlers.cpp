@@ -60,6 +60,13 @@ bool Handlers::would_run(Frame f) {
                      [&](int height) { return acts(f.above_bottom(height)); });
 }
 
+void Handlers::leave(Frame f, bool raises) {
+  waiting_.erase(f.address());
+  if (!(f.code_object()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))) return;
+  bool yields = !raises && bytes_of(f.code_object())[static_cast<size_t>(f.lasti())] == YIELD_VALUE;
+  if (yields && would_run(f)) waiting_.insert(f.address());
+}
+
 // Of the `__exit__` that a `with` block will call. Those in C, and torch's own, put back what they switched,
 // and pass exceptions on.
 bool Handlers::acts(PyObject* exit) {

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "cpython/exception_table.h"
@@ -19,6 +20,11 @@ class Handlers {
   // Whether an `except`, a `finally` or a context manager would run for what is raised in the frame. Needs
   // the GIL.
   bool would_run(Frame f);
+  // A generator that waits for its next value is closed where what holds it is left for an exception, and
+  // then its handlers run. Told of each frame that is entered or gone on with, and of each that is left.
+  void enter(Frame f) { waiting_.erase(f.address()); }
+  void leave(Frame f, bool raises);
+  bool any_waits() const { return !waiting_.empty(); }
 
  private:
   bool acts(PyObject* exit);
@@ -30,6 +36,7 @@ class Handlers {
     }
   };
   std::unordered_map<std::pair<PyCodeObject*, int>, ExceptionTable::Around, CodePlace> known_;
+  std::unordered_set<const void*> waiting_;  // frames of generators that have handlers where they wait
 };
 
 }  // namespace lazytrace

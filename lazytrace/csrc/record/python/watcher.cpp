@@ -58,6 +58,7 @@ bool Watcher::stop() {
 
 bool Watcher::would_catch() {
   py::gil_scoped_acquire gil;
+  if (handlers_.any_waits()) return true;
   for (Frame f = Frame::current(); f && f != base_; f = f.previous())
     if (handlers_.would_run(f)) return true;
   return false;
@@ -97,6 +98,7 @@ uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().
 void Watcher::on_call(PyFrameObject* frame) {
   Frame f(frame);
   around_.exchange->deliver(Frame());
+  handlers_.enter(f);
   new_objects_->forget(f);
   Pause& pause = *around_.pause;
   uintptr_t flags = code_flags(f.code()), caller = caller_flags(f);
@@ -210,6 +212,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   around_.exchange->deliver(Frame());
   around_.exchange->settle_call(f);
   modules_->on_return(f);
+  handlers_.leave(f, !result);
   protocols_->leave(f);
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
