@@ -273,6 +273,22 @@ def an_object_that_the_call_has_made(trace):
     return looking(trace, sees("kept"), makes)
 
 
+@cases(eager="opaque-after-write")
+def a_list_of_objects_that_the_call_has_made(trace):
+    stack = []
+    step = opaque(trace, lambda x: x * (1 + len(stack)))
+
+    def fn(x):
+        stack.append(Thing(k=1))
+        stack.append(Thing(k=2))
+        stack.pop()
+        y = step(x)
+        stack.pop()
+        return y
+
+    return trace(fn), then(), lambda: stack
+
+
 @cases(eager="opaque-rewrites")
 def it_writes_there_itself(trace):
     def look(o, x):

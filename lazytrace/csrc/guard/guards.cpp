@@ -698,12 +698,14 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
     const Guard& g = nodes_[i];
     PyObject *before = found.nodes[i], *owner = g.parent >= 0 ? now.nodes[g.parent] : nullptr;
     if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
+    size_t held = now.held.size();
     PyObject* value = read(g, owner, roots, count, &now);
     if (PyErr_Occurred()) PyErr_Clear();
     if (!value && !before) continue;
     if (!value || !before) return static_cast<int>(i);
     now.nodes[i] = g.access == Access::Specials ? Py_None : value;
-    bool tensor = g.expect == Expect::Tensor, same = value == before || g.access == Access::Specials;
+    bool made = g.access == Access::Specials || now.held.size() > held;  // for whoever asks
+    bool tensor = g.expect == Expect::Tensor, same = made || value == before;
     if (!same && (tensor || !is_immutable(value) || !same_immutable(value, before)))
       return static_cast<int>(i);
     if (!tensor && !g.loose && !accepts(g, value, inputs, now)) return static_cast<int>(i);

@@ -42,12 +42,15 @@ Tree takes_apart(const py::object& value, const Tree::Source& source) {
   }
 }
 
-// The functions of autograd that layers of torch are made of look at no state of the user's.
+// The functions of autograd that torch's layers and distributions are made of look at no state of the user's.
 bool minds_its_own(PyObject* function) {
+  static const char* const kFolders[] = {"torch.nn.", "torch.distributions.", "torch.autograd._functions."};
   if (!PyType_Check(function)) return false;
   PyObject* names = reinterpret_cast<PyTypeObject*>(function)->tp_dict;
   PyObject* module = PyDict_GetItemString(names, "__module__");
-  return module && text_of(module).rfind("torch.nn.", 0) == 0;
+  std::string text = module ? text_of(module) : "";
+  return std::any_of(std::begin(kFolders), std::end(kFolders),
+                     [&](const char* folder) { return text.rfind(folder, 0) == 0; });
 }
 
 // Asking for it may run Python code, as that of a class with a __getattr__, which is no part of the call.
@@ -129,7 +132,9 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
     py::object value = content ? content_of(write.container.ptr()) : write.value;
     bool followed = is_carrier(value.ptr());
     Tree tree = takes_apart(value, source);
-    bool plain = content ? std::all_of(tree.items.begin(), tree.items.end(), is_plain) : is_plain(tree);
+    bool whole = tree.kind == Tree::Kind::List || tree.kind == Tree::Kind::Dict;
+    bool plain =
+        content ? whole && std::all_of(tree.items.begin(), tree.items.end(), is_plain) : is_plain(tree);
     if (!plain || (followed && write.effect.kind == Effect::Kind::Append))
       return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
     step_->written.push_back({write.effect, std::move(tree)});
