@@ -213,7 +213,8 @@ def is_dynamo_tracing() -> bool:
     False
     """
     translator = sys.modules.get("torch._dynamo.symbolic_convert")
-    return translator is not None and getattr(translator.tls, "current_tx", None) is not None
+    # Another thread may be importing it.
+    return getattr(getattr(translator, "tls", None), "current_tx", None) is not None
 
 
 setattr(is_dynamo_tracing, "_dynamo_marked_constant", True)  # noqa: B010 (mypy: functions have none)

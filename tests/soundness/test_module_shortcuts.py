@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
+import subprocess
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
 
-import lazytrace
 from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
+ROOT = Path(__file__).parents[2]
 
 
 def make_model():
@@ -263,24 +265,37 @@ def test_module_shortcuts(make, expected):
     check(make, **expected)
 
 
+CHANGED_MEANWHILE = """
+import sys
+import torch
+import lazytrace
+from tests.soundness.test_module_shortcuts import make_model
+
+def run(fn, model):
+    def watch(frame, event, argument):
+        if frame.f_code.co_name == "_call_impl" and frame.f_locals["self"] is model.inner:
+            model.inner.forward = lambda x: x * 5
+        return None
+
+    sys.settrace(watch)
+    try:
+        return fn(torch.ones(3))
+    finally:
+        sys.settrace(None)
+
+model, twin = make_model(), make_model()
+fn = lazytrace.traced(lambda x: model(x))
+assert torch.equal(run(fn, model), run(lambda x: twin(x), twin))
+assert [lazytrace.reason_code(text) for text in fn.stats().eager] == ["module-changed"], fn.stats().eager
+assert torch.equal(fn(torch.ones(3)), twin(torch.ones(3)))
+"""
+
+
 def test_a_module_that_changes_between_its_call_and_its_forward():
-    """As another thread might: here it is a debugger that waits for the frame."""
+    """As another thread might: here it is a debugger that waits for the frame.
 
-    def run(fn, model):
-        def watch(frame, event, argument):
-            if frame.f_code.co_name == "_call_impl" and frame.f_locals["self"] is model.inner:
-                model.inner.forward = lambda x: x * 5
-            return None
-
-        before = sys.gettrace()
-        sys.settrace(watch)
-        try:
-            return fn(torch.ones(3))
-        finally:
-            sys.settrace(before)
-
-    model, twin = make_model(), make_model()
-    fn = lazytrace.traced(lambda x: model(x))
-    assert torch.equal(run(fn, model), run(lambda x: twin(x), twin))
-    assert [lazytrace.reason_code(text) for text in fn.stats().eager] == ["module-changed"]
-    assert torch.equal(fn(torch.ones(3)), twin(torch.ones(3)))
+    In a process of its own: where torch.compile has run, all frames are watched, and none is read at once.
+    """
+    command = [sys.executable, "-c", CHANGED_MEANWHILE]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert not done.returncode, done.stderr

@@ -693,6 +693,7 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
 int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
                      const std::vector<PyObject*>& inputs) const {
   Values now;
+  now.inputs = &inputs;
   now.nodes.assign(nodes_.size(), nullptr);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
