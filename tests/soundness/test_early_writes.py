@@ -289,6 +289,24 @@ def a_list_of_objects_that_the_call_has_made(trace):
     return trace(fn), then(), lambda: stack
 
 
+@cases(eager="sets [0] of a list")
+def a_list_that_it_has_made_longer(trace):
+    rows = [1, 2]
+
+    def look(x):
+        rows.append(9)
+        return x * 2
+
+    step = opaque(trace, look)
+
+    def fn(x):
+        y = step(x)
+        rows[0] = 5
+        return y
+
+    return trace(fn), then(), lambda: rows
+
+
 @cases(eager="opaque-rewrites")
 def it_writes_there_itself(trace):
     def look(o, x):

@@ -70,6 +70,8 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
   bool grows =
       kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
   if (grows && guard.length >= 0) return rewrite(object, what);  // its length was read
+  // How long the list was when the call began does not show once Python code has changed it.
+  if (kind == Effect::Kind::At && provenance_->touched(object)) return write(object, what);
   if (kind == Effect::Kind::At && !provenance_->structural(node)) tree_->expect_length(node, object);
   enter({kind, node, key ? py::reinterpret_borrow<py::object>(key) : py::object(), index}, container, value,
         what());
