@@ -4,7 +4,10 @@
 #include <Python.h>
 #include <opcode.h>
 
+#include <cstdint>
 #include <vector>
+
+#include "cpython/bytecode.h"
 
 namespace lazytrace {
 
@@ -25,10 +28,10 @@ class ExceptionTable {
   Around around(int instruction) const {
     Around found;
     if (start_ == end_) return found;
-    PyObject* bytes = PyCode_GetCode(code_);
-    const auto* codes = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes));
+    std::vector<uint8_t> bytes = bytecode_of(code_);
     auto runs = [&](int at, int first, int second) {
-      return codes[2 * at] == first && codes[2 * at + 2] == second;
+      auto place = static_cast<size_t>(at) * 2;
+      return bytes[place] == first && bytes[place + 2] == second;
     };
     Entry entry = find(instruction);
     while (entry.handler >= 0) {
@@ -41,7 +44,6 @@ class ExceptionTable {
         break;
       }
     }
-    Py_DECREF(bytes);
     found.handler = entry.handler >= 0;
     return found;
   }

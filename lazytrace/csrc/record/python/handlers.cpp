@@ -3,9 +3,8 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <vector>
 
+#include "cpython/bytecode.h"
 #include "cpython/objects.h"
 #include "record/python/code_facts.h"
 
@@ -16,26 +15,6 @@ namespace {
 PyTypeObject* class_of_contextlib(const char* name) {
   py::object cls = py::module_::import("contextlib").attr(name);
   return reinterpret_cast<PyTypeObject*>(cls.release().ptr());  // never freed, as the module
-}
-
-std::vector<uint8_t> bytes_of(PyCodeObject* code) {
-  py::object bytes = py::reinterpret_steal<py::object>(PyCode_GetCode(code));
-  const char* first = PyBytes_AS_STRING(bytes.ptr());
-  return {first, first + PyBytes_GET_SIZE(bytes.ptr())};
-}
-
-// Code that gives None, whatever it is handed.
-bool does_nothing(PyCodeObject* code) {
-  std::vector<uint8_t> bytes = bytes_of(code);
-  return bytes.size() == 6 && bytes[0] == RESUME && bytes[2] == LOAD_CONST && bytes[4] == RETURN_VALUE &&
-         PyTuple_GET_ITEM(code->co_consts, bytes[3]) == Py_None;
-}
-
-// Whether the generator waits in a `yield from`, for another one.
-bool waits_for_another(Frame f) {
-  std::vector<uint8_t> bytes = bytes_of(f.code_object());
-  auto next = static_cast<size_t>(f.lasti()) + 2;
-  return bytes[next] != RESUME || (bytes[next + 1] & 3) != 1;  // 1: of a plain `yield`
 }
 
 // What an instance has under the name, borrowed, or null. Runs no code of its class.
@@ -63,7 +42,7 @@ bool Handlers::would_run(Frame f) {
 void Handlers::leave(Frame f, bool raises) {
   waiting_.erase(f.address());
   if (!(f.code_object()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))) return;
-  bool yields = !raises && bytes_of(f.code_object())[static_cast<size_t>(f.lasti())] == YIELD_VALUE;
+  bool yields = !raises && yields(f.code_object(), f.instruction());
   if (yields && would_run(f)) waiting_.insert(f.address());
 }
 
@@ -80,7 +59,7 @@ bool Handlers::acts(PyObject* exit) {
   if (Py_TYPE(self) == exit_stack) return any_of_stack_acts(attribute_of(self, "_exit_callbacks"));
   PyObject* generator = Py_TYPE(self) == generator_manager ? attribute_of(self, "gen") : nullptr;
   Frame waiting = generator ? Frame::waiting(generator) : Frame();
-  return !waiting || waits_for_another(waiting) || would_run(waiting);
+  return !waiting || yields_for_another(waiting.code_object(), waiting.instruction()) || would_run(waiting);
 }
 
 // Of the pairs that an ExitStack keeps: whether it is no coroutine, and what it will call.
