@@ -42,8 +42,8 @@ bool Handlers::would_run(Frame f) {
 void Handlers::leave(Frame f, bool raises) {
   waiting_.erase(f.address());
   if (!(f.code_object()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))) return;
-  bool yields = !raises && yields(f.code_object(), f.instruction());
-  if (yields && would_run(f)) waiting_.insert(f.address());
+  bool waits = !raises && yields(f.code_object(), f.instruction());
+  if (waits && would_run(f)) waiting_.insert(f.address());
 }
 
 // Of the `__exit__` that a `with` block will call. Those in C, and torch's own, put back what they switched,
