@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "flat/asked.h"
 #include "flat/form.h"
 
 namespace lazytrace {
@@ -15,6 +16,11 @@ struct FlatCourse {
   enum class Stage : uint8_t { Waiting, Due, Made, Ready, Refused } stage = Stage::Waiting;
   bool busy = false;  // a call is making or proving it
   std::shared_ptr<const FlatForm> form;
+  // Of a program that leaves a graph: what passes through that of an earlier hit have asked, and then how the
+  // gradients look that they bring. Hits are looked at ever more seldom.
+  std::shared_ptr<Asked> asked;
+  std::vector<TensorMeta> looks;
+  uint32_t hits = 0;
   std::string obstacle;
   int answered = 0, stopped = 0;  // how often it did, and how often it stopped on its way
 
@@ -25,12 +31,14 @@ struct FlatCourse {
   }
   // "flat" where the form answers, and why it never will.
   std::pair<std::string, std::string> describe() const {
-    return {stage == Stage::Ready ? "flat" : "", obstacle};
+    const char* how = form && form->backward ? "one node" : "flat";
+    return {stage == Stage::Ready ? how : "", obstacle};
   }
   void refuse(std::string why) {
     stage = Stage::Refused;
     obstacle = std::move(why);
     form = nullptr;
+    asked = nullptr;
   }
 };
 

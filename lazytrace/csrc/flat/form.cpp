@@ -4,11 +4,13 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "flat/spent.h"
+#include "flat/named.h"
+#include "flat/replayed_backward.h"
+#include "flat/undo.h"
 #include "replay/interpreter.h"
 #include "support/address_map.h"
+#include "torch/autograd_graph.h"
 
 namespace lazytrace {
 
@@ -34,15 +36,6 @@ void work_out_all(const Numbers& numbers, NumberValues* values) {
 }
 
 namespace {
-
-// What counts the versions of a tensor shows its identity nowhere, and is a pointer.
-const void* version_counter_of(const at::Tensor& tensor) {
-  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
-  const void* counter = nullptr;
-  static_assert(sizeof version == sizeof counter);
-  std::memcpy(&counter, &version, sizeof counter);
-  return counter;
-}
 
 // The numbers of the first ones that had the same address.
 class Firsts {
@@ -78,6 +71,9 @@ std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor
 }
 
 bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const {
+  // Which leaf's hooks a pass calls first may be seen, and what they let go of may be needed.
+  auto hooked = [&](int reg) { return registers[reg].defined() && has_hooks(registers[reg]); };
+  if (backward && std::any_of(backward->begins.begin(), backward->begins.end(), hooked)) return false;
   if (!std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); }))
     return false;
   if (sharing_of(program, registers) != sharing) return false;
@@ -91,7 +87,19 @@ bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues
   });
 }
 
-void FlatForm::put_history(const std::vector<at::Tensor>& registers) const {
+Earlier FlatForm::earlier(const std::vector<at::Tensor>& registers) const {
+  Earlier state;
+  if (!backward) return state;
+  if (program.random) state.random = random_state();
+  at::AutoDispatchBelowADInplaceOrView below;
+  for (int reg : backward->written) state.written.push_back(registers[reg].clone());
+  return state;
+}
+
+void FlatForm::put_history(std::vector<at::Tensor>* all, const NumberValues& numbers,
+                           const Earlier& earlier) const {
+  std::vector<at::Tensor>& registers = *all;
+  if (backward) ReplayedBackward::attach(backward, all, numbers, earlier);
   for (const Spent& one : spent) {
     auto node = make_spent(one.kind);
     torch::autograd::edge_list edges;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "flat/backward_form.h"
 #include "program/program.h"
 
 namespace lazytrace {
@@ -35,6 +36,9 @@ struct FlatForm {
   };
   std::vector<Spent> spent;
 
+  // Where the caller is left with a graph: the pass through it.
+  std::shared_ptr<const BackwardForm> backward;
+
   // Reads of numbers that the call and its guards bring: they are made before anything is changed.
   std::vector<size_t> reads;
   // What is changed up to `program.undoable`.
@@ -43,8 +47,11 @@ struct FlatForm {
 
   // Whether it computes what the program does. `given`: numbers of the call and its guards. Needs the GIL.
   bool fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const;
-  // Gives the results the history that they would have. Needs no GIL.
-  void put_history(const std::vector<at::Tensor>& registers) const;
+  // What a backward pass may need of the state before the form runs. Needs no GIL.
+  Earlier earlier(const std::vector<at::Tensor>& registers) const;
+  // Gives the results the history that they would have. Needs the GIL.
+  void put_history(std::vector<at::Tensor>* registers, const NumberValues& numbers,
+                   const Earlier& earlier) const;
 };
 
 }  // namespace lazytrace

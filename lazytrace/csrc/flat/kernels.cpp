@@ -100,6 +100,11 @@ bool Kernels::is_external(const at::Tensor& tensor) const {
   return storage && external_.count(storage);
 }
 
+bool Kernels::was_written(const at::Tensor& tensor) const {
+  auto* storage = storage_of(tensor);
+  return storage && written_.count(storage);
+}
+
 int Kernels::register_of(const at::Tensor& tensor) const {
   auto known = known_.find(tensor.unsafeGetTensorImpl());
   if (known != known_.end()) return alive(known->second.reg);
@@ -183,6 +188,7 @@ void Kernels::note_written(const c10::OperatorHandle& op, const OperatorFacts& f
     auto note = [&](const at::Tensor& tensor) {
       step->effect |= is_external(tensor);
       step->early |= tensor.defined() && was_there(tensor);
+      written_.insert(storage_of(tensor));
     };
     if (arguments[i].isTensor()) note(arguments[i].toTensor());
     if (arguments[i].isTensorList())

@@ -32,6 +32,8 @@ class Kernels {
   // Its memory outlives the call from now on.
   void outlives(const at::Tensor& tensor);
   bool is_external(const at::Tensor& tensor) const;
+  // Whether a kernel has written to its memory, kernels that were dropped among them.
+  bool was_written(const at::Tensor& tensor) const;
   // Its register, or -1.
   int register_of(const at::Tensor& tensor) const;
   int fresh() { return next_++; }
@@ -70,7 +72,7 @@ class Kernels {
   std::unordered_map<c10::TensorImpl*, Known> known_;
   std::unordered_map<std::string, int> shown_;                     // by what of which memory it shows
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;  // keeps addresses apart
-  std::unordered_set<c10::StorageImpl*> met_, external_, early_;
+  std::unordered_set<c10::StorageImpl*> met_, external_, early_, written_;
   std::unordered_map<int, c10::StorageImpl*> storages_;  // by register
   std::unordered_set<int> blank_;                        // registers that no kernel was seen to fill
   std::vector<char> dead_;                               // by register: of kernels that were dropped

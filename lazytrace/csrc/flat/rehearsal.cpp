@@ -1,15 +1,18 @@
 #include "flat/rehearsal.h"
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <cstring>
 
+#include "flat/flattening.h"
+#include "flat/named.h"
 #include "flat/undo.h"
 
 namespace lazytrace {
 
-namespace {
+using torch::autograd::variable_list;
 
-// A step of a larger model gains little: its kernels take the time.
-constexpr size_t kMostBytes = size_t{1} << 30;
+namespace {
 
 bool same_bytes(const c10::Storage& a, const c10::Storage& b) {
   return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.data(), b.data(), a.nbytes()) == 0);
@@ -20,44 +23,16 @@ bool same_bytes(const c10::Storage& a, const c10::Storage& b) {
 Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
                      const std::vector<int>& outputs)
     : form_(form), outputs_(outputs), registers_(static_cast<size_t>(form.program.registers)) {
-  at::NoGradGuard no_grad;
-  for (int reg : form.program.used) registers_[reg] = copy_of(registers[reg]);
-  for (int reg : form.program.captures) registers_[reg] = copy_of(registers[reg]);
-}
-
-at::Tensor Rehearsal::copy_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || !obstacle_.empty()) return {};
-  auto [at, missing] = known_.try_emplace(tensor.unsafeGetTensorImpl(), pairs_.size());
-  if (!missing) return pairs_[at->second].copy;
-  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || !tensor.has_storage() ||
-      !TensorMeta::of(tensor).plain_keys()) {
-    obstacle_ = "state that cannot be copied";
-    return {};
-  }
-  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  auto memory = memory_.find(storage);
-  if (memory == memory_.end()) {
-    bytes_ += tensor.storage().nbytes();
-    if (bytes_ > kMostBytes) {
-      obstacle_ = "more than 1 GiB would have to be copied for its proof";
-      return {};
-    }
-    auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-    at::Tensor whole = at::empty({bytes}, at::kByte);
-    if (bytes > 0) std::memcpy(whole.mutable_data_ptr(), tensor.storage().data(), tensor.storage().nbytes());
-    memory = memory_.emplace(storage, whole.storage()).first;
-  }
-  at::Tensor copy = at::empty({0}, tensor.options());
-  copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
-  if (tensor.requires_grad()) copy.set_requires_grad(true);
-  pairs_.push_back({tensor, copy, tensor._version(), copy._version()});
-  if (tensor.is_leaf() && tensor.grad().defined()) copy.mutable_grad() = copy_of(tensor.grad());
-  return copy;
+  for (int reg : form.program.used) registers_[reg] = twins_.of(registers[reg]);
+  for (int reg : form.program.captures) registers_[reg] = twins_.of(registers[reg]);
+  obstacle_ = twins_.obstacle();
+  if (form.backward) shadow_.emplace(*form.backward->whole, registers);
 }
 
 void Rehearsal::run(const std::vector<PyObject*>& state, const NumberValues& given) {
   if (!obstacle_.empty()) return;
   at::Tensor before = random_state();
+  Earlier earlier = form_.earlier(registers_);
   try {
     OpaqueResults opaque;
     EarlyWrites early;
@@ -69,23 +44,22 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const NumberValues& giv
     std::exception_ptr error = caught();  // the program itself will say so
     obstacle_ = "it raised";
   }
-  if (obstacle_.empty()) form_.put_history(registers_);
+  if (obstacle_.empty()) form_.put_history(&registers_, given, earlier);
   drawn_ = random_state();
   set_random_state(before);
+  if (obstacle_.empty() && shadow_) obstacle_ = shadow_->run(state, given);
 }
 
-std::string Rehearsal::compare(const Pair& pair) const {
-  const auto& memory = memory_.at(pair.real.storage().unsafeGetStorageImpl());
-  if (!same_bytes(pair.real.storage(), memory)) return "a tensor of the state";
+std::string Rehearsal::compare(const Twins::Pair& pair) const {
+  if (!same_bytes(pair.real.storage(), twins_.memory_of(pair.real))) return "a tensor of the state";
   if (pair.real._version() - pair.real_version != pair.copy._version() - pair.copy_version)
     return "how often a tensor was written to";
   if (!pair.real.is_leaf()) return "";
   const at::Tensor &real = pair.real.grad(), &copy = pair.copy.grad();
   if (real.defined() != copy.defined()) return "whether there is a gradient";
   if (!real.defined()) return "";
-  auto known = known_.find(real.unsafeGetTensorImpl());
-  if (known != known_.end())
-    return pairs_[known->second].copy.is_same(copy) ? "" : "which tensor is a gradient";
+  if (const auto* known = twins_.find(real))
+    return known->copy.is_same(copy) ? "" : "which tensor is a gradient";
   return compare_results(real, copy);
 }
 
@@ -108,7 +82,7 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
 std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
   if (!obstacle_.empty()) return obstacle_;
   if (!at::equal(drawn_, random_state())) return "the random numbers drawn";
-  for (const Pair& pair : pairs_) {
+  for (const Twins::Pair& pair : twins_.pairs()) {
     std::string found = compare(pair);
     if (!found.empty()) return found;
   }
@@ -116,11 +90,52 @@ std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
     const at::Tensor &real = registers[reg], &copy = registers_[reg];
     if (real.defined() != copy.defined()) return "a result that is missing";
     if (!real.defined()) continue;
-    auto known = known_.find(real.unsafeGetTensorImpl());
-    std::string found = known == known_.end()                      ? compare_results(real, copy)
-                        : pairs_[known->second].copy.is_same(copy) ? ""
-                                                                   : "which tensor is returned";
+    const auto* known = twins_.find(real);
+    std::string found = !known                      ? compare_results(real, copy)
+                        : known->copy.is_same(copy) ? ""
+                                                    : "which tensor is returned";
     if (!found.empty()) return found;
+  }
+  return form_.backward ? compare_passes(registers) : "";
+}
+
+// Passes through the graph of the form, which is one node, and through that of the program, each on copies.
+std::string Rehearsal::compare_passes(const std::vector<at::Tensor>& registers) {
+  const BackwardForm& form = *form_.backward;
+  for (int reg : outputs_) {
+    bool named = registers[reg].defined() && registers[reg].requires_grad() && !registers[reg].is_leaf();
+    if (named && node_name_of(registers[reg]) != node_name_of(registers_[reg])) return "what made a result";
+  }
+  variable_list gradients;
+  for (size_t i = 0; i < form.roots.size(); ++i)
+    gradients.push_back(form.roots[i].given < 0 ? at::Tensor() : gradient_like(form.roots[i].look, 7 + i));
+  auto brought_by = [&](const std::vector<at::Tensor>& of) {
+    std::vector<at::Tensor> roots;
+    torch::autograd::edge_list ends;
+    for (const auto& root : form.roots) roots.push_back(Roots::root_of(of[root.of]));
+    for (int reg : form.begins)
+      if (of[reg].defined() && of[reg].requires_grad())
+        ends.push_back(torch::autograd::impl::gradient_edge(of[reg]));
+    OpenGraph graph(roots, ends);
+    obstacle_ = graph.obstacle();
+    if (!obstacle_.empty()) return variable_list();
+    try {
+      py::gil_scoped_release released;
+      return graph.pass(gradients, {});
+    } catch (...) {
+      std::exception_ptr error = caught();
+      obstacle_ = "its backward pass raises";
+      return variable_list();
+    }
+  };
+  variable_list real = brought_by(shadow_->registers()), copies = brought_by(registers_);
+  if (!obstacle_.empty()) return obstacle_;
+  if (real.size() != form.exits.size() || copies.size() != real.size()) return "how often a tensor is used";
+  if (form.surprised) return "what its backward pass does";
+  for (size_t i = 0; i < real.size(); ++i) {
+    if (real[i].defined() != copies[i].defined()) return "whether there is a gradient";
+    std::string found = real[i].defined() ? compare_results(real[i], copies[i]) : "";
+    if (!found.empty()) return "a gradient: " + found;
   }
   return "";
 }

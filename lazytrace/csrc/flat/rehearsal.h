@@ -1,11 +1,13 @@
 // The proof of a flat form: it runs on copies, and must give what the program gives, bit for bit.
 #pragma once
 
+#include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "flat/form.h"
+#include "flat/shadow.h"
+#include "flat/twins.h"
 #include "replay/interpreter.h"
 
 namespace lazytrace {
@@ -22,24 +24,17 @@ class Rehearsal {
   std::string difference(const std::vector<at::Tensor>& registers);
 
  private:
-  struct Pair {
-    at::Tensor real, copy;
-    int64_t real_version, copy_version;
-  };
-
-  at::Tensor copy_of(const at::Tensor& tensor);
-  std::string compare(const Pair& pair) const;
+  std::string compare(const Twins::Pair& pair) const;
+  std::string compare_passes(const std::vector<at::Tensor>& registers);
   static std::string compare_results(const at::Tensor& real, const at::Tensor& copy);
 
   const FlatForm& form_;
   const std::vector<int>& outputs_;
   std::vector<at::Tensor> registers_;
-  std::unordered_map<c10::StorageImpl*, c10::Storage> memory_;
-  std::unordered_map<c10::TensorImpl*, size_t> known_;
-  std::vector<Pair> pairs_;
+  Twins twins_;
+  std::optional<Shadow> shadow_;
   at::Tensor drawn_;  // the state of the generator after it
   std::string obstacle_;
-  size_t bytes_ = 0;
 };
 
 }  // namespace lazytrace

@@ -145,6 +145,8 @@ void describe_autocast(const Ambient& now, py::dict* result) {
 
 }  // namespace
 
+uint32_t process_switches() { return process_flags(); }
+
 bool is_device_context(PyObject* object) {
   static PyTypeObject* type = nullptr;
   // There is none as long as nobody has imported its module.

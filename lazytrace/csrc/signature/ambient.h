@@ -12,6 +12,9 @@ namespace lazytrace {
 // Writes the ambient part of the key. Refuses a call where the state cannot be keyed. Needs the GIL.
 void append_ambient(Call* call);
 
+// Those of them that hold for all threads, a bit each. Needs the GIL.
+uint32_t process_switches();
+
 // Name -> value of all that the ambient part of a key holds, in words. Calls share the dict: nobody may
 // change it.
 py::dict describe_ambient();

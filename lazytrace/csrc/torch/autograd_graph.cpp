@@ -23,6 +23,17 @@ bool is_python(Node& node) { return std::strstr(typeid(node).name(), "PyNode") !
 
 }  // namespace
 
+// It shows its identity nowhere, and is a pointer.
+const void* version_counter_of(const at::Tensor& tensor) {
+  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
+  const void* counter = nullptr;
+  static_assert(sizeof version == sizeof counter);
+  std::memcpy(&counter, &version, sizeof counter);
+  return counter;
+}
+
+bool calls_python(Node& node) { return has_hooks_of_its_own(node) || is_python(node); }
+
 AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Nodes& histories) {
   AutogradGraph graph;
   std::unordered_set<Node*> outer;
@@ -41,7 +52,7 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
     // What is left of a leaf that has been let go of.
     if (leaf && !leaf->variable.defined()) continue;
     graph.outer |= outer.count(node) > 0;
-    graph.python |= has_hooks_of_its_own(*node) || is_python(*node);
+    graph.python |= calls_python(*node);
     if (leaf) graph.leaves.push_back(leaf->variable);
     for (const auto& edge : node->next_edges()) meet(edge.function.get());
   }

@@ -21,6 +21,12 @@ struct AutogradGraph {
   static AutogradGraph of(const std::vector<at::Tensor>& roots, const Nodes& histories = {});
 };
 
+// What counts the versions of a tensor; tensors that share it are written to together. Compared only.
+const void* version_counter_of(const at::Tensor& tensor);
+
+// Whether a backward pass that comes to this node runs Python code, or another hook.
+bool calls_python(torch::autograd::Node& node);
+
 // Whether a backward pass that comes to this tensor would call a hook. Neither needs nor takes the GIL.
 bool has_hooks(const at::Tensor& tensor);
 

@@ -10,6 +10,7 @@
 #include "cpython/lru_cache.h"
 #include "flat/flattening.h"
 #include "flat/rehearsal.h"
+#include "flat/shadow.h"
 #include "flat/undo.h"
 #include "replay/lowered.h"
 #include "replay/workspace.h"
@@ -246,7 +247,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
 // The program itself, which in some calls is watched for a flat form, or compared with it.
 Outcome Trace::run(const Call& call, Workspace* space) const {
   using Stage = FlatCourse::Stage;
-  if (program_->backward && !flat_.busy && (flat_.stage == Stage::Due || flat_.stage == Stage::Made)) {
+  if (!flat_.busy && (flat_.stage == Stage::Due || flat_.stage == Stage::Made)) {
     struct Busy {
       bool& busy;
       explicit Busy(bool* b) : busy(*b) { busy = true; }
@@ -255,11 +256,44 @@ Outcome Trace::run(const Call& call, Workspace* space) const {
     return flat_.stage == Stage::Due ? run_watched(call, space) : run_compared(call, space);
   }
   Outcome outcome = runner(call, space).run();
-  if (program_->backward && outcome.ok() && flat_.stage == Stage::Waiting) flat_.stage = Stage::Due;
+  if (!outcome.ok() || flat_.stage != Stage::Waiting) return outcome;
+  if (program_->backward)
+    flat_.stage = Stage::Due;
+  else
+    await_pass(space->registers);
   return outcome;
 }
 
+// Whether passes through the graph that it leaves to its caller ask for gradients alone.
+void Trace::await_pass(const std::vector<at::Tensor>& registers) const {
+  if (flat_.asked && flat_.asked->anything()) {
+    if (!flat_.asked->gradients_alone()) return flat_.refuse("a backward pass asked for more than gradients");
+    flat_.looks = flat_.asked->looks();
+    flat_.asked = nullptr;
+    flat_.stage = FlatCourse::Stage::Due;
+    return;
+  }
+  uint32_t hit = ++flat_.hits;
+  if ((hit & (hit - 1)) != 0) return;
+  Roots roots(outputs(), registers);
+  if (roots.tensors.empty()) return flat_.refuse("");
+  std::string obstacle = Shadow::obstacle(*program_);
+  if (!obstacle.empty()) return flat_.refuse(obstacle);
+  auto has_node = [](const at::Tensor& root) { return root.requires_grad() && !root.is_leaf(); };
+  if (!std::all_of(roots.tensors.begin(), roots.tensors.end(), has_node))
+    return flat_.refuse("a view of a leaf leaves the function");
+  torch::autograd::edge_list ends;
+  auto add = [&](int reg) {
+    if (registers[reg].defined() && registers[reg].requires_grad())
+      ends.push_back(torch::autograd::impl::gradient_edge(registers[reg]));
+  };
+  for (int reg : program_->used) add(reg);
+  for (int reg : program_->captures) add(reg);
+  flat_.asked = Asked::of(roots.tensors, ends);
+}
+
 Outcome Trace::run_watched(const Call& call, Workspace* space) const {
+  if (!program_->backward) return run_shadowed(call, space);
   auto known = [this](int64_t node) { return knows_writes(node); };
   Flattening flattening(*program_, space->registers, known);
   Outcome outcome;
@@ -267,11 +301,34 @@ Outcome Trace::run_watched(const Call& call, Workspace* space) const {
     KernelScope scope(&flattening);
     outcome = runner(call, space).run(0, nullptr, &flattening);
   }
-  if (!outcome.ok()) return outcome;
-  flat_.form = flattening.finish(outputs());
-  flat_.stage = FlatCourse::Stage::Made;
-  if (!flat_.form) flat_.refuse(flattening.obstacle());
+  if (outcome.ok()) settle(&flattening);
   return outcome;
+}
+
+// Where the graph is left to the caller, a second run is watched, and a backward pass through its graph.
+Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
+  Shadow shadow(*program_, space->registers);
+  std::vector<int> sharing = sharing_of(*program_, space->registers);
+  NumberValues given = space->memory.numbers;
+  Outcome outcome = runner(call, space).run();
+  if (!outcome.ok()) return outcome;
+  auto known = [this](int64_t node) { return knows_writes(node); };
+  Flattening flattening(*program_, shadow.registers(), known);
+  std::string found;
+  {
+    KernelScope scope(&flattening);
+    found = shadow.run(space->values.nodes, given, &flattening);
+    if (found.empty()) flattening.follow(program_, outputs(), flat_.looks);
+  }
+  flattening.shares(std::move(sharing));
+  found.empty() ? settle(&flattening) : flat_.refuse(found);
+  return outcome;
+}
+
+void Trace::settle(Flattening* flattening) const {
+  flat_.form = flattening->finish(outputs());
+  flat_.stage = FlatCourse::Stage::Made;
+  if (!flat_.form) flat_.refuse(flattening->obstacle());
 }
 
 Outcome Trace::run_compared(const Call& call, Workspace* space) const {
@@ -298,6 +355,10 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
                                          std::optional<Outcome>* exit) const {
   std::shared_ptr<const FlatForm> form = flat_.form;
   if (!form || form->program.overrides != aten_overrides() || operators_are_watched()) return std::nullopt;
+  if (form->backward && form->backward->surprised) {
+    flat_.refuse("a backward pass asked for more than gradients");
+    return std::nullopt;
+  }
   fill(form->program, call, &space->registers, loan, space->values);
   auto again = [&]() -> std::optional<Answer> {
     space->registers.clear();
@@ -308,6 +369,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   if (!form->fits(space->registers, space->memory.numbers)) return again();
   std::optional<Undo> undo;
   if (form->program.undoable >= 0) undo.emplace(*form, space->registers);
+  Earlier earlier = form->earlier(space->registers);
   Outcome outcome;
   Runner flat = runner_of(form->program, space);
   try {
@@ -332,7 +394,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     return answer;
   }
   flat_.note(true);
-  form->put_history(space->registers);
+  form->put_history(&space->registers, space->memory.numbers, earlier);
   Answer answer;
   answer.result = end(space);
   return answer;

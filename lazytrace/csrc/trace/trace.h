@@ -16,6 +16,7 @@
 namespace lazytrace {
 
 struct Workspace;
+class Flattening;
 
 // Why a trace did not answer a call.
 struct Miss {
@@ -130,7 +131,10 @@ class Trace {
                                     std::optional<Outcome>* exit) const;
   Outcome run(const Call& call, Workspace* space) const;
   std::vector<int> outputs() const;
+  void await_pass(const std::vector<at::Tensor>& registers) const;
   Outcome run_watched(const Call& call, Workspace* space) const;
+  Outcome run_shadowed(const Call& call, Workspace* space) const;
+  void settle(Flattening* flattening) const;
   Outcome run_compared(const Call& call, Workspace* space) const;
   py::object end(Workspace* space) const;
   // Whether the result, and all that is written, are values that never change.

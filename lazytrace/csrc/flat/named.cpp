@@ -1,7 +1,9 @@
-#include "flat/spent.h"
+#include "flat/named.h"
 
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
@@ -24,20 +26,29 @@ std::array<std::string, kMostKinds>& names() {
 }
 
 template <size_t Kind>
-struct Spent final : Node {
-  variable_list apply(variable_list&&) override { TORCH_CHECK(false, torch::autograd::ERR_BACKWARD_TWICE); }
+struct Named final : Node {
+  explicit Named(bool passes) : passes_(passes) {}
+  variable_list apply(variable_list&& gradients) override {
+    TORCH_CHECK(passes_, torch::autograd::ERR_BACKWARD_TWICE);
+    return std::move(gradients);
+  }
   std::string name() const override { return names()[Kind]; }
+
+ private:
+  bool passes_;
 };
 
 struct Maker {
-  c10::intrusive_ptr<Node> (*make)();
+  c10::intrusive_ptr<Node> (*make)(bool passes);
   const std::type_info* type;
 };
 
 template <size_t... Kind>
 constexpr std::array<Maker, sizeof...(Kind)> makers_of(std::index_sequence<Kind...>) {
-  return {Maker{[]() -> c10::intrusive_ptr<Node> { return c10::make_intrusive<Spent<Kind>>(); },
-                &typeid(Spent<Kind>)}...};
+  return {Maker{[](bool passes) -> c10::intrusive_ptr<Node> {
+                  return c10::make_intrusive<Named<Kind>>(passes);
+                },
+                &typeid(Named<Kind>)}...};
 }
 
 const std::array<Maker, kMostKinds>& makers() {
@@ -58,7 +69,7 @@ void show_to_python(size_t kind, const std::string& name) {
 
 }  // namespace
 
-int spent_kind(const std::string& name) {
+int node_kind(const std::string& name) {
   for (size_t kind = 0; kind < kMostKinds; ++kind) {
     std::string& known = names()[kind];
     if (known == name) return static_cast<int>(kind);
@@ -70,6 +81,15 @@ int spent_kind(const std::string& name) {
   return -1;
 }
 
-c10::intrusive_ptr<Node> make_spent(int kind) { return makers()[static_cast<size_t>(kind)].make(); }
+std::string name_of_kind(int kind) { return names()[static_cast<size_t>(kind)]; }
+
+std::string node_name_of(const at::Tensor& tensor) {
+  py::object node = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(tensor.grad_fn()));
+  return Py_TYPE(node.ptr())->tp_name;
+}
+
+c10::intrusive_ptr<Node> make_passing(int kind) { return makers()[static_cast<size_t>(kind)].make(true); }
+
+c10::intrusive_ptr<Node> make_spent(int kind) { return makers()[static_cast<size_t>(kind)].make(false); }
 
 }  // namespace lazytrace

@@ -1,0 +1,23 @@
+#include "flat/backward_form.h"
+
+#include "replay/workspace.h"
+
+namespace lazytrace {
+
+bool BackwardForm::run(std::vector<at::Tensor>* registers, const std::vector<at::Tensor>& gradients,
+                       std::vector<at::Tensor>* brought) const {
+  registers->resize(static_cast<size_t>(program.registers));
+  for (size_t i = 0; i < roots.size(); ++i)
+    if (roots[i].given >= 0) (*registers)[roots[i].given] = gradients[i];
+  WorkspaceLease space;
+  Outcome outcome =
+      Runner(program, *registers, space->values.nodes, space->opaque, space->early, space->memory).run();
+  if (outcome.given.error) std::rethrow_exception(outcome.given.error);
+  if (!outcome.ok()) return false;
+  brought->resize(exits.size());
+  for (size_t i = 0; i < exits.size(); ++i)
+    if (exits[i].reg >= 0) (*brought)[i] = (*registers)[exits[i].reg];
+  return true;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,144 @@
+#include "flat/open_graph.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "flat/saved.h"
+#include "torch/autograd_graph.h"
+
+namespace lazytrace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+OpenGraph::OpenGraph(const std::vector<at::Tensor>& roots, torch::autograd::edge_list ends)
+    : ends_(std::move(ends)) {
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    Node* node = ends_[i].function.get();
+    if (!numbers_.emplace(std::make_pair(node, ends_[i].input_nr), i).second)
+      obstacle_ = "two tensors have one history";
+    end_nodes_.insert(node);
+    if (!node->tensor_pre_hooks().empty() || !node->retains_grad_hooks().empty())
+      obstacle_ = "a tensor that was there before has hooks";
+  }
+  std::vector<Node*> open;
+  for (const at::Tensor& root : roots) {
+    roots_.push_back(torch::autograd::impl::gradient_edge(root));
+    meet(roots_.back().function.get(), &open);
+  }
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    look_at(node, &open);
+  }
+  // The engine takes the newest node that is ready, and no node is ready before all those that are newer.
+  std::sort(exits_.begin(), exits_.end(), [](const Exit& a, const Exit& b) {
+    uint64_t x = a.node->sequence_nr(), y = b.node->sequence_nr();
+    return x != y ? x > y : a.edge < b.edge;
+  });
+}
+
+void OpenGraph::meet(Node* node, std::vector<Node*>* open) {
+  if (!node || !nodes_.insert(node).second) return;
+  if (end_nodes_.count(node)) obstacle_ = "its graph goes on into that of an argument";
+  if (dynamic_cast<torch::autograd::AccumulateGrad*>(node)) obstacle_ = "a leaf of unknown origin";
+  if (calls_python(*node)) obstacle_ = "a backward pass runs Python code";
+  open->push_back(node);
+}
+
+void OpenGraph::look_at(Node* node, std::vector<Node*>* open) {
+  for (size_t i = 0; i < node->num_outputs(); ++i) {
+    const Edge& edge = node->next_edge(i);
+    if (!edge.is_valid()) continue;
+    auto end = numbers_.find({edge.function.get(), edge.input_nr});
+    if (end != numbers_.end())
+      exits_.push_back({node, i, end->second});
+    else
+      meet(edge.function.get(), open);
+  }
+}
+
+bool OpenGraph::saves() const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [](Node* node) { return saved_by(node) != Saved::Nothing; });
+}
+
+namespace {
+
+// Takes hold of what a node gives: so the engine, which may add to what nobody else holds, leaves it as it
+// is.
+struct Catch final : torch::autograd::FunctionPostHook {
+  std::vector<std::pair<size_t, size_t>> exits;  // and their edges
+  variable_list* caught = nullptr;
+  std::vector<size_t>* order = nullptr;
+
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    for (auto& [exit, edge] : exits) {
+      (*caught)[exit] = outputs[edge];
+      order->push_back(exit);
+    }
+    return outputs;
+  }
+};
+
+// The hooks of one pass, for as long as it lives.
+class Catches {
+ public:
+  Catches(const std::vector<OpenGraph::Exit>& exits, variable_list* caught, std::vector<size_t>* order) {
+    for (size_t i = 0; i < exits.size(); ++i) {
+      Catch*& hook = hooks_[exits[i].node];
+      if (!hook) {
+        auto made = std::make_unique<Catch>();
+        hook = made.get();
+        hook->caught = caught, hook->order = order;
+        exits[i].node->add_post_hook(std::move(made));
+      }
+      hook->exits.emplace_back(i, exits[i].edge);
+    }
+  }
+  ~Catches() {
+    for (auto& [node, hook] : hooks_) {
+      auto& all = node->post_hooks();
+      all.erase(std::remove_if(all.begin(), all.end(), [hook](auto& one) { return one.get() == hook; }),
+                all.end());
+    }
+  }
+  Catches(const Catches&) = delete;
+  Catches& operator=(const Catches&) = delete;
+
+ private:
+  std::map<Node*, Catch*> hooks_;
+};
+
+}  // namespace
+
+variable_list OpenGraph::pass(const variable_list& gradients, const Pass& how) const {
+  variable_list caught(exits_.size());
+  torch::autograd::edge_list roots, wanted;
+  variable_list given;
+  for (size_t i = 0; i < roots_.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    roots.push_back(roots_[i]);
+    given.push_back(gradients[i]);
+  }
+  auto is_wanted = [&](size_t end) { return how.wanted.empty() || how.wanted[end]; };
+  for (size_t i = 0; i < ends_.size(); ++i)
+    if (is_wanted(i)) wanted.push_back(ends_[i]);
+  // Without an end, the engine would go on into what was there before.
+  if (roots.empty() || wanted.empty()) return caught;
+  std::vector<size_t> order;
+  {
+    Catches here(exits_, &caught, &order);
+    torch::autograd::Engine::get_default_engine().execute(roots, given, how.keep, how.create, false, wanted);
+  }
+  in_order_ = std::is_sorted(order.begin(), order.end());
+  for (size_t i = 0; i < exits_.size(); ++i)
+    if (!is_wanted(exits_[i].end)) caught[i] = at::Tensor();
+  return caught;
+}
+
+}  // namespace lazytrace

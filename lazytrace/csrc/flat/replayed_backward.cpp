@@ -1,0 +1,276 @@
+#include "flat/replayed_backward.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "flat/named.h"
+#include "flat/roots.h"
+#include "flat/undo.h"
+#include "replay/lowered.h"
+#include "replay/workspace.h"
+#include "signature/ambient.h"
+#include "torch/overrides.h"
+
+namespace lazytrace {
+
+using torch::autograd::edge_list;
+using torch::autograd::variable_list;
+
+// ---------------------------------------------------------------- what is held
+ReplayedBackward::Held ReplayedBackward::Held::of(const at::Tensor& tensor) {
+  return {tensor, tensor.defined() && !tensor.is_inference() ? tensor._version() : 0};
+}
+
+bool ReplayedBackward::Held::is_as_it_was() const {
+  return !tensor.defined() || tensor.is_inference() || tensor._version() == version;
+}
+
+bool ReplayedBackward::Switches::operator==(const Switches& other) const {
+  return included == other.included && excluded == other.excluded && process == other.process;
+}
+
+ReplayedBackward::Switches ReplayedBackward::Switches::now() {
+  auto local = c10::impl::tls_local_dispatch_key_set();
+  return {local.included_.raw_repr(), local.excluded_.raw_repr(), process_switches()};
+}
+
+namespace {
+
+// A result would hold its node, and the node the result. As torch's own saved results are, it is another
+// object, whose version is the same.
+at::Tensor without_history(const at::Tensor& result) {
+  return at::Tensor(result.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      result.unsafeGetTensorImpl()->version_counter(), false));
+}
+
+void make_views(const BackwardForm& form, std::vector<at::Tensor>* registers) {
+  at::AutoGradMode grad(true);
+  torch::jit::Stack stack;
+  for (const Step& step : form.views) {
+    stack.clear();
+    for (const Argument& argument : step.arguments)
+      stack.emplace_back(argument.kind == Argument::Kind::Register ? c10::IValue((*registers)[argument.reg])
+                                                                   : argument.constant);
+    step.op.callBoxed(stack);
+    const Result& only = step.results[0];
+    if (only.kind == Result::Kind::Register) {
+      if (only.reg >= 0) (*registers)[only.reg] = stack[0].toTensor();
+      continue;
+    }
+    auto made = stack[0].toTensorVector();
+    for (size_t i = 0; i < made.size(); ++i)
+      if (only.list[i].reg >= 0) (*registers)[only.list[i].reg] = made[i];
+  }
+}
+
+}  // namespace
+
+void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, std::vector<at::Tensor>* all,
+                              const NumberValues& numbers, const Earlier& earlier) {
+  std::vector<at::Tensor>& registers = *all;
+  auto node = c10::make_intrusive<ReplayedBackward>();
+  node->form_ = form;
+  node->earlier_ = earlier;
+  node->switches_ = Switches::now();
+  if (!form->whole->numbers.empty()) node->numbers_ = numbers;
+  auto is_root = [&](int reg) {
+    return std::any_of(form->roots.begin(), form->roots.end(), [&](auto& root) { return root.reg == reg; });
+  };
+  auto kept = [&](int reg) { return is_root(reg) ? without_history(registers[reg]) : registers[reg]; };
+  for (int reg : form->saved) node->saved_.push_back(kept(reg));
+  for (const auto& one : form->watched) node->watched_.push_back(Held::of(kept(one.reg)));
+  for (int reg : form->begins) node->begins_.push_back(Held::of(registers[reg]));
+  edge_list edges;
+  for (const auto& exit : form->exits)
+    edges.push_back(torch::autograd::impl::gradient_edge(registers[exit.end]));
+  node->set_next_edges(std::move(edges));
+  for (const auto& root : form->roots) {
+    uint32_t input = node->add_input_metadata(registers[root.reg]);
+    auto named = make_passing(root.kind);
+    named->set_next_edges({torch::autograd::Edge(node, input)});
+    torch::autograd::set_history(registers[root.reg], named);
+  }
+  if (!form->views.empty()) make_views(*form, all);
+}
+
+void ReplayedBackward::release_variables() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  // The graph itself knows which of its parts a pass has used up.
+  if (graph_ || !form_->spends) return;
+  released_ = true;
+  saved_.clear();
+  begins_.clear();
+  watched_.clear();
+  earlier_ = Earlier();
+}
+
+// ---------------------------------------------------------------- a pass
+bool ReplayedBackward::as_recorded(const variable_list& gradients) const {
+  if (at::GradMode::is_enabled() || torch::autograd::AnomalyMode::is_enabled() ||
+      c10::impl::TorchDispatchModeTLS::any_modes_set() || operators_are_watched())
+    return false;
+  if (form_->program.overrides != aten_overrides() || !(switches_ == Switches::now())) return false;
+  for (size_t i = 0; i < form_->roots.size(); ++i) {
+    const auto& root = form_->roots[i];
+    if (root.given < 0 ? gradients[i].defined() : !root.look.matches(gradients[i])) return false;
+  }
+  for (size_t i = 0; i < form_->exits.size(); ++i)
+    if (!task_should_compute_output(i)) return false;
+  return true;
+}
+
+variable_list ReplayedBackward::apply(variable_list&& gradients) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pybind11::gil_scoped_acquire gil;
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  if (!graph_ && as_recorded(gradients)) return replay(gradients);
+  form_->surprised = true;
+  return pass(gradients);
+}
+
+void ReplayedBackward::check_versions() const {
+  for (size_t i = 0; i < watched_.size(); ++i)
+    TORCH_CHECK(
+        watched_[i].is_as_it_was(),
+        "one of the variables needed for gradient computation has been modified by an inplace operation: ",
+        form_->watched[i].text, " is at version ", watched_[i].tensor._version(), "; expected version ",
+        watched_[i].version,
+        " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
+        "with torch.autograd.set_detect_anomaly(True, check_nan=False).");
+}
+
+variable_list ReplayedBackward::replay(const variable_list& gradients) {
+  check_versions();
+  bool keep = torch::autograd::get_current_graph_task_keep_graph() || !form_->spends;
+  std::vector<at::Tensor> registers(static_cast<size_t>(form_->program.registers));
+  for (size_t i = 0; i < saved_.size(); ++i) registers[i] = keep ? saved_[i] : std::move(saved_[i]);
+  variable_list brought;
+  if (form_->run(&registers, gradients, &brought)) return brought;
+  form_->surprised = true;
+  return pass(gradients);
+}
+
+// ---------------------------------------------------------------- the whole graph
+namespace {
+
+// Hands gradients on as they are.
+struct Handing final : torch::autograd::Node {
+  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+  std::string name() const override { return "Handing"; }
+};
+
+// The same tensor with a node of its own before its history. A pass through the graph ends there, and the one
+// that it is part of goes on into the history, and calls what hooks there are.
+at::Tensor beginning_of(const at::Tensor& tensor) {
+  at::Tensor beginning = without_history(tensor);
+  auto node = c10::make_intrusive<Handing>();
+  node->set_next_edges({torch::autograd::impl::gradient_edge(tensor)});
+  torch::autograd::set_history(beginning, node);
+  return beginning;
+}
+
+// Shows each step that it runs to nobody: so all of them run as they were recorded.
+struct Nobody final : Witness {
+  void before(size_t) override {}
+  void after(size_t) override {}
+};
+
+// The random numbers of then, and those of now when it goes out of scope.
+class RandomOfThen {
+ public:
+  explicit RandomOfThen(const at::Tensor& then) {
+    if (!then.defined()) return;
+    now_ = random_state();
+    set_random_state(then);
+  }
+  ~RandomOfThen() {
+    if (now_.defined()) set_random_state(now_);
+  }
+  RandomOfThen(const RandomOfThen&) = delete;
+  RandomOfThen& operator=(const RandomOfThen&) = delete;
+
+ private:
+  at::Tensor now_;
+};
+
+constexpr const char* kCannotBuild =
+    "a backward pass through the replay of a traced function asked for more than the passes before it: for a "
+    "graph of the gradients (create_graph), for some of them only (inputs), for those of other results, or "
+    "under other switches of torch. That needs the whole graph of autograd, which cannot be built any more: ";
+constexpr const char* kNext =
+    ". From now on the function builds its graph at each call; make this call again, or pass "
+    "create_graph=True in the first backward pass, too.";
+
+}  // namespace
+
+void ReplayedBackward::build_graph() {
+  const Program& whole = *form_->whole;
+  auto is_written = [&](int reg) {
+    return std::find(form_->written.begin(), form_->written.end(), reg) != form_->written.end();
+  };
+  for (size_t i = 0; i < begins_.size(); ++i)
+    TORCH_CHECK(is_written(form_->begins[i]) || begins_[i].is_as_it_was(), kCannotBuild, "a tensor of ",
+                TensorMeta::of(begins_[i].tensor).text(),
+                " that the call began with has been written to since", kNext);
+  // A pass under vmap brings many gradients; what they are gradients of was computed outside of it.
+  c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+       c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode}));
+  ModeSwitch modes;
+  modes.to(whole.modes[0]);
+  auto graph = std::make_unique<Graph>();
+  std::vector<at::Tensor> registers(static_cast<size_t>(whole.registers));
+  for (size_t i = 0; i < begins_.size(); ++i) {
+    const at::Tensor& tensor = begins_[i].tensor;
+    registers[form_->begins[i]] = tensor.defined() && tensor.requires_grad() ? beginning_of(tensor) : tensor;
+  }
+  for (size_t i = 0; i < form_->written.size(); ++i) registers[form_->written[i]] = earlier_.written[i];
+  graph->begins = registers;
+  RandomOfThen random(earlier_.random);
+  WorkspaceLease space;
+  space->memory.numbers = numbers_;
+  Nobody nobody;
+  Outcome outcome = Runner(whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
+                        .run(0, nullptr, &nobody);
+  if (outcome.given.error) std::rethrow_exception(outcome.given.error);
+  TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kNext);
+  for (const auto& root : form_->roots) graph->roots.push_back(Roots::root_of(registers[root.of]));
+  edge_list ends;
+  std::vector<int> known;  // by exit: the register of its end
+  for (int reg : form_->begins)
+    if (graph->begins[reg].defined() && graph->begins[reg].requires_grad()) {
+      ends.push_back(torch::autograd::impl::gradient_edge(graph->begins[reg]));
+      known.push_back(reg);
+    }
+  graph->open.emplace(graph->roots, std::move(ends));
+  const auto& exits = graph->open->exits();
+  bool same = graph->open->obstacle().empty() && exits.size() == form_->exits.size();
+  for (size_t i = 0; i < exits.size() && same; ++i) same = known[exits[i].end] == form_->exits[i].end;
+  TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
+  graph_ = std::move(graph);
+  saved_.clear();
+  begins_.clear();
+  watched_.clear();
+}
+
+variable_list ReplayedBackward::pass(const variable_list& gradients) {
+  if (!graph_) build_graph();
+  OpenGraph::Pass how;
+  how.keep = torch::autograd::get_current_graph_task_keep_graph();
+  how.create = at::GradMode::is_enabled();
+  const auto& exits = graph_->open->exits();
+  how.wanted.assign(graph_->open->ends(), 0);
+  for (size_t i = 0; i < exits.size(); ++i)
+    if (task_should_compute_output(i)) how.wanted[exits[i].end] = 1;
+  pybind11::gil_scoped_release released;
+  return graph_->open->pass(gradients, how);
+}
+
+}  // namespace lazytrace

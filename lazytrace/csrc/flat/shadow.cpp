@@ -1,0 +1,47 @@
+#include "flat/shadow.h"
+
+#include "flat/undo.h"
+#include "replay/interpreter.h"
+
+namespace lazytrace {
+
+Shadow::Shadow(const Program& program, const std::vector<at::Tensor>& registers)
+    : program_(program), registers_(static_cast<size_t>(program.registers)) {
+  for (int reg : program.used) registers_[reg] = twins_.of(registers[reg]);
+  for (int reg : program.captures) registers_[reg] = twins_.of(registers[reg]);
+}
+
+std::string Shadow::obstacle(const Program& program) {
+  if (program.dynamic) return "it follows sizes";
+  if (program.python_between) return "hooks of saved tensors are called";
+  if (!program.gradients.empty()) return "it reads gradients";
+  for (const Step& step : program.steps) {
+    if (step.opaque) return step.opaque->name + " is called as a whole";
+    if (step.python) return "a kernel in Python";
+    if (step.effect && step.kind != Step::Kind::Operator) return "it changes more than values of tensors";
+    for (const Argument& argument : step.arguments)
+      if (argument.kind == Argument::Kind::Generator) return "a generator is drawn from";
+  }
+  return "";
+}
+
+std::string Shadow::run(const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness) {
+  if (!twins_.obstacle().empty()) return twins_.obstacle();
+  at::Tensor before = random_state();
+  std::string found;
+  try {
+    OpaqueResults opaque;
+    EarlyWrites early;
+    RunnerMemory memory;
+    memory.numbers = given;
+    Outcome outcome = Runner(program_, registers_, state, opaque, early, memory).run(0, nullptr, witness);
+    if (!outcome.ok()) found = "step " + std::to_string(outcome.step) + " gave " + outcome.found;
+  } catch (...) {
+    std::exception_ptr error = caught();
+    found = "it raised";
+  }
+  set_random_state(before);
+  return found;
+}
+
+}  // namespace lazytrace

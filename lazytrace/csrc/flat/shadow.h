@@ -1,0 +1,34 @@
+// A second run of a program, of which nobody sees anything.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <vector>
+
+#include "flat/twins.h"
+#include "program/program.h"
+#include "replay/witness.h"
+
+namespace lazytrace {
+
+// On copies, so that a backward pass through the graph that it leaves ends at these, and meets no history and
+// no hooks of the user's. Made before the program runs on `registers`. Needs the GIL.
+class Shadow {
+ public:
+  Shadow(const Program& program, const std::vector<at::Tensor>& registers);
+
+  // Why the program may not run twice; empty where it may.
+  static std::string obstacle(const Program& program);
+
+  // Runs it; puts back the random numbers that it drew. Why there is nothing to see of it, or nothing.
+  std::string run(const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness = nullptr);
+  const std::vector<at::Tensor>& registers() const { return registers_; }
+
+ private:
+  const Program& program_;
+  Twins twins_;
+  std::vector<at::Tensor> registers_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,52 @@
+#include "flat/twins.h"
+
+#include <cstring>
+
+#include "torch/tensor_meta.h"
+
+namespace lazytrace {
+
+namespace {
+
+// A step of a larger model gains little: its kernels take the time.
+constexpr size_t kMostBytes = size_t{1} << 30;
+
+}  // namespace
+
+const Twins::Pair* Twins::find(const at::Tensor& real) const {
+  auto known = known_.find(real.unsafeGetTensorImpl());
+  return known == known_.end() ? nullptr : &pairs_[known->second];
+}
+
+at::Tensor Twins::of(const at::Tensor& tensor) {
+  at::NoGradGuard no_grad;
+  if (!tensor.defined() || !obstacle_.empty()) return {};
+  auto [at, missing] = known_.try_emplace(tensor.unsafeGetTensorImpl(), pairs_.size());
+  if (!missing) return pairs_[at->second].copy;
+  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || !tensor.has_storage() ||
+      !TensorMeta::of(tensor).plain_keys()) {
+    obstacle_ = "state that cannot be copied";
+    return {};
+  }
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  auto memory = memory_.find(storage);
+  if (memory == memory_.end()) {
+    bytes_ += tensor.storage().nbytes();
+    if (bytes_ > kMostBytes) {
+      obstacle_ = "more than 1 GiB would have to be copied for its proof";
+      return {};
+    }
+    auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+    at::Tensor whole = at::empty({bytes}, at::kByte);
+    if (bytes > 0) std::memcpy(whole.mutable_data_ptr(), tensor.storage().data(), tensor.storage().nbytes());
+    memory = memory_.emplace(storage, whole.storage()).first;
+  }
+  at::Tensor copy = at::empty({0}, tensor.options());
+  copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
+  if (tensor.requires_grad()) copy.set_requires_grad(true);
+  pairs_.push_back({tensor, copy, tensor._version(), copy._version()});
+  if (tensor.is_leaf() && tensor.grad().defined()) copy.mutable_grad() = of(tensor.grad());
+  return copy;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,700 @@
+"""Models that are traced alone: one node of autograd stands for all that a replay did.
+
+The caller may ask anything of it that could be asked of the graph: a second pass, a graph of the gradients,
+gradients of some inputs only. Each case asks for gradients alone until the node is there, then for something
+else, then for gradients alone again.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import lazytrace
+from tests.soundness.runner import agree, call, check
+from tests.soundness.test_flat_steps import ENOUGH, forms_of
+
+
+# ---------------------------------------------------------------- what is traced
+def layers(x, w, b):
+    h = F.gelu(F.layer_norm(x @ w + b, (4,)))
+    return torch.tanh(h @ w.t() * 0.5 + x).exp()
+
+
+def drops(x, w, b):
+    h = F.dropout(torch.relu(x @ w + b), 0.5) @ w
+    return F.dropout(torch.sigmoid(h), 0.3) * w.sum()
+
+
+def ends_in_a_view(x, w, b):
+    h = torch.tanh(F.linear(x.view(3, 2, 4), w, b))
+    return F.linear(h * h, w, b).transpose(0, 1)[1:]
+
+
+def gives_two(x, w, b):
+    h = torch.tanh(x @ w + b)
+    return (h * h).exp() @ w, torch.sigmoid(h.t()).t() * b
+
+
+def gives_parts(x, w, b):
+    h = torch.tanh(torch.tanh(x @ w + b) @ w) * 2
+    first, second = h.chunk(2, 1)
+    return first, second, h
+
+
+def gives_a_loss(x, w, b):
+    return F.mse_loss(torch.tanh(torch.tanh(x @ w + b) @ w), x.detach()).log()
+
+
+def adds_only(x, w, b):
+    y = x + b
+    for _ in range(6):
+        y = y + b
+    return y.view(-1) + w.view(-1).repeat(2)[:24]
+
+
+def scatters(x, w, b):
+    rows = torch.tensor([0, 2, 2, 1])
+    out = torch.zeros(6, 4)
+    out[rows] = torch.tanh(x[:4] @ w) + b
+    return F.embedding(rows, out @ w).cumsum(0) * b
+
+
+def counts(x, w, b, bn, seen):
+    """Writes to what it has read before, and is read after it."""
+    h = bn(torch.tanh(x @ w) + seen) + b
+    seen.mul_(0.9)
+    with torch.no_grad():
+        seen.add_(h.mean())
+    return torch.tanh(bn(h + seen)) @ w
+
+
+counts.state = lambda: (torch.nn.BatchNorm1d(4), torch.ones(4))
+
+MODELS = [
+    counts,
+    layers,
+    drops,
+    ends_in_a_view,
+    gives_two,
+    gives_parts,
+    gives_a_loss,
+    adds_only,
+    scatters,
+]
+
+
+def each(out):
+    return out if isinstance(out, tuple) else (out,)
+
+
+def loss_of(out):
+    return sum((o * torch.linspace(0.5, 1.5, o.numel()).view(o.shape)).sum() for o in each(out))
+
+
+# ---------------------------------------------------------------- what is asked of it
+def plainly(out, x, w, b):
+    loss_of(out).backward()
+
+
+def twice(out, x, w, b):
+    loss = loss_of(out)
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def once_too_often(out, x, w, b):
+    loss_of(out).backward()
+    loss_of(out).backward()
+
+
+def three_times(out, x, w, b):
+    loss = loss_of(out)
+    for keep in (True, False, False):
+        loss.backward(retain_graph=keep)
+
+
+def differentiates_twice(out, x, w, b):
+    first = torch.autograd.grad(loss_of(out), (x, w, b), create_graph=True)
+    sum(g.pow(2).sum() for g in first).backward()
+    return first
+
+
+def differentiates_three_times(out, x, w, b):
+    (first,) = torch.autograd.grad(loss_of(out), w, create_graph=True)
+    (second,) = torch.autograd.grad(first.pow(2).sum(), w, create_graph=True)
+    second.pow(2).sum().backward()
+    return first, second
+
+
+def keeps_a_graph(out, x, w, b):
+    loss_of(out).backward(create_graph=True)
+    grads = x.grad, w.grad, b.grad
+    x.grad = w.grad = b.grad = None
+    second = torch.autograd.grad(sum(g.pow(2).sum() for g in grads), (w, b), allow_unused=True)
+    # The graph is built late: what comes to the uses of a tensor is added up in another order, of gradients
+    # of gradients alone.
+    return [g.detach() for g in grads], [g if g is None else (g * 1e3).round() for g in second]
+
+
+def of_one_input(out, x, w, b):
+    return torch.autograd.grad(loss_of(out), x)
+
+
+def of_inputs_in_turn(out, x, w, b):
+    loss = loss_of(out)
+    return torch.autograd.grad(loss, b, retain_graph=True), torch.autograd.grad(loss, (w, x))
+
+
+def of_inputs_without_keeping(out, x, w, b):
+    loss = loss_of(out)
+    return torch.autograd.grad(loss, b), torch.autograd.grad(loss, w)
+
+
+def of_an_expanded_gradient(out, x, w, b):
+    sum(o.sum() for o in each(out)).backward()
+
+
+def of_a_transposed_gradient(out, x, w, b):
+    for o in each(out):
+        gradient = torch.linspace(0, 1, o.numel())
+        gradient = gradient.view(o.shape[::-1]).permute(*range(o.dim())[::-1])
+        o.backward(gradient, retain_graph=True)
+
+
+def of_each_result(out, x, w, b):
+    for o in each(out):
+        loss_of(o).backward(retain_graph=True)
+
+
+def of_each_result_without_keeping(out, x, w, b):
+    for o in each(out):
+        loss_of(o).backward()
+
+
+def of_the_first_result(out, x, w, b):
+    loss_of(each(out)[0]).backward()
+
+
+def of_the_last_result(out, x, w, b):
+    loss_of(each(out)[-1]).backward()
+
+
+def of_many_gradients(out, x, w, b):
+    loss = each(out)[0]
+    return torch.autograd.grad(
+        loss, (x, w), torch.eye(loss.numel()).view(-1, *loss.shape), is_grads_batched=True
+    )
+
+
+def of_a_wrong_shape(out, x, w, b):
+    each(out)[0].backward(torch.ones(7))
+
+
+def writes_to_the_result(out, x, w, b):
+    each(out)[0].mul_(2)
+    loss_of(out).backward()
+
+
+def writes_to_the_detached_result(out, x, w, b):
+    each(out)[0].detach().mul_(2)
+    loss_of(out).backward()
+
+
+def writes_to_a_row(out, x, w, b):
+    if each(out)[0].dim():
+        each(out)[0][0] = 1
+    loss_of(out).backward()
+
+
+def writes_to_the_weight(out, x, w, b):
+    with torch.no_grad():
+        w.mul_(0.5)
+    loss_of(out).backward()
+
+
+def writes_to_the_bias(out, x, w, b):
+    with torch.no_grad():
+        b.mul_(0.5)
+    loss_of(out).backward()
+
+
+def writes_to_the_input(out, x, w, b):
+    with torch.no_grad():
+        x.mul_(0.5)
+    try:
+        loss_of(out).backward()
+    except RuntimeError as error:
+        w.grad = b.grad = None  # some of them are there where each operator has a node
+        return str(error)
+
+
+def writes_behind_its_back(out, x, w, b):
+    w.data.mul_(0.5)
+    loss_of(out).backward()
+
+
+def writes_between_passes(out, x, w, b):
+    loss = loss_of(out)
+    loss.backward(retain_graph=True)
+    with torch.no_grad():
+        w.mul_(0.5)
+    loss.backward()
+
+
+def hooks_the_result(out, x, w, b):
+    seen = []
+    for o in each(out):
+        o.register_hook(lambda g: seen.append(g) or g * 2)
+        o.retain_grad()
+    loss_of(out).backward()
+    return seen, [o.grad for o in each(out)]
+
+
+def hooks_the_weight(out, x, w, b):
+    # One list each: which leaf autograd comes to first is left to a heap of equals.
+    seen = [], [], []
+    handles = [
+        w.register_hook(lambda g: seen[0].append(g) or g * 2),
+        x.register_hook(lambda g: seen[1].append(g)),
+        b.register_post_accumulate_grad_hook(lambda p: seen[2].append(p.grad.clone())),
+    ]
+    loss_of(out).backward()
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+def hooks_the_node(out, x, w, b):
+    seen = []
+    for o in each(out):
+        o.grad_fn.register_prehook(lambda gs: seen.append(gs))
+    loss_of(out).backward()
+    return seen
+
+
+def raises_in_a_hook(out, x, w, b):
+    each(out)[0].register_hook(lambda g: 1 // 0)
+    loss_of(out).backward()
+
+
+def under_anomaly_mode(out, x, w, b):
+    with torch.autograd.detect_anomaly(check_nan=True):
+        loss_of(out).backward()
+
+
+def under_autocast(out, x, w, b):
+    loss = loss_of(out)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss.backward()
+
+
+def deterministically(out, x, w, b):
+    loss = loss_of(out)
+    torch.use_deterministic_algorithms(True)
+    loss.backward()
+    torch.use_deterministic_algorithms(False)
+
+
+def in_another_thread(out, x, w, b):
+    loss = loss_of(out)
+    thread = threading.Thread(target=loss.backward)
+    thread.start()
+    thread.join()
+
+
+def twice_in_threads(out, x, w, b):
+    loss = loss_of(out)
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: loss.backward(retain_graph=True))
+        thread.start()
+        thread.join()
+
+
+def without_gradients(out, x, w, b):
+    loss = loss_of(out)
+    with torch.no_grad():
+        loss.backward()
+
+
+def never(out, x, w, b):
+    return None
+
+
+def adds_to_gradients(out, x, w, b):
+    w.grad = torch.ones_like(w)
+    b.grad = torch.ones(8)[::2]
+    loss_of(out).backward()
+
+
+def shares_gradients(out, x, w, b):
+    w.grad = torch.zeros_like(w)
+    b.grad = w.grad[0]
+    loss_of(out).backward()
+
+
+def draws_in_between(out, x, w, b):
+    noise = torch.rand(2)
+    (first,) = torch.autograd.grad(loss_of(out), w, create_graph=True)
+    first.sum().backward()
+    return noise, torch.rand(2)
+
+
+def uses_the_weight_again(out, x, w, b):
+    (loss_of(out) + (w * 3).sum() + torch.tanh(b).sum() + (x @ w).sum()).backward()
+
+
+HOW = ("out", "x", "w", "b")
+ASKED = [
+    one
+    for one in list(globals().values())
+    if getattr(one, "__module__", "") == __name__ and one.__code__.co_varnames[:4] == HOW
+]
+
+
+def asking(model, asks, seen=None, history=False):
+    """A case: gradients alone until there is one node, then what `asks` does, and gradients alone again."""
+
+    def make(trace):
+        torch.manual_seed(3)
+        w = torch.nn.Parameter(torch.randn(4, 4))
+        b = torch.nn.Parameter(torch.randn(4))
+        more = getattr(model, "state", tuple)()
+        inner = trace(lambda x: model(x, w, b, *more))
+
+        def step(x, ask):
+            w.grad = b.grad = x.grad = None
+            start = torch.tanh(x) if history else x
+            out = inner(start)
+            values = [o.detach().clone() for o in each(out)]
+            return values, ask(out, x, w, b)
+
+        def look():
+            if seen is not None and hasattr(inner, "stats"):
+                seen.extend(forms_of(inner))
+
+        def some(ask):
+            return call(torch.randn(6, 4).requires_grad_(), ask)
+
+        steps: list = [some(plainly) for _ in range(ENOUGH)]
+        steps += [look, some(asks), some(plainly), some(asks), *[some(plainly) for _ in range(4)]]
+        return step, steps, lambda: (w, b, w.grad, b.grad, more)
+
+    return make
+
+
+# All that can be asked, of three; of the others, what hangs on what they return and write.
+FULLY = {layers: False, drops: False, gives_two: True}
+OF_OTHERS = (
+    plainly,
+    once_too_often,
+    differentiates_twice,
+    of_inputs_in_turn,
+    of_an_expanded_gradient,
+    of_each_result,
+    of_each_result_without_keeping,
+    writes_to_the_result,
+    writes_to_a_row,
+    writes_to_the_weight,
+    hooks_the_result,
+)
+CASES = [(model, asks, history) for model, history in FULLY.items() for asks in ASKED]
+CASES += [
+    (model, asks, bool(i % 2)) for model in MODELS if model not in FULLY for i, asks in enumerate(OF_OTHERS)
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "asks", "history"),
+    CASES,
+    ids=[
+        f"{model.__name__}-{asks.__name__}-of_a_{'history' if history else 'leaf'}"
+        for model, asks, history in CASES
+    ],
+)
+def test_what_is_asked_of_a_node(model, asks, history):
+    seen = []
+    tracer = agree(asking(model, asks, seen, history))
+    assert seen == ["one node"], seen
+    assert tracer.count("hits") >= ENOUGH, tracer.account()
+
+
+# ---------------------------------------------------------------- around it
+def loop(body, seen=None, count=ENOUGH + 8, between=None):
+    """A case: `body(fn, w, b, x, number)` is a step that calls the traced `layers`."""
+
+    def make(trace):
+        torch.manual_seed(4)
+        w = torch.nn.Parameter(torch.randn(4, 4))
+        b = torch.nn.Parameter(torch.randn(4))
+        inner = trace(lambda x: layers(x, w, b))
+
+        def step(x, number):
+            w.grad = b.grad = None
+            return body(inner, w, b, x, number)
+
+        def look():
+            if seen is not None and hasattr(inner, "stats"):
+                seen.extend(forms_of(inner))
+            if between is not None:
+                between(w, b)
+
+        steps: list = [call(torch.randn(6, 4).requires_grad_(), number) for number in range(count)]
+        steps[ENOUGH + 4 : ENOUGH + 4] = [look]
+        return step, steps, lambda: (w, b, w.grad, b.grad)
+
+    return make
+
+
+def trains(fn, w, b, x, number):
+    optimizer = torch.optim.SGD([w, b], 0.01)
+    loss_of(fn(x)).backward()
+    optimizer.step()
+
+
+def calls_it_twice(fn, w, b, x, number):
+    (loss_of(fn(x)) - loss_of(fn(x * 2))).backward()
+
+
+def feeds_it_its_result(fn, w, b, x, number):
+    h = x
+    for _ in range(3):
+        h = torch.log1p(fn(h))
+    loss_of(h).backward()
+
+
+def uses_the_weight_before_and_behind(fn, w, b, x, number):
+    loss_of(torch.tanh(fn(torch.tanh(x @ w + b)) @ w + b)).backward()
+
+
+def accumulates_over_calls(fn, w, b, x, number):
+    outs = [fn(x), fn(x + 1), fn(x + 2)]
+    for out in outs:
+        loss_of(out).backward()
+
+
+def accumulates_out_of_order(fn, w, b, x, number):
+    outs = [fn(x), fn(x + 1), fn(x + 2)]
+    for out in (outs[1], outs[0], outs[2]):
+        loss_of(out).backward()
+
+
+def drops_some(fn, w, b, x, number):
+    out = fn(x)
+    if number % 3:
+        loss_of(out).backward()
+
+
+def checkpoints(fn, w, b, x, number):
+    loss_of(checkpoint(fn, torch.tanh(x), use_reentrant=bool(number % 2))).backward()
+
+
+def saves_through_hooks(fn, w, b, x, number):
+    with torch.autograd.graph.save_on_cpu():
+        out = fn(x)
+    loss_of(out).backward()
+
+
+def saves_through_hooks_at_times(fn, w, b, x, number):
+    packed = []
+    if number % 3:
+        return plainly(fn(x), x, w, b)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        out = fn(x)
+    loss_of(out).backward()
+    return len(packed)
+
+
+def asks_for_jacobians(fn, w, b, x, number):
+    if number > ENOUGH + 4 and number % 2:
+        return torch.autograd.functional.jacobian(fn, x[:6].detach())
+    return plainly(fn(x), x, w, b)
+
+
+def calls_it_in_threads(fn, w, b, x, number):
+    outs = [None] * 3
+
+    def run(i):
+        out = fn(x.detach() + i)
+        outs[i] = torch.autograd.grad(loss_of(out), (w, b))
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outs
+
+
+def calls_it_in_a_backward_pass(fn, w, b, x, number):
+    class Calls(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            with torch.enable_grad():
+                inner = g.detach().requires_grad_()
+                loss_of(fn(inner)).backward()
+            return inner.grad
+
+    Calls.apply(x).sum().backward()
+
+
+def changes_results_before_it_uses_them(fn, w, b, x, number):
+    out = fn(x)
+    (out + 0).mul_(2)
+    kept = out.detach()
+    loss_of(out * kept).backward()
+    kept.zero_()
+    return out.detach()
+
+
+def keeps_the_graph_over_calls(fn, w, b, x, number, kept=[]):  # noqa: B006
+    if number == 0:
+        kept.clear()
+    kept.append(loss_of(fn(x)))
+    if len(kept) > 2:
+        kept.pop(0).backward()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        trains,
+        calls_it_twice,
+        feeds_it_its_result,
+        uses_the_weight_before_and_behind,
+        accumulates_over_calls,
+        accumulates_out_of_order,
+        drops_some,
+        asks_for_jacobians,
+        calls_it_in_a_backward_pass,
+        changes_results_before_it_uses_them,
+        keeps_the_graph_over_calls,
+        calls_it_in_threads,
+    ],
+    ids=lambda body: body.__name__,
+)
+def test_what_is_around_it(body):
+    seen = []
+    check(loop(body, seen), hits=ENOUGH)
+    assert "one node" in seen, seen
+
+
+def freezes(w, b):
+    b.requires_grad_(False)
+
+
+def swaps(w, b):
+    w.data, b.data = torch.ones(4, 4), torch.ones(4)
+
+
+def hooks(w, b):
+    w.register_hook(lambda g: g * 2)
+
+
+def hooks_what_comes_of_it(w, b):
+    b.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(3))
+
+
+@pytest.mark.parametrize(
+    "between", [freezes, swaps, hooks, hooks_what_comes_of_it], ids=lambda one: one.__name__
+)
+def test_what_changes_between_calls(between):
+    def body(fn, w, b, x, number):
+        loss_of(fn(x)).backward()
+
+    seen = []
+    check(loop(body, seen, between=between), hits=ENOUGH)
+    assert "one node" in seen, seen
+
+
+@pytest.mark.parametrize(
+    "body", [checkpoints, saves_through_hooks, saves_through_hooks_at_times], ids=lambda one: one.__name__
+)
+def test_calls_under_hooks_of_saved_tensors(body):
+    check(loop(body), hits=1)
+
+
+def ready(model=layers):
+    """A traced function whose replays are one node, and its state."""
+    w, b = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4))
+    fn = lazytrace.traced(lambda x: model(x, w, b))
+    for _ in range(ENOUGH):
+        loss_of(fn(torch.randn(6, 4))).backward()
+    assert forms_of(fn) == ["one node"]
+    return fn, w, b
+
+
+def test_a_node_lets_go_of_what_it_holds():
+    fn, *_ = ready()
+    x = torch.randn(6, 4)
+    alive = weakref.ref(x)
+    out = fn(x)
+    del x
+    assert alive() is not None
+    loss_of(out).backward(retain_graph=True)
+    assert alive() is not None
+    loss_of(out).backward()
+    assert alive() is None
+    out = fn(torch.randn(6, 4).requires_grad_())
+    gone = weakref.ref(out)
+    del out
+    assert gone() is None
+
+
+def test_results_hold_no_circle():
+    fn, *_ = ready()
+    gc.collect()
+    gc.disable()
+    try:
+        seen = []
+        for _ in range(3):
+            out = fn(torch.randn(6, 4))
+            seen.append(weakref.ref(out))
+            out.sum().backward(retain_graph=True)
+            del out
+        assert [one() for one in seen] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_a_graph_that_cannot_be_built_late():
+    fn, w, b = ready()
+    x = torch.randn(6, 4)
+    out = fn(x)
+    with torch.no_grad():
+        b.add_(1)
+    with pytest.raises(RuntimeError, match="asked for more than the passes before it") as raised:
+        torch.autograd.grad(loss_of(out), w, create_graph=True)
+    assert "a tensor of float32[4] that the call began with has been written to since" in str(raised.value)
+    assert "From now on the function builds its graph at each call" in str(raised.value)
+    (first,) = torch.autograd.grad(loss_of(fn(x)), w, create_graph=True)
+    assert first.requires_grad
+
+
+def test_nodes_outlive_the_function():
+    fn, w, _ = ready()
+    loss = loss_of(fn(torch.randn(6, 4)))
+    del fn
+    gc.collect()
+    thread = threading.Thread(target=loss.backward)
+    thread.start()
+    thread.join()
+    assert w.grad is not None
+
+
+def test_a_small_graph_is_left_as_it_is():
+    w = torch.randn(4, requires_grad=True)
+    fn = lazytrace.traced(lambda x: x * w + 1)
+    for _ in range(ENOUGH):
+        fn(torch.randn(4)).sum().backward()
+    assert forms_of(fn) == ["its graph is too small for one node to pay"]
