@@ -283,7 +283,8 @@ bool Runner::may_be_quiet(const Step& s) const {
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
 bool Runner::shortcut(const Step& s) {
-  return s.lowered->run(s, registers_, recycler_) && warnings_.all.empty();
+  const Desk desk{registers_, program_.numbers, numbers_, recycler_, scalar_};
+  return s.lowered->run(s, desk) && warnings_.all.empty();
 }
 
 // Whether the step has warned, and the function can run again to be warned where it called the operator.
