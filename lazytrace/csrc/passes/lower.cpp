@@ -175,6 +175,12 @@ struct Slot<bool> : ConstantSlot<bool> {
   }
 };
 template <>
+struct Slot<at::ScalarType> : ConstantSlot<at::ScalarType> {
+  bool set(const Argument& a) {
+    return fill(a, a.constant.isInt(), [](const c10::IValue& v) { return v.toScalarType(); });
+  }
+};
+template <>
 struct Slot<c10::string_view> : ConstantSlot<std::string> {
   bool set(const Argument& a) {
     return fill(a, a.constant.isString(), [](const c10::IValue& v) { return v.toStringRef(); });
@@ -539,6 +545,13 @@ const std::unordered_map<std::string, Maker>& makers() {
       {"aten::baddbmm", same<&at::_ops::baddbmm_out::call>},
       {"aten::_softmax", same<&at::_ops::_softmax_out::call>},
       {"aten::cat", same<&at::_ops::cat_out::call>},
+      {"aten::_log_softmax", same<&at::_ops::_log_softmax_out::call>},
+      {"aten::_log_softmax_backward_data", same<&at::_ops::_log_softmax_backward_data_out::call>},
+      {"aten::_softmax_backward_data", same<&at::_ops::_softmax_backward_data_out::call>},
+      {"aten::gelu_backward", same<&at::_ops::gelu_backward_grad_input::call>},
+      {"aten::tanh_backward", same<&at::_ops::tanh_backward_grad_input::call>},
+      {"aten::sigmoid_backward", same<&at::_ops::sigmoid_backward_grad_input::call>},
+      {"aten::threshold_backward", same<&at::_ops::threshold_backward_grad_input::call>},
       {"aten::relu", relu},
       {"aten::softmax.int", softmax},
       {"aten::linear", Linear::make},
