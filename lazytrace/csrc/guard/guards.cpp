@@ -698,6 +698,7 @@ bool GuardTree::read_again(const Task& task, PyObject* const* roots, size_t coun
     if (PyErr_Occurred()) PyErr_Clear();
     values->nodes[node] = value;
     if (asks_itself(g) || (!value && g.expect == Expect::Absent)) continue;
+    if (g.same >= 0) return false;  // what it is compared with may not have been read again yet
     if (!value || !accepts(g, value, inputs, *values)) return false;
     if (g.access == Access::Specials) values->nodes[node] = Py_None;
   }

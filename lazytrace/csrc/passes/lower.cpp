@@ -97,18 +97,25 @@ class Alias final : public Lowered {
 template <typename T>
 struct Slot;
 
-// A number as the tensor of no dimensions that it would be made in the end, in memory that is used again.
+// A number as the tensor of no dimensions that torch makes of it, but of float32. Past the dispatcher, where
+// somebody may be recording.
+at::Tensor empty_single() {
+  at::Tensor made = at::detail::empty_cpu({}, at::kFloat, at::kStrided, at::kCPU, false, std::nullopt);
+  made.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return made;
+}
+
+void put(const at::Tensor& single, float value) {
+  *static_cast<float*>(single.unsafeGetTensorImpl()->mutable_data()) = value;
+}
+
+// The same of one that the program has worked out, in memory that is used again.
 const at::Tensor& single_of(int number, const Desk& desk) {
-  at::Tensor& scalar = desk.scalar;
-  if (!scalar.defined()) {
-    scalar = at::detail::empty_cpu({}, at::kFloat, at::kStrided, at::kCPU, false, std::nullopt);
-    scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
+  if (!desk.scalar.defined()) desk.scalar = empty_single();
   auto id = static_cast<size_t>(number);
   NumberValue value = desk.values[id];
-  *static_cast<float*>(scalar.unsafeGetTensorImpl()->mutable_data()) =
-      desk.numbers[id].real ? static_cast<float>(value.real) : static_cast<float>(value.whole);
-  return scalar;
+  put(desk.scalar, desk.numbers[id].real ? static_cast<float>(value.real) : static_cast<float>(value.whole));
+  return desk.scalar;
 }
 
 template <>
@@ -476,35 +483,57 @@ std::unique_ptr<Lowered> same(const Step& step) {
 
 // Numbers take part in arithmetic as tensors of no dimensions, in double precision, which is made the dtype
 // of the others at each call. Where that is float32, so are the numbers right away. Empty where a number that
-// the program works out would be needed as another dtype.
+// the program works out would be needed as another dtype, or where there are two of them.
 std::optional<Arguments> narrowed(const Step& step) {
   Arguments arguments = step.arguments;
   bool single = step.results[0].meta->dtype() == at::kFloat;
+  int worked_out = 0;
   for (Argument& argument : arguments) {
-    if (argument.kind == Argument::Kind::NumberTensor && !single) return std::nullopt;
+    worked_out += argument.kind == Argument::Kind::NumberTensor;
+    if (worked_out > (single ? 1 : 0)) return std::nullopt;
     if (!single || argument.kind != Argument::Kind::Constant || !argument.constant.isTensor()) continue;
     const at::Tensor& number = argument.constant.toTensor();
     if (!number.defined() || !number.unsafeGetTensorImpl()->is_wrapped_number()) continue;
     c10::ScalarType dtype = number.scalar_type();
     if (dtype != at::kDouble && dtype != at::kLong) continue;
-    at::Tensor narrow = number.to(at::kFloat);
-    narrow.unsafeGetTensorImpl()->set_wrapped_number(true);
+    const void* data = number.const_data_ptr();
+    at::Tensor narrow = empty_single();
+    put(narrow, dtype == at::kDouble ? static_cast<float>(*static_cast<const double*>(data))
+                                     : static_cast<float>(*static_cast<const int64_t*>(data)));
     argument.constant = narrow;
   }
   return arguments;
 }
 
-bool any_register(const Arguments& arguments) {
+bool any(const Arguments& arguments, Argument::Kind kind) {
   return std::any_of(arguments.begin(), arguments.end(),
-                     [](const Argument& one) { return one.kind == Argument::Kind::Register; });
+                     [&](const Argument& one) { return one.kind == kind; });
 }
+
+// The first of two ways that fits.
+class Either final : public Lowered {
+ public:
+  Either(std::unique_ptr<Lowered> one, std::unique_ptr<Lowered> other)
+      : one_(std::move(one)), other_(std::move(other)) {}
+  bool run(const Step& step, const Desk& desk) const override {
+    return one_->run(step, desk) || other_->run(step, desk);
+  }
+
+ private:
+  std::unique_ptr<Lowered> one_, other_;
+};
 
 template <auto Call>
 std::unique_ptr<Lowered> arithmetic(const Step& step) {
+  bool numbers = any(step.arguments, Argument::Kind::NumberTensor);
+  auto made = numbers ? nullptr : out(Call, step.arguments);
+  bool meets_tensor = any(step.arguments, Argument::Kind::Register);
+  if (!meets_tensor || !(numbers || any(step.arguments, Argument::Kind::Constant))) return made;
   auto arguments = narrowed(step);
-  bool single = step.results[0].meta->dtype() == at::kFloat && any_register(step.arguments);
-  if (single && arguments) return out(Call, *arguments, true);
-  return step.takes_numbers ? nullptr : out(Call, step.arguments);
+  bool single = arguments && step.results[0].meta->dtype() == at::kFloat;
+  auto narrow = single ? out(Call, *arguments, true) : nullptr;
+  if (!narrow || !made) return narrow ? std::move(narrow) : std::move(made);
+  return std::make_unique<Either>(std::move(narrow), std::move(made));
 }
 
 template <auto Call>
