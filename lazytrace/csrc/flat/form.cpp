@@ -40,6 +40,7 @@ namespace {
 // The numbers of the first ones that had the same address.
 class Firsts {
  public:
+  explicit Firsts(size_t most) : seen_(most) {}
   int of(const void* address) {
     int number = next_++;
     return address ? *seen_.emplace(address, number).first : number;
@@ -53,8 +54,10 @@ class Firsts {
 }  // namespace
 
 std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor>& registers) {
-  Firsts storages, places, versions;
+  size_t most = 2 * (program.used.size() + program.captures.size());
+  Firsts storages(most), places(most), versions(most);
   std::vector<int> sharing;
+  sharing.reserve(3 * most);
   auto note = [&](const at::Tensor& tensor) {
     bool memory = tensor.defined() && tensor.has_storage();
     sharing.push_back(storages.of(memory ? tensor.storage().unsafeGetStorageImpl() : nullptr));

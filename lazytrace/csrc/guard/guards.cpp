@@ -280,9 +280,29 @@ std::vector<int> GuardTree::prune() {
 
 // ---------------------------------------------------------------- checking
 namespace {
+// Which field of functions a name stands for: asking for it as an attribute would raise an audit event.
+enum class FunctionField : Py_ssize_t { None, Defaults, KeywordDefaults };
+
+FunctionField function_field(PyObject* name) {
+  static PyObject* defaults = PyUnicode_InternFromString("__defaults__");
+  static PyObject* keywords = PyUnicode_InternFromString("__kwdefaults__");
+  if (name == defaults) return FunctionField::Defaults;
+  return name == keywords ? FunctionField::KeywordDefaults : FunctionField::None;
+}
+
+PyObject* field_of_function(PyObject* function, FunctionField field) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  PyObject* value = field == FunctionField::Defaults ? f->func_defaults : f->func_kwdefaults;
+  return value ? value : Py_None;
+}
+
 // What a member of a C struct refers to (__func__, __self__, a slot), straight from its place; null where
 // `name` is anything else. Borrowed from the owner.
 PyObject* member_of(PyObject* owner, PyObject* name) {
+  if (PyFunction_Check(owner)) {
+    FunctionField field = function_field(name);
+    if (field != FunctionField::None) return field_of_function(owner, field);
+  }
   if (Py_TYPE(owner)->tp_getattro != PyObject_GenericGetAttr) return nullptr;
   PyObject* found = _PyType_Lookup(Py_TYPE(owner), name);
   if (!found || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return nullptr;
@@ -472,14 +492,14 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObj
 
 namespace {
 // The dict or class that a guard reads an entry of, and its version; 0 where it has none.
-GuardGroup namespace_of(const Guard& g, PyObject* owner) {
-  if (g.access == Access::Class || g.access == Access::Own || g.access == Access::Specials) {
+GuardGroup namespace_of(Access access, PyObject* owner) {
+  if (access == Access::Class || access == Access::Own || access == Access::Specials) {
     auto* type = reinterpret_cast<PyTypeObject*>(owner);
     bool valid = PyType_Check(owner) && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
     return {owner, valid ? type->tp_version_tag : 0};
   }
   PyObject* dict = owner;
-  if (g.access == Access::Instance) {
+  if (access == Access::Instance) {
     PyObject** place = _PyObject_GetDictPtr(owner);
     dict = place ? *place : nullptr;
   }
@@ -529,20 +549,72 @@ void GuardTree::group() {
   plan();
 }
 
+// Whether a task says all of the guard. What fails it is asked again in full.
+bool GuardTree::is_simple(const Guard& g) {
+  if (g.plain || g.length >= 0 || g.same_input >= 0 || g.capture >= 0) return false;
+  if (g.expect == Expect::Absent || g.expect == Expect::Tensor) return false;
+  switch (g.access) {
+    case Access::Weak:
+      return g.expect == Expect::Anything;
+    case Access::Namespace:
+    case Access::Type:
+    case Access::At:
+    case Access::Cell:
+    case Access::Globals:
+    case Access::Self:
+      return true;
+    case Access::Attribute:
+      return function_field(g.key.ptr()) != FunctionField::None;
+    default:
+      return g.group >= 0 && g.access != Access::Specials;
+  }
+}
+
+GuardTree::Task GuardTree::task_of(const Guard& g, int node) {
+  Task task{};
+  task.kind = is_simple(g) ? Task::Kind::Simple : Task::Kind::Guard;
+  task.access = g.access;
+  task.expect = g.expect;
+  task.grouped = g.group >= 0;
+  task.node = node;
+  task.parent = g.parent;
+  task.group = g.group;
+  task.same = g.same;
+  task.index = g.access == Access::Attribute ? static_cast<Py_ssize_t>(function_field(g.key.ptr())) : g.index;
+  task.expected = g.expect == Expect::Identity || g.expect == Expect::Type ? g.raw : g.value.ptr();
+  task.weak = g.weak.ptr();
+  return task;
+}
+
+bool GuardTree::asks_itself(const Guard& g) { return !g.steady && g.demand != Demand::Way; }
+
 // Most namespaces are unchanged at most calls, and most guards on their entries are steady. The others are
 // few, and most of these are on functions, whose code can be exchanged in place.
 void GuardTree::plan() {
   tasks_.clear();
-  std::vector<char> met(groups_.size(), 0);
+  tensors_.clear();
+  std::vector<std::vector<int>> members(groups_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
     int node = static_cast<int>(i);
+    if (g.expect == Expect::Tensor && g.same < 0 && g.same_input < 0 && g.access != Access::Input)
+      tensors_.push_back(node);
     if (g.demand == Demand::Nothing) continue;
-    if (g.group >= 0 && !std::exchange(met[g.group], 1)) tasks_.push_back({Task::Kind::Namespace, node});
-    if (g.group >= 0 && (g.steady || g.demand == Demand::Way)) continue;
-    bool code = g.group >= 0 && g.expect == Expect::Code && g.length < 0 && g.same < 0 && g.same_input < 0 &&
-                g.capture < 0;
-    tasks_.push_back({code ? Task::Kind::Code : Task::Kind::Guard, node, code ? g.value.ptr() : nullptr});
+    Task task = task_of(g, node);
+    if (g.group >= 0) {
+      Task of_namespace = task;
+      of_namespace.kind = Task::Kind::Namespace;
+      if (members[g.group].empty()) tasks_.push_back(of_namespace);
+      members[g.group].push_back(node);
+      if (!asks_itself(g)) continue;
+    }
+    tasks_.push_back(task);
+  }
+  members_.clear();
+  begins_.assign(1, 0);
+  for (auto& group : members) {
+    members_.insert(members_.end(), group.begin(), group.end());
+    begins_.push_back(static_cast<int>(members_.size()));
   }
 }
 
@@ -577,7 +649,7 @@ void GuardTree::doubt() {
 
 // What the last check has seen holds for other guards than those that are left.
 void GuardTree::plan_again() {
-  calm_ = false;
+  passed_ = false;
   groups_.assign(groups_.size(), {});
   seen_.assign(nodes_.size(), nullptr);
   plan();
@@ -590,7 +662,7 @@ size_t GuardTree::left_out() const {
 
 GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::vector<GuardGroup>* now) const {
   GuardGroup& found = (*now)[g.group];
-  found = namespace_of(g, owner);
+  found = namespace_of(g.access, owner);
   const GuardGroup& before = groups_[g.group];
   return found.version && found.version == before.version && found.holder == before.holder
              ? Standing::Unchanged
@@ -601,7 +673,8 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
                      Values* values) const {
   values->inputs = &inputs;
   values->captures.clear();  // of a trace that was asked before
-  int failed = calm_ ? check_unchanged(roots, count, inputs, values) : kChanged;
+  // Without namespaces there is nothing to leave out.
+  int failed = passed_ && !groups_.empty() ? check_changes(roots, count, inputs, values) : kChanged;
   if (failed == kChanged) failed = check_all(roots, count, inputs, values);
   if (failed >= 0) return failed;
   return distinct_.empty() ? -1 : merged(*values).first;
@@ -614,24 +687,78 @@ void collect(const Guard& g, PyObject* value, std::vector<PyObject*>* captures) 
 }
 }  // namespace
 
-// As far as every namespace is that of the last check that passed; kChanged where one is not.
-int GuardTree::check_unchanged(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
-                               Values* values) const {
+// The entries of a namespace that has changed, where nothing else asks for them.
+bool GuardTree::read_again(const Task& task, PyObject* const* roots, size_t count,
+                           const std::vector<PyObject*>& inputs, Values* values) const {
+  PyObject* owner = values->nodes[task.parent];
+  for (int at = begins_[task.group]; at < begins_[task.group + 1]; ++at) {
+    int node = members_[at];
+    const Guard& g = nodes_[node];
+    PyObject* value = read(g, owner, roots, count, values);
+    if (PyErr_Occurred()) PyErr_Clear();
+    values->nodes[node] = value;
+    if (asks_itself(g) || (!value && g.expect == Expect::Absent)) continue;
+    if (g.same >= 0) return false;  // what it is compared with may not have been read again yet
+    if (!value || !accepts(g, value, inputs, *values)) return false;
+    if (g.access == Access::Specials) values->nodes[node] = Py_None;
+  }
+  return true;
+}
+
+bool GuardTree::holds(const Task& task, std::vector<PyObject*>* nodes) {
+  PyObject* owner = task.parent >= 0 ? (*nodes)[task.parent] : nullptr;
+  PyObject* value = nullptr;
+  if (task.grouped) {
+    value = (*nodes)[task.node];
+  } else if (task.access == Access::Weak) {
+    value = PyWeakref_GET_OBJECT(task.weak);
+    if (value == Py_None) return false;
+  } else if (task.access == Access::Attribute) {
+    if (!PyFunction_Check(owner)) return false;
+    value = field_of_function(owner, static_cast<FunctionField>(task.index));
+  } else if (task.access == Access::Globals) {
+    value = PyFunction_Check(owner) ? PyFunction_GET_GLOBALS(owner) : nullptr;
+  } else if (task.access == Access::Namespace) {
+    PyObject** dict = _PyObject_GetDictPtr(owner);
+    value = dict ? *dict : nullptr;
+  } else if (task.access == Access::At) {
+    value = element_of(owner, task.index);
+  } else if (task.access == Access::Cell) {
+    value = contents_of_cell(owner, task.index);
+  } else {
+    value = task.access == Access::Type ? reinterpret_cast<PyObject*>(Py_TYPE(owner)) : owner;
+  }
+  if (!value) return false;
+  PyObject* found = value;
+  if (task.expect == Expect::Type) found = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  if (task.expect == Expect::Code) found = PyFunction_Check(value) ? PyFunction_GET_CODE(value) : nullptr;
+  if (task.expect != Expect::Anything && found != task.expected) return false;
+  if (task.weak && task.expect != Expect::Anything && PyWeakref_GET_OBJECT(task.weak) != task.expected)
+    return false;
+  if (task.same >= 0 && (*nodes)[task.same] != value) return false;
+  (*nodes)[task.node] = value;
+  return true;
+}
+
+// What may be otherwise than at the last check that passed: the entries of namespaces that have changed
+// since, and what no namespace stands for. kChanged: all has to be looked at.
+int GuardTree::check_changes(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                             Values* values) const {
   values->nodes = seen_;
-  values->groups.resize(groups_.size());
+  c10::SmallVector<std::pair<int, GuardGroup>, 8> changed;
   for (const Task& task : tasks_) {
-    PyObject*& value = values->nodes[task.node];
-    // The same function as then: nothing but its code can be another.
-    if (task.kind == Task::Kind::Code) {
-      if (PyFunction_GET_CODE(value) != task.code) return task.node;
+    if (task.kind == Task::Kind::Simple && holds(task, &values->nodes)) continue;
+    PyObject* owner = task.parent >= 0 ? values->nodes[task.parent] : nullptr;
+    if (task.kind == Task::Kind::Namespace) {
+      GuardGroup now = namespace_of(task.access, owner);
+      const GuardGroup& before = groups_[task.group];
+      if (now.version && now.version == before.version && now.holder == before.holder) continue;
+      changed.emplace_back(task.group, now);
+      if (!read_again(task, roots, count, inputs, values)) return kChanged;
       continue;
     }
     const Guard& g = nodes_[task.node];
-    PyObject* owner = g.parent >= 0 ? values->nodes[g.parent] : nullptr;
-    if (task.kind == Task::Kind::Namespace) {
-      if (standing(g, owner, &values->groups) != Standing::Unchanged) return kChanged;
-      continue;
-    }
+    PyObject*& value = values->nodes[task.node];
     if (g.group < 0) {
       value = read(g, owner, roots, count, values);
       if (PyErr_Occurred()) PyErr_Clear();
@@ -639,6 +766,11 @@ int GuardTree::check_unchanged(PyObject* const* roots, size_t count, const std::
     if (!value && g.expect == Expect::Absent) continue;
     if (!value || !accepts(g, value, inputs, *values)) return task.node;
     if (g.capture >= 0) collect(g, value, &values->captures);
+  }
+  for (auto& [group, now] : changed) {
+    groups_[group] = now;
+    for (int at = begins_[group]; at < begins_[group + 1]; ++at)
+      seen_[members_[at]] = values->nodes[members_[at]];
   }
   return -1;
 }
@@ -686,7 +818,7 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
     groups_ = now;
     seen_ = values->nodes;
   }
-  calm_ = !changed && !groups_.empty();  // without namespaces there is nothing to leave out
+  passed_ = true;
   return -1;
 }
 

@@ -142,6 +142,8 @@ class GuardTree {
   // That of a tensor argument, or -1.
   int node_of_input(int reg) const;
   size_t size() const { return nodes_.size(); }
+  // The nodes of tensors that are no arguments and no other node's.
+  const std::vector<int>& tensors() const { return tensors_; }
 
   // Sets what is expected of a node from the value that it has now (NULL: absent).
   void expect(int node, PyObject* value);
@@ -219,30 +221,46 @@ class GuardTree {
 
   Standing standing(const Guard& guard, PyObject* owner, std::vector<GuardGroup>* now) const;
   static constexpr int kChanged = -2;
-  int check_unchanged(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
-                      Values* values) const;
+  int check_changes(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                    Values* values) const;
   int check_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                 Values* values) const;
-  // What is left to do where no namespace has changed.
+  // What is left to do for a namespace that has not changed. Most guards are simple: their task says all that
+  // it takes to read a value and to accept it, side by side in memory, as a step has hundreds of them.
   struct Task {
-    enum class Kind : uint8_t { Namespace, Code, Guard } kind;
-    int node;
-    PyObject* code = nullptr;  // Code: of the function, which the guard owns
+    enum class Kind : uint8_t { Namespace, Simple, Guard } kind;
+    Access access;
+    Expect expect;
+    bool grouped;  // the value is the one that was seen in its namespace
+    int node, parent, group;
+    int same;
+    Py_ssize_t index;
+    PyObject* expected;  // the value, type or code; of the guard
+    PyObject* weak;      // the reference that says whether `expected` is still what it was, or null
   };
+  static bool is_simple(const Guard& guard);
+  static Task task_of(const Guard& guard, int node);
+  // Whether a simple guard holds for the very object that is expected. Puts the value in its place.
+  static bool holds(const Task& task, std::vector<PyObject*>* nodes);
+  // Whether the node of a namespace has a task of its own that asks whether its value is accepted.
+  static bool asks_itself(const Guard& guard);
+  bool read_again(const Task& task, PyObject* const* roots, size_t count,
+                  const std::vector<PyObject*>& inputs, Values* values) const;
   void plan();
   void plan_again();
 
   std::vector<Guard> nodes_;
   std::vector<int> distinct_;  // nodes whose objects are pairwise different
+  std::vector<int> tensors_;
   // What the last check that passed has seen. Changed with the GIL only.
   mutable std::vector<GuardGroup> groups_;
   mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
-  // Whether that check found every namespace unchanged: a function that writes to one at each call is never
-  // asked twice.
-  mutable bool calm_ = false;
-  std::vector<Task> tasks_;  // in the order of the nodes
-  HashedNumbers index_;      // nodes by parent, access and key
-  AddressMap<int> weak_;     // nodes of weak roots by object
+  mutable bool passed_ = false;          // whether there was one
+  std::vector<Task> tasks_;              // in the order of the nodes
+  std::vector<int> members_;             // the nodes of each group, one group after the other
+  std::vector<int> begins_;              // where in `members_` those of a group begin; one more for the end
+  HashedNumbers index_;                  // nodes by parent, access and key
+  AddressMap<int> weak_;                 // nodes of weak roots by object
 };
 
 // The names of the special methods that C code would find on the class and not on its C base, in a fixed

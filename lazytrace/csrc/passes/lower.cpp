@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -59,17 +60,17 @@ at::Tensor alias_of(const at::Tensor& base, c10::IntArrayRef sizes, c10::IntArra
 // ---------------------------------------------------------------- steps that give back their argument
 class Nothing final : public Lowered {
  public:
-  bool run(const Step&, Registers&, Recycler&) const override { return true; }
+  bool run(const Step&, const Desk&) const override { return true; }
 };
 
 // ---------------------------------------------------------------- views
 class Alias final : public Lowered {
  public:
-  bool run(const Step& step, Registers& registers, Recycler&) const override {
+  bool run(const Step& step, const Desk& desk) const override {
     const Result& only = step.results[0];
-    if (only.kind == Result::Kind::Register) return one(only, registers);
+    if (only.kind == Result::Kind::Register) return one(only, desk.registers);
     for (const Result& result : only.list)
-      if (!one(result, registers)) return false;
+      if (!one(result, desk.registers)) return false;
     return true;
   }
 
@@ -96,19 +97,49 @@ class Alias final : public Lowered {
 template <typename T>
 struct Slot;
 
+// A number as the tensor of no dimensions that torch makes of it, but of float32. Past the dispatcher, where
+// somebody may be recording.
+at::Tensor empty_single() {
+  at::Tensor made = at::detail::empty_cpu({}, at::kFloat, at::kStrided, at::kCPU, false, std::nullopt);
+  made.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return made;
+}
+
+void put(const at::Tensor& single, float value) {
+  *static_cast<float*>(single.unsafeGetTensorImpl()->mutable_data()) = value;
+}
+
+// The same of one that the program has worked out, in memory that is used again.
+const at::Tensor& single_of(int number, const Desk& desk) {
+  if (!desk.scalar.defined()) desk.scalar = empty_single();
+  auto id = static_cast<size_t>(number);
+  NumberValue value = desk.values[id];
+  put(desk.scalar, desk.numbers[id].real ? static_cast<float>(value.real) : static_cast<float>(value.whole));
+  return desk.scalar;
+}
+
 template <>
 struct Slot<const at::Tensor&> {
-  int reg = -1;
+  int reg = -1, number = -1;
   at::Tensor constant;
   bool set(const Argument& argument) {
     if (argument.kind == Argument::Kind::Register)
       reg = argument.reg;
+    else if (argument.kind == Argument::Kind::NumberTensor)
+      number = argument.reg;
     else if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor())
       constant = argument.constant.toTensor();
-    return reg >= 0 || constant.defined();
+    return reg >= 0 || number >= 0 || constant.defined();
   }
-  const at::Tensor& get(const Registers& registers) const { return reg >= 0 ? registers[reg] : constant; }
-  bool fits(const Registers& registers) const { return is_ordinary(get(registers)); }
+  const at::Tensor& get(const Desk& desk) const {
+    if (number >= 0) return single_of(number, desk);
+    return reg >= 0 ? desk.registers[reg] : constant;
+  }
+  bool fits(const Desk& desk) const { return number >= 0 || is_ordinary(get(desk)); }
+  // Whether an operator on tensors of this dtype computes in it.
+  bool is(c10::ScalarType dtype, const Desk& desk) const {
+    return number >= 0 || get(desk).scalar_type() == dtype;
+  }
 };
 
 template <typename T>
@@ -120,14 +151,22 @@ struct ConstantSlot {
     value = take(argument.constant);
     return true;
   }
-  const T& get(const Registers&) const { return value; }
-  bool fits(const Registers&) const { return true; }
+  const T& get(const Desk&) const { return value; }
+  bool fits(const Desk&) const { return true; }
+  bool is(c10::ScalarType, const Desk&) const { return true; }
 };
 
 template <>
 struct Slot<const at::Scalar&> : ConstantSlot<at::Scalar> {
+  int number = -1;
   bool set(const Argument& a) {
-    return fill(a, a.constant.isScalar(), [](const c10::IValue& v) { return v.toScalar(); });
+    if (a.kind == Argument::Kind::Number) number = a.reg;
+    return number >= 0 || fill(a, a.constant.isScalar(), [](const c10::IValue& v) { return v.toScalar(); });
+  }
+  at::Scalar get(const Desk& desk) const {
+    if (number < 0) return value;
+    auto id = static_cast<size_t>(number);
+    return to_ivalue(desk.numbers[id], desk.values[id]).toScalar();
   }
 };
 template <>
@@ -140,6 +179,12 @@ template <>
 struct Slot<bool> : ConstantSlot<bool> {
   bool set(const Argument& a) {
     return fill(a, a.constant.isBool(), [](const c10::IValue& v) { return v.toBool(); });
+  }
+};
+template <>
+struct Slot<at::ScalarType> : ConstantSlot<at::ScalarType> {
+  bool set(const Argument& a) {
+    return fill(a, a.constant.isInt(), [](const c10::IValue& v) { return v.toScalarType(); });
   }
 };
 template <>
@@ -162,10 +207,11 @@ struct Slot<at::OptionalIntArrayRef> {
     if (a.constant.isIntList()) value = a.constant.toIntVector();
     return a.constant.isIntList() || a.constant.isNone();
   }
-  at::OptionalIntArrayRef get(const Registers&) const {
+  at::OptionalIntArrayRef get(const Desk&) const {
     return value ? at::OptionalIntArrayRef(*value) : at::OptionalIntArrayRef();
   }
-  bool fits(const Registers&) const { return true; }
+  bool fits(const Desk&) const { return true; }
+  bool is(c10::ScalarType, const Desk&) const { return true; }
 };
 // A list of tensors that the registers hold meanwhile: without references of its own, which are not free.
 class Borrowed {
@@ -194,10 +240,60 @@ struct Slot<const at::ITensorListRef&> {
     list = a.list;
     return true;
   }
-  Borrowed get(const Registers& registers) const { return {list, registers}; }
-  bool fits(const Registers& registers) const {
-    return std::all_of(list.begin(), list.end(), [&](int reg) { return is_ordinary(registers[reg]); });
+  Borrowed get(const Desk& desk) const { return {list, desk.registers}; }
+  bool fits(const Desk& desk) const {
+    return std::all_of(list.begin(), list.end(), [&](int reg) { return is_ordinary(desk.registers[reg]); });
   }
+  bool is(c10::ScalarType, const Desk&) const { return false; }
+};
+
+// The arguments of one operator.
+template <typename... A>
+class Slots {
+ public:
+  bool set(const std::vector<Argument>& arguments, size_t from) {
+    return arguments.size() == from + sizeof...(A) && set(arguments, from, All());
+  }
+  bool fit(const Desk& desk) const { return fit(desk, All()); }
+  bool are(c10::ScalarType dtype, const Desk& desk) const { return are(dtype, desk, All()); }
+  template <typename F>
+  void give(const Desk& desk, F call) const {
+    give(desk, call, All());
+  }
+
+ private:
+  using All = std::index_sequence_for<A...>;
+  template <size_t... I>
+  bool set(const std::vector<Argument>& arguments, size_t from, std::index_sequence<I...>) {
+    return (std::get<I>(slots_).set(arguments[from + I]) && ...);
+  }
+  template <size_t... I>
+  bool fit(const Desk& desk, std::index_sequence<I...>) const {
+    return (std::get<I>(slots_).fits(desk) && ...);
+  }
+  template <size_t... I>
+  bool are([[maybe_unused]] c10::ScalarType dtype, [[maybe_unused]] const Desk& desk,
+           std::index_sequence<I...>) const {
+    return (std::get<I>(slots_).is(dtype, desk) && ...);
+  }
+  template <typename F, size_t... I>
+  void give(const Desk& desk, F call, std::index_sequence<I...>) const {
+    if constexpr ((std::is_same_v<A, const at::ITensorListRef&> || ...)) {
+      const Borrowed tensors = std::get<0>(slots_).get(desk);
+      at::ITensorListRef list(tensors.list());
+      give_list(list, desk, call, std::make_index_sequence<sizeof...(A) - 1>());
+    } else {
+      call(std::get<I>(slots_).get(desk)...);
+    }
+  }
+  // The list comes first.
+  template <typename F, size_t... Others>
+  void give_list(const at::ITensorListRef& list, const Desk& desk, F call,
+                 std::index_sequence<Others...>) const {
+    call(list, std::get<Others + 1>(slots_).get(desk)...);
+  }
+
+  std::tuple<Slot<A>...> slots_;
 };
 
 // A structured operator computes its result by the very kernel that its out= variant uses, once the result is
@@ -207,53 +303,86 @@ class Out final : public Lowered {
  public:
   using Call = at::Tensor& (*)(A..., at::Tensor&);
 
-  static std::unique_ptr<Lowered> make(Call call, const std::vector<Argument>& arguments) {
+  // `single`: it computes in float32, as all its tensors are of it.
+  static std::unique_ptr<Lowered> make(Call call, const std::vector<Argument>& arguments, bool single) {
     auto made = std::make_unique<Out>();
     made->call_ = call;
-    if (arguments.size() != sizeof...(A)) return nullptr;
-    if (!made->set(arguments, std::index_sequence_for<A...>())) return nullptr;
-    return made;
+    made->single_ = single;
+    // They are made as float32.
+    for (const Argument& argument : arguments)
+      if (argument.kind == Argument::Kind::NumberTensor && !single) return nullptr;
+    return made->slots_.set(arguments, 0) ? std::move(made) : nullptr;
   }
 
-  bool run(const Step& step, Registers& registers, Recycler& recycler) const override {
+  bool run(const Step& step, const Desk& desk) const override {
     const Result& result = step.results[0];
-    if (!fit(registers, std::index_sequence_for<A...>())) return false;
-    at::Tensor out = blank(*result.meta, recycler);
+    if (!slots_.fit(desk) || (single_ && !slots_.are(at::kFloat, desk))) return false;
+    at::Tensor out = blank(*result.meta, desk.recycler);
     if (!out.defined()) return false;
     at::AutoDispatchBelowADInplaceOrView below;
-    call(registers, out, std::index_sequence_for<A...>());
-    if (result.reg >= 0) registers[result.reg] = std::move(out);
+    slots_.give(desk, [&](auto&&... arguments) { call_(arguments..., out); });
+    if (result.reg >= 0) desk.registers[result.reg] = std::move(out);
     return true;
   }
 
  private:
-  template <size_t... I>
-  bool set(const std::vector<Argument>& arguments, std::index_sequence<I...>) {
-    return (std::get<I>(slots_).set(arguments[I]) && ...);
-  }
-  template <size_t... I>
-  bool fit(const Registers& registers, std::index_sequence<I...>) const {
-    return (std::get<I>(slots_).fits(registers) && ...);
-  }
-  template <size_t... I>
-  void call(const Registers& registers, at::Tensor& out, std::index_sequence<I...>) const {
-    if constexpr ((std::is_same_v<A, const at::ITensorListRef&> || ...)) {
-      const Borrowed tensors = std::get<0>(slots_).get(registers);
-      at::ITensorListRef list(tensors.list());
-      with_list(list, registers, out, std::index_sequence_for<A...>());
-    } else {
-      call_(std::get<I>(slots_).get(registers)..., out);
-    }
-  }
-  template <size_t First, size_t... I>
-  void with_list(const at::ITensorListRef& list, const Registers& registers, at::Tensor& out,
-                 std::index_sequence<First, I...>) const {
-    if constexpr (std::is_same_v<std::tuple_element_t<0, std::tuple<A...>>, const at::ITensorListRef&>)
-      call_(list, std::get<I>(slots_).get(registers)..., out);
+  Call call_ = nullptr;
+  bool single_ = false;
+  Slots<A...> slots_;
+};
+
+// An operator that writes to its first argument runs below autograd where there is no graph: what autograd
+// would do is to count up the version. All tensors are of one real dtype, so that it does not warn.
+template <typename... A>
+class InPlace final : public Lowered {
+ public:
+  using Call = at::Tensor& (*)(at::Tensor&, A...);
+
+  static std::unique_ptr<Lowered> make(Call call, const std::vector<Argument>& arguments) {
+    auto made = std::make_unique<InPlace>();
+    made->call_ = call;
+    made->self_ = arguments[0].reg;
+    return made->slots_.set(arguments, 1) ? std::move(made) : nullptr;
   }
 
+  bool run(const Step& step, const Desk& desk) const override {
+    at::Tensor& self = desk.registers[self_];
+    c10::ScalarType dtype = step.results[0].meta->dtype();
+    if (!is_ordinary(self) || self.is_inference() || !slots_.fit(desk)) return false;
+    if (self.scalar_type() != dtype || !slots_.are(dtype, desk)) return false;
+    {
+      at::AutoDispatchBelowADInplaceOrView below;
+      slots_.give(desk, [&](auto&&... arguments) { call_(self, arguments...); });
+    }
+    self.unsafeGetTensorImpl()->bump_version();
+    return true;
+  }
+
+ private:
   Call call_ = nullptr;
-  std::tuple<Slot<A>...> slots_;
+  int self_ = -1;
+  Slots<A...> slots_;
+};
+
+// item() of a tensor that has one value.
+class Item final : public Lowered {
+ public:
+  bool run(const Step& step, const Desk& desk) const override {
+    const at::Tensor& tensor = desk.registers[step.arguments[0].reg];
+    const Result& result = step.results[0];
+    if (!is_ordinary(tensor) || tensor.numel() != 1 || !tensor.has_storage()) return false;
+    NumberValue& place = desk.values[static_cast<size_t>(result.number)];
+    const void* data = tensor.const_data_ptr();
+    if (result.read.isDouble() && tensor.scalar_type() == at::kFloat)
+      place = NumberValue::of_real(*static_cast<const float*>(data));
+    else if (result.read.isDouble() && tensor.scalar_type() == at::kDouble)
+      place = NumberValue::of_real(*static_cast<const double*>(data));
+    else if (result.read.isInt() && tensor.scalar_type() == at::kLong)
+      place = NumberValue::of(*static_cast<const int64_t*>(data));
+    else
+      return false;
+    return true;
+  }
 };
 
 using Arguments = std::vector<Argument>;
@@ -270,8 +399,13 @@ template <typename... Before, typename Next, typename... After>
 struct Strip<std::tuple<Before...>, Next, After...> : Strip<std::tuple<Before..., Next>, After...> {};
 
 template <typename... A>
-std::unique_ptr<Lowered> out(at::Tensor& (*call)(A...), const Arguments& arguments) {
-  return Strip<std::tuple<>, A...>::type::make(call, arguments);
+std::unique_ptr<Lowered> out(at::Tensor& (*call)(A...), const Arguments& arguments, bool single = false) {
+  return Strip<std::tuple<>, A...>::type::make(call, arguments, single);
+}
+
+template <typename... A>
+std::unique_ptr<Lowered> in_place(at::Tensor& (*call)(at::Tensor&, A...), const Arguments& arguments) {
+  return InPlace<A...>::make(call, arguments);
 }
 
 Argument constant(c10::IValue value) {
@@ -298,7 +432,8 @@ class Linear final : public Lowered {
   static std::unique_ptr<Lowered> make(const Step& step) {
     auto made = std::make_unique<Linear>();
     const Arguments& a = step.arguments;
-    if (a.size() != 3 || !made->input_.set(a[0]) || !made->weight_.set(a[1])) return nullptr;
+    if (a.size() != 3 || step.takes_numbers || !made->input_.set(a[0]) || !made->weight_.set(a[1]))
+      return nullptr;
     made->biased_ = a[2].kind == Argument::Kind::Register;
     if (made->biased_) made->bias_.set(a[2]);
     auto& sizes = step.results[0].meta->sizes();
@@ -310,15 +445,15 @@ class Linear final : public Lowered {
     return made;
   }
 
-  bool run(const Step& step, Registers& registers, Recycler& recycler) const override {
+  bool run(const Step& step, const Desk& desk) const override {
+    Registers& registers = desk.registers;
     const Result& result = step.results[0];
-    const at::Tensor &input = input_.get(registers), &weight = weight_.get(registers);
-    if (!input_.fits(registers) || !weight_.fits(registers) || (biased_ && !bias_.fits(registers)))
-      return false;
+    const at::Tensor &input = input_.get(desk), &weight = weight_.get(desk);
+    if (!input_.fits(desk) || !weight_.fits(desk) || (biased_ && !bias_.fits(desk))) return false;
     if (!input.is_contiguous() || weight.dim() != 2 ||
         input.dim() != static_cast<int64_t>(result.meta->sizes().size()))
       return false;
-    at::Tensor whole = blank(*result.meta, recycler);
+    at::Tensor whole = blank(*result.meta, desk.recycler);
     if (!whole.defined()) return false;
     at::AutoDispatchBelowADInplaceOrView below;
     int64_t inner = weight.size(1);
@@ -328,7 +463,7 @@ class Linear final : public Lowered {
     at::Tensor transposed = alias_of(weight, {inner, weight.size(0)}, {weight.stride(1), weight.stride(0)},
                                      weight.storage_offset());
     if (biased_)
-      at::_ops::addmm_out::call(bias_.get(registers), matrix, transposed, 1, 1, out);
+      at::_ops::addmm_out::call(bias_.get(desk), matrix, transposed, 1, 1, out);
     else
       at::_ops::mm_out::call(matrix, transposed, out);
     if (result.reg >= 0) registers[result.reg] = std::move(whole);
@@ -346,12 +481,75 @@ std::unique_ptr<Lowered> same(const Step& step) {
   return out(Call, step.arguments);
 }
 
+// Numbers take part in arithmetic as tensors of no dimensions, in double precision, which is made the dtype
+// of the others at each call. Where that is float32, so are the numbers right away. Empty where a number that
+// the program works out would be needed as another dtype, or where there are two of them.
+std::optional<Arguments> narrowed(const Step& step) {
+  Arguments arguments = step.arguments;
+  bool single = step.results[0].meta->dtype() == at::kFloat;
+  int worked_out = 0;
+  for (Argument& argument : arguments) {
+    worked_out += argument.kind == Argument::Kind::NumberTensor;
+    if (worked_out > (single ? 1 : 0)) return std::nullopt;
+    if (!single || argument.kind != Argument::Kind::Constant || !argument.constant.isTensor()) continue;
+    const at::Tensor& number = argument.constant.toTensor();
+    if (!number.defined() || !number.unsafeGetTensorImpl()->is_wrapped_number()) continue;
+    c10::ScalarType dtype = number.scalar_type();
+    if (dtype != at::kDouble && dtype != at::kLong) continue;
+    const void* data = number.const_data_ptr();
+    at::Tensor narrow = empty_single();
+    put(narrow, dtype == at::kDouble ? static_cast<float>(*static_cast<const double*>(data))
+                                     : static_cast<float>(*static_cast<const int64_t*>(data)));
+    argument.constant = narrow;
+  }
+  return arguments;
+}
+
+bool any(const Arguments& arguments, Argument::Kind kind) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [&](const Argument& one) { return one.kind == kind; });
+}
+
+// The first of two ways that fits.
+class Either final : public Lowered {
+ public:
+  Either(std::unique_ptr<Lowered> one, std::unique_ptr<Lowered> other)
+      : one_(std::move(one)), other_(std::move(other)) {}
+  bool run(const Step& step, const Desk& desk) const override {
+    return one_->run(step, desk) || other_->run(step, desk);
+  }
+
+ private:
+  std::unique_ptr<Lowered> one_, other_;
+};
+
+template <auto Call>
+std::unique_ptr<Lowered> arithmetic(const Step& step) {
+  bool numbers = any(step.arguments, Argument::Kind::NumberTensor);
+  auto made = numbers ? nullptr : out(Call, step.arguments);
+  bool meets_tensor = any(step.arguments, Argument::Kind::Register);
+  if (!meets_tensor || !(numbers || any(step.arguments, Argument::Kind::Constant))) return made;
+  auto arguments = narrowed(step);
+  bool single = arguments && step.results[0].meta->dtype() == at::kFloat;
+  auto narrow = single ? out(Call, *arguments, true) : nullptr;
+  if (!narrow || !made) return narrow ? std::move(narrow) : std::move(made);
+  return std::make_unique<Either>(std::move(narrow), std::move(made));
+}
+
+template <auto Call>
+std::unique_ptr<Lowered> arithmetic_in_place(const Step& step) {
+  auto arguments = narrowed(step);
+  c10::ScalarType dtype = step.results[0].meta->dtype();
+  bool real = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kLong;
+  return arguments && real ? in_place(Call, *arguments) : nullptr;
+}
+
 const std::unordered_map<std::string, Maker>& makers() {
   static const auto* table = new std::unordered_map<std::string, Maker>{
-      {"aten::add.Tensor", same<&at::_ops::add_out::call>},
-      {"aten::sub.Tensor", same<&at::_ops::sub_out::call>},
-      {"aten::mul.Tensor", same<&at::_ops::mul_out::call>},
-      {"aten::div.Tensor", same<&at::_ops::div_out::call>},
+      {"aten::add.Tensor", arithmetic<&at::_ops::add_out::call>},
+      {"aten::sub.Tensor", arithmetic<&at::_ops::sub_out::call>},
+      {"aten::mul.Tensor", arithmetic<&at::_ops::mul_out::call>},
+      {"aten::div.Tensor", arithmetic<&at::_ops::div_out::call>},
       {"aten::pow.Tensor_Scalar", same<&at::_ops::pow_Tensor_Scalar_out::call>},
       {"aten::maximum", same<&at::_ops::maximum_out::call>},
       {"aten::minimum", same<&at::_ops::minimum_out::call>},
@@ -376,9 +574,32 @@ const std::unordered_map<std::string, Maker>& makers() {
       {"aten::baddbmm", same<&at::_ops::baddbmm_out::call>},
       {"aten::_softmax", same<&at::_ops::_softmax_out::call>},
       {"aten::cat", same<&at::_ops::cat_out::call>},
+      {"aten::_log_softmax", same<&at::_ops::_log_softmax_out::call>},
+      {"aten::_log_softmax_backward_data", same<&at::_ops::_log_softmax_backward_data_out::call>},
+      {"aten::_softmax_backward_data", same<&at::_ops::_softmax_backward_data_out::call>},
+      {"aten::gelu_backward", same<&at::_ops::gelu_backward_grad_input::call>},
+      {"aten::tanh_backward", same<&at::_ops::tanh_backward_grad_input::call>},
+      {"aten::sigmoid_backward", same<&at::_ops::sigmoid_backward_grad_input::call>},
+      {"aten::threshold_backward", same<&at::_ops::threshold_backward_grad_input::call>},
       {"aten::relu", relu},
       {"aten::softmax.int", softmax},
       {"aten::linear", Linear::make},
+  };
+  return *table;
+}
+
+// Operators that do nothing but write to their first argument, whose look they leave alone.
+const std::unordered_map<std::string, Maker>& makers_in_place() {
+  static const auto* table = new std::unordered_map<std::string, Maker>{
+      {"aten::add_.Tensor", arithmetic_in_place<&at::_ops::add__Tensor::call>},
+      {"aten::sub_.Tensor", arithmetic_in_place<&at::_ops::sub__Tensor::call>},
+      {"aten::mul_.Tensor", arithmetic_in_place<&at::_ops::mul__Tensor::call>},
+      {"aten::div_.Tensor", arithmetic_in_place<&at::_ops::div__Tensor::call>},
+      {"aten::lerp_.Scalar", arithmetic_in_place<&at::_ops::lerp__Scalar::call>},
+      {"aten::addcmul_", arithmetic_in_place<&at::_ops::addcmul_::call>},
+      {"aten::addcdiv_", arithmetic_in_place<&at::_ops::addcdiv_::call>},
+      {"aten::sqrt_", arithmetic_in_place<&at::_ops::sqrt_::call>},
+      {"aten::zero_", arithmetic_in_place<&at::_ops::zero_::call>},
   };
   return *table;
 }
@@ -408,11 +629,15 @@ class Lowering {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       Step& step = program_.steps[i];
       if (step.modes >= 0) modes = &program_.modes[step.modes];
-      if (step.kind != Step::Kind::Operator || step.effect || step.random) continue;
-      if (step.takes_numbers && !program_.dynamic) continue;
-      if (step.gives_either) continue;
+      if (step.kind != Step::Kind::Operator || step.random || step.gives_either) continue;
       // A kernel has nothing to do with autograd, whatever it is told of the mode.
       bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
+      if (plain && !program_.dynamic) step.lowered = way_in_place(step);
+      if (step.lowered || step.effect) continue;
+      if (step.takes_numbers && !program_.dynamic) {
+        if (plain && takes_scalars(step)) step.lowered = way_of(step, i, plain);
+        continue;
+      }
       // The other shorter ways are made of constants, for known sizes.
       if (step.results.size() == 1)
         step.lowered = !program_.dynamic         ? way_of(step, i, plain)
@@ -493,11 +718,35 @@ class Lowering {
     if (result.base >= 0 && (result.reg < 0 || bound_[result.reg])) bound_[result.base] = 1;
   }
 
+  // Whether the numbers that may differ are factors and the like, which say nothing of how results look.
+  static bool takes_scalars(const Step& step) {
+    const Result& result = step.results[0];
+    if (step.results.size() != 1 || result.loose || result.known) return false;
+    return std::all_of(step.arguments.begin(), step.arguments.end(), [](const Argument& argument) {
+      return argument.kind != Argument::Kind::Numbers && argument.kind != Argument::Kind::Generator &&
+             argument.memory == Argument::Memory::Any;
+    });
+  }
+
+  static std::shared_ptr<const Lowered> way_in_place(const Step& step) {
+    if (step.results.size() != 1 || step.arguments.empty()) return nullptr;
+    const Result& result = step.results[0];
+    const Argument& self = step.arguments[0];
+    bool gives_self = result.kind == Result::Kind::Register && result.known && !result.loose &&
+                      self.kind == Argument::Kind::Register && result.reg == self.reg;
+    if (!gives_self || self.memory != Argument::Memory::Any) return nullptr;
+    auto maker = makers_in_place().find(full_name(step.op.schema()));
+    return maker == makers_in_place().end() ? nullptr : maker->second(step);
+  }
+
   std::shared_ptr<const Lowered> way_of(const Step& step, size_t at, bool plain) {
     const auto& schema = step.op.schema();
     const std::string name = full_name(schema);
     const Result& result = step.results[0];
     if (gives_back(step, schema.name())) return nothing();
+    if (name == "aten::item" && result.kind == Result::Kind::Number &&
+        step.arguments[0].kind == Argument::Kind::Register)
+      return item();
     if (!plain) return nullptr;
     if ((is_alias(result, at) && is_view(step)) || detaches(step)) return alias();
     if (result.kind != Result::Kind::Register || result.known || result.base >= 0 || !is_plain(*result.meta))
@@ -611,6 +860,10 @@ class Lowering {
 
   static std::shared_ptr<const Lowered> nothing() {
     static const auto* one = new std::shared_ptr<const Lowered>(std::make_shared<Nothing>());
+    return *one;
+  }
+  static std::shared_ptr<const Lowered> item() {
+    static const auto* one = new std::shared_ptr<const Lowered>(std::make_shared<Item>());
     return *one;
   }
   static std::shared_ptr<const Lowered> alias() {

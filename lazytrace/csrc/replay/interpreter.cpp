@@ -180,6 +180,7 @@ bool Runner::is_outer(const at::Tensor& tensor) const {
 
 // What is a copy at one size may be a view of an argument at another.
 bool Runner::writes_as_recorded(const Step& s) {
+  if (!program_.dynamic) return true;
   for (auto& argument : s.arguments) {
     if (argument.memory == Argument::Memory::Any) continue;
     if (is_outer(registers_[argument.reg]) == (argument.memory == Argument::Memory::Outer)) continue;
@@ -267,7 +268,9 @@ bool Runner::set_gradient(const Step& s) {
     found_ = "a gradient of another size";
     return false;
   }
-  tensor.mutable_grad() = std::move(value);
+  std::swap(tensor.mutable_grad(), value);
+  // The gradients of the last step are as large as those of this one.
+  recycler_.give(std::move(value));
   return true;
 }
 
@@ -283,7 +286,8 @@ bool Runner::may_be_quiet(const Step& s) const {
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
 bool Runner::shortcut(const Step& s) {
-  return s.lowered->run(s, registers_, recycler_) && warnings_.all.empty();
+  const Desk desk{registers_, program_.numbers, numbers_, recycler_, scalar_};
+  return s.lowered->run(s, desk) && warnings_.all.empty();
 }
 
 // Whether the step has warned, and the function can run again to be warned where it called the operator.

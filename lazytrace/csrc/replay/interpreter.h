@@ -52,6 +52,7 @@ struct RunnerMemory {
   torch::jit::Stack stack;
   NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
+  at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
 };
 
 class Runner {
@@ -68,7 +69,8 @@ class Runner {
         early_(early),
         stack_(memory.stack),
         numbers_(memory.numbers),
-        recycler_(memory.recycler) {}
+        recycler_(memory.recycler),
+        scalar_(memory.scalar) {}
 
   // How to ask whether the Python state that the program depends on is what it was when the call began.
   void ask_state_by(std::function<bool()> holds) { state_holds_ = std::move(holds); }
@@ -128,6 +130,7 @@ class Runner {
   size_t at_ = 0;
   std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
+  at::Tensor& scalar_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {
     void process(const c10::Warning& warning) override { all.push_back(warning); }

@@ -8,14 +8,24 @@
 
 namespace lazytrace {
 
+// What the steps of a run work on. Belongs to one thread.
+struct Desk {
+  std::vector<at::Tensor>& registers;
+  const Numbers& numbers;
+  NumberValues& values;
+  Recycler& recycler;
+  at::Tensor& scalar;  // memory for a number that an operator takes as a tensor
+};
+
 // How one step runs where nobody watches the dispatcher. It gives exactly the tensors that the operator would
-// give, so that nothing has to be compared. Immutable; needs no GIL.
+// give, so that nothing has to be compared, and does not warn where it changes anything. Immutable; needs no
+// GIL.
 class Lowered {
  public:
   virtual ~Lowered() = default;
   // False where it cannot be done with what is in the registers: then the operator is called. Raises what the
   // operator would raise.
-  virtual bool run(const Step& step, std::vector<at::Tensor>& registers, Recycler& recycler) const = 0;
+  virtual bool run(const Step& step, const Desk& desk) const = 0;
 };
 
 // Whether somebody sees each operator that runs, or what it does beside its result: a profiler, forward-mode

@@ -1,5 +1,6 @@
-// Tables by address for the time of one recording: a recording asks and fills them tens of thousands of
-// times, and std::unordered_map takes an allocation for each entry and a division for each question.
+// Tables by address for the time of one recording or one replay: a recording asks and fills them tens of
+// thousands of times, and std::unordered_map takes an allocation for each entry and a division for each
+// question.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,14 @@ class AddressMap {
     const void* key = nullptr;
     V value{};
   };
+
+  AddressMap() = default;
+  // With memory for so many entries.
+  explicit AddressMap(size_t entries) {
+    size_t size = 64;
+    while (size < entries * 2 + 2) size *= 2;
+    entries_ = std::vector<Entry>(size);
+  }
 
   V* find(const void* key) { return const_cast<V*>(static_cast<const AddressMap*>(this)->find(key)); }
   const V* find(const void* key) const {
@@ -83,6 +92,8 @@ class AddressMap {
 
 class AddressSet {
  public:
+  AddressSet() = default;
+  explicit AddressSet(size_t entries) : entries_(entries) {}
   // Whether it was not there yet.
   bool insert(const void* key) { return entries_.emplace(key, {}).second; }
   bool count(const void* key) const { return entries_.count(key); }

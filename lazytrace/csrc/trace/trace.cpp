@@ -5,7 +5,6 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "cpython/lru_cache.h"
 #include "flat/flattening.h"
@@ -14,6 +13,7 @@
 #include "flat/undo.h"
 #include "replay/lowered.h"
 #include "replay/workspace.h"
+#include "support/address_map.h"
 #include "torch/autograd_graph.h"
 #include "torch/overrides.h"
 
@@ -69,14 +69,12 @@ int Trace::aliased(const GuardTree::Values& values) const {
 // identity: those that were different must be so again.
 int Trace::merged(const Call& call, const GuardTree::Values& values) const {
   if (program_->first_once > program_->keep_until && !program_->changes_looks) return -1;
-  std::unordered_set<c10::TensorImpl*> known;
+  AddressSet known(call.tensors.size() + tree_.tensors().size());
   for (size_t i = 0; i < call.tensors.size(); ++i) known.insert(call.tensor(i).unsafeGetTensorImpl());
-  for (size_t i = 0; i < tree_.size(); ++i) {
-    const Guard& g = tree_[static_cast<int>(i)];
-    if (g.expect != Expect::Tensor || g.same >= 0 || g.same_input >= 0 || g.access == Access::Input) continue;
-    if (!values.nodes[i]) continue;  // left out
-    if (!known.insert(THPVariable_Unpack(values.nodes[i]).unsafeGetTensorImpl()).second)
-      return static_cast<int>(i);
+  for (int node : tree_.tensors()) {
+    PyObject* found = values.nodes[static_cast<size_t>(node)];
+    if (!found) continue;  // left out
+    if (!known.insert(THPVariable_Unpack(found).unsafeGetTensorImpl())) return node;
   }
   return -1;
 }
