@@ -170,7 +170,10 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::Raises:
       return first ? void() : provenance_->read_handled_now();
     case Action::MatchesError:
+      containers_->read_bases(reinterpret_cast<PyObject*>(Py_TYPE(second)));
       return consumption_->consume(first, Consumer::Reads);
+    case Action::MatchesKind:
+      return calls_->ask_whether_collection(first);
     case Action::MatchesKeys:
       return consumption_->consume(first, Consumer::Compares);
     default:
@@ -187,6 +190,7 @@ void Instructions::call(Frame f, const Operation& operation) {
   if (PyCFunction_Check(callee) &&
       std::strcmp(reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name, "__reduce_ex__") == 0)
     reducing_ = f.address();
+  if (callee == reinterpret_cast<PyObject*>(&PySuper_Type) && !count) names_->read_class_cell(f);
   calls_->call(callee, f.top(count), count);
   calls_->name_keywords(nullptr);
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));

@@ -84,13 +84,16 @@ int Provenance::class_node(PyTypeObject* type) {
   if (node >= 0 || is_fresh(object)) return node;
   node = tree_->weak(object);
   known_[object] = node;
+  read_kind(node, object);
   return node;
 }
 
 int Provenance::weak_node(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
-  return known_[object] = tree_->weak(object);
+  node = known_[object] = tree_->weak(object);
+  read_kind(node, object);
+  return node;
 }
 
 int Provenance::modules_node() {
@@ -159,6 +162,16 @@ void Provenance::learn(int node, PyObject* value) {
   hold(value);
   if (PyMethod_Check(value)) read_method(node, value);
   read_generator(node, value);
+  read_kind(node, value);
+}
+
+// Classes and modules are expected by identity, and may be given another class, which says what their
+// attributes, calls and operators are.
+void Provenance::read_kind(int node, PyObject* object) {
+  auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  bool may_change = PyType_Check(object) ? PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)
+                                         : PyModule_Check(object) != 0;
+  if (node >= 0 && may_change) read_child(node, Access::Type, nullptr, -1, kind);
 }
 
 // From now on what is read there is exchanged for a number that is followed, or compared.

@@ -144,6 +144,7 @@ class Provenance {
   void follow_number(int node, PyObject* value);
   void read_method(int node, PyObject* method);
   void read_generator(int node, PyObject* object);
+  void read_kind(int node, PyObject* object);
   void judge_cells();
   void collect_cycles();
   void forget_what_goes();

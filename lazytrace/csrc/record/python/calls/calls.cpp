@@ -627,6 +627,12 @@ void Calls::ask_abstract_classes(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; ++i) containers_->read_bases(args[i]);
 }
 
+// A class that Python code has made becomes one when somebody registers it as one.
+void Calls::ask_whether_collection(PyObject* object) {
+  if (is_python_class(Py_TYPE(object))) ask_abstract_classes(nullptr, 0);
+  protocols_->read_length(object);
+}
+
 // Those of a function follow from the call, but for what it shares with others.
 void Calls::get_locals() {
   PyCodeObject* code = calling_ ? calling_.code_object() : nullptr;

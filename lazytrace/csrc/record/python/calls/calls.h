@@ -37,6 +37,8 @@ class Calls {
   // Reads of an attribute, with the call that may stand behind it.
   void read_attribute(PyObject* object, PyObject* name);
   void read_attribute_again(PyObject* object, PyObject* name);
+  // `case [...]` and `case {...}`.
+  void ask_whether_collection(PyObject* object);
 
  private:
   // What stands behind a __getattr__ that is no Python function; null: nothing was asked.
