@@ -104,10 +104,16 @@ class Provenance {
   // What opaque steps, and what runs aside, have written to.
   void touch(PyObject* object);
   bool touched(PyObject* object) const { return touched_.count(object); }
+  void touch(PyTypeObject* type, PyObject* name);
+  bool touched(PyTypeObject* type, PyObject* name) const;
+  // What all that was read so far leads to, and the search for what has changed since: C code has ways to
+  // write that no instruction shows.
+  GuardTree::Look look() const { return tree_->look(roots_.data(), roots_.size(), inputs_); }
+  void touch_changed(const GuardTree::Look& before);
   // Whether a read that was seen need not be seen again: nothing was written behind the back of the
   // recording, and no number in state is followed.
-  bool untouched() const { return touched_.empty() && state_.empty(); }
-  size_t touched_count() const { return touched_.size(); }
+  bool untouched() const { return touched_.empty() && touched_names_.empty() && state_.empty(); }
+  size_t touched_count() const { return touched_.size() + touched_names_.size(); }
   // Whether any of these was read before.
   bool touched_what_was_read() const;
 
@@ -169,7 +175,9 @@ class Provenance {
   };
   std::vector<KeptCell> kept_cells_;
   AddressSet touched_;
-  Exchange* exchange_ = nullptr;  // where numbers in state are followed
+  std::vector<std::pair<py::object, py::object>> touched_names_;  // of classes
+  std::vector<PyObject*> roots_, inputs_;                         // held_ keeps them
+  Exchange* exchange_ = nullptr;                                  // where numbers in state are followed
   std::unordered_set<std::string> followed_;
   std::vector<std::string> names_;
   std::unordered_map<int, int> state_;  // guard node -> number

@@ -443,6 +443,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
       PyObject* value = _PyType_Lookup(type, name);
       if (value) classes_->read_class(type, name, value);
     }
+    read_abstractness(type);
     if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE))
       classes_->read_special(reinterpret_cast<PyObject*>(type), "__call__");
     PyTypeObject* base = c_base(type);
@@ -467,6 +468,12 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
     return;
   }
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
+}
+
+// A class of which nobody may make an instance can come to be another one, and the other way round.
+void Calls::read_abstractness(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__abstractmethods__");
+  if (is_python_class(type)) classes_->read_class(type, name, _PyType_Lookup(type, name));
 }
 
 void Calls::call_type_itself(PyObject* const* args, Py_ssize_t count) {
@@ -693,6 +700,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   }
   if (name == "__new__") {
     if (type == &PyType_Type) new_objects_->expect_class(calling_);
+    if (count && PyType_Check(args[0])) read_abstractness(reinterpret_cast<PyTypeObject*>(args[0]));
     if (count && PyType_Check(args[0]) && type == &PyBaseObject_Type)
       new_objects_->expect(calling_, reinterpret_cast<PyTypeObject*>(args[0]));
     return consumption_->hand_over(args, count, Consumer::Compares);

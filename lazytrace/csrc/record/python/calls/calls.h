@@ -70,6 +70,7 @@ class Calls {
   void perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
+  void read_abstractness(PyTypeObject* type);
   void read_warning_filters();
   void read_bound_self(PyObject* function, PyObject* self);
   // C code may call what it is handed, with arguments that nobody sees.

@@ -7,6 +7,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -171,6 +172,8 @@ void AttributeReads::read_namespace(PyObject* object) {
 PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (dict && *dict && provenance_->touched(*dict))
+    return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
   if (value && log_->wrote(*dict, name)) return nullptr;
   int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
   if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
