@@ -67,7 +67,7 @@ WRITES = {
     "operator_setitem": lambda s: operator.setitem(s.dict, *set_entry(s)),
     "entry_by_map": lambda s: list(map(s.dict.__setitem__, ["k"], [s.dict["k"] + 1])),
     "entry_by_a_star": lambda s: [*map(s.dict.__setitem__, ["k"], [s.dict["k"] + 1])],
-    "entry_by_keywords": lambda s: dict.update(s.dict, **{"k": s.dict["k"] + 1}),
+    "entry_by_keywords": lambda s: dict.update(s.dict, **dict([set_entry(s)])),
     "entry_deleted_and_set": deleted_and_set,
     "append_by_map": lambda s: collections.deque(map(s.list.append, [4]), maxlen=0),
     "append_by_filter": lambda s: list(filter(s.list.append, [4])),
@@ -129,11 +129,11 @@ WAYS = [by_opaque, by_a_function_of_autograd, by_checkpoint, by_a_hook]
 ORDERS = [(True, False), (False, True), (True, True), (False, False)]
 
 
-@pytest.mark.parametrize("before, after", ORDERS, ids=["before", "after", "both", "neither"])
+@pytest.mark.parametrize(("before", "after"), ORDERS, ids=["before", "after", "both", "neither"])
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
 @pytest.mark.parametrize("name", WRITES)
 def test_state_around_a_write(name, way, before, after):
-    """What was read before is another thing afterwards, and what is read afterwards was another thing before."""
+    """What was read before is another thing afterwards, and the other way round."""
 
     def make(trace):
         state = type("Made", (State,), {})()

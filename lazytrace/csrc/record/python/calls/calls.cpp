@@ -453,6 +453,9 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
       return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
+  // One of an object that is not held elsewhere calls back in the middle of the call.
+  if (type == &_PyWeakref_RefType && count > 1 && args[1] != Py_None && provenance_->known(args[0]) < 0)
+    return recorder_->fail(say(reason::Makes, "weak reference with a callback"));
   if (type == &PyLong_Type && count && is_long_text(args[0])) return recorder_->fail(say(reason::ManyDigits));
   Does does = type_does(type);
   if (does == Does::AsksType) return call_type_itself(args, count);
