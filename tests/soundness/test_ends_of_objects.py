@@ -19,8 +19,17 @@ class Ending:
         self.log.append(len(self.log))
 
 
+def fill(holder, fresh):
+    if isinstance(holder, list):
+        holder[:] = fresh
+    elif isinstance(holder, dict):
+        holder.update(fresh)
+    else:
+        vars(holder).update(vars(fresh))
+
+
 def written_over(name, place, put, **expected):
-    """A case: the function puts its argument in its place, and looks at what was written."""
+    """A case: the function drops what is in a place, and looks at what was written."""
 
     def make(trace):
         log = []
@@ -31,10 +40,7 @@ def written_over(name, place, put, **expected):
             return x * (len(log) + 2)
 
         def again():
-            put(holder, wrapped(holder, Ending(log)))
-
-        def wrapped(holder, value):
-            return [value] if name.startswith("a_list") else value
+            fill(holder, place(log))
 
         return trace(function), [call(X()), again, call(X()), again, call(X())], lambda: log
 
@@ -52,6 +58,14 @@ def boxed(log):
     return box
 
 
+def listed(log):
+    return [Ending(log)]
+
+
+def nested(log):
+    return [[Ending(log)]]
+
+
 def put_entry(holder, value):
     holder[0] = value
 
@@ -64,10 +78,46 @@ def put_attribute(holder, value):
     holder.held = value
 
 
-written_over("an_entry", lambda log: [Ending(log)], put_entry, eager="sets [0] of a list")
-written_over("a_key", lambda log: {"k": Ending(log)}, put_key, eager="sets ['k'] of a dict")
+def read_first(holder, value):
+    assert holder[0].log is not None
+    holder[0] = value
+
+
+def read_inside_first(holder, value):
+    assert holder[0][0] is not None
+    holder[0] = value
+
+
+def delete(holder, value):
+    del holder[0]
+
+
+def put_all(holder, value):
+    holder[:] = [value]
+
+
+def of_key(log):
+    return {"k": Ending(log)}
+
+
+def inside(log):
+    box = Box()
+    box.held = boxed(log)
+    return box
+
+
+written_over("an_entry", listed, put_entry, eager="sets [0] of a list")
+written_over("a_key", of_key, put_key, eager="sets ['k'] of a dict")
 written_over("an_attribute", boxed, put_attribute, eager="sets .held of a Box")
-written_over("a_list_with_one", lambda log: [[Ending(log)]], put_entry, eager="sets [0] of a list")
+written_over("an_attribute_of_an_attribute", inside, put_attribute, eager="sets .held of a Box")
+written_over("a_list_with_one", nested, put_entry, eager="sets [0] of a list")
+written_over("after_it_was_read", listed, read_first, eager="sets [0] of a list")
+written_over("after_what_it_holds_was_read", nested, read_inside_first, eager="sets [0] of a list")
+written_over("popped", listed, lambda held, _: held.pop() and None, eager="calls .pop() of a list")
+written_over("popped_by_key", of_key, lambda held, _: held.pop("k") and None, eager="calls .pop() of a dict")
+written_over("cleared", listed, lambda held, _: held.clear(), eager="calls .clear() of a list")
+written_over("deleted", listed, delete, eager="deletes [0] of a list")
+written_over("all_of_a_list", listed, put_all, eager="sets [slice(None, None, None)] of a list")
 
 
 @cases(eager="sets [0] of a list")

@@ -380,9 +380,11 @@ std::pair<PyTypeObject*, PyObject*> written_name(const std::vector<PyObject*>& c
   return {reinterpret_cast<PyTypeObject*>(call[1]), call[2]};
 }
 
-// What a custom function of autograd keeps for its backward: made by the call, and read by nobody else.
+// What a custom function of autograd keeps for its backward: made by the call, and read by nobody else. The
+// engine has no state that could be read.
 bool is_autograd_context(PyObject* v) {
-  return std::strcmp(c_base(Py_TYPE(v))->tp_name, "torch._C._FunctionBase") == 0;
+  const char* name = c_base(Py_TYPE(v))->tp_name;
+  return std::strcmp(name, "torch._C._FunctionBase") == 0 || std::strcmp(name, "torch._C._EngineBase") == 0;
 }
 
 PyObject* changed_by(Frame f, const Operation& operation) {

@@ -127,6 +127,8 @@ class Provenance {
   bool is_shared_cell(PyObject* cell) const { return shared_cells_.count(cell); }
   bool has_shared_cells() const { return !shared_cells_.empty(); }
 
+  // Of a recording that has failed: what it has seen may go when it is due.
+  void let_go() { held_.clear(); }
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
   // An object of unknown origin is written to: that shows at the end.
   void remember_write(PyObject* object, Wording what);

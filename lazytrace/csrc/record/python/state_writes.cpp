@@ -5,6 +5,7 @@
 #include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "record/python/ends.h"
 
 namespace lazytrace {
 
@@ -37,31 +38,14 @@ bool StateWrites::read_as_other_number(int node, PyObject* key) const {
          ((value == 0 || value == 1) && tree_->find(node, Access::Item, value ? Py_True : Py_False, -1) >= 0);
 }
 
-namespace {
-// Whether Python code runs where the object goes, or one that it holds as a container.
-bool shows_its_end(PyObject* object, bool inside = false) {
-  static PyObject* const destructor = PyUnicode_InternFromString("__del__");
-  if (!object || is_tensor(object) || is_immutable(object)) return false;
-  if (is_python_class(Py_TYPE(object)) && _PyType_Lookup(Py_TYPE(object), destructor)) return true;
-  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
-    auto* weak = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
-    for (; weak; weak = weak->wr_next)
-      if (weak->wr_callback) return true;
-  }
-  bool container = PyList_CheckExact(object) || PyTuple_CheckExact(object);
-  for (Py_ssize_t i = 0; container && !inside && i < PySequence_Fast_GET_SIZE(object); ++i)
-    if (shows_its_end(PySequence_Fast_GET_ITEM(object, i), true)) return true;
-  return false;
-}
-}  // namespace
-
 void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
   static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,
                                    Access::Cell,     Access::Item, Access::Own};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   // What is written over is kept until the recording ends, and would go too late.
   py::object original = effect.held(container);
-  if (effect.kind != Effect::Kind::Append && shows_its_end(original.ptr())) return recorder_->fail(what);
+  if (effect.kind != Effect::Kind::Append && shows_its_end(original.ptr()))
+    return recorder_->fail(what), provenance_->let_go();
   Writes::Write entry;
   exchange_->leave(value);
   if (effect.kind != Effect::Kind::Append)
