@@ -106,9 +106,9 @@ def inside(log):
     return box
 
 
-written_over("an_entry", listed, put_entry, eager="sets [0] of a list")
-written_over("a_key", of_key, put_key, eager="sets ['k'] of a dict")
-written_over("an_attribute", boxed, put_attribute, eager="sets .held of a Box")
+written_over("an_entry", listed, put_entry, eager="reads-touched")
+written_over("a_key", of_key, put_key, eager="reads-touched")
+written_over("an_attribute", boxed, put_attribute, eager="reads-touched")
 written_over("an_attribute_of_an_attribute", inside, put_attribute, eager="sets .held of a Box")
 written_over("a_list_with_one", nested, put_entry, eager="sets [0] of a list")
 written_over("after_it_was_read", listed, read_first, eager="sets [0] of a list")

@@ -5,6 +5,14 @@
 
 namespace lazytrace {
 
+// Whether its class has a destructor in Python, and nothing else is told of its end.
+inline bool has_destructor(PyObject* object) {
+  static PyObject* const destructor = PyUnicode_InternFromString("__del__");
+  if (!object || !is_python_class(Py_TYPE(object)) || !_PyType_Lookup(Py_TYPE(object), destructor))
+    return false;
+  return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) || !*PyObject_GET_WEAKREFS_LISTPTR(object);
+}
+
 // Whether Python code runs where the object goes, or where one goes that it holds: then nobody may hold it
 // for longer than the program does. Looks two objects deep. Needs the GIL; runs no Python code.
 inline bool shows_its_end(PyObject* object, int depth = 0) {

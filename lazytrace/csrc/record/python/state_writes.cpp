@@ -42,10 +42,14 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,
                                    Access::Cell,     Access::Item, Access::Own};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
-  // What is written over is kept until the recording ends, and would go too late.
   py::object original = effect.held(container);
-  if (effect.kind != Effect::Kind::Append && shows_its_end(original.ptr()))
-    return recorder_->fail(what), provenance_->let_go();
+  if (effect.kind != Effect::Kind::Append && shows_its_end(original.ptr())) {
+    // What is held until the recording ends would go too late. Its destructor runs aside.
+    if (!has_destructor(original.ptr()) || provenance_->known(original.ptr()) >= 0)
+      return recorder_->fail(what), provenance_->let_go();
+    original = py::object();
+    provenance_->touch(container);  // what it held is not known any more
+  }
   Writes::Write entry;
   exchange_->leave(value);
   if (effect.kind != Effect::Kind::Append)

@@ -79,6 +79,7 @@ bool is_namespace(PyObject* dict, const Guard& guard) {
 bool ContainerReads::can_take_over(PyObject* object) const {
   int node = provenance_->known(object);
   if (node < 0 || provenance_->is_fresh(object) || recorder_->inside_operator()) return false;
+  if (provenance_->touched(object)) return false;
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
   if (PyList_CheckExact(object)) return true;
