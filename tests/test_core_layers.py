@@ -36,6 +36,7 @@ WATCHING = (
     "escapes",
     "callables",
     "code_facts",
+    "ends",
     "pause",
     "exchange",
     "gradients",

@@ -41,7 +41,8 @@ enum class Action : uint8_t {
   FormatsText,       // f"{first}"
   UsesKeys,          // `third` keys, from `first` on, each `name` values below the one before
   Raises,            // first; no first: what is handled, once more
-  MatchesError,      // except first:
+  MatchesError,      // except first: second is what was raised
+  MatchesKind,       // case {...} or case [...]: whether first is of the kind
   MatchesKeys,       // case {first: ...}
   MatchesClass,      // case second(...): `name` attributes by position, those of the tuple `third` by name
   EntersContext,     // with first:

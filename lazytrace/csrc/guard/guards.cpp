@@ -846,6 +846,41 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
   return -1;
 }
 
+GuardTree::Look GuardTree::look(PyObject* const* roots, size_t count,
+                                const std::vector<PyObject*>& inputs) const {
+  Values values;
+  values.inputs = &inputs;
+  values.nodes.assign(nodes_.size(), nullptr);
+  Look look;
+  look.holds.assign(nodes_.size(), 0);
+  look.made.assign(nodes_.size(), 0);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
+    if (g.parent >= 0 && !owner) continue;
+    size_t held = values.held.size();
+    PyObject* value = read(g, owner, roots, count, &values);
+    if (PyErr_Occurred()) PyErr_Clear();
+    look.holds[i] = value ? accepts(g, value, inputs, values) : g.expect == Expect::Absent;
+    look.made[i] = values.held.size() > held;
+    values.nodes[i] = value;
+  }
+  look.nodes = std::move(values.nodes);
+  look.held = std::move(values.held);
+  return look;
+}
+
+std::vector<int> GuardTree::changed(const Look& before, const Look& now) {
+  std::vector<int> found;
+  for (size_t i = 0; i < before.nodes.size(); ++i) {
+    PyObject *was = before.nodes[i], *is = now.nodes[i];
+    bool same = was == is || before.made[i] || now.made[i] ||
+                (was && is && is_immutable(was) && is_immutable(is) && same_immutable(was, is));
+    if (!same || (before.holds[i] && !now.holds[i])) found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
+
 std::pair<int, int> GuardTree::merged(const Values& values) const {
   // Most recordings compare a few objects.
   if (distinct_.size() <= 16) {

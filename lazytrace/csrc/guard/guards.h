@@ -183,6 +183,16 @@ class GuardTree {
   int moved(const Values& found, PyObject* const* roots, size_t count,
             const std::vector<PyObject*>& inputs) const;
 
+  // What each node leads to at this moment, expected or not.
+  struct Look {
+    std::vector<PyObject*> nodes;  // borrowed
+    std::vector<char> holds, made;
+    std::vector<py::object> held;
+  };
+  Look look(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs) const;
+  // The nodes that lead to something else now, or no longer to what was expected.
+  static std::vector<int> changed(const Look& before, const Look& now);
+
   // (path, what it was, what it is now, remark) of a node that failed.
   py::tuple explain(int node, PyObject* const* roots, size_t count,
                     const std::vector<std::string>& names) const;

@@ -1,6 +1,9 @@
 #include "record/python/instructions.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -170,7 +173,10 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::Raises:
       return first ? void() : provenance_->read_handled_now();
     case Action::MatchesError:
+      containers_->read_bases(reinterpret_cast<PyObject*>(Py_TYPE(second)));
       return consumption_->consume(first, Consumer::Reads);
+    case Action::MatchesKind:
+      return calls_->ask_whether_collection(first);
     case Action::MatchesKeys:
       return consumption_->consume(first, Consumer::Compares);
     default:
@@ -187,6 +193,7 @@ void Instructions::call(Frame f, const Operation& operation) {
   if (PyCFunction_Check(callee) &&
       std::strcmp(reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name, "__reduce_ex__") == 0)
     reducing_ = f.address();
+  if (callee == reinterpret_cast<PyObject*>(&PySuper_Type) && !count) names_->read_class_cell(f);
   calls_->call(callee, f.top(count), count);
   calls_->name_keywords(nullptr);
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
@@ -289,9 +296,95 @@ PyObject* changed_by_call(Frame f, const Operation& operation) {
   return of_object ? builtin->m_self : first;
 }
 
-// What a custom function of autograd keeps for its backward: made by the call, and read by nobody else.
+constexpr int kDeepest = 4;
+
+template <typename Visit>
+void each_part(PyObject* object, const Visit& visit) {
+  traverseproc visit_all = Py_TYPE(object)->tp_traverse;
+  if (!visit_all) return;
+  auto call = [](PyObject* part, void* with) {
+    (*static_cast<const Visit*>(with))(part);
+    return 0;
+  };
+  visit_all(object, call, const_cast<void*>(static_cast<const void*>(&visit)));
+}
+
+// What calls a function of C when it is called or iterated over.
+bool relays_calls(PyObject* v) {
+  const char* name = Py_TYPE(v)->tp_name;
+  return std::strcmp(name, "functools.partial") == 0 || std::strcmp(name, "map") == 0 ||
+         std::strcmp(name, "filter") == 0 || (PyIter_Check(v) && std::strncmp(name, "itertools.", 10) == 0);
+}
+
+bool is_c_function(PyObject* v) {
+  return PyCFunction_Check(v) || Py_IS_TYPE(v, &PyMethodDescr_Type) || Py_IS_TYPE(v, &PyWrapperDescr_Type) ||
+         Py_IS_TYPE(v, &_PyMethodWrapper_Type);
+}
+
+// Whether C code that is handed the object, or iterates over it, may come to write through a function of C.
+bool may_write(PyObject* v, int depth = 0) {
+  if (is_c_function(v)) return !only_looks(v, nullptr);
+  bool found = false;
+  if (relays_calls(v) && depth < kDeepest)
+    each_part(v, [&](PyObject* part) { found |= !PyType_Check(part) && may_write(part, depth + 1); });
+  return found;
+}
+
+// What such C code may write to.
+void collect_reached(PyObject* v, std::vector<PyObject*>* found, int depth = 0) {
+  if (is_tensor(v) || is_immutable(v) || PyType_Check(v) || PyModule_Check(v) || PyFunction_Check(v)) return;
+  found->push_back(v);
+  if (depth == kDeepest) return;
+  auto enter = [&](PyObject* part) { collect_reached(part, found, depth + 1); };
+  if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v)) return enter(PyCFunction_GET_SELF(v));
+  bool holds = PyList_Check(v) || PyTuple_Check(v) || PyDict_Check(v) || PyIter_Check(v);
+  if (holds || relays_calls(v) || Py_IS_TYPE(v, &_PyMethodWrapper_Type)) each_part(v, enter);
+}
+
+// What an instruction hands to C code.
+std::vector<PyObject*> handed_on(Frame f, const Operation& operation) {
+  std::vector<PyObject*> all;
+  auto add = [&](PyObject* v) { v ? all.push_back(v) : void(); };
+  if (operation.action == Action::Calls) {
+    add(f.peek(operation.first)), add(f.peek(operation.second));
+    for (int i = 0; i < operation.third; ++i) add(f.top(operation.third)[i]);
+  } else if (operation.action == Action::CallsWith) {
+    add(f.peek(operation.first));
+    PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
+    bool plain = PyTuple_Check(args) || PyList_Check(args);
+    for (Py_ssize_t i = 0; plain && i < PySequence_Fast_GET_SIZE(args); ++i)
+      add(PySequence_Fast_GET_ITEM(args, i));
+    if (!plain) each_part(args, add);
+    if (kwargs) each_part(kwargs, add);
+  } else if (operation.action == Action::Iterates || operation.action == Action::Advances ||
+             operation.action == Action::Unpacks || operation.action == Action::Merges ||
+             operation.action == Action::Contains) {
+    add(f.peek(operation.first)), add(f.peek(operation.second));
+  }
+  return all;
+}
+
+// The class and the name that a call of setattr(), or of what it calls, writes to.
+std::pair<PyTypeObject*, PyObject*> written_name(const std::vector<PyObject*>& call) {
+  if (call.size() < 3 || !PyType_Check(call[1]) || !PyUnicode_Check(call[2])) return {};
+  static const char* const kNames[] = {"setattr", "delattr", "__setattr__", "__delattr__"};
+  PyObject* callable = call[0];
+  const char* name = PyCFunction_Check(callable)
+                         ? reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name
+                     : Py_IS_TYPE(callable, &PyWrapperDescr_Type)
+                         ? reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name
+                         : "";
+  bool sets = std::any_of(std::begin(kNames), std::end(kNames),
+                          [&](const char* one) { return std::strcmp(one, name) == 0; });
+  if (!sets) return {};
+  return {reinterpret_cast<PyTypeObject*>(call[1]), call[2]};
+}
+
+// What a custom function of autograd keeps for its backward: made by the call, and read by nobody else. The
+// engine has no state that could be read.
 bool is_autograd_context(PyObject* v) {
-  return std::strcmp(c_base(Py_TYPE(v))->tp_name, "torch._C._FunctionBase") == 0;
+  const char* name = c_base(Py_TYPE(v))->tp_name;
+  return std::strcmp(name, "torch._C._FunctionBase") == 0 || std::strcmp(name, "torch._C._EngineBase") == 0;
 }
 
 PyObject* changed_by(Frame f, const Operation& operation) {
@@ -314,11 +407,32 @@ PyObject* changed_by(Frame f, const Operation& operation) {
 }  // namespace
 
 void Instructions::note_opaque_write(Frame f, const Operation& operation) {
+  auto touch = [&](PyObject* target) {
+    if (!is_tensor(target) && !is_immutable(target) && !is_autograd_context(target))
+      provenance_->touch(target);
+  };
+  bool sets = operation.action == Action::SetsAttribute;
   PyObject* target = changed_by(f, operation);
-  if (!target || is_tensor(target) || is_immutable(target) || PyModule_Check(target) ||
-      PyType_Check(target) || is_autograd_context(target))
-    return;
-  provenance_->touch(target);
+  if (sets && PyType_Check(target))
+    provenance_->touch(reinterpret_cast<PyTypeObject*>(target), f.name(operation.name));
+  else if (target && !PyType_Check(target) && (sets || !PyModule_Check(target)))
+    touch(target);
+  std::vector<PyObject*> handed = handed_on(f, operation);
+  if (handed.empty() || PyFunction_Check(handed[0])) return;
+  if (auto [type, name] = written_name(handed); type) return provenance_->touch(type, name);
+  PyObject* callable = handed[0];
+  PyObject* first = handed.size() > 1 ? handed[1] : nullptr;
+  bool direct = operation.action == Action::Calls || operation.action == Action::CallsWith;
+  direct = direct && is_c_function(callable);
+  if (operation.action == Action::CallsWith && direct && !only_looks(callable, first)) {
+    PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
+    PyObject* changed = self && !PyModule_Check(self) && !PyType_Check(self) ? self : first;
+    if (changed && !PyType_Check(changed) && !PyModule_Check(changed)) touch(changed);
+  }
+  if (std::none_of(handed.begin() + direct, handed.end(), [](PyObject* v) { return may_write(v); })) return;
+  std::vector<PyObject*> reached;
+  for (PyObject* v : handed) collect_reached(v, &reached);
+  for (PyObject* v : reached) touch(v);
 }
 
 bool Instructions::goes_to_c(Frame caller, const CodeFacts& facts, PyObject* result) const {

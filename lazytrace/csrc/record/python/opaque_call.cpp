@@ -109,6 +109,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
     step_->free = python && !minds_its_own(function);
     if (step_->free) show_writes(source);
+    if (step_->free && !recorder->stopped()) read_before_ = provenance->look();
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
@@ -158,6 +159,7 @@ bool OpaqueCall::hide_writes() {
 
 void OpaqueCall::finish(PyObject* result) {
   if (around_.recorder->stopped()) return;
+  if (step_->free) around_.provenance->touch_changed(read_before_);
   if (!hide_writes()) return around_.recorder->fail(say(reason::OpaqueRewrites, step_->name));
   if (around_.recorder->feeding()) return around_.recorder->add_opaque(step_, uses_, unseen_, result);
   step_->touches = around_.provenance->touched_count() != touched_;

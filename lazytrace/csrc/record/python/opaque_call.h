@@ -56,6 +56,7 @@ class OpaqueCall {
   std::vector<std::pair<at::Tensor, TensorMeta>> looks_;
   std::vector<py::object> shown_;  // by write: what Python code finds there
   size_t touched_ = 0;
+  GuardTree::Look read_before_;
   Modes modes_ = Modes::current();
   bool paused_ = true;
 };

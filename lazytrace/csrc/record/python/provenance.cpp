@@ -30,6 +30,7 @@ Provenance::Provenance(Recorder* recorder, GuardTree* tree) : recorder_(recorder
 
 void Provenance::add_root(PyObject* object, Py_ssize_t index, bool structural) {
   int node = tree_->root(index);
+  roots_.push_back(object);
   known_.emplace(object, node);
   hold(object);
   if (!structural) {
@@ -43,6 +44,7 @@ void Provenance::add_root(PyObject* object, Py_ssize_t index, bool structural) {
 
 void Provenance::add_input(PyObject* tensor, int reg) {
   input_.emplace(tensor, reg);
+  inputs_.push_back(tensor);
   hold(tensor);
 }
 
@@ -84,13 +86,16 @@ int Provenance::class_node(PyTypeObject* type) {
   if (node >= 0 || is_fresh(object)) return node;
   node = tree_->weak(object);
   known_[object] = node;
+  read_kind(node, object);
   return node;
 }
 
 int Provenance::weak_node(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
-  return known_[object] = tree_->weak(object);
+  node = known_[object] = tree_->weak(object);
+  read_kind(node, object);
+  return node;
 }
 
 int Provenance::modules_node() {
@@ -133,6 +138,11 @@ bool Provenance::lasting(int root) const {
 }
 
 bool Provenance::touched_what_was_read() const {
+  auto was_read = [&](const auto& one) {
+    return std::any_of(asked_.begin(), asked_.end(),
+                       [&](const auto& question) { return question.second == one.second.ptr(); });
+  };
+  if (std::any_of(touched_names_.begin(), touched_names_.end(), was_read)) return true;
   return touched_.any([&](const void* object) { return known_.count(object) || cells_.count(object); });
 }
 
@@ -159,6 +169,16 @@ void Provenance::learn(int node, PyObject* value) {
   hold(value);
   if (PyMethod_Check(value)) read_method(node, value);
   read_generator(node, value);
+  read_kind(node, value);
+}
+
+// Classes and modules are expected by identity, and may be given another class, which says what their
+// attributes, calls and operators are.
+void Provenance::read_kind(int node, PyObject* object) {
+  auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  bool may_change = PyType_Check(object) ? PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)
+                                         : PyModule_Check(object) != 0;
+  if (node >= 0 && may_change) read_child(node, Access::Type, nullptr, -1, kind);
 }
 
 // From now on what is read there is exchanged for a number that is followed, or compared.
@@ -257,6 +277,35 @@ bool Provenance::asked(const void* owner, const void* what) {
 
 void Provenance::touch(PyObject* object) {
   if (touched_.insert(object)) hold(object);
+}
+
+void Provenance::touch(PyTypeObject* type, PyObject* name) {
+  if (touched(type, name)) return;
+  touched_names_.emplace_back(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type)),
+                              py::reinterpret_borrow<py::object>(name));
+}
+
+bool Provenance::touched(PyTypeObject* type, PyObject* name) const {
+  return std::any_of(touched_names_.begin(), touched_names_.end(), [&](const auto& one) {
+    return is_text(name, one.second.ptr()) &&
+           PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(one.first.ptr()));
+  });
+}
+
+void Provenance::touch_changed(const GuardTree::Look& before) {
+  GuardTree::Look now = look();
+  for (int node : GuardTree::changed(before, now)) {
+    const Guard& guard = (*tree_)[node];
+    PyObject *owner = guard.parent >= 0 ? now.nodes[guard.parent] : nullptr, *value = now.nodes[node];
+    if (value && guard.length >= 0) touch(value);
+    if (!owner) continue;
+    if (guard.access == Access::Cell)
+      touch(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner), guard.index));
+    else if (PyType_Check(owner) && guard.key)
+      touch(reinterpret_cast<PyTypeObject*>(owner), guard.key.ptr());
+    else
+      touch(owner);
+  }
 }
 
 void Provenance::add_cell(PyObject* cell, int function, Py_ssize_t index) {

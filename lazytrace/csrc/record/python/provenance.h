@@ -104,10 +104,16 @@ class Provenance {
   // What opaque steps, and what runs aside, have written to.
   void touch(PyObject* object);
   bool touched(PyObject* object) const { return touched_.count(object); }
+  void touch(PyTypeObject* type, PyObject* name);
+  bool touched(PyTypeObject* type, PyObject* name) const;
+  // What all that was read so far leads to, and the search for what has changed since: C code has ways to
+  // write that no instruction shows.
+  GuardTree::Look look() const { return tree_->look(roots_.data(), roots_.size(), inputs_); }
+  void touch_changed(const GuardTree::Look& before);
   // Whether a read that was seen need not be seen again: nothing was written behind the back of the
   // recording, and no number in state is followed.
-  bool untouched() const { return touched_.empty() && state_.empty(); }
-  size_t touched_count() const { return touched_.size(); }
+  bool untouched() const { return touched_.empty() && touched_names_.empty() && state_.empty(); }
+  size_t touched_count() const { return touched_.size() + touched_names_.size(); }
   // Whether any of these was read before.
   bool touched_what_was_read() const;
 
@@ -121,6 +127,8 @@ class Provenance {
   bool is_shared_cell(PyObject* cell) const { return shared_cells_.count(cell); }
   bool has_shared_cells() const { return !shared_cells_.empty(); }
 
+  // Of a recording that has failed: what it has seen may go when it is due.
+  void let_go() { held_.clear(); }
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
   // An object of unknown origin is written to: that shows at the end.
   void remember_write(PyObject* object, Wording what);
@@ -144,6 +152,7 @@ class Provenance {
   void follow_number(int node, PyObject* value);
   void read_method(int node, PyObject* method);
   void read_generator(int node, PyObject* object);
+  void read_kind(int node, PyObject* object);
   void judge_cells();
   void collect_cycles();
   void forget_what_goes();
@@ -168,7 +177,9 @@ class Provenance {
   };
   std::vector<KeptCell> kept_cells_;
   AddressSet touched_;
-  Exchange* exchange_ = nullptr;  // where numbers in state are followed
+  std::vector<std::pair<py::object, py::object>> touched_names_;  // of classes
+  std::vector<PyObject*> roots_, inputs_;                         // held_ keeps them
+  Exchange* exchange_ = nullptr;                                  // where numbers in state are followed
   std::unordered_set<std::string> followed_;
   std::vector<std::string> names_;
   std::unordered_map<int, int> state_;  // guard node -> number

@@ -5,6 +5,7 @@
 #include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "record/python/ends.h"
 
 namespace lazytrace {
 
@@ -41,6 +42,14 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,
                                    Access::Cell,     Access::Item, Access::Own};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
+  py::object original = effect.held(container);
+  if (effect.kind != Effect::Kind::Append && shows_its_end(original.ptr())) {
+    // What is held until the recording ends would go too late. Its destructor runs aside.
+    if (!has_destructor(original.ptr()) || provenance_->known(original.ptr()) >= 0)
+      return recorder_->fail(what), provenance_->let_go();
+    original = py::object();
+    provenance_->touch(container);  // what it held is not known any more
+  }
   Writes::Write entry;
   exchange_->leave(value);
   if (effect.kind != Effect::Kind::Append)
@@ -49,7 +58,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   entry.effect.first = entry.effect.last = recorder_->last_node();
   entry.container = py::reinterpret_borrow<py::object>(container);
   entry.value = py::reinterpret_borrow<py::object>(value);
-  entry.original = entry.effect.held(container);
+  entry.original = std::move(original);
   entry.what = what;
   entry.place = recorder_->place;
   log_->add(std::move(entry));

@@ -443,6 +443,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
       PyObject* value = _PyType_Lookup(type, name);
       if (value) classes_->read_class(type, name, value);
     }
+    read_abstractness(type);
     if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE))
       classes_->read_special(reinterpret_cast<PyObject*>(type), "__call__");
     PyTypeObject* base = c_base(type);
@@ -452,6 +453,9 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
       return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
+  // One of an object that is not held elsewhere calls back in the middle of the call.
+  if (type == &_PyWeakref_RefType && count > 1 && args[1] != Py_None && provenance_->known(args[0]) < 0)
+    return recorder_->fail(say(reason::Makes, "weak reference with a callback"));
   if (type == &PyLong_Type && count && is_long_text(args[0])) return recorder_->fail(say(reason::ManyDigits));
   Does does = type_does(type);
   if (does == Does::AsksType) return call_type_itself(args, count);
@@ -467,6 +471,12 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
     return;
   }
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
+}
+
+// A class of which nobody may make an instance can come to be another one, and the other way round.
+void Calls::read_abstractness(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__abstractmethods__");
+  if (is_python_class(type)) classes_->read_class(type, name, _PyType_Lookup(type, name));
 }
 
 void Calls::call_type_itself(PyObject* const* args, Py_ssize_t count) {
@@ -627,6 +637,12 @@ void Calls::ask_abstract_classes(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; ++i) containers_->read_bases(args[i]);
 }
 
+// A class that Python code has made becomes one when somebody registers it as one.
+void Calls::ask_whether_collection(PyObject* object) {
+  if (is_python_class(Py_TYPE(object))) ask_abstract_classes(nullptr, 0);
+  protocols_->read_length(object);
+}
+
 // Those of a function follow from the call, but for what it shares with others.
 void Calls::get_locals() {
   PyCodeObject* code = calling_ ? calling_.code_object() : nullptr;
@@ -687,6 +703,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   }
   if (name == "__new__") {
     if (type == &PyType_Type) new_objects_->expect_class(calling_);
+    if (count && PyType_Check(args[0])) read_abstractness(reinterpret_cast<PyTypeObject*>(args[0]));
     if (count && PyType_Check(args[0]) && type == &PyBaseObject_Type)
       new_objects_->expect(calling_, reinterpret_cast<PyTypeObject*>(args[0]));
     return consumption_->hand_over(args, count, Consumer::Compares);

@@ -37,6 +37,8 @@ class Calls {
   // Reads of an attribute, with the call that may stand behind it.
   void read_attribute(PyObject* object, PyObject* name);
   void read_attribute_again(PyObject* object, PyObject* name);
+  // `case [...]` and `case {...}`.
+  void ask_whether_collection(PyObject* object);
 
  private:
   // What stands behind a __getattr__ that is no Python function; null: nothing was asked.
@@ -68,6 +70,7 @@ class Calls {
   void perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
+  void read_abstractness(PyTypeObject* type);
   void read_warning_filters();
   void read_bound_self(PyObject* function, PyObject* self);
   // C code may call what it is handed, with arguments that nobody sees.

@@ -7,6 +7,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -33,14 +34,44 @@ struct Memo {
 
 namespace {
 
-// What torch keeps beside the values of a tensor, and may change while neither shape nor dtype does. By
-// interned name.
-TensorState tensor_state(PyObject* name) {
+// Attributes that torch computes of a tensor, by interned name. Those that are not listed (`_version`,
+// `_base`, `grad_dtype`) say what it keeps beside the values, and may change while neither shape nor dtype
+// does.
+TensorState tensor_state(PyObject* name, PyObject* descriptor) {
   static const auto* known = [] {
     auto* table = new std::unordered_map<PyObject*, TensorState>();
-    for (const char* hidden : {"_grad", "_version", "_base", "output_nr", "_backward_hooks",
-                               "_post_accumulate_grad_hooks", "_cdata", "retains_grad", "name", "volatile"})
-      (*table)[PyUnicode_InternFromString(hidden)] = TensorState::Hidden;
+    for (const char* look : {"T",
+                             "H",
+                             "mT",
+                             "mH",
+                             "shape",
+                             "dtype",
+                             "layout",
+                             "device",
+                             "ndim",
+                             "nbytes",
+                             "itemsize",
+                             "real",
+                             "imag",
+                             "is_cuda",
+                             "is_mtia",
+                             "is_cpu",
+                             "is_xla",
+                             "is_xpu",
+                             "is_ipu",
+                             "is_sparse",
+                             "is_sparse_csr",
+                             "is_mkldnn",
+                             "is_mps",
+                             "is_maia",
+                             "is_vulkan",
+                             "is_quantized",
+                             "is_meta",
+                             "is_nested",
+                             "__dict__",
+                             "_has_symbolic_sizes_strides",
+                             "_python_dispatch"})
+      (*table)[PyUnicode_InternFromString(look)] = TensorState::Plain;
     (*table)[PyUnicode_InternFromString("requires_grad")] = TensorState::Requires;
     (*table)[PyUnicode_InternFromString("is_leaf")] = TensorState::Leaf;
     (*table)[PyUnicode_InternFromString("grad_fn")] = TensorState::GradFn;
@@ -53,7 +84,9 @@ TensorState tensor_state(PyObject* name) {
   PyUnicode_InternInPlace(&interned);
   auto found = known->find(interned);
   Py_DECREF(interned);
-  return found == known->end() ? TensorState::Plain : found->second;
+  if (found != known->end()) return found->second;
+  // Methods are called, what was put on a tensor is read, and what Python code computes is watched.
+  return descriptor && Py_IS_TYPE(descriptor, &PyGetSetDescr_Type) ? TensorState::Hidden : TensorState::Plain;
 }
 
 // What read_attribute() will do again for the next object of this class, or for this module or class.
@@ -62,7 +95,7 @@ Memo::Kind kind_of(PyObject* object, PyObject* name, PyObject* descriptor) {
   PyTypeObject* type = Py_TYPE(object);
   bool data = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   if (is_tensor(object)) {
-    if (tensor_state(name) != TensorState::Plain) return Memo::Kind::Nothing;
+    if (tensor_state(name, descriptor) != TensorState::Plain) return Memo::Kind::Nothing;
     return data ? Memo::Kind::Tensor : Memo::Kind::Method;
   }
   if (Py_IS_TYPE(object, &PySuper_Type)) return Memo::Kind::Nothing;
@@ -139,6 +172,8 @@ void AttributeReads::read_namespace(PyObject* object) {
 PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (dict && *dict && provenance_->touched(*dict))
+    return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
   if (value && log_->wrote(*dict, name)) return nullptr;
   int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
   if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
@@ -200,7 +235,10 @@ void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {
   if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE) && meta->tp_getattro != PyType_Type.tp_getattro &&
       overrides_getattribute(meta))
     return classes_->read_special(object, "__getattribute__");
-  if (meta_value && Py_TYPE(meta_value)->tp_descr_set && !Py_IS_TYPE(meta_value, &PyProperty_Type)) {
+  bool data = meta_value && Py_TYPE(meta_value)->tp_descr_set;
+  // One made in Python shows itself in its __get__.
+  if (data && is_python_class(Py_TYPE(meta_value))) return classes_->read_class(meta, name, meta_value);
+  if (data && !Py_IS_TYPE(meta_value, &PyProperty_Type)) {
     if (text_of(name) == "__dict__") return recorder_->fail("reads the __dict__ of a class");
     py::object found =
         py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));  // __name__, __mro__ and the like
@@ -285,7 +323,7 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   bool argument = provenance_->is_input(tensor);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   classes_->read_class(Py_TYPE(tensor), name, descriptor);
-  TensorState state = tensor_state(name);
+  TensorState state = tensor_state(name, descriptor);
   if (state != TensorState::Plain) recorder_->saw_gradients(THPVariable_Unpack(tensor));
   if (state == TensorState::Gradient) return gradients_->read(tensor);
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "cpython/objects.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -38,6 +39,7 @@ bool is_property(PyObject* value) {
 }  // namespace
 
 void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
+  if (provenance_->touched(type, name)) return recorder_->fail(say(reason::ReadsTouched, type->tp_name));
   if (provenance_->seen(type, name)) return;
   int node = provenance_->class_node(type);
   if (node < 0) return;

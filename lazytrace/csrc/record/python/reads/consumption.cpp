@@ -79,6 +79,7 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (exchange_->follows() && depth == 0) exchange_->hand_over(object);
   if (is_carrier(object)) return;
   classes_->read_specials(Py_TYPE(object));
+  if (how == Consumer::Text) read_names(object);
   if (is_tensor(object)) {
     if (how == Consumer::Text || how == Consumer::Trusted)
       recorder_->saw_gradients(THPVariable_Unpack(object));
@@ -209,6 +210,17 @@ void Consumption::consume_instance(PyObject* object, int depth) {
   int node = provenance_->owner(object);
   if (node >= 0) provenance_->read_child(node, Access::Namespace, nullptr, -1, *dict);
   consume(*dict, Consumer::Trusted, depth + 1);
+}
+
+// C code writes a class by its names, and some instances with the name of their class; they can be set.
+void Consumption::read_names(PyObject* object) {
+  static PyObject* const kNames[] = {PyUnicode_InternFromString("__name__"),
+                                     PyUnicode_InternFromString("__qualname__"),
+                                     PyUnicode_InternFromString("__module__")};
+  PyObject* type = PyType_Check(object) ? object : reinterpret_cast<PyObject*>(Py_TYPE(object));
+  if (!is_python_class(reinterpret_cast<PyTypeObject*>(type))) return;
+  provenance_->class_node(reinterpret_cast<PyTypeObject*>(type));
+  for (PyObject* name : kNames) attributes_->read_attribute(type, name);
 }
 
 void Consumption::name_by_address(PyObject* object) {

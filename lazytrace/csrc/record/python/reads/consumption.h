@@ -51,6 +51,7 @@ class Consumption {
   // An object is looked up in a dict or a set.
   void use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
   // The text of an object that has no __repr__ of its own tells where it lies.
+  void read_names(PyObject* object);
   void name_by_address(PyObject* object);
 
  private:

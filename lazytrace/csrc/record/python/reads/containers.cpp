@@ -2,6 +2,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "record/python/ends.h"
 
 namespace lazytrace {
 
@@ -78,6 +79,7 @@ bool is_namespace(PyObject* dict, const Guard& guard) {
 bool ContainerReads::can_take_over(PyObject* object) const {
   int node = provenance_->known(object);
   if (node < 0 || provenance_->is_fresh(object) || recorder_->inside_operator()) return false;
+  if (provenance_->touched(object)) return false;
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
   if (PyList_CheckExact(object)) return true;
@@ -88,6 +90,8 @@ bool ContainerReads::can_take_over(PyObject* object) const {
 bool ContainerReads::take_over(PyObject* object, Wording what) {
   if (log_->took_over(object)) return log_->change(object, recorder_->last_node()), true;
   if (!can_take_over(object)) return false;
+  // A copy of what it holds would put that off.
+  if (shows_its_end(object)) return recorder_->fail(what()), provenance_->let_go(), true;
   int node = provenance_->known(object);
   py::object before = log_->before(object);
   bool known = provenance_->structural(node) || (!log_->wrote_to(object) && !whole_.insert(object));

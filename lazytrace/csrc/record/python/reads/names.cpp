@@ -91,6 +91,14 @@ void NameReads::read_cell(Frame f, int index) {
     provenance_->read_operand(found->first, Access::Cell, nullptr, found->second, PyCell_GET(cell));
 }
 
+// What super() without arguments looks at.
+void NameReads::read_class_cell(Frame f) {
+  static PyObject* const name = PyUnicode_InternFromString("__class__");
+  PyCodeObject* code = f.code_object();
+  for (int i = f.first_free(); i < code->co_nlocalsplus; ++i)
+    if (PyTuple_GET_ITEM(code->co_localsplusnames, i) == name) read_cell(f, i);
+}
+
 // Of what an import is that leaves out its first names: of what the globals say, in the order in which Python
 // asks them.
 std::string NameReads::read_package(Frame f) {

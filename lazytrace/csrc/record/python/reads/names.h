@@ -26,6 +26,7 @@ class NameReads {
   void read_global_again(Frame f, PyObject* name, GlobalMemo* memo);
   void read_name(Frame f, PyObject* name);
   void read_cell(Frame f, int index);
+  void read_class_cell(Frame f);
   void read_import(Frame f, PyObject* name, PyObject* level);
   // Functions with one code can have other globals each.
   void read_globals_of(int node, PyObject* function);
