@@ -66,7 +66,7 @@ class Trace:
         return hash((self.key, tuple((path, expected) for path, expected, _ in rows)))
 
     def flat(self) -> str:
-        """How its backward passes run: "", "flat", or why autograd's engine runs them."""
+        """How its backward passes run: "", "flat", "one node", or why autograd's engine runs them."""
         stage, why = self.native.flat
         return why or stage
 

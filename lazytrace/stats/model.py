@@ -140,7 +140,8 @@ class Program:
     writes to what outlives the call, `random` that it draws random numbers, `bytes` what its literals take.
     `promised` counts the guards on state that are left out of `guards`, as it is promised not to change.
     `flat` says how its backward passes run: "" where it has none or was hit too rarely, "flat" where kernels
-    have taken the place of graphs, otherwise why autograd's engine runs them. `varies` are the sizes of
+    have taken the place of graphs, "one node" where that is so for a graph that it leaves to its caller,
+    otherwise why autograd's engine runs them. `varies` are the sizes of
     arguments that may differ between the calls that it answers.
 
     >>> Program("x: float32[3]", 0, operators=2, reads=("is_nonzero True (train.py:4)",)).reads

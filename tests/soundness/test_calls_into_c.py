@@ -512,7 +512,7 @@ def ctypes_structure(trace):
     return trace(lambda x: x * s.k), around(lambda: setattr(s, "k", 3.0), X())
 
 
-@cases(eager="calls-function")
+@cases(eager="sets-attribute")
 def printing(trace):
     out = io.StringIO()
 
@@ -782,7 +782,7 @@ def counted_instances(trace):
     return trace(lambda x: x * Counted().id), [call(X())] * 4
 
 
-@cases(eager="calls-method")
+@cases(eager="makes a weak reference with a callback")
 def weak_set(trace):
     import weakref
 

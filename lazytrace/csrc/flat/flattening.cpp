@@ -6,6 +6,7 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "flat/kernel_steps.h"
 #include "flat/named.h"
 #include "flat/saved.h"
 #include "passes/exits.h"
@@ -31,15 +32,7 @@ Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& re
       now_(program.modes[0]) {
   for (int reg : program.used) kernels_.meet(reg, registers[reg]);
   for (int reg : program.captures) kernels_.meet(reg, registers[reg]);
-  auto begin = [&](int reg) {
-    if (!registers[reg].defined() || !registers[reg].requires_grad()) return;
-    begins_graph_.push_back(reg);
-    edges_.push_back(torch::autograd::impl::gradient_edge(registers[reg]));
-  };
-  if (!program.backward) {
-    for (int reg : program.used) begin(reg);
-    for (int reg : program.captures) begin(reg);
-  }
+  if (!program.backward) following_ = std::make_unique<Following>(program, registers, &kernels_);
   if (program.dynamic) hinder("it follows sizes");
   if (program.python_between) hinder("hooks of saved tensors are called");
   if (program.modes[0].any_autocast()) hinder("it was called under autocast");
@@ -302,17 +295,7 @@ bool Flattening::reads_values(const Step& step) const {
   if (std::any_of(whole_.begin(), whole_.end(), is_read)) return true;
   // Its backward pass looks at what it gives.
   auto packs = [](const Step& kernel) { return kernel.op.schema().name() == "aten::_pack_padded_sequence"; };
-  return std::any_of(first, last, packs) || looks_at_copies(mark_, used);
-}
-
-bool Flattening::looks_at_copies(size_t from, const std::unordered_set<int>& used) const {
-  auto first = kernels_.steps().begin() + static_cast<std::ptrdiff_t>(from);
-  return std::any_of(first, kernels_.steps().end(), [&](const Step& kernel) {
-    const std::string& name = kernel.op.schema().name();
-    if (name != "aten::_to_copy" && name != "aten::clone") return false;
-    const Result& copy = kernel.results[0];
-    return at::isIntegralType(copy.meta->dtype(), true) && (copy.reg < 0 || !used.count(copy.reg));
-  });
+  return std::any_of(first, last, packs) || looks_at_copies(kernels_.steps(), mark_, used);
 }
 
 // Which kernel's result each result of the step is.
@@ -342,21 +325,8 @@ void Flattening::rename() {
   auto rename = [&](int& reg) {
     if (reg >= 0 && names_[reg] >= 0) reg = names_[reg];
   };
-  auto rename_all = [&](Step& step) {
-    for (Argument& argument : step.arguments) {
-      if (argument.kind == Argument::Kind::Register) rename(argument.reg);
-      if (argument.kind == Argument::Kind::List)
-        for (int& reg : argument.list) rename(reg);
-    }
-    for (Result& result : step.results) {
-      rename(result.reg), rename(result.base);
-      for (Result& one : result.list) rename(one.reg), rename(one.base);
-    }
-  };
-  for (Step& step : kernels_.steps()) rename_all(step);
-  if (!follows_) return;
-  for (Step& step : follows_->views) rename_all(step);
-  for (auto& root : follows_->roots) rename(root.reg);
+  for (Step& step : kernels_.steps()) rename_registers(&step, rename);
+  if (following_) following_->rename(rename);
 }
 
 // ---------------------------------------------------------------- the form
@@ -477,339 +447,22 @@ void Flattening::place_undo(FlatForm* form) {
   }
 }
 
-// ---------------------------------------------------------------- the pass through a graph that is left
-// Whether the tensors that the program began with have the history that they had.
-bool Flattening::keeps_edges() const {
-  for (size_t i = 0; i < begins_graph_.size(); ++i)
-    if (torch::autograd::impl::gradient_edge(registers_[begins_graph_[i]]) != edges_[i]) return false;
-  return true;
-}
-
-// A gradient of this look, of any values: what a pass does hangs on none, or it will be found to differ.
-at::Tensor gradient_like(const TensorMeta& look, uint64_t seed) {
-  int64_t elements = 1;
-  for (size_t i = 0; i < look.sizes().size(); ++i)
-    elements += std::max<int64_t>(look.sizes()[i] - 1, 0) * look.strides()[i];
-  auto generator = at::detail::createCPUGenerator(seed);
-  at::Tensor memory = at::randn({elements}, generator, at::TensorOptions().dtype(look.dtype()));
-  return memory.as_strided(look.sizes(), look.strides());
-}
-
-namespace {
-
-bool writes(const Step& step) {
-  const auto& declared = step.op.schema().arguments();
-  return facts_of(step.op).hidden_writes ||
-         std::any_of(declared.begin(), declared.end(),
-                     [](const auto& one) { return one.alias_info() && one.alias_info()->isWrite(); });
-}
-
-}  // namespace
-
-// Gradients in the registers that the pass begins with; undefined of those that have none.
-std::vector<at::Tensor> Flattening::meet_roots(const Roots& roots, const std::vector<TensorMeta>& looks) {
-  std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < roots.tensors.size(); ++i) {
-    const at::Tensor& tensor = roots.tensors[i];
-    int kind = node_kind(node_name_of(tensor)), reg = kernels_.register_of(tensor);
-    if (kind < 0) hinder("results of too many kinds of operators");
-    if (reg < 0) hinder("a result of unknown origin");
-    if (kernels_.is_external(tensor)) hinder("memory of before the call leaves it with a graph");
-    gradients.emplace_back();
-    BackwardForm::Root root{reg, roots.of[i], kind, -1, looks[i]};
-    if (looks[i].defined()) {
-      gradients.back() = gradient_like(looks[i], i);
-      if (!looks[i].matches(gradients.back())) hinder("a gradient that is out of the ordinary");
-      root.given = kernels_.fresh();
-      kernels_.know(root.given, gradients.back(), true);
-    }
-    follows_->roots.push_back(std::move(root));
-  }
-  return gradients;
-}
-
-// Whether torch raises wherever a second pass begins; where it does nowhere, nothing is let go of.
-bool Flattening::raises_twice(const OpenGraph& graph, const std::vector<at::Tensor>& roots) const {
-  std::vector<at::Tensor> asked;
-  for (size_t i = 0; i < roots.size(); ++i)
-    if (follows_->roots[i].given >= 0) asked.push_back(roots[i]);
-  OpenGraph gone(asked, edges_);
-  if (!gone.saves()) return false;
-  std::unordered_set<torch::autograd::Node*> saving;
-  for (auto* node : gone.nodes())
-    if (saved_by(node) != Saved::Nothing) saving.insert(node);
-  auto meets = [&](const at::Tensor& root) {
-    OpenGraph part({root}, edges_);
-    return std::any_of(part.nodes().begin(), part.nodes().end(),
-                       [&](auto* node) { return saving.count(node) > 0; });
-  };
-  return std::all_of(roots.begin(), roots.end(), meets);
-}
-
-// The kernels that lead from the roots to those results that are views of them.
-void Flattening::note_views(const std::vector<int>& registers) {
-  std::unordered_map<int, const Step*> makers;
-  names_.resize(static_cast<size_t>(kernels_.registers()), -1);
-  auto known_as = [&](int reg) { return reg >= 0 && names_[reg] >= 0 ? names_[reg] : reg; };
-  for (const Step& step : kernels_.steps())
-    each_result(step, [&](int reg) { makers.emplace(known_as(reg), &step); });
-  std::vector<const Step*> chain;
-  for (int view : registers) {
-    if (registers_[view]._version() != 0) return hinder("a view that was written to leaves the function");
-    int reg = kernels_.register_of(registers_[view]);
-    auto is_root = [&](const BackwardForm::Root& root) { return known_as(root.reg) == reg; };
-    while (std::none_of(follows_->roots.begin(), follows_->roots.end(), is_root)) {
-      auto maker = makers.find(reg);
-      bool plain = maker != makers.end() && maker->second->flat && facts_of(maker->second->op).view &&
-                   maker->second->arguments[0].kind == Argument::Kind::Register && !writes(*maker->second);
-      if (!plain) return hinder("a view of unknown origin leaves the function");
-      if (std::find(chain.begin(), chain.end(), maker->second) == chain.end()) chain.push_back(maker->second);
-      reg = known_as(maker->second->arguments[0].reg);
-    }
-  }
-  for (const Step& step : kernels_.steps())
-    if (std::find(chain.begin(), chain.end(), &step) != chain.end()) follows_->views.push_back(step);
-}
-
-// What the program writes to is copied before each replay, as the graph may have to be built from it later.
-void Flattening::note_written() {
-  constexpr size_t kMostBytes = size_t{1} << 20;
-  size_t bytes = 0;
-  std::unordered_set<const void*> memory;
-  for (int reg : follows_->begins) {
-    const at::Tensor& tensor = registers_[reg];
-    if (!tensor.defined() || !kernels_.was_written(tensor)) continue;
-    if (tensor.requires_grad()) hinder("it writes to a tensor that requires gradients");
-    if (!memory.insert(tensor.storage().unsafeGetStorageImpl()).second)
-      hinder("it writes to memory that several tensors show");
-    bytes += tensor.storage().nbytes();
-    follows_->written.push_back(reg);
-  }
-  if (bytes > kMostBytes) hinder("it writes to more than 1 MiB of before the call");
-}
-
-// The caller may write to the results, and to what the program began with, before a pass comes.
-void Flattening::note_saved(const OpenGraph& graph, const std::vector<int>& outputs) {
-  std::vector<int> open = follows_->begins;
-  open.insert(open.end(), outputs.begin(), outputs.end());
-  std::vector<torch::autograd::Node*> nodes(graph.nodes().begin(), graph.nodes().end());
-  std::sort(nodes.begin(), nodes.end(), [](auto* a, auto* b) { return a->sequence_nr() > b->sequence_nr(); });
-  for (auto* node : nodes)
-    for (const at::Tensor& saved : saved_tensors(node)) {
-      auto is_with = [&](int reg) {
-        return registers_[reg].defined() && version_counter_of(registers_[reg]) == version_counter_of(saved);
-      };
-      auto found = std::find_if(open.begin(), open.end(), is_with);
-      if (found == open.end() || saved.is_inference()) continue;
-      auto is_known = [&](const BackwardForm::Watched& one) { return one.reg == *found; };
-      const auto& known = follows_->watched;
-      if (std::any_of(known.begin(), known.end(), is_known)) continue;
-      // As SavedVariable::unpack() says it: of a view, autograd then makes the node anew.
-      std::ostringstream text;
-      text << '[' << saved.toString() << ' ' << saved.sizes() << ']';
-      if (const auto& maker = saved.grad_fn()) {
-        std::string name = saved.is_view() ? "AsStrided" : maker->name();
-        text << ", which is output " << saved.output_nr() << " of " << name.substr(0, name.find("Backward"))
-             << ',';
-      }
-      follows_->watched.push_back({*found, text.str()});
-    }
-}
-
 void Flattening::follow(std::shared_ptr<const Program> whole, const std::vector<int>& outputs,
                         const std::vector<TensorMeta>& looks) {
+  if (begins_ < 0) hinder("it builds no graph");
   if (!obstacle_.empty()) return;
-  if (begins_ < 0) return hinder("it builds no graph");
-  if (!keeps_edges()) return hinder("it changes the history of an argument");
-  Roots roots(outputs, registers_);
-  const std::vector<at::Tensor>& tensors = roots.tensors;
-  if (looks.size() != tensors.size()) return hinder("its results are views at times");
-  OpenGraph graph(tensors, edges_);
-  if (!graph.obstacle().empty()) return hinder(graph.obstacle());
-  // Two nodes more, and what a replay costs, against those that there were.
-  constexpr size_t kFewest = 6;
-  if (graph.nodes().size() < kFewest) return hinder("its graph is too small for one node to pay");
-  // Nodes that outlive the trace hold it, and may let go of it in any thread.
-  follows_ = std::shared_ptr<BackwardForm>(new BackwardForm(), [](BackwardForm* form) {
-    if (Py_IsInitialized() == 0) return;
-    py::gil_scoped_acquire gil;
-    delete form;
-  });
-  follows_->whole = std::move(whole);
-  follows_->begins = program_.used;
-  follows_->begins.insert(follows_->begins.end(), program_.captures.begin(), program_.captures.end());
-  note_written();
-  kernels_.clear();
-  cut_ = mark_ = kernels_.steps().size();
-  first_of_pass_ = kernels_.registers();
-  std::vector<at::Tensor> gradients = meet_roots(roots, looks);
-  note_views(roots.views);
-  note_saved(graph, outputs);
-  follows_->spends = raises_twice(graph, tensors);
-  if (!follows_->spends && graph.saves()) hinder("only some of its results have a graph that is used up");
-  if (!obstacle_.empty()) return;
-  std::vector<at::Tensor> brought;
-  collects_ = true;
-  try {
-    py::gil_scoped_release released;
-    brought = graph.pass(gradients, {});
-  } catch (...) {
-    std::exception_ptr error = caught();  // the caller's own pass will say so
-    hinder("its backward pass raises");
-  }
-  collects_ = false;
-  if (!obstacle_.empty()) return;
-  if (!graph.in_order()) hinder("its backward pass goes another way than it came");
-  for (size_t i = 0; i < brought.size(); ++i) {
-    int reg = brought[i].defined() ? kernels_.register_of(brought[i]) : -1;
-    if (brought[i].defined() && reg < first_of_pass_) hinder("a gradient of unknown origin");
-    follows_->exits.push_back({begins_graph_[graph.exits()[i].end], reg});
-  }
-  hinder_by_kernels();
-  modes_of_pass_ = now_;
-  modes_of_pass_.grad = false;
-  for (bool& on : modes_of_pass_.autocast) on = false;
-}
-
-// Whether the kernels of the pass can be run again and again: what they are given stays as it is.
-void Flattening::hinder_by_kernels() {
-  if (!kernels_.obstacle().empty()) return hinder(kernels_.obstacle());
-  std::unordered_set<int> used;
-  for (const auto& exit : follows_->exits) used.insert(exit.reg);
-  for (size_t i = cut_; i < kernels_.steps().size(); ++i)
-    each_argument(kernels_.steps()[i], [&](int reg) { used.insert(reg); });
-  if (looks_at_copies(cut_, used)) hinder("code of torch reads the values of a tensor outside of any kernel");
-  for (size_t i = cut_; i < kernels_.steps().size(); ++i) {
-    const Step& step = kernels_.steps()[i];
-    const auto& declared = step.op.schema().arguments();
-    bool hidden = facts_of(step.op).hidden_writes;
-    if (step.random) hinder("its backward pass draws random numbers");
-    if (step.effect) hinder("its backward pass writes to what it is given");
-    for (size_t a = 0; a < step.arguments.size(); ++a) {
-      const auto* alias = declared[a].alias_info();
-      if (!hidden && !(alias && alias->isWrite())) continue;
-      auto is_saved = [&](int reg) { return reg >= 0 && reg < first_of_pass_; };
-      const Argument& argument = step.arguments[a];
-      if (is_saved(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), is_saved))
-        hinder("its backward pass writes to what it has saved");
-    }
-  }
-}
-
-namespace {
-
-// Kernels whose results nobody needs, such as those that add up what comes to the end of the graph.
-void drop_needless(std::vector<Step>* steps, std::vector<char> needed) {
-  std::vector<Step> kept;
-  for (size_t i = steps->size(); i-- > 0;) {
-    Step& step = (*steps)[i];
-    bool used = step.exit || writes(step);
-    each_result(step, [&](int reg) { used |= reg >= 0 && needed[reg]; });
-    if (!used) continue;
-    each_argument(step, [&](int reg) { needed[reg] = 1; });
-    kept.push_back(std::move(step));
-  }
-  steps->assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
-}
-
-}  // namespace
-
-// Views are not saved, but made again: one that was saved would be a view to autograd, too. Puts those of
-// what the pass needs before it.
-void Flattening::make_views_again(std::vector<Step>* steps) const {
-  std::unordered_map<int, const Step*> views;
-  const auto& all = kernels_.steps();
-  for (const Step& step : all)
-    if (step.flat && facts_of(step.op).view && !writes(step))
-      each_result(step, [&](int reg) { views.emplace(reg, &step); });
-  std::unordered_set<const Step*> needed;
-  std::vector<int> open;
-  auto need = [&](int reg) {
-    auto view = views.find(reg);
-    if (view != views.end() && needed.insert(view->second).second)
-      each_argument(*view->second, [&](int base) { open.push_back(base); });
-  };
-  for (const Step& step : *steps) each_argument(step, need);
-  while (!open.empty()) {
-    int reg = open.back();
-    open.pop_back();
-    need(reg);
-  }
-  std::vector<Step> first;
-  for (const Step& step : all)
-    if (needed.count(&step)) first.push_back(step);
-  steps->insert(steps->begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
-}
-
-// Cuts the steps of the pass off, into a program of their own. `outputs` grows by what it needs of the
-// others.
-void Flattening::end_backward(std::vector<int>* outputs) {
-  auto& all = kernels_.steps();
-  std::vector<Step> steps(std::make_move_iterator(all.begin() + static_cast<std::ptrdiff_t>(cut_)),
-                          std::make_move_iterator(all.end()));
-  all.erase(all.begin() + static_cast<std::ptrdiff_t>(cut_), all.end());
-  std::vector<char> needed(static_cast<size_t>(kernels_.registers()), 0);
-  for (const auto& exit : follows_->exits)
-    if (exit.reg >= 0) needed[exit.reg] = 1;
-  drop_needless(&steps, needed);
-  make_views_again(&steps);
-  // The registers of its own: what was saved, the gradients, the rest.
-  std::vector<int> places(static_cast<size_t>(kernels_.registers()), -1);
-  std::vector<char> made(places.size(), 0);
-  for (const auto& root : follows_->roots)
-    if (root.given >= 0) made[root.given] = 1;
-  for (const Step& step : steps) {
-    each_argument(step, [&](int reg) {
-      if (made[reg] || places[reg] >= 0) return;
-      places[reg] = static_cast<int>(follows_->saved.size());
-      follows_->saved.push_back(reg);
-    });
-    each_result(step, [&](int reg) {
-      if (reg >= 0 && places[reg] < 0) made[reg] = 1;
-    });
-  }
-  int next = static_cast<int>(follows_->saved.size());
-  auto place = [&](int& reg) {
-    if (reg < 0) return;
-    if (places[reg] < 0) places[reg] = next++;
-    reg = places[reg];
-  };
-  for (auto& root : follows_->roots) place(root.given);
-  for (Step& step : steps) {
-    for (Argument& argument : step.arguments) {
-      if (argument.kind == Argument::Kind::Register) place(argument.reg);
-      if (argument.kind == Argument::Kind::List)
-        for (int& reg : argument.list) place(reg);
-    }
-    for (Result& result : step.results) {
-      place(result.reg), place(result.base);
-      for (Result& one : result.list) place(one.reg), place(one.base);
-    }
-  }
-  std::vector<int> brought;
-  for (auto& exit : follows_->exits) {
-    place(exit.reg);
-    if (exit.reg >= 0) brought.push_back(exit.reg);
-  }
-  outputs->insert(outputs->end(), follows_->saved.begin(), follows_->saved.end());
-  for (const auto& root : follows_->roots) outputs->push_back(root.reg);
-  Program& pass = follows_->program;
-  pass.modes.push_back(modes_of_pass_);
-  for (Step& step : steps) step.modes = -1;
-  pass.steps = std::move(steps);
-  pass.registers = next;
-  pass.overrides = aten_overrides();
-  lower(&pass, brought);
-  place_frees(&pass, brought);
+  names_.resize(static_cast<size_t>(kernels_.registers()), -1);
+  following_->follow(std::move(whole), outputs, looks, now_, names_, [this](bool on) { collects_ = on; });
+  if (!following_->obstacle().empty()) hinder(following_->obstacle());
 }
 
 std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   if (obstacle_.empty() && begins_ < 0) hinder("it builds no graph");
   if (!obstacle_.empty()) return nullptr;
   auto form = std::make_shared<FlatForm>();
-  if (!follows_) spend(outputs, form.get());
+  if (!following_) spend(outputs, form.get());
   auto note_leaf = [&](int reg) {
-    if (follows_ || !enters_[reg] || !registers_[reg].defined() || !registers_[reg].requires_grad()) return;
+    if (following_ || !enters_[reg] || !registers_[reg].defined() || !registers_[reg].requires_grad()) return;
     if (!is_plain_leaf(registers_[reg])) hinder("an argument has a history, or a gradient of another dtype");
     form->leaves.push_back(reg);
   };
@@ -817,15 +470,17 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   for (int reg : program_.captures) note_leaf(reg);
   if (!obstacle_.empty()) return nullptr;
   rename();
-  if (follows_) end_backward(&outputs);
-  if (!obstacle_.empty()) return nullptr;
-  form->backward = follows_;
+  int registers = kernels_.registers();
+  if (following_) {
+    registers = following_->first_register();
+    form->backward = following_->finish(&outputs);
+  }
   form->begins = static_cast<size_t>(begins_);
   form->sharing = std::move(sharing_);
   Program& made = form->program;
   made.steps = std::move(kernels_.steps());
   made.modes = std::move(modes_);
-  made.registers = follows_ ? first_of_pass_ : kernels_.registers();
+  made.registers = registers;
   made.inputs = program_.inputs;
   made.captures = program_.captures;
   made.numbers = program_.numbers;

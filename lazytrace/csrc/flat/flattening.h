@@ -5,20 +5,15 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "flat/following.h"
 #include "flat/form.h"
 #include "flat/kernels.h"
-#include "flat/open_graph.h"
-#include "flat/roots.h"
 #include "replay/witness.h"
 
 namespace lazytrace {
-
-// A gradient that looks like this, of values that hang on `seed`.
-at::Tensor gradient_like(const TensorMeta& look, uint64_t seed);
 
 // The same kernels on the same operands in the same order give the same bits. So, of a program that runs
 // backward passes, the steps that build or use a graph of autograd are replaced by the kernels that they came
@@ -78,16 +73,6 @@ class Flattening final : public Witness, public KernelSink {
   bool reads_given(const Step& step) const;
   void place_undo(FlatForm* form);
   void spend(const std::vector<int>& outputs, FlatForm* form);
-  bool keeps_edges() const;
-  std::vector<at::Tensor> meet_roots(const Roots& roots, const std::vector<TensorMeta>& looks);
-  void note_written();
-  void note_saved(const OpenGraph& graph, const std::vector<int>& outputs);
-  void note_views(const std::vector<int>& registers);
-  bool raises_twice(const OpenGraph& graph, const std::vector<at::Tensor>& roots) const;
-  void hinder_by_kernels();
-  void make_views_again(std::vector<Step>* steps) const;
-  void end_backward(std::vector<int>* outputs);
-  bool looks_at_copies(size_t from, const std::unordered_set<int>& used) const;
 
   const Program& program_;
   const std::vector<at::Tensor>& registers_;
@@ -107,13 +92,7 @@ class Flattening final : public Witness, public KernelSink {
   int begins_ = -1;
   bool collects_ = false;
   bool backward_ = false;
-  // The beginnings of the program that require gradients, and their edges before it ran.
-  std::vector<int> begins_graph_;
-  torch::autograd::edge_list edges_;
-  std::shared_ptr<BackwardForm> follows_;
-  size_t cut_ = 0;         // the first step of the pass through the graph that is left
-  int first_of_pass_ = 0;  // and its first register
-  Modes modes_of_pass_;
+  std::unique_ptr<Following> following_;  // of a program that runs no backward pass itself
   std::string obstacle_;
 };
 

@@ -45,10 +45,9 @@ struct Maker {
 
 template <size_t... Kind>
 constexpr std::array<Maker, sizeof...(Kind)> makers_of(std::index_sequence<Kind...>) {
-  return {Maker{[](bool passes) -> c10::intrusive_ptr<Node> {
-                  return c10::make_intrusive<Named<Kind>>(passes);
-                },
-                &typeid(Named<Kind>)}...};
+  return {
+      Maker{[](bool passes) -> c10::intrusive_ptr<Node> { return c10::make_intrusive<Named<Kind>>(passes); },
+            &typeid(Named<Kind>)}...};
 }
 
 const std::array<Maker, kMostKinds>& makers() {

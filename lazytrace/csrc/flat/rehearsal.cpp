@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "flat/flattening.h"
+#include "flat/following.h"
 #include "flat/named.h"
 #include "flat/undo.h"
 
