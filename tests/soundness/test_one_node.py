@@ -358,7 +358,7 @@ ASKED = [
 ]
 
 
-def asking(model, asks, seen=None, history=False):
+def asking(model, asks, seen=None, history=False, usual=plainly):
     """A case: gradients alone until there is one node, then what `asks` does, and gradients alone again."""
 
     def make(trace):
@@ -382,8 +382,8 @@ def asking(model, asks, seen=None, history=False):
         def some(ask):
             return call(torch.randn(6, 4).requires_grad_(), ask)
 
-        steps: list = [some(plainly) for _ in range(ENOUGH)]
-        steps += [look, some(asks), some(plainly), some(asks), *[some(plainly) for _ in range(4)]]
+        steps: list = [some(usual) for _ in range(ENOUGH)]
+        steps += [look, some(asks), some(usual), some(asks), *[some(usual) for _ in range(4)]]
         return step, steps, lambda: (w, b, w.grad, b.grad, more)
 
     return make
@@ -422,6 +422,81 @@ def test_what_is_asked_of_a_node(model, asks, history):
     seen = []
     tracer = agree(asking(model, asks, seen, history))
     assert seen == ["one node"], seen
+    assert tracer.count("hits") >= ENOUGH, tracer.account()
+
+
+def loss_and_scores(x, w, b):
+    scores = F.linear(torch.tanh(F.layer_norm(x @ w, (4,))), w, b)
+    return (scores * scores).exp().mean().log(), scores
+
+
+def loss_and_a_view_of_scores(x, w, b):
+    scores = F.linear(torch.tanh(x.view(3, 2, 4)), w, b)
+    return F.cross_entropy(scores.view(-1, 4), torch.tensor([0, 1, 2, 3, 0, 1])), scores
+
+
+def loss_and_parts(x, w, b):
+    first, second = torch.tanh(F.linear(torch.tanh(x @ w), w, b)).chunk(2, 1)
+    return (first * second.exp()).sum().tanh(), first, second
+
+
+def hidden_and_what_follows(x, w, b):
+    h = torch.tanh(F.layer_norm(x @ w, (4,)))
+    return torch.sigmoid(h @ w + b), h, h.detach(), torch.tanh(h + 1)
+
+
+def hooks_what_a_loss_is_made_of(out, x, w, b):
+    seen = [[] for _ in out]
+    for o, calls in zip(out, seen, strict=True):
+        if o.requires_grad:
+            o.register_hook(lambda g, calls=calls: calls.append(g) or g * 2)
+            o.retain_grad()
+    loss_of(out[0]).backward(retain_graph=True)
+    first = [o.grad for o in out]
+    loss_of(out[0]).backward()
+    return seen, first, [o.grad for o in out]
+
+
+OF_RESULTS = (
+    of_the_first_result,
+    of_the_last_result,
+    plainly,
+    of_each_result,
+    of_each_result_without_keeping,
+    once_too_often,
+    differentiates_twice,
+    writes_to_the_result,
+    hooks_what_a_loss_is_made_of,
+)
+
+
+def of_all_that_have_a_graph(out, x, w, b):
+    loss_of(tuple(o for o in out if o.requires_grad)).backward()
+
+
+# What is used as a rule, and whether one node can stand for that: what comes to a view from the caller, and to
+# another inside of the function, would be added up in another order.
+USED = [
+    (loss_and_scores, of_the_first_result, "one node"),
+    (loss_and_scores, plainly, "one node"),
+    (loss_and_scores, of_the_last_result, "one node"),
+    (loss_and_a_view_of_scores, of_the_first_result, "one node"),
+    (loss_and_a_view_of_scores, plainly, "a backward pass asked for more than gradients"),
+    (loss_and_parts, of_the_first_result, "one node"),
+    (loss_and_parts, plainly, "a backward pass asked for more than gradients"),
+    (hidden_and_what_follows, of_the_first_result, "one node"),
+    (hidden_and_what_follows, of_all_that_have_a_graph, "one node"),
+]
+
+
+@pytest.mark.parametrize("asks", OF_RESULTS, ids=[one.__name__ for one in OF_RESULTS])
+@pytest.mark.parametrize(
+    ("model", "usual", "form"), USED, ids=[f"{model.__name__}-{usual.__name__}" for model, usual, _ in USED]
+)
+def test_results_that_others_are_made_of(model, usual, form, asks):
+    seen = []
+    tracer = agree(asking(model, asks, seen, usual=usual))
+    assert seen == [form], seen
     assert tracer.count("hits") >= ENOUGH, tracer.account()
 
 
@@ -624,12 +699,12 @@ def test_calls_under_hooks_of_saved_tensors(body):
     check(loop(body), hits=1)
 
 
-def ready(model=layers):
+def ready(model=layers, usual=plainly):
     """A traced function whose replays are one node, and its state."""
     w, b = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4))
     fn = lazytrace.traced(lambda x: model(x, w, b))
     for _ in range(ENOUGH):
-        loss_of(fn(torch.randn(6, 4))).backward()
+        usual(fn(torch.randn(6, 4)), None, w, b)
     assert forms_of(fn) == ["one node"]
     return fn, w, b
 
@@ -679,6 +754,14 @@ def test_a_graph_that_cannot_be_built_late():
     assert "From now on the function builds its graph at each call" in str(raised.value)
     (first,) = torch.autograd.grad(loss_of(fn(x)), w, create_graph=True)
     assert first.requires_grad
+
+
+def test_a_hook_that_was_called_too_early():
+    fn, *_ = ready(loss_and_scores, of_the_first_result)
+    loss, scores = fn(torch.randn(6, 4))
+    scores.register_hook(lambda g: g * 2)
+    with pytest.raises(RuntimeError, match="a result that another one is made of has a hook"):
+        (loss + scores.sum()).backward()
 
 
 def test_nodes_outlive_the_function():

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -34,6 +35,8 @@ struct BackwardForm {
     TensorMeta look;  // of that
   };
   std::vector<Root> roots;
+  // Results that others are made of, and their views: the root, and the register of both forms.
+  std::vector<std::pair<size_t, int>> inner;
   std::vector<Step> views;  // make the results that are views of roots: autograd has to see them
 
   // A use of what was there before, in the order in which autograd adds up what comes of them.
@@ -46,6 +49,7 @@ struct BackwardForm {
   // What torch would have saved, in the order in which a pass comes to it, as far as others can write to it.
   struct Watched {
     int reg;           // of both forms: a tensor that is written to together with it
+    bool in_pass;      // the recorded pass comes to it
     std::string text;  // of torch's error: which tensor it is, and of what
   };
   std::vector<Watched> watched;

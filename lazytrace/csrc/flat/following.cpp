@@ -77,12 +77,17 @@ std::vector<at::Tensor> Following::meet_roots(const Roots& roots, const std::vec
   return gradients;
 }
 
-// Whether torch raises wherever a second pass begins; where it does nowhere, nothing is let go of.
-bool Following::raises_twice(const OpenGraph& graph, const std::vector<at::Tensor>& roots) const {
+// The graph that the pass goes through.
+OpenGraph Following::part_of_pass(const Roots& roots) const {
   std::vector<at::Tensor> asked;
-  for (size_t i = 0; i < roots.size(); ++i)
-    if (form_->roots[i].given >= 0) asked.push_back(roots[i]);
-  OpenGraph gone(asked, edges_);
+  for (size_t i = 0; i < roots.tensors.size(); ++i)
+    if (form_->roots[i].given >= 0) asked.push_back(roots.tensors[i]);
+  return {asked, edges_};
+}
+
+// Whether torch raises wherever a second pass begins; where it does nowhere, nothing is let go of.
+bool Following::raises_twice(const Roots& roots) const {
+  OpenGraph gone = part_of_pass(roots);
   if (!gone.saves()) return false;
   std::unordered_set<torch::autograd::Node*> saving;
   for (auto* node : gone.nodes())
@@ -92,7 +97,7 @@ bool Following::raises_twice(const OpenGraph& graph, const std::vector<at::Tenso
     return std::any_of(part.nodes().begin(), part.nodes().end(),
                        [&](auto* node) { return saving.count(node) > 0; });
   };
-  return std::all_of(roots.begin(), roots.end(), meets);
+  return std::all_of(roots.tensors.begin(), roots.tensors.end(), meets);
 }
 
 // The kernels that lead from the roots to those results that are views of them.
@@ -138,10 +143,26 @@ void Following::note_written() {
   if (bytes > kMostBytes) hinder("it writes to more than 1 MiB of before the call");
 }
 
+// Hooks that the caller sets on such a result are given what comes to it inside of the graph, too.
+void Following::note_inner(const OpenGraph& graph, const Roots& roots) {
+  for (size_t i = 0; i < roots.tensors.size(); ++i) {
+    auto edge = torch::autograd::impl::gradient_edge(roots.tensors[i]);
+    auto leads_here = [&](const auto& next) { return next == edge; };
+    bool inner = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](auto* node) {
+      return std::any_of(node->next_edges().begin(), node->next_edges().end(), leads_here);
+    });
+    if (!inner) continue;
+    if (!registers_[roots.of[i]].is_view()) form_->inner.emplace_back(i, roots.of[i]);
+    for (int view : roots.views)
+      if (Roots::root_of(registers_[view]).is_same(roots.tensors[i])) form_->inner.emplace_back(i, view);
+  }
+}
+
 // The caller may write to the results, and to what the program began with, before a pass comes.
-void Following::note_saved(const OpenGraph& graph, const std::vector<int>& outputs) {
+void Following::note_saved(const OpenGraph& graph, const Roots& roots, const std::vector<int>& outputs) {
   std::vector<int> open = form_->begins;
   open.insert(open.end(), outputs.begin(), outputs.end());
+  OpenGraph pass = part_of_pass(roots);
   std::vector<torch::autograd::Node*> nodes(graph.nodes().begin(), graph.nodes().end());
   std::sort(nodes.begin(), nodes.end(), [](auto* a, auto* b) { return a->sequence_nr() > b->sequence_nr(); });
   for (auto* node : nodes)
@@ -151,7 +172,10 @@ void Following::note_saved(const OpenGraph& graph, const std::vector<int>& outpu
       };
       auto found = std::find_if(open.begin(), open.end(), is_with);
       if (found == open.end() || saved.is_inference()) continue;
-      auto is_known = [&](const BackwardForm::Watched& one) { return one.reg == *found; };
+      bool in_pass = pass.nodes().count(node) > 0;
+      auto is_known = [&](const BackwardForm::Watched& one) {
+        return one.reg == *found && one.in_pass == in_pass;
+      };
       const auto& known = form_->watched;
       if (std::any_of(known.begin(), known.end(), is_known)) continue;
       // As SavedVariable::unpack() says it: of a view, autograd then makes the node anew.
@@ -162,7 +186,7 @@ void Following::note_saved(const OpenGraph& graph, const std::vector<int>& outpu
         text << ", which is output " << saved.output_nr() << " of " << name.substr(0, name.find("Backward"))
              << ',';
       }
-      form_->watched.push_back({*found, text.str()});
+      form_->watched.push_back({*found, in_pass, text.str()});
     }
 }
 
@@ -193,8 +217,9 @@ void Following::follow(std::shared_ptr<const Program> whole, const std::vector<i
   first_of_pass_ = kernels_->registers();
   std::vector<at::Tensor> gradients = meet_roots(roots, looks);
   note_views(roots.views, names);
-  note_saved(graph, outputs);
-  form_->spends = raises_twice(graph, tensors);
+  note_saved(graph, roots, outputs);
+  note_inner(graph, roots);
+  form_->spends = raises_twice(roots);
   if (!form_->spends && graph.saves()) hinder("only some of its results have a graph that is used up");
   if (!obstacle_.empty()) return;
   std::vector<at::Tensor> brought;

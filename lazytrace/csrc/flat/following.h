@@ -43,10 +43,12 @@ class Following {
   void hinder(const std::string& why);
   bool keeps_edges() const;
   std::vector<at::Tensor> meet_roots(const Roots& roots, const std::vector<TensorMeta>& looks);
-  bool raises_twice(const OpenGraph& graph, const std::vector<at::Tensor>& roots) const;
+  bool raises_twice(const Roots& roots) const;
   void note_views(const std::vector<int>& registers, const std::vector<int>& names);
   void note_written();
-  void note_saved(const OpenGraph& graph, const std::vector<int>& outputs);
+  void note_saved(const OpenGraph& graph, const Roots& roots, const std::vector<int>& outputs);
+  void note_inner(const OpenGraph& graph, const Roots& roots);
+  OpenGraph part_of_pass(const Roots& roots) const;
   void hinder_by_kernels();
   void make_views_again(std::vector<Step>* steps) const;
 

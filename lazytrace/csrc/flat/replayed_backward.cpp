@@ -16,6 +16,7 @@
 #include "replay/lowered.h"
 #include "replay/workspace.h"
 #include "signature/ambient.h"
+#include "torch/autograd_graph.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -25,12 +26,16 @@ using torch::autograd::variable_list;
 
 // ---------------------------------------------------------------- what is held
 ReplayedBackward::Held ReplayedBackward::Held::of(const at::Tensor& tensor) {
-  return {tensor, tensor.defined() && !tensor.is_inference() ? tensor._version() : 0};
+  Held held{tensor, 0};
+  held.version = held.now();
+  return held;
 }
 
-bool ReplayedBackward::Held::is_as_it_was() const {
-  return !tensor.defined() || tensor.is_inference() || tensor._version() == version;
+int64_t ReplayedBackward::Held::now() const {
+  return tensor.defined() && !tensor.is_inference() ? tensor._version() : 0;
 }
+
+bool ReplayedBackward::Held::is_as_it_was() const { return now() == version; }
 
 bool ReplayedBackward::Switches::operator==(const Switches& other) const {
   return included == other.included && excluded == other.excluded && process == other.process;
@@ -42,6 +47,14 @@ ReplayedBackward::Switches ReplayedBackward::Switches::now() {
 }
 
 namespace {
+
+constexpr const char* kCannotBuild =
+    "a backward pass through the replay of a traced function asked for more than the passes before it: for a "
+    "graph of the gradients (create_graph), for some of them only (inputs), for those of other results, or "
+    "under other switches of torch. That needs the whole graph of autograd, which cannot be built any more: ";
+constexpr const char* kNext =
+    ". From now on the function builds its graph at each call; make this call again, or pass "
+    "create_graph=True in the first backward pass, too.";
 
 // A result would hold its node, and the node the result. As torch's own saved results are, it is another
 // object, whose version is the same.
@@ -98,6 +111,10 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
     torch::autograd::set_history(registers[root.reg], named);
   }
   if (!form->views.empty()) make_views(*form, all);
+  for (const auto& one : form->inner) {
+    auto edge = torch::autograd::impl::gradient_edge(registers[one.second]);
+    node->inner_.push_back({WeakNode(edge.function), edge.input_nr});
+  }
 }
 
 void ReplayedBackward::release_variables() {
@@ -130,15 +147,51 @@ variable_list ReplayedBackward::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  if (!graph_ && as_recorded(gradients)) return replay(gradients);
+  bool hooks = !graph_ && inner_hooks(gradients);
+  if (!graph_ && !hooks && as_recorded(gradients)) return replay(gradients);
   form_->surprised = true;
   return pass(gradients);
+}
+
+// Whether a result that others are made of has hooks: these must be given what comes to it from those, too.
+bool ReplayedBackward::inner_hooks(const variable_list& gradients) const {
+  bool found = false;
+  for (size_t i = 0; i < inner_.size(); ++i) {
+    auto node = inner_[i].node.lock();
+    size_t root = form_->inner[i].first;
+    bool others = false;
+    for (size_t k = 0; k < gradients.size(); ++k) others |= k != root && gradients[k].defined();
+    if (!node || !others || !calls_python(*node)) continue;
+    TORCH_CHECK(!gradients[root].defined(), kCannotBuild,
+                "a result that another one is made of has a hook, which was called before all was there",
+                kNext);
+    found = true;
+  }
+  return found;
+}
+
+// Hooks go where the gradients come to. Those of Python share a dict with the tensor, so they can be taken
+// off as before.
+void ReplayedBackward::take_hooks_over(const std::vector<at::Tensor>& registers) {
+  for (size_t i = 0; i < inner_.size(); ++i) {
+    auto from = inner_[i].node.lock();
+    auto to = torch::autograd::impl::gradient_edge(registers[form_->inner[i].second]);
+    if (!from || !calls_python(*from)) continue;
+    TORCH_CHECK(to.input_nr == inner_[i].input && from->pre_hooks().empty() && from->post_hooks().empty(),
+                kCannotBuild, "the node of a result that another one is made of has hooks", kNext);
+    for (auto& hook : from->tensor_pre_hooks()) to.function->add_tensor_pre_hook(std::move(hook));
+    from->tensor_pre_hooks().clear();
+    std::vector<int> retained;
+    for (const auto& [index, hook] : from->retains_grad_hooks()) retained.push_back(static_cast<int>(index));
+    for (int index : retained)
+      to.function->add_retains_grad_hook(from->pop_retains_grad_hook(static_cast<size_t>(index)), index);
+  }
 }
 
 void ReplayedBackward::check_versions() const {
   for (size_t i = 0; i < watched_.size(); ++i)
     TORCH_CHECK(
-        watched_[i].is_as_it_was(),
+        !form_->watched[i].in_pass || watched_[i].is_as_it_was(),
         "one of the variables needed for gradient computation has been modified by an inplace operation: ",
         form_->watched[i].text, " is at version ", watched_[i].tensor._version(), "; expected version ",
         watched_[i].version,
@@ -200,20 +253,15 @@ class RandomOfThen {
   at::Tensor now_;
 };
 
-constexpr const char* kCannotBuild =
-    "a backward pass through the replay of a traced function asked for more than the passes before it: for a "
-    "graph of the gradients (create_graph), for some of them only (inputs), for those of other results, or "
-    "under other switches of torch. That needs the whole graph of autograd, which cannot be built any more: ";
-constexpr const char* kNext =
-    ". From now on the function builds its graph at each call; make this call again, or pass "
-    "create_graph=True in the first backward pass, too.";
-
 }  // namespace
 
 void ReplayedBackward::build_graph() {
   const Program& whole = *form_->whole;
   auto is_written = [&](int reg) {
     return std::find(form_->written.begin(), form_->written.end(), reg) != form_->written.end();
+  };
+  auto is_begin = [&](int reg) {
+    return std::find(form_->begins.begin(), form_->begins.end(), reg) != form_->begins.end();
   };
   for (size_t i = 0; i < begins_.size(); ++i)
     TORCH_CHECK(is_written(form_->begins[i]) || begins_[i].is_as_it_was(), kCannotBuild, "a tensor of ",
@@ -241,6 +289,10 @@ void ReplayedBackward::build_graph() {
                         .run(0, nullptr, &nobody);
   if (outcome.given.error) std::rethrow_exception(outcome.given.error);
   TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kNext);
+  // What was written to since was saved here, too: who comes to it is told.
+  for (size_t i = 0; i < watched_.size(); ++i)
+    for (int64_t n = watched_[i].version; n < watched_[i].now() && !is_begin(form_->watched[i].reg); ++n)
+      registers[form_->watched[i].reg].unsafeGetTensorImpl()->bump_version();
   for (const auto& root : form_->roots) graph->roots.push_back(Roots::root_of(registers[root.of]));
   edge_list ends;
   std::vector<int> known;  // by exit: the register of its end
@@ -254,6 +306,7 @@ void ReplayedBackward::build_graph() {
   bool same = graph->open->obstacle().empty() && exits.size() == form_->exits.size();
   for (size_t i = 0; i < exits.size() && same; ++i) same = known[exits[i].end] == form_->exits[i].end;
   TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
+  take_hooks_over(registers);  // no pass that is watched goes through them
   graph_ = std::move(graph);
   saved_.clear();
   begins_.clear();

@@ -41,6 +41,7 @@ class ReplayedBackward final : public torch::autograd::Node {
     at::Tensor tensor;
     int64_t version;
     static Held of(const at::Tensor& tensor);
+    int64_t now() const;
     bool is_as_it_was() const;
   };
   // The graph that the program has built.
@@ -50,6 +51,8 @@ class ReplayedBackward final : public torch::autograd::Node {
   };
 
   void check_versions() const;
+  bool inner_hooks(const torch::autograd::variable_list& gradients) const;
+  void take_hooks_over(const std::vector<at::Tensor>& registers);
   bool as_recorded(const torch::autograd::variable_list& gradients) const;
   torch::autograd::variable_list replay(const torch::autograd::variable_list& gradients);
   torch::autograd::variable_list pass(const torch::autograd::variable_list& gradients);
@@ -62,6 +65,13 @@ class ReplayedBackward final : public torch::autograd::Node {
   Earlier earlier_;
   Switches switches_{};
   std::unique_ptr<Graph> graph_;
+  // The nodes of results that others are made of. They hold this one.
+  using WeakNode = c10::weak_intrusive_ptr<torch::autograd::Node>;
+  struct Inner {
+    WeakNode node;
+    uint32_t input;
+  };
+  std::vector<Inner> inner_;
   bool released_ = false;
 };
 

@@ -287,7 +287,7 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers) const {
   };
   for (int reg : program_->used) add(reg);
   for (int reg : program_->captures) add(reg);
-  flat_.asked = Asked::of(roots.tensors, ends);
+  flat_.asked = Asked::of(roots, registers, ends);
 }
 
 Outcome Trace::run_watched(const Call& call, Workspace* space) const {
