@@ -474,8 +474,8 @@ def of_all_that_have_a_graph(out, x, w, b):
     loss_of(tuple(o for o in out if o.requires_grad)).backward()
 
 
-# What is used as a rule, and whether one node can stand for that: what comes to a view from the caller, and to
-# another inside of the function, would be added up in another order.
+# What is used as a rule, and whether one node can stand for that: what comes to a view from the caller, and
+# to another inside of the function, would be added up in another order.
 USED = [
     (loss_and_scores, of_the_first_result, "one node"),
     (loss_and_scores, plainly, "one node"),
