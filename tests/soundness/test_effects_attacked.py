@@ -11,11 +11,12 @@ import types
 from collections import ChainMap, OrderedDict, namedtuple
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 import torch.nn.functional as F
 
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, agree, call, check
 
 cases = Cases()
 WRITTEN = None
@@ -64,6 +65,110 @@ def argument_that_is_the_namespace_later(trace):
     other = {"h": X()}
     steps = [call(X(), other), call(X() * 2, other), call(X() * 3, other)]
     return trace(fn), [*steps, call(X(), vars(o)), call(X() * 2, vars(o))], lambda: o
+
+
+# ---------------------------------------------------------------- what is a namespace no more
+class Holder:
+    """Holds a dict, which may be the namespace of something else."""
+
+
+def of_one_namespace(body):
+    """A case: `body(o, d, x)` is called with the namespace of `o` as `d`, with another dict, and again."""
+
+    def make(trace):
+        o = Thing(h=X())
+        fn = trace(lambda x, d: body(o, d, x))
+        own, other = vars(o), {"h": X()}
+        steps = [call(X() * (i + 1), d) for i, d in enumerate([own, own, own, other, other, own, other])]
+        return fn, steps, lambda: (o, other)
+
+    return make
+
+
+def of_a_kept_namespace(body):
+    """The same with a dict that is kept in state."""
+
+    def make(trace):
+        o, keeper = Thing(h=X()), Holder()
+        keeper.d = vars(o)
+        other = {"h": X()}
+        fn = trace(lambda x: body(o, keeper.d, x))
+
+        def swap():
+            keeper.d = other if keeper.d is not other else vars(o)
+
+        twice = [call(X()), call(X() * 2), call(X() * 3)]
+        return fn, [*twice, swap, *twice, swap, *twice, swap, *twice], lambda: (o, other)
+
+    return make
+
+
+def writes_the_object(o, d, x):
+    o.h = x * 2
+    return d["h"] + 1
+
+
+def writes_the_dict(o, d, x):
+    d["h"] = x * 2
+    return o.h + 1
+
+
+def writes_the_object_and_asks_the_dict(o, d, x):
+    o.h = x * 2
+    return x * (2 if "h" in d else 1) + d.get("h", x)
+
+
+def writes_both(o, d, x):
+    o.h = x * 2
+    d["h"] = x * 3
+    return o.h - d["h"]
+
+
+def writes_through_another_object(o, d, x):
+    twin = object.__new__(Thing)
+    twin.__dict__ = d
+    o.h = x * 2
+    return twin.h + 1
+
+
+@pytest.mark.parametrize("way", [of_one_namespace, of_a_kept_namespace], ids=["argument", "kept"])
+@pytest.mark.parametrize(
+    "body",
+    [writes_the_object, writes_the_dict, writes_the_object_and_asks_the_dict, writes_both],
+    ids=lambda body: body.__name__,
+)
+def test_a_namespace_by_two_ways(body, way):
+    agree(way(body))
+
+
+def test_a_namespace_that_is_given_away():
+    agree(of_one_namespace(writes_through_another_object))
+
+
+def test_a_dict_that_was_the_namespace():
+    check(of_one_namespace(writes_the_object), hits=2)
+
+
+def test_objects_of_one_namespace():
+    def make(trace):
+        a, b = Thing(h=X()), Thing(h=X() * 3)
+        own = vars(b)
+        b.__dict__ = vars(a)
+
+        def fn(x):
+            a.h = x * 2
+            return b.h + 1
+
+        def part():
+            b.__dict__ = own
+
+        def join():
+            b.__dict__ = vars(a)
+
+        twice = [call(X()), call(X() * 2), call(X() * 3)]
+        return trace(fn), [*twice, part, *twice, join, *twice], lambda: [a.h, b.h]
+
+    check(make, hits=2)
 
 
 @cases(hits=2)

@@ -94,6 +94,9 @@ void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value,
   bool same = before && is_immutable(value) && same_immutable(before, value);
   if (same && provenance_->known(object) >= 0 && !log_->wrote(*dict, name))
     return provenance_->read_child(provenance_->owner(object), Access::Instance, name, -1, before);
+  // Whoever has the namespace by another way sees the write, as long as it is this one.
+  int owner = provenance_->known(*dict) >= 0 ? provenance_->owner(object) : -1;
+  if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);
   write_again(Effect::Kind::Attribute, object, *dict, name, -1, value, what);
 }
 

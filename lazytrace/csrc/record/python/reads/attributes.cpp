@@ -174,7 +174,18 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   if (dict && *dict && provenance_->touched(*dict))
     return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
-  if (value && log_->wrote(*dict, name)) return nullptr;
+  if (value && log_->wrote(*dict, name)) {
+    // By another way to the same namespace: that it is the same one.
+    int own = provenance_->owner(object);
+    std::vector<int> others;
+    for (const Writes::Write& write : log_->all())
+      if (write.container.is(py::handle(*dict)) && write.effect.owner != own)
+        others.push_back(write.effect.kind == Effect::Kind::Attribute ? write.effect.owner : -1);
+    if (!others.empty()) read_namespace(object);
+    for (int owner : others)
+      if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);
+    return nullptr;
+  }
   int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
   if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
   if (value || descriptor) return nullptr;

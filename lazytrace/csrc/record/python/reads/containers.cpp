@@ -25,6 +25,7 @@ void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   if (read_entry(dict, key)) return;
   if (log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
+  if (log_->wrote_to(dict)) read_as_namespace(dict);
   if (log_->wrote(dict, key)) return;
   provenance_->read_operand(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
 }
@@ -107,7 +108,17 @@ bool ContainerReads::take_over(PyObject* object, Wording what) {
   return true;
 }
 
+// The attributes of an object that was written to, read as a dict: that it is the same one.
+void ContainerReads::read_as_namespace(PyObject* dict) {
+  std::vector<int> owners;
+  for (const Writes::Write& write : log_->all())
+    if (write.container.is(py::handle(dict)) && write.effect.kind == Effect::Kind::Attribute)
+      owners.push_back(write.effect.owner);
+  for (int owner : owners) provenance_->read_child(owner, Access::Namespace, nullptr, -1, dict);
+}
+
 void ContainerReads::settle(PyObject* object) {
+  read_as_namespace(object);
   auto what = [&] { return "reads a " + type_name(object) + " that it has written to"; };
   if (!log_->took_over(object) && !take_over(object, what)) recorder_->fail(what());
 }

@@ -43,6 +43,7 @@ class ContainerReads {
  private:
   void fix_hash(PyObject* member);
   bool can_take_over(PyObject* container) const;
+  void read_as_namespace(PyObject* dict);
   // Of a container that was written to.
   void settle(PyObject* container);
   void read_entries(int node, PyObject* held);
