@@ -764,6 +764,20 @@ def test_a_hook_that_was_called_too_early():
         (loss + scores.sum()).backward()
 
 
+def test_a_hook_on_the_node_of_a_result():
+    fn, *_ = ready()
+    out = fn(torch.randn(6, 4))
+    out.grad_fn.register_hook(lambda inputs, outputs: None)
+    with pytest.raises(RuntimeError, match="a hook was set on the node of a result"):
+        out.sum().backward()
+    seen = []
+    out = fn(torch.randn(6, 4))
+    out.grad_fn.register_hook(lambda inputs, outputs: seen.append((inputs, outputs)))
+    out.sum().backward()
+    ((inputs, outputs),) = seen
+    assert torch.equal(inputs[0], outputs[0] * out)  # the last operator is exp()
+
+
 def test_nodes_outlive_the_function():
     fn, w, _ = ready()
     loss = loss_of(fn(torch.randn(6, 4)))

@@ -9,6 +9,8 @@
 #include <array>
 #include <utility>
 
+#include "flat/replayed_backward.h"
+
 namespace lazytrace {
 
 namespace {
@@ -30,11 +32,22 @@ struct Named final : Node {
   explicit Named(bool passes) : passes_(passes) {}
   variable_list apply(variable_list&& gradients) override {
     TORCH_CHECK(passes_, torch::autograd::ERR_BACKWARD_TWICE);
+    if (!post_hooks().empty()) refuse_hooks();
     return std::move(gradients);
   }
   std::string name() const override { return names()[Kind]; }
 
  private:
+  // They would be given what comes to the result in place of what comes of it.
+  void refuse_hooks() {
+    if (auto* behind = dynamic_cast<ReplayedBackward*>(next_edge(0).function.get())) behind->give_up();
+    TORCH_CHECK(
+        false,
+        "a hook was set on the node of a result (grad_fn.register_hook) of a replay of a traced function, "
+        "in which one node stands for the whole graph. From now on the function builds its graph at each "
+        "call; make this call again, or set the hook on a tensor.");
+  }
+
   bool passes_;
 };
 

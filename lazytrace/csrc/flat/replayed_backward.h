@@ -27,6 +27,8 @@ class ReplayedBackward final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   std::string name() const override { return "ReplayedBackward"; }
   void release_variables() override;
+  // The calls from now on build their graphs.
+  void give_up() const { form_->surprised = true; }
 
  private:
   // Switches that decide which kernels a pass runs.
