@@ -50,11 +50,10 @@ std::shared_ptr<Asked> Asked::of(const Roots& roots, const std::vector<at::Tenso
     auto& hook = hooks[edge.function.get()];
     if (!hook) hook = std::make_unique<Look>(asked);
     hook->roots.emplace_back(i, edge.input_nr);
-    auto leads_here = [&](const auto& next) { return next == edge; };
-    bool inside = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](Node* node) {
-      return std::any_of(node->next_edges().begin(), node->next_edges().end(), leads_here);
-    });
-    inside ? (void)asked->gates_[i].insert(edge.function.get()) : asked->gates_[i].clear();
+    if (graph.leads_to(edge))
+      asked->gates_[i].insert(edge.function.get());
+    else
+      asked->gates_[i].clear();
   }
   for (auto& [node, hook] : hooks) node->add_pre_hook(std::move(hook));
   return asked;

@@ -4,6 +4,12 @@
 
 namespace lazytrace {
 
+std::vector<int> beginnings_of(const Program& program) {
+  std::vector<int> begins = program.used;
+  begins.insert(begins.end(), program.captures.begin(), program.captures.end());
+  return begins;
+}
+
 bool BackwardForm::run(std::vector<at::Tensor>* registers, const std::vector<at::Tensor>& gradients,
                        std::vector<at::Tensor>* brought) const {
   registers->resize(static_cast<size_t>(program.registers));

@@ -13,6 +13,9 @@
 
 namespace lazytrace {
 
+// The registers that a program begins with: arguments that it needs, and captured state.
+std::vector<int> beginnings_of(const Program& program);
+
 // What is there before a replay and need not be there after it.
 struct Earlier {
   at::Tensor random;                // the state of the generator, where the program draws from it

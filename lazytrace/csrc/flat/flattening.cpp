@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
-#include <sstream>
 #include <unordered_set>
 
 #include "flat/kernel_steps.h"
@@ -13,7 +12,6 @@
 #include "passes/frees.h"
 #include "passes/lower.h"
 #include "passes/registers.h"
-#include "replay/interpreter.h"
 #include "torch/autograd_graph.h"
 #include "torch/overrides.h"
 

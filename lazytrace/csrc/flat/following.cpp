@@ -19,15 +19,7 @@
 namespace lazytrace {
 
 Following::Following(const Program& program, const std::vector<at::Tensor>& registers, Kernels* kernels)
-    : program_(program), registers_(registers), kernels_(kernels) {
-  auto begin = [&](int reg) {
-    if (!registers[reg].defined() || !registers[reg].requires_grad()) return;
-    begins_.push_back(reg);
-    edges_.push_back(torch::autograd::impl::gradient_edge(registers[reg]));
-  };
-  for (int reg : program.used) begin(reg);
-  for (int reg : program.captures) begin(reg);
-}
+    : registers_(registers), kernels_(kernels), begins_(beginnings_of(program)), ends_(begins_, registers) {}
 
 void Following::hinder(const std::string& why) {
   if (obstacle_.empty()) obstacle_ = why;
@@ -39,11 +31,7 @@ void Following::rename(const std::function<void(int&)>& name) {
 }
 
 // Whether the tensors that the program began with have the history that they had.
-bool Following::keeps_edges() const {
-  for (size_t i = 0; i < begins_.size(); ++i)
-    if (torch::autograd::impl::gradient_edge(registers_[begins_[i]]) != edges_[i]) return false;
-  return true;
-}
+bool Following::keeps_edges() const { return Ends(begins_, registers_).edges == ends_.edges; }
 
 // A gradient of this look, of any values: what a pass does hangs on none, or it will be found to differ.
 at::Tensor gradient_like(const TensorMeta& look, uint64_t seed) {
@@ -82,18 +70,18 @@ OpenGraph Following::part_of_pass(const Roots& roots) const {
   std::vector<at::Tensor> asked;
   for (size_t i = 0; i < roots.tensors.size(); ++i)
     if (form_->roots[i].given >= 0) asked.push_back(roots.tensors[i]);
-  return {asked, edges_};
+  return {asked, ends_.edges};
 }
 
 // Whether torch raises wherever a second pass begins; where it does nowhere, nothing is let go of.
 bool Following::raises_twice(const Roots& roots) const {
   OpenGraph gone = part_of_pass(roots);
-  if (!gone.saves()) return false;
   std::unordered_set<torch::autograd::Node*> saving;
   for (auto* node : gone.nodes())
     if (saved_by(node) != Saved::Nothing) saving.insert(node);
+  if (saving.empty()) return false;
   auto meets = [&](const at::Tensor& root) {
-    OpenGraph part({root}, edges_);
+    OpenGraph part({root}, ends_.edges);
     return std::any_of(part.nodes().begin(), part.nodes().end(),
                        [&](auto* node) { return saving.count(node) > 0; });
   };
@@ -146,12 +134,7 @@ void Following::note_written() {
 // Hooks that the caller sets on such a result are given what comes to it inside of the graph, too.
 void Following::note_inner(const OpenGraph& graph, const Roots& roots) {
   for (size_t i = 0; i < roots.tensors.size(); ++i) {
-    auto edge = torch::autograd::impl::gradient_edge(roots.tensors[i]);
-    auto leads_here = [&](const auto& next) { return next == edge; };
-    bool inner = std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](auto* node) {
-      return std::any_of(node->next_edges().begin(), node->next_edges().end(), leads_here);
-    });
-    if (!inner) continue;
+    if (!graph.leads_to(torch::autograd::impl::gradient_edge(roots.tensors[i]))) continue;
     if (!registers_[roots.of[i]].is_view()) form_->inner.emplace_back(i, roots.of[i]);
     for (int view : roots.views)
       if (Roots::root_of(registers_[view]).is_same(roots.tensors[i])) form_->inner.emplace_back(i, view);
@@ -197,7 +180,7 @@ void Following::follow(std::shared_ptr<const Program> whole, const std::vector<i
   Roots roots(outputs, registers_);
   const std::vector<at::Tensor>& tensors = roots.tensors;
   if (looks.size() != tensors.size()) return hinder("its results are views at times");
-  OpenGraph graph(tensors, edges_);
+  OpenGraph graph(tensors, ends_.edges);
   if (!graph.obstacle().empty()) return hinder(graph.obstacle());
   // Two nodes more, and what a replay costs, against those that there were.
   constexpr size_t kFewest = 6;
@@ -209,8 +192,7 @@ void Following::follow(std::shared_ptr<const Program> whole, const std::vector<i
     delete form;
   });
   form_->whole = std::move(whole);
-  form_->begins = program_.used;
-  form_->begins.insert(form_->begins.end(), program_.captures.begin(), program_.captures.end());
+  form_->begins = begins_;
   note_written();
   kernels_->clear();
   cut_ = kernels_->steps().size();
@@ -237,7 +219,7 @@ void Following::follow(std::shared_ptr<const Program> whole, const std::vector<i
   for (size_t i = 0; i < brought.size(); ++i) {
     int reg = brought[i].defined() ? kernels_->register_of(brought[i]) : -1;
     if (brought[i].defined() && reg < first_of_pass_) hinder("a gradient of unknown origin");
-    form_->exits.push_back({begins_[graph.exits()[i].end], reg});
+    form_->exits.push_back({ends_.registers[graph.exits()[i].end], reg});
   }
   hinder_by_kernels();
   modes_ = modes;

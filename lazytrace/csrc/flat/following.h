@@ -52,11 +52,10 @@ class Following {
   void hinder_by_kernels();
   void make_views_again(std::vector<Step>* steps) const;
 
-  const Program& program_;
   const std::vector<at::Tensor>& registers_;
   Kernels* kernels_;
-  std::vector<int> begins_;           // what the program begins with and requires gradients
-  torch::autograd::edge_list edges_;  // of these, before it ran
+  std::vector<int> begins_;  // the registers that the program begins with
+  Ends ends_;                // before it ran
   std::shared_ptr<BackwardForm> form_;
   size_t cut_ = 0;  // the first kernel of the pass
   int first_of_pass_ = 0;

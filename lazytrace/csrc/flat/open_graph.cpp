@@ -15,6 +15,14 @@ namespace lazytrace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
+Ends::Ends(const std::vector<int>& begins, const std::vector<at::Tensor>& all) {
+  for (int reg : begins) {
+    if (!all[reg].defined() || !all[reg].requires_grad()) continue;
+    registers.push_back(reg);
+    edges.push_back(torch::autograd::impl::gradient_edge(all[reg]));
+  }
+}
+
 OpenGraph::OpenGraph(const std::vector<at::Tensor>& roots, torch::autograd::edge_list ends)
     : ends_(std::move(ends)) {
   for (size_t i = 0; i < ends_.size(); ++i) {
@@ -60,6 +68,12 @@ void OpenGraph::look_at(Node* node, std::vector<Node*>* open) {
     else
       meet(edge.function.get(), open);
   }
+}
+
+bool OpenGraph::leads_to(const Edge& edge) const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](Node* node) {
+    return std::find(node->next_edges().begin(), node->next_edges().end(), edge) != node->next_edges().end();
+  });
 }
 
 bool OpenGraph::saves() const {

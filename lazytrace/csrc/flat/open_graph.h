@@ -11,6 +11,14 @@
 
 namespace lazytrace {
 
+// Of the registers that a program begins with, those that require gradients, and where these go.
+struct Ends {
+  Ends(const std::vector<int>& begins, const std::vector<at::Tensor>& registers);
+
+  std::vector<int> registers;
+  torch::autograd::edge_list edges;
+};
+
 // Keeps what comes out of the graph apart, use by use: autograd adds up the gradients of a tensor in the
 // order in which it comes to its uses, those outside of the graph among them, and another order gives other
 // bits. Lives no longer than its roots.
@@ -31,6 +39,8 @@ class OpenGraph {
   // In the order in which a backward pass comes to them.
   const std::vector<Exit>& exits() const { return exits_; }
   const std::unordered_set<torch::autograd::Node*>& nodes() const { return nodes_; }
+  // Whether a node of the graph hands gradients on there.
+  bool leads_to(const Edge& edge) const;
   size_t ends() const { return ends_.size(); }
   // Why nobody but the engine can tell what a pass does; empty where somebody can.
   const std::string& obstacle() const { return obstacle_; }

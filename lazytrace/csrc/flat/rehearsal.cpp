@@ -33,17 +33,7 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const NumberValues& giv
   if (!obstacle_.empty()) return;
   at::Tensor before = random_state();
   Earlier earlier = form_.earlier(registers_);
-  try {
-    OpaqueResults opaque;
-    EarlyWrites early;
-    RunnerMemory memory;
-    memory.numbers = given;
-    Outcome outcome = Runner(form_.program, registers_, state, opaque, early, memory).run();
-    if (!outcome.ok()) obstacle_ = "step " + std::to_string(outcome.step) + " gave " + outcome.found;
-  } catch (...) {
-    std::exception_ptr error = caught();  // the program itself will say so
-    obstacle_ = "it raised";
-  }
+  obstacle_ = run_unseen(form_.program, &registers_, state, given);
   if (obstacle_.empty()) form_.put_history(&registers_, given, earlier);
   drawn_ = random_state();
   set_random_state(before);
@@ -111,12 +101,8 @@ std::string Rehearsal::compare_passes(const std::vector<at::Tensor>& registers) 
     gradients.push_back(form.roots[i].given < 0 ? at::Tensor() : gradient_like(form.roots[i].look, 7 + i));
   auto brought_by = [&](const std::vector<at::Tensor>& of) {
     std::vector<at::Tensor> roots;
-    torch::autograd::edge_list ends;
     for (const auto& root : form.roots) roots.push_back(Roots::root_of(of[root.of]));
-    for (int reg : form.begins)
-      if (of[reg].defined() && of[reg].requires_grad())
-        ends.push_back(torch::autograd::impl::gradient_edge(of[reg]));
-    OpenGraph graph(roots, ends);
+    OpenGraph graph(roots, Ends(form.begins, of).edges);
     obstacle_ = graph.obstacle();
     if (!obstacle_.empty()) return variable_list();
     try {

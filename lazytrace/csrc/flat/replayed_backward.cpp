@@ -280,7 +280,7 @@ void ReplayedBackward::build_graph() {
     registers[form_->begins[i]] = tensor.defined() && tensor.requires_grad() ? beginning_of(tensor) : tensor;
   }
   for (size_t i = 0; i < form_->written.size(); ++i) registers[form_->written[i]] = earlier_.written[i];
-  graph->begins = registers;
+  std::vector<at::Tensor> begins = registers;
   RandomOfThen random(earlier_.random);
   WorkspaceLease space;
   space->memory.numbers = numbers_;
@@ -294,17 +294,12 @@ void ReplayedBackward::build_graph() {
     for (int64_t n = watched_[i].version; n < watched_[i].now() && !is_begin(form_->watched[i].reg); ++n)
       registers[form_->watched[i].reg].unsafeGetTensorImpl()->bump_version();
   for (const auto& root : form_->roots) graph->roots.push_back(Roots::root_of(registers[root.of]));
-  edge_list ends;
-  std::vector<int> known;  // by exit: the register of its end
-  for (int reg : form_->begins)
-    if (graph->begins[reg].defined() && graph->begins[reg].requires_grad()) {
-      ends.push_back(torch::autograd::impl::gradient_edge(graph->begins[reg]));
-      known.push_back(reg);
-    }
-  graph->open.emplace(graph->roots, std::move(ends));
+  Ends ends(form_->begins, begins);
+  graph->open.emplace(graph->roots, ends.edges);
   const auto& exits = graph->open->exits();
   bool same = graph->open->obstacle().empty() && exits.size() == form_->exits.size();
-  for (size_t i = 0; i < exits.size() && same; ++i) same = known[exits[i].end] == form_->exits[i].end;
+  for (size_t i = 0; i < exits.size() && same; ++i)
+    same = ends.registers[exits[i].end] == form_->exits[i].end;
   TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
   take_hooks_over(registers);  // no pass that is watched goes through them
   graph_ = std::move(graph);

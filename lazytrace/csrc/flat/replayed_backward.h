@@ -48,7 +48,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   };
   // The graph that the program has built.
   struct Graph {
-    std::vector<at::Tensor> begins, roots;
+    std::vector<at::Tensor> roots;
     std::optional<OpenGraph> open;
   };
 

@@ -25,21 +25,25 @@ std::string Shadow::obstacle(const Program& program) {
   return "";
 }
 
-std::string Shadow::run(const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness) {
-  if (!twins_.obstacle().empty()) return twins_.obstacle();
-  at::Tensor before = random_state();
-  std::string found;
+std::string run_unseen(const Program& program, std::vector<at::Tensor>* registers,
+                       const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness) {
   try {
     OpaqueResults opaque;
     EarlyWrites early;
     RunnerMemory memory;
     memory.numbers = given;
-    Outcome outcome = Runner(program_, registers_, state, opaque, early, memory).run(0, nullptr, witness);
-    if (!outcome.ok()) found = "step " + std::to_string(outcome.step) + " gave " + outcome.found;
+    Outcome outcome = Runner(program, *registers, state, opaque, early, memory).run(0, nullptr, witness);
+    return outcome.ok() ? "" : "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {
-    std::exception_ptr error = caught();
-    found = "it raised";
+    std::exception_ptr error = caught();  // the program itself will say so
+    return "it raised";
   }
+}
+
+std::string Shadow::run(const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness) {
+  if (!twins_.obstacle().empty()) return twins_.obstacle();
+  at::Tensor before = random_state();
+  std::string found = run_unseen(program_, &registers_, state, given, witness);
   set_random_state(before);
   return found;
 }

@@ -280,14 +280,7 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers) const {
   auto has_node = [](const at::Tensor& root) { return root.requires_grad() && !root.is_leaf(); };
   if (!std::all_of(roots.tensors.begin(), roots.tensors.end(), has_node))
     return flat_.refuse("a view of a leaf leaves the function");
-  torch::autograd::edge_list ends;
-  auto add = [&](int reg) {
-    if (registers[reg].defined() && registers[reg].requires_grad())
-      ends.push_back(torch::autograd::impl::gradient_edge(registers[reg]));
-  };
-  for (int reg : program_->used) add(reg);
-  for (int reg : program_->captures) add(reg);
-  flat_.asked = Asked::of(roots, registers, ends);
+  flat_.asked = Asked::of(roots, registers, Ends(beginnings_of(*program_), registers).edges);
 }
 
 Outcome Trace::run_watched(const Call& call, Workspace* space) const {
