@@ -32,6 +32,28 @@ bool is_in_place(int operation) { return operation >= NB_INPLACE_ADD; }
 
 bool is_remainder(int operation) { return operation == NB_REMAINDER || operation == NB_INPLACE_REMAINDER; }
 
+const OperatorMethods& methods_of_operation(int operation) {
+#define METHODS(name) {"__" name "__", "__r" name "__", "__i" name "__"}
+  // In the order of the numbers that BINARY_OP has for them.
+  static const OperatorMethods kMethods[] = {
+      METHODS("add"), METHODS("and"),     METHODS("floordiv"), METHODS("lshift"), METHODS("matmul"),
+      METHODS("mul"), METHODS("mod"),     METHODS("or"),       METHODS("pow"),    METHODS("rshift"),
+      METHODS("sub"), METHODS("truediv"), METHODS("xor")};
+#undef METHODS
+  static_assert(NB_ADD == 0 && NB_XOR == 12 && NB_INPLACE_ADD == 13);
+  return kMethods[is_in_place(operation) ? operation - NB_INPLACE_ADD : operation];
+}
+
+const OperatorMethods& methods_of_comparison() {
+  static const OperatorMethods kMethods{"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
+  return kMethods;
+}
+
+const OperatorMethods& methods_of_unary() {
+  static const OperatorMethods kMethods{"__neg__", "__pos__", "__invert__"};
+  return kMethods;
+}
+
 std::vector<Operation> operations_of(PyCodeObject* code) {
   // The code as it was compiled: the running copy has adapted instructions in it.
   PyObject* bytes = PyCode_GetCode(code);

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -77,6 +78,13 @@ struct Operation {
 // Of the operators that BINARY_OP names: x += y and the like, and x % y.
 bool is_in_place(int operation);
 bool is_remainder(int operation);
+
+// The special methods that an operator may call on the class of an operand, whichever side that stands on.
+// Literals, of which there is one object each.
+using OperatorMethods = std::array<const char*, 6>;  // the rest null
+const OperatorMethods& methods_of_operation(int operation);
+const OperatorMethods& methods_of_comparison();
+const OperatorMethods& methods_of_unary();
 
 // By instruction. Needs the GIL.
 std::vector<Operation> operations_of(PyCodeObject* code);

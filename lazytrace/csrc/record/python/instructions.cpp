@@ -163,7 +163,7 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::Operates:
       return protocols_->read_binary(first, second, operation.name);
     case Action::OperatesAlone:
-      return protocols_->read_operand(first);
+      return protocols_->read_unary(first);
     case Action::FormatsText:
       return consumption_->consume(first, Consumer::Text);
     case Action::UsesKeys:

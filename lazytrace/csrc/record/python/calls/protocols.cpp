@@ -98,9 +98,20 @@ void Protocols::read_operand(PyObject* object) {
   if (!refuse_array(object)) consumption_->consume(object, Consumer::Compares);
 }
 
+// A tensor of torch's own classes shows the operator's methods and no others: its class has twenty more that
+// are written in Python, and each of these is a guard. Any other class may lead anywhere.
+void Protocols::operate(PyObject* operand, Consumer how, const OperatorMethods& methods) {
+  if (recorder_->stopped() || refuse_array(operand)) return;
+  if (how == Consumer::Text || !THPVariable_CheckTypeExact(Py_TYPE(operand)))
+    return consumption_->consume(operand, how);
+  consumption_->hand_over_tensor(operand);
+  for (const char* name : methods)
+    if (name) classes_->read_special(operand, name);
+}
+
 void Protocols::read_comparison(PyObject* left, PyObject* right) {
-  read_operand(right);
-  read_operand(left);
+  operate(right, Consumer::Compares, methods_of_comparison());
+  operate(left, Consumer::Compares, methods_of_comparison());
 }
 
 void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
@@ -108,13 +119,14 @@ void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
   // `%` writes text; `-`, `&`, `|` and `^` of sets compare.
   Consumer how = is_remainder(operation) ? Consumer::Text : Consumer::Compares;
   if (refuse_array(left) || refuse_array(right)) return;
-  consumption_->consume(right, how);
+  const OperatorMethods& methods = methods_of_operation(operation);
+  operate(right, how, methods);
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
       !PyTuple_Check(left)) {
     classes_->read_specials(Py_TYPE(left));
     return writes_->rewrite(left, [&] { return "changes a " + type_name(left) + " in place"; });
   }
-  consumption_->consume(left, how);
+  operate(left, how, methods);
 }
 
 void Protocols::read_classes(PyObject* object, PyObject* classes, bool subclass) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpython/frame.h"
+#include "cpython/operations.h"
 #include "record/operators/recorder.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
@@ -32,6 +33,8 @@ class Protocols {
   void read_identity(PyObject* a, PyObject* b);
   void read_operand(PyObject* object);
   void read_comparison(PyObject* left, PyObject* right);
+  // -x, +x, ~x
+  void read_unary(PyObject* operand) { operate(operand, Consumer::Compares, methods_of_unary()); }
   // `operation`: the argument of BINARY_OP.
   void read_binary(PyObject* left, PyObject* right, int operation);
   void read_classes(PyObject* object, PyObject* classes, bool subclass);
@@ -47,6 +50,7 @@ class Protocols {
   }
 
  private:
+  void operate(PyObject* operand, Consumer how, const OperatorMethods& methods);
   bool refuse_array(PyObject* operand);
   void fix_identity(PyObject* object, const char* asked);
 

@@ -42,6 +42,10 @@ class Consumption {
   // Everything that C code could take from `object` without running Python code that is watched.
   void consume(PyObject* object, Consumer how, int depth = 0);
   void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
+  // An operand of which C code asks nothing but what is read of its class.
+  void hand_over_tensor(PyObject* tensor) {
+    if (exchange_->follows()) exchange_->hand_over(tensor);
+  }
   // A container is asked whether it holds something.
   void ask_for_members(PyObject* container) {
     asks_for_members_ = true;
