@@ -324,16 +324,17 @@ def checkpoint_params(module: torch.nn.Module) -> Callable[[], None]:
 
 
 def checkpoint_tensors(tensors: Any) -> Callable[[], None]:
-    """Save some tensors and their gradients by value; what it returns puts them back.
+    """Save some tensors, their gradients and `requires_grad` of leaves; what it returns puts them back.
 
     >>> x = torch.ones(2)
     >>> restore = checkpoint_tensors([x])
-    >>> _ = x.zero_()
+    >>> _ = x.zero_().requires_grad_()
     >>> restore()
     >>> x
     tensor([1., 1.])
     """
     saved = [(t, t.detach().clone(), _gradient(t)) for t in tensors]
+    flags = [(t, t.requires_grad) for t, _, _ in saved if t.is_leaf]
 
     def restore() -> None:
         with torch.no_grad():
@@ -344,6 +345,9 @@ def checkpoint_tensors(tensors: Any) -> Callable[[], None]:
                     tensor.grad = gradient
                 if gradient is not None and not _identical(gradient, of_gradient):
                     gradient.copy_(of_gradient)
+        for tensor, flag in flags:
+            if tensor.is_leaf and tensor.requires_grad is not flag:
+                tensor.requires_grad_(flag)
 
     return restore
 

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 import torch
 
-from lazytrace import checkpoint_params, clone_inputs, preserve_rng_state, same
+from lazytrace import checkpoint_params, clone_inputs, preserve_rng_state, same, traced, verify
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -154,3 +154,16 @@ def test_parameters_buffers_and_gradients_are_put_back():
     assert net[1].bias.grad is not None
     assert net[1].bias._version == version  # what was not written is not written again
     assert drawn.shape == (1,)
+
+
+def test_verify_puts_flags_back():
+    net = torch.nn.Linear(3, 2)
+
+    @traced
+    def step(x):
+        net.requires_grad_(False)
+        return net(x)
+
+    x = torch.ones(4, 3)
+    verify(step, (x,))
+    assert all(p.requires_grad for p in net.parameters())

@@ -661,6 +661,8 @@ def obstacles(program: Program) -> Iterator[tuple[str, str]]:
     for write in program.writes:
         yield f"writes {write.path}, and a graph writes to no Python state", "Return the value instead."
     for step in program.steps:
+        if step.kind == "requires_grad" and step.effect:
+            yield f"sets requires_grad of a tensor from before the call ({step.place})", "Set it outside."
         if step.kind in ("gradient", "set_gradient"):
             what = "reads" if step.kind == "gradient" else "sets"
             yield f"{what} the gradient of a tensor ({step.place})", "Take that out of the function."

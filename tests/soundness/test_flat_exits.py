@@ -325,7 +325,73 @@ def a_tensor_that_is_kept(trace):
     return counted(trace, keeps_the_loss, says_where)
 
 
-# What a place holds between two writes, and what is in a tuple then, is not known.
+def makes_a_list(log, loss):
+    log["rows"] = [loss.item(), [1, {"loss": loss.detach()}]]
+
+
+def makes_a_list_that_grows(log, loss):
+    log["rows"] = [loss.item()]
+
+
+def grows_it(log, loss):
+    log["rows"].append(1)
+
+
+def grows_it_and_takes_back(log, loss):
+    log["kept"] = log["rows"] = [0]
+
+
+@cases(form="flat")
+def a_row_of_numbers(trace):
+    return counted(trace, makes_a_row)
+
+
+@cases(form="flat")
+def a_list_in_a_list(trace):
+    return counted(trace, makes_a_list)
+
+
+@cases(form="flat")
+def a_list_behind_the_backward_pass(trace):
+    return counted(trace, lambda log, loss: None, makes_a_list)
+
+
+# What a place holds between two writes is not known, nor what was in a list that has been changed since.
+@cases(form="what follows hangs on a value")
+def a_list_that_grows(trace):
+    return counted(trace, makes_a_list_that_grows, grows_it)
+
+
+@cases(form="what follows hangs on a value")
+def a_list_in_two_places(trace):
+    return counted(trace, grows_it_and_takes_back)
+
+
+@cases(form="what follows hangs on a value")
+def a_list_that_is_other_for_a_while(trace):
+    table, other = torch.nn.Embedding(5, 3), torch.nn.Embedding(5, 3)
+    opt = torch.optim.SGD(table.parameters(), lr=0.1)
+    log = {"rows": None}
+
+    def step(i, k):
+        opt.zero_grad()
+        loss = table(i).square().sum()
+        rows = [[1]]
+        log["rows"] = rows
+        loss.backward()
+        opt.step()
+        rows[0].append(2)
+        with torch.no_grad():
+            y = other(k).sum()
+        rows[0].pop()
+        return y
+
+    index = lambda: torch.randint(0, 5, (4,))  # noqa: E731
+    steps = [call(index(), index()) for _ in range(ENOUGH + 6)]
+    steps[ENOUGH + 3] = call(index(), torch.tensor([0, 1, 2, 7]))
+    return trace(step), steps, lambda: [parts(table), dict(log)]
+
+
 @cases(form="what follows hangs on a value")
 def a_counter_that_is_raised_twice(trace):
     return counted(trace, lambda log, loss: None, counts_once_more)
@@ -334,11 +400,6 @@ def a_counter_that_is_raised_twice(trace):
 @cases(form="what follows hangs on a value")
 def a_text_that_changes(trace):
     return counted(trace, says_where, says_where_again)
-
-
-@cases(form="what follows hangs on a value")
-def a_row_of_numbers(trace):
-    return counted(trace, makes_a_row)
 
 
 def raises_after(trace, write):

@@ -378,3 +378,50 @@ def test_a_container_that_is_taken_over_before_python_code_looks(content):
         return trace(fn), [call(X())] * 4, lambda: held
 
     check(make, hits=2)
+
+
+# ---------------------------------------------------------------- modules with properties
+def set_flag(name, value):
+    return lambda: setattr(torch.backends.opt_einsum, name, value)
+
+
+@pytest.mark.parametrize("change", ["enabled", "strategy"])
+def test_flags_behind_a_module_with_properties(change):
+    """`torch.backends` asks another module, by its `__getattribute__`, for what is no property."""
+    flags = torch.backends.opt_einsum
+    before = getattr(flags, change)
+
+    def make(trace):
+        set_flag(change, before)()
+
+        def fn(x):
+            return torch.einsum("i,j,k->ij", x, x, x), flags.is_available(), getattr(flags, change)
+
+        twice = [call(X()), call(X())]
+        other = set_flag(change, False if change == "enabled" else before)
+        return trace(fn), [*twice, other, *twice, set_flag(change, before), *twice]
+
+    try:
+        check(make, hits=3)
+    finally:
+        set_flag(change, before)()
+
+
+def test_function_that_another_module_gives(monkeypatch):
+    other = torch.backends.opt_einsum.m
+
+    def make(trace):
+        monkeypatch.undo()
+
+        def fn(x):
+            return (
+                x * 2,
+                torch.backends.opt_einsum.get_opt_einsum() is None,
+                torch.backends.opt_einsum.is_available(),
+            )
+
+        twice = [call(X()), call(X())]
+        change = lambda: monkeypatch.setattr(other, "is_available", lambda: "changed")  # noqa: E731
+        return trace(fn), [*twice, change, *twice]
+
+    check(make, hits=2)

@@ -78,6 +78,9 @@ void Flattening::after(size_t at) {
   if (collected && graph) return replace(step);
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
   if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
+  // The graph that its node may have to build begins with tensors as they were at first.
+  if (following_ && step.kind == Step::Kind::RequireGrad && step.effect)
+    return hinder("it sets requires_grad of a tensor from before the call");
   // Its proof runs what is kept twice.
   if (step.opaque && step.opaque->python) return hinder(step.opaque->name + " runs Python code");
   for (const Argument& argument : step.arguments)
@@ -228,6 +231,7 @@ void Flattening::keep(const Step& step) {
   if (step.kind == Step::Kind::SetGradient)
     gradients_[step.arguments[0].reg] = step.arguments.size() > 1 ? step.arguments[1].reg : -1;
   if (step.opaque) gradients_.clear();
+  if (step.kind == Step::Kind::RequireGrad) flagged_.insert(step.arguments[0].reg);
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
   copy.frees.clear();
@@ -460,7 +464,8 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   auto form = std::make_shared<FlatForm>();
   if (!following_) spend(outputs, form.get());
   auto note_leaf = [&](int reg) {
-    if (following_ || !enters_[reg] || !registers_[reg].defined() || !registers_[reg].requires_grad()) return;
+    if (following_ || !enters_[reg] || !registers_[reg].defined()) return;
+    if (!registers_[reg].requires_grad() && !flagged_.count(reg)) return;
     if (!is_plain_leaf(registers_[reg])) hinder("an argument has a history, or a gradient of another dtype");
     form->leaves.push_back(reg);
   };

@@ -66,7 +66,7 @@ std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor
   };
   auto note_both = [&](int reg) {
     note(registers[reg]);
-    note(registers[reg].requires_grad() && registers[reg].is_leaf() ? registers[reg].grad() : at::Tensor());
+    note(registers[reg].defined() && registers[reg].is_leaf() ? registers[reg].grad() : at::Tensor());
   };
   for (int reg : program.used) note_both(reg);
   for (int reg : program.captures) note_both(reg);

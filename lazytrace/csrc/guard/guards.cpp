@@ -453,6 +453,24 @@ bool same_kind_of_number(PyObject* a, PyObject* b) {
   return !overflow && !other;
 }
 
+bool same_kind_of_numbers(PyObject* a, PyObject* b) {
+  if (!PyTuple_CheckExact(a)) return same_kind_of_number(a, b);
+  if (!PyTuple_CheckExact(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b) || !PyTuple_GET_SIZE(a))
+    return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+    if (!same_kind_of_number(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  return true;
+}
+
+void GuardTree::expect_items(int node, PyObject* tuple) {
+  Guard& guard = nodes_[node];
+  guard.expect = Expect::Type;
+  guard.value = py::object();
+  guard.raw = reinterpret_cast<PyObject*>(Py_TYPE(tuple));
+  guard.weak = weak_reference(guard.raw);
+  guard.length = PyTuple_GET_SIZE(tuple);
+}
+
 bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObject*>& inputs,
                         const Values& values) const {
   switch (g.expect) {
@@ -1064,7 +1082,7 @@ std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, si
     if (!owner || g.loose || !can_be_loose(node)) continue;
     PyObject* value = read(g, owner, roots, count, &values);
     PyErr_Clear();
-    if (value && same_kind_of_number(g.value.ptr(), value)) found.push_back(path(node, names));
+    if (value && same_kind_of_numbers(g.value.ptr(), value)) found.push_back(path(node, names));
   }
   return found;
 }
@@ -1073,7 +1091,7 @@ bool GuardTree::can_be_loose(int node) const {
   const Guard& g = nodes_[node];
   bool place = g.access == Access::Instance || g.access == Access::Item || g.access == Access::At ||
                g.access == Access::Cell;
-  return place && g.expect == Expect::Constant && same_kind_of_number(g.value.ptr(), g.value.ptr());
+  return place && g.expect == Expect::Constant && same_kind_of_numbers(g.value.ptr(), g.value.ptr());
 }
 
 bool GuardTree::differs_in_size(int node, PyObject* const* roots, size_t count,

@@ -203,8 +203,11 @@ class GuardTree {
   std::vector<std::string> differing_numbers(PyObject* const* roots, size_t count,
                                              const std::vector<PyObject*>& inputs,
                                              const std::vector<std::string>& names) const;
-  // Whether a node has an int or a float in a place where one can be followed.
+  // Whether a node has an int or a float, or a tuple of them, in a place where these can be followed.
   bool can_be_loose(int node) const;
+  // A tuple of numbers is expected to be one of as many. Its items are nodes of their own, made by the
+  // caller.
+  void expect_items(int node, PyObject* tuple);
   // Whether the tensor of a node that fails would be accepted but for its sizes and strides.
   bool differs_in_size(int node, PyObject* const* roots, size_t count,
                        const std::vector<PyObject*>& inputs) const;
@@ -279,6 +282,8 @@ py::tuple special_names(PyTypeObject* type);
 
 // Two floats, or two ints of 64 bits.
 bool same_kind_of_number(PyObject* a, PyObject* b);
+// The same, or two tuples of them, side by side.
+bool same_kind_of_numbers(PyObject* a, PyObject* b);
 
 // A weak reference to `object`, or an empty object where its type has none.
 py::object weak_reference(PyObject* object);

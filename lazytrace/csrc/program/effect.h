@@ -19,6 +19,9 @@ struct Effect {
   int serial = -1;        // among all that a recording has written
   // The steps before the first and the last write to the place, as Step::node.
   int64_t first = -1, last = -1;
+  // Whether a list, tuple or dict that was written held at each step that could have raised what it holds in
+  // the end.
+  bool steady = false;
 
   // Whether the place had what it has in the end, or what it had before the call, when this step ran.
   bool settled_at(int64_t node) const { return node <= first || last < node; }

@@ -79,6 +79,48 @@ py::object Writes::before(PyObject* container) const {
   return content;
 }
 
+namespace {
+// The objects in a list, tuple or dict, and in those of them that are such containers, each with its place by
+// the order. False where there are too many to look at again and again.
+bool list_content(PyObject* object, std::vector<PyObject*>* found, int depth = 0) {
+  constexpr size_t kMost = 256;
+  constexpr int kDeepest = 8;
+  if (found->size() >= kMost || depth > kDeepest) return false;
+  found->push_back(object);
+  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      if (!list_content(PySequence_Fast_GET_ITEM(object, i), found, depth + 1)) return false;
+    found->push_back(nullptr);
+  } else if (PyDict_CheckExact(object)) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);) {
+      found->push_back(key);
+      if (!list_content(value, found, depth + 1)) return false;
+    }
+    found->push_back(nullptr);
+  }
+  return true;
+}
+}  // namespace
+
+void Writes::watch() {
+  for (Write& write : writes_) {
+    if (!write.effect.steady) continue;
+    std::vector<PyObject*> now;
+    write.effect.steady = list_content(write.value.ptr(), &now) && now == write.content;
+  }
+}
+
+void Writes::note_content(Write* write) {
+  PyObject* value = write->value.ptr();
+  bool container =
+      value && (PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value));
+  write->content.clear();
+  write->effect.steady =
+      container && write->effect.kind != Effect::Kind::Content && list_content(value, &write->content);
+}
+
 void Writes::take_over(Write write) {
   write.effect.serial = serials_++;
   PyObject* container = write.container.ptr();
@@ -110,6 +152,7 @@ void Writes::change(PyObject* container, int64_t node) {
 
 void Writes::add(Write write) {
   write.effect.serial = serials_++;
+  note_content(&write);
   PyObject* container = write.container.ptr();
   containers_.insert(container);
   if (write.effect.kind == Effect::Kind::Append) {
@@ -122,6 +165,8 @@ void Writes::add(Write write) {
     Write& older = writes_[slot->write];
     if (older.value.is(write.value)) return;  // the place has had it since then
     older.value = std::move(write.value);
+    older.content = std::move(write.content);
+    older.effect.steady = write.effect.steady;
     older.effect.last = write.effect.last;
     return;
   }

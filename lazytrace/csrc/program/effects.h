@@ -50,6 +50,8 @@ class Writes {
     py::object original;
     std::string what;
     Place place;
+    // What `value` held when it was written, with what is held in that; borrowed, compared only.
+    std::vector<PyObject*> content;
   };
 
   void add(Write write);
@@ -70,6 +72,9 @@ class Writes {
   // A container that was taken over changes again behind the step `node`.
   void change(PyObject* container, int64_t node);
 
+  // A step comes that may raise: looks whether written containers hold what they did when they were written.
+  void watch();
+
   std::vector<Write>& all() { return writes_; }
   const std::vector<Write>& all() const { return writes_; }
 
@@ -81,6 +86,7 @@ class Writes {
     size_t write;
   };
   const Slot* find(PyObject* container, PyObject* key, Py_ssize_t index) const;
+  static void note_content(Write* write);
 
   std::vector<Write> writes_;
   std::vector<Slot> slots_;

@@ -51,7 +51,12 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
     fixed_.emplace_back(call.tensor(static_cast<size_t>(reg)), dim);
   family_ = resume ? resume->family : std::make_shared<Family>();
   if (resume) recorder_.feed(std::move(resume));
-  recorder_.would_catch = [this] { return !observer_.writes().empty() || observer_.would_catch(); };
+  recorder_.would_catch = [this] {
+    if (observer_.writes().empty()) return observer_.would_catch();
+    py::gil_scoped_acquire gil;
+    observer_.watch_writes();
+    return true;
+  };
   recorder_.catches = [this] { return observer_.would_catch(); };
   recorder_.look_away = [this](bool away) { away ? observer_.pause() : observer_.resume(); };
   recorder_.has_written = [this] { return !observer_.writes().empty(); };

@@ -223,7 +223,10 @@ bool Runner::step(const Step& s, size_t at) {
       registers_[s.results[0].reg] = registers_[s.arguments[0].reg].variable_data();
       return matches_tensor(s.results[0], registers_[s.results[0].reg]);
     case Step::Kind::RequireGrad:
-      registers_[s.arguments[0].reg].set_requires_grad(true);
+      if (s.effect)
+        flags_.set(registers_[s.arguments[0].reg], s.arguments[1].constant.toBool());
+      else
+        registers_[s.arguments[0].reg].set_requires_grad(true);
       return true;
     case Step::Kind::Opaque:
       return opaque(s, at);

@@ -11,6 +11,7 @@
 
 #include "program/program.h"
 #include "replay/early_writes.h"
+#include "replay/flags.h"
 #include "replay/recycler.h"
 #include "replay/witness.h"
 
@@ -53,6 +54,7 @@ struct RunnerMemory {
   NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
   at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
+  Flags flags;
 };
 
 class Runner {
@@ -70,7 +72,8 @@ class Runner {
         stack_(memory.stack),
         numbers_(memory.numbers),
         recycler_(memory.recycler),
-        scalar_(memory.scalar) {}
+        scalar_(memory.scalar),
+        flags_(memory.flags) {}
 
   // How to ask whether the Python state that the program depends on is what it was when the call began.
   void ask_state_by(std::function<bool()> holds) { state_holds_ = std::move(holds); }
@@ -131,6 +134,7 @@ class Runner {
   std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
   at::Tensor& scalar_;
+  Flags& flags_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {
     void process(const c10::Warning& warning) override { all.push_back(warning); }

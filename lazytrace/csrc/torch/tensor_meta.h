@@ -33,6 +33,7 @@ class TensorMeta {
   bool defined() const { return defined_; }
   size_t bytes() const;  // at most: views count as much as what they show
   bool requires_grad() const { return requires_grad_; }
+  void set_requires_grad(bool value) { requires_grad_ = value; }
   c10::ScalarType dtype() const { return dtype_; }
   const c10::SmallVector<int64_t, 5>& sizes() const { return sizes_; }
   const c10::SmallVector<int64_t, 5>& strides() const { return strides_; }

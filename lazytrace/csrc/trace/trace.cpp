@@ -224,6 +224,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
     space->early.take_back();
+    space->memory.flags.take_back();
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
       loan.keep();
@@ -231,6 +232,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
       return answer;
     }
     other = std::move(next);
+    space->memory.flags.put_again();
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
@@ -379,6 +381,8 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     flat_.note(false);
     bool changed = form->program.lasting_before(outcome.begun || step == 0 ? step : step - 1);
     if (!changed && undo) undo->roll_back();
+    space->memory.flags.take_back();
+    space->memory.flags.clear();
     if (!changed) return again();
     Answer answer;
     answer.miss = Miss{-1, outcome.step, true, outcome.found, number, nullptr};
@@ -416,16 +420,28 @@ py::object Trace::end(Workspace* space) const {
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
 
+namespace {
+// Whether nothing that the value is built of can have been changed since: numbers, tensors, what was there.
+bool is_plain(const Tree& tree) {
+  return tree.kind == Tree::Kind::Register || tree.kind == Tree::Kind::Number ||
+         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State;
+}
+bool is_plain_inside(const Tree& tree) {
+  if (tree.kind != Tree::Kind::Tuple && tree.kind != Tree::Kind::List && tree.kind != Tree::Kind::Dict)
+    return is_plain(tree);
+  return std::all_of(tree.items.begin(), tree.items.end(), is_plain_inside);
+}
+}  // namespace
+
 bool Trace::knows_writes(int64_t node) const {
   // Where an exception leaves it, a place may have had something else than before and after.
   for (const Effect& effect : written_)
     if (!effect.settled_at(node)) return false;
   for (size_t i = 0; i < effects_.size(); ++i) {
-    Tree::Kind kind = written_whole() ? output_.kind : output_.items[i + 1].kind;
     // What is built may have been changed since it was written.
-    bool plain = kind == Tree::Kind::Register || kind == Tree::Kind::Number || kind == Tree::Kind::Constant ||
-                 kind == Tree::Kind::State;
-    if (!plain && effects_[i].first < node) return false;
+    const Tree& value = written_whole() ? output_ : output_.items[i + 1];
+    bool known = effects_[i].steady ? is_plain_inside(value) : is_plain(value);
+    if (!known && effects_[i].first < node) return false;
   }
   return true;
 }

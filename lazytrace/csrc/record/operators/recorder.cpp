@@ -964,6 +964,27 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
   return !fed;
 }
 
+bool Recorder::write_requires_grad(const at::Tensor& tensor, bool value) {
+  bool settable = tensor.is_leaf() && !tensor.is_inference() && !tensor.is_nested() &&
+                  torch::autograd::isDifferentiableType(tensor.scalar_type());
+  int reg = settable ? register_of(tensor) : -1;
+  Origins::Known* known = reg >= 0 && was_there(reg) ? origins_.known(tensor) : nullptr;
+  if (!known) return false;
+  if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
+  Step step = gradient_step(Step::Kind::RequireGrad, tensor);
+  if (stopped()) return true;
+  Argument flag;
+  flag.kind = Argument::Kind::Constant;
+  flag.constant = value;
+  step.arguments.push_back(flag);
+  step.effect = program_->effects = program_->changes_looks = true;
+  flags_.emplace(tensor.unsafeGetTensorImpl(), tensor.requires_grad());
+  known->requires_grad = value;
+  if (feeding()) feeding_.expect(step);
+  push(std::move(step));
+  return true;
+}
+
 Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates) {
   AutogradGraph graph = AutogradGraph::of(roots, origins_.histories());
   Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false};

@@ -99,6 +99,14 @@ class Recorder {
   at::Tensor read_gradient(const at::Tensor& tensor);
   // `tensor.grad` is set, or deleted where `value` is undefined. False: that was done already.
   bool write_gradient(const at::Tensor& tensor, const at::Tensor& value);
+  // `tensor.requires_grad = value` of a tensor that was there before the call. False: it is nothing that a
+  // replay could do, and nothing has been recorded.
+  bool write_requires_grad(const at::Tensor& tensor, bool value);
+  // What it was when the call began, where the call has set it.
+  std::optional<bool> requires_grad_before(const at::Tensor& tensor) const {
+    auto found = flags_.find(tensor.unsafeGetTensorImpl());
+    return found == flags_.end() ? std::nullopt : std::optional<bool>(found->second);
+  }
   // What a backward pass from these tensors does, which is run as one opaque step.
   struct Backward {
     bool python;   // runs Python code, or may at the next call
@@ -222,6 +230,8 @@ class Recorder {
   Workload workload_;
   const Conditions conditions_;
   Modes modes_;
+  // What `requires_grad` of tensors that were there before the call was, where it was set.
+  std::unordered_map<const c10::TensorImpl*, bool> flags_;
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> entry_values_;
   std::unordered_set<int> own_;    // registers with memory that the call has made, at all sizes

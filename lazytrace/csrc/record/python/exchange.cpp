@@ -300,12 +300,11 @@ void Exchange::check_call() {
 // ---------------------------------------------------------------- instructions
 void Exchange::swap(PyObject** place, py::object made) { swaps_.emplace_back(place, std::move(made)); }
 
-void Exchange::expect(PyObject* plain, int number) {
+void Exchange::expect(PyObject* plain, c10::ArrayRef<int> numbers) {
   if (!recorder_->numbers()) return;
   if (reading_)
-    expected_.push_back({reading_, py::reinterpret_borrow<py::object>(plain), number});
-  else
-    recorder_->numbers()->read(number);
+    return expected_.push_back({reading_, py::reinterpret_borrow<py::object>(plain), numbers.vec()});
+  for (int number : numbers) recorder_->numbers()->read(number);
 }
 
 void Exchange::deliver_now(Frame f) {
@@ -315,10 +314,21 @@ void Exchange::deliver_now(Frame f) {
   // Of several it would not be known which one is on the stack.
   PyObject** top = expected.size() == 1 && expected[0].frame == f ? f.place(1) : nullptr;
   if (top && *top == expected[0].plain.ptr()) {
-    Py_SETREF(*top, numbers->carrier(expected[0].number));
+    const Expected& one = expected[0];
+    py::object made;
+    if (PyTuple_CheckExact(*top)) {
+      py::tuple items(one.numbers.size());
+      for (size_t i = 0; i < one.numbers.size(); ++i)
+        items[i] = py::reinterpret_steal<py::object>(numbers->carrier(one.numbers[i]));
+      made = std::move(items);
+    } else {
+      made = py::reinterpret_steal<py::object>(numbers->carrier(one.numbers[0]));
+    }
+    Py_SETREF(*top, made.release().ptr());
     return;
   }
-  for (Expected& one : expected) numbers->read(one.number);
+  for (Expected& one : expected)
+    for (int number : one.numbers) numbers->read(number);
 }
 
 void Exchange::after() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <c10/util/ArrayRef.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <string>
@@ -38,7 +39,8 @@ class Exchange {
 
   // The instruction that is judged now reads a number in state that is followed. If it puts it on the stack
   // as it is, Python is given one that carries the number; anything else takes the value.
-  void expect(PyObject* plain, int number);
+  // Of a tuple: one of those of its items.
+  void expect(PyObject* plain, c10::ArrayRef<int> numbers);
   // At the next instruction of the frame, and before anything else runs.
   void deliver(Frame f) {
     if (!expected_.empty()) deliver_now(f);
@@ -111,7 +113,7 @@ class Exchange {
   struct Expected {
     Frame frame;
     py::object plain;
-    int number;
+    std::vector<int> numbers;
   };
   Frame reading_;  // whose instruction puts on the stack what it reads
   std::vector<Expected> expected_;

@@ -60,6 +60,7 @@ class Observer {
   // Writes to state so far; after settle_writes() those that a replay must make again.
   std::vector<Writes::Write>& writes() { return log_.all(); }
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.
+  void watch_writes() { log_.watch(); }
   void settle_writes() { writes_.settle(); }
   // After it: all places that were written, those too that hold again what they held.
   std::vector<Effect>& written() { return writes_.written(); }

@@ -154,6 +154,9 @@ void Provenance::learn(int node, PyObject* value) {
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant || is_enum_member(value)) return;
   if (expected == Expect::Tensor) {
+    // Found by another way once the call has set it: guarded as it was.
+    if (auto before = recorder_->requires_grad_before(THPVariable_Unpack(value)))
+      (*tree_)[node].tensor->set_requires_grad(*before);
     if (const int* input = input_.find(value))
       (*tree_)[node].same_input = *input;
     else
@@ -187,11 +190,28 @@ void Provenance::follow_number(int node, PyObject* value) {
   NumberRecorder* numbers = recorder_->numbers();
   // A kernel in Python is no part of the program.
   if (!numbers || recorder_->inside_operator() || !followed_.count(path)) return;
+  if (PyTuple_CheckExact(value)) return follow_items(node, value);
+  follow(node, value, std::move(path));
+}
+
+// Each number in the tuple by itself.
+void Provenance::follow_items(int node, PyObject* tuple) {
+  tree_->expect_items(node, tuple);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    bool made;
+    int item = tree_->child(node, Access::At, nullptr, i, &made);
+    tree_->expect(item, PyTuple_GET_ITEM(tuple, i));
+    follow(item, PyTuple_GET_ITEM(tuple, i), tree_->path(item, names_));
+    items_[node].push_back(state_.at(item));
+  }
+}
+
+void Provenance::follow(int node, PyObject* value, std::string path) {
   bool real = PyFloat_CheckExact(value);
   NumberValue found =
       real ? NumberValue::of_real(PyFloat_AS_DOUBLE(value)) : NumberValue::of(PyLong_AsLongLong(value));
   (*tree_)[node].loose = true;
-  state_[node] = numbers->given(Number::Kind::State, node, real, found, std::move(path));
+  state_[node] = recorder_->numbers()->given(Number::Kind::State, node, real, found, std::move(path));
 }
 
 std::vector<std::string> Provenance::varying(const std::vector<std::string>& names) const {
@@ -225,20 +245,27 @@ int Provenance::learn_node(int node, Access access, PyObject* key, Py_ssize_t in
   return child;
 }
 
+c10::ArrayRef<int> Provenance::numbers_of(int node) const {
+  if (state_.empty()) return {};
+  if (auto number = state_.find(node); number != state_.end()) return number->second;
+  auto items = items_.find(node);
+  return items == items_.end() ? c10::ArrayRef<int>() : items->second;
+}
+
 std::pair<int, bool> Provenance::read_node(int node, Access access, PyObject* key, Py_ssize_t index,
                                            PyObject* value) {
   bool made;
   int child = learn_node(node, access, key, index, value, &made);
-  auto number = state_.empty() ? state_.end() : state_.find(child);
-  if (number != state_.end() && recorder_->numbers()) recorder_->numbers()->read(number->second);
+  for (int number : numbers_of(child))
+    if (recorder_->numbers()) recorder_->numbers()->read(number);
   return {child, made};
 }
 
 void Provenance::read_operand(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value) {
   bool made;
   int child = learn_node(node, access, key, index, value, &made);
-  auto number = state_.empty() ? state_.end() : state_.find(child);
-  if (number != state_.end() && value) exchange_->expect(value, number->second);
+  c10::ArrayRef<int> numbers = numbers_of(child);
+  if (!numbers.empty() && value) exchange_->expect(value, numbers);
 }
 
 void Provenance::read_self(int node, PyObject* object) {

@@ -1,6 +1,7 @@
 // Where the objects of a recording come from: reached by a guarded path, made by the call, or not known yet.
 #pragma once
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/FunctionRef.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -150,6 +151,10 @@ class Provenance {
   int learn_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value, bool* made);
   void learn(int node, PyObject* value);
   void follow_number(int node, PyObject* value);
+  void follow_items(int node, PyObject* tuple);
+  void follow(int node, PyObject* value, std::string path);
+  // The numbers that are followed at a node, or none.
+  c10::ArrayRef<int> numbers_of(int node) const;
   void read_method(int node, PyObject* method);
   void read_generator(int node, PyObject* object);
   void read_kind(int node, PyObject* object);
@@ -182,7 +187,8 @@ class Provenance {
   Exchange* exchange_ = nullptr;                                  // where numbers in state are followed
   std::unordered_set<std::string> followed_;
   std::vector<std::string> names_;
-  std::unordered_map<int, int> state_;  // guard node -> number
+  std::unordered_map<int, int> state_;               // guard node -> number
+  std::unordered_map<int, std::vector<int>> items_;  // guard node of a tuple -> those of its items
   std::vector<int> varying_;
   std::vector<Late> late_;
   AddressSet late_seen_;

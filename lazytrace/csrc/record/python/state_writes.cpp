@@ -154,7 +154,7 @@ void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObj
   bool sets = text == "requires_grad" && (value == Py_True || value == Py_False);
   // torch takes the flag from leaves alone.
   if (value != Py_True) recorder_->saw_gradients(of);
-  if (sets && may_require_grad(of, value == Py_True)) return;
+  if (sets && write_requires_grad(tensor, value == Py_True)) return;
   // One that the call has made is not what leaves it: that has none.
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   bool own = value && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
@@ -162,9 +162,11 @@ void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObj
   recorder_->fail(what());
 }
 
-bool StateWrites::may_require_grad(const at::Tensor& tensor, bool value) const {
+bool StateWrites::write_requires_grad(PyObject* object, bool value) {
+  const at::Tensor& tensor = THPVariable_Unpack(object);
   if (tensor.requires_grad() == value) return true;
-  return value && tensor.is_leaf() && recorder_->made(tensor);
+  if (value && tensor.is_leaf() && recorder_->made(tensor)) return true;
+  return THPVariable_CheckTypeExact(Py_TYPE(object)) && recorder_->write_requires_grad(tensor, value);
 }
 
 void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value) {
@@ -246,8 +248,14 @@ void StateWrites::write_cell(Frame f, int index, PyObject* value) {
 }
 
 namespace {
-// A number of the same type, followed or not.
+// A number of the same type, followed or not, or as many of them.
 bool is_number_like(PyObject* number, PyObject* value) {
+  if (PyTuple_CheckExact(number)) {
+    bool same = PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == PyTuple_GET_SIZE(number);
+    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(number); ++i)
+      same = is_number_like(PyTuple_GET_ITEM(number, i), PyTuple_GET_ITEM(value, i));
+    return same;
+  }
   if (is_carrier(value)) return is_real_carrier(value) == PyFloat_CheckExact(number);
   return same_kind_of_number(number, value);
 }

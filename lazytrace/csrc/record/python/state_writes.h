@@ -46,8 +46,8 @@ class StateWrites {
   void write_global(Frame f, PyObject* name, PyObject* value);
   void write_cell(Frame f, int index, PyObject* value);
 
-  // Whether `requires_grad` of a tensor may be set: it is a leaf that the call has made, or nothing changes.
-  bool may_require_grad(const at::Tensor& tensor, bool value) const;
+  // `requires_grad` of a tensor is set. False: a replay could not do it.
+  bool write_requires_grad(PyObject* tensor, bool value);
 
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.
   void settle();

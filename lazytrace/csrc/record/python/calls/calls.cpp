@@ -689,7 +689,7 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
   if (name == "requires_grad_" && count != 1 && args[1] != Py_True)
     recorder_->saw_gradients(THPVariable_Unpack(args[0]));
   if (name == "requires_grad_" && (count == 1 || args[1] == Py_True || args[1] == Py_False) &&
-      writes_->may_require_grad(THPVariable_Unpack(args[0]), count == 1 || args[1] == Py_True))
+      writes_->write_requires_grad(args[0], count == 1 || args[1] == Py_True))
     return;
   if (tensor_method_does(name) == Does::Unknown) return recorder_->fail("calls ." + name + "() of a tensor");
   call_torch(name.c_str(), args, count);
@@ -710,6 +710,9 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   }
   if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type)
     return call_object_method(name, self, args, count);
+  // torch.backends hands on what a module is asked for. One of Python's own class looks nowhere else.
+  if (PyModule_CheckExact(self) && name == "__getattribute__" && count == 1 && PyUnicode_Check(args[0]))
+    return attributes_->read_module_attribute(self, args[0]);
   if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self, count > 0);
   if (PyDict_Check(self) || PyList_Check(self) || PyAnySet_Check(self) || PyTuple_Check(self))
     return call_container_method(type, name, self, args, count);
