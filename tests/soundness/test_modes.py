@@ -294,7 +294,7 @@ inside(
     leaves_anomaly,
     eager="calls-unseen-function",
 )
-inside("backend_flags_inside", backend_flags_inside, eager="calls-method")
+inside("backend_flags_inside", backend_flags_inside, eager="calls-unseen-function")
 inside("device_inside", device_inside)
 inside("set_grad_by_flag", set_grad_by_flag)
 inside("warnings_caught", warned)

@@ -305,7 +305,7 @@ def set_to_other_memory(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1)], lambda: a
 
 
-@cases(eager="tensor-escapes")
+@cases(hits=1)
 def requires_grad_of_an_argument(trace):
     def fn(x):
         x.requires_grad_(True)
@@ -314,7 +314,7 @@ def requires_grad_of_an_argument(trace):
     return trace(fn), [call(X()), call(X()), call(X())]
 
 
-@cases(eager="sets-attribute")
+@cases(hits=2)
 def requires_grad_assigned_to_state(trace):
     w = torch.ones(3)
 

@@ -284,11 +284,14 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
     if (after) {
       PyObject* value = PyDict_GetItemWithError(cls->tp_dict, name);
       int node = PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE) ? provenance_->class_node(cls) : -1;
-      if (node >= 0)
-        provenance_->read_child(node, Access::Own, name, -1, value);
-      else
+      if (node < 0) {
         classes_->know_static(value);
-      if (value) return classes_->read_binding(value);
+        if (value) return classes_->read_binding(value);
+        continue;
+      }
+      auto [child, made] = provenance_->read_node(node, Access::Own, name, -1, value);
+      if (made && value) classes_->read_behind(child, value);
+      if (value) return;
     }
     after |= reinterpret_cast<PyObject*>(cls) == start.ptr();
   }

@@ -44,7 +44,10 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   int node = provenance_->class_node(type);
   if (node < 0) return;
   auto [child, made] = provenance_->read_node(node, Access::Class, name, -1, value);
-  if (!made || !value) return;
+  if (made && value) read_behind(child, value);
+}
+
+void ClassReads::read_behind(int node, PyObject* value) {
   read_binding(value);
   // What hides behind a descriptor is reached through it.
   const char* inner = nullptr;
@@ -56,7 +59,7 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   if (!inner && !proxy) return;
   py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key.ptr()));
   if (!target) return PyErr_Clear();
-  provenance_->read_child(child, Access::Attribute, key.ptr(), -1, target.ptr());
+  provenance_->read_child(node, Access::Attribute, key.ptr(), -1, target.ptr());
 }
 
 void ClassReads::read_setter(PyTypeObject* type, PyObject* name, PyObject* property, PyObject* setter) {

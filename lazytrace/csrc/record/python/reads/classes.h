@@ -18,6 +18,8 @@ class ClassReads {
   ClassReads(Recorder* recorder, Provenance* provenance) : recorder_(recorder), provenance_(provenance) {}
 
   void read_class(PyTypeObject* type, PyObject* name, PyObject* value);
+  // What an entry of a class, found at a node, does when it is looked up on an instance.
+  void read_behind(int node, PyObject* value);
   // What setting a property calls.
   void read_setter(PyTypeObject* type, PyObject* name, PyObject* property, PyObject* setter);
   // How what a class has is bound to an instance, and whether before what the instance has.
