@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "cpython/imports.h"
 #include "record/recording.h"
 #include "replay/workspace.h"
 
@@ -25,8 +26,7 @@ bool is_disabled() {
 
 // torch.compiler.is_compiling(): a flag among the module's globals. Asked again when any of them has changed.
 bool is_compiling() {
-  static PyObject* globals =
-      PyModule_GetDict(py::object(py::module_::import("torch.compiler")).release().ptr());
+  static PyObject* globals = PyModule_GetDict(module_of_name("torch.compiler").release().ptr());
   static PyObject* name = PyUnicode_InternFromString("_is_compiling_flag");
   static uint64_t version = 0;
   static bool compiling = false;

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "cpython/imports.h"
 #include "cpython/values.h"
 
 namespace lazytrace {
@@ -40,16 +41,16 @@ bool runs_no_code(PyObject* v) {
 }
 
 PyTypeObject* cache_type() {
-  static auto* type = reinterpret_cast<PyTypeObject*>(
-      py::object(py::module_::import("functools").attr("_lru_cache_wrapper")).release().ptr());
+  static auto* type =
+      reinterpret_cast<PyTypeObject*>(from_module("functools", "_lru_cache_wrapper").release().ptr());
   return type;
 }
 
 // Asked of a cache of our own: whether the structures are as they are written down above.
 bool known_layout() {
   static const bool known = [] {
-    py::object function = py::module_::import("operator").attr("index");
-    py::object made = py::module_::import("functools").attr("lru_cache")(4)(function);
+    py::object function = from_module("operator", "index");
+    py::object made = from_module("functools", "lru_cache")(4)(function);
     made(7);
     auto* cache = reinterpret_cast<Cache*>(made.ptr());
     if (cache->function != function.ptr() || cache->limit != 4 || !PyDict_CheckExact(cache->entries))

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "cpython/imports.h"
 #include "cpython/values.h"
 
 namespace lazytrace {
@@ -84,8 +85,8 @@ bool is_tensor(PyObject* v) {
 }
 
 PyTypeObject* parameter_class() {
-  static auto* parameter = reinterpret_cast<PyTypeObject*>(
-      py::object(py::module_::import("torch.nn").attr("Parameter")).release().ptr());
+  static auto* parameter =
+      reinterpret_cast<PyTypeObject*>(from_module("torch.nn", "Parameter").release().ptr());
   return parameter;
 }
 
@@ -144,8 +145,7 @@ bool is_ordered_dict_type(PyTypeObject* type) { return PyType_IsSubtype(type, &P
 
 namespace {
 PyTypeObject* class_of_collections(const char* name) {
-  return reinterpret_cast<PyTypeObject*>(
-      py::object(py::module_::import("collections").attr(name)).release().ptr());
+  return reinterpret_cast<PyTypeObject*>(from_module("collections", name).release().ptr());
 }
 
 PyTypeObject* default_dict_class() {

@@ -9,6 +9,7 @@
 #include <array>
 #include <utility>
 
+#include "cpython/imports.h"
 #include "flat/replayed_backward.h"
 
 namespace lazytrace {
@@ -74,9 +75,7 @@ void show_to_python(size_t kind, const std::string& name) {
   auto* text = new std::string(name);  // both for the life of the process, like torch's
   torch::autograd::_initFunctionPyTypeObject(*type, text->c_str(), nullptr, nullptr);
   torch::autograd::registerCppFunction(*makers()[kind].type, type);
-  py::module_::import("torch.autograd.graph")
-      .attr("Node")
-      .attr("register")(py::handle(reinterpret_cast<PyObject*>(type)));
+  from_module("torch.autograd.graph", "Node").attr("register")(py::handle(reinterpret_cast<PyObject*>(type)));
 }
 
 }  // namespace

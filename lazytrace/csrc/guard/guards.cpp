@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "program/value_tree.h"
@@ -347,7 +348,7 @@ PyObject* value_of_context(PyObject* variable, bool has_default, std::vector<py:
 }
 
 PyObject* abc_token() {
-  static PyObject* token = py::object(py::module_::import("abc").attr("get_cache_token")).release().ptr();
+  static PyObject* token = from_module("abc", "get_cache_token").release().ptr();
   return PyObject_CallNoArgs(token);
 }
 

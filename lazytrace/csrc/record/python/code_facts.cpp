@@ -3,6 +3,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -132,7 +133,7 @@ bool is_trusted_callable(PyObject* object) {
 }
 
 bool is_copying(PyObject* globals) {
-  static PyObject* names = PyModule_GetDict(py::object(py::module_::import("copy")).release().ptr());
+  static PyObject* names = PyModule_GetDict(module_of_name("copy").release().ptr());
   return globals == names;
 }
 

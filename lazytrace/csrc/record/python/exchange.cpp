@@ -10,6 +10,7 @@
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/holder.h"
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
 
@@ -145,8 +146,7 @@ std::string torch_name(PyObject* callable) {
 
 // What a functools.partial calls, borrowed; null of anything else.
 PyObject* function_of_partial(PyObject* callable) {
-  static PyObject* const partial =
-      py::object(py::module_::import("functools").attr("partial")).release().ptr();
+  static PyObject* const partial = from_module("functools", "partial").release().ptr();
   if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != partial) return nullptr;
   py::object function = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "func"));
   return function.ptr();  // which the partial holds

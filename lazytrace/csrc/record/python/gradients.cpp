@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "cpython/callee.h"
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
 
@@ -23,7 +24,8 @@ Engine& engine() {
 
 // An object with just this attribute.
 py::object stand_in(const at::Tensor& gradient) {
-  py::object made = py::module_::import("types").attr("SimpleNamespace")();
+  static PyObject* const plain = from_module("types", "SimpleNamespace").release().ptr();
+  py::object made = py::handle(plain)();
   made.attr("grad") = py::reinterpret_steal<py::object>(THPVariable_Wrap(gradient));
   return made;
 }

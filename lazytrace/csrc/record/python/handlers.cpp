@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cpython/bytecode.h"
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "record/python/code_facts.h"
 
@@ -13,7 +14,7 @@ namespace lazytrace {
 namespace {
 
 PyTypeObject* class_of_contextlib(const char* name) {
-  py::object cls = py::module_::import("contextlib").attr(name);
+  py::object cls = from_module("contextlib", name);
   return reinterpret_cast<PyTypeObject*>(cls.release().ptr());  // never freed, as the module
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/callables.h"
@@ -24,9 +25,7 @@ bool hands_on(PyObject* callee) {
 }
 
 PyObject* builtin(const char* name) {
-  return py::object(py::module_::import("builtins").attr(name))
-      .release()
-      .ptr();  // never freed, as the module
+  return from_module("builtins", name).release().ptr();  // never freed, as the module
 }
 
 bool is_named(PyObject* callee, const char* name) {

@@ -3,6 +3,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "program/value_tree.h"
@@ -413,7 +414,8 @@ void Provenance::collect_cycles() {
     if (!PyFunction_Check(late.object) || is_fresh(late.object)) continue;
     auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(late.object));
     if (text_of(code->co_qualname).find("<locals>") == std::string::npos) continue;
-    py::module_::import("gc").attr("collect")(0);
+    static PyObject* const collector = from_module("gc", "collect").release().ptr();
+    py::reinterpret_steal<py::object>(PyObject_CallFunction(collector, "i", 0));
     return;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
+#include "cpython/imports.h"
 #include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -125,7 +126,7 @@ void Watcher::enter_module(Frame f) {
   static PyObject* const forward = PyUnicode_InternFromString("forward");
   if (f.code_name() != forward || !f.argument(0)) return;
   PyObject* self = f.argument(0);
-  static PyObject* const module = py::object(py::module_::import("torch.nn").attr("Module")).release().ptr();
+  static PyObject* const module = from_module("torch.nn", "Module").release().ptr();
   if (!PyType_IsSubtype(Py_TYPE(self), reinterpret_cast<PyTypeObject*>(module))) return;
   places_.enter(f.address(), around_.provenance->known(self), &around_.recorder->place);
 }

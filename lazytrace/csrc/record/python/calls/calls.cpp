@@ -8,6 +8,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -632,7 +633,8 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
 }
 
 void Calls::ask_abstract_classes(PyObject* const* args, Py_ssize_t count) {
-  py::object token = py::module_::import("abc").attr("get_cache_token")();
+  static PyObject* const ask = from_module("abc", "get_cache_token").release().ptr();
+  py::object token = py::handle(ask)();
   provenance_->read_child(-1, Access::AbcToken, nullptr, -1, token.ptr());
   for (Py_ssize_t i = 0; i < count; ++i) containers_->read_bases(args[i]);
 }
@@ -772,7 +774,7 @@ bool Calls::take_apart(PyObject* object) {
   int node = provenance_->class_node(type);
   if (node >= 0) provenance_->read_child(node, Access::Own, slots, -1, names);
   containers_->read_length(names);
-  static PyObject* maker = py::object(py::module_::import("copyreg").attr("__newobj__")).release().ptr();
+  static PyObject* maker = from_module("copyreg", "__newobj__").release().ptr();
   provenance_->weak_node(maker);
   static PyObject* dict = PyUnicode_InternFromString("__dict__");
   attributes_->read_plainly(object, dict);  // no __getattribute__ of the class is asked

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
 
@@ -22,7 +23,7 @@ bool generic_lookup(PyTypeObject* type) {
   if (type->tp_getattro == PyObject_GenericGetAttr) return true;
   // A Python class with __getattr__ looks up generically first; its slot is the one that nn.Module has.
   static const getattrofunc hook = [] {
-    py::object module = py::module_::import("torch.nn").attr("Module");
+    py::object module = from_module("torch.nn", "Module");
     return reinterpret_cast<PyTypeObject*>(module.ptr())->tp_getattro;
   }();
   return type->tp_getattro == hook && c_base(type)->tp_getattro == PyObject_GenericGetAttr;
