@@ -10,6 +10,7 @@
 #include "cpython/values.h"
 #include "record/python/callables.h"
 #include "record/python/code_facts.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -129,7 +130,8 @@ void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts
     case Action::SetsVariable:
       return writes_->write_cell(f, operation.name, first);
     default:
-      if (f.locals() == f.globals()) recorder_->fail("runs the body of a module");
+      if (f.locals() == f.globals()) return recorder_->fail("runs the body of a module");
+      if (first) classes_->read_special(first, "__set_name__");  // which the class asks for in the end
   }
 }
 
@@ -170,7 +172,7 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
         consumption_->use_as_key(f.peek(operation.first + i * operation.name));
       return;
     case Action::Raises:
-      return first ? void() : provenance_->read_handled_now();
+      return first ? raise(f, first, second) : provenance_->read_handled_now();
     case Action::MatchesError:
       containers_->read_bases(reinterpret_cast<PyObject*>(Py_TYPE(second)));
       return consumption_->consume(first, Consumer::Reads);
@@ -181,6 +183,16 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     default:
       return enter_context(first);
   }
+}
+
+// A class that is raised is called. An exception keeps where it was raised, each time that it is.
+void Instructions::raise(Frame f, PyObject* error, PyObject* cause) {
+  calls_->enter(f);
+  for (PyObject* raised : {error, cause})
+    if (raised && PyType_Check(raised)) calls_->call(raised, nullptr, 0);
+  if (!PyExceptionInstance_Check(error) || provenance_->is_fresh(error)) return;
+  int node = provenance_->known(error);
+  if (node >= 0 && provenance_->by_path(node)) recorder_->fail(say(reason::RaisesKept, type_name(error)));
 }
 
 void Instructions::call(Frame f, const Operation& operation) {
@@ -256,6 +268,7 @@ bool looks(Does does, bool method) {
     case Does::Nothing:
     case Does::Reads:
     case Does::Compares:
+    case Does::Computes:
     case Does::Formats:
     case Does::GetsAttribute:
     case Does::AsksTruth:

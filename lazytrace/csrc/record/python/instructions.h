@@ -48,6 +48,7 @@ class Instructions {
   void dispatch_names(Frame f, const Operation& operation, CodeFacts* facts);
   void dispatch_protocols(Frame f, const Operation& operation);
   void call(Frame f, const Operation& operation);
+  void raise(Frame f, PyObject* error, PyObject* cause);
   void call_extended(Frame f, const Operation& operation);
   void match_class(PyObject* subject, PyObject* cls, PyObject* names, int positional);
   void enter_context(PyObject* object);

@@ -51,10 +51,16 @@ bool Watcher::stop() {
   if (!started_) return true;
   started_ = false;
   watching = outer_;
-  if (collecting_) PyGC_Enable();
+  collect_again();
   bool ours = PyThreadState_Get()->c_tracefunc == &Watcher::trace;
   if (ours) PyEval_SetTrace(older_, older_argument_.ptr());
   return ours;
+}
+
+// Where the verdict stands, so that code which asks whether garbage is collected, or sets that, finds what
+// holds.
+void Watcher::collect_again() {
+  if (std::exchange(collecting_, false)) PyGC_Enable();
 }
 
 bool Watcher::would_catch() {
@@ -253,6 +259,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   PyObject* asked = callee ? *callee : nullptr;
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
+  if (around_.recorder->stopped()) collect_again();
   if (exchanges) around_.exchange->after();
   // What stands in for C code gives its result to this frame, whoever evaluates frames.
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);

@@ -59,6 +59,7 @@ class Watcher {
   std::vector<Scope> take_scopes() { return places_.take_scopes(); }
 
  private:
+  void collect_again();
   static int trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   void on_call(PyFrameObject* frame);
   void on_return(PyFrameObject* frame, PyObject* result);
@@ -92,9 +93,9 @@ class Watcher {
   Py_tracefunc older_ = nullptr;
   py::object older_argument_;
   Watcher* outer_ = nullptr;
-  bool collecting_ = false;
-  Frame base_;            // the frame that called the recorded function
-  py::object seen_code_;  // of the frame that ran last
+  bool collecting_ = false;  // garbage is collected once this is over
+  Frame base_;               // the frame that called the recorded function
+  py::object seen_code_;     // of the frame that ran last
   CodeFacts* seen_facts_ = nullptr;
   Handlers handlers_;
   Frame opaque_frame_;

@@ -88,6 +88,7 @@ bool is_plain(Does does) {
     case Does::Nothing:
     case Does::Reads:
     case Does::Compares:
+    case Does::Computes:
     case Does::Text:
     case Does::Copies:
     case Does::AsksLength:
@@ -100,7 +101,7 @@ bool is_plain(Does does) {
 }
 
 Consumer consumer_of(Does does) {
-  if (does == Does::Compares || does == Does::AsksContains || does == Does::Changes)
+  if (does == Does::Compares || does == Does::Computes || does == Does::AsksContains || does == Does::Changes)
     return Consumer::Compares;
   return does == Does::Text || does == Does::Formats ? Consumer::Text : Consumer::Reads;
 }
@@ -178,13 +179,20 @@ void Calls::call_fallback(PyObject* getter, PyObject* object, PyObject* name) {
 // C code may call what it is handed, with arguments that nobody sees. Python functions show themselves; C
 // functions do not.
 void Calls::judge_callback(PyObject* v) {
+  bool outer = std::exchange(judges_callback_, true);
+  judge_one(v);
+  judges_callback_ = outer;
+}
+
+void Calls::judge_one(PyObject* v) {
   provenance_->owner(v);
   PyTypeObject* type = Py_TYPE(v);
   if (PyCFunction_Check(v)) {
     auto* f = reinterpret_cast<PyCFunctionObject*>(v);
     PyObject* self = f->m_self;
     if (is_free(f))
-      return is_plain(function_does(f)) ? void() : recorder_->fail("hands " + name_of(f) + "() to C code");
+      return is_plain(function_does(f)) ? expect_of(function_does(f))
+                                        : recorder_->fail("hands " + name_of(f) + "() to C code");
     read_bound_self(v, self);
     return judge_method_callback(c_base(Py_TYPE(self)), f->m_ml->ml_name, self);
   }
@@ -197,6 +205,20 @@ void Calls::judge_callback(PyObject* v) {
   call(v, nullptr, 0);  // a partial or the wrapper of a slot
 }
 
+// map(str, ...), sorted(..., key=str).
+void Calls::expect_texts(const char* callee, PyObject* const* args, Py_ssize_t count) {
+  static const Names kCallers = {"map", "filter", "sorted", "min", "max", "reduce", "sort"};
+  if (!kCallers.count(callee) && !starts_with(callee, "itertools.")) return;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (args[i] == reinterpret_cast<PyObject*>(&PyUnicode_Type)) consumption_->expect_text();
+}
+
+// What it does with what it will be handed.
+void Calls::expect_of(Does does) {
+  if (does == Does::Computes) consumption_->expect_arithmetic();
+  if (does == Does::Text || does == Does::Formats) consumption_->expect_text();
+}
+
 void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self) {
   bool tensor = starts_with(type->tp_name, "torch._C.") && (!self || is_tensor(self));
   const Names* writers = type == &PyDict_Type || type == &PyODict_Type ? &kDictWriters
@@ -207,6 +229,7 @@ void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, P
   // The keys that it is asked for are not seen, so all entries count as read.
   bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
   if (!known || (writers && writers->count(name))) return recorder_->fail("hands ." + name + "() to C code");
+  expect_of(does);
   // What it gives back may be asked which object it is; of an entry that is only handed on it is not.
   if (self) consumption_->consume(self, does == Does::GetsItem ? Consumer::Reads : Consumer::Compares);
 }
@@ -438,12 +461,8 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   if (is_python_class(type)) {
     provenance_->owner(reinterpret_cast<PyObject*>(type));
     // A Python class shows its __new__ and __init__. What its C base takes of the arguments counts as read.
-    static PyObject *make = PyUnicode_InternFromString("__new__"),
-                    *initialize = PyUnicode_InternFromString("__init__");
-    for (PyObject* name : {make, initialize}) {
-      PyObject* value = _PyType_Lookup(type, name);
-      if (value) classes_->read_class(type, name, value);
-    }
+    classes_->read_hook(type, "__new__");
+    classes_->read_hook(type, "__init__");
     read_abstractness(type);
     if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE))
       classes_->read_special(reinterpret_cast<PyObject*>(type), "__call__");
@@ -459,6 +478,8 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
     return recorder_->fail(say(reason::Makes, "weak reference with a callback"));
   if (type == &PyLong_Type && count && is_long_text(args[0])) return recorder_->fail(say(reason::ManyDigits));
   Does does = type_does(type);
+  if (judges_callback_ || does == Does::Computes) expect_of(does);
+  expect_texts(type->tp_name, args, count);
   if (does == Does::AsksType) return call_type_itself(args, count);
   if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();
   if (does == Does::Unknown)
@@ -533,6 +554,7 @@ void Calls::read_bound_self(PyObject* function, PyObject* self) {
 // ---------------------------------------------------------------- by what the table says
 void Calls::perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count) {
   PyObject *first = count > 0 ? args[0] : nullptr, *second = count > 1 ? args[1] : nullptr;
+  if (judges_callback_) expect_of(does);
   switch (does) {
     case Does::Nothing:
       return;
@@ -607,7 +629,7 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       consumption_->hand_over(args + 1, count - 1, Consumer::Compares);
       if (is_tensor(first)) return consumption_->hand_over(args, 1, Consumer::Reads);
       consumption_->hand_over(args, 1, Consumer::Compares);
-      if (is_immutable(first)) return;
+      if (is_immutable(first)) return protocols_->read_arithmetic(args, count);
       return writes_->write(first, [&] { return "calls " + name + "() on a " + type_name(first); });
     case Does::Calls:
       return first ? call(first, args + 1, count - 1) : void();
@@ -621,14 +643,35 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       return second ? protocols_->read_identity(first, second) : void();
     case Does::Formats:
       return protocols_->read_format(args, count);
+    case Does::Computes:
+      protocols_->read_arithmetic(args, count);
+      // `%` of a text.
+      return consumption_->hand_over(args, count,
+                                     first && PyUnicode_Check(first) ? Consumer::Text : Consumer::Compares);
     case Does::MakesClass:
       new_objects_->expect_class(calling_, true);
+      read_bases_of_class(args, count);
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::Copies:
       if (first) containers_->read_whole(first), containers_->read_order(first);
       return;
     default:
+      expect_texts(name.c_str(), args, count);
       return consumption_->hand_over(args, count, consumer_of(does));
+  }
+}
+
+// What making a class asks of those that it is derived from, and of its metaclass.
+void Calls::read_bases_of_class(PyObject* const* args, Py_ssize_t count) {
+  for (Py_ssize_t i = 2; i < count; ++i) {
+    if (!PyType_Check(args[i])) {
+      classes_->read_special(args[i], "__mro_entries__");
+      continue;
+    }
+    auto* base = reinterpret_cast<PyTypeObject*>(args[i]);
+    if (is_python_class(base)) classes_->read_hook(base, "__init_subclass__");
+    if (PyType_IsSubtype(base, &PyType_Type)) classes_->read_hook(base, "__prepare__");
+    if (is_python_class(Py_TYPE(args[i]))) classes_->read_hook(Py_TYPE(args[i]), "__prepare__");
   }
 }
 
@@ -817,6 +860,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   if (changes_nothing(self, name, args, count)) return containers_->read_member(self, args[0]);
   if (writers && writers->count(name)) {
     consumption_->hand_over(args, count, Consumer::Compares);
+    expect_texts(name.c_str(), args, count);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
     if (name == "pop") containers_->read_order(self);
     return writes_->rewrite(self, what);

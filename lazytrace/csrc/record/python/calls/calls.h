@@ -71,10 +71,14 @@ class Calls {
   void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
   void read_abstractness(PyTypeObject* type);
+  void read_bases_of_class(PyObject* const* args, Py_ssize_t count);
   void read_warning_filters();
   void read_bound_self(PyObject* function, PyObject* self);
   // C code may call what it is handed, with arguments that nobody sees.
   void judge_callback(PyObject* callable);
+  void judge_one(PyObject* callable);
+  void expect_of(Does does);
+  void expect_texts(const char* callee, PyObject* const* args, Py_ssize_t count);
   void judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self);
 
   Recorder* recorder_;
@@ -91,6 +95,7 @@ class Calls {
   ContextVariables* context_variables_;
   Frame calling_;
   int cache_uses_ = 0;
+  bool judges_callback_ = false;  // what is judged is called later, with what nobody knows yet
   PyObject* keyword_names_ = nullptr;
   // Of a call that passes keywords in a dict, borrowed; None where there are others beside them.
   PyObject* keywords_ = nullptr;

@@ -4,9 +4,11 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 
+#include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/operations.h"
 #include "cpython/values.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -27,6 +29,7 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
     return containers_->read_dict_item(object, key);
   }
   if (PyList_Check(object) || PyTuple_Check(object)) return containers_->read_sequence_item(object, key);
+  if (PyType_Check(object)) classes_->read_hook(reinterpret_cast<PyTypeObject*>(object), "__class_getitem__");
   read_operand(object);
 }
 
@@ -109,6 +112,27 @@ void Protocols::operate(PyObject* operand, Consumer how, const OperatorMethods& 
     if (name) classes_->read_special(operand, name);
 }
 
+// What numpy does about a division by zero and the like is set for a thread, and a replay would not do it.
+bool Protocols::refuse_scalars(int operation, PyObject* left, PyObject* right) {
+  if (!is_numpy_arithmetic(left, right) || computes_quietly(operation, left, right)) return false;
+  recorder_->fail(say(reason::ComputesWithScalar, type_name(is_numpy_scalar(left) ? left : right)));
+  return true;
+}
+
+void Protocols::read_arithmetic(PyObject* const* args, Py_ssize_t count) {
+  // abs() and round() are quiet where a sum is; the others are as quiet as a power, which is the least so.
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!args[i] || is_tensor(args[i])) continue;
+    PyObject* right = count == 2 && args[1] ? args[1] : args[i];
+    if (is_numpy_scalar(args[i]) && refuse_scalars(count == 1 ? kAddition : kPower, args[0], right)) return;
+    if (!is_numpy_scalar(args[i])) consumption_->expect_arithmetic();
+  }
+}
+
+void Protocols::read_unary(PyObject* operand) {
+  if (!refuse_scalars(kAddition, operand, operand)) operate(operand, Consumer::Compares, methods_of_unary());
+}
+
 void Protocols::read_comparison(PyObject* left, PyObject* right) {
   operate(right, Consumer::Compares, methods_of_comparison());
   operate(left, Consumer::Compares, methods_of_comparison());
@@ -116,9 +140,10 @@ void Protocols::read_comparison(PyObject* left, PyObject* right) {
 
 void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
   bool in_place = is_in_place(operation);
-  // `%` writes text; `-`, `&`, `|` and `^` of sets compare.
-  Consumer how = is_remainder(operation) ? Consumer::Text : Consumer::Compares;
-  if (refuse_array(left) || refuse_array(right)) return;
+  // `%` of a text writes text; `-`, `&`, `|` and `^` of sets compare.
+  bool text = is_remainder(operation) && (PyUnicode_Check(left) || PyBytes_Check(left));
+  Consumer how = text ? Consumer::Text : Consumer::Compares;
+  if (refuse_array(left) || refuse_array(right) || refuse_scalars(operation, left, right)) return;
   const OperatorMethods& methods = methods_of_operation(operation);
   operate(right, how, methods);
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&

@@ -34,9 +34,11 @@ class Protocols {
   void read_operand(PyObject* object);
   void read_comparison(PyObject* left, PyObject* right);
   // -x, +x, ~x
-  void read_unary(PyObject* operand) { operate(operand, Consumer::Compares, methods_of_unary()); }
+  void read_unary(PyObject* operand);
   // `operation`: the argument of BINARY_OP.
   void read_binary(PyObject* left, PyObject* right, int operation);
+  // The arguments of a function of C that does arithmetic.
+  void read_arithmetic(PyObject* const* args, Py_ssize_t count);
   void read_classes(PyObject* object, PyObject* classes, bool subclass);
   void hash_object(PyObject* object);
   // id(x), which the frame asks for, if there is one; `as_key`: only to tell it apart from other objects.
@@ -52,6 +54,7 @@ class Protocols {
  private:
   void operate(PyObject* operand, Consumer how, const OperatorMethods& methods);
   bool refuse_array(PyObject* operand);
+  bool refuse_scalars(int operation, PyObject* left, PyObject* right);
   void fix_identity(PyObject* object, const char* asked);
 
   Recorder* recorder_;

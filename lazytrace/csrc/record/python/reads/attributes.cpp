@@ -313,7 +313,7 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
   if (value) return;
   py::str fallback("__getattr__");
   PyObject* getter = PyDict_GetItemWithError(PyModule_GetDict(module), fallback.ptr());
-  if (getter) provenance_->read_child(node, Access::Instance, fallback.ptr(), -1, getter);
+  provenance_->read_child(node, Access::Instance, fallback.ptr(), -1, getter);
 }
 
 // ---------------------------------------------------------------- tensors

@@ -80,27 +80,53 @@ void ClassReads::read_binding(PyObject* value) {
   for (PyObject* name : kNames) read_class(type, name, _PyType_Lookup(type, name));
 }
 
+// Names are literals: interned once by address.
+PyObject* ClassReads::interned(const char* name) {
+  static auto* known = new std::unordered_map<const char*, PyObject*>();
+  PyObject*& key = (*known)[name];
+  if (!key) key = PyUnicode_InternFromString(name);
+  return key;
+}
+
 void ClassReads::read_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || provenance_->asked(type, name)) return;
-  // Names are literals: interned once by address.
-  static auto* interned = new std::unordered_map<const char*, PyObject*>();
-  PyObject*& key = (*interned)[name];
-  if (!key) key = PyUnicode_InternFromString(name);
-  read_special(type, key);
+  read_special(type, interned(name));
 }
+
+namespace {
+
+// What a static or a class method calls, borrowed; anything else is what it is.
+PyObject* inside_method(PyObject* found) {
+  static PyObject* const name = PyUnicode_InternFromString("__func__");
+  if (!Py_IS_TYPE(found, &PyStaticMethod_Type) && !Py_IS_TYPE(found, &PyClassMethod_Type)) return found;
+  py::object inner = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(found, name));
+  return inner.ptr();  // which the method holds
+}
+
+// Slots of C classes show nothing of their own, and what Python code makes shows itself.
+bool shows_itself(PyObject* found) {
+  return PyFunction_Check(found) || Py_IS_TYPE(found, &PyWrapperDescr_Type) ||
+         Py_IS_TYPE(found, &PyMemberDescr_Type) || Py_IS_TYPE(found, &PyMethodDescr_Type) ||
+         Py_IS_TYPE(found, &PyGetSetDescr_Type) || Py_IS_TYPE(found, &PyProperty_Type) ||
+         Py_IS_TYPE(found, &PyClassMethodDescr_Type) || is_free_builtin(found) ||
+         found == reinterpret_cast<PyObject*>(&PyDict_Type) ||  // TypedDict
+         found == reinterpret_cast<PyObject*>(&Py_GenericAliasType);
+}
+
+}  // namespace
 
 void ClassReads::read_special(PyTypeObject* type, PyObject* name) {
   PyObject* found = _PyType_Lookup(type, name);
   read_class(type, name, found);
-  if (!found || found == Py_None || PyFunction_Check(found) || !is_python_class(type)) return;
-  // Slots of C classes show nothing of their own; anything else is called by C code without a frame of ours.
-  bool plain = Py_IS_TYPE(found, &PyWrapperDescr_Type) || Py_IS_TYPE(found, &PyMemberDescr_Type) ||
-               Py_IS_TYPE(found, &PyMethodDescr_Type) || Py_IS_TYPE(found, &PyGetSetDescr_Type) ||
-               Py_IS_TYPE(found, &PyStaticMethod_Type) || Py_IS_TYPE(found, &PyClassMethod_Type) ||
-               Py_IS_TYPE(found, &PyProperty_Type) || Py_IS_TYPE(found, &PyClassMethodDescr_Type) ||
-               is_free_builtin(found) || found == reinterpret_cast<PyObject*>(&PyDict_Type);  // TypedDict
-  if (plain) return;
+  if (!found || found == Py_None || !is_python_class(type)) return;
+  // Anything else is called by C code without a frame of ours.
+  found = inside_method(found);
+  if (!found || shows_itself(found)) return;
+  if (PyType_Check(found) && is_python_class(reinterpret_cast<PyTypeObject*>(found))) {
+    read_hook(reinterpret_cast<PyTypeObject*>(found), "__new__");
+    return read_hook(reinterpret_cast<PyTypeObject*>(found), "__init__");
+  }
   // A wrapper made by Python code shows itself in its __get__ or __call__.
   if (is_python_class(Py_TYPE(found))) return read_specials(Py_TYPE(found));
   recorder_->fail("looks up " + text_of(name) + " of a " + class_text(type) + ", which is a " +

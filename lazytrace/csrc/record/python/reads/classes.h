@@ -26,12 +26,15 @@ class ClassReads {
   void read_binding(PyObject* value);
   // A special method on the class of the object; `name` is a literal.
   void read_special(PyObject* object, const char* name);
+  // What is looked up on a class itself and called by C code: __init__, __class_getitem__.
+  void read_hook(PyTypeObject* type, const char* name) { read_special(type, interned(name)); }
   // Which special methods the class has, and which functions they are.
   void read_specials(PyTypeObject* type);
   // What a class of C has never changes.
   void know_static(PyObject* value);
 
  private:
+  static PyObject* interned(const char* name);
   void read_special(PyTypeObject* type, PyObject* name);
 
   Recorder* recorder_;

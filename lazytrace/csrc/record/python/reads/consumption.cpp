@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cpython/carrier.h"
+#include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/code_facts.h"
@@ -33,6 +34,10 @@ bool is_steady(PyObject* v) {
   for (const char* name : kNames)
     if (std::strcmp(base->tp_name, name) == 0) return true;
   return false;
+}
+
+bool is_alias(PyObject* v) {
+  return Py_IS_TYPE(v, &Py_GenericAliasType) || std::strcmp(Py_TYPE(v)->tp_name, "types.UnionType") == 0;
 }
 
 // Callables of C, which are judged as what they are called for.
@@ -70,8 +75,22 @@ bool holds_nan(PyObject* v, bool inside) {
 }  // namespace
 
 void Consumption::hand_over(PyObject* const* args, Py_ssize_t count, Consumer how) {
+  // What a function of C that is among them does with the others.
+  for (Py_ssize_t i = 0; i < count && count > 1; ++i)
+    if (args[i] && is_c_callable(args[i])) judge_(args[i]);
   for (Py_ssize_t i = 0; i < count; ++i)
     if (args[i]) consume(args[i], how);
+}
+
+// Values that cannot change.
+void Consumption::consume_value(PyObject* object, Consumer how, int depth) {
+  if (reads_text(how) && has_many_digits(object)) recorder_->fail(say(reason::ManyDigits));
+  // How numpy writes its scalars is set for a thread, and so is what it does about a division by zero.
+  if ((reads_text(how) || expects_arithmetic_) && holds_numpy_scalar(object))
+    recorder_->fail(say(reason::ComputesWithScalar, type_name(object)));
+  // In a container a nan is equal to itself alone, and its guard knows its value, not which object it is.
+  if (how == Consumer::Compares && holds_nan(object, depth > 0))
+    recorder_->fail("compares the identity of two values of type float");
 }
 
 void Consumption::consume(PyObject* object, Consumer how, int depth) {
@@ -79,30 +98,24 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (exchange_->follows() && depth == 0) exchange_->hand_over(object);
   if (is_carrier(object)) return;
   classes_->read_specials(Py_TYPE(object));
-  if (how == Consumer::Text) read_names(object);
+  if (reads_text(how)) read_names(object);
   if (is_tensor(object)) {
-    if (how == Consumer::Text || how == Consumer::Trusted)
-      recorder_->saw_gradients(THPVariable_Unpack(object));
+    if (reads_text(how) || how == Consumer::Trusted) recorder_->saw_gradients(THPVariable_Unpack(object));
     // By itself it is an operand; in a container it is equal first of all to itself.
     if (how == Consumer::Compares && depth > 0) provenance_->compare_as_itself(object);
     return;
   }
-  if (is_immutable(object) || is_device_context(object)) {
-    if (how == Consumer::Text && has_many_digits(object)) recorder_->fail(say(reason::ManyDigits));
-    // In a container a nan is equal to itself alone, and its guard knows its value, not which object it is.
-    if (how == Consumer::Compares && holds_nan(object, depth > 0))
-      recorder_->fail("compares the identity of two values of type float");
-    return;
-  }
+  if (is_immutable(object) || is_device_context(object)) return consume_value(object, how, depth);
   if (depth > 50) return recorder_->fail("reads a container that is nested too deeply");
   if (provenance_->touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
-  static const char kHow[5] = {};
+  static const char kHow[10] = {};
   bool for_members = asks_for_members_ && depth == 0;
   // A container that the call has made may have grown since.
   bool steady = !is_container(object) || PyTuple_Check(object) || provenance_->known(object) >= 0;
   if (steady && log_->empty() && provenance_->untouched() &&
-      provenance_->asked(object, &kHow[for_members ? 4 : static_cast<size_t>(how)]))
+      provenance_->asked(object,
+                         &kHow[(for_members ? 4 : static_cast<size_t>(how)) + (expects_text_ ? 5 : 0)]))
     return;
   provenance_->hold(object);
   if (is_numpy_array(object)) return recorder_->fail("hands a numpy array to C code");
@@ -114,7 +127,10 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
 }
 
 void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
-  if (PyModule_Check(object)) return provenance_->module_node(object), void();
+  if (PyModule_Check(object)) {
+    if (reads_text(how)) recorder_->fail("writes the address of a " + type_name(object) + " as text");
+    return provenance_->module_node(object), void();
+  }
   provenance_->owner(object);
   if (how == Consumer::Trusted && is_trusted_callable(object)) {
     if (int node = provenance_->known(object); node >= 0 && provenance_->by_path(node))
@@ -122,13 +138,18 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
     return;
   }
   if (how == Consumer::Compares) provenance_->compare_as_itself(object);
-  if (how == Consumer::Text) name_by_address(object);
+  if (reads_text(how)) name_by_address(object);
   if (PyMethod_Check(object)) {
-    consume(PyMethod_GET_FUNCTION(object), Consumer::Reads, depth + 1);
-    return consume(PyMethod_GET_SELF(object), Consumer::Reads, depth + 1);
+    Consumer parts = how == Consumer::Text ? how : Consumer::Reads;
+    consume(PyMethod_GET_FUNCTION(object), parts, depth + 1);
+    return consume(PyMethod_GET_SELF(object), parts, depth + 1);
   }
+  if (PyFunction_Check(object) && reads_text(how)) read_function_name(object);
   // Equal to one that refers to an equal object.
   if (PyWeakref_CheckRef(object)) return consume_reference(object, how, depth);
+  // list[K] is written with the names of what it holds.
+  if (reads_text(how) && is_alias(object))
+    return recorder_->fail("writes the address of a " + type_name(object) + " as text");
   if (PyFunction_Check(object) || PyType_Check(object) || is_steady(object)) return;
   if (PyCell_Check(object)) return consume_parts(object, how, depth);
   if (c_base(Py_TYPE(object)) != &PyBaseObject_Type) return consume_c_object(object, how, depth);
@@ -221,6 +242,12 @@ void Consumption::read_names(PyObject* object) {
   if (!is_python_class(reinterpret_cast<PyTypeObject*>(type))) return;
   provenance_->class_node(reinterpret_cast<PyTypeObject*>(type));
   for (PyObject* name : kNames) attributes_->read_attribute(type, name);
+}
+
+// As Python writes a function, and a method of it.
+void Consumption::read_function_name(PyObject* function) {
+  static PyObject* const name = PyUnicode_InternFromString("__qualname__");
+  attributes_->read_attribute(function, name);
 }
 
 void Consumption::name_by_address(PyObject* object) {

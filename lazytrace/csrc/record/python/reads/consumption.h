@@ -52,6 +52,10 @@ class Consumption {
     consume(container, Consumer::Compares);
     asks_for_members_ = false;
   }
+  // C code was handed something that makes texts, or that computes, of what it will be given: what is
+  // consumed from now on may be that.
+  void expect_text() { expects_text_ = true; }
+  void expect_arithmetic() { expects_arithmetic_ = true; }
   // An object is looked up in a dict or a set.
   void use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
   // The text of an object that has no __repr__ of its own tells where it lies.
@@ -59,7 +63,10 @@ class Consumption {
   void name_by_address(PyObject* object);
 
  private:
+  void consume_value(PyObject* object, Consumer how, int depth);
   void consume_object(PyObject* object, Consumer how, int depth);
+  void read_function_name(PyObject* function);
+  bool reads_text(Consumer how) const { return how == Consumer::Text || expects_text_; }
   void consume_reference(PyObject* reference, Consumer how, int depth);
   void consume_c_object(PyObject* object, Consumer how, int depth);
   void consume_parts(PyObject* object, Consumer how, int depth);
@@ -75,7 +82,7 @@ class Consumption {
   ContainerReads* containers_;
   AttributeReads* attributes_;
   std::function<void(PyObject*)> judge_;
-  bool asks_for_members_ = false;
+  bool asks_for_members_ = false, expects_text_ = false, expects_arithmetic_ = false;
 };
 
 }  // namespace lazytrace
