@@ -31,6 +31,25 @@ S('a')
 S(0)
 next(S)
 next(S, None)
+list(map(S.setdefault, 'ab'))
+list(map(S.pop, 'a'))
+list(map(S.update, [{'b': 2}]))
+list(map(S.__missing__, 'q'))
+S.__missing__('q')
+S.__init__(a=5)
+sorted('ab', key=S.setdefault)
+functools.reduce(operator.mul, S)
+list(map(operator.add, S, S))
+list(map(operator.truediv, S, S))
+S + S
+S / (S - S)
+math.prod(S)
+S[int]
+S.encode('ascii', 'replace')
+max(map(repr, S))
+min(map(str, S))
+str(type(S))
+repr(KeyError(S))
 next(iter(S))
 next(reversed(S))
 list(S)
@@ -878,6 +897,11 @@ STATEMENTS = (
     "try: raise S\nexcept* KeyError as q: v = 1\nexcept* ValueError as q: v = 2",
     "try: v = S[5]\nexcept Exception as q: v = type(q).__name__",
     "try: v = S.zz\nexcept Exception as q: v = str(q)",
+    "try: v = S()\nexcept TypeError as q: v = str(q)",
+    "try: v = len(S)\nexcept TypeError as q: v = q.args[0]",
+    "try: v = S + 1\nexcept TypeError as q: v = f'{q}'",
+    "try: raise ValueError(1) from S\nexcept (ValueError, TypeError) as q: v = str(q.__cause__)",
+    "class J: z = S\nv = J.__name__",
     "try: v = len(S)\nexcept TypeError: v = 77",
     "try: v = bool(S)\nexcept TypeError: v = 77",
     "try: v = [*S]\nexcept TypeError: v = 77",

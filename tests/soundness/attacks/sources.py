@@ -140,7 +140,13 @@ ELEMENTS = (
     Element("complex", ("1j", "2j", "3j", "7j"), ("complex(-0.0, 1)",)),
     Element("range", ("range(0, 3, 2)", "range(2)", "range(3)", "range(7)"), ("range(0, 4, 2)",)),
     Element("slice", ("slice(0, 2)", "slice(1, 3)", "slice(2)", "slice(0, 1)"), ("slice(False, 2)",)),
-    Element("numpy scalar", ("F(1)", "F(2)", "F(3)", "F(7)"), ("np.float64(1)", "1", "1.0"), (), "F = np.float32"),
+    Element("numpy scalar", ("F(1)", "F(2)", "F(3)", "F(7)"), ("np.float64(1)", "1", "1.0"), changes(
+        ("print options", "np.set_printoptions(legacy='1.25')", "np.set_printoptions(legacy=False)"),
+    ), "F = np.float32"),
+    Element("odd numpy scalar", ("F(3e38)", "F(0)", "F(3e38)", "F(-3e38)"), ("np.float64(3e38)",), changes(
+        ("errors raise", "np.seterr(all='raise')", "np.seterr(all='warn')"),
+        ("errors call", "np.seterrcall(lambda *q: time.lt_seen.append(1))\nnp.seterr(all='call')", "np.seterr(all='warn')"),
+    ), "F = np.float32\ntime.lt_seen = []"),
     Element("datetime64", ("F(5, 'D')", "F(6, 'D')", "F(7, 'D')", "F(9, 'D')"), ("F(5, 's')",), (),
             "F = np.datetime64"),
     Element("numpy array", ("F([1, 2])", "F([3, 4])", "F([5, 6])", "F([7, 8])"), ("F([1.0, 2.0])",), changes(
@@ -156,14 +162,15 @@ ELEMENTS = (
     Element("function", ("lambda y=1: y", "lambda y=2: y", "lambda y=3: y", "lambda y=7: y"), (), changes(
         ("defaults", "e0.__defaults__ = (5,)", "e0.__defaults__ = (1,)"),
         ("code", "w = e0.__code__\ne0.__code__ = (lambda y=1: y + 1).__code__", "e0.__code__ = w"),
-        ("attribute", "e0.v = 5", "del e0.v"),
+        ("attribute", "e0.v = 5", "del e0.v"), ("name", "e0.__qualname__ = 'longer_name'", "e0.__qualname__ = '<lambda>'"),
     )),
     Element("bound method", ("P(1).go", "P(2).go", "P(3).go", "P(7).go"), (), (*changes(
         ("v", "e0.__self__.v = 5", "e0.__self__.v = 1"),
         ("method of the class", "P.go = lambda self, *a: self.v + 1", "P.go = old"),
     ), added("P", "__eq__")), _ONE + "    def go(self, *a): return self.v\nold = P.go"),
     Element("class", ("A", "B", "G", "H"), (), changes(
-        ("attribute", "A.v = 5", "A.v = 1"), ("base", "A.__bases__ = (G,)", "A.__bases__ = (Z,)"),
+        ("attribute", "A.v = 5", "A.v = 1"), ("name", "A.__name__ = A.__qualname__ = 'Longer'", "A.__name__ = A.__qualname__ = 'A'"),
+        ("base", "A.__bases__ = (G,)", "A.__bases__ = (Z,)"),
         ("init", "A.__init__ = lambda s, *a: setattr(s, 'v', 9)", "del A.__init__"),
     ), "class Z: v = 0\nclass A(Z): v = 1\nclass B(Z): v = 2\nclass G(Z): v = 3\nclass H(Z): v = 7"),
     Element("exception", ("KeyError(1)", "KeyError(2)", "ValueError(3)", "KeyError(7)"), (), changes(
@@ -404,6 +411,30 @@ def _special() -> Iterator[Source]:
         yield Source(f"without {name}", f"{_ONE}s = e0 = P(1)", "P(5)", (added("P", name),))
 
 
+# Special methods that are callables of C with state of their own, `b`.
+_OF_C = {
+    "__len__": "b.__len__", "__iter__": "b.__iter__", "__contains__": "b.__contains__", "__getitem__": "b.__getitem__",
+    "__call__": "b.count", "__init__": "functools.partial(b.extend, [1])", "__new__": "functools.partial(tuple, b)",
+    "__class_getitem__": "b.__getitem__", "__bool__": "functools.partial(bool, b)", "__eq__": "b.__contains__",
+    "__hash__": "b.__len__", "__add__": "b.__add__", "__lt__": "b.__contains__", "__index__": "b.__len__",
+    "__str__": "functools.partial(str, b)", "__repr__": "functools.partial(repr, b)", "__reversed__": "b.__reversed__",
+    "__enter__": "b.__len__", "__getattr__": "functools.partial(b.append)", "__round__": "b.__len__",
+    "__format__": "functools.partial(''.join, map(str, b))", "__init_subclass__": "functools.partial(b.append, 1)",
+    "__set_name__": "dict(enumerate(b)).setdefault", "__length_hint__": "b.__len__", "__float__": "functools.partial(sum, b, 0.5)",
+}  # fmt: skip
+
+
+def _of_c() -> Iterator[Source]:
+    rows = changes(("state", "b.append(2)", "b.pop()"), ("item", "b[0] = 4", "b[0] = 3"))
+    for name, target in _OF_C.items():
+        for kind, wrap in (("", "{}"), (" behind a static method", "staticmethod({})")):
+            made = (
+                f"class K:\n    def __exit__(self, *a): pass\nb = [3, 1]\nK.{name} = {wrap.format(target)}\n"
+            )
+            yield Source(f"{name} of C{kind}", f"{made}s = object.__new__(K)", "[5]", rows)
+            yield Source(f"class with {name} of C{kind}", f"{made}s = K", "list", rows)
+
+
 _TORCH_CALLABLES = {
     "no_grad": ("torch.no_grad()(lambda y: y * 2 + w0)", "torch.no_grad()(lambda y: y * 3 + w0)"),
     "grad mode": ("torch.no_grad()(plus)", "torch.enable_grad()(plus)"),
@@ -539,7 +570,7 @@ SINGLES = (
     _single("module with buffer", "s = torch.nn.Module()\ns.register_buffer('a', torch.ones(3))\ns.w = torch.nn.Parameter(torch.ones(3))\ns.v = 1", "torch.nn.ReLU()", ("buffer", "s.a = torch.ones(3) * 5", "s.a = torch.ones(3)"), ("in place", "s.a.add_(1)", "s.a.sub_(1)"), ("new", "s.register_buffer('b', torch.ones(2))", "del s.b"), ("parameter", "s.w = torch.nn.Parameter(torch.ones(2))", "del s.w"), ("v", "s.v = 5", "s.v = 1")),
 )  # fmt: skip
 
-SPECIALS = tuple(_special())
+SPECIALS = (*_special(), *_of_c())
 CALLABLES = tuple(_callables())
 
 

@@ -16,6 +16,7 @@ enum class Does : uint8_t {
   Compares,            // the same, and which of the objects there are one
   Text,                // the same, and what objects are called: an address shows
   Computes,            // as Compares, and numpy's error state, if there are scalars of numpy
+  Codes,               // its arguments, texts of which name a codec and what it does about errors
   Formats,             // the same, where the text asks for no attributes
   Copies,              // the entries of its container, which it hands on untouched
   Changes,             // everything; writes to its first argument

@@ -91,6 +91,31 @@ int Provenance::class_node(PyTypeObject* type) {
   return node;
 }
 
+void Provenance::read_names_in_errors() {
+  if (failed_call_) return recorder_->fail("writes the address of a function as text");
+  std::vector<PyTypeObject*> types;
+  for (size_t i = 0; i < tree_->size(); ++i) {
+    const Guard& guard = (*tree_)[i];
+    if (!guard.weak || !still_alive(guard.weak, guard.raw) || !PyType_Check(guard.raw)) continue;
+    if (is_python_class(reinterpret_cast<PyTypeObject*>(guard.raw)))
+      types.push_back(reinterpret_cast<PyTypeObject*>(guard.raw));
+  }
+  for (PyTypeObject* type : types) read_name_of(type);
+}
+
+void Provenance::read_name_of(PyTypeObject* type) {
+  static PyObject* const kNames[] = {PyUnicode_InternFromString("__name__"),
+                                     PyUnicode_InternFromString("__qualname__")};
+  auto* object = reinterpret_cast<PyObject*>(type);
+  int node = class_node(type);
+  for (PyObject* name : kNames) {
+    if (node < 0 || _PyType_Lookup(Py_TYPE(object), name) != _PyType_Lookup(&PyType_Type, name)) continue;
+    py::object value = py::reinterpret_steal<py::object>(PyType_Type.tp_getattro(object, name));
+    if (!value) throw py::error_already_set();
+    read_child(node, Access::Attribute, name, -1, value.ptr());
+  }
+}
+
 int Provenance::weak_node(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;

@@ -82,6 +82,10 @@ class Provenance {
   void read_handled();
   void read_handled_now();
 
+  // What C code says of an error names classes, and functions that were called otherwise than they can be.
+  void note_failed_call() { failed_call_ = true; }
+  void read_names_in_errors();
+
   // Objects that were made during the call.
   bool is_fresh(PyObject* object) const { return fresh_addresses_.count(object); }
   void note_made(PyObject* object) { fresh_addresses_.insert(object); }
@@ -139,6 +143,7 @@ class Provenance {
   void finish(PyObject* result);
 
  private:
+  void read_name_of(PyTypeObject* type);
   struct Late {
     PyObject* object;
     py::object weak;  // empty: `held` keeps it
@@ -175,6 +180,7 @@ class Provenance {
   AddressMap<int> input_;  // tensor argument -> register
   AddressMap<std::pair<int, Py_ssize_t>> cells_;
   AddressSet shared_cells_;
+  bool failed_call_ = false;
   struct KeptCell {
     py::object cell, content;
     std::string name;

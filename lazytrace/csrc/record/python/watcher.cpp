@@ -80,6 +80,7 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
     KeepError keep;
     if (what == PyTrace_CALL) watcher->on_call(frame);
     if (what == PyTrace_RETURN) watcher->on_return(frame, argument);
+    if (what == PyTrace_EXCEPTION) watcher->on_exception(frame, argument);
   } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
     trace_instructions(frame, false);  // the verdict stands: run on at full speed
   }
@@ -236,6 +237,14 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   // A generator may be run on by somebody else.
   trace_instructions(frame, false);
   trace_lines(frame, true);
+}
+
+void Watcher::on_exception(PyFrameObject* frame, PyObject* raised) {
+  if (!PyTuple_Check(raised) || PyTuple_GET_ITEM(raised, 0) != PyExc_TypeError) return;
+  CodeFacts* facts = facts_of(Frame(frame).code());
+  if (facts->operations.empty()) return;
+  Action action = facts->operations[static_cast<size_t>(std::max(Frame(frame).instruction(), 0))].action;
+  if (action == Action::Calls || action == Action::CallsWith) around_.provenance->note_failed_call();
 }
 
 void Watcher::on_instruction(PyFrameObject* frame) {

@@ -62,6 +62,7 @@ class Watcher {
   void collect_again();
   static int trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   void on_call(PyFrameObject* frame);
+  void on_exception(PyFrameObject* frame, PyObject* raised);
   void on_return(PyFrameObject* frame, PyObject* result);
   void on_instruction(PyFrameObject* frame);
   void enter(PyObject* code);

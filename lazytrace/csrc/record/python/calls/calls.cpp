@@ -3,7 +3,9 @@
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <unordered_set>
@@ -221,14 +223,18 @@ void Calls::expect_of(Does does) {
 
 void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self) {
   bool tensor = starts_with(type->tp_name, "torch._C.") && (!self || is_tensor(self));
-  const Names* writers = type == &PyDict_Type || type == &PyODict_Type ? &kDictWriters
-                         : type == &PySet_Type                         ? &kSetWriters
-                         : type == &PyList_Type                        ? &kListWriters
-                                                                       : nullptr;
+  bool dict = PyType_IsSubtype(type, &PyDict_Type), missing = dict && type != &PyDict_Type;
+  const Names* writers = dict                                   ? &kDictWriters
+                         : PyType_IsSubtype(type, &PySet_Type)  ? &kSetWriters
+                         : PyType_IsSubtype(type, &PyList_Type) ? &kListWriters
+                                                                : nullptr;
+  // A missing key is entered by the one, and by a defaultdict.
+  bool enters = dict && (name == "setdefault" || (missing && type != &PyODict_Type && name == "__getitem__"));
   Does does = tensor ? tensor_method_does(name) : method_does(type, name);
   // The keys that it is asked for are not seen, so all entries count as read.
   bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
-  if (!known || (writers && writers->count(name))) return recorder_->fail("hands ." + name + "() to C code");
+  if (!known || enters || (writers && writers->count(name)))
+    return recorder_->fail("hands ." + name + "() to C code");
   expect_of(does);
   // What it gives back may be asked which object it is; of an entry that is only handed on it is not.
   if (self) consumption_->consume(self, does == Does::GetsItem ? Consumer::Reads : Consumer::Compares);
@@ -482,6 +488,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   expect_texts(type->tp_name, args, count);
   if (does == Does::AsksType) return call_type_itself(args, count);
   if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();
+  if (type == &PyUnicode_Type || type == &PyBytes_Type) read_codec(args + 1, count - 1);
   if (does == Does::Unknown)
     return recorder_->fail("makes a " + std::string(type->tp_name) + ", which lazytrace cannot see into");
   // What these hand on is seen when Python uses it, as in a loop over the argument itself.
@@ -643,6 +650,9 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       return second ? protocols_->read_identity(first, second) : void();
     case Does::Formats:
       return protocols_->read_format(args, count);
+    case Does::Codes:
+      read_codec(args + 1, count - 1);
+      return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::Computes:
       protocols_->read_arithmetic(args, count);
       // `%` of a text.
@@ -659,6 +669,29 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       expect_texts(name.c_str(), args, count);
       return consumption_->hand_over(args, count, consumer_of(does));
   }
+}
+
+// Codecs, and what is done about errors, are registered by name; these are answered by C code that asks
+// nobody.
+void Calls::read_codec(PyObject* const* names, Py_ssize_t count) {
+  static const Names kKnown = {"utf-8",         "utf8",
+                               "utf_8",         "ascii",
+                               "us-ascii",      "latin-1",
+                               "latin1",        "latin_1",
+                               "strict",        "ignore",
+                               "replace",       "surrogateescape",
+                               "iso-8859-1",    "backslashreplace",
+                               "surrogatepass", "xmlcharrefreplace"};
+  auto is_known = [](PyObject* name) {
+    std::string text = text_of(name);
+    for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return !PyUnicode_Check(name) || kKnown.count(text);
+  };
+  bool known = std::all_of(names, names + std::max<Py_ssize_t>(count, 0), is_known);
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; keywords_ && PyDict_Check(keywords_) && PyDict_Next(keywords_, &at, &key, &value);)
+    known &= is_known(value);
+  if (!known) recorder_->fail(say(reason::OddCodec));
 }
 
 // What making a class asks of those that it is derived from, and of its metaclass.
@@ -859,6 +892,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   if (PyDict_CheckExact(self) && name == "update" && update_dict(self, args, count)) return;
   if (changes_nothing(self, name, args, count)) return containers_->read_member(self, args[0]);
   if (writers && writers->count(name)) {
+    if (name == "__init__" && is_default_dict(self)) return recorder_->fail(what());  // sets the factory, too
     consumption_->hand_over(args, count, Consumer::Compares);
     expect_texts(name.c_str(), args, count);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);

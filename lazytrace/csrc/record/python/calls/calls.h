@@ -71,6 +71,7 @@ class Calls {
   void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
   void read_abstractness(PyTypeObject* type);
+  void read_codec(PyObject* const* names, Py_ssize_t count);
   void read_bases_of_class(PyObject* const* args, Py_ssize_t count);
   void read_warning_filters();
   void read_bound_self(PyObject* function, PyObject* self);

@@ -216,6 +216,7 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
   if (text == "__dict__") return read_namespace(object);
   // Arguments that the code never reads are no part of the key.
   if (text == "f_locals" && PyFrame_Check(object)) return recorder_->fail("reads .f_locals of a frame");
+  if (text == "args" && PyExceptionInstance_Check(object)) provenance_->read_names_in_errors();
   if (text == "__context__" && PyExceptionInstance_Check(object)) provenance_->read_handled();
   if (text == "__weakref__") return recorder_->fail("reads the weak references of a " + type_name(object));
   int node = provenance_->owner(object);

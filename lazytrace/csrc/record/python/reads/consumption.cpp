@@ -139,6 +139,7 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   }
   if (how == Consumer::Compares) provenance_->compare_as_itself(object);
   if (reads_text(how)) name_by_address(object);
+  if (reads_text(how) && PyExceptionInstance_Check(object)) provenance_->read_names_in_errors();
   if (PyMethod_Check(object)) {
     Consumer parts = how == Consumer::Text ? how : Consumer::Reads;
     consume(PyMethod_GET_FUNCTION(object), parts, depth + 1);
