@@ -703,3 +703,40 @@ def test_a_schedule_inside():
         assert all(map(torch.equal, plain, found))
         assert function.stats().recordings <= 3, function.stats().retrace_reasons
         assert function.stats().hits >= 5, function.stats().eager
+
+
+# ---------------------------------------------------------------- reads that end the recording
+# After an in-place change of shape the function cannot be resumed, so a read ends the recording, which makes
+# all that Python was given plain numbers: in the middle of the read.
+READS = {
+    "hash": hash,
+    "round": lambda n: round(n, 1),
+    "bits": lambda n: n & 3,
+    "text": lambda n: f"{n:.3}",
+    "repr": repr,
+    "fraction": lambda n: n.as_integer_ratio(),
+    "whole": lambda n: n.is_integer(),
+    "equal": lambda n: n == 2.5,
+}
+
+
+@pytest.mark.parametrize("number", [2.0, 0.0, -2.5, 1e300, math.inf, 3, 1 << 40])
+@pytest.mark.parametrize("read", READS)
+def test_a_number_is_read_where_its_recording_ends(read, number):
+    def ends(x, n, y):
+        scaled = x * n
+        y.unsqueeze_(0)
+        return scaled, READS[read](n), n
+
+    def make(trace):
+        fn = trace(ends, dynamic=True)
+
+        def tried(x, n, y):
+            try:
+                return fn(x, n, y)
+            except (TypeError, OverflowError, ValueError, AttributeError) as error:
+                return str(error)
+
+        return tried, [call(torch.ones(2), n, torch.ones(2)) for n in (number, 2.5, number)]
+
+    agree(make)

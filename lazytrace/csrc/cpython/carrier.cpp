@@ -85,6 +85,8 @@ int64_t carrier_value(PyObject* carrier) {
 double real_carrier_value(PyObject* carrier) { return reinterpret_cast<PyFloatObject*>(carrier)->ob_fval; }
 
 PyObject* plain_of_carrier(PyObject* carrier) {
+  // It has been retired, as by a read that ended the recording.
+  if (PyLong_CheckExact(carrier) || PyFloat_CheckExact(carrier)) return Py_NewRef(carrier);
   return is_real_carrier(carrier) ? PyFloat_FromDouble(real_carrier_value(carrier))
                                   : PyLong_FromLongLong(carrier_value(carrier));
 }
