@@ -145,7 +145,8 @@ class Look:
             "type": type(t).__name__, "dtype": str(t.dtype), "shape": tuple(t.shape), "strides": strides,
             "requires_grad": t.requires_grad, "leaf": t.is_leaf, "grad_fn": type(t.grad_fn).__name__,
             "inference": t.is_inference(), "is": alias, "shares with": shared, "number": number,
-            "view": t._is_view(),
+            "view": t._is_view() and (t.is_inference() or tuple(t._base.shape)),
+            "node": None if t.grad_fn is None else t.grad_fn.name(),
         }  # fmt: skip
         return ("tensor", about, bits(t))
 

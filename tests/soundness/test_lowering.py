@@ -587,3 +587,23 @@ def test_views_without_gradients(view, source, mode, returned):
     assert not fn.stats().proof_failures
     # With `.data` outside autograd a view is a tensor of unknown origin to the recorder or a step of its own.
     assert fn.stats().hits >= 2 or view in {"data", "narrow by a tensor"}, fn.stats().eager
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda x: torch.meshgrid(x.view(-1)[:2], x.view(-1)[1:4], indexing="ij"),
+        lambda x: torch.broadcast_tensors(x[0], x[:1]),
+        lambda x: torch.atleast_3d(x[1:], x[0]),
+    ],
+    ids=["meshgrid", "broadcast_tensors", "atleast_3d"],
+)
+def test_views_of_tensors_in_a_list(views):
+    fn = traced(lambda x: views(x.neg()))
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.arange(6.0).reshape(3, 2)
+            seen, expected = fn(x), views(x.neg())
+            assert [v._base.shape for v in seen] == [v._base.shape for v in expected]
+            assert observed(lambda seen=seen: seen) == observed(lambda expected=expected: expected)
+    assert fn.stats().hits >= 2

@@ -341,28 +341,41 @@ void Recorder::note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* sta
   resuming_.add_hidden(facts.reads || shape_depends_on_values(facts, arguments));
 }
 
-// Which results show the memory of an argument.
+// Which results show the memory of an argument, or of a tensor in a list of them (meshgrid).
 void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                           Step* step) {
-  auto look = [&](const at::Tensor& tensor, Result* result) {
+  std::vector<std::pair<int, at::Tensor>> given;
+  auto add = [&](int reg, const at::Tensor& tensor) {
+    if (reg >= 0 && tensor.defined()) given.emplace_back(reg, tensor);
+  };
+  for (size_t i = 0; i < arguments.size() && i < step->arguments.size(); ++i) {
+    const Argument& argument = step->arguments[i];
+    if (argument.kind == Argument::Kind::Register && arguments[i].isTensor())
+      add(argument.reg, arguments[i].toTensor());
+    if (argument.kind != Argument::Kind::List || !arguments[i].isTensorList()) continue;
+    auto list = arguments[i].toTensorVector();
+    for (size_t k = 0; k < list.size() && k < argument.list.size(); ++k) add(argument.list[k], list[k]);
+  }
+  // Of a list of tensors, each result shows the one at its place (broadcast_tensors), though others may share
+  // its memory.
+  auto look = [&](const at::Tensor& tensor, size_t place, Result* result) {
     auto* storage = result->known || !tensor.defined() ? nullptr : storage_of(tensor);
-    for (size_t i = 0; storage && i < arguments.size() && i < step->arguments.size(); ++i) {
-      if (!arguments[i].isTensor() || !arguments[i].toTensor().defined() ||
-          step->arguments[i].kind != Argument::Kind::Register ||
-          storage_of(arguments[i].toTensor()) != storage)
-        continue;
-      result->base = step->arguments[i].reg;
-      result->distance = tensor.storage_offset() - arguments[i].toTensor().storage_offset();
-      return;
-    }
+    auto shows = [&](const auto& one) { return storage && storage_of(one.second) == storage; };
+    auto base = std::find_if(given.begin(), given.end(), shows);
+    if (place < given.size() && shows(given[place]))
+      base = given.begin() + static_cast<std::ptrdiff_t>(place);
+    if (base == given.end()) return;
+    result->base = base->first;
+    result->distance = tensor.storage_offset() - base->second.storage_offset();
   };
   size_t first = stack.size() - step->results.size();
+  bool lists = step->arguments.size() > 0 && step->arguments[0].kind == Argument::Kind::List;
   for (size_t i = 0; i < step->results.size(); ++i) {
     const c10::IValue& value = stack[first + i];
-    if (value.isTensor()) look(value.toTensor(), &step->results[i]);
+    if (value.isTensor()) look(value.toTensor(), 0, &step->results[i]);
     if (!value.isTensorList()) continue;
     auto list = value.toTensorVector();
-    for (size_t k = 0; k < list.size(); ++k) look(list[k], &step->results[i].list[k]);
+    for (size_t k = 0; k < list.size(); ++k) look(list[k], lists ? k : 0, &step->results[i].list[k]);
   }
 }
 
