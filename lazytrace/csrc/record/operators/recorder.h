@@ -107,6 +107,10 @@ class Recorder {
     auto found = flags_.find(tensor.unsafeGetTensorImpl());
     return found == flags_.end() ? std::nullopt : std::optional<bool>(found->second);
   }
+  // C code has read or set a gradient by itself: when the function runs again, it would do so once more.
+  void gradient_in_c() {
+    if (!feeding()) resuming_.end("C code reads or sets .grad");
+  }
   // What a backward pass from these tensors does, which is run as one opaque step.
   struct Backward {
     bool python;   // runs Python code, or may at the next call

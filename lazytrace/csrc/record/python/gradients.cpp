@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <utility>
+
 #include "cpython/callee.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -42,6 +44,7 @@ void Gradients::read(PyObject* tensor) {
   if (!of.is_leaf() && !of.retains_grad()) return recorder_->fail(say(reason::GradientOfResult));
   bool fed = recorder_->feeding();
   at::Tensor value = recorder_->read_gradient(of);
+  touched_ = true;
   if (fed) instead_ = stand_in(value);
 }
 
@@ -51,18 +54,33 @@ void Gradients::write(PyObject* tensor, PyObject* value) {
   at::Tensor gradient = value == Py_None ? at::Tensor() : THPVariable_Unpack(value);
   if (gradient.defined() && has_attributes(value) && recorder_->made(gradient))
     return recorder_->fail(say(reason::ReturnsDecorated));
+  touched_ = true;
   if (!recorder_->write_gradient(THPVariable_Unpack(tensor), gradient)) instead_ = stand_in({});
+}
+
+// Where the tensor stands whose gradient the instruction reads or sets; null where C code goes on to it.
+PyObject** Gradients::owner_of(Frame f, const Operation& operation) {
+  if (operation.action == Action::ReadsAttribute || operation.action == Action::SetsAttribute)
+    return f.place(operation.first);
+  if (operation.action != Action::Calls) return nullptr;
+  auto is = [&](const char* name) {
+    PyObject* known = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+    return known && *callee_of(f, operation) == known;
+  };
+  return is("getattr") || is("setattr") ? f.place(operation.third) : nullptr;
 }
 
 void Gradients::exchange(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (callee && *callee == engine().run && !recorder_->stopped())
     Py_SETREF(*callee, Py_NewRef(engine().step));
+  if (!std::exchange(touched_, false)) return;
+  PyObject** owner = owner_of(f, operation);
+  if (!owner) recorder_->gradient_in_c();
   if (!instead_) return;
   py::object made = std::move(instead_);
-  if (operation.action != Action::ReadsAttribute && operation.action != Action::SetsAttribute)
-    return recorder_->fail(say(reason::GradientInC));
-  Py_SETREF(*f.place(operation.first), made.release().ptr());
+  if (!owner) return recorder_->fail(say(reason::GradientInC));
+  Py_SETREF(*owner, made.release().ptr());
 }
 
 }  // namespace lazytrace

@@ -25,7 +25,10 @@ class Gradients {
   void exchange(Frame f, const Operation& operation);
 
  private:
+  static PyObject** owner_of(Frame f, const Operation& operation);
+
   Recorder* recorder_;
+  bool touched_ = false;  // by the instruction that is judged
   py::object instead_;
 };
 
