@@ -10,6 +10,12 @@ std::vector<int> beginnings_of(const Program& program) {
   return begins;
 }
 
+std::vector<int> BackwardForm::begin_registers() const {
+  std::vector<int> registers;
+  for (const Open& one : begins) registers.push_back(one.reg);
+  return registers;
+}
+
 bool BackwardForm::run(std::vector<at::Tensor>* registers, const std::vector<at::Tensor>& gradients,
                        std::vector<at::Tensor>* brought) const {
   registers->resize(static_cast<size_t>(program.registers));

@@ -38,6 +38,17 @@ struct BackwardForm {
     TensorMeta look;  // of that
   };
   std::vector<Root> roots;
+
+  // A tensor that others hold, too.
+  struct Open {
+    int reg;  // of both forms
+    TensorMeta look;
+    bool saved;  // the pass needs it
+  };
+  std::vector<Open> begins;  // what the program begins with
+  std::vector<Open> given;   // the results that the pass needs
+  std::vector<int> begin_registers() const;
+
   // Results that others are made of, and their views: the root, and the register of both forms.
   std::vector<std::pair<size_t, int>> inner;
   std::vector<Step> views;  // make the results that are views of roots: autograd has to see them
@@ -53,13 +64,13 @@ struct BackwardForm {
   struct Watched {
     int reg;           // of both forms: a tensor that is written to together with it
     bool in_pass;      // the recorded pass comes to it
+    bool itself;       // not a view or a copy of it
     std::string text;  // of torch's error: which tensor it is, and of what
   };
   std::vector<Watched> watched;
 
   bool spends = false;                   // whether torch raises at a second pass
   std::shared_ptr<const Program> whole;  // builds the graph, for passes that ask for more
-  std::vector<int> begins;               // the registers that it begins with
   std::vector<int> written;              // those of them that it writes to
   mutable std::atomic<bool> surprised{false};
 

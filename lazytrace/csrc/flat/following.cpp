@@ -119,7 +119,7 @@ void Following::note_written() {
   constexpr size_t kMostBytes = size_t{1} << 20;
   size_t bytes = 0;
   std::unordered_set<const void*> memory;
-  for (int reg : form_->begins) {
+  for (int reg : begins_) {
     const at::Tensor& tensor = registers_[reg];
     if (!tensor.defined() || !kernels_->was_written(tensor)) continue;
     if (tensor.requires_grad()) hinder("it writes to a tensor that requires gradients");
@@ -143,7 +143,7 @@ void Following::note_inner(const OpenGraph& graph, const Roots& roots) {
 
 // The caller may write to the results, and to what the program began with, before a pass comes.
 void Following::note_saved(const OpenGraph& graph, const Roots& roots, const std::vector<int>& outputs) {
-  std::vector<int> open = form_->begins;
+  std::vector<int> open = begins_;
   open.insert(open.end(), outputs.begin(), outputs.end());
   OpenGraph pass = part_of_pass(roots);
   std::vector<torch::autograd::Node*> nodes(graph.nodes().begin(), graph.nodes().end());
@@ -153,11 +153,14 @@ void Following::note_saved(const OpenGraph& graph, const Roots& roots, const std
       auto is_with = [&](int reg) {
         return registers_[reg].defined() && version_counter_of(registers_[reg]) == version_counter_of(saved);
       };
-      auto found = std::find_if(open.begin(), open.end(), is_with);
+      auto is_it = [&](int reg) { return registers_[reg].is_same(saved); };
+      auto found = std::find_if(open.begin(), open.end(), is_it);
+      bool itself = found != open.end() && !saved.is_view();
+      if (found == open.end()) found = std::find_if(open.begin(), open.end(), is_with);
       if (found == open.end() || saved.is_inference()) continue;
       bool in_pass = pass.nodes().count(node) > 0;
       auto is_known = [&](const BackwardForm::Watched& one) {
-        return one.reg == *found && one.in_pass == in_pass;
+        return one.reg == *found && one.in_pass == in_pass && one.itself == itself;
       };
       const auto& known = form_->watched;
       if (std::any_of(known.begin(), known.end(), is_known)) continue;
@@ -169,7 +172,7 @@ void Following::note_saved(const OpenGraph& graph, const Roots& roots, const std
         text << ", which is output " << saved.output_nr() << " of " << name.substr(0, name.find("Backward"))
              << ',';
       }
-      form_->watched.push_back({*found, in_pass, text.str()});
+      form_->watched.push_back({*found, in_pass, itself, text.str()});
     }
 }
 
@@ -192,7 +195,6 @@ void Following::follow(std::shared_ptr<const Program> whole, const std::vector<i
     delete form;
   });
   form_->whole = std::move(whole);
-  form_->begins = begins_;
   note_written();
   kernels_->clear();
   cut_ = kernels_->steps().size();
@@ -298,6 +300,15 @@ void Following::make_views_again(std::vector<Step>* steps) const {
   steps->insert(steps->begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
 }
 
+// What others hold of that which a pass needs: they may give it other memory until then.
+void Following::note_open(const std::vector<char>& needed, const std::vector<int>& outputs) {
+  for (int reg : begins_) form_->begins.push_back({reg, TensorMeta::of(registers_[reg]), needed[reg] != 0});
+  for (int reg : outputs) {
+    bool begins = std::find(begins_.begin(), begins_.end(), reg) != begins_.end();
+    if (!begins && needed[reg]) form_->given.push_back({reg, TensorMeta::of(registers_[reg]), true});
+  }
+}
+
 // Cuts the steps of the pass off, into a program of their own. `outputs` grows by what it needs of the
 // others.
 std::shared_ptr<const BackwardForm> Following::finish(std::vector<int>* outputs) {
@@ -309,7 +320,13 @@ std::shared_ptr<const BackwardForm> Following::finish(std::vector<int>* outputs)
   for (const auto& exit : form_->exits)
     if (exit.reg >= 0) needed[exit.reg] = 1;
   drop_needless(&steps, needed);
+  auto note_used = [&] {
+    for (const Step& step : steps) each_argument(step, [&](int reg) { needed[reg] = 1; });
+  };
+  note_used();
   make_views_again(&steps);
+  note_used();
+  note_open(needed, *outputs);
   // The registers of its own: what was saved, the gradients, the rest.
   std::vector<int> places(static_cast<size_t>(kernels_->registers()), -1);
   std::vector<char> made(places.size(), 0);

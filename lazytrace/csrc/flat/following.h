@@ -50,6 +50,7 @@ class Following {
   void note_inner(const OpenGraph& graph, const Roots& roots);
   OpenGraph part_of_pass(const Roots& roots) const;
   void hinder_by_kernels();
+  void note_open(const std::vector<char>& needed, const std::vector<int>& outputs);
   void make_views_again(std::vector<Step>* steps) const;
 
   const std::vector<at::Tensor>& registers_;

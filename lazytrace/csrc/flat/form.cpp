@@ -75,7 +75,9 @@ std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor
 
 bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const {
   // Which leaf's hooks a pass calls first may be seen, and what they let go of may be needed.
-  auto hooked = [&](int reg) { return registers[reg].defined() && has_hooks(registers[reg]); };
+  auto hooked = [&](const BackwardForm::Open& one) {
+    return registers[one.reg].defined() && has_hooks(registers[one.reg]);
+  };
   if (backward && std::any_of(backward->begins.begin(), backward->begins.end(), hooked)) return false;
   if (!std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); }))
     return false;

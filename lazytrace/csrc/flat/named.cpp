@@ -23,8 +23,8 @@ using torch::autograd::variable_list;
 // Python knows nodes by their C++ type, so each name needs one of its own.
 constexpr size_t kMostKinds = 64;
 
-std::array<std::string, kMostKinds>& names() {
-  static auto* all = new std::array<std::string, kMostKinds>();
+std::array<NodeName, kMostKinds>& names() {
+  static auto* all = new std::array<NodeName, kMostKinds>();
   return *all;
 }
 
@@ -36,7 +36,7 @@ struct Named final : Node {
     if (!post_hooks().empty()) refuse_hooks();
     return std::move(gradients);
   }
-  std::string name() const override { return names()[Kind]; }
+  std::string name() const override { return names()[Kind].name; }
 
  private:
   // They would be given what comes to the result in place of what comes of it.
@@ -80,23 +80,21 @@ void show_to_python(size_t kind, const std::string& name) {
 
 }  // namespace
 
-int node_kind(const std::string& name) {
+int node_kind(const NodeName& name) {
   for (size_t kind = 0; kind < kMostKinds; ++kind) {
-    std::string& known = names()[kind];
+    NodeName& known = names()[kind];
     if (known == name) return static_cast<int>(kind);
-    if (!known.empty()) continue;
-    show_to_python(kind, name);
+    if (!known.type.empty()) continue;
+    show_to_python(kind, name.type);
     known = name;
     return static_cast<int>(kind);
   }
   return -1;
 }
 
-std::string name_of_kind(int kind) { return names()[static_cast<size_t>(kind)]; }
-
-std::string node_name_of(const at::Tensor& tensor) {
+NodeName node_name_of(const at::Tensor& tensor) {
   py::object node = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(tensor.grad_fn()));
-  return Py_TYPE(node.ptr())->tp_name;
+  return {Py_TYPE(node.ptr())->tp_name, tensor.grad_fn()->name()};
 }
 
 c10::intrusive_ptr<Node> make_passing(int kind) { return makers()[static_cast<size_t>(kind)].make(true); }

@@ -9,12 +9,17 @@ namespace lazytrace {
 
 // A result has a history with the name that torch gave it, whatever computes its gradient.
 //
+// Of views that are written to, Python and the node itself say different names.
+struct NodeName {
+  std::string type, name;
+  bool operator==(const NodeName& other) const { return type == other.type && name == other.name; }
+};
+
+// What the node that made the tensor is called. Needs the GIL.
+NodeName node_name_of(const at::Tensor& tensor);
 // The number of a kind of node with this name, the same for as long as the process lives; -1 where there are
 // too many names. Needs the GIL.
-int node_kind(const std::string& name);
-std::string name_of_kind(int kind);
-// What Python calls the node that made the tensor. Needs the GIL.
-std::string node_name_of(const at::Tensor& tensor);
+int node_kind(const NodeName& name);
 // A node of this kind that hands its gradients on as they are. No GIL needed.
 c10::intrusive_ptr<torch::autograd::Node> make_passing(int kind);
 // One whose graph a backward pass has used up: asked again, it says what torch says. No GIL needed.

@@ -94,7 +94,8 @@ std::string Rehearsal::compare_passes(const std::vector<at::Tensor>& registers) 
   const BackwardForm& form = *form_.backward;
   for (int reg : outputs_) {
     bool named = registers[reg].defined() && registers[reg].requires_grad() && !registers[reg].is_leaf();
-    if (named && node_name_of(registers[reg]) != node_name_of(registers_[reg])) return "what made a result";
+    if (named && !(node_name_of(registers[reg]) == node_name_of(registers_[reg])))
+      return "what made a result";
   }
   variable_list gradients;
   for (size_t i = 0; i < form.roots.size(); ++i)
@@ -102,7 +103,7 @@ std::string Rehearsal::compare_passes(const std::vector<at::Tensor>& registers) 
   auto brought_by = [&](const std::vector<at::Tensor>& of) {
     std::vector<at::Tensor> roots;
     for (const auto& root : form.roots) roots.push_back(Roots::root_of(of[root.of]));
-    OpenGraph graph(roots, Ends(form.begins, of).edges);
+    OpenGraph graph(roots, Ends(form.begin_registers(), of).edges);
     obstacle_ = graph.obstacle();
     if (!obstacle_.empty()) return variable_list();
     try {

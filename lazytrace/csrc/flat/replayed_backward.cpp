@@ -25,18 +25,6 @@ using torch::autograd::edge_list;
 using torch::autograd::variable_list;
 
 // ---------------------------------------------------------------- what is held
-ReplayedBackward::Held ReplayedBackward::Held::of(const at::Tensor& tensor) {
-  Held held{tensor, 0};
-  held.version = held.now();
-  return held;
-}
-
-int64_t ReplayedBackward::Held::now() const {
-  return tensor.defined() && !tensor.is_inference() ? tensor._version() : 0;
-}
-
-bool ReplayedBackward::Held::is_as_it_was() const { return now() == version; }
-
 bool ReplayedBackward::Switches::operator==(const Switches& other) const {
   return included == other.included && excluded == other.excluded && process == other.process;
 }
@@ -98,8 +86,8 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   };
   auto kept = [&](int reg) { return is_root(reg) ? without_history(registers[reg]) : registers[reg]; };
   for (int reg : form->saved) node->saved_.push_back(kept(reg));
-  for (const auto& one : form->watched) node->watched_.push_back(Held::of(kept(one.reg)));
-  for (int reg : form->begins) node->begins_.push_back(Held::of(registers[reg]));
+  for (const auto& one : form->watched) node->watched_.push_back(Held::of(registers[one.reg], kept(one.reg)));
+  for (const auto& one : form->begins) node->begins_.push_back(Held::of(registers[one.reg]));
   edge_list edges;
   for (const auto& exit : form->exits)
     edges.push_back(torch::autograd::impl::gradient_edge(registers[exit.end]));
@@ -111,6 +99,10 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
     torch::autograd::set_history(registers[root.reg], named);
   }
   if (!form->views.empty()) make_views(*form, all);
+  for (const auto& one : form->given) {
+    const at::Tensor& result = registers[one.reg];
+    node->given_.push_back(Held::of(result, result.requires_grad() ? without_history(result) : result));
+  }
   for (const auto& one : form->inner) {
     auto edge = torch::autograd::impl::gradient_edge(registers[one.second]);
     node->inner_.push_back({WeakNode(edge.function), edge.input_nr});
@@ -125,6 +117,7 @@ void ReplayedBackward::release_variables() {
   saved_.clear();
   begins_.clear();
   watched_.clear();
+  given_.clear();
   earlier_ = Earlier();
 }
 
@@ -189,18 +182,39 @@ void ReplayedBackward::take_hooks_over(const std::vector<at::Tensor>& registers)
 }
 
 void ReplayedBackward::check_versions() const {
-  for (size_t i = 0; i < watched_.size(); ++i)
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    const auto& watched = form_->watched[i];
+    const Held& held = watched_[i];
+    if (!watched.in_pass || held.is_as_it_was()) continue;
+    std::string text = watched.itself ? held.description() : "";
     TORCH_CHECK(
-        !form_->watched[i].in_pass || watched_[i].is_as_it_was(),
+        false,
         "one of the variables needed for gradient computation has been modified by an inplace operation: ",
-        form_->watched[i].text, " is at version ", watched_[i].tensor._version(), "; expected version ",
-        watched_[i].version,
+        text.empty() ? watched.text : text, " is at version ", held.now(), "; expected version ", held.then(),
         " instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
         "with torch.autograd.set_detect_anomaly(True, check_nan=False).");
+  }
+}
+
+// Torch's nodes have saved some tensors themselves, and views or copies of others: the first would show other
+// memory by now, the others what they did. `all`: the graph is built from all that the call began with.
+void ReplayedBackward::check_memory(bool all) const {
+  auto check = [&](const Held& held, const BackwardForm::Open& one) {
+    if ((!all && !one.saved) || held.shows_the_same(one.look)) return;
+    form_->surprised = true;
+    TORCH_CHECK(
+        false, "a tensor of ", one.look.text(),
+        ", which a replay of a traced function was given or gave, was given other memory (.data, set_()) "
+        "before the backward pass",
+        kNext);
+  };
+  for (size_t i = 0; i < begins_.size(); ++i) check(begins_[i], form_->begins[i]);
+  for (size_t i = 0; i < given_.size() && !all; ++i) check(given_[i], form_->given[i]);
 }
 
 variable_list ReplayedBackward::replay(const variable_list& gradients) {
   check_versions();
+  check_memory(false);
   bool keep = torch::autograd::get_current_graph_task_keep_graph() || !form_->spends;
   std::vector<at::Tensor> registers(static_cast<size_t>(form_->program.registers));
   for (size_t i = 0; i < saved_.size(); ++i) registers[i] = keep ? saved_[i] : std::move(saved_[i]);
@@ -261,12 +275,12 @@ void ReplayedBackward::build_graph() {
     return std::find(form_->written.begin(), form_->written.end(), reg) != form_->written.end();
   };
   auto is_begin = [&](int reg) {
-    return std::find(form_->begins.begin(), form_->begins.end(), reg) != form_->begins.end();
+    return std::any_of(form_->begins.begin(), form_->begins.end(), [&](auto& one) { return one.reg == reg; });
   };
   for (size_t i = 0; i < begins_.size(); ++i)
-    TORCH_CHECK(is_written(form_->begins[i]) || begins_[i].is_as_it_was(), kCannotBuild, "a tensor of ",
-                TensorMeta::of(begins_[i].tensor).text(),
-                " that the call began with has been written to since", kNext);
+    TORCH_CHECK(is_written(form_->begins[i].reg) || begins_[i].is_as_it_was(), kCannotBuild, "a tensor of ",
+                form_->begins[i].look.text(), " that the call began with has been written to since", kNext);
+  check_memory(true);
   // A pass under vmap brings many gradients; what they are gradients of was computed outside of it.
   c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKeySet(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
@@ -276,8 +290,9 @@ void ReplayedBackward::build_graph() {
   auto graph = std::make_unique<Graph>();
   std::vector<at::Tensor> registers(static_cast<size_t>(whole.registers));
   for (size_t i = 0; i < begins_.size(); ++i) {
-    const at::Tensor& tensor = begins_[i].tensor;
-    registers[form_->begins[i]] = tensor.defined() && tensor.requires_grad() ? beginning_of(tensor) : tensor;
+    const at::Tensor& tensor = begins_[i].tensor();
+    registers[form_->begins[i].reg] =
+        tensor.defined() && tensor.requires_grad() ? beginning_of(tensor) : tensor;
   }
   for (size_t i = 0; i < form_->written.size(); ++i) registers[form_->written[i]] = earlier_.written[i];
   std::vector<at::Tensor> begins = registers;
@@ -291,10 +306,10 @@ void ReplayedBackward::build_graph() {
   TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kNext);
   // What was written to since was saved here, too: who comes to it is told.
   for (size_t i = 0; i < watched_.size(); ++i)
-    for (int64_t n = watched_[i].version; n < watched_[i].now() && !is_begin(form_->watched[i].reg); ++n)
+    for (int64_t n = watched_[i].then(); n < watched_[i].now() && !is_begin(form_->watched[i].reg); ++n)
       registers[form_->watched[i].reg].unsafeGetTensorImpl()->bump_version();
   for (const auto& root : form_->roots) graph->roots.push_back(Roots::root_of(registers[root.of]));
-  Ends ends(form_->begins, begins);
+  Ends ends(form_->begin_registers(), begins);
   graph->open.emplace(graph->roots, ends.edges);
   const auto& exits = graph->open->exits();
   bool same = graph->open->obstacle().empty() && exits.size() == form_->exits.size();
@@ -306,6 +321,7 @@ void ReplayedBackward::build_graph() {
   saved_.clear();
   begins_.clear();
   watched_.clear();
+  given_.clear();
 }
 
 variable_list ReplayedBackward::pass(const variable_list& gradients) {

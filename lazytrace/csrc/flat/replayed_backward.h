@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "flat/backward_form.h"
+#include "flat/held.h"
 #include "flat/open_graph.h"
 #include "program/numbers.h"
 
@@ -38,14 +39,6 @@ class ReplayedBackward final : public torch::autograd::Node {
     bool operator==(const Switches& other) const;
     static Switches now();
   };
-  // A tensor of then, and how often it had been written to.
-  struct Held {
-    at::Tensor tensor;
-    int64_t version;
-    static Held of(const at::Tensor& tensor);
-    int64_t now() const;
-    bool is_as_it_was() const;
-  };
   // The graph that the program has built.
   struct Graph {
     std::vector<at::Tensor> roots;
@@ -53,6 +46,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   };
 
   void check_versions() const;
+  void check_memory(bool all) const;
   bool inner_hooks(const torch::autograd::variable_list& gradients) const;
   void take_hooks_over(const std::vector<at::Tensor>& registers);
   bool as_recorded(const torch::autograd::variable_list& gradients) const;
@@ -62,7 +56,7 @@ class ReplayedBackward final : public torch::autograd::Node {
 
   std::shared_ptr<const BackwardForm> form_;
   std::vector<at::Tensor> saved_;
-  std::vector<Held> begins_, watched_;
+  std::vector<Held> begins_, watched_, given_;
   NumberValues numbers_;
   Earlier earlier_;
   Switches switches_{};

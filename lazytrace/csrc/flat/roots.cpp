@@ -1,6 +1,9 @@
 #include "flat/roots.h"
 
+#include <torch/csrc/autograd/function.h>
+
 #include <algorithm>
+#include <numeric>
 
 namespace lazytrace {
 
@@ -22,6 +25,25 @@ Roots::Roots(const std::vector<int>& outputs, const std::vector<at::Tensor>& reg
     of.push_back(reg);
     tensors.push_back(std::move(root));
   }
+  sort();
+}
+
+// The engine comes to the newest node first, and calls the hooks of its results. Those of one node it calls
+// in the order in which they were set, mostly that of the results.
+void Roots::sort() {
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::vector<uint64_t> made;
+  for (const at::Tensor& tensor : tensors)
+    made.push_back(tensor.grad_fn() ? tensor.grad_fn()->sequence_nr() : 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return made[a] < made[b]; });
+  Roots unsorted = std::move(*this);
+  *this = Roots();
+  for (size_t i : order) {
+    of.push_back(unsorted.of[i]);
+    tensors.push_back(unsorted.tensors[i]);
+  }
+  views = std::move(unsorted.views);
 }
 
 }  // namespace lazytrace

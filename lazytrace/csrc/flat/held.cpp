@@ -1,0 +1,47 @@
+#include "flat/held.h"
+
+#include <torch/csrc/autograd/function.h>
+
+#include <sstream>
+
+namespace lazytrace {
+
+Held Held::of(const at::Tensor& tensor, const at::Tensor& kept) {
+  Held held;
+  held.kept_ = kept;
+  held.version_ = held.now();
+  if (!tensor.defined()) return held;
+  held.is_other_ = !tensor.is_same(kept);
+  if (held.is_other_) held.owner_ = tensor.getIntrusivePtr();
+  if (tensor.has_storage()) held.memory_ = tensor.storage().getWeakStorageImpl();
+  if (tensor.has_storage()) held.offset_ = tensor.storage_offset();
+  return held;
+}
+
+int64_t Held::now() const { return kept_.defined() && !kept_.is_inference() ? kept_._version() : 0; }
+
+at::Tensor Held::owner() const {
+  auto other = owner_.lock();
+  return other ? at::Tensor(std::move(other)) : kept_;
+}
+
+bool Held::shows_the_same(const TensorMeta& look) const {
+  at::Tensor tensor = owner();
+  if (!tensor.defined() || !tensor.has_storage()) return true;
+  return tensor.storage().unsafeGetStorageImpl() == memory_._unsafe_get_target() &&
+         tensor.storage_offset() == offset_ && tensor.scalar_type() == look.dtype() &&
+         tensor.sizes() == c10::IntArrayRef(look.sizes()) &&
+         tensor.strides() == c10::IntArrayRef(look.strides());
+}
+
+std::string Held::description() const {
+  at::Tensor tensor = owner();
+  if (!tensor.defined() || (is_other_ && tensor.is_same(kept_))) return "";
+  std::ostringstream text;
+  text << '[' << tensor.toString() << ' ' << tensor.sizes() << ']';
+  if (const auto& maker = tensor.grad_fn())
+    text << ", which is output " << tensor.output_nr() << " of " << maker->name() << ',';
+  return text.str();
+}
+
+}  // namespace lazytrace
