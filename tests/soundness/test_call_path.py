@@ -578,7 +578,8 @@ def method_of_none_and_of_a_class(trace):
     return use, [call(X())] * 4
 
 
-@cases(eager="reads-unknown")
+# Each instance has traces of its own.
+@cases(recordings=3)
 def abstract_methods(trace):
     class Base(abc.ABC):
         @trace

@@ -149,6 +149,8 @@ def test_values_that_are_equal_are_not_the_same(name):
 
         return trace(fn), [call(torch.arange(3)), change, call(torch.arange(3))]
 
+    if name == "unit of a date":  # numpy may warn where it computes
+        return check(make, eager="computes with a datetime64")
     check(make, recordings=0) if name == "sign of nan" else check(make, recordings=2)
 
 
