@@ -310,7 +310,7 @@ def difference(plain: list[list[torch.Tensor]], traced: list[list[torch.Tensor]]
 
 def guards_of(model: Any) -> int:
     """Guards of the newest program of a traced model, 0 where there is none."""
-    traces = [trace for cache in model._self_engine.caches() for trace in cache.traces()]
+    traces = [trace for cache in model._self_engine.caches() for trace in cache.traces.all()]
     return traces[-1].native.guards if traces else 0
 
 
