@@ -231,7 +231,6 @@ void Flattening::keep(const Step& step) {
   if (step.kind == Step::Kind::SetGradient)
     gradients_[step.arguments[0].reg] = step.arguments.size() > 1 ? step.arguments[1].reg : -1;
   if (step.opaque) gradients_.clear();
-  if (step.kind == Step::Kind::RequireGrad) flagged_.insert(step.arguments[0].reg);
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
   copy.frees.clear();
@@ -463,9 +462,12 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   if (!obstacle_.empty()) return nullptr;
   auto form = std::make_shared<FlatForm>();
   if (!following_) spend(outputs, form.get());
+  std::unordered_set<int> flagged;
+  for (const Step& step : program_.steps)
+    if (step.kind == Step::Kind::RequireGrad) flagged.insert(step.arguments[0].reg);
   auto note_leaf = [&](int reg) {
     if (following_ || !enters_[reg] || !registers_[reg].defined()) return;
-    if (!registers_[reg].requires_grad() && !flagged_.count(reg)) return;
+    if (!registers_[reg].requires_grad() && !flagged.count(reg)) return;
     if (!is_plain_leaf(registers_[reg])) hinder("an argument has a history, or a gradient of another dtype");
     form->leaves.push_back(reg);
   };

@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -83,7 +82,6 @@ class Flattening final : public Witness, public KernelSink {
   std::vector<char> graph_;                 // by register of the program: is part of a graph
   std::vector<char> enters_;                // is an argument of what builds or uses one
   std::vector<int> names_;                  // register of a kernel -> that of the program which it is
-  std::unordered_set<int> flagged_;         // registers of leaves whose `requires_grad` is set
   std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
   std::vector<Leaf> leaves_;                // of the backward pass that is running
   std::vector<int> whole_;                  // registers of arguments of the step that hold whole numbers

@@ -176,6 +176,15 @@ bool known_by_identity(PyObject* v) {
 }
 }  // namespace
 
+namespace {
+void expect_type(Guard* guard, PyObject* value) {
+  guard->expect = Expect::Type;
+  guard->raw = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  guard->weak = weak_reference(guard->raw);
+  if (PyTuple_CheckExact(value)) guard->length = PyTuple_GET_SIZE(value);
+}
+}  // namespace
+
 void GuardTree::expect(int node, PyObject* value) {
   Guard& guard = nodes_[node];
   if (!value) {
@@ -197,10 +206,7 @@ void GuardTree::expect(int node, PyObject* value) {
     return expect_identity(node, value);
   }
   if (guard.expect == Expect::Anything) {
-    guard.expect = Expect::Type;
-    guard.raw = reinterpret_cast<PyObject*>(Py_TYPE(value));
-    guard.weak = weak_reference(guard.raw);
-    if (PyTuple_CheckExact(value)) guard.length = PyTuple_GET_SIZE(value);
+    expect_type(&guard, value);
     guard.plain = plain_value(value);
     if (std::strcmp(Py_TYPE(value)->tp_name, "types.UnionType") == 0) expect_members(node, value);
   }
@@ -464,12 +470,8 @@ bool same_kind_of_numbers(PyObject* a, PyObject* b) {
 }
 
 void GuardTree::expect_items(int node, PyObject* tuple) {
-  Guard& guard = nodes_[node];
-  guard.expect = Expect::Type;
-  guard.value = py::object();
-  guard.raw = reinterpret_cast<PyObject*>(Py_TYPE(tuple));
-  guard.weak = weak_reference(guard.raw);
-  guard.length = PyTuple_GET_SIZE(tuple);
+  nodes_[node].value = py::object();
+  expect_type(&nodes_[node], tuple);
 }
 
 bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObject*>& inputs,

@@ -117,8 +117,7 @@ void Writes::note_content(Write* write) {
   bool container =
       value && (PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value));
   write->content.clear();
-  write->effect.steady =
-      container && write->effect.kind != Effect::Kind::Content && list_content(value, &write->content);
+  write->effect.steady = container && list_content(value, &write->content);
 }
 
 void Writes::take_over(Write write) {
