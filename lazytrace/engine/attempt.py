@@ -279,7 +279,7 @@ class Attempt:
         self.owner.log.remember(self.key, search.words)
         start = time.perf_counter()
         loose = resume.loose if resume is not None else self._looseness()
-        state = self._followed_state(search.names) if resume is None else ()
+        state = self._followed_state(search.names)
         recorded = self._run_recording(resume, loose, state, search.names, site, start)
         native, trace, reason = recorded.native, None, unkept
         if native is not None:

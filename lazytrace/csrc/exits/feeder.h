@@ -21,6 +21,8 @@ class Feeder {
   bool active() const { return at_ <= resume_->step; }
   const Step& expected() const { return resume_->program->steps[at_]; }
   bool at_exit() const { return at_ == resume_->step; }
+  // How many steps have run already.
+  size_t steps() const { return resume_->step + 1; }
   // Whether the next step reads this number.
   bool reads(const Number& number) const;
   // Whether the step at the exit has warned: Python is warned again when it is fed.

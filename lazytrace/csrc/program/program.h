@@ -95,6 +95,7 @@ struct OpaqueStep {
   bool engine = false;       // it is a backward pass of autograd
   bool accumulates = false;  // which adds to the gradients of leaves
   bool told = false;         // it gives what it gave, as far as tensors show, or raises
+  bool asks = false;         // it gives a number that is another one at each call, and is followed
 };
 
 class Lowered;
@@ -181,8 +182,9 @@ struct Program {
   bool loose_numbers = false;    // fits calls with other ints and floats
   bool sized = false;            // a number that the call or its state brings said how large a result is
   std::vector<int> given;        // the numbers that the call and its guards bring
-  std::vector<std::string> state_paths;  // of numbers in state that were to be followed
-  std::vector<std::string> root_names;   // that these paths begin with
+  // Of numbers in state that were to be followed where they were read after so many steps.
+  std::unordered_map<std::string, size_t> state_paths;
+  std::vector<std::string> root_names;  // that these paths begin with
   bool effects = false;
   bool random = false;
   bool brief = false;           // so little work that letting go of the GIL would take longer

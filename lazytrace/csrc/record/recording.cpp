@@ -45,12 +45,14 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
     observer_.follow_numbers();
   }
   if (loose_numbers) passed_ = call.numbers;
-  if (resume && !resume->program->state_paths.empty())
-    follow_state(resume->program->state_paths, resume->program->root_names);
   for (auto& [reg, dim] : resume ? fixed_sizes(*resume->program) : std::vector<std::pair<int, int64_t>>())
     fixed_.emplace_back(call.tensor(static_cast<size_t>(reg)), dim);
   family_ = resume ? resume->family : std::make_shared<Family>();
-  if (resume) recorder_.feed(std::move(resume));
+  if (resume) {
+    std::vector<std::string> names = resume->program->root_names;
+    recorder_.feed(std::move(resume));
+    if (recorder_.follows_state()) follow_state({}, names);
+  }
   recorder_.would_catch = [this] {
     if (observer_.writes().empty()) return observer_.would_catch();
     py::gil_scoped_acquire gil;

@@ -41,7 +41,7 @@ class Recording {
   // Numbers in state at these paths, from roots of these names, may differ from call to call. Before run().
   void follow_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
     recorder_.note_state(paths, names);
-    observer_.follow_state(paths, names);
+    observer_.follow_state(names);
   }
   // The paths of numbers that the call has changed, for which the recording is no use.
   std::vector<std::string> varying(const std::vector<std::string>& names) const {

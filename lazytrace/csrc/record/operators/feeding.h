@@ -28,6 +28,7 @@ class Feeding {
   // Whether the next step reads this number.
   bool reads(const Number& number) const { return feeder_->reads(number); }
   bool at_exit() const { return feeder_->at_exit(); }
+  size_t steps() const { return feeder_->steps(); }
   // Whether the step at the exit has warned.
   bool warned() const { return at_exit() && feeder_->warned(); }
 

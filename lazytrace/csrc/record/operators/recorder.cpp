@@ -972,9 +972,16 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
   met_gradients_.insert(step.arguments[0].reg);
   step.effect = origins_.is_external(tensor);
   program_->effects |= step.effect;
+  program_->state_paths = resume->program->state_paths;
   if (fed) feeding_.expect(step);
   push(std::move(step));
   return !fed;
+void Recorder::note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
+  size_t after = feeding() ? feeding_.steps() : 0;
+  for (const std::string& path : paths) program_->state_paths.emplace(path, after);
+  program_->root_names = names;
+}
+
 }
 
 bool Recorder::write_requires_grad(const at::Tensor& tensor, bool value) {

@@ -36,11 +36,15 @@ class Recorder {
   // of sizes, which may differ from call to call. Before the first input. `arguments`: the program fits
   // calls with other ints and floats.
   void follow_numbers(bool sizes, bool arguments);
-  // Numbers in state that the observer follows.
-  void note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
-    program_->state_paths = paths;
-    program_->root_names = names;
+  // Numbers in state that the observer follows from here on: a function that resumes has read what it read
+  // before as the steps did that have run.
+  void note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names);
+  // Whether the number at this path is followed where it is read now.
+  bool follows_state(const std::string& path) const {
+    auto found = program_->state_paths.find(path);
+    return found != program_->state_paths.end() && program_->steps.size() >= found->second;
   }
+  bool follows_state() const { return !program_->state_paths.empty(); }
   // The numbers of a recording that follows them and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }
   bool follows_sizes() const { return sizes_.follows(); }

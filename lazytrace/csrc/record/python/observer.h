@@ -31,9 +31,7 @@ class Observer {
   void follow_numbers() { exchange_.follow(); }
 
   // And numbers in state at these paths, from roots of these names.
-  void follow_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
-    provenance_.follow_state(&exchange_, paths, names);
-  }
+  void follow_state(const std::vector<std::string>& names) { provenance_.follow_state(&exchange_, names); }
   // The paths of numbers that the call has changed, where a recording that does not follow them is no use.
   std::vector<std::string> varying(const std::vector<std::string>& names) const {
     return provenance_.varying(names);

@@ -176,7 +176,7 @@ bool Provenance::touched_what_was_read() const {
 void Provenance::learn(int node, PyObject* value) {
   tree_->expect(node, value);
   Expect expected = (*tree_)[node].expect;
-  if (!followed_.empty() && tree_->can_be_loose(node)) follow_number(node, value);
+  if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant || is_enum_member(value)) return;
   if (expected == Expect::Tensor) {
@@ -215,7 +215,7 @@ void Provenance::follow_number(int node, PyObject* value) {
   std::string path = tree_->path(node, names_);
   NumberRecorder* numbers = recorder_->numbers();
   // A kernel in Python is no part of the program.
-  if (!numbers || recorder_->inside_operator() || !followed_.count(path)) return;
+  if (!numbers || recorder_->inside_operator() || !recorder_->follows_state(path)) return;
   if (PyTuple_CheckExact(value)) return follow_items(node, value);
   follow(node, value, std::move(path));
 }

@@ -95,11 +95,9 @@ class Provenance {
   bool asked(const void* owner, const void* what);
   bool seen(const void* owner, PyObject* name);
 
-  // Numbers at these paths are followed: `names` are those of the roots. Before the call.
-  void follow_state(Exchange* exchange, const std::vector<std::string>& paths,
-                    std::vector<std::string> names) {
+  // Numbers in state are followed: `names` are those of the roots. Before the call.
+  void follow_state(Exchange* exchange, std::vector<std::string> names) {
     exchange_ = exchange;
-    followed_.insert(paths.begin(), paths.end());
     names_ = std::move(names);
   }
   // A number that was read there will be another one at the next call.
@@ -191,7 +189,6 @@ class Provenance {
   std::vector<std::pair<py::object, py::object>> touched_names_;  // of classes
   std::vector<PyObject*> roots_, inputs_;                         // held_ keeps them
   Exchange* exchange_ = nullptr;                                  // where numbers in state are followed
-  std::unordered_set<std::string> followed_;
   std::vector<std::string> names_;
   std::unordered_map<int, int> state_;               // guard node -> number
   std::unordered_map<int, std::vector<int>> items_;  // guard node of a tuple -> those of its items

@@ -267,8 +267,7 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
   const Guard* before = write.before >= 0 ? &(*tree_)[write.before] : nullptr;
   if (!before) return Verdict::Kept;
   bool constant = before->expect == Expect::Constant;
-  if (constant && before->loose)
-    return is_number_like(before->value.ptr(), value) ? Verdict::Kept : Verdict::Refused;
+  if (constant && before->loose && is_number_like(before->value.ptr(), value)) return Verdict::Kept;
   if (constant && is_immutable(value) && same_immutable(before->value.ptr(), value)) return Verdict::Dropped;
   if (before->expect == Expect::Identity && before->raw == value) return Verdict::Dropped;
   // The very object that was there, a tensor too: an optimizer puts back the buffer that it has changed in
@@ -294,10 +293,24 @@ bool StateWrites::may_come_again(const Writes::Write& write, const Guard& before
   PyObject* value = write.value.ptr();
   if (before.expect == Expect::Tensor && is_tensor(value)) return true;
   if (before.expect == Expect::Type && before.raw == reinterpret_cast<PyObject*>(Py_TYPE(value))) return true;
-  // A counter goes on from call to call; a flag of an object that is passed may be that of a new one.
+  // A flag that is set, a sum that is put back to zero, one of two objects that take turns: what was there
+  // before may be there again. A counter goes on from call to call.
+  if (before.expect == Expect::Constant && (is_immutable(value) || is_carrier(value)))
+    return !is_number_like(before.value.ptr(), value);
+  if (before.expect == Expect::Identity && provenance_->known(value) >= 0) return true;
+  // A flag of an object that is passed may be that of a new one.
   const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
   bool number = (PyLong_Check(value) && !PyBool_Check(value)) || PyFloat_Check(value);
   return root.access == Access::Root && root.index > 0 && !number;
+}
+
+// Whether a followed number is what was read there before hangs on its value. A number of another type is
+// not.
+bool StateWrites::hangs_on_value(const Writes::Write& write) const {
+  if (write.before < 0) return false;
+  const Guard& before = (*tree_)[write.before];
+  if (before.expect == Expect::Anything || before.loose) return false;
+  return before.expect != Expect::Constant || is_number_like(before.value.ptr(), write.value.ptr());
 }
 
 void StateWrites::settle() {
@@ -311,10 +324,7 @@ void StateWrites::settle() {
   for (Writes::Write& entry : log_->all()) {
     bool shared =
         entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());
-    // Whether it is what was read there before hangs on its value.
-    bool compared = entry.before >= 0 && (*tree_)[entry.before].expect != Expect::Anything &&
-                    !(*tree_)[entry.before].loose;
-    if (compared && is_carrier(entry.value.ptr())) exchange_->hand_over(entry.value.ptr());
+    if (is_carrier(entry.value.ptr()) && hangs_on_value(entry)) exchange_->hand_over(entry.value.ptr());
     Verdict verdict = shared ? Verdict::Refused : verdict_on(entry);
     if (verdict == Verdict::Dropped) continue;
     if (verdict == Verdict::Refused) {

@@ -58,6 +58,7 @@ class StateWrites {
   enum class Verdict : uint8_t { Kept, Dropped, Refused };
   Verdict verdict_on(const Writes::Write& write) const;
   Verdict verdict_on_content(const Writes::Write& write) const;
+  bool hangs_on_value(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool read_as_other_number(int node, PyObject* key) const;
