@@ -326,6 +326,27 @@ def checkpoint_not_reentrant(trace):
     return fn, [call(g())] * 3, lambda: w
 
 
+@cases(hits=7)
+def checkpoint_in_a_step_that_clears_gradients_last(trace):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.5)
+
+    def step(x):
+        loss = checkpoint(net, x, use_reentrant=False).square().sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    def leave_one():
+        net[0].bias.grad = torch.ones(3)
+
+    calls = [call(X(2, 3)) for _ in range(6)]
+    return trace(step), [*calls, leave_one, *calls], lambda: (list(net.parameters()), net[0].bias.grad)
+
+
 @cases(hits=3)
 def checkpoint_around(trace):
     w = torch.ones(3, requires_grad=True)

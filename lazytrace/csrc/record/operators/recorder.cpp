@@ -928,8 +928,10 @@ void Recorder::meet_gradient(const at::Tensor& tensor, int reg) {
   if (reg < 0 || !was_there(reg) || !met_gradients_.insert(reg).second) return;
   EntryGradient entry;
   entry.reg = reg;
-  at::Tensor value = tensor.grad();
-  entry.meta = shared_.meta_of(value);
+  auto noted = unmet_.find(tensor.unsafeGetTensorImpl());
+  bool earlier = noted != unmet_.end() && !noted->second.leaf.expired();
+  at::Tensor value = earlier ? at::Tensor(noted->second.value.lock()) : tensor.grad();
+  entry.meta = earlier ? noted->second.meta : shared_.meta_of(value);
   if (value.defined()) {
     int known = origins_.knows(value) ? register_of(value) : -1;
     if (was_there(known)) entry.same = known;
@@ -953,6 +955,16 @@ void Recorder::feed(std::shared_ptr<Resume> resume) {
 }
 
 bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
+// A leaf that the function has not come to yet, as one inside a checkpoint, may get a gradient before it
+// does.
+void Recorder::note_unmet(const at::Tensor& leaf) {
+  if (feeding()) return;  // it has its gradient already
+  at::Tensor value = leaf.grad();
+  unmet_.try_emplace(
+      leaf.unsafeGetTensorImpl(),
+      Unmet{Weakly(leaf.getIntrusivePtr()), Weakly(value.getIntrusivePtr()), shared_.meta_of(value)});
+}
+
   // One of another size torch refuses: a replay that comes to one leaves before.
   if (is_loose(value)) pin(value);
   bool fed = feeding();
@@ -1014,7 +1026,7 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
     int reg = accumulates || !origins_.knows(leaf) ? register_of(leaf) : 0;
     facts.python |= reg < 0 || has_hooks(leaf);
     facts.effects |= accumulates && (reg < 0 || !made(leaf));
-    if (accumulates) meet_gradient(leaf, reg);
+    if (accumulates) reg < 0 ? note_unmet(leaf) : meet_gradient(leaf, reg);
   }
   // A graph from before the call may be another one at the next; one that an opaque function has made may
   // call hooks for what it has saved, which no node shows.

@@ -220,6 +220,7 @@ class Recorder {
   void note_written(const at::Tensor& tensor, Step* step);
   void meet_gradient(const at::Tensor& tensor, int reg);
   Step gradient_step(Step::Kind kind, const at::Tensor& tensor);
+  void note_unmet(const at::Tensor& leaf);
   // A tensor made by `empty` whose memory something else than a recorded operator filled.
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
   void make_literal(int step, const at::Tensor& tensor);
@@ -241,7 +242,14 @@ class Recorder {
   // What `requires_grad` of tensors that were there before the call was, where it was set.
   std::unordered_map<const c10::TensorImpl*, bool> flags_;
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> entry_values_;
+  using Weakly = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::vector<Weakly> entry_values_;
+  // A leaf without a register when a backward pass began, and what its gradient was.
+  struct Unmet {
+    Weakly leaf, value;
+    std::shared_ptr<const TensorMeta> meta;
+  };
+  std::unordered_map<const c10::TensorImpl*, Unmet> unmet_;
   std::unordered_set<int> own_;    // registers with memory that the call has made, at all sizes
   std::unordered_set<int> given_;  // registers of what opaque steps and gradients have given
   bool hooks_ran_ = false;         // in a backward pass
