@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from lazytrace import _torch, stand_ins
+from lazytrace import _torch, asked, stand_ins
 from lazytrace.errors import ExtensionWarning, missing_extension
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def load() -> str:
         hook = functools.partial(_core.hook_call, _torch.add_hook, _torch.register_hook, _torch.hook_handle)
         whole[_torch.register_hook] = hook
         _core.configure_whole_calls(whole)
+        _core.configure_asked(asked.functions(), _core.ask_number, asked.of_numpy)
         _core.configure_default_dicts(stand_ins.Filling)
         _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
         globals()["core"] = _core

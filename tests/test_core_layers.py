@@ -41,6 +41,7 @@ WATCHING = (
     "exchange",
     "gradients",
     "handlers",
+    "asked",
     "whole_calls",
     "provenance",
     "new_objects",

@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("stats", "config"),
     ("_native", "checks"),
     ("errors",),
-    ("_torch", "stand_ins"),
+    ("_torch", "asked", "stand_ins"),
     ("_core",),
 )
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}

@@ -5,6 +5,7 @@
 
 #include "call/wrapper.h"
 #include "cpython/carrier.h"
+#include "record/python/asked.h"
 #include "record/python/gradients.h"
 #include "record/python/opaque_call.h"
 #include "record/recording.h"
@@ -388,6 +389,11 @@ py::object whole_call(py::object function, py::args args, py::kwargs kwargs) {
   return function(*args, **kwargs);
 }
 
+py::object ask_number(py::object function, py::args args, py::kwargs kwargs) {
+  if (auto* recording = lt::Recording::active()) return recording->ask(function, args, kwargs);
+  return function(*args, **kwargs);
+}
+
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                        py::dict kwargs, bool python, bool told) {
   if (auto* recording = lt::Recording::active())
@@ -424,6 +430,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("configure_saved_hooks", &lt::configure_saved_hooks);
   m.def("kernels_are_replaced", &lt::aten_is_overridden);
   m.attr("Diverged") = py::reinterpret_borrow<py::object>(lt::divergence_type());
+  m.def("ask_number", &ask_number);
+  m.def("configure_asked", &lt::configure_asked);
   m.def("opaque_call", &opaque_call, py::arg("wrapper"), py::arg("attribute"), py::arg("function"),
         py::arg("args"), py::arg("kwargs"), py::arg("python"), py::arg("told") = false);
   m.def("backward_call", &backward_call);

@@ -230,7 +230,7 @@ void Flattening::keep(const Step& step) {
   if (step.kind == Step::Kind::Gradient && begins_ >= 0 && drops(step)) return;
   if (step.kind == Step::Kind::SetGradient)
     gradients_[step.arguments[0].reg] = step.arguments.size() > 1 ? step.arguments[1].reg : -1;
-  if (step.opaque) gradients_.clear();
+  if (step.opaque && !step.opaque->asks) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
   copy.frees.clear();
@@ -415,7 +415,7 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
 // Whether the step looks at a number that hangs on nothing but what the call and its guards bring.
 bool Flattening::reads_given(const Step& step) const {
   if (step.kind != Step::Kind::Read || step.arguments[0].kind != Argument::Kind::Number) return false;
-  auto later = [](const Number& number) { return number.asks_tensor() || number.kind == Number::Kind::Item; };
+  auto later = [](const Number& number) { return number.comes_later(); };
   return leaves_of(program_.numbers, step.arguments[0].reg, later).empty();
 }
 
@@ -424,7 +424,8 @@ bool Flattening::reads_given(const Step& step) const {
 void Flattening::place_undo(FlatForm* form) {
   Program& made = form->program;
   auto remains = [](const Step& step) {
-    return step.once() && step.kind != Step::Kind::SetGradient && (step.early || step.opaque || step.python);
+    return step.once() && step.kind != Step::Kind::SetGradient &&
+           (step.early || (step.opaque && !step.opaque->asks) || step.python);
   };
   auto fixed = std::find_if(made.steps.begin(), made.steps.end(), remains);
   bool changed = false;

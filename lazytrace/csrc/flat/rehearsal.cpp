@@ -22,22 +22,27 @@ bool same_bytes(const c10::Storage& a, const c10::Storage& b) {
 
 Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
                      const std::vector<int>& outputs)
-    : form_(form), outputs_(outputs), registers_(static_cast<size_t>(form.program.registers)) {
+    : form_(form),
+      outputs_(outputs),
+      registers_(static_cast<size_t>(form.program.registers)),
+      entry_(random_state()) {
   for (int reg : form.program.used) registers_[reg] = twins_.of(registers[reg]);
   for (int reg : form.program.captures) registers_[reg] = twins_.of(registers[reg]);
   obstacle_ = twins_.obstacle();
   if (form.backward) shadow_.emplace(*form.backward->whole, registers);
 }
 
-void Rehearsal::run(const std::vector<PyObject*>& state, const NumberValues& given) {
+void Rehearsal::run(const std::vector<PyObject*>& state, const RunnerMemory& given) {
   if (!obstacle_.empty()) return;
-  at::Tensor before = random_state();
+  at::Tensor after = random_state();
+  set_random_state(entry_);
   Earlier earlier = form_.earlier(registers_);
-  obstacle_ = run_unseen(form_.program, &registers_, state, given);
-  if (obstacle_.empty()) form_.put_history(&registers_, given, earlier);
+  obstacle_ = run_unseen(form_.program, &registers_, state, given.numbers, nullptr, given.answered);
+  if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
   drawn_ = random_state();
-  set_random_state(before);
-  if (obstacle_.empty() && shadow_) obstacle_ = shadow_->run(state, given);
+  set_random_state(entry_);
+  if (obstacle_.empty() && shadow_) obstacle_ = shadow_->run(state, given.numbers);
+  set_random_state(after);
 }
 
 std::string Rehearsal::compare(const Twins::Pair& pair) const {

@@ -18,9 +18,10 @@ class Rehearsal {
  public:
   Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers, const std::vector<int>& outputs);
 
-  // Runs the form with the numbers that the call has brought; puts back the random numbers that it drew.
-  void run(const std::vector<PyObject*>& state, const NumberValues& given);
-  // Once the program has run: in what the two differ; empty where they agree.
+  // Once the program has run: runs the form with the numbers that it was given; the random numbers that this
+  // draws are put back.
+  void run(const std::vector<PyObject*>& state, const RunnerMemory& given);
+  // After that: in what the two differ; empty where they agree.
   std::string difference(const std::vector<at::Tensor>& registers);
 
  private:
@@ -33,7 +34,8 @@ class Rehearsal {
   std::vector<at::Tensor> registers_;
   Twins twins_;
   std::optional<Shadow> shadow_;
-  at::Tensor drawn_;  // the state of the generator after it
+  at::Tensor entry_;  // the state of the generator before the program and its form
+  at::Tensor drawn_;  // and after the form
   std::string obstacle_;
 };
 

@@ -26,12 +26,14 @@ std::string Shadow::obstacle(const Program& program) {
 }
 
 std::string run_unseen(const Program& program, std::vector<at::Tensor>* registers,
-                       const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness) {
+                       const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness,
+                       const std::vector<int>& answered) {
   try {
     OpaqueResults opaque;
     EarlyWrites early;
     RunnerMemory memory;
     memory.numbers = given;
+    memory.answered = answered;
     Outcome outcome = Runner(program, *registers, state, opaque, early, memory).run(0, nullptr, witness);
     return outcome.ok() ? "" : "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {

@@ -12,10 +12,11 @@
 
 namespace lazytrace {
 
-// Runs a program; why there is nothing to see of it, or nothing. Needs the GIL.
+// Runs a program; why there is nothing to see of it, or nothing. `answered`: those of the given numbers that
+// it would ask for otherwise. Needs the GIL.
 std::string run_unseen(const Program& program, std::vector<at::Tensor>* registers,
                        const std::vector<PyObject*>& state, const NumberValues& given,
-                       Witness* witness = nullptr);
+                       Witness* witness = nullptr, const std::vector<int>& answered = {});
 
 // On copies, so that a backward pass through the graph that it leaves ends at these, and meets no history and
 // no hooks of the user's. Made before the program runs on `registers`. Needs the GIL.

@@ -29,6 +29,7 @@ namespace py = pybind11;
   NUMBER(Argument, 0, "argument")      \
   NUMBER(Item, 0, "item")              \
   NUMBER(State, 0, "state")            \
+  NUMBER(Asked, 0, "asked")            \
   NUMBER(Add, 2, "+")                  \
   NUMBER(Sub, 2, "-")                  \
   NUMBER(Mul, 2, "*")                  \
@@ -92,14 +93,17 @@ struct Number {
   int reg = -1;        // of a size, stride, offset, count, contiguity or item: the register that is asked
   int a = -1, b = -1;  // operands
   // A constant's value, of a float its bits; which dimension, memory format, argument, guard or operation, or
-  // the how manyeth item.
+  // the how manyeth item or answer.
   int64_t which = 0;
-  std::shared_ptr<const std::string> name;  // of an argument or a number in state, for listings
+  std::shared_ptr<const std::string>
+      name;  // of an argument, a number in state or what was asked, for listings
 
   bool is_leaf() const { return kind < Kind::Add; }
   bool asks_tensor() const { return kind >= Kind::Size && kind <= Kind::Contiguous; }
   // Somebody else puts its value there: the call, or the step that gives it.
-  bool is_given() const { return kind >= Kind::Argument && kind <= Kind::State; }
+  bool is_given() const { return kind >= Kind::Argument && kind <= Kind::Asked; }
+  // What a step of the program brings, not the call.
+  bool comes_later() const { return asks_tensor() || kind == Kind::Item || kind == Kind::Asked; }
   bool compares() const { return kind >= Kind::Less && kind <= Kind::NotEqual; }
   bool operator==(const Number& other) const {
     return kind == other.kind && real == other.real && reg == other.reg && a == other.a && b == other.b &&

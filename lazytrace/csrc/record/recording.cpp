@@ -7,6 +7,7 @@
 #include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/objects.h"
+#include "record/python/asked.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
 #include "torch/record_key.h"
@@ -35,6 +36,7 @@ Recording* Recording::active() { return current_recording; }
 Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dynamic, bool numbers,
                      bool loose_numbers)
     : observer_(&recorder_, &tree_) {
+  know_asked_of_numpy();
   if (resume) {
     dynamic = resume->program->dynamic;
     numbers = resume->program->follows_numbers;
@@ -205,6 +207,11 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   return make_opaque(&call, function, plain, named);
 }
 
+py::object Recording::ask(py::object function, py::tuple args, py::dict kwargs) {
+  if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
+  return opaque(function, "", function, args, kwargs, false);
+}
+
 // A class method is asked of its class again.
 py::object Recording::whole(py::object function, py::tuple args, py::dict kwargs) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
@@ -299,8 +306,7 @@ py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tup
     recorder_.fail(say(reason::OpaqueRaised));
     throw;
   }
-  call->finish(result.ptr());
-  return result;
+  return call->finish(result.ptr());
 }
 
 py::object Recording::aside(py::object function) {

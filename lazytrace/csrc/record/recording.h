@@ -38,7 +38,8 @@ class Recording {
   // Runs the function for real. Its exceptions pass through unchanged; nothing stays switched. Raises
   // Diverged where a function that resumes does not ask for the steps that have run.
   py::object run(py::object function, py::tuple args, py::dict kwargs);
-  // Numbers in state at these paths, from roots of these names, may differ from call to call. Before run().
+  // Numbers in state at these paths, from roots of these names, may differ from call to call. Before run(); a
+  // function that resumes follows those that its first steps followed, and what it reads after them.
   void follow_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
     recorder_.note_state(paths, names);
     observer_.follow_state(names);
@@ -58,6 +59,8 @@ class Recording {
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);
   double seconds_lowering() const { return recorder_.seconds_lowering(); }
   // `told`: its result always looks as it does now, or it raises.
+  // Such a function is asked for a number, which a replay asks for at the same place.
+  py::object ask(py::object function, py::tuple args, py::dict kwargs);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python, bool told = false);
   // The same for a function of torch that stays whole.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "guard/guards.h"
 #include "program/flatten.h"
 #include "replay/lowered.h"
 #include "torch/overrides.h"
@@ -491,9 +492,30 @@ bool Runner::left_alone(const OpaqueStep& step) const {
   return holds;
 }
 
+// A number that a run before this one was given, which was given up or is rehearsed, is that of this one.
+bool Runner::ask_number(const Step& s, size_t at) {
+  int id = s.results[0].number;
+  if (std::find(answered_.begin(), answered_.end(), id) == answered_.end()) {
+    py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
+    value_ = py::reinterpret_steal<py::object>(PyObject_Call(
+        s.opaque->function.value.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
+    if (!value_) throw py::error_already_set();
+    running_ = &s;
+    if (!matches_value(s, value_.ptr())) return false;
+    store_value(s, value_.ptr());
+    answered_.push_back(id);
+  }
+  if (static_cast<int>(at) <= program_.keep_until)
+    opaque_.emplace_back(
+        at, to_python(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]));
+  value_ = py::object();
+  return true;
+}
+
 bool Runner::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
+  if (s.opaque->asks) return ask_number(s, at);
   for (const WrittenByThen& one : s.opaque->written)
     early_.make(one, state_[one.effect.owner],
                 one.value.build({registers_, state_, &program_.numbers, numbers_.data()}));
@@ -545,6 +567,11 @@ bool Runner::matches_value(const Step& s, PyObject* value) {
         found_ = "one tensor in other places of its result";
         return false;
       }
+    } else if (result.kind == Result::Kind::Number) {
+      if (!same_kind_of_number(leaves[i], s.opaque->values[i].ptr())) {
+        found_ = short_repr(leaves[i]);
+        return false;
+      }
     } else if (!same_immutable(leaves[i], s.opaque->values[i].ptr())) {
       found_ = short_repr(leaves[i]);
       return false;
@@ -557,9 +584,14 @@ void Runner::store_value(const Step& s, PyObject* value) {
   std::vector<PyObject*> leaves;
   std::string shape;
   flatten_value(value, &leaves, &shape);
-  for (size_t i = 0; i < leaves.size(); ++i)
+  for (size_t i = 0; i < leaves.size(); ++i) {
     if (s.results[i].kind == Result::Kind::Register)
       store_tensor(s.results[i], at::Tensor(THPVariable_Unpack(leaves[i])));
+    if (s.results[i].kind == Result::Kind::Number)
+      numbers_[static_cast<size_t>(s.results[i].number)] =
+          PyFloat_Check(leaves[i]) ? NumberValue::of_real(PyFloat_AS_DOUBLE(leaves[i]))
+                                   : NumberValue::of(PyLong_AsLongLong(leaves[i]));
+  }
 }
 
 bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {

@@ -55,6 +55,7 @@ struct RunnerMemory {
   Recycler recycler;
   at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
   Flags flags;
+  std::vector<int> answered;  // numbers that were asked for already, and are not asked for twice
 };
 
 class Runner {
@@ -73,7 +74,8 @@ class Runner {
         numbers_(memory.numbers),
         recycler_(memory.recycler),
         scalar_(memory.scalar),
-        flags_(memory.flags) {}
+        flags_(memory.flags),
+        answered_(memory.answered) {}
 
   // How to ask whether the Python state that the program depends on is what it was when the call began.
   void ask_state_by(std::function<bool()> holds) { state_holds_ = std::move(holds); }
@@ -103,6 +105,7 @@ class Runner {
   bool may_be_quiet(const Step& s) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
+  bool ask_number(const Step& step, size_t at);
   bool left_alone(const OpaqueStep& step) const;
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, PyObject* value);
@@ -135,6 +138,7 @@ class Runner {
   Recycler& recycler_;
   at::Tensor& scalar_;
   Flags& flags_;
+  std::vector<int>& answered_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {
     void process(const c10::Warning& warning) override { all.push_back(warning); }

@@ -200,6 +200,7 @@ Runner Trace::runner(const Call& call, Workspace* space) const {
 }
 
 Answer Trace::replay(const Call& call, Workspace* space) const {
+  space->memory.answered.clear();  // by another trace
   std::vector<at::Tensor>& registers = space->registers;
   GuardTree::Values& values = space->values;
   Loan loan(&registers);
@@ -327,9 +328,9 @@ void Trace::settle(Flattening* flattening) const {
 Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
-  rehearsal.run(space->values.nodes, space->memory.numbers);
   Outcome outcome = runner(call, space).run();
   if (!outcome.ok()) return outcome;
+  rehearsal.run(space->values.nodes, space->memory);
   std::string difference = rehearsal.difference(space->registers);
   flat_.stage = FlatCourse::Stage::Ready;
   if (!difference.empty()) flat_.refuse("its flat form gives another result: " + difference);
@@ -603,6 +604,22 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
+namespace {
+// What was asked for gives another number each time.
+void answer_as_recorded(const Program& program, RunnerMemory* memory) {
+  memory->numbers.resize(program.numbers.size());
+  for (const Step& step : program.steps) {
+    if (!step.opaque || !step.opaque->asks) continue;
+    int id = step.results[0].number;
+    PyObject* value = step.opaque->values[0].ptr();
+    memory->numbers[static_cast<size_t>(id)] = PyFloat_Check(value)
+                                                   ? NumberValue::of_real(PyFloat_AS_DOUBLE(value))
+                                                   : NumberValue::of(PyLong_AsLongLong(value));
+    memory->answered.push_back(id);
+  }
+}
+}  // namespace
+
 std::string Trace::prove(const Call& call) {
   auto first = std::move(first_);
   first_.clear();
@@ -626,6 +643,7 @@ std::string Trace::prove(const Call& call) {
   EarlyWrites early;
   RunnerMemory memory;
   give_numbers(call, values, &memory.numbers);
+  answer_as_recorded(*program_, &memory);
   Outcome outcome = Runner(*program_, registers, values.nodes, opaque, early, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {

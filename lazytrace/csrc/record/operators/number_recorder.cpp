@@ -224,6 +224,15 @@ int NumberRecorder::item(int reg, const c10::IValue& value) {
   return add(number, number.real ? NumberValue::of_real(value.toDouble()) : NumberValue::of(value.toInt()));
 }
 
+int NumberRecorder::answer(PyObject* value, std::string name) {
+  int overflow = 0;
+  NumberValue found = PyFloat_CheckExact(value)
+                          ? NumberValue::of_real(PyFloat_AS_DOUBLE(value))
+                          : NumberValue::of(PyLong_AsLongLongAndOverflow(value, &overflow));
+  if (overflow) return -1;
+  return given(Kind::Asked, answers_++, PyFloat_CheckExact(value), found, std::move(name));
+}
+
 // Whether a replay with other operands may come to something that is no number of the program, and could not
 // start over. Where Python would raise, the replay raises the same, unless the function would catch it.
 bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
@@ -285,9 +294,18 @@ NumberValue NumberRecorder::read(int id) {
   NumberValue found = value(id);
   if (live() && !read_[static_cast<size_t>(id)]) {
     read_[static_cast<size_t>(id)] = 1;
+    refuse_answer(id);
     owner_.read(id, to_ivalue((*this)[id], found));
   }
   return found;
+}
+
+// Of a clock or of random floats, which no other call will be given again.
+void NumberRecorder::refuse_answer(int id) {
+  if (!(*this)[id].real) return;
+  auto asked = [](const Number& number) { return number.kind == Kind::Asked; };
+  std::vector<int> answers = leaves_of(*numbers_, id, asked);
+  if (!answers.empty()) owner_.fail(say(reason::AskedValue, *(*this)[answers[0]].name));
 }
 
 // ---------------------------------------------------------------- carriers

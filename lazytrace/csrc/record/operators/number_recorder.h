@@ -52,6 +52,9 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   int given(Number::Kind kind, int64_t which, bool real, NumberValue value, std::string name);
   // What `item()` of a register has given just now: a number of its own, as its memory may change.
   int item(int reg, const c10::IValue& value);
+  // What a function has answered just now, an exact int or float: a number of its own. -1 of an int of more
+  // than 64 bits.
+  int answer(PyObject* value, std::string name);
   // -1: the result is no float, and no whole number of 64 bits; or where a replay could come to something
   // that is neither, when it must not start over. Needs the GIL; throws nothing.
   int apply(Number::Kind kind, int a, int b);
@@ -94,6 +97,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   bool must_ask(Number::Kind kind, int a, int b) const;
   bool works(Number::Kind kind, int a, int b);
   bool asks(Number::Kind kind, int a, int b) const;
+  void refuse_answer(int id);
   void settle(const Argument& argument);
   std::optional<Argument> lift_value(c10::IValue* value);
   std::optional<Argument> lift_list(c10::IValue* value);
@@ -107,6 +111,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   std::vector<char> read_;
   std::vector<char> wide_;  // ints that may be as large as an int64, which sizes are not
   int64_t items_ = 0;
+  int64_t answers_ = 0;
   std::vector<int> new_;
   std::unordered_multimap<size_t, int> index_;
   AddressMap<int> carried_;

@@ -844,8 +844,15 @@ bool Recorder::made_by_factory(int reg) const {
   return false;
 }
 
-void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
-                          const std::unordered_set<int>& unseen, PyObject* result) {
+int Recorder::answer(PyObject* value, const std::string& name) {
+  bool number = PyFloat_CheckExact(value) || PyLong_CheckExact(value);
+  int id = number && numbers() ? numbers()->answer(value, name) : -1;
+  if (id < 0) fail(say(reason::OpaqueResult, name, type_name(value)));
+  return id;
+}
+
+int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
+                         const std::unordered_set<int>& unseen, PyObject* result) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Opaque, handle);
   step.place = place;
@@ -857,6 +864,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
     step.arguments.push_back(argument);
   }
   sizes_.begin_opaque();
+  int followed = -1;
   std::vector<PyObject*> leaves;
   flatten_value(result, &leaves, &opaque->shape);
   for (PyObject* leaf : leaves) {
@@ -866,7 +874,9 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));
-      one.kind = Result::Kind::Read;
+      one.number = followed = opaque->asks ? answer(leaf, opaque->name) : -1;
+      one.kind = one.number < 0 ? Result::Kind::Read : Result::Kind::Number;
+      if (one.number >= 0) one.read = PyFloat_CheckExact(leaf) ? c10::IValue(0.0) : c10::IValue(0);
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));
     }
     step.results.push_back(std::move(one));
@@ -886,6 +896,7 @@ void Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<
   resuming_.end_opaque(opaque->python);
   step.opaque = std::move(opaque);
   push(std::move(step));
+  return followed;
 }
 
 // ---------------------------------------------------------------- gradients
@@ -944,17 +955,6 @@ void Recorder::meet_gradient(const at::Tensor& tensor, int reg) {
   program_->gradients.push_back(std::move(entry));
 }
 
-void Recorder::feed(std::shared_ptr<Resume> resume) {
-  for (const EntryGradient& entry : resume->program->gradients) {
-    if (entry.step > static_cast<int>(resume->step)) continue;
-    met_gradients_.insert(entry.reg);
-    entry_values_.emplace_back(at::Tensor().getIntrusivePtr());
-    program_->gradients.push_back(entry);
-  }
-  feeding_.begin(std::move(resume));
-}
-
-bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
 // A leaf that the function has not come to yet, as one inside a checkpoint, may get a gradient before it
 // does.
 void Recorder::note_unmet(const at::Tensor& leaf) {
@@ -965,6 +965,24 @@ void Recorder::note_unmet(const at::Tensor& leaf) {
       Unmet{Weakly(leaf.getIntrusivePtr()), Weakly(value.getIntrusivePtr()), shared_.meta_of(value)});
 }
 
+void Recorder::feed(std::shared_ptr<Resume> resume) {
+  for (const EntryGradient& entry : resume->program->gradients) {
+    if (entry.step > static_cast<int>(resume->step)) continue;
+    met_gradients_.insert(entry.reg);
+    entry_values_.emplace_back(at::Tensor().getIntrusivePtr());
+    program_->gradients.push_back(entry);
+  }
+  program_->state_paths = resume->program->state_paths;
+  feeding_.begin(std::move(resume));
+}
+
+void Recorder::note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
+  size_t after = feeding() ? feeding_.steps() : 0;
+  for (const std::string& path : paths) program_->state_paths.emplace(path, after);
+  program_->root_names = names;
+}
+
+bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
   // One of another size torch refuses: a replay that comes to one leaves before.
   if (is_loose(value)) pin(value);
   bool fed = feeding();
@@ -984,16 +1002,9 @@ void Recorder::note_unmet(const at::Tensor& leaf) {
   met_gradients_.insert(step.arguments[0].reg);
   step.effect = origins_.is_external(tensor);
   program_->effects |= step.effect;
-  program_->state_paths = resume->program->state_paths;
   if (fed) feeding_.expect(step);
   push(std::move(step));
   return !fed;
-void Recorder::note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
-  size_t after = feeding() ? feeding_.steps() : 0;
-  for (const std::string& path : paths) program_->state_paths.emplace(path, after);
-  program_->root_names = names;
-}
-
 }
 
 bool Recorder::write_requires_grad(const at::Tensor& tensor, bool value) {

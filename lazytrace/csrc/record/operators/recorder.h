@@ -95,8 +95,9 @@ class Recorder {
   bool paused() const { return paused_ > 0; }
   // `uses`: registers of the tensors that it is given. `unseen`: those of them that no code of the user's
   // holds once the call is over.
-  void add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
-                  const std::unordered_set<int>& unseen, PyObject* result);
+  // Gives the number that its result is, where it is followed, or -1.
+  int add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
+                 const std::unordered_set<int>& unseen, PyObject* result);
 
   // `tensor.grad` is read: what Python is to be given, which of a function that runs again is what it was
   // given the first time.
@@ -219,13 +220,14 @@ class Recorder {
                     const torch::jit::Stack& arguments, Step* step);
   void note_written(const at::Tensor& tensor, Step* step);
   void meet_gradient(const at::Tensor& tensor, int reg);
-  Step gradient_step(Step::Kind kind, const at::Tensor& tensor);
   void note_unmet(const at::Tensor& leaf);
+  Step gradient_step(Step::Kind kind, const at::Tensor& tensor);
   // A tensor made by `empty` whose memory something else than a recorded operator filled.
   void use_blank(const at::Tensor& tensor, bool view, bool overwritten);
   void make_literal(int step, const at::Tensor& tensor);
   void fill(int step, at::Tensor literal);
   bool made_by_factory(int reg) const;
+  int answer(PyObject* value, const std::string& name);
   void judge_length();
   void work_out_rest();
 

@@ -205,7 +205,7 @@ void Instructions::call(Frame f, const Operation& operation) {
       std::strcmp(reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name, "__reduce_ex__") == 0)
     reducing_ = f.address();
   if (callee == reinterpret_cast<PyObject*>(&PySuper_Type) && !count) names_->read_class_cell(f);
-  calls_->call(callee, f.top(count), count);
+  if (!calls_->asks_for_number(callee, f.top(count), count)) calls_->call(callee, f.top(count), count);
   calls_->name_keywords(nullptr);
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
 }

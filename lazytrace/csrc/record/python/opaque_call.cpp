@@ -6,6 +6,7 @@
 
 #include "cpython/carrier.h"
 #include "cpython/objects.h"
+#include "record/python/asked.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -73,9 +74,12 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   step_->attribute = attribute;
   step_->python = python;
   step_->feedable = feedable;
-  step_->function.kind = Tree::Kind::State;
-  step_->function.index = provenance->reach(function);
-  if (step_->function.index < 0) recorder->fail("calls " + step_->name + ", which cannot be reached again");
+  const AskedFunction* asked = asked_function(function);
+  step_->asks = asked != nullptr;
+  if (asked) step_->name = asked->name;
+  draws_ = asked && asked->draws;
+  if (asked) step_->told = true;
+  reach(function);
   auto tensor = [&](PyObject* v) {
     const at::Tensor& t = THPVariable_Unpack(v);
     if (has_attributes(v) && recorder->made(t)) throw std::runtime_error("hands on a tensor with attributes");
@@ -118,6 +122,18 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   around_.pause->begin(python);
 }
 
+// One of C that is asked for numbers is there for as long as the process.
+void OpaqueCall::reach(PyObject* function) {
+  Tree& tree = step_->function;
+  if (step_->asks) {
+    tree.value = py::reinterpret_borrow<py::object>(function);
+    return;
+  }
+  tree.kind = Tree::Kind::State;
+  tree.index = around_.provenance->reach(function);
+  if (tree.index < 0) around_.recorder->fail("calls " + step_->name + ", which cannot be reached again");
+}
+
 OpaqueCall::~OpaqueCall() {
   if (!paused_) return;
   paused_ = false;
@@ -157,18 +173,25 @@ bool OpaqueCall::hide_writes() {
   return true;
 }
 
-void OpaqueCall::finish(PyObject* result) {
-  if (around_.recorder->stopped()) return;
+py::object OpaqueCall::finish(PyObject* result) {
+  Recorder* recorder = around_.recorder;
+  int number = recorder->stopped() ? -1 : add(result);
+  if (number < 0 || recorder->stopped()) return py::reinterpret_borrow<py::object>(result);
+  return py::reinterpret_steal<py::object>(recorder->numbers()->carrier(number));
+}
+
+int OpaqueCall::add(PyObject* result) {
+  Recorder* recorder = around_.recorder;
   if (step_->free) around_.provenance->touch_changed(read_before_);
-  if (!hide_writes()) return around_.recorder->fail(say(reason::OpaqueRewrites, step_->name));
-  if (around_.recorder->feeding()) return around_.recorder->add_opaque(step_, uses_, unseen_, result);
+  if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name)), -1;
+  if (recorder->feeding()) return recorder->add_opaque(step_, uses_, unseen_, result);
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
   for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
-  step_->random = random_mark_ != RandomMark::now();
+  step_->random = draws_ || random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
-  around_.recorder->add_opaque(step_, uses_, unseen_, result);
+  return recorder->add_opaque(step_, uses_, unseen_, result);
 }
 
 }  // namespace lazytrace

@@ -41,9 +41,12 @@ class OpaqueCall {
   }
   // Of an argument that nobody but the caller holds, who forgets it.
   void forgets(const at::Tensor& tensor) { unseen_.insert(around_.recorder->register_of(tensor)); }
-  void finish(PyObject* result);
+  // What Python is to be given for the result: a number that is followed where it is one that is asked for.
+  py::object finish(PyObject* result);
 
  private:
+  void reach(PyObject* function);
+  int add(PyObject* result);
   void show_writes(const Tree::Source& source);
   bool hide_writes();
 
@@ -58,6 +61,7 @@ class OpaqueCall {
   size_t touched_ = 0;
   GuardTree::Look read_before_;
   Modes modes_ = Modes::current();
+  bool draws_ = false;  // random numbers that are none of torch's
   bool paused_ = true;
 };
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cpython/callee.h"
+#include "record/python/asked.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -55,10 +56,16 @@ bool WholeCalls::exchanges(PyObject* function) const { return steps().find(funct
 void WholeCalls::exchange(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || recorder_->stopped()) return;
+  if (AskedCall call = asked_call(*callee); call.asked && recorder_->numbers())
+    return replace(callee, call.asked->step, call.self);
   bool bound = PyMethod_Check(*callee);
   PyObject* const* step = steps().find(bound ? PyMethod_GET_FUNCTION(*callee) : *callee);
   if (!step) return;
-  PyObject* instead = bound ? PyMethod_New(*step, PyMethod_GET_SELF(*callee)) : Py_NewRef(*step);
+  replace(callee, *step, bound ? PyMethod_GET_SELF(*callee) : nullptr);
+}
+
+void WholeCalls::replace(PyObject** callee, PyObject* step, PyObject* self) {
+  PyObject* instead = self ? PyMethod_New(step, self) : Py_NewRef(step);
   if (!instead) throw py::error_already_set();
   Py_SETREF(*callee, instead);
 }

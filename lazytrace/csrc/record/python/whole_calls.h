@@ -27,6 +27,9 @@ class WholeCalls {
   bool exchanges(PyObject* function) const;
 
  private:
+  // `self`: of what is called with it before its other arguments, or null.
+  static void replace(PyObject** callee, PyObject* step, PyObject* self);
+
   const Recorder* recorder_;
 };
 

@@ -14,6 +14,7 @@
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "record/python/asked.h"
 #include "record/python/callables.h"
 #include "record/python/code_facts.h"
 #include "record/python/escapes.h"
@@ -271,6 +272,31 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   if (starts_with(type->tp_name, "operator.")) return call_operator_object(callable, args, count);
   if (is_lru_cache(callable)) return call_cache(callable, args, count);
   call_instance(callable, args, count);
+}
+
+namespace {
+// Whether so many bits are always an int64.
+bool fits_bits(PyObject* bits) {
+  constexpr long kMost = 63;
+  if (!bits || !PyLong_CheckExact(bits)) return false;
+  long count = PyLong_AsLong(bits);
+  PyErr_Clear();
+  return count >= 0 && count <= kMost;
+}
+}  // namespace
+
+bool Calls::asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  if (PyFunction_Check(callable) || !recorder_->numbers() || recorder_->inside_operator()) return false;
+  AskedCall call = asked_call(callable);
+  if (!call.asked) return false;
+  // A method that stands below its object has that for its first argument.
+  bool below = Py_IS_TYPE(callable, &PyMethodDescr_Type);
+  if (call.asked->bits && !fits_bits(count > below ? args[below] : nullptr)) return false;
+  // What led to the function itself was seen, and is guarded.
+  if (!call.self) return true;
+  provenance_->owner(callable);
+  read_bound_self(callable, call.self);
+  return true;
 }
 
 void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) {

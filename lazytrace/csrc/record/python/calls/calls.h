@@ -33,6 +33,9 @@ class Calls {
   void name_keywords(PyObject* names) { keyword_names_ = names; }
 
   void call(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  // Whether a call that an instruction makes is made again at each replay, and its number followed. C code
+  // that is handed such a function calls it where nobody sees it.
+  bool asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_extended(PyObject* callable, PyObject* args, PyObject* kwargs);
   // Reads of an attribute, with the call that may stand behind it.
   void read_attribute(PyObject* object, PyObject* name);

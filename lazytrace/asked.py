@@ -1,0 +1,66 @@
+"""Functions that give another number at each call, which a replay calls where the function did.
+
+Clocks, and generators of random numbers other than torch's. A recording follows what they give; see
+docs/sizes.md.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+_CLOCKS: Final = (
+    "monotonic",
+    "monotonic_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "process_time",
+    "process_time_ns",
+    "thread_time",
+    "thread_time_ns",
+    "time",
+    "time_ns",
+)
+# Of numpy's generators: those that give one float or int where no size is asked for. What gives a scalar of
+# numpy or an array is none of them.
+_OF_BOTH: Final = (
+    "beta",
+    "exponential",
+    "gamma",
+    "laplace",
+    "lognormal",
+    "normal",
+    "random",
+    "standard_normal",
+    "triangular",
+    "uniform",
+)
+_OF_RANDOM_STATE: Final = ("rand", "randint", "randn", "random_sample")
+
+
+def functions() -> dict[Callable[..., Any], str]:
+    """Each function, or what its methods are made of: "clock", "draws", or "bits" where it is told how many.
+
+    >>> functions()[time.perf_counter], functions()[random.Random.random]
+    ('clock', 'draws')
+    """
+    found: dict[Callable[..., Any], str] = {getattr(time, name): "clock" for name in _CLOCKS}
+    # `random.uniform` and the like are Python code that calls these two.
+    found[random.Random.random] = "draws"
+    found[random.Random.getrandbits] = "bits"
+    return found
+
+
+def of_numpy() -> dict[Callable[..., Any], str]:
+    """The same of numpy's generators, which not all programs load.
+
+    >>> import numpy as np
+    >>> of_numpy()[np.random.Generator.normal]
+    'draws'
+    """
+    from numpy.random import Generator, RandomState
+
+    found: dict[Callable[..., Any], str] = {getattr(Generator, name): "draws" for name in _OF_BOTH}
+    return found | {getattr(RandomState, name): "draws" for name in _OF_BOTH + _OF_RANDOM_STATE}

@@ -1,0 +1,38 @@
+// Functions of C that give another number at each call: clocks, and generators of random numbers other than
+// torch's. A replay calls them where the function did, with what was worked out by then, and follows what
+// they give.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+struct AskedFunction {
+  bool draws = false;        // the next call gives another number for this one
+  bool bits = false;         // its argument is how many bits the number has
+  std::string name;          // in the user's words: `time.time`, `Random.random`
+  PyObject* step = nullptr;  // what is called in its place while recording, kept for the life of the process
+};
+
+// Told by Python once: functions, or what their methods are made of, each with "clock", "draws" or "bits";
+// `step` is called with the function and its arguments in its place.
+// `of_numpy` gives more of them; it is called once, when numpy's generators are there.
+void configure_asked(const py::dict& functions, const py::object& step, const py::object& of_numpy);
+// Before a recording. Needs the GIL; runs Python code.
+void know_asked_of_numpy();
+// What is known of a function, or null.
+const AskedFunction* asked_function(PyObject* function);
+
+// A callable taken apart: a function that is asked for numbers, and the object whose method it is.
+struct AskedCall {
+  const AskedFunction* asked = nullptr;
+  PyObject* self = nullptr;  // borrowed; null of a plain function
+};
+// Of what is called, which may be a bound method. Needs the GIL.
+AskedCall asked_call(PyObject* callable);
+
+}  // namespace lazytrace

@@ -1,0 +1,73 @@
+"""The functions that a replay asks for numbers: each exists, and gives an int or a float."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lazytrace import asked, reason_code, report, traced
+
+ARGUMENTS = {
+    "beta": (0.5, 0.5),
+    "gamma": (2.0,),
+    "triangular": (0.0, 0.5, 1.0),
+    "getrandbits": (8,),
+    "randint": (5,),
+}
+FUNCTIONS = asked.functions() | asked.of_numpy()
+OWNERS = (np.random.Generator, np.random.RandomState, random.Random)
+
+
+def owner_of(function: Callable[..., Any]) -> Any:
+    """An object that has the function for a method, or None."""
+    for owner in OWNERS:
+        if getattr(owner, function.__name__, None) is function:
+            return np.random.default_rng(0) if owner is np.random.Generator else owner(0)
+    return None
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: one.__qualname__)
+def test_each_gives_a_number(function: Callable[..., Any]) -> None:
+    owner = owner_of(function)
+    assert (owner is None) == (FUNCTIONS[function] == "clock")
+    arguments = ARGUMENTS.get(function.__name__, ())
+    given = function(*arguments) if owner is None else function(owner, *arguments)
+    assert type(given) in (int, float)
+
+
+def test_a_clock_has_no_memory_and_a_generator_has() -> None:
+    for function, kind in FUNCTIONS.items():
+        assert kind == "clock" or owner_of(function) is not None
+    assert set(FUNCTIONS.values()) == {"clock", "draws", "bits"}
+
+
+def test_a_look_at_the_value_has_a_reason() -> None:
+    @traced
+    def told(x: torch.Tensor) -> str:
+        return f"{x.sum()} at {time.time()}"
+
+    for _ in range(3):
+        told(torch.ones(2))
+    reasons = [str(reason) for event in told.stats().events for reason in event.reasons]
+    assert all(reason_code(text) == "asked-value" for text in reasons), reasons
+    assert reasons[0].startswith(
+        "looks at what time.time() gives, another number at each call (test_asked.py:"
+    )
+    assert "compare it, return it or store it" in report(format="text")
+
+
+def test_a_graph_has_no_clock() -> None:
+    @traced
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return x * random.random()
+
+    x = torch.ones(2)
+    noisy(x)
+    with pytest.raises(NotImplementedError, match="the program works out numbers while it runs"):
+        noisy.graph(x)
