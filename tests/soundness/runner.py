@@ -61,15 +61,15 @@ def around(change: Callable[[], object], *args: Any, **kwargs: Any) -> list[Any]
 
 
 # ---------------------------------------------------------------- what can be seen
-def tensors_in(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any, seen: dict[int, Any] | None = None) -> Iterator[torch.Tensor]:
     """Every tensor inside a value, in order."""
-    seen = set() if seen is None else seen
+    seen = {} if seen is None else seen  # kept, or what `children` makes would leave its address to the next
     if isinstance(value, torch.Tensor):
         yield value
     elif (
         not isinstance(value, (*_PLAIN, type, types.FunctionType, types.ModuleType)) and id(value) not in seen
     ):
-        seen.add(id(value))
+        seen[id(value)] = value
         for child in children(value):
             yield from tensors_in(child, seen)
 

@@ -35,10 +35,10 @@ bool same_registers(const Result& a, const Result& b) {
 
 }  // namespace
 
-bool Feeder::reads(const Number& number) const {
+bool Feeder::reads(int id, const Number& number) const {
   const Step& step = expected();
   if (step.kind != Step::Kind::Read || step.arguments.empty() ||
-      step.arguments[0].kind != Argument::Kind::Number)
+      step.arguments[0].kind != Argument::Kind::Number || step.arguments[0].reg != id)
     return false;
   return resume_->program->numbers[static_cast<size_t>(step.arguments[0].reg)] == number;
 }

@@ -24,7 +24,7 @@ class Feeder {
   // How many steps have run already.
   size_t steps() const { return resume_->step + 1; }
   // Whether the next step reads this number.
-  bool reads(const Number& number) const;
+  bool reads(int id, const Number& number) const;
   // Whether the step at the exit has warned: Python is warned again when it is fed.
   bool warned() const { return !resume_->given.warnings.empty(); }
   void advance() { ++at_; }

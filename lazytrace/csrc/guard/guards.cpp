@@ -997,7 +997,20 @@ std::string name_of_state(Access access) {
 }  // namespace
 
 std::string GuardTree::path(int node, const std::vector<std::string>& names) const {
-  const Guard& g = nodes_[node];
+  return path_of(nodes_[node], names);
+}
+
+std::string GuardTree::path_below(int parent, Access access, PyObject* key, Py_ssize_t index,
+                                  const std::vector<std::string>& names) const {
+  Guard place;
+  place.parent = parent;
+  place.access = access;
+  place.index = index;
+  if (key) place.key = py::reinterpret_borrow<py::object>(key);
+  return path_of(place, names);
+}
+
+std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& names) const {
   std::string name = g.key ? text_of(g.key.ptr()) : "";
   auto parent = [&] { return path(g.parent, names); };
   switch (g.access) {

@@ -212,10 +212,14 @@ class GuardTree {
   bool differs_in_size(int node, PyObject* const* roots, size_t count,
                        const std::vector<PyObject*>& inputs) const;
   std::string path(int node, const std::vector<std::string>& names) const;
+  // The path that a node would have which nobody has made yet.
+  std::string path_below(int parent, Access access, PyObject* key, Py_ssize_t index,
+                         const std::vector<std::string>& names) const;
   std::string expected(const Guard& guard) const;
 
  private:
   void expect_members(int node, PyObject* united);
+  std::string path_of(const Guard& g, const std::vector<std::string>& names) const;
   std::string item_path(const Guard& g, const std::vector<std::string>& names) const;
   std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
   PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count,

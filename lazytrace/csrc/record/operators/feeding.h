@@ -26,7 +26,7 @@ class Feeding {
   bool active() const { return feeder_ && feeder_->active(); }
   const Step& expected() const { return feeder_->expected(); }
   // Whether the next step reads this number.
-  bool reads(const Number& number) const { return feeder_->reads(number); }
+  bool reads(int id, const Number& number) const { return feeder_->reads(id, number); }
   bool at_exit() const { return feeder_->at_exit(); }
   size_t steps() const { return feeder_->steps(); }
   // Whether the step at the exit has warned.

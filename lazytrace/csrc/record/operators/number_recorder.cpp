@@ -166,14 +166,27 @@ py::object symbolic_node(const std::shared_ptr<NumberRecorder>& recorder, int id
 }
 
 // ---------------------------------------------------------------- numbers
-int NumberRecorder::add(const Number& number, NumberValue value) {
+namespace {
+size_t hash_of(const Number& number) {
   size_t hash = static_cast<size_t>(number.kind) * 2 + number.real;
   for (int64_t part : {int64_t{number.reg}, int64_t{number.a}, int64_t{number.b}, number.which})
     hash = hash * 0x9E3779B97F4A7C15u + static_cast<size_t>(part);
+  return hash;
+}
+}  // namespace
+
+// Which number it is, or will be once it is added.
+int NumberRecorder::id_of(const Number& number, size_t hash) const {
   auto range = index_.equal_range(hash);
   for (auto at = range.first; at != range.second; ++at)
     if ((*numbers_)[static_cast<size_t>(at->second)] == number) return at->second;
-  int id = static_cast<int>(numbers_->size());
+  return static_cast<int>(numbers_->size());
+}
+
+int NumberRecorder::add(const Number& number, NumberValue value) {
+  size_t hash = hash_of(number);
+  int id = id_of(number, hash);
+  if (static_cast<size_t>(id) < numbers_->size()) return id;
   auto is_wide = [&](int operand) { return operand >= 0 && ((*this)[operand].real || wide_[operand]); };
   numbers_->push_back(number);
   values_.push_back(value);
@@ -249,9 +262,11 @@ bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
 }
 
 // What a function that runs again has changed by now may be less than it was when it was recorded: a place
-// that was written to may hold that value already. It asks what it asked then.
+// that was written to may hold that value already. It asks what it asked then, and not before: the same was
+// worked out without asking, maybe, before anything was changed.
 bool NumberRecorder::asks(Kind kind, int a, int b) const {
-  std::optional<bool> asked = owner_.asked(works_number(kind, a, b));
+  Number works = works_number(kind, a, b);
+  std::optional<bool> asked = owner_.asked(id_of(works, hash_of(works)), works);
   return asked ? *asked : must_ask(kind, a, b);
 }
 

@@ -31,13 +31,13 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // `read`: enters a comparison with this value into the program. `fail`: ends the recording. `changed`:
   // whether something was changed by now, so that a replay must not run the function from its start;
   // `would_catch`: whether the function would catch what is raised now; `asked`: of a function that runs
-  // again, whether it asked this number, a Works, when it was recorded.
+  // again, whether it asked this number, a Works of this id, when it was recorded.
   struct Owner {
     std::function<void(int, const c10::IValue&)> read;
     std::function<void(const std::string&)> fail;
     std::function<bool()> changed;
     std::function<bool()> would_catch;
-    std::function<std::optional<bool>(const Number&)> asked;
+    std::function<std::optional<bool>(int, const Number&)> asked;
   };
   NumberRecorder(Numbers* numbers, Owner owner) : numbers_(numbers), owner_(std::move(owner)) {}
   ~NumberRecorder() { end(); }
@@ -92,6 +92,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   std::vector<int> take_new() { return std::exchange(new_, {}); }
 
  private:
+  int id_of(const Number& number, size_t hash) const;
   int add(const Number& number, NumberValue value);
   bool is_constant(int id) const { return id < 0 || (*this)[id].kind == Number::Kind::Constant; }
   bool must_ask(Number::Kind kind, int a, int b) const;

@@ -655,9 +655,9 @@ void Recorder::follow_numbers(bool sizes, bool arguments) {
   owner.fail = [this](const std::string& why) { fail(why); };
   owner.changed = [this] { return resuming_.changed(); };
   owner.would_catch = [this] { return would_catch(); };
-  owner.asked = [this](const Number& number) -> std::optional<bool> {
+  owner.asked = [this](int id, const Number& number) -> std::optional<bool> {
     if (!feeding()) return {};
-    return feeding_.reads(number);
+    return feeding_.reads(id, number);
   };
   sizes_.follow_numbers(std::move(owner));
   program_->follows_numbers = true;
@@ -721,20 +721,26 @@ int Recorder::size_number(Number::Kind kind, const at::Tensor& tensor, int64_t w
   return numbers()->leaf(kind, register_of(tensor), which, tensor);
 }
 
-void Recorder::pin(const at::Tensor& tensor) {
-  // C code has raised by itself what its operator has raised in the replay. Where nothing was changed, the
-  // function runs once more.
-  if (feeding() && feeding_.at_exit() && feeding_.expected().kind == Step::Kind::Operator &&
-      (has_written() || resuming_.changed())) {
-    std::string name = feeding_.expected().op.schema().name();
-    torch::jit::Stack results;
-    try {
-      feeding_.give(&results);
-    } catch (...) {
-      random_mark_ = RandomMark::now();
-      return fail(say(reason::OperatorRaised, name));
-    }
+// C code has looked at a number, to raise by itself what its operator has raised in the replay. Where nothing
+// was changed, the function runs once more.
+bool Recorder::raises_by_itself() {
+  if (!feeding() || !feeding_.at_exit() || feeding_.expected().kind != Step::Kind::Operator ||
+      !(has_written() || resuming_.changed()))
+    return false;
+  std::string name = feeding_.expected().op.schema().name();
+  torch::jit::Stack results;
+  try {
+    feeding_.give(&results);
+  } catch (...) {
+    random_mark_ = RandomMark::now();
+    fail(say(reason::OperatorRaised, name));
+    return true;
   }
+  return false;
+}
+
+void Recorder::pin(const at::Tensor& tensor) {
+  if (raises_by_itself()) return;
   auto read = [&](Number::Kind kind, int64_t which) {
     if (int id = size_number(kind, tensor, which); id >= 0) numbers()->read(id);
   };
@@ -757,7 +763,7 @@ void Recorder::fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifte
 
 // Something looked at the value of a number: a replay that works out another one leaves here.
 void Recorder::read_number(int id, const c10::IValue& value) {
-  if (stopped()) return;
+  if (stopped() || raises_by_itself()) return;
   if (inside_operator()) return fail(say(reason::SizesInOperator));
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Read, handle);

@@ -198,6 +198,7 @@ class Recorder {
                          Step* step);
   void note_own(const OperatorFacts& facts, const Step& step);
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
+  bool raises_by_itself();
   void note_given(const Step& step);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   // Appends a step; while feeding, the one that has run. Raises where they differ.

@@ -100,6 +100,11 @@ class Provenance {
     exchange_ = exchange;
     names_ = std::move(names);
   }
+  // Whether a number in this place is followed, or would be if it was read.
+  bool follows(int owner, Access access, PyObject* key, Py_ssize_t index) const {
+    return !followed_.empty() && owner >= 0 &&
+           followed_.count(tree_->path_below(owner, access, key, index, names_)) > 0;
+  }
   // A number that was read there will be another one at the next call.
   void note_varying(int node) { varying_.push_back(node); }
   std::vector<std::string> varying(const std::vector<std::string>& names) const;

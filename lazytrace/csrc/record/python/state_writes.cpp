@@ -86,14 +86,22 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
         what());
 }
 
-// An entry of the instance __dict__. Writing what is there already changes nothing, as long as it is there:
-// that is guarded like a read.
+// Writing what is there already changes nothing, as long as it is there: that is guarded like a read. A
+// number that is followed may be another one when the function runs again after a side exit, and what it was
+// recorded to read it must read then, too. So that is written whatever was there.
+bool StateWrites::changes_nothing(int owner, Access access, PyObject* key, Py_ssize_t index, PyObject* before,
+                                  PyObject* value) const {
+  return value && before && is_immutable(value) && same_immutable(before, value) &&
+         !provenance_->follows(owner, access, key, index);
+}
+
+// An entry of the instance __dict__.
 void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* before = PyDict_GetItemWithError(*dict, name);
-  bool same = before && is_immutable(value) && same_immutable(before, value);
-  if (same && provenance_->known(object) >= 0 && !log_->wrote(*dict, name))
-    return provenance_->read_child(provenance_->owner(object), Access::Instance, name, -1, before);
+  bool same = provenance_->known(object) >= 0 && !log_->wrote(*dict, name) &&
+              changes_nothing(provenance_->owner(object), Access::Instance, name, -1, before, value);
+  if (same) return provenance_->read_child(provenance_->owner(object), Access::Instance, name, -1, before);
   // Whoever has the namespace by another way sees the write, as long as it is this one.
   int owner = provenance_->known(*dict) >= 0 ? provenance_->owner(object) : -1;
   if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);
@@ -199,9 +207,9 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
   if (value && (PyDict_CheckExact(object) || is_default_dict(object)) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);
-    bool same = before && is_immutable(value) && same_immutable(before, value);
-    if (same && !log_->wrote(object, key) && !log_->took_over(object))
-      return containers_->read_dict_item(object, key);
+    bool same = !log_->wrote(object, key) && !log_->took_over(object) &&
+                changes_nothing(provenance_->known(object), Access::Item, key, -1, before, value);
+    if (same) return containers_->read_dict_item(object, key);
     return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
   }
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key))
@@ -224,10 +232,10 @@ void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value
 
 void StateWrites::write_global(Frame f, PyObject* name, PyObject* value) {
   PyObject* before = PyDict_GetItemWithError(f.globals(), name);
-  if (value && before && is_immutable(value) && same_immutable(before, value) &&
-      !log_->wrote(f.globals(), name))
-    return names_->read_global(f, name);
   NameReads::GlobalsNode globals = value ? names_->globals_of(f) : NameReads::GlobalsNode{-1, Access::Item};
+  if (!log_->wrote(f.globals(), name) &&
+      changes_nothing(globals.node, globals.access, name, -1, before, value))
+    return names_->read_global(f, name);
   std::string what = "sets the global " + text_of(name);
   if (globals.node < 0 || recorder_->inside_operator()) return recorder_->fail(what);
   Effect::Kind kind = globals.access == Access::Instance ? Effect::Kind::Attribute : Effect::Kind::Item;
@@ -239,7 +247,8 @@ void StateWrites::write_cell(Frame f, int index, PyObject* value) {
   const std::pair<int, Py_ssize_t>* place = cell && PyCell_Check(cell) ? provenance_->cell(cell) : nullptr;
   if (!place) return;
   PyObject* before = PyCell_GET(cell);
-  if (value && before && is_immutable(value) && same_immutable(before, value) && !log_->wrote_to(cell))
+  if (!log_->wrote_to(cell) &&
+      changes_nothing(place->first, Access::Cell, nullptr, place->second, before, value))
     return names_->read_cell(f, index);
   if (!value) return recorder_->fail("deletes a variable of an enclosing function");
   if (recorder_->inside_operator()) return recorder_->fail("sets a variable of an enclosing function");

@@ -55,6 +55,8 @@ class StateWrites {
   std::vector<Effect>& written() { return written_; }
 
  private:
+  bool changes_nothing(int owner, Access access, PyObject* key, Py_ssize_t index, PyObject* before,
+                       PyObject* value) const;
   enum class Verdict : uint8_t { Kept, Dropped, Refused };
   Verdict verdict_on(const Writes::Write& write) const;
   Verdict verdict_on_content(const Writes::Write& write) const;

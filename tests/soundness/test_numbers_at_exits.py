@@ -1,0 +1,82 @@
+"""Numbers of a function that runs again after a side exit, when it has changed something by then."""
+
+from __future__ import annotations
+
+import sys
+import types
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.soundness.runner import Cases, call, check
+
+cases = Cases()
+
+# Another value of `n` at each call, then one piece in place of three: an exit after the change of `w`.
+PLACES = {
+    "an attribute": "w.add_(o.n)\no.n = k\nreturn x.unbind(0)",
+    "an entry of a dict": "w.add_(d['n'])\nd['n'] = k\nreturn x.unbind(0)",
+    "a global": "global g\nw.add_(g)\ng = k\nreturn x.unbind(0)",
+    "a cell": "nonlocal c\nw.add_(c)\nc = k\nreturn x.unbind(0)",
+}
+PROGRAM = """
+g = 2
+def make(traced, torch, w, o, d):
+    c = 2
+    def fn(x, k=3):
+        {body}
+    return traced(fn), lambda: c
+"""
+
+
+def place(name):
+    def make(trace):
+        module = types.ModuleType(f"numbers_at_exits_{trace.enabled}")
+        sys.modules[module.__name__] = module
+        exec(PROGRAM.format(body=PLACES[name].replace("\n", "\n        ")), module.__dict__)
+        w, o, d = torch.zeros(3), SimpleNamespace(n=2), {"n": 2}
+        fn, cell = module.make(trace, torch, w, o, d)
+        x, one = torch.ones(3, 2), torch.ones(1, 2)
+        steps = [call(x), call(x * 2), call(one), call(x, k=True), call(x), call(one, 4), call(x), call(x, 5)]
+        return fn, steps, lambda: (w, o, d, module.g, cell())
+
+    return make
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_is_set_to_the_number_that_it_holds(name):
+    check(place(name), hits=1)
+
+
+@cases(hits=3)
+def an_index_beyond_the_end(trace):
+    h = torch.zeros(())
+
+    def fn(x):
+        h.add_(1)
+        rows, columns = x.shape
+        return x.reshape(rows * columns)[rows]
+
+    sizes = [(6, 2), (2, 2), (6, 3), (0, 3), (1, 1), (2, 3), (1, 1), (4, 3)]
+    return trace(fn, dynamic=True), [call(torch.ones(size)) for size in sizes], lambda: h
+
+
+@cases(hits=3)
+def a_power_that_is_worked_out_before_and_after_a_write(trace):
+    w, groups, o = torch.zeros(()), [{"lr": 0.2}, {"lr": 0.1}], SimpleNamespace(n=0)
+
+    def fn(x):
+        w.add_(1)
+        for group in groups:
+            group["lr"] = 0.05 * 0.9**o.n
+        w.add_(1 if o.n % 3 else 2)
+        o.n += 1
+        return x * 2
+
+    return trace(fn), [call(torch.ones(2)) for _ in range(9)], lambda: (w, groups, o)
+
+
+@cases.parametrize
+def test_numbers_at_exits(make, expected):
+    check(make, **expected)
