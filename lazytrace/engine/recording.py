@@ -113,31 +113,42 @@ def record(
     """
     start = time.perf_counter()
     recording = core.Recording(call, resume, bool(loose & SIZES), numbers, bool(loose & NUMBERS))
-    if state:
-        recording.follow_state([*state], [*names])
-    if loose & SIZES:
-        recording.fix_sizes(static_sizes(call.tensors))
-    recording.ignore("print" in ignore, "logging" in ignore)
-    # What a replay has done before a resumed function may have changed the look of an argument.
-    steady = resume is not None or key_now() == call.key
-    began = time.perf_counter()
-    result = recording.run(function, args, kwargs)
-    ran = time.perf_counter()
-    native = recording.finish(result, check)
-    judged = time.perf_counter()
-    if native is not None and not native.changes_state:
-        steady = steady and key_now() == call.key
-    if native is not None and not steady:
-        recording.fail(say("argument-changed"))
-        native = None
-    proving = time.perf_counter()
-    wrong = native.prove(call) if native is not None and check else ""
-    end = time.perf_counter()
-    lowering = recording.seconds_lowering
-    phases = Phases(ran - began, judged - ran - lowering, lowering, end - proving)
-    if wrong:
-        return Recorded(result, native, say("replay-differed"), "", end - start, wrong, phases=phases)
-    varying = tuple(recording.varying([*names])) if native is None else ()
-    return Recorded(
-        result, native, recording.reason, place(recording.where), end - start, varying=varying, phases=phases
-    )
+    try:
+        if state:
+            recording.follow_state([*state], [*names])
+        if loose & SIZES:
+            recording.fix_sizes(static_sizes(call.tensors))
+        recording.ignore("print" in ignore, "logging" in ignore)
+        # What a replay has done before a resumed function may have changed the look of an argument.
+        steady = resume is not None or key_now() == call.key
+        began = time.perf_counter()
+        result = recording.run(function, args, kwargs)
+        ran = time.perf_counter()
+        native = recording.finish(result, check)
+        judged = time.perf_counter()
+        if native is not None and not native.changes_state:
+            steady = steady and key_now() == call.key
+        if native is not None and not steady:
+            recording.fail(say("argument-changed"))
+            native = None
+        proving = time.perf_counter()
+        wrong = native.prove(call) if native is not None and check else ""
+        end = time.perf_counter()
+        lowering = recording.seconds_lowering
+        phases = Phases(ran - began, judged - ran - lowering, lowering, end - proving)
+        if wrong:
+            return Recorded(result, native, say("replay-differed"), "", end - start, wrong, phases=phases)
+        varying = tuple(recording.varying([*names])) if native is None else ()
+        return Recorded(
+            result,
+            native,
+            recording.reason,
+            place(recording.where),
+            end - start,
+            varying=varying,
+            phases=phases,
+        )
+    finally:
+        # Code that keeps an exception keeps this frame, which must not keep what the recording holds: no
+        # garbage collector looks into that.
+        del recording

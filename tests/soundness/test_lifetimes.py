@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import types
 import weakref
@@ -9,6 +10,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import lazytrace
 from tests.soundness.runner import X
@@ -408,3 +410,32 @@ def test_graph_depth_of_a_loop_is_freed():
         x = fn(x)
     x.sum().backward()
     assert torch.equal(first.grad, torch.ones(3))
+
+
+class Kept(Exception):
+    """An exception whose traceback keeps the frames of the recording."""
+
+
+@pytest.mark.parametrize("ends", ["is given up", "raises"])
+def test_an_exception_keeps_no_recording(ends):
+    """What the recording had seen, the model among it, was never freed."""
+
+    def step(model):
+        @lazytrace.traced
+        def run(x):
+            checkpoint(model, x, use_reentrant=False).sum().backward()
+            if ends == "raises":
+                raise Kept
+            return x.numpy()
+
+        return run
+
+    model = nn.Linear(3, 3)
+    function = step(model)
+    for _ in range(3):
+        with contextlib.suppress(Kept):
+            function(torch.ones(2, 3))
+    gone = weakref.ref(model)
+    del model, function
+    gc.collect()
+    assert gone() is None
