@@ -102,8 +102,8 @@ class Provenance {
   }
   // Whether a number in this place is followed, or would be if it was read.
   bool follows(int owner, Access access, PyObject* key, Py_ssize_t index) const {
-    return !followed_.empty() && owner >= 0 &&
-           followed_.count(tree_->path_below(owner, access, key, index, names_)) > 0;
+    return recorder_->follows_state() && owner >= 0 &&
+           recorder_->follows_state(tree_->path_below(owner, access, key, index, names_));
   }
   // A number that was read there will be another one at the next call.
   void note_varying(int node) { varying_.push_back(node); }
