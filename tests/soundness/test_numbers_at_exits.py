@@ -62,6 +62,24 @@ def an_index_beyond_the_end(trace):
     return trace(fn, dynamic=True), [call(torch.ones(size)) for size in sizes], lambda: h
 
 
+@cases(hits=1, eager="C code raises at another value")
+def an_index_that_is_beyond_the_end_at_first(trace):
+    w, o = torch.zeros(()), SimpleNamespace(n=5)
+
+    def fn(x):
+        w.add_(1)
+        try:
+            y = x[x.dim()] * 2
+        except IndexError:
+            o.n = 0
+            y = x.sum()
+        w.add_(3)
+        return y
+
+    sizes = [(1, 2), (0, 2), (5, 1), (1, 2), (4, 2), (2, 2), (3, 1)]
+    return trace(fn), [call(torch.ones(size)) for size in sizes], lambda: (w, vars(o))
+
+
 @cases(hits=3)
 def a_power_that_is_worked_out_before_and_after_a_write(trace):
     w, groups, o = torch.zeros(()), [{"lr": 0.2}, {"lr": 0.1}], SimpleNamespace(n=0)

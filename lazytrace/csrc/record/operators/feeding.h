@@ -29,6 +29,8 @@ class Feeding {
   bool reads(int id, const Number& number) const { return feeder_->reads(id, number); }
   bool at_exit() const { return feeder_->at_exit(); }
   size_t steps() const { return feeder_->steps(); }
+  // The step did nothing, and is not asked for.
+  void skip() { feeder_->advance(); }
   // Whether the step at the exit has warned.
   bool warned() const { return at_exit() && feeder_->warned(); }
 

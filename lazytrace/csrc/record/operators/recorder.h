@@ -199,6 +199,7 @@ class Recorder {
   void note_own(const OperatorFacts& facts, const Step& step);
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
   bool raises_by_itself();
+  bool leaves_out_reads();
   void note_given(const Step& step);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
