@@ -253,6 +253,27 @@ def a_limit_that_is_not_reached(trace):
     return trace(step), calls(6)
 
 
+@cases(hits=5)
+def a_branch_behind_a_clock(trace):
+    times = []
+
+    def step(x):
+        now = time.perf_counter()
+        y = x * ((now * 10) % 1)
+        return (now, y + 1) if x.sum() > 0 else (now, y - 1)
+
+    fn = trace(step)
+
+    def as_said(x):
+        now, y = fn(x)
+        times.append(now)
+        time.sleep(0.02)  # so that the number in the result is another one
+        return torch.equal(y, x * ((now * 10) % 1) + (1 if x.sum() > 0 else -1))
+
+    steps = [call(X() * (1 if i % 3 else -1)) for i in range(8)]
+    return as_said, steps, lambda: all(a < b for a, b in itertools.pairwise(times))
+
+
 @cases(hits=4)
 def a_clock_that_is_replaced(trace, first=time.time):
     def put(function):

@@ -85,7 +85,8 @@ void Feeding::take_over_opaque(Step* step) const {
   made.touches = ran.touches;
   made.confuses = ran.confuses;
   step->effect |= made.effects;
-  if (!at_exit()) made.shape = ran.shape, made.values = ran.values;
+  // What was asked for this time is what this call has come to, by which its program is proved.
+  if (!at_exit() && !made.asks) made.shape = ran.shape, made.values = ran.values;
 }
 
 void Feeding::take_over(Step* step) {
