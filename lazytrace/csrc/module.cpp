@@ -389,16 +389,16 @@ py::object whole_call(py::object function, py::args args, py::kwargs kwargs) {
   return function(*args, **kwargs);
 }
 
-py::object ask_number(py::object function, py::args args, py::kwargs kwargs) {
-  if (auto* recording = lt::Recording::active()) return recording->ask(function, args, kwargs);
-  return function(*args, **kwargs);
-}
-
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                        py::dict kwargs, bool python, bool told) {
   if (auto* recording = lt::Recording::active())
     return recording->opaque(wrapper, attribute, function, args, kwargs, python, told);
   return function(*args, **kwargs);
+}
+
+// A clock, or a generator of random numbers: see record/python/asked.h.
+py::object ask_number(py::object function, py::args args, py::kwargs kwargs) {
+  return opaque_call(function, "", function, args, kwargs, false, true);
 }
 
 }  // namespace

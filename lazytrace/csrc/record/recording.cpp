@@ -207,11 +207,6 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   return make_opaque(&call, function, plain, named);
 }
 
-py::object Recording::ask(py::object function, py::tuple args, py::dict kwargs) {
-  if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
-  return opaque(function, "", function, args, kwargs, false);
-}
-
 // A class method is asked of its class again.
 py::object Recording::whole(py::object function, py::tuple args, py::dict kwargs) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);

@@ -59,8 +59,6 @@ class Recording {
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);
   double seconds_lowering() const { return recorder_.seconds_lowering(); }
   // `told`: its result always looks as it does now, or it raises.
-  // Such a function is asked for a number, which a replay asks for at the same place.
-  py::object ask(py::object function, py::tuple args, py::dict kwargs);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python, bool told = false);
   // The same for a function of torch that stays whole.

@@ -24,9 +24,7 @@ PyObject* method_of(PyCFunctionObject* bound) {
               reinterpret_cast<PyMethodDescrObject*>(found)->d_method == bound->m_ml;
   return same ? found : nullptr;
 }
-}  // namespace
 
-namespace {
 // Kept for the life of the process.
 struct OfNumpy {
   PyObject* step = nullptr;

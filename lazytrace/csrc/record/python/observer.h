@@ -30,7 +30,7 @@ class Observer {
   // From now on Python is given numbers that are followed. Before the call.
   void follow_numbers() { exchange_.follow(); }
 
-  // And numbers in state at these paths, from roots of these names.
+  // And numbers in state, whose paths begin with these names of roots; the recorder knows which.
   void follow_state(const std::vector<std::string>& names) { provenance_.follow_state(&exchange_, names); }
   // The paths of numbers that the call has changed, where a recording that does not follow them is no use.
   std::vector<std::string> varying(const std::vector<std::string>& names) const {

@@ -74,11 +74,11 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   step_->attribute = attribute;
   step_->python = python;
   step_->feedable = feedable;
-  const AskedFunction* asked = asked_function(function);
-  step_->asks = asked != nullptr;
-  if (asked) step_->name = asked->name;
-  draws_ = asked && asked->draws;
-  if (asked) step_->told = true;
+  if (const AskedFunction* asked = asked_function(function)) {
+    step_->asks = step_->told = true;
+    step_->name = asked->name;
+    draws_ = asked->draws;
+  }
   reach(function);
   auto tensor = [&](PyObject* v) {
     const at::Tensor& t = THPVariable_Unpack(v);
