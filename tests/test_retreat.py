@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import inspect
 import threading
 
@@ -528,3 +529,29 @@ def test_a_traced_method_is_not_named():
     model = traced(Step())
     model.training_step(X)
     assert lazytrace.handle(model).stats().untraced == ()
+
+
+# ---------------------------------------------------------------- refusals
+def test_recording_rests_when_each_signature_is_refused():
+    latest = collections.deque(maxlen=2)
+
+    @traced(dynamic=False)
+    def step(x, values):
+        latest.append(values[0])  # a deque that is read is refused
+        return x * sum(latest)
+
+    for k in range(100):
+        assert torch.equal(step(X, [k * 0.5]), X * sum(latest))
+    stats = step.stats()
+    assert stats.recordings == 0
+    assert sum(stats.eager.values()) == 100
+    # The rests are of 16, 32 and 64 calls, with an attempt before the second and the third.
+    assert len(step._self_handle()._cache.refusals._by_key) == 18
+
+
+def test_a_signature_that_is_refused_again_and_again_is_one():
+    latest = collections.deque([1.0], maxlen=2)
+    step = traced(lambda x, k: x * k * latest[0], dynamic=False)
+    for _ in range(100):
+        step(X, 1)
+    assert step._self_handle()._cache.retreat.left == 0

@@ -475,10 +475,13 @@ class Attempt:
             return
         self.cache.refusals.refuse(self.key, reason)
         if options.on_untraceable == "raise":
+        tried = self.cache.refusals.of(self.key) is not None
             raise exception_of(Decision("raise", reason, "untraceable"), self.owner)
 
     # ------------------------------------------------------------ in words
     def search(self) -> Search:
+        if not tried and not self.owner.counters.warming:
+            self.cache.retreat.refused(reason)
         """The differences of this call to the traces that are known now."""
         named, ambient = self.parameters.named(self.args, self.kwargs), core.describe_ambient()
         words, names = describe(named, ambient), root_names(self.owner.name, named)

@@ -105,7 +105,8 @@ def without_trace(owner: Owner, cache: TraceCache, key: bytes, refusal: Refusal 
     if forbidden is not None and (owner.frozen or len(cache.traces)):
         return Decision("raise", forbidden, "retrace")
     if cache.retreat.resting():
-        return Decision("eager", eager_reason("records-too-often", UNHIT_AT_MOST), "rest")
+        rests = cache.retreat.refusal or eager_reason("records-too-often", UNHIT_AT_MOST)
+        return Decision("eager", rests, "rest")
     return _RECORD
 
 

@@ -30,6 +30,8 @@ _TRIED_AGAIN_AT = (2, 8)
 # So many recordings in a row without a hit are no first pass over a few signatures any more.
 UNHIT_AT_MOST = 16
 _LONGEST_REST = 1 << 20
+_REFUSED = -1  # traces are numbered from 0
+_NEVER = (1 << 63) - 1
 
 
 @dataclass
@@ -434,6 +436,9 @@ class TraceStore:
 class Retreat:
     """Whether recording has paid lately; where it has not, it rests for twice as many calls each time.
 
+    A recording that no call was answered by has not paid, nor has one that was refused, of a signature that
+    was not refused before: where each call has a signature of its own, each would be tried.
+
     >>> retreat = Retreat(TraceStore(8))
     >>> retreat.resting()
     False
@@ -445,10 +450,26 @@ class Retreat:
         self._newest: deque[tuple[int, int]] = deque(maxlen=UNHIT_AT_MOST)
         self._rest = UNHIT_AT_MOST
         self.left = 0
+        self.refusal: Reason | None = None  # why the newest was refused
 
     def recorded(self, trace: Trace) -> None:
         """A trace was stored."""
-        self._newest.append((trace.number, trace.native.used))
+        self._note((trace.number, trace.native.used), None)
+
+    def refused(self, reason: Reason) -> None:
+        """A signature could not be recorded, for the first time.
+
+        >>> retreat = Retreat(TraceStore(8))
+        >>> for _ in range(UNHIT_AT_MOST):
+        ...     retreat.refused(Reason("calls print()"))
+        >>> retreat.resting(), str(retreat.refusal)
+        (True, 'calls print()')
+        """
+        self._note((_REFUSED, 0), reason)
+
+    def _note(self, newest: tuple[int, int], refusal: Reason | None) -> None:
+        self._newest.append(newest)
+        self.refusal = refusal
         if self._pays():
             self._rest = UNHIT_AT_MOST
         else:
@@ -462,7 +483,7 @@ class Retreat:
     @property
     def first(self) -> int:
         """The number of the oldest of the newest traces: a hit of any from it on ends the rest."""
-        return self._newest[0][0]
+        return min((number for number, _ in self._newest if number != _REFUSED), default=_NEVER)
 
     def clear(self) -> None:
         """Forget all."""
