@@ -6,7 +6,7 @@ import collections
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,9 @@ from lazytrace._torch import takers_of_floats
 # C code reads the value of a number without asking. `Dim` is an int, and `Real` a float, to `isinstance`
 # alone: C code must call one of the methods below to see the value. torch's parser takes them for a SymInt
 # and a SymFloat.
+
+# So many numbers are put into a tensor by an operator each; more of them are read.
+_FEW = 64
 
 
 def _read(value: Any) -> Any:
@@ -172,7 +175,9 @@ def _method(kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _round(self: Any, digits: Any = None) -> Any:
-    return _made("Round", round, self) if digits is None else round(_read(self), _read(digits))
+    if digits is None:
+        return _made("Round", round, self)
+    return _made("RoundTo", round, self, digits) if _is_whole(digits) else round(_read(self), digits)
 
 
 def _reduce(self: Any, protocol: Any = None) -> Any:
@@ -390,7 +395,28 @@ def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     if type(data) is Real and followed and (dtype is None or dtype.is_floating_point):
         # The binding makes infinity of what is too large, as a conversion does.
         return torch.full((), data, dtype=torch.float64).to(dtype or torch.get_default_dtype())
+    if followed and isinstance(data, list | tuple | collections.deque) and len(data) <= _FEW:
+        made = _vector(data, dtype)
+        if made is not None:
+            return made
     return torch.tensor(_read_inside(data), *args, **kwargs)
+
+
+def _vector(data: Iterable[Any], dtype: torch.dtype | None) -> torch.Tensor | None:
+    """A tensor of numbers of which some are followed, by an operator for each; None of anything else."""
+    kinds = {_KINDS.get(type(item)) for item in data}
+    if None in kinds or not any(type(item) in (Dim, Real) for item in data):
+        return None
+    if float in kinds or (dtype is not None and dtype.is_floating_point):
+        if dtype is not None and not dtype.is_floating_point:
+            return None
+        # As the binding does, which makes a double of each number first.
+        return torch.stack([torch.full((), item, dtype=torch.float64) for item in data]).to(
+            dtype or torch.get_default_dtype()
+        )
+    if dtype not in (None, torch.int64):
+        return None
+    return torch.stack([torch.full((), item, dtype=torch.int64) for item in data])
 
 
 def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -400,7 +426,7 @@ def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def _read_inside(data: Any) -> Any:
-    if isinstance(data, list | tuple):
+    if isinstance(data, list | tuple | collections.deque):
         return [_read_inside(item) for item in data]
     return _read(data)
 
@@ -436,36 +462,60 @@ def _is_index(item: Any) -> bool:
     return type(item) is Dim or type(item) is int
 
 
+def _is_plain_index(item: Any) -> bool:
+    return _is_index(item) or isinstance(item, slice) or item is Ellipsis or item is None
+
+
+def _plain_index(item: Any) -> Any:
+    if isinstance(item, slice):
+        return slice(*map(_plain_index, (item.start, item.stop, item.step)))
+    return _item(item) if core.is_index(item) else item
+
+
 def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, Any]:
-    """`tensor[key]` with the sizes among the indices taken out by an operator each."""
+    """`tensor[key]` with the numbers among the indices taken out by an operator each."""
     items = key if isinstance(key, tuple) else (key,)
-    plain = all(_is_index(i) or isinstance(i, slice) or i is Ellipsis or i is None for i in items)
+    if all(_is_plain_index(item) or core.is_index(item) for item in items):
+        # As torch's binding does it: it asks such a tensor for its value (handleDimInMultiDimIndexing).
+        items = tuple(map(_plain_index, items))
+        key = items if isinstance(key, tuple) else items[0]
+    plain = all(map(_is_plain_index, items))
     if not any(type(i) is Dim for i in items):
         return tensor, key
     if not plain:
         return tensor, tuple(map(_read, items))
     used = sum(i is not None and i is not Ellipsis for i in items)
-    full: list[Any] = []
-    for item in items:
-        full += [slice(None)] * (tensor.dim() - used) if item is Ellipsis else [item]
+    full: list[tuple[int, Any]] = []
+    for place, item in enumerate(items):
+        several = [slice(None)] * (tensor.dim() - used) if item is Ellipsis else [item]
+        full += [(place, one) for one in several]
     # torch says something else of an index than of an argument.
     found = _taken_out(tensor, full)
     if found is None:
         return tensor, tuple(map(_read, key)) if isinstance(key, tuple) else _read(key)
-    return found
+    return found, Ellipsis
 
 
-def _taken_out(tensor: torch.Tensor, items: list[Any]) -> tuple[torch.Tensor, Any] | None:
-    rest: list[Any] = []
-    for item in items:
-        if not _is_index(item):
-            rest.append(item)
+def _taken_out(tensor: torch.Tensor, items: list[tuple[int, Any]]) -> torch.Tensor | None:
+    """What torch's binding does with each index, in its order; None where it would raise.
+
+    Each comes with its place among those that were written.
+    """
+    dim = 0
+    for place, item in items:
+        if _is_index(item):
+            if not core.is_within(tensor, dim, item):
+                return None
+            tensor = tensor.select(dim, item)
+            if type(item) is Dim:
+                core.note_index(place)
             continue
-        dim = sum(i is not None for i in rest)
-        if not core.is_within(tensor, dim, item):
-            return None
-        tensor = tensor.select(dim, item)
-    return tensor, tuple(rest) or Ellipsis
+        if item is None:
+            tensor = tensor.unsqueeze(dim)
+        elif item != slice(None):
+            tensor = torch.Tensor.__getitem__(tensor, ((slice(None),) * dim + (_as_dims(item),)))
+        dim += 1
+    return tensor
 
 
 def _chooses(items: tuple[Any, ...]) -> bool:
@@ -592,6 +642,7 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
     "Floor": math.floor,
     "Ceil": math.ceil,
     "Round": round,
+    "RoundTo": round,
     "Log": math.log,
     **_MATH,
 }
@@ -607,6 +658,10 @@ _KEEPERS += [
     getattr(kind, name)
     for kind in (dict, collections.OrderedDict)
     for name in ("get", "pop", "setdefault", "update", "values", "items", "keys", "copy", "__setitem__")
+]
+_KEEPERS += [collections.deque] + [
+    getattr(collections.deque, name)
+    for name in ("append", "appendleft", "extend", "extendleft", "copy", "pop", "popleft", "__iter__")
 ]
 
 

@@ -243,13 +243,16 @@ PyObject* followed_slice(PyObject* key) {
 // NotImplemented where a size is among the indices, and of an index of a class of its own.
 py::object followed_index(py::object key, bool outermost) {
   auto other = py::reinterpret_borrow<py::object>(Py_NotImplemented);
-  if (PySlice_Check(key.ptr())) return py::reinterpret_steal<py::object>(followed_slice(key.ptr()));
-  if (outermost && lt::is_carrier(key.ptr())) return other;
+  if (PySlice_Check(key.ptr()))
+    return lt::has_index_bound(key.ptr()) ? other
+                                          : py::reinterpret_steal<py::object>(followed_slice(key.ptr()));
+  auto is_number = [](py::handle one) { return lt::is_carrier(one.ptr()) || lt::is_index(one.ptr()); };
+  if (outermost && is_number(key)) return other;
   if (!PyTuple_Check(key.ptr())) return key;
   if (!PyTuple_CheckExact(key.ptr())) return other;
   auto items = py::reinterpret_borrow<py::tuple>(key);
   for (py::handle item : items)
-    if (outermost && lt::is_carrier(item.ptr())) return other;
+    if (outermost && is_number(item)) return other;
   py::tuple made(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     py::object item = followed_index(items[i], false);
@@ -370,6 +373,10 @@ void bind_numbers(py::module_& m) {
         carried ? lt::carrier_value(index.ptr()) : PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
     return !overflow && dim < tensor.dim() && at >= -tensor.size(dim) && at < tensor.size(dim);
   });
+  m.def("note_index", [](int place) {
+    if (auto* recorder = lt::Recorder::active()) recorder->note_index(place);
+  });
+  m.def("is_index", [](py::handle object) { return lt::is_index(object.ptr()); });
   m.def("pin_sizes", [](const at::Tensor& tensor) {
     auto* recorder = lt::Recorder::active();
     if (recorder && recorder->numbers()) recorder->pin(tensor);

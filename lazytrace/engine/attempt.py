@@ -231,9 +231,11 @@ class Attempt:
         at = self._trace_of(miss)
         key = at.key if at is not None else self.call.key_of(resume.loose)
         outgrown = at is not None and at.native.gives_sizes(miss.step) and self._outgrown(resume.loose)
-        if outgrown:
+        follows = self._shall_follow_sizes(resume.loose)
+        if outgrown or (follows and miss.effects):
             self.cache.traces.drop(key)  # the next call is recorded for all sizes
-        if not miss.effects and self._shall_follow_sizes(resume.loose):
+            outgrown = True
+        if follows and not miss.effects:
             return self._without_trace()
         decision = after_side_exit(
             self.owner, self.cache, key, effects=miss.effects, branches=resume.branches, why=why
@@ -473,15 +475,15 @@ class Attempt:
         if resume is not None:  # the other branches stay, unless this one is taken again and again
             self.cache.refuse_branch(key, reason, options.exit_limit)
             return
+        tried = self.cache.refusals.of(self.key) is not None
         self.cache.refusals.refuse(self.key, reason)
         if options.on_untraceable == "raise":
-        tried = self.cache.refusals.of(self.key) is not None
             raise exception_of(Decision("raise", reason, "untraceable"), self.owner)
+        if not tried and not self.owner.counters.warming:
+            self.cache.retreat.refused(reason)
 
     # ------------------------------------------------------------ in words
     def search(self) -> Search:
-        if not tried and not self.owner.counters.warming:
-            self.cache.retreat.refused(reason)
         """The differences of this call to the traces that are known now."""
         named, ambient = self.parameters.named(self.args, self.kwargs), core.describe_ambient()
         words, names = describe(named, ambient), root_names(self.owner.name, named)

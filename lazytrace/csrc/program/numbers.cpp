@@ -99,6 +99,19 @@ Real call(Function function, Operands... operands) {
   return errno == 0 && std::isfinite(result) ? Real(result) : Real();
 }
 
+// The nearest decimal number with so many digits behind the point, as float.__round__ makes it
+// (double_round, Objects/floatobject.c): the exact value is rounded to text, half to even, and read again.
+// More digits than these are left to Python, which has limits of its own.
+Real round_to(double a, double digits) {
+  constexpr int kMost = 22;
+  char text[400];  // the largest float has 309 digits before the point
+  if (digits < 0 || digits > kMost) return {};
+  auto end = std::to_chars(text, std::end(text), a, std::chars_format::fixed, static_cast<int>(digits)).ptr;
+  double result = 0;
+  std::from_chars(text, end, result);
+  return result;
+}
+
 Real apply_real(Kind kind, double a, double b) {
   switch (kind) {
     case Kind::Add:
@@ -124,6 +137,8 @@ Real apply_real(Kind kind, double a, double b) {
       return a != 0 && b != 0 ? call([](double x, double y) { return std::atan2(x, y); }, a, b) : Real();
     case Kind::Copysign:
       return std::copysign(a, b);
+    case Kind::RoundTo:
+      return round_to(a, b);
     case Kind::Neg:
       return -a;
     case Kind::Abs:
@@ -230,7 +245,7 @@ std::array<PyObject*, kKinds>& functions_of_python() {
 bool gives_real(Kind kind, bool a_is_real, bool b_is_real) {
   if (rounds(kind) || (kind >= Kind::Less && kind <= Kind::NotEqual)) return false;
   if (kind == Kind::TrueDiv || kind == Kind::Float || kind >= Kind::Sqrt ||
-      (kind >= Kind::MathPow && kind <= Kind::Copysign))
+      (kind >= Kind::MathPow && kind <= Kind::RoundTo))
     return true;
   return a_is_real || b_is_real;
 }

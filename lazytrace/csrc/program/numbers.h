@@ -47,6 +47,7 @@ namespace py = pybind11;
   NUMBER(MathPow, 2, "math.pow")       \
   NUMBER(Atan2, 2, "math.atan2")       \
   NUMBER(Copysign, 2, "math.copysign") \
+  NUMBER(RoundTo, 2, "round")          \
   NUMBER(Neg, 1, "-")                  \
   NUMBER(Abs, 1, "abs")                \
   NUMBER(Float, 1, "float")            \

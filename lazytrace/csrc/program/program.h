@@ -150,6 +150,7 @@ struct Step {
   bool by_size = false;  // an exit only since its arguments may have other sizes
   bool early = false;    // of a flat form: writes to memory that was there before the call
 
+  int index = -1;        // of a select that stands for `x[..., n, ...]`: which index n is, for what is raised
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }
 };

@@ -82,6 +82,21 @@ const Modes& modes_at(const Program& program, size_t step) {
 }
 }  // namespace
 
+// What torch's binding says of an index, which looks at it before it calls the operator (applySelect,
+// ATen/TensorIndexing.h).
+std::exception_ptr Runner::index_error(const Step& s) const {
+  const at::Tensor& tensor = registers_[s.arguments[0].reg];
+  int64_t dim = s.arguments[1].constant.toInt(), index = number(s.arguments[2].reg).toInt();
+  int64_t size = tensor.size(dim);
+  if (index >= -size && index < size) return caught();
+  try {
+    TORCH_CHECK_INDEX(false, "index ", index, " is out of bounds for dimension ", s.index, " with size ",
+                      size);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   stack_.clear();
   Outcome outcome;
@@ -113,7 +128,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
     } catch (...) {
       // The function may catch it: it runs again, from the start where nothing was changed, and is given the
       // exception.
-      outcome.given.error = caught();
+      outcome.given.error = s.index < 0 ? caught() : index_error(s);
       if (!program_.resumable(i, true) && program_.lasting_before(i))
         std::rethrow_exception(outcome.given.error);
       found_ = "an exception";

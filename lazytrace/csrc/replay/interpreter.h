@@ -98,6 +98,7 @@ class Runner {
   bool step(const Step& step, size_t at);
   bool call(const Step& step, size_t at);
   bool shortcut(const Step& step);
+  std::exception_ptr index_error(const Step& step) const;
   bool work_out(const Step& step);
   bool work_out_slowly(int id);
   bool writes_as_recorded(const Step& step);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <unordered_set>
 
 #include "cpython/carrier.h"
 #include "support/reasons.h"
@@ -493,29 +494,100 @@ void NumberRecorder::settle(const std::vector<std::pair<size_t, Argument>>& lift
   for (auto& [at, argument] : lifted) settle(argument);
 }
 
-bool NumberRecorder::settle_sizes(const c10::FunctionSchema& schema,
+namespace {
+// Whole numbers among the arguments of an operator that say which elements it takes, and not how many.
+bool says_no_size(const c10::FunctionSchema& schema, size_t at) {
+  static const std::unordered_map<std::string, std::unordered_set<std::string>> kOthers = {
+      {"aten::select", {"index"}},
+      {"aten::roll", {"shifts"}},
+      {"aten::triu", {"diagonal"}},
+      {"aten::tril", {"diagonal"}},
+      {"aten::kthvalue", {"k"}},
+      {"aten::randint", {"low", "high"}},
+      {"aten::randint_like", {"low", "high"}}};
+  auto others = kOthers.find(schema.name());
+  return others != kOthers.end() && others->second.count(schema.arguments()[at].name());
+}
+}  // namespace
+
+// A number as a sum of others, each so many times, and of a constant. Nothing where that may be no int64.
+std::optional<NumberRecorder::Sum> NumberRecorder::sum_of(int id, int depth) const {
+  constexpr int kDeepest = 16;
+  const Number& number = (*this)[id];
+  if (number.real || depth > kDeepest) return {};
+  if (number.kind == Kind::Constant) return Sum{{}, value(id).whole};
+  Sum self{{{id, 1}}, 0};
+  bool adds = number.kind == Kind::Add || number.kind == Kind::Sub;
+  if (!adds && number.kind != Kind::Mul) return self;
+  auto a = sum_of(number.a, depth + 1), b = sum_of(number.b, depth + 1);
+  if (!a || !b) return {};
+  if (!adds && !a->parts.empty()) std::swap(a, b);
+  if (!adds && !a->parts.empty()) return self;  // a product of two that may differ is one of them
+  auto note = [&](int64_t* to, int64_t value, int64_t times) {
+    int64_t more = 0;
+    return !__builtin_mul_overflow(value, times, &more) && !__builtin_add_overflow(*to, more, to);
+  };
+  int64_t times = adds ? (number.kind == Kind::Add ? 1 : -1) : a->constant;
+  Sum sum = adds ? std::move(*a) : Sum{};
+  bool fits = note(&sum.constant, b->constant, times);
+  for (auto [part, count] : b->parts) fits &= note(&sum.parts[part], count, times);
+  for (auto at = sum.parts.begin(); at != sum.parts.end();)
+    at = at->second ? std::next(at) : sum.parts.erase(at);
+  return fits ? std::make_optional(std::move(sum)) : std::nullopt;
+}
+
+// Whether the call or its state has brought any of what it is worked out of.
+bool NumberRecorder::is_given(int id) const {
+  return !leaves_of(*numbers_, id, [](const Number& leaf) {
+            return leaf.kind == Kind::Argument || leaf.kind == Kind::State;
+          }).empty();
+}
+
+// `x[i : i + n]` has the same size wherever it is, as long as it is inside of x: that is compared. So is how
+// long it is, where two values of tensors say so.
+bool NumberRecorder::is_window(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+                               const std::vector<std::pair<size_t, Argument>>& lifted) {
+  enum { kSelf, kDim, kStart, kEnd, kStep, kCount };
+  if (schema.name() != "aten::slice" || lifted.size() != 2 || lifted[0].first != kStart ||
+      lifted[1].first != kEnd)
+    return false;
+  const c10::IValue* arguments = &stack[stack.size() - kCount];
+  int start = lifted[0].second.reg, end = lifted[1].second.reg;
+  auto first = sum_of(start), last = sum_of(end);
+  if (!first || !last || arguments[kStep].toInt() != 1) return false;
+  bool steady = first->parts == last->parts;
+  if (steady ? first->constant > last->constant : is_given(start) || is_given(end)) return false;
+  const at::Tensor& self = arguments[kSelf].toTensor();
+  int64_t size = self.dim() ? self.size(arguments[kDim].toInt()) : 0;
+  py::gil_scoped_acquire gil;
+  // A function that runs again asks the same in the same order, whatever it finds.
+  auto asked = [&](Kind kind, int a, int b) {
+    int id = apply(kind, a, b);
+    return id < 0 ? -1 : read(id).whole;
+  };
+  return asked(Kind::LessEqual, constant(0), start) > 0 && (steady || asked(Kind::Sub, end, start) >= 0) &&
+         asked(Kind::LessEqual, end, constant(size)) > 0;
+}
+
+bool NumberRecorder::settle_sizes(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
                                   std::vector<std::pair<size_t, Argument>>* lifted) {
+  if (is_window(schema, stack, *lifted)) return false;
   // Of these the numbers say how long the result is.
   bool counts = schema.name() == "aten::arange" || schema.name() == "aten::range";
   auto is_size = [&](const std::pair<size_t, Argument>& one) {
     if (counts) return true;
-    if (one.second.kind == Argument::Kind::NumberTensor) return false;
+    if (one.second.kind == Argument::Kind::NumberTensor || says_no_size(schema, one.first)) return false;
     if (one.second.kind == Argument::Kind::Numbers) return one.second.constant.isIntList();
     c10::TypePtr type = schema.arguments()[one.first].real_type();
     if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
     return type->kind() != c10::TypeKind::NumberType && type->kind() != c10::TypeKind::FloatType;
   };
   bool given = false;
-  auto note = [&](int id) {
-    given |= !leaves_of(*numbers_, id, [](const Number& leaf) {
-                return leaf.kind == Kind::Argument || leaf.kind == Kind::State;
-              }).empty();
-  };
   auto sizes =
       std::stable_partition(lifted->begin(), lifted->end(), [&](const auto& one) { return !is_size(one); });
   for (auto at = sizes; at != lifted->end(); ++at) {
-    note(at->second.reg);
-    for (int id : at->second.list) note(id);
+    given |= is_given(at->second.reg);
+    for (int id : at->second.list) given |= is_given(id);
     settle(at->second);
   }
   lifted->erase(sizes, lifted->end());

@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -83,8 +84,9 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // to be recorded in another way than by their values, by argument.
   std::vector<std::pair<size_t, Argument>> lift(const c10::FunctionSchema& schema, torch::jit::Stack* stack);
   // Reads those on which the sizes of results hang, which are to stay what they are. Whether the call or its
-  // state has brought any of these.
-  bool settle_sizes(const c10::FunctionSchema& schema, std::vector<std::pair<size_t, Argument>>* lifted);
+  // state has brought any of these. The stack ends with the arguments.
+  bool settle_sizes(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+                    std::vector<std::pair<size_t, Argument>>* lifted);
   // Reads all of them instead.
   void settle(const std::vector<std::pair<size_t, Argument>>& lifted);
 
@@ -104,6 +106,14 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   std::optional<Argument> lift_list(c10::IValue* value);
   std::optional<Argument> lift_tensor(c10::IValue* value);
   int lift_number(c10::IValue* value);
+  struct Sum {
+    std::map<int, int64_t> parts;  // how often each number is in it
+    int64_t constant = 0;
+  };
+  std::optional<Sum> sum_of(int id, int depth = 0) const;
+  bool is_given(int id) const;
+  bool is_window(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+                 const std::vector<std::pair<size_t, Argument>>& lifted);
 
   Numbers* numbers_;  // of the program, which the owner keeps
   Owner owner_;

@@ -231,7 +231,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
   if (numbers() && !follows_sizes() && !lifted.empty())
-    program_->sized |= numbers()->settle_sizes(schema, &lifted);
+    program_->sized |= numbers()->settle_sizes(schema, *stack, &lifted);
   step.takes_numbers = !lifted.empty();
   step.gives_either = facts.gives_either;
   if (!encode_all(op, facts, before, std::move(lifted), &step)) {

@@ -161,6 +161,14 @@ class Recorder {
   // Which node the last step has.
   int64_t last_node() const { return program_->steps.empty() ? -1 : program_->steps.back().node; }
 
+  // The select that was just recorded stands for the index at this place of `x[...]`.
+  void note_index(int place) {
+    if (program_->steps.empty() || stopped()) return;
+    Step& step = program_->steps.back();
+    bool selects = step.op.schema().name() == "aten::select" && step.arguments.size() == 3;
+    if (selects && step.arguments[2].kind == Argument::Kind::Number) step.index = place;
+  }
+
   // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.
   Place place;
   // Whether the Python code that is running would catch an exception. Takes the GIL.

@@ -219,6 +219,19 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   all.indexed = std::move(indexed);
 }
 
+bool is_index(PyObject* object) {
+  if (!THPVariable_CheckExact(object)) return false;
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  at::ScalarType type = tensor.scalar_type();
+  return tensor.dim() == 0 &&
+         (type == at::kLong || type == at::kInt || type == at::kShort || type == at::kChar);
+}
+
+bool has_index_bound(PyObject* slice) {
+  auto* bounds = reinterpret_cast<PySliceObject*>(slice);
+  return is_index(bounds->start) || is_index(bounds->stop) || is_index(bounds->step);
+}
+
 py::object shape_of(Recorder* recorder, const at::Tensor& tensor) {
   bool follows = recorder && recorder->numbers();
   py::list sizes(tensor.dim());
@@ -473,9 +486,28 @@ bool Exchange::gives_item(PyObject* callable, PyObject* first) const {
   return first && THPVariable_CheckExact(first) && configuration().items.count(callable);
 }
 
+namespace {
+bool has_index(PyObject* key) {
+  if (PySlice_Check(key)) return has_index_bound(key);
+  if (!PyTuple_Check(key)) return is_index(key);
+  bool any = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(key, i);
+    any |= PySlice_Check(item) ? has_index_bound(item) : is_index(item);
+  }
+  return any;
+}
+}  // namespace
+
 // The value of a tensor is the first number that a recording follows, where it does not follow sizes.
 void Exchange::before_item_call(Frame f, const Operation& operation) {
-  if (operation.action != Action::Calls || !recorder_->numbers()) return;
+  if (!recorder_->numbers()) return;
+  if (operation.action == Action::GetsItem || operation.action == Action::SetsItem) {
+    PyObject** container = f.place(operation.first);
+    if (THPVariable_CheckExact(*container) && has_index(*f.place(operation.second)))
+      swap(container, configuration().indexed(py::handle(*container)));
+  }
+  if (operation.action != Action::Calls) return;
   PyObject **method = f.place(operation.first), **second = f.place(operation.second);
   bool is_method = operation.first && *method;
   PyObject** callable = is_method ? method : second;
@@ -487,7 +519,13 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
 namespace {
 bool holds_carrier(PyObject* object, int depth = 0) {
   if (is_carrier(object)) return true;
-  if (depth > 3 || !(PyTuple_Check(object) || PyList_Check(object))) return false;
+  if (depth > 3) return false;
+  if (is_deque(object)) {
+    py::object items = py::reinterpret_steal<py::object>(PySequence_List(object));
+    if (!items) throw py::error_already_set();
+    return holds_carrier(items.ptr(), depth + 1);
+  }
+  if (!(PyTuple_Check(object) || PyList_Check(object))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
     if (holds_carrier(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
   return false;
@@ -573,7 +611,7 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
   }
   settle_inside(value);
   handing_ = Handing::Ignored;
-  if (is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value))
+  if (is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value) || has_index(key))
     swap(container, configuration().indexed(py::handle(*container)));
 }
 

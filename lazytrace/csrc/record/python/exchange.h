@@ -125,6 +125,11 @@ class Exchange {
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         const std::vector<py::object>& keepers);
 
+// Whether it is a tensor whose value torch takes for an index; of bool and uint8 it makes masks.
+bool is_index(PyObject* object);
+// Whether a bound of the slice is one.
+bool has_index_bound(PyObject* slice);
+
 // The shape of a tensor as Python is given it: with sizes that are followed, where the recorder (none: nobody
 // records) follows them. Needs the GIL.
 py::object shape_of(Recorder* recorder, const at::Tensor& tensor);

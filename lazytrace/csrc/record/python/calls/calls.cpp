@@ -778,7 +778,7 @@ void Calls::call_torch(const char* name, PyObject* const* args, Py_ssize_t count
     PyObject* v = args[i];
     if (!v || is_tensor(v) || is_immutable(v)) continue;
     if (PyList_Check(v) || PyTuple_Check(v) || PyDict_Check(v) || PyFunction_Check(v) || PyType_Check(v) ||
-        PyAnySet_Check(v) || PySlice_Check(v))
+        PyAnySet_Check(v) || PySlice_Check(v) || is_deque(v))
       continue;
     // `self` of a static function is its class or module.
     if (PyModule_Check(v) || starts_with(Py_TYPE(v)->tp_name, "torch.")) continue;
