@@ -663,6 +663,8 @@ def obstacles(program: Program) -> Iterator[tuple[str, str]]:
     for step in program.steps:
         if step.kind == "requires_grad" and step.effect:
             yield f"sets requires_grad of a tensor from before the call ({step.place})", "Set it outside."
+        if step.kind == "set_data":
+            yield f"sets .data of a tensor ({step.place})", "Copy into it instead."
         if step.kind in ("gradient", "set_gradient"):
             what = "reads" if step.kind == "gradient" else "sets"
             yield f"{what} the gradient of a tensor ({step.place})", "Take that out of the function."

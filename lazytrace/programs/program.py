@@ -113,7 +113,7 @@ class Place(NamedTuple):
 @dataclass(frozen=True)
 class Operation:
     """One step. `kind` is "operator", "literal", "fill", "data", "requires_grad", "gradient", "set_gradient",
-    "opaque" or "read"."""
+    "set_data", "opaque" or "read"."""
 
     kind: str
     operator: str

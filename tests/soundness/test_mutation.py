@@ -84,7 +84,7 @@ def data_of_an_argument(trace):
     return trace(fn), on(x)
 
 
-@cases(eager="sets-attribute")
+@cases(hits=2)
 def data_assigned(trace):
     def fn(x):
         x.data = x.data * 2

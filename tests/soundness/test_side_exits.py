@@ -139,7 +139,7 @@ def data_read_before(trace):
     return trace(fn), [call(k * X(), w) for k in (1, 1, 1, 1, -1, -1, -2, -2, 3, 3)]
 
 
-@cases(eager="sets-attribute")
+@cases(hits=4)
 def data_replaced_before(trace):
     def fn(x):
         y = x * 1

@@ -112,7 +112,6 @@ EAGER = {
     "share_memory": "calls .untyped_storage() of a tensor",
     "retain_grad": "calls .retain_grad() of a tensor",
     "post_accumulate": "reads ._post_accumulate_grad_hooks of a tensor",
-    "set_data": "sets .data of a Tensor",
     "set_attribute": "sets .note of a Tensor",
     "as_subclass": "calls .as_subclass() of a tensor",
 }

@@ -78,6 +78,9 @@ void Flattening::after(size_t at) {
   if (collected && graph) return replace(step);
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
   if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
+  if (step.kind == Step::Kind::SetData && graph) return hinder(".data is set to what has a graph");
+  // What its node saves would show other memory.
+  if (following_ && step.kind == Step::Kind::SetData) return hinder("it sets .data of a tensor");
   // The graph that its node may have to build begins with tensors as they were at first.
   if (following_ && step.kind == Step::Kind::RequireGrad && step.effect)
     return hinder("it sets requires_grad of a tensor from before the call");
@@ -233,6 +236,8 @@ void Flattening::keep(const Step& step) {
   if (step.opaque && !step.opaque->asks) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
+  if (step.kind == Step::Kind::SetData)
+    kernels_.set_data(step.arguments[0].reg, registers_[step.arguments[0].reg], step.effect);
   copy.frees.clear();
   copy.lowered = nullptr;
   copy.quiet = Step::Quiet::Never;
@@ -424,7 +429,7 @@ bool Flattening::reads_given(const Step& step) const {
 void Flattening::place_undo(FlatForm* form) {
   Program& made = form->program;
   auto remains = [](const Step& step) {
-    return step.once() && step.kind != Step::Kind::SetGradient &&
+    return step.once() && step.kind != Step::Kind::SetGradient && step.kind != Step::Kind::SetData &&
            (step.early || (step.opaque && !step.opaque->asks) || step.python);
   };
   auto fixed = std::find_if(made.steps.begin(), made.steps.end(), remains);

@@ -65,6 +65,15 @@ void Kernels::know(int reg, const at::Tensor& tensor, bool external) {
   if (external) external_.insert(storage);
 }
 
+void Kernels::set_data(int reg, const at::Tensor& tensor, bool outlives) {
+  for (auto at = shown_.begin(); at != shown_.end();)
+    at = at->second == reg ? shown_.erase(at) : std::next(at);
+  c10::StorageImpl* storage = storage_of(tensor);
+  storages_[reg] = storage;
+  memory_.push_back(tensor.storage().getWeakStorageImpl());
+  if (outlives) external_.insert(storage);
+}
+
 void Kernels::meet(int reg, const at::Tensor& tensor) {
   c10::StorageImpl* storage = storage_of(tensor);
   if (storage && !met_.count(storage)) early_.insert(storage);

@@ -25,6 +25,13 @@ class Kernels {
   void know(int reg, const at::Tensor& tensor, bool external);
   // The same of one that comes from outside. Its memory was there before the call, if nobody has met it yet.
   void meet(int reg, const at::Tensor& tensor);
+  // The `.data` of the register, which is this tensor, was set: it shows other memory, which has other
+  // registers, too. `outlives`: it was there before the call.
+  void set_data(int reg, const at::Tensor& tensor, bool outlives);
+  // The tensor stands for this number from now on, which is followed.
+  void know_number(int number, const at::Tensor& tensor) {
+    numbers_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::make_pair(number, tensor));
+  }
   // Whether its memory was there before the call.
   bool was_there(const at::Tensor& tensor) const;
   // Whether the operator writes to such memory.

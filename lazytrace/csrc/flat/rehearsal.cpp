@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
+#include <unordered_map>
 
 #include "flat/following.h"
 #include "flat/named.h"
@@ -46,7 +47,7 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const RunnerMemory& giv
 }
 
 std::string Rehearsal::compare(const Twins::Pair& pair) const {
-  if (!same_bytes(pair.real.storage(), twins_.memory_of(pair.real))) return "a tensor of the state";
+  if (!same_bytes(pair.real.storage(), pair.copy.storage())) return "a tensor of the state";
   if (pair.real._version() - pair.real_version != pair.copy._version() - pair.copy_version)
     return "how often a tensor was written to";
   if (!pair.real.is_leaf()) return "";
@@ -77,9 +78,13 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
 std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
   if (!obstacle_.empty()) return obstacle_;
   if (!at::equal(drawn_, random_state())) return "the random numbers drawn";
+  std::unordered_map<const c10::StorageImpl*, const c10::StorageImpl*> memory;  // of a tensor: of its copy
   for (const Twins::Pair& pair : twins_.pairs()) {
     std::string found = compare(pair);
     if (!found.empty()) return found;
+    const c10::StorageImpl* copy = pair.copy.storage().unsafeGetStorageImpl();
+    if (memory.emplace(pair.real.storage().unsafeGetStorageImpl(), copy).first->second != copy)
+      return "which tensors share memory";
   }
   for (int reg : outputs_) {
     const at::Tensor &real = registers[reg], &copy = registers_[reg];

@@ -24,9 +24,6 @@ class Twins {
   const std::vector<Pair>& pairs() const { return pairs_; }
   // That of a tensor that was copied, or null.
   const Pair* find(const at::Tensor& real) const;
-  const c10::Storage& memory_of(const at::Tensor& real) const {
-    return memory_.at(real.storage().unsafeGetStorageImpl());
-  }
 
  private:
   std::unordered_map<c10::StorageImpl*, c10::Storage> memory_;

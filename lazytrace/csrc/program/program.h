@@ -111,6 +111,7 @@ struct Step {
     Read,
     Gradient,     // reads the `.grad` of its argument
     SetGradient,  // sets that of its first argument to the second, or to None
+    SetData,      // sets the `.data` of its first argument to the second, which looks the same
     Numbers       // does nothing but work out numbers
   } kind = Kind::Operator;
   explicit Step(c10::OperatorHandle handle) : op(std::move(handle)) {}
@@ -149,8 +150,8 @@ struct Step {
   bool caught = false;   // an exit only since the function may catch what it raises
   bool by_size = false;  // an exit only since its arguments may have other sizes
   bool early = false;    // of a flat form: writes to memory that was there before the call
-
   int index = -1;        // of a select that stands for `x[..., n, ...]`: which index n is, for what is raised
+
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }
 };

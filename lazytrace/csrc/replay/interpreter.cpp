@@ -240,7 +240,7 @@ bool Runner::step(const Step& s, size_t at) {
       return matches_tensor(s.results[0], registers_[s.results[0].reg]);
     case Step::Kind::RequireGrad:
       if (s.effect)
-        flags_.set(registers_[s.arguments[0].reg], s.arguments[1].constant.toBool());
+        set_.set_requires_grad(registers_[s.arguments[0].reg], s.arguments[1].constant.toBool());
       else
         registers_[s.arguments[0].reg].set_requires_grad(true);
       return true;
@@ -251,6 +251,9 @@ bool Runner::step(const Step& s, size_t at) {
     case Step::Kind::SetGradient:
       return set_gradient(s);
     case Step::Kind::Numbers:
+    case Step::Kind::SetData:
+      set_.set_data(registers_[s.arguments[0].reg], registers_[s.arguments[1].reg]);
+      return true;
       return true;
   }
   return false;

@@ -11,7 +11,7 @@
 
 #include "program/program.h"
 #include "replay/early_writes.h"
-#include "replay/flags.h"
+#include "replay/set_tensors.h"
 #include "replay/recycler.h"
 #include "replay/witness.h"
 
@@ -54,7 +54,7 @@ struct RunnerMemory {
   NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
   at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
-  Flags flags;
+  SetTensors set;
   std::vector<int> answered;  // numbers that were asked for already, and are not asked for twice
 };
 
@@ -74,7 +74,7 @@ class Runner {
         numbers_(memory.numbers),
         recycler_(memory.recycler),
         scalar_(memory.scalar),
-        flags_(memory.flags),
+        set_(memory.set),
         answered_(memory.answered) {}
 
   // How to ask whether the Python state that the program depends on is what it was when the call began.
@@ -138,7 +138,7 @@ class Runner {
   std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
   at::Tensor& scalar_;
-  Flags& flags_;
+  SetTensors& set_;
   std::vector<int>& answered_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {

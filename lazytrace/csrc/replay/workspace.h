@@ -30,7 +30,7 @@ struct Workspace {
     opaque.clear();
     early.clear();
     memory.stack.clear();
-    memory.flags.clear();
+    memory.set.clear();
   }
 };
 

@@ -225,7 +225,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
     space->early.take_back();
-    space->memory.flags.take_back();
+    space->memory.set.take_back();
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
       loan.keep();
@@ -233,7 +233,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
       return answer;
     }
     other = std::move(next);
-    space->memory.flags.put_again();
+    space->memory.set.put_again();
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
@@ -382,8 +382,8 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     flat_.note(false);
     bool changed = form->program.lasting_before(outcome.begun || step == 0 ? step : step - 1);
     if (!changed && undo) undo->roll_back();
-    space->memory.flags.take_back();
-    space->memory.flags.clear();
+    space->memory.set.take_back();
+    space->memory.set.clear();
     if (!changed) return again();
     Answer answer;
     answer.miss = Miss{-1, outcome.step, true, outcome.found, number, nullptr};
@@ -716,6 +716,8 @@ const char* kind_name(Step::Kind kind) {
       return "gradient";
     case Step::Kind::SetGradient:
       return "set_gradient";
+    case Step::Kind::SetData:
+      return "set_data";
     case Step::Kind::Numbers:
       return "numbers";
   }

@@ -27,6 +27,11 @@ class Feeding {
   const Step& expected() const { return feeder_->expected(); }
   // Whether the next step reads this number.
   bool reads(int id, const Number& number) const { return feeder_->reads(id, number); }
+  // Whether the next step took the `.data` of this tensor.
+  bool took_data_of(const at::Tensor& tensor) const {
+    return active() && expected().kind == Step::Kind::Data &&
+           feeder_->holds(expected().arguments[0].reg, tensor);
+  }
   bool at_exit() const { return feeder_->at_exit(); }
   size_t steps() const { return feeder_->steps(); }
   // The step did nothing, and is not asked for.

@@ -54,12 +54,34 @@ int Origins::find(const at::Tensor& tensor, std::optional<bool>* exact) {
 
 std::vector<at::Tensor> Origins::sources_of(const at::Tensor& tensor) const {
   std::vector<at::Tensor> sources;
-  for (const at::Tensor& source : data_of_) {
-    auto is_it = [&](const at::Tensor& other) { return other.is_same(source); };
-    if (same_place(source, tensor) && !is_it(tensor) && std::none_of(sources.begin(), sources.end(), is_it))
-      sources.push_back(source);
-  }
+  for (const auto* all : {&data_of_, &data_before_})
+    for (const at::Tensor& source : *all) {
+      auto is_it = [&](const at::Tensor& other) { return other.is_same(source); };
+      if (same_place(source, tensor) && !is_it(tensor) && std::none_of(sources.begin(), sources.end(), is_it))
+        sources.push_back(source);
+    }
   return sources;
+}
+
+bool Origins::has_read_data(const at::Tensor& source) const {
+  return std::any_of(data_of_.begin(), data_of_.end(),
+                     [&](const at::Tensor& one) { return one.is_same(source); });
+}
+
+void Origins::read_data_of(const at::Tensor& source, const at::Tensor& before) {
+  auto is_it = [&](const at::Tensor& one) { return one.is_same(source); };
+  data_of_.erase(std::remove_if(data_of_.begin(), data_of_.end(), is_it), data_of_.end());
+  data_before_.push_back(before);
+}
+
+void Origins::set_data(const at::Tensor& tensor, int before) {
+  auto is_it = [&](const at::Tensor& one) {
+    const Known* found = known(one);
+    return found && found->reg == before;
+  };
+  auto end = std::remove_if(data_before_.begin(), data_before_.end(), is_it);
+  if (end != data_before_.end()) data_of_.push_back(tensor);
+  data_before_.erase(end, data_before_.end());
 }
 
 void Origins::outlives(const at::Tensor& tensor) {
@@ -82,6 +104,7 @@ void Origins::clear() {
   explained_.clear();
   explained_keep_.clear();
   data_of_.clear();
+  data_before_.clear();
 }
 
 }  // namespace lazytrace

@@ -54,6 +54,12 @@ class Origins {
 
   // `source.data` was read, which makes a tensor behind the dispatcher.
   void read_data(const at::Tensor& source) { data_of_.push_back(source); }
+  // Its `.data` is about to be set. What was read of it so far, and that no step has seen yet, shows the
+  // memory of `before` from then on.
+  bool has_read_data(const at::Tensor& source) const;
+  void read_data_of(const at::Tensor& source, const at::Tensor& before);
+  // It shows the memory of a tensor again that the register `before`, or -1, is: at each call.
+  void set_data(const at::Tensor& tensor, int before);
   // Tensors that it may be the `.data` of.
   std::vector<at::Tensor> sources_of(const at::Tensor& tensor) const;
 
@@ -81,6 +87,7 @@ class Origins {
   std::unordered_set<c10::StorageImpl*> external_;
   AutogradGraph::Nodes histories_;
   std::vector<at::Tensor> data_of_;
+  std::vector<at::Tensor> data_before_;  // of those that were set since
   std::vector<int> capture_nodes_;
 };
 

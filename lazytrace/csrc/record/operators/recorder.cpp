@@ -96,30 +96,35 @@ void Recorder::add_input(const at::Tensor& tensor) {
 
 int Recorder::data_register(const at::Tensor& tensor) {
   if (tensor.requires_grad()) return -1;
-  // Of two tensors that show the same memory now, at the next call each may show its own.
   std::vector<at::Tensor> sources = origins_.sources_of(tensor);
   for (const at::Tensor& source : sources) {
-    if (sources.size() > 1) break;
+    // Of two tensors that show the same memory now, at the next call each may show its own. A function that
+    // runs again goes on with the one that it took then.
+    if (sources.size() > 1 && !feeding_.took_data_of(source)) continue;
     int from = register_of(source);
-    if (from < 0) continue;
-    static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
-    Step step(Step::Kind::Data, detach);
-    Argument argument;
-    argument.kind = Argument::Kind::Register;
-    argument.reg = from;
-    step.arguments.push_back(argument);
-    step.place = place;
-    Result result;
-    result.loose = sizes_.is_loose(from);
-    result.reg = origins_.add(tensor, false);
-    sizes_.set(result.reg, result.loose);
-    result.meta = shared_.meta_of(tensor);
-    step.results.push_back(result);
-    if (feeding()) feeding_.replace(result.reg, tensor);
-    push(std::move(step));
-    return result.reg;
+    if (from >= 0) return add_data(tensor, from);
   }
   return -1;
+}
+
+// `tensor` is the `.data` of a register.
+int Recorder::add_data(const at::Tensor& tensor, int from) {
+  static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
+  Step step(Step::Kind::Data, detach);
+  Argument argument;
+  argument.kind = Argument::Kind::Register;
+  argument.reg = from;
+  step.arguments.push_back(argument);
+  step.place = place;
+  Result result;
+  result.loose = sizes_.is_loose(from);
+  result.reg = origins_.add(tensor, false);
+  sizes_.set(result.reg, result.loose);
+  result.meta = shared_.meta_of(tensor);
+  step.results.push_back(result);
+  if (feeding()) feeding_.replace(result.reg, tensor);
+  push(std::move(step));
+  return result.reg;
 }
 
 int Recorder::output_register(const at::Tensor& tensor) {
@@ -1040,6 +1045,56 @@ bool Recorder::write_requires_grad(const at::Tensor& tensor, bool value) {
   step.effect = program_->effects = program_->changes_looks = true;
   flags_.emplace(tensor.unsafeGetTensorImpl(), tensor.requires_grad());
   known->requires_grad = value;
+  if (feeding()) feeding_.expect(step);
+  push(std::move(step));
+  return true;
+}
+
+namespace {
+// What `.data` can be set of, and to, so that the tensor looks as it did.
+bool has_plain_data(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_inference() &&
+         !tensor.is_quantized() && !tensor.is_nested() && !tensor.is_view();
+}
+
+bool looks_alike(const at::Tensor& a, const at::Tensor& b) {
+  auto keys = [](const at::Tensor& t) { return t.unsafeGetTensorImpl()->key_set().raw_repr(); };
+  return a.sizes() == b.sizes() && a.strides() == b.strides() && a.dtype() == b.dtype() &&
+         a.device() == b.device() && keys(a) == keys(b);
+}
+}  // namespace
+
+bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
+  if (!has_plain_data(tensor) || !tensor.is_leaf()) return false;
+  if (value.layout() != at::kStrided || !value.has_storage() || value.is_inference()) return false;
+  if (is_loose(tensor)) pin(tensor);
+  if (is_loose(value)) pin(value);
+  if (!looks_alike(tensor, value)) return false;
+  if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
+  int of = register_of(tensor);
+  if (of >= 0 && origins_.has_read_data(tensor)) {
+    at::Tensor before = tensor.variable_data();
+    add_data(before, of);
+    origins_.read_data_of(tensor, before);
+  }
+  Step step = gradient_step(Step::Kind::SetData, tensor);
+  Argument argument;
+  argument.kind = Argument::Kind::Register;
+  argument.reg = output_register(value);
+  if (argument.reg < 0) fail(say(reason::UnknownTensor));
+  if (stopped()) return true;
+  step.arguments.push_back(argument);
+  step.effect = origins_.is_external(tensor) || was_there(step.arguments[0].reg);
+  program_->effects |= step.effect;
+  program_->changes_looks = true;
+  // Its memory is from now on that of the tensor, and what is known of one holds for the other.
+  if (step.effect) origins_.outlives(value);
+  saw_gradients(tensor);
+  saw_gradients(value);
+  auto made = std::find_if(program_->steps.rbegin(), program_->steps.rend(), [&](const Step& one) {
+    return one.kind == Step::Kind::Data && one.results[0].reg == argument.reg;
+  });
+  origins_.set_data(tensor, made == program_->steps.rend() ? -1 : made->arguments[0].reg);
   if (feeding()) feeding_.expect(step);
   push(std::move(step));
   return true;

@@ -107,6 +107,9 @@ class Recorder {
   // `tensor.requires_grad = value` of a tensor that was there before the call. False: it is nothing that a
   // replay could do, and nothing has been recorded.
   bool write_requires_grad(const at::Tensor& tensor, bool value);
+  // `tensor.data = value`, which Python does once it is recorded. False: it is nothing that a replay could
+  // do, and nothing has been recorded.
+  bool write_data(const at::Tensor& tensor, const at::Tensor& value);
   // What it was when the call began, where the call has set it.
   std::optional<bool> requires_grad_before(const at::Tensor& tensor) const {
     auto found = flags_.find(tensor.unsafeGetTensorImpl());
@@ -158,9 +161,6 @@ class Recorder {
   const std::string& reason() const { return reason_; }
   Place failed_at() const { return failed_at_; }
 
-  // Which node the last step has.
-  int64_t last_node() const { return program_->steps.empty() ? -1 : program_->steps.back().node; }
-
   // The select that was just recorded stands for the index at this place of `x[...]`.
   void note_index(int place) {
     if (program_->steps.empty() || stopped()) return;
@@ -168,6 +168,9 @@ class Recorder {
     bool selects = step.op.schema().name() == "aten::select" && step.arguments.size() == 3;
     if (selects && step.arguments[2].kind == Argument::Kind::Number) step.index = place;
   }
+
+  // Which node the last step has.
+  int64_t last_node() const { return program_->steps.empty() ? -1 : program_->steps.back().node; }
 
   // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.
   Place place;
@@ -221,6 +224,7 @@ class Recorder {
   Result decode(const c10::IValue& value, const Step& step);
   Result decode_tensor(const at::Tensor& tensor);
   int data_register(const at::Tensor& tensor);
+  int add_data(const at::Tensor& tensor, int from);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
   // Whether a step has made a tensor that was known before require gradients.
