@@ -233,11 +233,11 @@ void Flattening::keep(const Step& step) {
   if (step.kind == Step::Kind::Gradient && begins_ >= 0 && drops(step)) return;
   if (step.kind == Step::Kind::SetGradient)
     gradients_[step.arguments[0].reg] = step.arguments.size() > 1 ? step.arguments[1].reg : -1;
+  if (step.kind == Step::Kind::SetData)
+    kernels_.set_data(step.arguments[0].reg, registers_[step.arguments[0].reg], step.effect);
   if (step.opaque && !step.opaque->asks) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
-  if (step.kind == Step::Kind::SetData)
-    kernels_.set_data(step.arguments[0].reg, registers_[step.arguments[0].reg], step.effect);
   copy.frees.clear();
   copy.lowered = nullptr;
   copy.quiet = Step::Quiet::Never;
@@ -253,7 +253,9 @@ void Flattening::keep(const Step& step) {
 
 void Flattening::replace(const Step& step) {
   if (!kernels_.obstacle().empty()) return hinder(kernels_.obstacle());
-  if (step.takes_numbers) return hinder("a number that may differ enters a graph");
+  // A node that is run later has no numbers of the call's.
+  if (step.takes_numbers && (following_ || !numbers_are_seen(step)))
+    return hinder("a number that may differ enters a graph");
   if (step.python) return hinder("a kernel in Python");
   if (reads_values(step)) return hinder("code of torch reads the values of a tensor outside of any kernel");
   if (begins_ < 0) begins_ = static_cast<int>(mark_);
@@ -272,6 +274,26 @@ void Flattening::replace(const Step& step) {
     kernels_.steps()[mark_].numbers = step.numbers;
   else if (!step.numbers.empty())
     hinder("numbers are worked out where no kernel runs");
+}
+
+// Whether the numbers that the step takes are seen as such wherever they go, in the backward pass, too: these
+// operators hand the tensor that stands for one to their kernels, and save it as it is. Elsewhere it may
+// become a plain constant of a node.
+bool Flattening::numbers_are_seen(const Step& step) const {
+  static const std::unordered_set<std::string> kHandOn = {"aten::add",  "aten::sub",  "aten::mul",
+                                                          "aten::div",  "aten::add_", "aten::sub_",
+                                                          "aten::mul_", "aten::div_"};
+  if (!kHandOn.count(step.op.schema().name()) || step.op.schema().overload_name() != "Tensor") return false;
+  auto first = kernels_.steps().begin() + static_cast<std::ptrdiff_t>(mark_), last = kernels_.steps().end();
+  return std::all_of(step.arguments.begin(), step.arguments.end(), [&](const Argument& argument) {
+    if (argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::Numbers) return false;
+    if (argument.kind != Argument::Kind::NumberTensor) return true;
+    return std::any_of(first, last, [&](const Step& kernel) {
+      return std::any_of(kernel.arguments.begin(), kernel.arguments.end(), [&](const Argument& one) {
+        return one.kind == Argument::Kind::NumberTensor && one.reg == argument.reg;
+      });
+    });
+  });
 }
 
 void Flattening::note_whole_numbers(const Step& step) {

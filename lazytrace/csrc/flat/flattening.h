@@ -30,6 +30,7 @@ class Flattening final : public Witness, public KernelSink {
 
   void before(size_t at) override;
   void after(size_t at) override;
+  void passes(int number, const at::Tensor& tensor) override { kernels_.know_number(number, tensor); }
   void on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
 
   // Of a program that has run and leaves a graph to its caller: runs a backward pass through that, as one
@@ -63,6 +64,7 @@ class Flattening final : public Witness, public KernelSink {
   void keep(const Step& step);
   void replace(const Step& step);
   void note_whole_numbers(const Step& step);
+  bool numbers_are_seen(const Step& step) const;
   bool reads_values(const Step& step) const;
   void name_results(const Step& step);
   void name(const Result& result);

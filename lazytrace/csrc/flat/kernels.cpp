@@ -135,6 +135,11 @@ bool Kernels::encode_tensor(const at::Tensor& tensor, Argument* argument) {
     argument->constant = tensor;
     return true;
   }
+  if (auto number = numbers_.find(tensor.unsafeGetTensorImpl()); number != numbers_.end()) {
+    argument->kind = Argument::Kind::NumberTensor;
+    argument->reg = number->second.first;
+    return true;
+  }
   int reg = register_of(tensor);
   // What torch makes of a number in the code of an operator, or of one of its arguments.
   if (reg < 0 && tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
@@ -159,7 +164,8 @@ bool Kernels::encode(const c10::IValue& value, Argument* argument) {
     Argument one;
     bool none = item.isNone() || !item.toTensor().defined();
     if (none && !argument->optional_list) return false;
-    if (!none && (!encode_tensor(item.toTensor(), &one) || one.reg < 0)) return false;
+    if (!none && (!encode_tensor(item.toTensor(), &one) || one.kind != Argument::Kind::Register))
+      return false;
     argument->list.push_back(none ? -1 : one.reg);
   }
   return true;
@@ -169,6 +175,7 @@ void Kernels::encode_all(const c10::OperatorHandle& op, const torch::jit::Stack&
   for (const c10::IValue& value : arguments) {
     step->arguments.emplace_back();
     if (!encode(value, &step->arguments.back())) hinder(name_of(op) + " takes something of unknown origin");
+    step->takes_numbers |= step->arguments.back().kind == Argument::Kind::NumberTensor;
   }
 }
 

@@ -76,6 +76,8 @@ class Kernels {
   Result decode_tensor(const at::Tensor& tensor, const Step& step);
 
   std::vector<Step> steps_;
+  // What autograd saves of these is the tensor itself.
+  std::unordered_map<c10::TensorImpl*, std::pair<int, at::Tensor>> numbers_;
   std::unordered_map<c10::TensorImpl*, Known> known_;
   std::unordered_map<std::string, int> shown_;                     // by what of which memory it shows
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;  // keeps addresses apart

@@ -104,6 +104,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   numbers_.resize(program_.numbers.size());
   const bool works_out = program_.works_out();
   ModeSwitch modes;
+  witness_ = witness;
   shortcuts_ = !witness && program_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
   std::optional<py::gil_scoped_release> released;
@@ -250,10 +251,10 @@ bool Runner::step(const Step& s, size_t at) {
       return gradient(s);
     case Step::Kind::SetGradient:
       return set_gradient(s);
-    case Step::Kind::Numbers:
     case Step::Kind::SetData:
       set_.set_data(registers_[s.arguments[0].reg], registers_[s.arguments[1].reg]);
       return true;
+    case Step::Kind::Numbers:
       return true;
   }
   return false;
@@ -299,9 +300,11 @@ bool Runner::set_gradient(const Step& s) {
 bool Runner::may_be_quiet(const Step& s) const {
   if (s.quiet != Step::Quiet::WithoutGradients) return s.quiet == Step::Quiet::Always;
   auto requires_grad = [&](int reg) { return reg >= 0 && registers_[reg].requires_grad(); };
-  for (auto& argument : s.arguments)
-    if (requires_grad(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), requires_grad))
-      return false;
+  for (auto& argument : s.arguments) {
+    if (argument.kind == Argument::Kind::Register && requires_grad(argument.reg)) return false;
+    bool lists = argument.kind == Argument::Kind::List;
+    if (lists && std::any_of(argument.list.begin(), argument.list.end(), requires_grad)) return false;
+  }
   return true;
 }
 
@@ -368,6 +371,7 @@ void Runner::push(const Argument& argument) {
       return;
     case Argument::Kind::NumberTensor:
       stack_.emplace_back(number_tensor(number(argument.reg).toScalar()));
+      if (witness_) witness_->passes(argument.reg, stack_.back().toTensor());
       return;
     case Argument::Kind::Numbers:
       return push_numbers(argument);

@@ -11,8 +11,8 @@
 
 #include "program/program.h"
 #include "replay/early_writes.h"
-#include "replay/set_tensors.h"
 #include "replay/recycler.h"
+#include "replay/set_tensors.h"
 #include "replay/witness.h"
 
 namespace lazytrace {
@@ -147,6 +147,7 @@ class Runner {
   };
 
   Warnings warnings_;
+  Witness* witness_ = nullptr;
   bool shortcuts_ = true;  // whether steps may run otherwise than they were recorded
   py::object value_;
   std::string found_;

@@ -1,6 +1,8 @@
 // Somebody who looks on while a program runs.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 
 namespace lazytrace {
@@ -12,6 +14,8 @@ class Witness {
   virtual ~Witness() = default;
   virtual void before(size_t step) = 0;
   virtual void after(size_t step) = 0;
+  // The step that is about to run is given this tensor of no dimensions for a number.
+  virtual void passes(int number, const at::Tensor& tensor) = 0;
 };
 
 }  // namespace lazytrace
