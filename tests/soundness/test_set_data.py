@@ -349,6 +349,63 @@ def what_was_read_before_and_comes_back(trace):
     return trace(step), calls(4), lambda: p
 
 
+@cases(hits=6)
+def exchanged_and_read_again(trace):
+    w, e = nn.Parameter(X(3)), nn.Parameter(X(3))
+
+    def step(x):
+        w.data, e.data = e.data, w.data
+        w.data.mul_(0.9).add_(e.data * 0.1)
+        e.data.sub_(0.5)
+        return x + w.detach(), e.data
+
+    return trace(step), calls(8), lambda: (w, e)
+
+
+@cases(hits=6)
+def one_memory_under_two_names(trace):
+    w, e = nn.Parameter(X(3)), nn.Parameter(X(3))
+
+    def step(x):
+        fresh = w.data * 0.5
+        e.data = fresh
+        w.data = fresh
+        e.data.add_(1)
+        w.data.mul_(2)
+        return fresh * x[0, 0], w.data + e.data
+
+    return trace(step), calls(8), lambda: (w, e)
+
+
+@cases(hits=6)
+def given_back_twice(trace):
+    w, e = nn.Parameter(X(3)), nn.Parameter(X(3))
+
+    def step(x):
+        own, other = w.data, e.data
+        w.data = other
+        w.data.mul_(0.5)
+        w.data = own
+        w.data.add_(1)
+        e.data = own
+        e.data.add_(w.data)
+        e.data = other
+        return own + other + e.data + x[0]
+
+    return trace(step), calls(8), lambda: (w, e)
+
+
+@cases(eager="unknown-tensor")
+def two_that_happen_to_show_one_memory(trace):
+    w, e = nn.Parameter(X(3)), nn.Parameter(X(3))
+    e.data = w.data
+
+    def step(x):
+        return w.data.add_(e.data * x[0])
+
+    return trace(step), [*calls(4), lambda: setattr(e, "data", torch.ones(3)), *calls(4)], lambda: (w, e)
+
+
 def shared_before_an_exit(other):
     """Two parameters come to show one memory right before a call that goes another way behind a write."""
 

@@ -9,9 +9,11 @@ namespace lazytrace {
 Origins::Origins(Program* program) : program_(program) { known_.reserve(256); }
 
 void Origins::add_again(const at::Tensor& tensor, int reg, bool requires_grad) {
+  const Known* before = known(tensor);
+  int memory = before && before->reg == reg ? before->memory : reg;
   known_.insert_or_assign(
       tensor.unsafeGetTensorImpl(),
-      Known{reg, requires_grad, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
+      Known{reg, memory, requires_grad, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
 }
 
 int Origins::add(const at::Tensor& tensor, bool external) {
@@ -74,14 +76,17 @@ void Origins::read_data_of(const at::Tensor& source, const at::Tensor& before) {
   data_before_.push_back(before);
 }
 
-void Origins::set_data(const at::Tensor& tensor, int before) {
-  auto is_it = [&](const at::Tensor& one) {
-    const Known* found = known(one);
-    return found && found->reg == before;
-  };
-  auto end = std::remove_if(data_before_.begin(), data_before_.end(), is_it);
-  if (end != data_before_.end()) data_of_.push_back(tensor);
-  data_before_.erase(end, data_before_.end());
+void Origins::shows(const at::Tensor& tensor, const at::Tensor& other) {
+  Known *one = known(tensor), *another = known(other);
+  if (one && another) one->memory = another->memory;
+}
+
+bool Origins::show_one(const std::vector<at::Tensor>& tensors) {
+  const Known* first = tensors.empty() ? nullptr : known(tensors[0]);
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    const Known* found = known(tensor);
+    return found ? first && found->memory == first->memory : tensors.size() == 1;
+  });
 }
 
 void Origins::outlives(const at::Tensor& tensor) {

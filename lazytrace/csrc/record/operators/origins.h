@@ -21,6 +21,7 @@ class Origins {
 
   struct Known {
     int reg;
+    int memory;          // the register that shows the same at each call, itself maybe
     bool requires_grad;  // as of the last step that saw it
     c10::weak_intrusive_ptr<c10::TensorImpl> keep;
   };
@@ -58,8 +59,10 @@ class Origins {
   // memory of `before` from then on.
   bool has_read_data(const at::Tensor& source) const;
   void read_data_of(const at::Tensor& source, const at::Tensor& before);
-  // It shows the memory of a tensor again that the register `before`, or -1, is: at each call.
-  void set_data(const at::Tensor& tensor, int before);
+  // Of two that have registers: the first one shows the memory of the other from now on, at each call.
+  void shows(const at::Tensor& tensor, const at::Tensor& other);
+  // Whether all of them show the same memory at each call, and not in this one only.
+  bool show_one(const std::vector<at::Tensor>& tensors);
   // Tensors that it may be the `.data` of.
   std::vector<at::Tensor> sources_of(const at::Tensor& tensor) const;
 

@@ -97,18 +97,19 @@ void Recorder::add_input(const at::Tensor& tensor) {
 int Recorder::data_register(const at::Tensor& tensor) {
   if (tensor.requires_grad()) return -1;
   std::vector<at::Tensor> sources = origins_.sources_of(tensor);
+  bool one = origins_.show_one(sources);
   for (const at::Tensor& source : sources) {
     // Of two tensors that show the same memory now, at the next call each may show its own. A function that
     // runs again goes on with the one that it took then.
-    if (sources.size() > 1 && !feeding_.took_data_of(source)) continue;
+    if (!one && !feeding_.took_data_of(source)) continue;
     int from = register_of(source);
-    if (from >= 0) return add_data(tensor, from);
+    if (from >= 0) return add_data(tensor, source, from);
   }
   return -1;
 }
 
-// `tensor` is the `.data` of a register.
-int Recorder::add_data(const at::Tensor& tensor, int from) {
+// `tensor` is the `.data` of `source`, which the register `from` is.
+int Recorder::add_data(const at::Tensor& tensor, const at::Tensor& source, int from) {
   static auto detach = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Data, detach);
   Argument argument;
@@ -124,6 +125,7 @@ int Recorder::add_data(const at::Tensor& tensor, int from) {
   step.results.push_back(result);
   if (feeding()) feeding_.replace(result.reg, tensor);
   push(std::move(step));
+  origins_.shows(tensor, source);
   return result.reg;
 }
 
@@ -1074,7 +1076,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   int of = register_of(tensor);
   if (of >= 0 && origins_.has_read_data(tensor)) {
     at::Tensor before = tensor.variable_data();
-    add_data(before, of);
+    add_data(before, tensor, of);
     origins_.read_data_of(tensor, before);
   }
   Step step = gradient_step(Step::Kind::SetData, tensor);
@@ -1091,10 +1093,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   if (step.effect) origins_.outlives(value);
   saw_gradients(tensor);
   saw_gradients(value);
-  auto made = std::find_if(program_->steps.rbegin(), program_->steps.rend(), [&](const Step& one) {
-    return one.kind == Step::Kind::Data && one.results[0].reg == argument.reg;
-  });
-  origins_.set_data(tensor, made == program_->steps.rend() ? -1 : made->arguments[0].reg);
+  origins_.shows(tensor, value);
   if (feeding()) feeding_.expect(step);
   push(std::move(step));
   return true;

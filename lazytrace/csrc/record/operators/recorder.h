@@ -224,7 +224,7 @@ class Recorder {
   Result decode(const c10::IValue& value, const Step& step);
   Result decode_tensor(const at::Tensor& tensor);
   int data_register(const at::Tensor& tensor);
-  int add_data(const at::Tensor& tensor, int from);
+  int add_data(const at::Tensor& tensor, const at::Tensor& source, int from);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
   // Whether a step has made a tensor that was known before require gradients.
