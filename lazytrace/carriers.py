@@ -389,17 +389,23 @@ def _is_nan(value: Any, /) -> bool:
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     # The binding fills memory with the value; an operator can be given another one.
     followed = not args and set(kwargs) <= {"dtype", "device"} and kwargs.get("device") is None
-    dtype = kwargs.get("dtype")
-    if type(data) is Dim and followed:
-        return torch.full((), data, dtype=dtype or torch.int64)
-    if type(data) is Real and followed and (dtype is None or dtype.is_floating_point):
+    if followed and type(data) in (Dim, Real):
+        made = _scalar(data, kwargs.get("dtype"))
+    elif followed and isinstance(data, list | tuple | collections.deque) and len(data) <= _FEW:
+        made = _vector(data, kwargs.get("dtype"))
+    else:
+        made = None
+    return torch.tensor(_read_inside(data), *args, **kwargs) if made is None else made
+
+
+def _scalar(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
+    """A tensor of a number that is followed; None where the binding looks at the value."""
+    if type(data) is Dim and dtype in (None, torch.int64):
+        return torch.full((), data, dtype=torch.int64)
+    if (type(data) is Real and dtype is None) or (dtype is not None and dtype.is_floating_point):
         # The binding makes infinity of what is too large, as a conversion does.
         return torch.full((), data, dtype=torch.float64).to(dtype or torch.get_default_dtype())
-    if followed and isinstance(data, list | tuple | collections.deque) and len(data) <= _FEW:
-        made = _vector(data, dtype)
-        if made is not None:
-            return made
-    return torch.tensor(_read_inside(data), *args, **kwargs)
+    return None
 
 
 def _vector(data: Iterable[Any], dtype: torch.dtype | None) -> torch.Tensor | None:
@@ -411,18 +417,28 @@ def _vector(data: Iterable[Any], dtype: torch.dtype | None) -> torch.Tensor | No
         if dtype is not None and not dtype.is_floating_point:
             return None
         # As the binding does, which makes a double of each number first.
-        return torch.stack([torch.full((), item, dtype=torch.float64) for item in data]).to(
+        items = [float(item) if type(item) is int else item for item in data]
+        return torch.stack([torch.full((), item, dtype=torch.float64) for item in items]).to(
             dtype or torch.get_default_dtype()
         )
-    if dtype not in (None, torch.int64):
+    if dtype not in (None, torch.int64) or any(type(item) is int and abs(item) >> 63 for item in data):
         return None
     return torch.stack([torch.full((), item, dtype=torch.int64) for item in data])
 
 
 def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-    if type(data) in (Dim, Real):
+    if type(data) in (Dim, Real) or isinstance(data, list | tuple | collections.deque):
         return _tensor(data, *args, **kwargs)
     return torch.as_tensor(data, *args, **kwargs)
+
+
+def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One that makes a tensor of values which it looks at: of those that stand for a SymInt it keeps 32 bits."""
+
+    def of_values(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
+
+    return functools.wraps(function)(of_values)
 
 
 def _read_inside(data: Any) -> Any:
@@ -561,6 +577,7 @@ class _Indexed:
                 if target.dim() == value.dim() and core.shape_of(target) == core.shape_of(value):
                     target.copy_(value)
                     return
+                core.pin_sizes(target)
             # Leading dimensions of size 1 are dropped, or not.
             if not _chooses(items) or (value.dim() and _size_of("Size", value, 0) == 1):
                 core.pin_sizes(value)
@@ -582,6 +599,7 @@ def _exchanged() -> dict[Any, Any]:
         torch.Size.numel: _product,
         torch.tensor: _tensor,
         torch.as_tensor: _as_tensor,
+        **{function: _of_values(function) for function in _MADE_OF_VALUES},
         abs: abs,
         round: round,
         divmod: divmod,
@@ -601,6 +619,15 @@ def _exchanged() -> dict[Any, Any]:
         **{function: _math(kind, function) for kind, function in _MATH.items()},
         **{function: _with_floats(function, *op) for function, op in takers_of_floats().items()},
     }
+
+
+_MADE_OF_VALUES = (
+    torch.asarray,
+    torch.Tensor.new_tensor,
+    torch.sparse_coo_tensor,
+    torch.sparse_compressed_tensor,
+    *(getattr(torch, f"sparse_{kind}_tensor") for kind in ("csr", "csc", "bsr", "bsc")),
+)
 
 
 def _items() -> dict[Any, Any]:

@@ -912,12 +912,12 @@ def test_why_it_is_not_flat():
         loss = model(x).square().mean()
         loss.backward()
         opt.step()
-        return 1 if loss > 0 else 2
+        return model(x)
 
     traced = lazytrace.traced(step)
     for one in inputs(ENOUGH):
         traced(*one.args)
-    assert any(form.startswith("what follows hangs on a value") for form in forms_of(traced))
+    assert "a graph that no backward pass has used up leaves the function" in forms_of(traced)
 
 
 COMPILED = """

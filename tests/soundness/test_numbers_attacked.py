@@ -410,6 +410,37 @@ def a_length_and_no_tensor(trace):
     return trace(lambda n: torch.arange(n) * n), [call(n) for n in (1, 2, 3, 4, 0, 7, 2, 9, 11)]
 
 
+# ---------------------------------------------------------------- what makes tensors of values
+FAR = (1, 2, 3, 2**40, 2**31 + 5, -(2**33), 7, 2**53 + 1, 2**63 - 1, 4)
+MAKERS = {
+    "tensor": lambda x, n: torch.tensor([n, 2]),
+    "tensor_of_floats": lambda x, n: torch.tensor([n, 0.5]),
+    "tensor_of_halves": lambda x, n: torch.tensor([n, 2], dtype=torch.half),
+    "tensor_of_shorts": lambda x, n: torch.tensor([n, 2], dtype=torch.int32),
+    "tensor_of_one": lambda x, n: torch.tensor(n, dtype=torch.int32),
+    "tensor_of_one_half": lambda x, n: torch.tensor(n, dtype=torch.bfloat16),
+    "tensor_of_rows": lambda x, n: torch.tensor([[n, 1], [2, n]]),
+    "as_tensor": lambda x, n: torch.as_tensor([n, 2]),
+    "as_tensor_of_one": lambda x, n: torch.as_tensor(n, dtype=torch.uint8),
+    "as_tensor_of_a_tuple": lambda x, n: torch.as_tensor((n, 0.5), dtype=torch.float64),
+    "asarray": lambda x, n: torch.asarray([n, 2]),
+    "new_tensor": lambda x, n: x.new_tensor([n, 2]),
+    "new_tensor_bound": lambda x, n: (lambda make: make([n, 2]))(x.new_tensor),
+    "new_tensor_by_name": lambda x, n: x.new_tensor(data=n),
+    "legacy": lambda x, n: torch.LongTensor([n, 2]),
+    "sparse": lambda x, n: torch.sparse_coo_tensor([[0, 1]], [n, 2], (2,)).to_dense(),
+    "rows": lambda x, n: torch.sparse_csr_tensor([0, 1, 2], [0, 1], [n, 2]).to_dense(),
+    "with_a_huge_int": lambda x, n: torch.tensor([x.sum().item(), n * 2, 2**64]),
+    "which_overflows": lambda x, n: torch.tensor([n * 2, 1]),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_tensors_made_of_values(name):
+    make = MAKERS[name]
+    agree(lambda trace: (trace(lambda x, n: (x + 1, make(x, n))), [call(ones(), n) for n in FAR]))
+
+
 # ---------------------------------------------------------------- what Python would raise
 @cases(hits=4)
 def a_division_by_zero_that_is_caught(trace):

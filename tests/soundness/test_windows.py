@@ -140,6 +140,19 @@ def every_second_one(trace):
 
 
 @cases(hits=4)
+def set_to_what_is_made_as_large(trace):
+    """It begins behind the last element from the other side, where nothing is left to set."""
+    rows = torch.zeros(3, 4)
+
+    def step(x, i):
+        rows[i : i + 1] = x[:1]
+        rows[:, i : i + 2] = x[:1, None]
+        return rows[0:2, i : i + 2]
+
+    return trace(step), numbered(1, 2, 3, -1, -2, 1, 2, -3, -2, 0, 1, 3, -2, 0), lambda: rows
+
+
+@cases(hits=4)
 def ends_too_large_for_an_index(trace):
     line = torch.arange(12.0)
     far = (0, 1, 2, 2**61, 2**62, 2**63 - 2, 2**63 + 5, 3, 4, -(2**62), 5, 6)

@@ -446,13 +446,47 @@ bool Flattening::reads_given(const Step& step) const {
   return leaves_of(program_.numbers, step.arguments[0].reg, later).empty();
 }
 
+// The memory of before the call that can be put back: the call begins with tensors that show it, or it is
+// that of their gradients. By memory, the registers of either.
+Flattening::Beginnings Flattening::beginnings() const {
+  Beginnings found;
+  auto note = [&](int reg) {
+    const at::Tensor& tensor = registers_[reg];
+    if (tensor.defined() && tensor.has_storage())
+      found[tensor.storage().unsafeGetStorageImpl()].tensors.push_back(reg);
+  };
+  for (int reg : program_.used) note(reg);
+  for (int reg : program_.captures) note(reg);
+  std::unordered_set<int> set;
+  for (const Step& step : kernels_.steps()) {
+    if (step.kind == Step::Kind::SetGradient) set.insert(step.arguments[0].reg);
+    if (step.kind != Step::Kind::Gradient || set.count(step.arguments[0].reg)) continue;
+    if (auto* memory = kernels_.memory_of(step.results[0].reg))
+      found[memory].gradients.push_back(step.arguments[0].reg);
+  }
+  return found;
+}
+
 // A flat form cannot be resumed: where it stops at an exit behind the beginning, all is put back, and the
-// program itself runs. Memory that was there before is not.
-void Flattening::place_undo(FlatForm* form) {
+// program itself runs. Larger memory would take longer to copy than is gained.
+void Flattening::place_undo(FlatForm* form, const Beginnings& beginnings) {
+  constexpr size_t kMost = size_t{4} << 20;
   Program& made = form->program;
-  auto remains = [](const Step& step) {
+  std::unordered_set<c10::StorageImpl*> written;
+  size_t bytes = 0;
+  // Which registers show which memory is known where none of them comes to show other memory.
+  auto can_be_kept = [&](const Step& step) {
+    auto memory = program_.changes_looks ? std::nullopt : kernels_.early_memory(step);
+    if (!memory) return false;
+    for (c10::StorageImpl* one : *memory) {
+      if (!beginnings.count(one)) return false;
+      if (written.insert(one).second) bytes += one->nbytes();
+    }
+    return bytes <= kMost;
+  };
+  auto remains = [&](const Step& step) {
     return step.once() && step.kind != Step::Kind::SetGradient && step.kind != Step::Kind::SetData &&
-           (step.early || (step.opaque && !step.opaque->asks) || step.python);
+           ((step.opaque && !step.opaque->asks) || step.python || (step.early && !can_be_kept(step)));
   };
   auto fixed = std::find_if(made.steps.begin(), made.steps.end(), remains);
   bool changed = false;
@@ -469,11 +503,15 @@ void Flattening::place_undo(FlatForm* form) {
                     "), after memory of before the call has changed");
     if (changed) made.undoable = static_cast<int>(at);
   }
+  written.clear();
   for (int at = 0; at <= made.undoable; ++at) {
     const Step& step = made.steps[static_cast<size_t>(at)];
     form->draws |= step.random;
     if (step.kind == Step::Kind::SetGradient) form->sets.push_back(step.arguments[0].reg);
+    if (step.early && step.kind == Step::Kind::Operator) can_be_kept(step);
   }
+  for (const auto& [memory, shown] : beginnings)
+    if (written.count(memory)) form->written.push_back(shown);
 }
 
 void Flattening::follow(std::shared_ptr<const Program> whole, const std::vector<int>& outputs,
@@ -511,6 +549,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   form->begins = static_cast<size_t>(begins_);
   form->sharing = std::move(sharing_);
   Program& made = form->program;
+  Beginnings beginnings = this->beginnings();
   made.steps = std::move(kernels_.steps());
   made.modes = std::move(modes_);
   made.registers = registers;
@@ -532,7 +571,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
     last = now;
   }
   drop_blanks(&made, outputs);
-  place_undo(form.get());
+  place_undo(form.get(), beginnings);
   if (!obstacle_.empty()) return nullptr;
   place_exits(&made);
   place_inputs(&made, outputs);

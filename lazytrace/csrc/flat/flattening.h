@@ -73,7 +73,9 @@ class Flattening final : public Witness, public KernelSink {
   int mode(const Modes& modes);
   void rename();
   bool reads_given(const Step& step) const;
-  void place_undo(FlatForm* form);
+  using Beginnings = std::unordered_map<c10::StorageImpl*, Shown>;
+  Beginnings beginnings() const;
+  void place_undo(FlatForm* form, const Beginnings& beginnings);
   void spend(const std::vector<int>& outputs, FlatForm* form);
 
   const Program& program_;

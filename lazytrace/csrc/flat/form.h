@@ -19,6 +19,11 @@ void work_out_all(const Numbers& numbers, NumberValues* values);
 // same place of it, and count their versions together: equal where all of them do so alike.
 std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor>& registers);
 
+// Who shows one memory: registers of tensors that do, and of tensors whose `.grad` does.
+struct Shown {
+  std::vector<int> tensors, gradients;
+};
+
 // Computes what the program that it was made of computes, wherever the same tensors are leaves. Its registers
 // are those of that program, and more; up to `begins` its steps are the same. Where it stops, up to
 // `program.undoable`, what it has changed is undone, and that program runs. Immutable once built.
@@ -42,8 +47,9 @@ struct FlatForm {
   // Reads of numbers that the call and its guards bring: they are made before anything is changed.
   std::vector<size_t> reads;
   // What is changed up to `program.undoable`.
-  std::vector<int> sets;  // registers of tensors whose `.grad` is set
-  bool draws = false;     // random numbers are drawn
+  std::vector<int> sets;       // registers of tensors whose `.grad` is set
+  std::vector<Shown> written;  // each a memory that is written to
+  bool draws = false;          // random numbers are drawn
 
   // Whether it computes what the program does. `given`: numbers of the call and its guards. Needs the GIL.
   bool fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const;

@@ -100,6 +100,31 @@ bool Kernels::writes_early(const Step& step, const std::vector<at::Tensor>& regi
   return false;
 }
 
+c10::StorageImpl* Kernels::memory_of(int reg) const {
+  auto found = storages_.find(reg);
+  return found == storages_.end() ? nullptr : found->second;
+}
+
+std::optional<std::vector<c10::StorageImpl*>> Kernels::early_memory(const Step& step) const {
+  if (step.kind != Step::Kind::Operator) return {};
+  const auto& declared = step.op.schema().arguments();
+  bool hidden = facts_of(step.op).hidden_writes;
+  std::vector<c10::StorageImpl*> memory;
+  for (size_t i = 0; i < step.arguments.size() && i < declared.size(); ++i) {
+    const auto* alias = declared[i].alias_info();
+    if (!hidden && !(alias && alias->isWrite())) continue;
+    std::vector<int> registers = step.arguments[i].list;
+    if (step.arguments[i].kind == Argument::Kind::Register) registers = {step.arguments[i].reg};
+    for (int reg : registers) {
+      if (reg < 0) continue;
+      c10::StorageImpl* one = memory_of(reg);
+      if (!one) return {};
+      if (was_there(one)) memory.push_back(one);
+    }
+  }
+  return memory.empty() ? std::nullopt : std::make_optional(std::move(memory));
+}
+
 void Kernels::outlives(const at::Tensor& tensor) {
   if (auto* storage = storage_of(tensor)) external_.insert(storage);
 }

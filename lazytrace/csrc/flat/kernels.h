@@ -1,6 +1,7 @@
 // Kernels as steps: what a program does below autograd, as it is seen while the program runs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -34,8 +35,12 @@ class Kernels {
   }
   // Whether its memory was there before the call.
   bool was_there(const at::Tensor& tensor) const;
+  bool was_there(c10::StorageImpl* memory) const { return early_.count(memory); }
   // Whether the operator writes to such memory.
   bool writes_early(const Step& step, const std::vector<at::Tensor>& registers) const;
+  // Such memory that the operator of a step that is kept writes to; nothing where that is not known.
+  std::optional<std::vector<c10::StorageImpl*>> early_memory(const Step& step) const;
+  c10::StorageImpl* memory_of(int reg) const;
   // Its memory outlives the call from now on.
   void outlives(const at::Tensor& tensor);
   bool is_external(const at::Tensor& tensor) const;

@@ -2,6 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <cstring>
+
 namespace lazytrace {
 
 at::Tensor random_state() {
@@ -21,10 +23,44 @@ Undo::Undo(const FlatForm& form, const std::vector<at::Tensor>& registers) {
   for (int reg : form.sets)
     if (registers[reg].defined()) gradients_.emplace_back(registers[reg], registers[reg].grad());
   if (form.draws) random_ = random_state();
+  if (form.written.empty()) return;
+  size_t size = 0;
+  memory_.reserve(form.written.size());
+  for (const Shown& shown : form.written) {
+    size_t known = versions_.size();
+    auto note = [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      versions_.emplace_back(tensor, tensor.unsafeGetTensorImpl()->version_counter().current_version());
+    };
+    for (int reg : shown.tensors) note(registers[reg]);
+    for (int reg : shown.gradients) note(registers[reg].grad());
+    if (versions_.size() == known) continue;
+    memory_.push_back(versions_[known].first.storage());
+    size += memory_.back().nbytes();
+  }
+  bytes_.reset(new char[size]);
+  each_memory(
+      [](const c10::Storage& memory, char* copy) { std::memcpy(copy, memory.data(), memory.nbytes()); });
+}
+
+template <class Use>
+void Undo::each_memory(Use use) const {
+  char* copy = bytes_.get();
+  for (const c10::Storage& memory : memory_) {
+    use(memory, copy);
+    copy += memory.nbytes();
+  }
 }
 
 void Undo::roll_back() const {
   for (const auto& [tensor, gradient] : gradients_) tensor.mutable_grad() = gradient;
+  each_memory([](const c10::Storage& memory, char* copy) {
+    std::memcpy(memory.mutable_data(), copy, memory.nbytes());
+  });
+  for (const auto& [tensor, version] : versions_) {
+    c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
+    counter.set_version(version);
+  }
   if (random_.defined()) set_random_state(random_);
 }
 

@@ -1,6 +1,7 @@
 // Puts back what a flat form has changed when it stops on its way.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,15 +12,22 @@ namespace lazytrace {
 at::Tensor random_state();
 void set_random_state(const at::Tensor& state);
 
-// Made before the form runs, of what its steps up to `program.undoable` change: gradients that are set, and
-// the stream of random numbers. Holds the gradients alive for as long as it lives. Needs no GIL.
+// Made before the form runs, of what its steps up to `program.undoable` change: gradients that are set,
+// memory that is written to, with the counts of writes, and the stream of random numbers. Holds the tensors
+// alive for as long as it lives, and a copy of the memory. Needs no GIL.
 class Undo {
  public:
   Undo(const FlatForm& form, const std::vector<at::Tensor>& registers);
   void roll_back() const;
 
  private:
+  template <class Use>
+  void each_memory(Use use) const;
+
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;  // of which tensor
+  std::vector<c10::Storage> memory_;
+  std::unique_ptr<char[]> bytes_;  // of all of it, one after the other
+  std::vector<std::pair<at::Tensor, uint32_t>> versions_;
   at::Tensor random_;
 };
 

@@ -476,7 +476,7 @@ bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numb
   if (!self || !is_tensor(self)) return false;
   py::object method = unbound(*callable);
   found = callables.find(method.ptr());
-  if (!found || !(is_loose(self) || gives_item(method.ptr(), self))) return false;
+  if (!found || !(numbers || is_loose(self) || gives_item(method.ptr(), self))) return false;
   swap(callable, py::reinterpret_steal<py::object>(PyMethod_New(*found, self)));
   return true;
 }
