@@ -433,7 +433,7 @@ def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """One that makes a tensor of values which it looks at: of those that stand for a SymInt it keeps 32 bits."""
+    """One that makes a tensor of values; of those that stand for a SymInt it keeps 32 bits."""
 
     def of_values(*args: Any, **kwargs: Any) -> Any:
         return function(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})

@@ -275,6 +275,39 @@ def an_error_behind_the_step(trace):
     return trace(step, dynamic=False), steps, lambda: [parts(model), opt.state_dict()]
 
 
+@cases(form="flat")
+def a_number_of_more_than_64_bits(trace):
+    """It is worked out behind the first kernels, and Python has no limit."""
+    weight = torch.randn(4, 3, requires_grad=True)
+
+    def step(x, n):
+        weight.grad = None
+        ((x @ weight) * n / (n + 1)).sum().backward()
+        with torch.no_grad():
+            weight.sub_(weight.grad)
+        return n * 2
+
+    far = (2**63 - 1, 3, 2**62 + 1, 4)
+    steps = [call(torch.randn(4, 4), n) for n in (*range(1, 2 * ENOUGH + 4), *far)]
+    return trace(step), steps, lambda: [weight, weight.grad]
+
+
+@cases(form="flat")
+def a_power_that_is_complex(trace):
+    weight = torch.randn(4, 3, requires_grad=True)
+
+    def step(x, n):
+        weight.grad = None
+        loss = (x @ weight).square().sum() * n
+        loss.backward()
+        with torch.no_grad():
+            weight.sub_(0.01 * weight.grad)
+        return n**0.5
+
+    steps = [call(torch.randn(4, 4), n * 0.25) for n in (*range(1, 2 * ENOUGH + 4), -1, 3, -2, 4)]
+    return trace(step), steps, lambda: [weight, weight.grad]
+
+
 def test_numbers_of_another_generator_are_drawn_once():
     def make(trace):
         model, generator = Linear(), torch.Generator().manual_seed(3)

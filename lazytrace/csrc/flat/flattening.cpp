@@ -95,10 +95,7 @@ void Flattening::after(size_t at) {
 bool Flattening::leads_away(const Step& step) const {
   if (!step.exit || step.kind == Step::Kind::Gradient) return false;
   if (step.after_writes) return !knows_writes_(step.node);
-  if (step.opaque && step.opaque->engine) return false;
-  // That an operation gives a number at all is no branch of the function's: eager code would raise there.
-  return step.kind != Step::Kind::Read || step.arguments[0].kind != Argument::Kind::Number ||
-         program_.numbers[static_cast<size_t>(step.arguments[0].reg)].kind != Number::Kind::Works;
+  return !step.opaque || !step.opaque->engine;
 }
 
 bool Flattening::takes_graph(const Step& step) const {

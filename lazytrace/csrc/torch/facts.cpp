@@ -75,6 +75,7 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   // calls it.
   facts.changes_metadata =
       (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
+  facts.asks_looks = name == "aten::_has_compatible_shallow_copy_type";
   facts.leaves_unfilled = name.rfind("aten::resize", 0) == 0;
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   for (size_t i = 0; i < schema.arguments().size(); ++i) {

@@ -16,6 +16,7 @@ struct OperatorFacts {
   bool gives_either = false;          // its argument or a new tensor: how that looks does not tell which
   bool index = false;  // aten::index: whether its shape follows from values hangs on the kind of index
   bool hidden_writes = false;     // writes to arguments that the schema does not declare as written
+  bool asks_looks = false;        // tells of its arguments what their looks do, which are compared
   bool changes_metadata = false;  // changes the shape or the memory of an argument in place
   bool seeded = false;            // may draw random numbers
   int dropout = -1;               // of an operator that draws only where this argument is not 0

@@ -234,6 +234,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   step.place = place;
   note_modes(&step);
   const OperatorFacts& facts = facts_of(op);
+  if (facts.asks_looks) return run_plain(op, stack);
   if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
