@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, X, agree, around, call, check
+from tests.soundness.test_flat_steps import forms
 
 cases = Cases()
 
@@ -347,6 +349,58 @@ def what_was_read_before_and_comes_back(trace):
         return y
 
     return trace(step), calls(4), lambda: p
+
+
+def projected(trace, after=lambda d, moved: None, before=lambda d, moved: None):
+    """Projected gradient descent sets the `.data` of what it moves to a result that has a graph."""
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        d = torch.zeros_like(x, requires_grad=True)
+        for _ in range(2):
+            model(x + d).square().mean().backward()
+            moved = (d + 0.1 * d.grad.sign()).clamp(-0.2, 0.2)
+            before(d, moved)
+            d.data = moved
+            after(d, moved)
+            d.grad.zero_()
+        optimizer.zero_grad()
+        loss = model(x + d).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item(), d.detach()
+
+    return trace(step), calls(14), lambda: list(model.parameters())
+
+
+def goes_back(d, moved):
+    (moved * d).sum().backward()
+
+
+def writes_to_it(d, moved):
+    with torch.no_grad():
+        d.mul_(0.5)
+    (moved.exp() + d).sum().backward()
+
+
+def goes_back_before(d, moved):
+    moved.square().sum().backward(retain_graph=True)
+
+
+def uses_it_up(d, moved):
+    moved = F.relu(moved) * 2
+    moved.add_(1.0)
+    (moved * d).sum().backward()
+
+
+@pytest.mark.parametrize("after", [None, goes_back, writes_to_it, uses_it_up])
+@pytest.mark.parametrize("before", [None, goes_back_before])
+def test_what_has_a_graph(after, before):
+    ways = {k: v for k, v in (("after", after), ("before", before)) if v is not None}
+    tracer = agree(lambda trace: projected(trace, **ways))
+    assert tracer.count("hits") >= 10, tracer.account()
+    assert "flat" in forms(tracer), forms(tracer)
 
 
 @cases(hits=6)

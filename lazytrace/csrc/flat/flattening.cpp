@@ -78,7 +78,6 @@ void Flattening::after(size_t at) {
   if (collected && graph) return replace(step);
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
   if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
-  if (step.kind == Step::Kind::SetData && graph) return hinder(".data is set to what has a graph");
   // What its node saves would show other memory.
   if (following_ && step.kind == Step::Kind::SetData) return hinder("it sets .data of a tensor");
   // The graph that its node may have to build begins with tensors as they were at first.
