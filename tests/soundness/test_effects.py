@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 
 import pytest
@@ -743,6 +743,75 @@ def defaultdict_counts(trace):
         return x * d["calls"] + d["never"]
 
     return trace(fn), [call(X())] * 5, lambda: dict(d)
+
+
+@cases(hits=7)
+def a_counter_counts(trace):
+    seen = Counter(calls=0, loss=0.0)
+
+    def fn(x):
+        seen["calls"] += 1
+        seen["loss"] += x.sum().item()
+        return x * seen["calls"]
+
+    return trace(fn), changing() + [lambda: seen.update(calls=5)] + changing(1), lambda: list(seen.items())
+
+
+class Sums(dict):
+    """Sets its items as a dict does, and knows what is missing."""
+
+    def __missing__(self, key):
+        return 0.0
+
+    def __delitem__(self, key):
+        raise KeyError(key)
+
+
+@cases(hits=5)
+def a_class_of_dicts(trace):
+    sums = Sums(n=1)
+
+    def fn(x):
+        sums["n"] += 1
+        sums["x"] = x.sum()
+        return x * sums["n"], sums["x"]
+
+    def change():
+        Sums.__setitem__ = lambda self, key, value: dict.__setitem__(self, key, 0)
+
+    def back():
+        del Sums.__setitem__
+
+    steps = [call(X()) for _ in range(8)]
+    return trace(fn), [*steps, change, *steps[:3], back, *steps[:3]], lambda: dict(sums)
+
+
+class Doubled(dict):
+    """Its items are set by a C callable of its own."""
+
+    __setitem__ = dict.setdefault
+
+
+@cases(eager="sets ['n'] of a Doubled")
+def items_that_c_code_of_another_kind_sets(trace):
+    kept = Doubled()
+
+    def fn(x):
+        kept["n"] = x.sum().item()
+        return x + kept["n"]
+
+    return trace(fn), changing(), lambda: dict(kept)
+
+
+@cases(recordings=9)
+def an_ordered_dict_keeps_the_order(trace):
+    order = OrderedDict(a=1, b=2)
+
+    def fn(x):
+        order["a"] += 1
+        return x * order["a"]
+
+    return trace(fn), changing(), lambda: list(order.items())
 
 
 @cases(hits=3)

@@ -191,6 +191,15 @@ void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value)
   write(self, sets);
 }
 
+namespace {
+// Whether its items are set by dict's own code, as those of a Counter: an OrderedDict writes down their
+// order.
+bool sets_as_dict(PyObject* object) {
+  static PyObject* name = PyUnicode_InternFromString("__setitem__");
+  return PyDict_Check(object) && _PyType_Lookup(Py_TYPE(object), name) == _PyType_Lookup(&PyDict_Type, name);
+}
+}  // namespace
+
 void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   classes_->read_special(object, value ? "__setitem__" : "__delitem__");
   if (!is_immutable(key)) consumption_->use_as_key(key);
@@ -208,7 +217,7 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     consumption_->consume(value, Consumer::Reads);  // whose items go into the list
   // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
   bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
-  if (value && (PyDict_CheckExact(object) || is_default_dict(object)) && simple) {
+  if (value && sets_as_dict(object) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);
     bool same = !log_->wrote(object, key) && !log_->took_over(object) &&
                 changes_nothing(provenance_->known(object), Access::Item, key, -1, before, value);
