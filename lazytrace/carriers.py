@@ -432,6 +432,12 @@ def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.as_tensor(data, *args, **kwargs)
 
 
+def _deque(*args: Any, **kwargs: Any) -> collections.deque[Any]:
+    # It keeps what it is given, and looks at how many that may be.
+    sizes = {name: value if name == "iterable" else _read(value) for name, value in kwargs.items()}
+    return collections.deque(*args[:1], *map(_read, args[1:]), **sizes)
+
+
 def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """One that makes a tensor of values; of those that stand for a SymInt it keeps 32 bits."""
 
@@ -599,6 +605,7 @@ def _exchanged() -> dict[Any, Any]:
         torch.Size.numel: _product,
         torch.tensor: _tensor,
         torch.as_tensor: _as_tensor,
+        collections.deque: _deque,
         **{function: _of_values(function) for function in _MADE_OF_VALUES},
         abs: abs,
         round: round,
@@ -686,7 +693,7 @@ _KEEPERS += [
     for kind in (dict, collections.OrderedDict)
     for name in ("get", "pop", "setdefault", "update", "values", "items", "keys", "copy", "__setitem__")
 ]
-_KEEPERS += [collections.deque] + [
+_KEEPERS += [
     getattr(collections.deque, name)
     for name in ("append", "appendleft", "extend", "extendleft", "copy", "pop", "popleft", "__iter__")
 ]

@@ -754,7 +754,8 @@ def a_counter_counts(trace):
         seen["loss"] += x.sum().item()
         return x * seen["calls"]
 
-    return trace(fn), changing() + [lambda: seen.update(calls=5)] + changing(1), lambda: list(seen.items())
+    steps = [*changing(), lambda: seen.update(calls=5), *changing(1)]
+    return trace(fn), steps, lambda: list(seen.items())
 
 
 class Sums(dict):

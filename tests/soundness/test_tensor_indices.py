@@ -161,6 +161,18 @@ def floats_of_a_deque_as_a_vector(trace):
     return trace(step), [call(X(3), 0.5 * i, 2.0 + i) for i in range(10)]
 
 
+@cases(hits=2)
+def a_deque_of_so_many(trace):
+    import collections
+
+    def step(x, n):
+        kept = collections.deque([n, n + 1], n)
+        kept.extend((1.5, n, 2.5))
+        return x * sum(kept), collections.deque(maxlen=n).maxlen, len(collections.deque(iterable=[n, n]))
+
+    return trace(step), [call(X(3), n) for n in (1, 2, 3, 1, 0, 2, 3)]
+
+
 @cases(hits=8)
 def ints_and_floats_as_a_vector(trace):
     def step(x, a, b):
