@@ -312,6 +312,20 @@ def takers_of_floats() -> dict[Any, tuple[str, str]]:
     return found | {getattr(torch.Tensor, name): (f"aten::{name}", "") for name in methods}
 
 
+def takers_of_scales() -> list[Any]:
+    """Functions of torch that are given a tensor, a size, and a list of floats among the rest.
+
+    >>> torch._C._nn.upsample_nearest2d in takers_of_scales()
+    True
+    """
+    names = [*("upsample_nearest", "_upsample_nearest_exact"), "upsample_linear", "upsample_bilinear"]
+    names += ["upsample_bicubic", "upsample_trilinear"]
+    functions = torch._C._nn
+    found = [f"{name}{n}d{ending}" for name in names for n in (1, 2, 3) for ending in ("", "_aa")]
+    found += [f"_upsample_{name}2d_aa" for name in ("bilinear", "bicubic", "lanczos")]
+    return [getattr(functions, name) for name in found if hasattr(functions, name)]
+
+
 def assert_function() -> Any:
     """The function that fx graphs assert Python values with; fx never leaves a call of it out.
 

@@ -13,7 +13,7 @@ import torch
 from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
-from lazytrace._torch import takers_of_floats
+from lazytrace._torch import takers_of_floats, takers_of_scales
 
 # C code reads the value of a number without asking. `Dim` is an int, and `Real` a float, to `isinstance`
 # alone: C code must call one of the methods below to see the value. torch's parser takes them for a SymInt
@@ -453,6 +453,18 @@ def _read_inside(data: Any) -> Any:
     return _read(data)
 
 
+def _with_scales(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One whose parser takes no ints that are followed for floats of a list."""
+
+    def plain(value: Any) -> Any:
+        return _read_inside(value) if isinstance(value, list | tuple) else value
+
+    def resampled(tensor: Any, size: Any, *rest: Any, **kwargs: Any) -> Any:
+        return function(tensor, size, *map(plain, rest), **{k: plain(v) for k, v in kwargs.items()})
+
+    return resampled
+
+
 def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         given = [*args, *kwargs.values()]
@@ -607,6 +619,7 @@ def _exchanged() -> dict[Any, Any]:
         torch.as_tensor: _as_tensor,
         collections.deque: _deque,
         **{function: _of_values(function) for function in _MADE_OF_VALUES},
+        **{function: _with_scales(function) for function in takers_of_scales()},
         abs: abs,
         round: round,
         divmod: divmod,

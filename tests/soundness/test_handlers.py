@@ -1,4 +1,7 @@
-"""Operators that raise in a replay where context managers are open, or have been: their Python code runs."""
+"""Operators that raise in a replay where context managers are open, or have been: their Python code runs.
+
+What has been written by then is put back before it does.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from tests.soundness.test_flat_steps import ENOUGH, forms
 from tests.soundness.test_steps import parts
 
 cases = Cases()
-REFUSED = "what follows hangs on a value"
 
 
 def managed(trace, manager):
@@ -110,12 +112,12 @@ def a_manager_that_is_left_before(trace):
 
 
 # ---------------------------------------------------------------- managers whose code runs
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_manager_that_swallows(trace):
     return managed(trace, Swallows)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_manager_that_counts_its_ends(trace):
     class Counts(Swallows):
         def __exit__(self, *error):
@@ -124,7 +126,7 @@ def a_manager_that_counts_its_ends(trace):
     return managed(trace, Counts)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_manager_whose_exit_is_an_object(trace):
     class Exit:
         def __call__(self, kind, error, where):
@@ -139,7 +141,7 @@ def a_manager_whose_exit_is_an_object(trace):
     return managed(trace, lambda log: Manager())
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_manager_whose_exit_is_static(trace):
     class Manager:
         @staticmethod
@@ -152,7 +154,7 @@ def a_manager_whose_exit_is_static(trace):
     return managed(trace, lambda log: Manager())
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_generator_that_puts_back(trace):
     @contextmanager
     def counted(log):
@@ -165,7 +167,7 @@ def a_generator_that_puts_back(trace):
     return managed(trace, counted)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_generator_that_swallows(trace):
     @contextmanager
     def quiet(log):
@@ -177,7 +179,7 @@ def a_generator_that_swallows(trace):
     return managed(trace, quiet)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_generator_around_one_that_swallows(trace):
     @contextmanager
     def outer(log):
@@ -187,7 +189,7 @@ def a_generator_around_one_that_swallows(trace):
     return managed(trace, outer)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_generator_that_waits_for_one_that_swallows(trace):
     def inner(log):
         try:
@@ -202,7 +204,7 @@ def a_generator_that_waits_for_one_that_swallows(trace):
     return managed(trace, outer)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_stack_with_one_that_swallows(trace):
     @contextmanager
     def stacked(log):
@@ -214,7 +216,7 @@ def a_stack_with_one_that_swallows(trace):
     return managed(trace, stacked)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_stack_with_a_callback(trace):
     @contextmanager
     def stacked(log):
@@ -225,12 +227,12 @@ def a_stack_with_a_callback(trace):
     return managed(trace, stacked)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def suppress(trace):
     return managed(trace, lambda log: contextlib.suppress(IndexError))
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_manager_around_the_whole_call(trace):
     class Whole(contextlib.ContextDecorator):
         def __init__(self):
@@ -278,12 +280,12 @@ def looping(trace, use):
     return trace(step), steps, lambda: [parts(table), dict(log)]
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_loop_over_a_generator_that_cleans_up(trace):
     return looping(trace, lambda log, look: sum(look() * row for row in rows(log)))
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_generator_in_a_variable_that_cleans_up(trace):
     def use(log, look):
         held = rows(log)
@@ -295,7 +297,7 @@ def a_generator_in_a_variable_that_cleans_up(trace):
     return looping(trace, use)
 
 
-@cases(form=REFUSED)
+@cases(form="flat")
 def a_generator_that_waits_for_one_that_cleans_up(trace):
     def outer(log):
         yield from rows(log)

@@ -410,6 +410,57 @@ def a_length_and_no_tensor(trace):
     return trace(lambda n: torch.arange(n) * n), [call(n) for n in (1, 2, 3, 4, 0, 7, 2, 9, 11)]
 
 
+# ---------------------------------------------------------------- dropout and scales
+@cases(hits=6)
+def a_chance_that_becomes_none(trace):
+    def run(x, n):
+        return F.dropout(x, n * 0.1), F.dropout(x, n / 10, True, False)
+
+    return trace(run), [call(ones(), n) for n in (3, 2, 1, 2, 0, 1, 0, 4, 5, 0, 10, 3)]
+
+
+@cases(hits=4)
+def a_chance_that_comes_to_be(trace):
+    def run(x, n):
+        x = x * 1
+        x.add_(F.dropout(x, min(0.5, n / 10)))
+        return F.alpha_dropout(x, n / 20), torch.feature_dropout(x[None], n / 20, True)
+
+    return trace(run), [call(ones(), n) for n in (0, 1, 2, 3, 0, 0, 5, 7, 0, 9)]
+
+
+@cases(hits=1)
+def a_norm_of_order_zero(trace):
+    net = torch.nn.Linear(len(ones()), 3)
+
+    def run(x, n):
+        net.zero_grad()
+        loss = net(x).norm(n) + torch.linalg.vector_norm(net.weight, n)
+        loss.backward()
+        return loss.item()
+
+    orders = (0.5, 1.0, 0.0, 1.0, 2.0, 0.0, 0.5)
+    return trace(run), [call(ones(), n) for n in orders], lambda: [p.grad for p in net.parameters()]
+
+
+@cases(recordings=3)
+def images_that_are_scaled(trace):
+    def run(x, n):
+        image = x.expand(1, 2, 4, len(x))
+        smooth = F.interpolate(image, scale_factor=(n, 1.5), mode="bilinear")
+        return F.interpolate(image, scale_factor=n), F.interpolate(image, scale_factor=[n + 1, n]), smooth
+
+    return trace(run), [call(ones(), n) for n in (2, 3, 4)]
+
+
+@cases(hits=4)
+def images_of_a_size(trace):
+    def run(x, n):
+        return F.interpolate(x.expand(1, 2, 4, len(x)), size=(n + 3, n))
+
+    return trace(run), [call(ones(), n) for n in (2, 3, 4, 5, 6, 2, 3)]
+
+
 # ---------------------------------------------------------------- what makes tensors of values
 FAR = (1, 2, 3, 2**40, 2**31 + 5, -(2**33), 7, 2**53 + 1, 2**63 - 1, 4)
 MAKERS = {

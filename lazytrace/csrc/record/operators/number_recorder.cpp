@@ -510,6 +510,24 @@ bool says_no_size(const c10::FunctionSchema& schema, size_t at) {
 }
 }  // namespace
 
+void NumberRecorder::settle_kinds(const c10::FunctionSchema& schema, const OperatorFacts& facts,
+                                  std::vector<std::pair<size_t, Argument>>* lifted) {
+  auto says_what = [&](const std::pair<size_t, Argument>& one) {
+    // Without a chance of it, dropout gives its argument itself.
+    if (static_cast<int>(one.first) == facts.dropout && one.second.reg >= 0) {
+      py::gil_scoped_acquire gil;
+      int is_zero = apply(Kind::Equal, one.second.reg, constant(0));
+      if (is_zero >= 0) read(is_zero);
+    }
+    // A norm of order 0 has no gradient. Elsewhere p is a chance.
+    const std::string& name = schema.arguments()[one.first].name();
+    if (facts.dropout >= 0 || facts.seeded || (name != "p" && name != "ord")) return false;
+    settle(one.second);
+    return true;
+  };
+  lifted->erase(std::remove_if(lifted->begin(), lifted->end(), says_what), lifted->end());
+}
+
 // A number as a sum of others, each so many times, and of a constant. Nothing where that may be no int64.
 std::optional<NumberRecorder::Sum> NumberRecorder::sum_of(int id, int depth) const {
   constexpr int kDeepest = 16;

@@ -13,6 +13,7 @@
 
 #include "program/program.h"
 #include "support/address_map.h"
+#include "torch/facts.h"
 
 namespace lazytrace {
 
@@ -86,6 +87,10 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // Reads those on which the sizes of results hang, which are to stay what they are. Whether the call or its
   // state has brought any of these. The stack ends with the arguments.
   bool settle_sizes(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+                    std::vector<std::pair<size_t, Argument>>* lifted);
+  // Reads those that say what an operator does, rather than with what: whether the chance of a dropout is 0,
+  // and the orders of norms. Takes the GIL.
+  void settle_kinds(const c10::FunctionSchema& schema, const OperatorFacts& facts,
                     std::vector<std::pair<size_t, Argument>>* lifted);
   // Reads all of them instead.
   void settle(const std::vector<std::pair<size_t, Argument>>& lifted);

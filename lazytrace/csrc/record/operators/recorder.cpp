@@ -238,6 +238,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
+  if (!lifted.empty()) numbers()->settle_kinds(schema, facts, &lifted);
   if (numbers() && !follows_sizes() && !lifted.empty())
     program_->sized |= numbers()->settle_sizes(schema, *stack, &lifted);
   step.takes_numbers = !lifted.empty();
