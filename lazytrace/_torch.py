@@ -318,12 +318,10 @@ def takers_of_scales() -> list[Any]:
     >>> torch._C._nn.upsample_nearest2d in takers_of_scales()
     True
     """
-    names = [*("upsample_nearest", "_upsample_nearest_exact"), "upsample_linear", "upsample_bilinear"]
-    names += ["upsample_bicubic", "upsample_trilinear"]
-    functions = torch._C._nn
-    found = [f"{name}{n}d{ending}" for name in names for n in (1, 2, 3) for ending in ("", "_aa")]
+    found = [f"{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)]
+    found += ["upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"]
     found += [f"_upsample_{name}2d_aa" for name in ("bilinear", "bicubic", "lanczos")]
-    return [getattr(functions, name) for name in found if hasattr(functions, name)]
+    return [getattr(torch._C._nn, name) for name in found]
 
 
 def assert_function() -> Any:

@@ -232,9 +232,9 @@ class Attempt:
         key = at.key if at is not None else self.call.key_of(resume.loose)
         outgrown = at is not None and at.native.gives_sizes(miss.step) and self._outgrown(resume.loose)
         follows = self._shall_follow_sizes(resume.loose)
-        if outgrown or (follows and miss.effects):
+        outgrown |= follows and miss.effects
+        if outgrown:
             self.cache.traces.drop(key)  # the next call is recorded for all sizes
-            outgrown = True
         if follows and not miss.effects:
             return self._without_trace()
         decision = after_side_exit(

@@ -444,7 +444,7 @@ bool Flattening::reads_given(const Step& step) const {
 
 // The memory of before the call that can be put back: the call begins with tensors that show it, or it is
 // that of their gradients. By memory, the registers of either.
-Flattening::Beginnings Flattening::beginnings() const {
+Flattening::Beginnings Flattening::beginnings(const std::vector<Step>& steps) const {
   Beginnings found;
   auto note = [&](int reg) {
     const at::Tensor& tensor = registers_[reg];
@@ -454,7 +454,7 @@ Flattening::Beginnings Flattening::beginnings() const {
   for (int reg : program_.used) note(reg);
   for (int reg : program_.captures) note(reg);
   std::unordered_set<int> set;
-  for (const Step& step : kernels_.steps()) {
+  for (const Step& step : steps) {
     if (step.kind == Step::Kind::SetGradient) set.insert(step.arguments[0].reg);
     if (step.kind != Step::Kind::Gradient || set.count(step.arguments[0].reg)) continue;
     if (auto* memory = kernels_.memory_of(step.results[0].reg))
@@ -465,9 +465,10 @@ Flattening::Beginnings Flattening::beginnings() const {
 
 // A flat form cannot be resumed: where it stops at an exit behind the beginning, all is put back, and the
 // program itself runs. Larger memory would take longer to copy than is gained.
-void Flattening::place_undo(FlatForm* form, const Beginnings& beginnings) {
+void Flattening::place_undo(FlatForm* form) {
   constexpr size_t kMost = size_t{4} << 20;
   Program& made = form->program;
+  Beginnings beginnings = this->beginnings(made.steps);
   std::unordered_set<c10::StorageImpl*> written;
   size_t bytes = 0;
   // Which registers show which memory is known where none of them comes to show other memory.
@@ -504,7 +505,8 @@ void Flattening::place_undo(FlatForm* form, const Beginnings& beginnings) {
     const Step& step = made.steps[static_cast<size_t>(at)];
     form->draws |= step.random;
     if (step.kind == Step::Kind::SetGradient) form->sets.push_back(step.arguments[0].reg);
-    if (step.early && step.kind == Step::Kind::Operator) can_be_kept(step);
+    if (!step.early) continue;
+    if (auto memory = kernels_.early_memory(step)) written.insert(memory->begin(), memory->end());
   }
   for (const auto& [memory, shown] : beginnings)
     if (written.count(memory)) form->written.push_back(shown);
@@ -545,7 +547,6 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   form->begins = static_cast<size_t>(begins_);
   form->sharing = std::move(sharing_);
   Program& made = form->program;
-  Beginnings beginnings = this->beginnings();
   made.steps = std::move(kernels_.steps());
   made.modes = std::move(modes_);
   made.registers = registers;
@@ -567,7 +568,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
     last = now;
   }
   drop_blanks(&made, outputs);
-  place_undo(form.get(), beginnings);
+  place_undo(form.get());
   if (!obstacle_.empty()) return nullptr;
   place_exits(&made);
   place_inputs(&made, outputs);

@@ -74,8 +74,8 @@ class Flattening final : public Witness, public KernelSink {
   void rename();
   bool reads_given(const Step& step) const;
   using Beginnings = std::unordered_map<c10::StorageImpl*, Shown>;
-  Beginnings beginnings() const;
-  void place_undo(FlatForm* form, const Beginnings& beginnings);
+  Beginnings beginnings(const std::vector<Step>& steps) const;
+  void place_undo(FlatForm* form);
   void spend(const std::vector<int>& outputs, FlatForm* form);
 
   const Program& program_;

@@ -240,18 +240,11 @@ void Following::hinder_by_kernels() {
     hinder("code of torch reads the values of a tensor outside of any kernel");
   for (size_t i = cut_; i < kernels_->steps().size(); ++i) {
     const Step& step = kernels_->steps()[i];
-    const auto& declared = step.op.schema().arguments();
-    bool hidden = facts_of(step.op).hidden_writes;
     if (step.random) hinder("its backward pass draws random numbers");
     if (step.effect) hinder("its backward pass writes to what it is given");
-    for (size_t a = 0; a < step.arguments.size(); ++a) {
-      const auto* alias = declared[a].alias_info();
-      if (!hidden && !(alias && alias->isWrite())) continue;
-      auto is_saved = [&](int reg) { return reg >= 0 && reg < first_of_pass_; };
-      const Argument& argument = step.arguments[a];
-      if (is_saved(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), is_saved))
-        hinder("its backward pass writes to what it has saved");
-    }
+    each_written(step, [&](int reg) {
+      if (reg < first_of_pass_) hinder("its backward pass writes to what it has saved");
+    });
   }
 }
 

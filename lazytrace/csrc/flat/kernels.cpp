@@ -87,17 +87,9 @@ bool Kernels::was_there(const at::Tensor& tensor) const {
 
 bool Kernels::writes_early(const Step& step, const std::vector<at::Tensor>& registers) const {
   if (step.kind != Step::Kind::Operator) return true;
-  const auto& declared = step.op.schema().arguments();
-  auto was_early = [&](int reg) { return reg >= 0 && registers[reg].defined() && was_there(registers[reg]); };
-  bool hidden = facts_of(step.op).hidden_writes;
-  for (size_t i = 0; i < step.arguments.size() && i < declared.size(); ++i) {
-    const auto* alias = declared[i].alias_info();
-    if (!hidden && !(alias && alias->isWrite())) continue;
-    const Argument& argument = step.arguments[i];
-    if (was_early(argument.reg) || std::any_of(argument.list.begin(), argument.list.end(), was_early))
-      return true;
-  }
-  return false;
+  bool early = false;
+  each_written(step, [&](int reg) { early |= registers[reg].defined() && was_there(registers[reg]); });
+  return early;
 }
 
 c10::StorageImpl* Kernels::memory_of(int reg) const {
@@ -106,23 +98,14 @@ c10::StorageImpl* Kernels::memory_of(int reg) const {
 }
 
 std::optional<std::vector<c10::StorageImpl*>> Kernels::early_memory(const Step& step) const {
-  if (step.kind != Step::Kind::Operator) return {};
-  const auto& declared = step.op.schema().arguments();
-  bool hidden = facts_of(step.op).hidden_writes;
   std::vector<c10::StorageImpl*> memory;
-  for (size_t i = 0; i < step.arguments.size() && i < declared.size(); ++i) {
-    const auto* alias = declared[i].alias_info();
-    if (!hidden && !(alias && alias->isWrite())) continue;
-    std::vector<int> registers = step.arguments[i].list;
-    if (step.arguments[i].kind == Argument::Kind::Register) registers = {step.arguments[i].reg};
-    for (int reg : registers) {
-      if (reg < 0) continue;
-      c10::StorageImpl* one = memory_of(reg);
-      if (!one) return {};
-      if (was_there(one)) memory.push_back(one);
-    }
-  }
-  return memory.empty() ? std::nullopt : std::make_optional(std::move(memory));
+  bool known = step.kind == Step::Kind::Operator;
+  each_written(step, [&](int reg) {
+    c10::StorageImpl* one = memory_of(reg);
+    known &= one != nullptr;
+    if (one && was_there(one)) memory.push_back(one);
+  });
+  return known && !memory.empty() ? std::make_optional(std::move(memory)) : std::nullopt;
 }
 
 void Kernels::outlives(const at::Tensor& tensor) {

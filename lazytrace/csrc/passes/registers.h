@@ -2,6 +2,7 @@
 #pragma once
 
 #include "program/program.h"
+#include "torch/facts.h"
 
 namespace lazytrace {
 
@@ -14,14 +15,29 @@ void each_result(const Step& step, F visit) {
   }
 }
 
+// The same for an argument, without those that are none.
+template <typename F>
+void each_register(const Argument& argument, F visit) {
+  if (argument.kind == Argument::Kind::Register) visit(argument.reg);
+  if (argument.kind != Argument::Kind::List) return;
+  for (int reg : argument.list)
+    if (reg >= 0) visit(reg);
+}
+
 // The same for each argument.
 template <typename F>
 void each_argument(const Step& step, F visit) {
-  for (auto& argument : step.arguments) {
-    if (argument.kind == Argument::Kind::Register) visit(argument.reg);
-    if (argument.kind != Argument::Kind::List) continue;
-    for (int reg : argument.list)
-      if (reg >= 0) visit(reg);
+  for (auto& argument : step.arguments) each_register(argument, visit);
+}
+
+// The same for each that an operator may write to: it hides which of all, maybe.
+template <typename F>
+void each_written(const Step& step, F visit) {
+  const auto& declared = step.op.schema().arguments();
+  bool hidden = facts_of(step.op).hidden_writes;
+  for (size_t i = 0; i < step.arguments.size() && i < declared.size(); ++i) {
+    const auto* alias = declared[i].alias_info();
+    if (hidden || (alias && alias->isWrite())) each_register(step.arguments[i], visit);
   }
 }
 

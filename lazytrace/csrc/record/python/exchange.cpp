@@ -488,14 +488,10 @@ bool Exchange::gives_item(PyObject* callable, PyObject* first) const {
 
 namespace {
 bool has_index(PyObject* key) {
-  if (PySlice_Check(key)) return has_index_bound(key);
-  if (!PyTuple_Check(key)) return is_index(key);
-  bool any = false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
-    PyObject* item = PyTuple_GET_ITEM(key, i);
-    any |= PySlice_Check(item) ? has_index_bound(item) : is_index(item);
-  }
-  return any;
+  auto one = [](PyObject* item) { return PySlice_Check(item) ? has_index_bound(item) : is_index(item); };
+  if (!PyTuple_Check(key)) return one(key);
+  PyObject** items = PySequence_Fast_ITEMS(key);
+  return std::any_of(items, items + PyTuple_GET_SIZE(key), one);
 }
 }  // namespace
 
