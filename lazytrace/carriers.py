@@ -6,7 +6,7 @@ import collections
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -400,30 +400,35 @@ def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 def _scalar(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
     """A tensor of a number that is followed; None where the binding looks at the value."""
-    if type(data) is Dim and dtype in (None, torch.int64):
-        return torch.full((), data, dtype=torch.int64)
-    if (type(data) is Real and dtype is None) or (dtype is not None and dtype.is_floating_point):
-        # The binding makes infinity of what is too large, as a conversion does.
-        return torch.full((), data, dtype=torch.float64).to(dtype or torch.get_default_dtype())
-    return None
+    wide = _wide({_KINDS[type(data)]}, dtype)
+    return None if wide is None else _narrowed(torch.full((), data, dtype=wide), dtype)
 
 
-def _vector(data: Iterable[Any], dtype: torch.dtype | None) -> torch.Tensor | None:
+def _vector(data: Sequence[Any], dtype: torch.dtype | None) -> torch.Tensor | None:
     """A tensor of numbers of which some are followed, by an operator for each; None of anything else."""
     kinds = {_KINDS.get(type(item)) for item in data}
     if None in kinds or not any(type(item) in (Dim, Real) for item in data):
         return None
-    if float in kinds or (dtype is not None and dtype.is_floating_point):
-        if dtype is not None and not dtype.is_floating_point:
-            return None
-        # As the binding does, which makes a double of each number first.
-        items = [float(item) if type(item) is int else item for item in data]
-        return torch.stack([torch.full((), item, dtype=torch.float64) for item in items]).to(
-            dtype or torch.get_default_dtype()
-        )
-    if dtype not in (None, torch.int64) or any(type(item) is int and abs(item) >> 63 for item in data):
+    wide = _wide(kinds, dtype)
+    if wide is torch.float64:
+        data = [float(item) if type(item) is int else item for item in data]
+    elif wide is None or any(type(item) is int and abs(item) >> 63 for item in data):
         return None
-    return torch.stack([torch.full((), item, dtype=torch.int64) for item in data])
+    return _narrowed(torch.stack([torch.full((), item, dtype=wide) for item in data]), dtype)
+
+
+def _wide(kinds: set[Any], dtype: torch.dtype | None) -> torch.dtype | None:
+    """What torch's binding first makes of numbers of these kinds; None where it looks at their values."""
+    if dtype is None:
+        return torch.float64 if float in kinds else torch.int64
+    if dtype.is_floating_point:
+        return torch.float64
+    return torch.int64 if dtype is torch.int64 and float not in kinds else None
+
+
+def _narrowed(wide: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    # The binding makes infinity of what is too large, as a conversion does.
+    return wide.to(dtype or torch.get_default_dtype()) if wide.is_floating_point() else wide
 
 
 def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -552,6 +557,42 @@ def _taken_out(tensor: torch.Tensor, items: list[tuple[int, Any]]) -> torch.Tens
     return tensor
 
 
+def _with_wholes(key: Any, tensor: torch.Tensor) -> Any:
+    """`key` with slices of everything as such; for the others, it is read that they are not.
+
+    torch takes the tensor itself for such a slice (`applySlice`), which shows in graphs alone.
+    """
+    items = key if isinstance(key, tuple) else (key,)
+    if not all(_is_plain_index(item) or isinstance(item, torch.Tensor) for item in items):
+        return key
+    made: list[Any] = []
+    dim, left = 0, tensor.dim() - sum(map(_dimensions, items))
+    for item in items:
+        if isinstance(item, slice) and dim < tensor.dim() and _takes_all(item, tensor, dim):
+            item = slice(None)
+        dim += left if item is Ellipsis else _dimensions(item)
+        made.append(item)
+    return tuple(made) if isinstance(key, tuple) else made[0]
+
+
+def _dimensions(item: Any) -> int:
+    """How many dimensions the index is for."""
+    if isinstance(item, torch.Tensor):
+        return item.dim() if item.dtype in (torch.bool, torch.uint8) else 1
+    return 0 if item is None or item is Ellipsis else 1
+
+
+def _takes_all(item: slice, tensor: torch.Tensor, dim: int) -> bool:
+    bounds = (item.start, item.stop, item.step)
+    if not all(bound is None or _is_index(bound) for bound in bounds):
+        return False
+    start, stop, step = 0 if item.start is None else item.start, item.stop, item.step
+    if (step is not None and step != 1) or (type(start) is int and start != 0):
+        return False
+    # The end first: a window that moves is seldom at it.
+    return bool((stop is None or stop >= _size_of("Size", tensor, dim)) and start == 0)
+
+
 def _chooses(items: tuple[Any, ...]) -> bool:
     """Whether what is set goes to `index_put_` as it is: torch asks for no size but to take slices."""
     tensors = [item for item in items if isinstance(item, torch.Tensor)]
@@ -578,6 +619,8 @@ class _Indexed:
         core.minding(self._set, key, value, self.tensor)
 
     def _get(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(key, tuple) and tensor.requires_grad and torch.is_grad_enabled():
+            key = _with_wholes(key, tensor)
         followed = core.followed_index(key)
         if followed is not NotImplemented:
             return torch.Tensor.__getitem__(tensor, followed)
@@ -587,11 +630,15 @@ class _Indexed:
         return torch.Tensor.__getitem__(tensor, _as_dims(rest))
 
     def _set(self, key: Any, value: Any, *_: Any) -> None:
+        grows = self.tensor.requires_grad or (isinstance(value, torch.Tensor) and value.requires_grad)
+        if grows and torch.is_grad_enabled():
+            key = _with_wholes(key, self.tensor)
         tensor, rest = _selected(self.tensor, key)
         if isinstance(value, torch.Tensor):
             items = rest if isinstance(rest, tuple) else (rest,)
             if all(isinstance(i, slice | int) or i is Ellipsis or i is None for i in items):
-                target = torch.Tensor.__getitem__(tensor, _as_dims(rest))
+                whole = all(i is Ellipsis or i == slice(None) for i in items)
+                target = tensor if whole else torch.Tensor.__getitem__(tensor, _as_dims(rest))
                 if target.dim() == value.dim() and core.shape_of(target) == core.shape_of(value):
                     target.copy_(value)
                     return

@@ -532,3 +532,33 @@ def test_the_check_of_operators_can_fail():
     assert at_other_sizes(args, {3: 5})[0].shape == (5, 4)
     assert difference(outcome(torch.sin, args, {}), outcome(torch.cos, args, {}))
     assert not difference(outcome(torch.sin, args, {}), outcome(torch.sin, args, {}))
+
+
+def _with(made, key, value):
+    made[key] = value
+    return made
+
+
+# torch takes the tensor itself for a slice of everything, and its graph says so.
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda w, n: w[:, :n],
+        lambda w, n: w[..., n:],
+        lambda w, n: w[0, :n],
+        lambda w, n: w[n % 3, : w.shape[1] if n > 7 else n],
+        lambda w, n: w[None, :, 0:n],
+        lambda w, n: w[:n],
+        lambda w, n: _with(torch.zeros(3, 9), (slice(None), slice(0, n)), w[:, :n]),
+        lambda w, n: _with(torch.zeros(3, 9), (0, slice(n)), w[0, :n]),
+        lambda w, n: _with(torch.zeros(3, 9), slice(n), w[:n]),
+        lambda w, n: _with(torch.zeros(3, 9), (torch.arange(3) > 0, slice(n)), w[1:, :n]),
+    ],
+)
+def test_slices_of_everything(body):
+    def make(trace):
+        w = torch.randn(3, 9, requires_grad=True)
+        return trace(body), [call(w, n) for n in (2, 4, 5, 6, 9, 1, 9, 12, 0, 3, 0, 3, 9, 7)]
+
+    tracer = agree(make)
+    assert tracer.count("hits") >= 5, tracer.account()
