@@ -333,8 +333,8 @@ _KINDS = {int: int, Dim: int, float: float, Real: float}
 def _extreme(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def extreme(*args: Any, **kwargs: Any) -> Any:
         items: Sequence[Any] = args
-        if len(args) == 1 and isinstance(args[0], list | tuple):
-            items = args[0]
+        if len(args) == 1:
+            items = args[0] if isinstance(args[0], list | tuple) else ()
         kinds = {_KINDS.get(type(item)) for item in items}
         if kwargs or len(kinds) != 1 or None in kinds:
             return function(*args, **kwargs)
@@ -362,8 +362,10 @@ def _product(items: Any, /, *, start: Any = 1) -> Any:
 
 
 def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    takes = 2 if kind in _OF_TWO else 1
+
     def call(*args: Any) -> Any:
-        return _made(kind, function, *args) if 0 < len(args) < 3 else function(*map(_read, args))
+        return _made(kind, function, *args) if len(args) == takes else function(*map(_read, args))
 
     return call
 
@@ -374,16 +376,15 @@ def _log(*args: Any) -> Any:
     return _made("Log", math.log, *args) if len(args) == 1 else math.log(*args)
 
 
-def _is_finite(value: Any, /) -> bool:
-    return bool(abs(value) < math.inf)
+def _asks(function: Callable[[Any], bool], ask: Callable[[Any], Any]) -> Callable[..., bool]:
+    def asks(*args: Any) -> bool:
+        if len(args) != 1:
+            return function(*map(_read, args))
+        # Of a tensor, math asks for the float first.
+        value = _float(args[0]) if isinstance(args[0], torch.Tensor) else args[0]
+        return bool(ask(value)) if type(value) in (Dim, Real) else function(value)
 
-
-def _is_infinite(value: Any, /) -> bool:
-    return bool(abs(value) == math.inf)
-
-
-def _is_nan(value: Any, /) -> bool:
-    return bool(value != value)
+    return asks
 
 
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -557,6 +558,17 @@ def _taken_out(tensor: torch.Tensor, items: list[tuple[int, Any]]) -> torch.Tens
     return tensor
 
 
+def _without_lists(key: Any) -> Any:
+    """`key` with the numbers in lists read, of which torch would make a tensor of the lower bits of each."""
+    items = key if isinstance(key, tuple) else (key,)
+    if not any(isinstance(item, list | tuple | collections.deque) for item in items):
+        return key
+    made = tuple(
+        _read_inside(item) if isinstance(item, list | tuple | collections.deque) else item for item in items
+    )
+    return made if isinstance(key, tuple) else made[0]
+
+
 def _with_wholes(key: Any, tensor: torch.Tensor) -> Any:
     """`key` with slices of everything as such; for the others, it is read that they are not.
 
@@ -619,6 +631,7 @@ class _Indexed:
         core.minding(self._set, key, value, self.tensor)
 
     def _get(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
+        key = _without_lists(key)
         if isinstance(key, tuple) and tensor.requires_grad and torch.is_grad_enabled():
             key = _with_wholes(key, tensor)
         followed = core.followed_index(key)
@@ -630,6 +643,7 @@ class _Indexed:
         return torch.Tensor.__getitem__(tensor, _as_dims(rest))
 
     def _set(self, key: Any, value: Any, *_: Any) -> None:
+        key = _without_lists(key)
         grows = self.tensor.requires_grad or (isinstance(value, torch.Tensor) and value.requires_grad)
         if grows and torch.is_grad_enabled():
             key = _with_wholes(key, self.tensor)
@@ -680,9 +694,9 @@ def _exchanged() -> dict[Any, Any]:
         math.ceil: math.ceil,
         math.trunc: math.trunc,
         math.log: _log,
-        math.isfinite: _is_finite,
-        math.isinf: _is_infinite,
-        math.isnan: _is_nan,
+        math.isfinite: _asks(math.isfinite, lambda value: abs(value) < math.inf),
+        math.isinf: _asks(math.isinf, lambda value: abs(value) == math.inf),
+        math.isnan: _asks(math.isnan, lambda value: value != value),
         **{function: _math(kind, function) for kind, function in _MATH.items()},
         **{function: _with_floats(function, *op) for function, op in takers_of_floats().items()},
     }
@@ -701,6 +715,8 @@ def _items() -> dict[Any, Any]:
     """What gives the value of a tensor."""
     return {torch.Tensor.item: _item, int: _int, float: _float}
 
+
+_OF_TWO = ("MathPow", "Atan2", "Copysign")
 
 _MATH: dict[str, Callable[..., Any]] = {
     "MathPow": math.pow,

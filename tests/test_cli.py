@@ -276,7 +276,7 @@ def escapes(x):
     return x * len(x.tolist())
 
 for f in (plain, writes, escapes):
-    f(torch.ones(2)), f(torch.ones(2))
+    f(torch.ones(99)), f(torch.ones(99))
 """
 
 
@@ -292,10 +292,10 @@ def test_run_says_what_can_be_exported(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     lines = done.stderr[done.stderr.index("Exportable:") :].splitlines()
-    assert lines[:2] == ["Exportable:", "plain(x: float32[2]): yes"]
-    assert lines[2:4][0] == "writes(x: float32[2]): no:"
+    assert lines[:2] == ["Exportable:", "plain(x: float32[99]): yes"]
+    assert lines[2:4][0] == "writes(x: float32[99]): no:"
     assert "holder.last" in lines[3]
-    assert lines[4] == "escapes(x: float32[2]): no, it is not recorded:"
+    assert lines[4] == "escapes(x: float32[99]): no, it is not recorded:"
     assert lines[5].strip().startswith("calls .tolist() of a tensor")
 
 

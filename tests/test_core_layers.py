@@ -39,6 +39,7 @@ WATCHING = (
     "ends",
     "pause",
     "exchange",
+    "unseen",
     "gradients",
     "handlers",
     "asked",

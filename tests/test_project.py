@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("explain", "programs"),
     ("recorded",),
-    ("carriers", "signature", "callsite", "marks", "buckets"),
+    ("carriers", "unseen", "signature", "callsite", "marks", "buckets"),
     ("stats", "config"),
     ("_native", "checks"),
     ("errors",),

@@ -452,6 +452,16 @@ PYBIND11_MODULE(_core, m) {
   m.def("configure_whole_calls", &lt::configure_whole_calls);
   m.def("configure_default_dicts", &lt::configure_default_dicts);
   m.def("configure_scripted_calls", &lt::configure_scripted_calls);
+  m.def("configure_unseen", &lt::configure_unseen);
+  m.def("take_array", [](py::handle array, bool itself) {
+    return lt::Recording::active()->unseen()->take(array.ptr(), itself);
+  });
+  m.def("shape_of_array",
+        [](py::handle array) { return lt::Recording::active()->unseen()->shape_of_given(array.ptr()); });
+  m.def("refuse_array", [] { lt::Recorder::active()->fail(lt::say(lt::reason::HandsArrayToC)); });
+  m.def("made_array", [](py::object array, const at::Tensor& tensor) {
+    lt::Recording::active()->unseen()->add_made(std::move(array), tensor);
+  });
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });

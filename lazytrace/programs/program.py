@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from lazytrace.recorded import Trace
-from lazytrace.signature import tensors_of
+from lazytrace.signature import arrays_of, tensors_of
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
@@ -161,9 +161,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Tree:
-    """A value with holes for registers. `kind` is one of "register", "constant", "state", "tuple", "list",
-    "dict", "set", "named", "object", "partial", "method", "function" and "same", which stands for a container
-    that came before."""
+    """A value with holes for registers. `kind` is one of "register", "array" (of numpy: a register's memory),
+    "constant", "state", "tuple", "list", "dict", "set", "named", "object", "partial", "method", "function"
+    and "same", which stands for a container or an array that came before."""
 
     kind: str
     index: int = -1
@@ -172,7 +172,7 @@ class Tree:
 
     def registers(self) -> Iterator[Register]:
         """All registers in it, in order."""
-        if self.kind == "register":
+        if self.kind in ("register", "array"):
             yield Register(self.index)
         for item in self.items:
             yield from item.registers()
@@ -229,6 +229,9 @@ class _Rebuilding:
     def _note(self, value: Any) -> Any:
         self._made.append(value)
         return value
+
+    def _array(self, tree: Tree) -> Any:
+        return self._note(self._tensor(Register(tree.index)).numpy())
 
     def _tuple(self, tree: Tree) -> Any:
         return tuple(self.build(item) for item in tree.items)
@@ -287,6 +290,15 @@ class _Rebuilding:
         return value
 
 
+def obstacles_of_arrays(program: Program) -> Iterator[tuple[str, str]]:
+    """(why, advice) of each numpy array that it takes or gives: outside of this process, it has tensors."""
+    for one in program.inputs:
+        if one.array:
+            yield f"takes {one.path}, a numpy array", "Pass torch.from_numpy(array)."
+    if any(tree.kind == "array" for tree in program.result.walk()):
+        yield "returns a numpy array", "Return the tensor."
+
+
 @dataclass(frozen=True)
 class Opaque:
     """A call that stays whole: what is called with what, and what it must give."""
@@ -301,11 +313,12 @@ class Opaque:
 @dataclass(frozen=True)
 class Input:
     """A tensor among the arguments: its register and the path that a person would write, as
-    `batch['mask']`."""
+    `batch['mask']`. `array`: it stands for a numpy array of the same memory."""
 
     register: Register
     path: str
     tensor: torch.Tensor
+    array: bool = False
 
 
 @dataclass(frozen=True)
@@ -466,7 +479,10 @@ class _Reading:
         positional: tuple[str, ...],
     ) -> Program:
         tensors = [pair for path, value in named for pair in tensors_of(path, value)]
-        inputs = tuple(Input(Register(i), path, tensor) for i, (path, tensor) in enumerate(tensors))
+        arrays = {array for path, value in named for array in arrays_of(path, value)}
+        inputs = tuple(
+            Input(Register(i), path, tensor, path in arrays) for i, (path, tensor) in enumerate(tensors)
+        )
         trees = _parts(self._data["result"])
         writes = tuple(
             Write(_write_path(row), tree) for row, tree in zip(self._data["writes"], trees[1:], strict=True)

@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from lazytrace.checks import is_array
+
 Description = Mapping[str, str]
 """Path -> value, as in `{"x.shape[0]": "64", "x.dtype": "float32", "grad_mode": "True"}`."""
 
@@ -188,6 +190,9 @@ def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _L
     if _is_plain(value):
         yield path, _text(value)
         return
+    if is_array(value) and (tensor := _tensor_of(value)) is not None:
+        yield path, _Look.of(tensor)._replace(type_name="ndarray")
+        return
     yield f"type({path})", _name_of(value)
     children = _children(path, value) if depth <= _DEEPEST else None
     if children is not None:
@@ -212,8 +217,16 @@ def _memory_of(t: torch.Tensor) -> int:
         return 0
 
 
+def _tensor_of(array: Any) -> torch.Tensor | None:
+    try:
+        return torch.from_numpy(array) if array.flags.writeable else None
+    except (TypeError, ValueError):
+        return None
+
+
 def tensors_of(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of an argument in the order of the native signature, each with its path.
+    """The tensors of an argument in the order of the native signature, each with its path; of an array of
+    numpy, the one that stands for it.
 
     >>> [path for path, _ in tensors_of("batch", {"x": torch.ones(1), "k": [2, torch.ones(1)]})]
     ["batch['x']", "batch['k'][1]"]
@@ -221,9 +234,26 @@ def tensors_of(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, tor
     if _is_tensor(value):
         yield path, value
         return
+    if is_array(value) and (tensor := _tensor_of(value)) is not None:
+        yield path, tensor
+        return
     children = _children(path, value) if depth <= _DEEPEST else None
     for child_path, child in children or ():
         yield from tensors_of(child_path, child, depth + 1)
+
+
+def arrays_of(path: str, value: Any, depth: int = 0) -> Iterator[str]:
+    """The paths of the arrays of numpy in an argument.
+
+    >>> import numpy
+    >>> list(arrays_of("batch", {"x": numpy.ones(2), "y": torch.ones(2)}))
+    ["batch['x']"]
+    """
+    if is_array(value):
+        yield path
+    children = _children(path, value) if depth <= _DEEPEST else None
+    for child_path, child in children or ():
+        yield from arrays_of(child_path, child, depth + 1)
 
 
 def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Description:

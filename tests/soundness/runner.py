@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -126,6 +127,10 @@ class Look:
             return self.tensor(value)
         if isinstance(value, _PLAIN):
             return (type(value).__name__, repr(value))
+        if type(value) is np.ndarray and value.dtype != object and id(value) not in self.seen:
+            self.seen[id(value)] = len(self.seen)
+            self.kept.append(value)
+            return self.array(value)
         if isinstance(value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType):
             return (value.__class__.__name__, getattr(value, "__qualname__", value.__name__))
         if id(value) in self.seen:
@@ -134,6 +139,15 @@ class Look:
         self.kept.append(value)
         inside = [self(child) for child in children(value)]
         return (type(value).__qualname__, inside, leaf_text(value) if not inside else "")
+
+    def array(self, a: np.ndarray[Any, Any]) -> Observation:
+        start = a.__array_interface__["data"][0]
+        shared = [
+            name
+            for name, other, memory in self.others
+            if memory and memory <= start < memory + other.untyped_storage().nbytes()
+        ]
+        return ("array", str(a.dtype), a.shape, a.strides, a.flags.writeable, a.tobytes(), shared)
 
     def tensor(self, t: torch.Tensor) -> Observation:
         alias = [name for name, other, _ in self.others if other is t]

@@ -822,3 +822,91 @@ def test_a_number_is_read_where_its_recording_ends(read, number):
         return tried, [call(torch.ones(2), n, torch.ones(2)) for n in (number, 2.5, number)]
 
     agree(make)
+
+
+# ---------------------------------------------------------------- handed on in the place of a number
+class Held:
+    n = m = 0
+    f = rate = 0.0
+    applied = None
+    rebuilds = 0
+
+
+def _calling(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+def _with_rate(state, x):
+    if state.rate is not state.applied:
+        state.applied = state.rate
+        state.rebuilds += 1
+    return x * state.rate
+
+
+def _or(default, ask):
+    try:
+        return ask()
+    except (TypeError, ValueError, RuntimeError):
+        return default
+
+
+HANDED_ON = {
+    "a keyword of torch.tensor": lambda s, x: (x + 1, _calling(torch.tensor, data=s.n)),
+    "a keyword of as_tensor": lambda s, x: (x + 1, _calling(torch.as_tensor, data=[s.n, 1])),
+    "deep in lists": lambda s, x: (x + 1, torch.tensor([[[[[s.n]]]]])),
+    "new_tensor": lambda s, x: _calling(x.long().new_tensor, data=[[[[s.n]]]]),
+    "a list as an index": lambda s, x: x[[s.n, 0]],
+    "a list among indices": lambda s, x: x.view(1, 3)[0, [s.n, s.n]],
+    "a tuple in a list": lambda s, x: x[[(s.n, 0), (1, 0)]],
+    "a list that is set": lambda s, x: x.clone().index_fill_(0, torch.tensor([0]), 2.0) + _set_at(x, [s.n]),
+    "in": lambda s, x: (x * s.f, s.f in [s.f, 1.0]),
+    "equal tuples": lambda s, x: (x * s.f, (s.f, 1) == (s.f, 1), (s.f, 1) != (s.f, 1)),
+    "equal dicts": lambda s, x: (x * s.f, {1: s.f} == {1: s.f}),
+    "counted": lambda s, x: (x * s.f, [s.f, 2.0].count(s.f)),
+    "is": lambda s, x: (x * s.n, s.n is s.m, s.n is s.n, s.m is not s.n),
+    "is, after a branch": lambda s, x: (x * s.n, s.n > 3, s.n is s.m),
+    "the same rate": _with_rate,
+    "max of one": lambda s, x: x * _or(100.0, lambda: max(*[s.f])),
+    "min of one": lambda s, x: x * _or(100.0, lambda: min(*[s.n])),
+    "two for sqrt": lambda s, x: x * _or(-1.0, lambda: math.sqrt(abs(s.f), 2.0)),
+    "one for atan2": lambda s, x: x * _or(-1.0, lambda: math.atan2(s.f)),
+    "isfinite of a tensor": lambda s, x: (x * s.f, math.isfinite((x > 0).any()), math.isinf(x[0])),
+    "isnan of many": lambda s, x: (x * s.f, _or("raises", lambda: math.isnan(x))),
+}
+
+
+def _set_at(x, index):
+    x = x.clone()
+    x[index] = 9.0
+    return x
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_numbers_that_are_handed_on(name, dynamic):
+    values = [
+        (2, 0.5),
+        (1, 1.5),
+        (0, 0.25),
+        (2**32 + 1, math.nan),
+        (2**40, math.inf),
+        (300, 2.0),
+        (-1, math.nan),
+    ]
+
+    def make(trace):
+        state = Held()
+
+        def become(n, f):
+            def change():
+                state.n = state.m = n
+                state.f = state.rate = f
+
+            return change
+
+        steps = []
+        for n, f in values:
+            steps += [become(n, f), call(state, torch.arange(3.0)), call(state, torch.arange(3.0))]
+        return trace(HANDED_ON[name], dynamic=dynamic), steps, lambda: vars(state)
+
+    agree(make)

@@ -48,6 +48,11 @@ bool is_numpy_array(PyObject* v) {
   return type && PyObject_TypeCheck(v, type);
 }
 
+bool is_plain_array(PyObject* v) {
+  static PyTypeObject* array = nullptr;
+  return Py_IS_TYPE(v, numpy_type("ndarray", &array));
+}
+
 std::string numpy_bytes(PyObject* scalar) {
   py::object bytes = py::reinterpret_steal<py::object>(PyObject_CallMethod(scalar, "tobytes", nullptr));
   py::object dtype = py::reinterpret_steal<py::object>(PyObject_GetAttrString(scalar, "dtype"));

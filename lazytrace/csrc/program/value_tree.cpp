@@ -1,6 +1,7 @@
 #include "program/value_tree.h"
 
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/tensor_numpy.h>
 
 #include <cstring>
 #include <stdexcept>
@@ -89,6 +90,9 @@ struct Tree::Builder {
           throw std::runtime_error("returns a set whose order hangs on how it was made");
         }
       sequence(items.ptr(), tree);
+    } else if (int reg = source.array(v); reg >= 0) {
+      tree->kind = Kind::Array;
+      tree->index = reg;
     } else if (source.module && is_partial(v)) {
       partial(v, tree);
     } else if (source.module && PyMethod_Check(v)) {
@@ -185,6 +189,13 @@ struct Tree::Rebuilder {
     switch (t.kind) {
       case Kind::Register:
         return py::reinterpret_steal<py::object>(THPVariable_Wrap(fill.registers[t.index]));
+      case Kind::Array: {
+        auto array =
+            py::reinterpret_steal<py::object>(torch::utils::tensor_to_numpy(fill.registers[t.index]));
+        if (!array) throw py::error_already_set();
+        made.push_back(array.ptr());
+        return array;
+      }
       case Kind::Number:
         return to_python((*fill.numbers)[static_cast<size_t>(t.index)], fill.values[t.index]);
       case Kind::Constant:
@@ -312,7 +323,7 @@ py::object Tree::build_first(const Fill& fill) const {
 }
 
 void Tree::each_register(const std::function<void(int)>& visit) const {
-  if (kind == Kind::Register) visit(index);
+  if (kind == Kind::Register || kind == Kind::Array) visit(index);
   for (auto& item : items) item.each_register(visit);
 }
 

@@ -16,6 +16,7 @@ class Tree {
  public:
   enum class Kind : uint8_t {
     Register,
+    Array,  // of numpy: the memory of a register
     Number,
     Constant,
     State,
@@ -51,6 +52,8 @@ class Tree {
     // given, functions that the call has made are taken apart, and partials and methods.
     std::function<int(PyObject*)> module = nullptr;
     std::function<void(PyObject*)> cell = nullptr;
+    // The register of which this numpy array shows the memory.
+    std::function<int(PyObject*)> array = [](PyObject*) { return -1; };
   };
 
   // Throws std::runtime_error with a reason where some part cannot be rebuilt.
@@ -60,7 +63,7 @@ class Tree {
   // The first item alone of a tuple.
   py::object build_first(const Fill& fill) const;
 
-  // Calls `visit` on every register number in the tree.
+  // Calls `visit` on every register number in the tree, arrays' among them.
   void each_register(const std::function<void(int)>& visit) const;
   // Calls `visit` on every state node in the tree.
   void each_state(const std::function<void(int&)>& visit);

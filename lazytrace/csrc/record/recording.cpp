@@ -70,6 +70,8 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
     observer_.add_input(call.tensors[i], static_cast<int>(i));
     recorder_.add_input(call.tensor(i));
   }
+  for (auto& [array, number] : call.arrays)
+    observer_.unseen()->add_given(array, call.tensors[static_cast<size_t>(number)]);
 }
 
 Recording::~Recording() = default;
@@ -108,7 +110,9 @@ void Recording::put_carriers(PyObject* function, py::tuple* args, py::dict* kwar
     std::string label = name ? text_of(name.ptr()) : name_of_argument(function, passed.place);
     NumberRecorder& numbers = *recorder_.numbers();
     int id = numbers.given(Number::Kind::Argument, static_cast<int64_t>(i), passed.real, value, label);
-    auto carrier = py::reinterpret_steal<py::object>(numbers.carrier(id));
+    py::object given =
+        name ? py::object(named[name]) : py::object(positional[static_cast<size_t>(passed.place)]);
+    auto carrier = py::reinterpret_steal<py::object>(numbers.carrier_of(id, given.ptr()));
     if (name)
       named[name] = carrier;
     else
@@ -342,7 +346,14 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     auto* numbers = is_carrier(v) ? recorder_.numbers() : nullptr;
     return numbers ? numbers->number_of(v) : -1;
   };
-  return Tree::of(result, {tensor, state, constant, number});
+  Tree::Source source{tensor, state, constant, number};
+  source.array = [&](PyObject* v) {
+    at::Tensor shown = observer_.unseen()->shown_by(v);
+    if (!shown.defined()) return -1;
+    auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(shown));
+    return tensor(held.ptr());
+  };
+  return Tree::of(result, source);
 }
 
 // Numbers in state are found by their guards, and those of objects that the call has made are what they were:

@@ -54,6 +54,8 @@ class Recording {
     if (!recorder_.feeding()) fixed_ = std::move(sizes);
   }
   void ignore(bool print, bool logging) { observer_.ignore(print, logging); }
+  // The numpy arrays of the call.
+  Unseen* unseen() { return observer_.unseen(); }
   // The trace, or null with reason() and where() set.
   // `prove`: whether the trace will be asked to prove itself, and so keeps the result until then.
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);

@@ -7,6 +7,7 @@
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/utils/tensor_numpy.h>
 
 #include <algorithm>
 
@@ -192,6 +193,46 @@ struct Signature::Flattener {
     }
   }
 
+  // A tensor of the same memory stands for it. What Python sees of the array itself is guarded by its root.
+  void array(PyObject* v) {
+    Py_buffer view;
+    bool writable = PyObject_GetBuffer(v, &view, PyBUF_WRITABLE | PyBUF_STRIDES) == 0;
+    if (writable) PyBuffer_Release(&view);
+    PyErr_Clear();
+    if (!writable || !is_plain_array(v)) return refuse(say(reason::TakesArray));
+    at::Tensor made;
+    try {
+      made = torch::utils::tensor_from_numpy(v, /*warn_if_not_writeable=*/false);
+    } catch (const std::exception& error) {
+      PyErr_Clear();
+      return refuse(say(reason::TakesArray));
+    }
+    key->put_tag('A');
+    root(v, true);
+    auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(made));
+    call->hold(held.ptr());
+    call->arrays.emplace_back(v, static_cast<int>(call->tensors.size()));
+    tensor(held.ptr());
+  }
+
+  // The key knows memory by its owner, and an array's is owned by a tensor of this call's.
+  void refuse_shared_arrays() {
+    auto range = [&](size_t i) -> std::pair<const char*, const char*> {
+      const at::Tensor& t = call->tensor(i);
+      if (!t.has_storage() || !t.storage()) return {};
+      auto* begin = static_cast<const char*>(t.storage().data());
+      return {begin, begin + t.storage().nbytes()};
+    };
+    for (auto& [array, number] : call->arrays) {
+      auto [begin, end] = range(static_cast<size_t>(number));
+      for (size_t i = 0; i < call->tensors.size(); ++i) {
+        auto [other, other_end] = range(i);
+        if (static_cast<int>(i) != number && begin < other_end && other < end)
+          return refuse(say(reason::TakesSharedArray));
+      }
+    }
+  }
+
   // Guards may start from it.
   void root(PyObject* v, bool structural) {
     call->roots.push_back(v);
@@ -228,7 +269,7 @@ struct Signature::Flattener {
     if (PyTuple_CheckExact(v) || PyList_CheckExact(v) || PyDict_CheckExact(v) ||
         Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))
       return container(v);
-    if (is_numpy_array(v)) return refuse(say(reason::TakesArray));
+    if (is_numpy_array(v)) return array(v);
     if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE))
       return refuse(say(reason::TakesIterator, type_name(v)));
     // Anything else is guarded by what the function reads of it.
@@ -341,6 +382,7 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
     for (Py_ssize_t i = positional_; i < positional_ + more; ++i) flat.passed(passed.positional[i], i);
   }
   if (passed.named() > used && !bind_rest(&flat, passed)) return false;
+  if (!call->arrays.empty()) flat.refuse_shared_arrays();
   append_ambient(call);
   call->end_key();
   return true;

@@ -61,7 +61,9 @@ class Call {
   std::vector<PyObject*> roots;
   std::vector<char> structural;    // per root: whether the key holds its contents
   std::vector<PyObject*> tensors;  // in order of appearance
-  std::string unsupported;         // why this call cannot be keyed, or empty
+  // numpy arrays, and the numbers of the tensors that stand for them, of the same memory; held
+  std::vector<std::pair<PyObject*, int>> arrays;
+  std::string unsupported;  // why this call cannot be keyed, or empty
 
   // The first reason stands.
   void refuse(const std::string& why) {
@@ -81,6 +83,7 @@ class Call {
     roots.clear();
     structural.clear();
     tensors.clear();
+    arrays.clear();
     unsupported.clear();
     storages.clear();
     for (PyObject* object : held_) Py_DECREF(object);

@@ -124,7 +124,7 @@ const char* kind_of(Effect::Kind kind) {
 }
 
 py::tuple tree_data(const Tree& tree) {
-  static const char* const kKinds[] = {"register", "number", "constant", "state", "tuple",
+  static const char* const kKinds[] = {"register", "array", "number", "constant", "state", "tuple",
                                        "list",     "dict",   "set",      "named", "object",
                                        "partial",  "method", "function", "same"};
   py::list items;

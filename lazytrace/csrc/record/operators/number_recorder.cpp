@@ -334,6 +334,24 @@ PyObject* NumberRecorder::carrier(int id) {
   return made;
 }
 
+PyObject* NumberRecorder::carrier_of(int id, PyObject* original) {
+  if (PyFloat_CheckExact(original) && std::isnan(PyFloat_AS_DOUBLE(original))) {
+    read(id);
+    return Py_NewRef(original);
+  }
+  for (const Standing& one : standing_)
+    if (one.id == id && one.original == original) return Py_NewRef(one.carrier);
+  PyObject* made = carrier(id);
+  standing_.push_back({id, Py_NewRef(original), made});
+  return made;
+}
+
+PyObject* NumberRecorder::original_of(PyObject* carrier) const {
+  for (const Standing& one : standing_)
+    if (one.carrier == carrier) return one.original;
+  return nullptr;
+}
+
 int NumberRecorder::number_of(PyObject* object) {
   if (is_carrier(object)) {
     const int* id = carried_.find(object);
@@ -400,6 +418,8 @@ void NumberRecorder::end() {
     retire_carrier(object);
     Py_DECREF(object);
   }
+  for (const Standing& one : standing_) Py_DECREF(one.original);
+  standing_.clear();
   carriers_.clear();
   carried_ = {};
 }

@@ -67,6 +67,11 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
 
   // A new reference to an int or float that carries the number.
   PyObject* carrier(int id);
+  // The same in place of an object that others may hold: one carrier for one such object. The object itself,
+  // which is read, where it is a nan: in containers, that is equal to itself alone.
+  PyObject* carrier_of(int id, PyObject* original);
+  // What a carrier stands for, though it may be retired; null of one that was worked out. Borrowed.
+  PyObject* original_of(PyObject* carrier) const;
   // Whether Python holds a number that is followed.
   bool has_carriers() const { return !carriers_.empty(); }
   // The number of a carrier, or of a plain int or float; -1 of anything else.
@@ -132,6 +137,11 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   std::unordered_multimap<size_t, int> index_;
   AddressMap<int> carried_;
   std::vector<PyObject*> carriers_;  // owned
+  struct Standing {
+    int id;
+    PyObject *original, *carrier;  // the first owned
+  };
+  std::vector<Standing> standing_;  // few
 };
 
 // A number as torch takes it from a carrier. Needs the GIL.

@@ -332,10 +332,11 @@ void Exchange::deliver_now(Frame f) {
     if (PyTuple_CheckExact(*top)) {
       py::tuple items(one.numbers.size());
       for (size_t i = 0; i < one.numbers.size(); ++i)
-        items[i] = py::reinterpret_steal<py::object>(numbers->carrier(one.numbers[i]));
+        items[i] = py::reinterpret_steal<py::object>(
+            numbers->carrier_of(one.numbers[i], PyTuple_GET_ITEM(*top, static_cast<Py_ssize_t>(i))));
       made = std::move(items);
     } else {
-      made = py::reinterpret_steal<py::object>(numbers->carrier(one.numbers[0]));
+      made = py::reinterpret_steal<py::object>(numbers->carrier_of(one.numbers[0], *top));
     }
     Py_SETREF(*top, made.release().ptr());
     return;
@@ -453,8 +454,15 @@ void put_plain(PyObject** at) {
 
 // Which object an int is follows from its value; that it is none of another type does not.
 void Exchange::settle_identity(PyObject** at, PyObject* other) {
-  if (!is_carrier(*at) || *at == other) return;
+  if (*at == other) return;
   if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other)) return;
+  auto original = py::reinterpret_borrow<py::object>(recorder_->numbers()->original_of(*at));
+  if (original) {
+    settle(*at);
+    Py_SETREF(*at, original.release().ptr());
+    return;
+  }
+  if (!is_carrier(*at)) return;
   settle(*at);
   if (is_carrier(*at)) return put_plain(at);
   // The recording has ended, and all carriers with it; small ints are one object each.
@@ -514,8 +522,16 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
 
 namespace {
 bool holds_carrier(PyObject* object, int depth = 0) {
+  constexpr int kDeepest = 16;
+  if (!object) return false;
   if (is_carrier(object)) return true;
-  if (depth > 3) return false;
+  if (depth > kDeepest) return false;  // which is refused when it is handed over
+  if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);)
+      if (holds_carrier(value, depth + 1)) return true;
+    return false;
+  }
   if (is_deque(object)) {
     py::object items = py::reinterpret_steal<py::object>(PySequence_List(object));
     if (!items) throw py::error_already_set();
@@ -594,7 +610,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject** callable = f.place(operation.first);
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
-  if (shows_its_sizes(f, callable, first, holds_carrier(args))) return;
+  if (shows_its_sizes(f, callable, first, holds_carrier(args) || holds_carrier(kwargs))) return;
   hand_over(args);
   hand_over(kwargs);
 }

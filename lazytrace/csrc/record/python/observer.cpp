@@ -6,6 +6,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
     : exchange_(recorder),
       gradients_(recorder),
       whole_calls_(recorder),
+      unseen_(recorder),
       provenance_(recorder, tree),
       around_{recorder, &provenance_, &log_, &pause_, &exchange_},
       new_objects_(&provenance_),
@@ -13,7 +14,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       classes_(recorder, &provenance_),
       containers_(recorder, tree, &provenance_, &log_, &classes_),
       default_dicts_(recorder, &provenance_, &containers_),
-      attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &gradients_),
+      attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &gradients_, &unseen_),
       names_(recorder, tree, &provenance_, &log_),
       consumption_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &attributes_),
       functions_(tree, &provenance_, &log_, &names_, &consumption_),
@@ -27,8 +28,8 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
                     &writes_, &protocols_, &calls_),
       modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
                &instructions_),
-      watcher_(around_, &gradients_, &whole_calls_, &default_dicts_, &asides_, &new_objects_, &classes_,
-               &consumption_, &functions_, &protocols_, &instructions_, &modules_) {}
+      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &default_dicts_, &asides_, &new_objects_,
+               &classes_, &consumption_, &functions_, &protocols_, &instructions_, &modules_) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

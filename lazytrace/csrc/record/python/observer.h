@@ -42,6 +42,8 @@ class Observer {
     provenance_.add_root(object, index, structural);
   }
   void add_input(PyObject* tensor, int reg) { provenance_.add_input(tensor, reg); }
+  // The numpy arrays of the call.
+  Unseen* unseen() { return &unseen_; }
 
   // The guard node through which `object` is reached, or -1.
   int known(PyObject* object) const { return provenance_.known(object); }
@@ -76,6 +78,7 @@ class Observer {
   Exchange exchange_;
   Gradients gradients_;
   WholeCalls whole_calls_;
+  Unseen unseen_;
   Provenance provenance_;
   Surroundings around_;
   NewObjects new_objects_;

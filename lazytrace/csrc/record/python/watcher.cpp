@@ -263,13 +263,16 @@ void Watcher::on_instruction(PyFrameObject* frame) {
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
   whole_calls_->exchange_scripted(f, operation);
   default_dicts_->exchange(f, operation);
-  bool exchanges = around_.exchange->follows() && !around_.recorder->inside_operator();
-  PyObject** callee = exchanges ? callee_of(f, operation) : nullptr;
+  bool apart = !around_.recorder->inside_operator();
+  bool exchanges = around_.exchange->follows() && apart;
+  PyObject** callee = apart ? callee_of(f, operation) : nullptr;
   PyObject* asked = callee ? *callee : nullptr;
+  if (apart) unseen_->exchange(f, operation);
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
   if (around_.recorder->stopped()) collect_again();
   if (exchanges) around_.exchange->after();
+  if (apart) unseen_->exchange_shape(f, operation);
   // What stands in for C code gives its result to this frame, whoever evaluates frames.
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);
   gradients_->exchange(f, operation);

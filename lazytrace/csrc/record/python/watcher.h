@@ -21,6 +21,7 @@
 #include "record/python/provenance.h"
 #include "record/python/reads/consumption.h"
 #include "record/python/reads/functions.h"
+#include "record/python/unseen.h"
 #include "record/python/whole_calls.h"
 
 namespace lazytrace {
@@ -29,13 +30,14 @@ namespace lazytrace {
 // exactly: the object, the name and the value. Needs the GIL throughout.
 class Watcher {
  public:
-  Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls,
+  Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Unseen* unseen,
           DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects, ClassReads* classes,
           Consumption* consumption, FunctionReads* functions, Protocols* protocols,
           Instructions* instructions, Modules* modules)
       : around_(around),
         gradients_(gradients),
         whole_calls_(whole_calls),
+        unseen_(unseen),
         default_dicts_(default_dicts),
         asides_(asides),
         new_objects_(new_objects),
@@ -79,6 +81,7 @@ class Watcher {
   Surroundings around_;
   Gradients* gradients_;
   WholeCalls* whole_calls_;
+  Unseen* unseen_;
   DefaultDicts* default_dicts_;
   Asides* asides_;
   NewObjects* new_objects_;

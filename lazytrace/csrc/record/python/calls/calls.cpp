@@ -18,6 +18,7 @@
 #include "record/python/callables.h"
 #include "record/python/code_facts.h"
 #include "record/python/escapes.h"
+#include "record/python/unseen.h"
 #include "record/python/whole_calls.h"
 #include "support/reasons.h"
 
@@ -245,10 +246,13 @@ void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, P
 void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   PyTypeObject* type = Py_TYPE(callable);
   // The frame of a Python function shows itself, or is entered as trusted code.
-  if (PyFunction_Check(callable)) return provenance_->owner(callable), void();
+  if (PyFunction_Check(callable)) {
+    if (!is_unseen_step(callable)) provenance_->owner(callable);
+    return;
+  }
   if (PyMethod_Check(callable)) {
     PyObject* function = PyMethod_GET_FUNCTION(callable);
-    if (is_scripted_step(function)) return;
+    if (is_scripted_step(function) || is_unseen_step(function)) return;
     provenance_->owner(callable);
     if (PyFunction_Check(function)) return provenance_->owner(function), void();
     auto all = with_self(PyMethod_GET_SELF(callable), args, count);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -127,6 +128,7 @@ PyObject* AttributeReads::read_attribute(PyObject* object, PyObject* name) {
   if (PyType_Check(object)) return read_type_attribute(object, name), nullptr;
   if (Py_IS_TYPE(object, &PySuper_Type)) return read_super_attribute(object, name), nullptr;
   if (overrides_getattribute(type)) return classes_->read_special(object, "__getattribute__"), nullptr;
+  if (is_known_of_array(object, name)) return nullptr;
   if (!generic_lookup(type)) return read_strange_attribute(object, name), nullptr;
   PyObject* descriptor = _PyType_Lookup(type, name);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -147,6 +149,12 @@ PyObject* AttributeReads::read_plainly(PyObject* object, PyObject* name) {
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set)
     return read_data_descriptor(object, name, descriptor), nullptr;
   return read_instance(object, name, descriptor);
+}
+
+// What the signature holds of an array that the call was given, or a program follows.
+bool AttributeReads::is_known_of_array(PyObject* object, PyObject* name) const {
+  static const std::unordered_set<std::string> kKnown = {"shape", "ndim", "size"};
+  return unseen_->is_given(object) && kKnown.count(text_of(name));
 }
 
 // Of an object whose class of C looks attributes up in its own way.

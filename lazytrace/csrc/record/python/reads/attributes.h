@@ -7,6 +7,7 @@
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
 #include "record/python/reads/containers.h"
+#include "record/python/unseen.h"
 
 namespace lazytrace {
 
@@ -20,14 +21,15 @@ enum class TensorState;
 class AttributeReads {
  public:
   AttributeReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
-                 ClassReads* classes, ContainerReads* containers, Gradients* gradients)
+                 ClassReads* classes, ContainerReads* containers, Gradients* gradients, const Unseen* unseen)
       : recorder_(recorder),
         tree_(tree),
         provenance_(provenance),
         log_(log),
         classes_(classes),
         containers_(containers),
-        gradients_(gradients) {}
+        gradients_(gradients),
+        unseen_(unseen) {}
 
   PyObject* read_attribute(PyObject* object, PyObject* name);
   // The same without what it has done in this recording already.
@@ -40,6 +42,7 @@ class AttributeReads {
  private:
   PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_strange_attribute(PyObject* object, PyObject* name);
+  bool is_known_of_array(PyObject* object, PyObject* name) const;
   void read_namespace(PyObject* object);
   void read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_type_attribute(PyObject* type, PyObject* name);
@@ -57,6 +60,7 @@ class AttributeReads {
   ClassReads* classes_;
   ContainerReads* containers_;
   Gradients* gradients_;
+  const Unseen* unseen_;
 };
 
 }  // namespace lazytrace

@@ -1,0 +1,105 @@
+"""What recordings call in the place of C code that takes values out of tensors, or puts memory into them.
+
+The originals call no operator: they give lists of values, and numpy arrays. Each function here does the same
+by operators that are seen, or tells the core which memory the result shows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lazytrace._native import core
+
+
+def _list(tensor: torch.Tensor) -> Any:
+    core.pin_sizes(tensor)
+    return _values(tensor.detach() if tensor.requires_grad else tensor)
+
+
+def _values(tensor: torch.Tensor) -> Any:
+    if not tensor.dim():
+        return core.item_number(tensor, torch.Tensor.item)
+    return [_values(one) for one in tensor.unbind()]
+
+
+def _numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    array = torch.Tensor.numpy(tensor, *args, **kwargs)
+    core.made_array(array, tensor)
+    return array
+
+
+def _from_numpy(array: Any) -> torch.Tensor:
+    tensor = core.take_array(array, True)
+    return torch.from_numpy(array) if tensor is None else tensor
+
+
+def _shared(make: Callable[..., torch.Tensor], array: Any, **how: Any) -> torch.Tensor:
+    """The tensor of the array's memory where it is as it should be; else another one."""
+    tensor = core.take_array(array, False)
+    made = None if tensor is None else tensor.to(**how)
+    # The recording has failed where it is None.
+    made = core.take_array(array, True) if made is tensor else made
+    return make(array) if made is None else made
+
+
+def _as_tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    make = functools.partial(torch.as_tensor, **kwargs)
+    if args or not set(kwargs) <= {"dtype", "device"}:
+        return _as_it_is(make, array, *args)
+    how = {name: value for name, value in kwargs.items() if value is not None}
+    return _shared(make, array, **how) if how else _from_numpy(array)
+
+
+def _tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if args or not set(kwargs) <= {"dtype", "device"}:
+        return _as_it_is(torch.tensor, array, *args, **kwargs)
+    tensor = core.take_array(array, False)
+    if tensor is None:
+        return torch.tensor(array, **kwargs)
+    kwargs["dtype"] = kwargs.get("dtype") or tensor.dtype
+    return tensor.to(**kwargs, copy=True)
+
+
+def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., torch.Tensor]:
+    def make(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if args or kwargs:
+            return _as_it_is(cls, array, *args, **kwargs)
+        return _shared(cls, array, dtype=dtype or torch.get_default_dtype())
+
+    return make
+
+
+def _as_it_is(function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    core.refuse_array()
+    return function(*args, **kwargs)
+
+
+def _length(array: Any) -> int:
+    shape = core.shape_of_array(array)
+    return shape[0] if shape else len(array)
+
+
+_CLASSES: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None,
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.LongTensor: torch.int64,
+    torch.IntTensor: torch.int32,
+    torch.BoolTensor: torch.bool,
+}
+
+
+def configure() -> None:
+    """Tell the core of all this, once."""
+    tensors: dict[Any, Any] = {
+        torch.from_numpy: _from_numpy,
+        torch.as_tensor: _as_tensor,
+        torch.tensor: _tensor,
+        len: _length,
+        **{cls: _made_by(cls, dtype) for cls, dtype in _CLASSES.items()},
+    }
+    core.configure_unseen({torch.Tensor.tolist: _list}, {torch.Tensor.numpy: _numpy}, tensors)
