@@ -324,6 +324,15 @@ def takers_of_scales() -> list[Any]:
     return [getattr(torch._C._nn, name) for name in found]
 
 
+def neg_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, of which the values are the opposite ones.
+
+    >>> neg_view(torch.ones(1))
+    tensor([-1.])
+    """
+    return torch._neg_view(tensor)
+
+
 def assert_function() -> Any:
     """The function that fx graphs assert Python values with; fx never leaves a call of it out.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import difflib
+import functools
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +16,7 @@ import torch
 
 from lazytrace._torch import tree_flatten
 from lazytrace.api import traced
-from lazytrace.checks import checkpoint_rng, checkpoint_tensors, clone_inputs, differences
+from lazytrace.checks import checkpoint_rng, checkpoint_tensors, clone_inputs, differences, is_array
 from lazytrace.errors import (
     NotTraceableError,
     TracingCheckError,
@@ -64,21 +67,27 @@ def _plain(function: Any) -> Callable[..., Any]:
     return handle(function).original
 
 
-def _holders(function: Any) -> Iterator[Any]:
-    """What a function can take state from: its object, its closure, the globals and defaults that it
-    names."""
-    plain = _plain(function)
-    yield getattr(plain, "__self__", None)
-    inner = getattr(plain, "__func__", plain)
-    if not isinstance(inner, types.FunctionType):
-        yield inner
-        return
-    names = {name for code in _codes(inner.__code__) for name in code.co_names}
-    for cell in inner.__closure__ or ():
+def _is_library(name: str | None) -> bool:
+    package = (name or "").partition(".")[0]
+    file = getattr(sys.modules.get(name or ""), "__file__", None) or ""
+    known = package in ("torch", "numpy", "lazytrace") or package in sys.stdlib_module_names
+    return known or "site-packages" in file
+
+
+def _reached(function: types.FunctionType) -> Iterator[Any]:
+    """What a function can take state from: its closure, what it wraps, its defaults, and the globals that it
+    names, with what it names of modules among them."""
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # an empty cell
             yield cell.cell_contents
-    yield from (inner.__globals__[name] for name in names if name in inner.__globals__)
-    yield from (*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values())
+    yield getattr(function, "__wrapped__", None)
+    yield from (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    for name in sorted(names & function.__globals__.keys()):
+        value = function.__globals__[name]
+        yield value
+        if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
+            yield from (vars(value)[one] for one in sorted(names & vars(value).keys()))
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -88,36 +97,96 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-class _State:
-    """The tensors that a function can change, by name, and what is in its objects, lists and dicts."""
+_DEEPEST = 12
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, types.CodeType)
 
-    def __init__(self, function: Any) -> None:
+
+class _State:
+    """The tensors that a call can change, by name, and what is in its objects, classes and containers.
+
+    What the function, its helpers and the objects among the arguments lead to; not what libraries hold.
+    """
+
+    def __init__(self, function: Any, arguments: Any) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
-        self._containers: list[Any] = []  # dicts, those of objects among them, and lists
-        self._seen: set[int] = set()
-        for i, holder in enumerate(_holders(function)):
-            self._add("" if i == 0 or isinstance(holder, torch.nn.Module) else f"state{i}", holder, 0)
+        self._containers: list[Any] = []  # dicts, those of objects among them, lists, sets and deques
+        self._slots: list[tuple[Any, str, Any]] = []  # also of classes: (object, name, value)
+        self._arrays: list[Any] = []
+        self._seen: dict[int, Any] = {}  # held: an address may be another's later
+        self._count = 0  # of what has no name of its own
+        plain = _plain(function)
+        receiver = getattr(plain, "__self__", plain)
+        self._add("", receiver, 0)
+        self._add("", plain, 0)
+        for leaf in tree_flatten(arguments)[0]:  # of which tensors and arrays are copied for each run
+            if not isinstance(leaf, torch.Tensor) and not is_array(leaf):
+                self._add(self._name(leaf), leaf, 0)
+
+    def _name(self, holder: Any) -> str:
+        self._count += 1
+        return "" if isinstance(holder, torch.nn.Module) else f"state{self._count}"
 
     def _add(self, path: str, value: Any, depth: int) -> None:
-        if isinstance(value, types.ModuleType | type | types.FunctionType) or id(value) in self._seen:
+        if id(value) in self._seen or depth > _DEEPEST or isinstance(value, types.ModuleType):
             return
+        if isinstance(value, _PLAIN):
+            return
+        self._seen[id(value)] = value
         if isinstance(value, torch.Tensor):
-            self._seen.add(id(value))
+            while path in self.tensors:
+                path += "'"
             self.tensors[path] = value
+        elif is_array(value):
+            self._arrays.append(value)
+        elif isinstance(value, types.FunctionType):
+            if not _is_library(value.__module__):
+                for holder in _reached(value):
+                    self._add(self._name(holder), holder, depth + 1)
+        elif isinstance(value, types.MethodType):
+            self._add(path, value.__self__, depth)
+            self._add(path, value.__func__, depth)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, value.args, value.keywords):
+                self._add(self._name(part), part, depth + 1)
+        elif isinstance(value, type):
+            self._class(path, value, depth)
         elif isinstance(value, torch.nn.Module):
-            self._seen.add(id(value))
             for prefix, module in value.named_modules():
+                self._seen[id(module)] = module
                 self._attributes(_joined(path, prefix), module, depth)
-        elif isinstance(value, list | tuple | dict) and depth < 6:
-            self._seen.add(id(value))
+        elif isinstance(value, list | tuple | dict | set | collections.deque):
             if not isinstance(value, tuple):
                 self._containers.append(value)
             items = value.items() if isinstance(value, dict) else enumerate(value)
             for key, item in list(items):
                 self._add(f"{path}[{key!r}]", item, depth + 1)
-        elif hasattr(value, "__dict__") and depth < 6:
-            self._seen.add(id(value))
+        else:
+            self._object(path, value, depth)
+
+    def _object(self, path: str, value: Any, depth: int) -> None:
+        if hasattr(value, "__dict__"):
             self._attributes(path, value, depth)
+        for cls in type(value).__mro__:
+            slots = cls.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else tuple(slots):
+                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                    self._slots.append((value, name, getattr(value, name)))
+                    self._add(_joined(path, name), getattr(value, name), depth + 1)
+        self._add(path, type(value), depth)
+
+    def _class(self, path: str, cls: type, depth: int) -> None:
+        if _is_library(cls.__module__):
+            return
+        for base in cls.__bases__:
+            self._add(path, base, depth)
+        for name, item in list(vars(cls).items()):
+            if isinstance(item, staticmethod | classmethod):
+                item = item.__func__
+            elif isinstance(item, property):
+                item = item.fget
+            elif not isinstance(item, types.FunctionType) and not name.startswith("__"):
+                self._slots.append((cls, name, item))
+            self._add(_joined(path, name), item, depth + 1)
 
     def _attributes(self, path: str, value: Any, depth: int) -> None:
         names = vars(value)
@@ -129,18 +198,27 @@ class _State:
         for name, item in list(names.items()):
             if name not in ("_parameters", "_buffers", "_modules"):
                 self._add(_joined(path, name), item, depth + 1)
+        self._add(path, type(value), depth)
 
     def save(self) -> Callable[[], None]:
         """What puts all of it back, gradients and random streams too."""
         restore_rng = checkpoint_rng()
         restore_tensors = checkpoint_tensors(self.tensors.values())
         containers = [(one, one.copy()) for one in self._containers]
+        arrays = [(one, one.copy()) for one in self._arrays]
+        slots = list(self._slots)
 
         def restore() -> None:
             for container, before in containers:
                 if not _holds_the_same(container, before):
                     container.clear()
-                    (container.update if isinstance(container, dict) else container.extend)(before)
+                    keyed = isinstance(container, dict | set)
+                    (container.update if keyed else container.extend)(before)
+            for owner, name, value in slots:
+                if getattr(owner, name, self) is not value:
+                    setattr(owner, name, value)
+            for array, before in arrays:
+                array[...] = before
             restore_tensors()
             restore_rng()
 
@@ -152,6 +230,8 @@ def _holds_the_same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, dict):
         return list(a) == list(b) and all(a[key] is b[key] for key in a)
+    if isinstance(a, set):
+        return bool(a == b)
     return all(x is y for x, y in zip(a, b, strict=True))
 
 
@@ -168,7 +248,7 @@ class _Runs:
         self.function = function
         self.arguments = args, kwargs
         self._loss = loss
-        self._state = _State(function)
+        self._state = _State(function, self.arguments)
         self._restore = self._state.save()
 
     def run(self, function: Callable[..., Any], *, backward: bool = True) -> _Outcome:

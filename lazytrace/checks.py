@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from lazytrace._torch import copy_storage, is_zero_tensor, tree_flatten, tree_unflatten
+from lazytrace._torch import copy_storage, is_zero_tensor, neg_view, tree_flatten, tree_unflatten
 
 # As torch.testing has them: (relative, absolute).
 _TOLERANCES = {
@@ -89,6 +90,8 @@ class _Comparing:
     equal_nan: bool
 
     def differences(self, path: str, a: Any, b: Any, wide: Any) -> Iterator[str]:
+        if is_array(a) and is_array(b) and a.dtype == b.dtype and a.dtype.kind in "biufc":
+            a, b = torch.tensor(a), torch.tensor(b)
         if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
             found = self._tensors(a, b, wide)
             if found:
@@ -135,7 +138,9 @@ class _Comparing:
             a, b = (t.dequantize() if t.is_quantized else t.to_dense() for t in (a, b))
         x, y = _widened(a), _widened(b)
         if x.numel() == 0 or torch.equal(x, y):
-            return ""
+            # Not all ints of 64 bits are floats.
+            whole = a.dtype is b.dtype is torch.int64 and self._tolerances(a, b) == (0.0, 0.0)
+            return _worst(x, y, a != b) if whole and not torch.equal(a, b) else ""
         if self.cosine and x.is_floating_point():
             angle = float(torch.nn.functional.cosine_similarity(x.flatten(), y.flatten(), dim=0, eps=1e-6))
             return "" if angle >= 0.99 else f"the cosine between both is {angle:.4f}"
@@ -190,7 +195,7 @@ def _worst(a: torch.Tensor, b: torch.Tensor, bad: torch.Tensor) -> str:
 
 # ---------------------------------------------------------------- the same start
 def clone_inputs(inputs: Any) -> Any:
-    """A copy of nested arguments: tensors are copied, everything else is the same object.
+    """A copy of nested arguments: tensors and numpy arrays are copied, everything else is the same object.
 
     Copies have the strides of the original, require gradients as it does, have a copy of its gradient, and
     share memory with each other as the originals do.
@@ -205,16 +210,28 @@ def clone_inputs(inputs: Any) -> Any:
     return tree_unflatten([clone_tensor(leaf, memo) for leaf in leaves], spec)
 
 
+def is_array(value: Any) -> bool:
+    """Whether it is an array of numpy, without importing that.
+
+    >>> is_array(torch.ones(1)), is_array(torch.ones(1).numpy())
+    (False, True)
+    """
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
+
+
 def clone_tensor(value: Any, memo: dict[Any, Any]) -> Any:
     """The copy of one leaf; `memo` holds the memory that was copied before.
 
     >>> clone_tensor(3, {})
     3
     """
-    if not isinstance(value, torch.Tensor):
-        return value
     if ("tensor", id(value)) in memo:
         return memo["tensor", id(value)]
+    if not isinstance(value, torch.Tensor):
+        if is_array(value):
+            memo["tensor", id(value)] = value.copy(order="K")
+        return memo.get(("tensor", id(value)), value)
     made = _copied(value, memo)
     if isinstance(value, torch.nn.Parameter):
         made = torch.nn.Parameter(made, value.requires_grad)
@@ -228,6 +245,11 @@ def clone_tensor(value: Any, memo: dict[Any, Any]) -> Any:
 
 
 def _copied(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+    # Of these the memory holds other values.
+    if value.is_conj():
+        return _copied(value.detach().conj(), memo).conj()
+    if value.is_neg():
+        return neg_view(_copied(neg_view(value.detach()), memo))
     if value.layout is not torch.strided or value.is_quantized or type(value) not in PLAIN_TENSORS:
         return value.detach().clone()
     storage = value.untyped_storage()

@@ -150,6 +150,8 @@ class Loaded(torch.nn.Module):
             if part not in owner._modules:
                 owner.add_module(part, torch.nn.Module())
             owner = owner.get_submodule(part)
+        if "tied" in row:
+            return self._tie(name, kind, persistent, row, owner)
         if state_dict is not None and name in state_dict:
             tensor = state_dict[name].detach().clone()
         elif "bytes" in row:
@@ -162,6 +164,26 @@ class Loaded(torch.nn.Module):
             owner.register_buffer(last, tensor, persistent=kind == "buffer" and bool(persistent))
         group: dict[str, Any] = owner._parameters if kind == "parameter" else owner._buffers
         self._state[name] = owner, last, group
+
+    def _tie(
+        self, name: str, kind: str, persistent: bool, row: dict[str, Any], owner: torch.nn.Module
+    ) -> None:
+        """State that shares all of its memory with other state, or is the same."""
+        if row["tied"] not in self._state:
+            raise FileError(f"it ties {name:.80} to what it does not have")
+        first_owner, first, group = self._state[row["tied"]]
+        found: torch.Tensor = getattr(first_owner, first)
+        if group is not (first_owner._parameters if kind == "parameter" else first_owner._buffers):
+            raise FileError(f"it ties {name:.80} to state of another kind")
+        last = name.rpartition(".")[2]
+        if kind == "parameter":
+            tied = found if row["same"] else torch.nn.Parameter(found.detach(), bool(row["requires_grad"]))
+            owner.register_parameter(last, tied)  # type: ignore[arg-type]
+            self._state[name] = owner, last, owner._parameters
+        else:
+            tied = found if row["same"] else found.detach()
+            owner.register_buffer(last, tied, persistent=kind == "buffer" and bool(persistent))
+            self._state[name] = owner, last, owner._buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function: a replay of the program that fits."""

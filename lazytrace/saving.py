@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from inspect import Parameter
 from typing import Any
 
@@ -58,7 +58,7 @@ class Saving:
         parameters, program = self._last
         self._take_rest(program)
         root = program.root
-        state = [[name, one.kind, one.persistent, self._row(one)] for name, one in self._state.items()]
+        state = [[name, one.kind, one.persistent, row] for name, one, row in self._rows()]
         description = {
             "format": saved.FORMAT,
             "torch": torch.__version__,
@@ -80,6 +80,20 @@ class Saving:
                 kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
                 self._state[name] = taken.pop(name, Capture(saved.NOWHERE, name, name, kind, tensor))
         self._state.update(taken)
+
+    def _rows(self) -> Iterator[tuple[str, Capture, dict[str, Any]]]:
+        known: dict[Any, tuple[str, dict[str, Any]]] = {}
+        for name, one in self._state.items():
+            t = one.tensor
+            place = (t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride(), t.dtype)
+            found = known.get((one.kind, place)) if t.numel() else None
+            if found is None:
+                row = self._row(one)
+                known[one.kind, place] = name, row
+            else:
+                first = self._state[found[0]].tensor
+                row = {**found[1], "requires_grad": t.requires_grad, "tied": found[0], "same": t is first}
+            yield name, one, row
 
     def _row(self, capture: Capture) -> dict[str, Any]:
         by_reference = not self._include_state and capture.kind != "constant"

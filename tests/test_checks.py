@@ -167,3 +167,28 @@ def test_verify_puts_flags_back():
     x = torch.ones(4, 3)
     verify(step, (x,))
     assert all(p.requires_grad for p in net.parameters())
+
+
+def test_copies_of_conjugates_and_opposites():
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    for value in (x.conj(), x.conj().imag, x.conj()[1:]):
+        copied = clone_inputs(value)
+        assert torch.equal(copied, value)
+        assert (copied.is_conj(), copied.is_neg()) == (value.is_conj(), value.is_neg())
+    one, other = clone_inputs((base := x.clone(), base.conj()))
+    one[0] = 5j
+    assert other[0] == -5j
+
+
+def test_large_ints_that_no_float_tells_apart():
+    a, b = torch.tensor([2**53]), torch.tensor([2**53 + 1])
+    assert not same(a, b, rtol=0, atol=0)
+    assert not same(a, b)
+    assert same(a, b, rtol=1e-3)
+
+
+def test_arrays_are_compared():
+    a = torch.tensor([1.0, float("nan")]).numpy()
+    assert same(a, a.copy())
+    assert not same(a, a + 1)
+    assert not same(a, a[:1])

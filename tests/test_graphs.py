@@ -594,3 +594,42 @@ def test_compilers_take_a_graph():
     assert torch.allclose(compiled(SQUARE), net(SQUARE))
     exported = torch.export.export(graph, (SQUARE,))
     assert torch.allclose(exported.module()(SQUARE), net(SQUARE))
+
+
+def test_a_graph_is_called_with_or_without_names():
+    step = traced(lambda a, b: a * 2 + b)
+    a, b = torch.ones(3), torch.full((3,), 10.0)
+    step(b=b, a=a)
+    graph = step.graph(b=b, a=a)
+    assert torch.equal(graph(a, b), a * 2 + b)
+    assert torch.equal(graph(b=b, a=a), a * 2 + b)
+
+
+def by_item(x):
+    mask = torch.zeros(3)
+    mask[0] = x[0]
+    return x * 2 if mask.sum() > 0 else x * 3
+
+
+def by_view(x):
+    mask = torch.zeros(3)
+    mask.view(3, 1)[:1].copy_(x[:1, None])
+    return x * 2 if mask.sum() > 0 else x * 3
+
+
+def by_detached(x):
+    mask = torch.zeros(3)
+    first, _ = mask.detach().split([1, 2])
+    torch.mul(x[:1], 2, out=first)
+    return x * 2 if mask.sum() > 0 else x * 3
+
+
+@pytest.mark.parametrize("function", [by_item, by_view, by_detached])
+def test_what_was_written_by_way_of_a_view_is_looked_at(function):
+    step = traced(function)
+    x = torch.tensor([1.0, 2.0, 3.0])
+    step(x)
+    graph = step.graph(x)
+    assert torch.equal(graph(x), x * 2)
+    with pytest.raises(RuntimeError, match="gave another value"):
+        graph(-x)

@@ -574,3 +574,48 @@ def test_show(file, capsys, tmp_path):
         other.writestr("x", "y")
     assert main(["show", str(tmp_path / "other.zip")]) == 2
     assert "lazytrace.json is missing" in capsys.readouterr().err
+
+
+class Tied(torch.nn.Module):
+    """An embedding whose weight is that of the last layer, by object or by memory."""
+
+    def __init__(self, by_memory: bool) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(5, 4)
+        self.head = torch.nn.Linear(4, 5, bias=False)
+        weight = self.embedding.weight
+        self.head.weight = torch.nn.Parameter(weight.data) if by_memory else weight
+
+    def forward(self, ids):
+        return self.head(self.embedding(ids))
+
+
+@pytest.mark.parametrize("by_memory", [False, True])
+def test_tied_weights_stay_tied(tmp_path, by_memory):
+    torch.manual_seed(0)
+    net, ids = Tied(by_memory), torch.tensor([0, 1, 2])
+    save(traced(net), tmp_path / "net.zip", ids)
+    loaded = load(tmp_path / "net.zip")
+    assert len(list(loaded.parameters())) == len(list(net.parameters()))
+    for one in (net, loaded):
+        optimizer = torch.optim.SGD(one.parameters(), lr=0.5)
+        one(ids).square().sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            one.embedding.weight.mul_(2)
+    assert torch.equal(net(ids), loaded(ids))
+    again = Tied(by_memory)
+    again.load_state_dict(loaded.state_dict())
+    assert torch.equal(again(ids), net(ids))
+
+
+def test_the_order_of_arguments_is_part_of_a_call(tmp_path):
+    def total(**batch):
+        return sum(value * (i + 1) for i, value in enumerate(batch.values()))
+
+    x, y = torch.ones(3), torch.full((3,), 10.0)
+    save(traced(total), tmp_path / "total.zip", {"x": x, "y": y})
+    loaded = load(tmp_path / "total.zip")
+    assert torch.equal(loaded(x=x, y=y), total(x=x, y=y))
+    with pytest.raises(LookupError, match="the order of the arguments: x, y -> y, x"):
+        loaded(y=y, x=x)

@@ -141,6 +141,8 @@ class Engine(Owner):
         if call is None or not found:
             raise LookupError(f"{self.name} has no program for these arguments: call it with them first")
         named = self.parameters.named(args, kwargs)
+        # In the order of the parameters: so a graph has them, which may be called without their names.
+        kwargs = {name: kwargs[name] for name, _ in named if name in kwargs} | kwargs
         programs = [
             program_of(
                 trace,

@@ -26,6 +26,7 @@ from lazytrace.programs.program import (
     Register,
     Result,
     Tree,
+    obstacles_of_arrays,
 )
 from lazytrace.programs.reads import Check, check_of
 
@@ -74,11 +75,13 @@ class Expectations:
     """What the arguments of a graph must look like, asked before it runs. Holds no tensor."""
 
     def __init__(self, layout: Layout) -> None:
+        self._names = layout.names
         self._paths = [leaf.path for leaf in layout.leaves]
         self._looks = [_look(leaf.value) for leaf in layout.leaves]
         self._sharing = sharing([leaf.value for leaf in layout.leaves])
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        kwargs = {name: kwargs[name] for name in self._names if name in kwargs} | kwargs
         leaves = tree_flatten((args, kwargs))[0]
         if len(leaves) != len(self._looks):
             raise ValueError(graph_argument("the call", f"{len(leaves)} values", f"{len(self._looks)}"))
@@ -224,14 +227,18 @@ def _must_stay(step: Operation) -> bool:
 def _fixed_registers(program: Program) -> set[Register]:
     """Those that are the same at each call: made of constants, and never written to."""
     fixed: set[Register] = set()
+    memory: dict[Register, set[Register]] = {}  # those that may share it
     for step in program.steps:
         used = set(step.used())
         mutable = step.kind != "operator" or (step.kind == "operator" and _may_write(step))
+        if step.kind == "operator" and _may_share(step):
+            shared = {*used, *step.made()}.union(*(memory.get(one, set()) for one in used))
+            memory.update(dict.fromkeys(shared, shared))
         if step.kind == "literal":
             fixed.update(step.made())
         elif step.random or step.kind == "opaque" or not used <= fixed:
             if mutable or step.random:
-                fixed -= used
+                fixed -= used.union(*(memory.get(one, set()) for one in used))
         else:
             fixed.update(step.made())
     return fixed
@@ -239,6 +246,10 @@ def _fixed_registers(program: Program) -> set[Register]:
 
 def _may_write(step: Operation) -> bool:
     return bool(step.handle()._schema.is_mutable)
+
+
+def _may_share(step: Operation) -> bool:
+    return any(one.alias_info is not None for one in step.handle()._schema.returns)
 
 
 # ---------------------------------------------------------------- building
@@ -668,6 +679,7 @@ def obstacles(program: Program) -> Iterator[tuple[str, str]]:
         if step.kind in ("gradient", "set_gradient"):
             what = "reads" if step.kind == "gradient" else "sets"
             yield f"{what} the gradient of a tensor ({step.place})", "Take that out of the function."
+    yield from obstacles_of_arrays(program)
     known = {id(leaf) for leaf in tree_flatten((program.args, program.kwargs))[0]}
     for capture in program.captures:
         if capture.argument and id(capture.tensor) not in known:

@@ -22,7 +22,17 @@ import torch
 from lazytrace._torch import is_zero_tensor, tree_leaves_with_path, tree_spec_text
 from lazytrace.checks import sharing
 from lazytrace.errors import file_refused, save_refused
-from lazytrace.programs.program import Argument, Capture, Meta, Operation, Program, Register, Result, Tree
+from lazytrace.programs.program import (
+    Argument,
+    Capture,
+    Meta,
+    Operation,
+    Program,
+    Register,
+    Result,
+    Tree,
+    obstacles_of_arrays,
+)
 
 FORMAT = 1
 NOWHERE = Register(-1)
@@ -146,6 +156,7 @@ def obstacles_to_save(program: Program) -> Iterator[tuple[str, str]]:
     """(why, advice) of each thing that a file cannot hold."""
     if program.native.follows_numbers:
         yield "works out numbers while it runs", "Trace the function with dynamic=False."
+    yield from obstacles_of_arrays(program)
     for write in program.writes:
         yield f"writes {write.path}, which a loaded program does not have", "Return the value instead."
     for capture in program.captures:
@@ -653,6 +664,9 @@ def differences_of(saved: dict[str, Any], found: dict[str, Any]) -> list[str]:
     told += [f"{name} is passed" for name in found["containers"] if name not in saved["containers"]]
     if told:
         return told
+    orders = [[path for path, _ in one["leaves"]] for one in (saved, found)]
+    if orders[0] != orders[1]:
+        return [f"the order of the arguments: {', '.join(orders[0])} -> {', '.join(orders[1])}"]
     for (path, before), (_, after) in zip(saved["leaves"], found["leaves"], strict=False):
         if before != after:
             told += _leaf_differences(path, before, after)
