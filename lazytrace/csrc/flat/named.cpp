@@ -28,12 +28,24 @@ std::array<NodeName, kMostKinds>& names() {
   return *all;
 }
 
+// One that can be led on to something else than it was made for, after others have come to lead to it.
+struct Passing : Node {
+  void lead_on(torch::autograd::Edge edge, bool whole) {
+    next_edges_[0] = std::move(edge);
+    whole_ = whole;
+  }
+
+ protected:
+  bool whole_ = false;
+};
+
 template <size_t Kind>
-struct Named final : Node {
+struct Named final : Passing {
   explicit Named(bool passes) : passes_(passes) {}
   variable_list apply(variable_list&& gradients) override {
     TORCH_CHECK(passes_, torch::autograd::ERR_BACKWARD_TWICE);
-    if (!post_hooks().empty()) refuse_hooks();
+    bool hooks = !tensor_pre_hooks().empty() || !retains_grad_hooks().empty();
+    if (!post_hooks().empty() || (whole_ && hooks)) refuse_hooks();
     return std::move(gradients);
   }
   std::string name() const override { return names()[Kind].name; }
@@ -42,11 +54,12 @@ struct Named final : Node {
   // They would be given what comes to the result in place of what comes of it.
   void refuse_hooks() {
     if (auto* behind = dynamic_cast<ReplayedBackward*>(next_edge(0).function.get())) behind->give_up();
-    TORCH_CHECK(
-        false,
-        "a hook was set on the node of a result (grad_fn.register_hook) of a replay of a traced function, "
-        "in which one node stands for the whole graph. From now on the function builds its graph at each "
-        "call; make this call again, or set the hook on a tensor.");
+    TORCH_CHECK(false,
+                "a hook was set on the node of a result (grad_fn.register_hook, or after a backward pass "
+                "that asked for "
+                "the whole graph) of a replay of a traced function, in which one node stands for that graph. "
+                "From now on the function builds its graph at each "
+                "call; make this call again, or set the hook on a tensor.");
   }
 
   bool passes_;
@@ -98,6 +111,10 @@ NodeName node_name_of(const at::Tensor& tensor) {
 }
 
 c10::intrusive_ptr<Node> make_passing(int kind) { return makers()[static_cast<size_t>(kind)].make(true); }
+
+void lead_on(Node* passing, torch::autograd::Edge edge, bool whole) {
+  static_cast<Passing*>(passing)->lead_on(std::move(edge), whole);
+}
 
 c10::intrusive_ptr<Node> make_spent(int kind) { return makers()[static_cast<size_t>(kind)].make(false); }
 

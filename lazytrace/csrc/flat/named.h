@@ -22,6 +22,9 @@ NodeName node_name_of(const at::Tensor& tensor);
 int node_kind(const NodeName& name);
 // A node of this kind that hands its gradients on as they are. No GIL needed.
 c10::intrusive_ptr<torch::autograd::Node> make_passing(int kind);
+// Behind such a node comes this edge from now on. `whole`: hooks that are set from then on would be called
+// before all was there that comes to the result, so it refuses them. Not while it runs; no GIL needed.
+void lead_on(torch::autograd::Node* passing, torch::autograd::Edge edge, bool whole);
 // One whose graph a backward pass has used up: asked again, it says what torch says. No GIL needed.
 c10::intrusive_ptr<torch::autograd::Node> make_spent(int kind);
 

@@ -22,6 +22,7 @@
 namespace lazytrace {
 
 using torch::autograd::edge_list;
+using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 // ---------------------------------------------------------------- what is held
@@ -95,6 +96,7 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   for (const auto& root : form->roots) {
     uint32_t input = node->add_input_metadata(registers[root.reg]);
     auto named = make_passing(root.kind);
+    node->passing_.emplace_back(named);
     named->set_next_edges({torch::autograd::Edge(node, input)});
     torch::autograd::set_history(registers[root.reg], named);
   }
@@ -163,8 +165,19 @@ bool ReplayedBackward::inner_hooks(const variable_list& gradients) const {
   return found;
 }
 
-// Hooks go where the gradients come to. Those of Python share a dict with the tensor, so they can be taken
-// off as before.
+namespace {
+// Those of Python share a dict with the tensor, so they can be taken off as before.
+void move_hooks(Node* from, Node* to) {
+  for (auto& hook : from->tensor_pre_hooks()) to->add_tensor_pre_hook(std::move(hook));
+  from->tensor_pre_hooks().clear();
+  std::vector<int> retained;
+  for (const auto& [index, hook] : from->retains_grad_hooks()) retained.push_back(static_cast<int>(index));
+  for (int index : retained)
+    to->add_retains_grad_hook(from->pop_retains_grad_hook(static_cast<size_t>(index)), index);
+}
+}  // namespace
+
+// Hooks go where the gradients come to.
 void ReplayedBackward::take_hooks_over(const std::vector<at::Tensor>& registers) {
   for (size_t i = 0; i < inner_.size(); ++i) {
     auto from = inner_[i].node.lock();
@@ -172,13 +185,24 @@ void ReplayedBackward::take_hooks_over(const std::vector<at::Tensor>& registers)
     if (!from || !calls_python(*from)) continue;
     TORCH_CHECK(to.input_nr == inner_[i].input && from->pre_hooks().empty() && from->post_hooks().empty(),
                 kCannotBuild, "the node of a result that another one is made of has hooks", kNext);
-    for (auto& hook : from->tensor_pre_hooks()) to.function->add_tensor_pre_hook(std::move(hook));
-    from->tensor_pre_hooks().clear();
-    std::vector<int> retained;
-    for (const auto& [index, hook] : from->retains_grad_hooks()) retained.push_back(static_cast<int>(index));
-    for (int index : retained)
-      to.function->add_retains_grad_hook(from->pop_retains_grad_hook(static_cast<size_t>(index)), index);
+    move_hooks(from.get(), to.function.get());
   }
+}
+
+// The passes after the first one find the graph itself behind the results. `created`: gradients of that pass
+// have graphs, which lead into this one past the results' own nodes.
+void ReplayedBackward::lead_on(bool created) {
+  for (size_t i = 0; i < passing_.size(); ++i) {
+    auto from = passing_[i].lock();
+    if (!from) continue;
+    auto to = torch::autograd::impl::gradient_edge(graph_->roots[i]);
+    bool same_place = to.input_nr == 0 && from->pre_hooks().empty() && from->post_hooks().empty();
+    if (same_place) move_hooks(from.get(), to.function.get());
+    bool inner = std::any_of(form_->inner.begin(), form_->inner.end(),
+                             [&](const auto& one) { return one.first == i; });
+    lazytrace::lead_on(from.get(), std::move(to), inner || created);
+  }
+  passing_.clear();
 }
 
 void ReplayedBackward::check_versions() const {
@@ -334,8 +358,13 @@ variable_list ReplayedBackward::pass(const variable_list& gradients) {
   how.wanted.assign(graph_->open->ends(), 0);
   for (size_t i = 0; i < exits.size(); ++i)
     if (task_should_compute_output(i)) how.wanted[exits[i].end] = 1;
-  pybind11::gil_scoped_release released;
-  return graph_->open->pass(gradients, how);
+  variable_list brought;
+  {
+    pybind11::gil_scoped_release released;
+    brought = graph_->open->pass(gradients, how);
+  }
+  lead_on(how.create);
+  return brought;
 }
 
 }  // namespace lazytrace

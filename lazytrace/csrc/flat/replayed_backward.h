@@ -49,6 +49,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   void check_memory(bool all) const;
   bool inner_hooks(const torch::autograd::variable_list& gradients) const;
   void take_hooks_over(const std::vector<at::Tensor>& registers);
+  void lead_on(bool created);
   bool as_recorded(const torch::autograd::variable_list& gradients) const;
   torch::autograd::variable_list replay(const torch::autograd::variable_list& gradients);
   torch::autograd::variable_list pass(const torch::autograd::variable_list& gradients);
@@ -63,6 +64,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   std::unique_ptr<Graph> graph_;
   // The nodes of results that others are made of. They hold this one.
   using WeakNode = c10::weak_intrusive_ptr<torch::autograd::Node>;
+  std::vector<WeakNode> passing_;  // by root: the node of the result
   struct Inner {
     WeakNode node;
     uint32_t input;
