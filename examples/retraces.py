@@ -7,6 +7,7 @@ with "planted"; try to find them from the report alone, before reading the code:
     python -m lazytrace run --report report.html examples/retraces.py
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -54,8 +55,8 @@ def log_loss(probabilities: Tensor) -> Tensor:
 @traced
 def largest(probabilities: Tensor) -> Tensor:
     """The share of rows whose largest entry is above one half."""
-    rows = probabilities.amax(-1).tolist()  # planted: values leave torch
-    return torch.tensor(sum(row > 0.5 for row in rows) / len(rows))
+    rows = np.asarray(probabilities.detach().amax(-1))  # planted: values leave torch
+    return torch.tensor((rows > 0.5).mean())
 
 
 def main() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import operator
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -294,7 +299,7 @@ EAGER = {
     "made, asked": (
         lambda x: torch.ones(x.exp().numpy().shape),
         lambda i: (torch.randn(3),),
-        "reads-unknown",
+        "computes-with-array",
     ),
     "made, taken": (lambda x: torch.from_numpy(x.exp().numpy()), lambda i: (torch.randn(3),), None),
     "made, as text": (lambda x: str(x.exp().numpy()), lambda i: (torch.randn(3),), None),
@@ -367,3 +372,130 @@ def test_verify_leaves_arrays_as_they_are():
     before = a.copy()
     lazytrace.verify(step, (a,))
     assert np.array_equal(a, before)
+
+
+# What a body may do with an array `a` and a tensor `x`, each line a program.
+BODIES = """
+a[0] = 1.0; return torch.from_numpy(a)*2
+t = torch.from_numpy(a); a[0] = 5.0; return t*2
+a += 1; return torch.tensor(a)
+a.shape = (3, 1); return torch.tensor(a)
+return x[a.shape[0]-1]
+return x.new_tensor(a)
+return torch.from_numpy(-a)
+return torch.from_numpy(abs(a))
+return torch.tensor(a == a)
+return torch.tensor(a[::2])
+return torch.tensor(list(a))
+return torch.tensor(max(a))
+return torch.stack([torch.tensor(v) for v in a])
+return torch.from_numpy(a.T)*1
+return torch.tensor(a.strides)
+return torch.tensor(a.nbytes + a.itemsize)
+return torch.tensor(a, dtype=torch.float32) if a.dtype == np.float64 else x
+return torch.from_numpy(a.astype(np.float32))
+return torch.from_numpy(a.copy())
+return torch.from_numpy(np.ascontiguousarray(a))
+a.fill(2.0); return torch.tensor(a)
+a.sort(); return torch.tensor(a)
+np.add(a, 1, out=a); return torch.from_numpy(a)*1
+b = a; b[1] = 3.0; return torch.from_numpy(a)+0
+return torch.from_numpy(a)+a.sum()
+return x*float(a[0])
+return x*a.item(0)
+return torch.tensor(a.tolist())
+return torch.from_numpy(np.stack([a,a]))
+return torch.as_tensor([a, a])
+return torch.tensor([a, a])
+return torch.tensor((a[0], a[1]))
+d = {'a': a}; return torch.from_numpy(d['a'])*3
+l = [a]; l.append(a); return torch.from_numpy(l[1])*3, l
+def g(q): return torch.from_numpy(q)*2; return g(a)
+return (lambda q=a: torch.from_numpy(q)*2)()
+return functools.partial(torch.from_numpy, a)()*2
+return operator.methodcaller('sum')(a)*x
+return list(map(lambda q: torch.from_numpy(q)*2, [a]))
+return torch.from_numpy(copy.copy(a))*2
+return torch.from_numpy(copy.deepcopy(a))*2
+return torch.from_numpy(pickle.loads(pickle.dumps(a)))*2
+y = torch.from_numpy(a); y.resize_(2); return y
+y = torch.from_numpy(a); y.t_() if y.dim() == 2 else y.unsqueeze_(0); return y, y.numpy()
+y = torch.from_numpy(a); y.requires_grad_(); (y*2).sum().backward(); return y.grad
+y = torch.from_numpy(a); return y.numpy()
+y = torch.from_numpy(a); return y.numpy() is a
+y = torch.from_numpy(a); y.zero_(); return a
+return torch.from_numpy(a)._is_view(), torch.from_numpy(a)._base is None
+y = torch.from_numpy(a); return y._version, y.add_(1)._version
+y = torch.from_numpy(a); z = y[1:]; z.mul_(2); return z._base is y, y
+x.copy_(torch.from_numpy(a)); return x
+return torch.from_numpy(a).to(torch.float64) is torch.from_numpy(a)
+y = torch.from_numpy(a); return y.double() is y, y.contiguous() is y
+y = torch.as_tensor(a); y += 1; return torch.as_tensor(y) is y
+return torch.from_numpy(a).data_ptr() > 0
+y = x.exp().numpy(); x.zero_(); return y
+y = x.numpy(); x.zero_(); return y
+y = x.exp(); z = y.numpy(); y.add_(1); w = y.numpy(); return z, w, z is w
+y = x.exp().numpy(); return y.copy()
+y = x.exp().numpy(); return y[0]
+y = x.exp().numpy(); y[0] = 1; return y
+y = x.exp().numpy(); y += 1; return y
+y = x.exp().numpy(); return [y, y.shape]
+y = x.exp().numpy(); return torch.from_numpy(y)
+y = x.exp().numpy(); return y.T
+y = x.exp().numpy(); return y.tolist()
+y = x.exp().numpy(); return (y, 1) == (y, 1)
+y = x.exp().numpy(); return y is None, y
+y = x.exp().numpy(); return len(y)
+y = x.exp().numpy(); return np.argmax(y)
+y = x.exp().numpy(); return y.argmax()
+y = x.exp().numpy(); return isinstance(y, np.ndarray), y
+y = x.exp().numpy(); return str(y.dtype), y
+y = x.exp().tolist(); y[0] = 3.0; return y
+y = x.exp().tolist(); return sum(y), max(y)
+y = x.exp().tolist(); return y + y
+y = x.exp().tolist(); y.reverse(); return y
+y = x.exp().tolist(); y.sort(); return y
+y = x.exp().tolist(); return [v for v in y if v > 1]
+y = x.exp().tolist(); return torch.tensor(y)
+y = (x>0).tolist(); return y, any(y), all(y)
+y = x.exp().tolist(); return y == y, y is x.tolist()
+y = x.exp().tolist(); return dict(enumerate(y))
+y = x.exp().tolist(); return set(y)
+y = x.exp().tolist(); return '%s' % y
+y = x.exp().tolist(); return np.array(y)
+y = x.long().tolist(); return bytes(len(y))
+y = x.long().tolist(); return torch.zeros(abs(y[0])+1)
+y = x.long().tolist(); return x[y[0]:], x.expand(2, -1)[:, :abs(y[1])]
+y = x.exp().tolist(); return copy.deepcopy(y), tuple(y), y[:], [*y]
+y = x.exp().tolist(); z = y; z.append(1.0); return y, z is y
+y = [x.exp().tolist()]*2; return y
+y = x.view(1,-1).tolist(); y[0].append(2.0); return y
+"""
+
+
+def function_of(body):
+    names = {
+        "copy": copy,
+        "functools": functools,
+        "np": np,
+        "operator": operator,
+        "pickle": pickle,
+        "torch": torch,
+    }
+    exec("def function(a, x):\n    " + body.replace("; ", "\n    "), names)
+    return names["function"]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("body", BODIES.strip().splitlines())
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_what_a_body_does(body, dynamic):
+    def make(trace):
+        sizes = [3, 3, 3, 3, 4, 3, 5, 3, 4]
+        steps = [
+            call(drawn(n, seed=i), torch.from_numpy(drawn(n, seed=i + 9)).float())
+            for i, n in enumerate(sizes)
+        ]
+        return trace(function_of(body), dynamic=dynamic), steps
+
+    agree(make)

@@ -6,6 +6,7 @@
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/ends.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -109,6 +110,7 @@ void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value,
 }
 
 void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
+  if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
   if (is_tensor(object)) return write_tensor_attribute(object, name, value, what);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
@@ -201,6 +203,7 @@ bool sets_as_dict(PyObject* object) {
 }  // namespace
 
 void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
+  if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   classes_->read_special(object, value ? "__setitem__" : "__delitem__");
   if (!is_immutable(key)) consumption_->use_as_key(key);
   if (is_tensor(object)) return consumption_->consume(value, Consumer::Reads);

@@ -3,6 +3,8 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "cpython/callee.h"
 #include "cpython/holder.h"
 #include "cpython/objects.h"
@@ -72,6 +74,10 @@ const Unseen::Given* Unseen::given(PyObject* array) const {
 
 void Unseen::add_made(py::object array, const at::Tensor& tensor) {
   made_.push_back({std::move(array), tensor, TensorMeta::of(tensor), tensor.const_data_ptr()});
+}
+
+bool Unseen::is_made(PyObject* array) const {
+  return std::any_of(made_.begin(), made_.end(), [&](const Made& one) { return one.array.ptr() == array; });
 }
 
 at::Tensor Unseen::shown_by(PyObject* array) const {

@@ -28,6 +28,7 @@ class Unseen {
   bool is_given(PyObject* array) const { return given(array) != nullptr; }
   // The call has made an array of a tensor.
   void add_made(py::object array, const at::Tensor& tensor);
+  bool is_made(PyObject* array) const;
   // The tensor that the array shows; undefined of one that nobody here has made. Throws std::runtime_error
   // where the tensor has come to show something else.
   at::Tensor shown_by(PyObject* array) const;

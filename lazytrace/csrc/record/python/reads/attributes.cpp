@@ -128,6 +128,7 @@ PyObject* AttributeReads::read_attribute(PyObject* object, PyObject* name) {
   if (PyType_Check(object)) return read_type_attribute(object, name), nullptr;
   if (Py_IS_TYPE(object, &PySuper_Type)) return read_super_attribute(object, name), nullptr;
   if (overrides_getattribute(type)) return classes_->read_special(object, "__getattribute__"), nullptr;
+  if (unseen_->is_made(object)) return recorder_->fail(say(reason::ComputesWithArray)), nullptr;
   if (is_known_of_array(object, name)) return nullptr;
   if (!generic_lookup(type)) return read_strange_attribute(object, name), nullptr;
   PyObject* descriptor = _PyType_Lookup(type, name);
