@@ -206,7 +206,6 @@ class _State:
         restore_tensors = checkpoint_tensors(self.tensors.values())
         containers = [(one, one.copy()) for one in self._containers]
         arrays = [(one, one.copy()) for one in self._arrays]
-        slots = list(self._slots)
 
         def restore() -> None:
             for container, before in containers:
@@ -214,7 +213,7 @@ class _State:
                     container.clear()
                     keyed = isinstance(container, dict | set)
                     (container.update if keyed else container.extend)(before)
-            for owner, name, value in slots:
+            for owner, name, value in self._slots:
                 if getattr(owner, name, self) is not value:
                     setattr(owner, name, value)
             for array, before in arrays:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from lazytrace.recorded import Trace
-from lazytrace.signature import arrays_of, tensors_of
+from lazytrace.signature import tensors_of
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
@@ -478,11 +478,8 @@ class _Reading:
         kwargs: dict[str, Any],
         positional: tuple[str, ...],
     ) -> Program:
-        tensors = [pair for path, value in named for pair in tensors_of(path, value)]
-        arrays = {array for path, value in named for array in arrays_of(path, value)}
-        inputs = tuple(
-            Input(Register(i), path, tensor, path in arrays) for i, (path, tensor) in enumerate(tensors)
-        )
+        tensors = [one for path, value in named for one in tensors_of(path, value)]
+        inputs = tuple(Input(Register(i), *one) for i, one in enumerate(tensors))
         trees = _parts(self._data["result"])
         writes = tuple(
             Write(_write_path(row), tree) for row, tree in zip(self._data["writes"], trees[1:], strict=True)

@@ -1,13 +1,12 @@
 """What identifies a call: how its arguments bind, and what they look like."""
 
-from lazytrace.signature.describe import Description, arrays_of, describe, root_names, tensors_of
+from lazytrace.signature.describe import Description, describe, root_names, tensors_of
 from lazytrace.signature.parameters import Parameters, Unread, calls_first_argument
 
 __all__ = [
     "Description",
     "Parameters",
     "Unread",
-    "arrays_of",
     "calls_first_argument",
     "describe",
     "root_names",

@@ -190,7 +190,7 @@ def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _L
     if _is_plain(value):
         yield path, _text(value)
         return
-    if is_array(value) and (tensor := _tensor_of(value)) is not None:
+    if (tensor := _tensor_of(value)) is not None:
         yield path, _Look.of(tensor)._replace(type_name="ndarray")
         return
     yield f"type({path})", _name_of(value)
@@ -201,9 +201,9 @@ def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _L
             yield from _walk(child_path, child, depth + 1)
 
 
-def _sharing(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, str]]:
+def _sharing(tensors: list[tuple[str, torch.Tensor, bool]]) -> Iterator[tuple[str, str]]:
     first: dict[int, str] = {}
-    for path, t in tensors:
+    for path, t, _ in tensors:
         memory = _memory_of(t) if t.layout is torch.strided and t.numel() else 0
         if memory and (owner := first.setdefault(memory, path)) != path:
             yield f"memory of {path}", f"shared with {owner}"
@@ -218,42 +218,31 @@ def _memory_of(t: torch.Tensor) -> int:
 
 
 def _tensor_of(array: Any) -> torch.Tensor | None:
+    """What stands for an array of numpy; None of anything else."""
+    if not is_array(array):
+        return None
     try:
         return torch.from_numpy(array) if array.flags.writeable else None
     except (TypeError, ValueError):
         return None
 
 
-def tensors_of(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of an argument in the order of the native signature, each with its path; of an array of
-    numpy, the one that stands for it.
+def tensors_of(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """The tensors of an argument in the order of the native signature, each with its path and whether it
+    stands for an array of numpy.
 
-    >>> [path for path, _ in tensors_of("batch", {"x": torch.ones(1), "k": [2, torch.ones(1)]})]
+    >>> [path for path, *_ in tensors_of("batch", {"x": torch.ones(1), "k": [2, torch.ones(1)]})]
     ["batch['x']", "batch['k'][1]"]
     """
     if _is_tensor(value):
-        yield path, value
+        yield path, value, False
         return
-    if is_array(value) and (tensor := _tensor_of(value)) is not None:
-        yield path, tensor
+    if (tensor := _tensor_of(value)) is not None:
+        yield path, tensor, True
         return
     children = _children(path, value) if depth <= _DEEPEST else None
     for child_path, child in children or ():
         yield from tensors_of(child_path, child, depth + 1)
-
-
-def arrays_of(path: str, value: Any, depth: int = 0) -> Iterator[str]:
-    """The paths of the arrays of numpy in an argument.
-
-    >>> import numpy
-    >>> list(arrays_of("batch", {"x": numpy.ones(2), "y": torch.ones(2)}))
-    ["batch['x']"]
-    """
-    if is_array(value):
-        yield path
-    children = _children(path, value) if depth <= _DEEPEST else None
-    for child_path, child in children or ():
-        yield from arrays_of(child_path, child, depth + 1)
 
 
 def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Description:
@@ -267,7 +256,7 @@ def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Descr
     named = list(named)
     rows: list[tuple[str, str | _Look]] = [row for path, value in named for row in _walk(path, value)]
     if sum(isinstance(what, _Look) for _, what in rows) > 1:
-        rows += _sharing([pair for path, value in named for pair in tensors_of(path, value)])
+        rows += _sharing([one for path, value in named for one in tensors_of(path, value)])
     return _Described(rows, ambient)
 
 
