@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -196,6 +197,70 @@ def the_kth_value(trace):
 @cases(hits=4)
 def the_kth_value_of_too_few(trace):
     return trace(lambda x, i: x.kthvalue(i)), numbered(1, 2, 3, 4, 1, 0, 2, 3)
+
+
+# ---------------------------------------------------------------- memory of which a part is in use
+class Cache(nn.Module):
+    """Keys and values of the steps so far, in memory that is there from the start."""
+
+    def __init__(self, room=12):
+        super().__init__()
+        torch.manual_seed(0)
+        self.project = nn.Linear(4, 12)
+        self.register_buffer("keys", torch.zeros(1, room, 4))
+        self.register_buffer("values", torch.zeros(1, room, 4))
+        self.used = 0
+
+    def look(self, x, part):
+        query, key, value = self.project(x).chunk(3, -1)
+        end = self.used + x.shape[1]
+        part(self.keys, self.used, end).copy_(key)
+        part(self.values, self.used, end).copy_(value)
+        self.used = end
+        scores = query @ self.keys[:, :end].transpose(1, 2)
+        return scores.softmax(-1) @ self.values[:, :end]
+
+
+PARTS = {
+    "sliced": lambda whole, start, end: whole[:, start:end],
+    "narrowed": lambda whole, start, end: whole.narrow(1, start, end - start),
+    "turned": lambda whole, start, end: whole.mT.transpose(1, 2)[:, start:end],
+    "of_a_view": lambda whole, start, end: whole.view_as(whole).movedim(1, 0)[start:end].movedim(0, 1),
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=list(PARTS))
+@pytest.mark.parametrize("lengths", [[1] * 11, [3, 1, 1, 1, 2, 1, 1, 1]], ids=["by_one", "by_more"])
+def test_a_cache_that_fills_up(part, lengths):
+    def make(trace):
+        cache = Cache()
+
+        @torch.no_grad()
+        def step(x):
+            return cache.look(x, part)
+
+        return (
+            trace(step),
+            [call(X(1, n, 4) * n) for n in lengths],
+            lambda: (cache.used, cache.keys, cache.values),
+        )
+
+    check(make, hits=len(lengths) - 6)
+
+
+def test_a_copy_at_some_sizes_only_is_none_of_them():
+    """What `contiguous` gives is the argument's memory at one size and a copy at another."""
+
+    def make(trace):
+        def step(x, n):
+            seen, other = x[:, :n].contiguous(), x[:, :n].contiguous()
+            seen[:1] += 1.0
+            other[:1] *= 3.0
+            return seen.sum(), other.sum()
+
+        return trace(step), [call(X(2, 6) + i, n) for i, n in enumerate([2, 3, 6, 4, 6, 5, 2, 6])]
+
+    check(make, hits=4)
 
 
 @cases.parametrize

@@ -43,6 +43,11 @@ const Names kDropouts = {"aten::dropout",
                          "aten::feature_alpha_dropout",
                          "aten::feature_alpha_dropout_"};
 
+// Composite operators that give views whatever they are given; others may copy (reshape, contiguous, to).
+const Names kViews = {"aten::narrow",   "aten::view_as",  "aten::expand_as", "aten::chunk",
+                      "aten::swapaxes", "aten::swapdims", "aten::movedim",   "aten::moveaxis",
+                      "aten::numpy_T",  "aten::mT",       "aten::unflatten", "aten::split"};
+
 bool has_out(const c10::FunctionSchema& schema) {
   for (auto& argument : schema.arguments())
     if (argument.is_out()) return true;
@@ -90,6 +95,9 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.makes_new = !facts.lift && !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                     std::none_of(schema.returns().begin(), schema.returns().end(),
                                  [](const c10::Argument& one) { return one.alias_info() != nullptr; });
+  facts.always_view = facts.view && !facts.lift && !facts.changes_metadata &&
+                      (kViews.count(name) ||
+                       !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;
 }

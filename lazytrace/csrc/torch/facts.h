@@ -24,6 +24,7 @@ struct OperatorFacts {
   bool forward_mode = false;      // belongs to a level of forward-mode differentiation, which is no argument
   bool leaves_unfilled = false;   // gives memory that nothing has written to, which the schema does not say
   bool makes_new = false;         // at all sizes its results have memory of their own
+  bool always_view = false;       // at all sizes its results have the memory of its argument
   bool profiling = false;         // a mark in a profile: torch.optim makes them, and no value depends on them
 };
 

@@ -271,7 +271,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   for (size_t i = 0; i < returns; ++i)
     step.results.push_back(decode((*stack)[stack->size() - returns + i], step));
   note_bases(before, *stack, &step);
-  note_own(facts, step);
+  note_owner(facts, step);
   for (const c10::IValue& value : before) workload_.add(value);
   for (size_t i = 0; i < returns; ++i) workload_.add((*stack)[stack->size() - returns + i]);
   note_exit(facts, before, &step);
@@ -321,7 +321,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
       feeding_.lent().add(value.toTensor(), step.results[i].reg);
   }
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
-  note_own(facts, expected);
+  note_owner(facts, expected);
   push(std::move(step));
 }
 
@@ -405,13 +405,16 @@ bool Recorder::gives_its_number(const at::Tensor& tensor, const Step& step) cons
          !sizes_.is_loose(step.arguments[0].reg);
 }
 
-// Results whose memory the call has made, whatever their sizes are.
-void Recorder::note_own(const OperatorFacts& facts, const Step& step) {
+// Whose memory results have, where that is the same whatever their sizes are.
+void Recorder::note_owner(const OperatorFacts& facts, const Step& step) {
   if (!sizes_.follows()) return;
+  // `.data =` may have given what was there the memory of another tensor, which is a copy at some sizes.
+  bool views = facts.always_view && !program_->changes_looks;
   auto note = [&](const Result& result) {
-    bool own = facts.makes_new || (facts.view && own_.count(result.base));
-    if (result.kind == Result::Kind::Register && result.reg >= 0 && !result.known && own)
-      own_.insert(result.reg);
+    if (result.kind != Result::Kind::Register || result.reg < 0 || result.known) return;
+    if (facts.makes_new || (facts.view && own_.count(result.base))) own_.insert(result.reg);
+    if (views && result.base >= 0 && (was_there(result.base) || views_.count(result.base)))
+      views_.insert(result.reg);
   };
   for (const Result& result : step.results) {
     note(result);
@@ -810,7 +813,7 @@ void Recorder::note_memory(const std::vector<c10::IValue>& arguments, Step* step
     Argument& argument = step->arguments[i];
     const auto* alias = step->op.schema().arguments()[i].alias_info();
     if (argument.kind != Argument::Kind::Register || !alias || !alias->isWrite() || was_there(argument.reg) ||
-        own_.count(argument.reg) || !sizes_.is_loose(argument.reg))
+        own_.count(argument.reg) || views_.count(argument.reg) || !sizes_.is_loose(argument.reg))
       continue;
     // A replay that finds other memory must be able to run the function from its start.
     if (resuming_.changed()) return fail(say(reason::SizesMemory, step->op.schema().name()));

@@ -207,7 +207,7 @@ class Recorder {
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                          Step* step);
-  void note_own(const OperatorFacts& facts, const Step& step);
+  void note_owner(const OperatorFacts& facts, const Step& step);
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
   bool raises_by_itself();
   bool leaves_out_reads();
@@ -267,6 +267,7 @@ class Recorder {
   };
   std::unordered_map<const c10::TensorImpl*, Unmet> unmet_;
   std::unordered_set<int> own_;    // registers with memory that the call has made, at all sizes
+  std::unordered_set<int> views_;  // registers with memory that was there before the call, at all sizes
   std::unordered_set<int> given_;  // registers of what opaque steps and gradients have given
   bool hooks_ran_ = false;         // in a backward pass
   // Memory of the tensors of which Python code knows whether they require gradients.
