@@ -41,7 +41,10 @@ _OF_RANDOM_STATE: Final = ("rand", "randint", "randn", "random_sample")
 
 
 def functions() -> dict[Callable[..., Any], str]:
-    """Each function, or what its methods are made of: "clock", "draws", or "bits" where it is told how many.
+    """Each function, or what its methods are made of: "clock" or "draws".
+
+    "bits" is one that is told how many bits the number shall have, "below" one that is told what it shall be
+    smaller than.
 
     >>> functions()[time.perf_counter], functions()[random.Random.random]
     ('clock', 'draws')
@@ -50,6 +53,8 @@ def functions() -> dict[Callable[..., Any], str]:
     # `random.uniform` and the like are Python code that calls these two.
     found[random.Random.random] = "draws"
     found[random.Random.getrandbits] = "bits"
+    # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small enough.
+    found[random.Random._randbelow] = "below"
     return found
 
 

@@ -319,6 +319,10 @@ def _int(*args: Any, **kwargs: Any) -> Any:
     return int(*map(_read, args), **kwargs)
 
 
+def _index(value: Any) -> Any:
+    return value if type(value) is Dim else operator.index(value)
+
+
 def _float(*args: Any) -> Any:
     if len(args) == 1:
         value = _converted(float, Real, "Float", args[0])
@@ -684,6 +688,7 @@ def _exchanged() -> dict[Any, Any]:
         abs: abs,
         round: round,
         divmod: divmod,
+        operator.index: _index,
         len: _length,
         **_items(),
         max: _largest,

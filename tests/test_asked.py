@@ -19,6 +19,7 @@ ARGUMENTS = {
     "triangular": (0.0, 0.5, 1.0),
     "getrandbits": (8,),
     "randint": (5,),
+    "_randbelow_with_getrandbits": (5,),
 }
 FUNCTIONS = asked.functions() | asked.of_numpy()
 OWNERS = (np.random.Generator, np.random.RandomState, random.Random)
@@ -44,7 +45,7 @@ def test_each_gives_a_number(function: Callable[..., Any]) -> None:
 def test_a_clock_has_no_memory_and_a_generator_has() -> None:
     for function, kind in FUNCTIONS.items():
         assert kind == "clock" or owner_of(function) is not None
-    assert set(FUNCTIONS.values()) == {"clock", "draws", "bits"}
+    assert set(FUNCTIONS.values()) == {"clock", "draws", "bits", "below"}
 
 
 def test_a_look_at_the_value_has_a_reason() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, X, agree, around, call, check
 
 cases = Cases()
 
@@ -87,6 +87,115 @@ def test_drawn(body):
 @cases(hits=6)
 def normal_numbers_that_come_in_pairs(trace):
     return trace(lambda x: x + random.gauss(0, 1)), calls(10)
+
+
+def drawn_below(trace, body):
+    """Numbers up to a bound: Python draws until one is small enough, which no recording sees."""
+    random.seed(0)
+    return trace(body), calls(14), lambda: random.getstate()
+
+
+def an_int(x):
+    return x * random.randint(0, 4) + random.randrange(3, 12, 4), random.randint(-7, 7)
+
+
+def an_int_up_to_another(x):
+    width = random.randint(1, 3)
+    return x * random.randint(0, 9 - width) + random.randrange(width)
+
+
+def a_window(x):
+    x = x.repeat(6)
+    at = random.randint(0, 8)
+    x[at : at + 3] = 0
+    return x
+
+
+def a_window_of_any_width(x):
+    x = x.repeat(6)
+    width = random.randint(0, 4)
+    at = random.randint(0, 12 - width)
+    x[at : at + width] = 0.5
+    return x
+
+
+def a_number_far_from_another(x):
+    first = random.randint(0, 1000)
+    return x * random.randint(first, 2000) - random.randrange(first + 1), first
+
+
+@pytest.mark.parametrize(
+    "body", [an_int, an_int_up_to_another, a_window, a_window_of_any_width, a_number_far_from_another]
+)
+def test_drawn_below(body):
+    check(lambda trace: drawn_below(trace, body), hits=10)
+
+
+def chosen(x):
+    return x * random.choice([1.5, 2.5])
+
+
+def shuffled(x):
+    order = [0, 1, 2]
+    random.shuffle(order)
+    return x.repeat(3)[order]
+
+
+@pytest.mark.parametrize("body", [chosen, shuffled])
+def test_chosen_below(body):
+    check(lambda trace: drawn_below(trace, body), hits=5)
+
+
+def raising_where_there_is_none(x):
+    return x * random.randint(3, random.randint(2, 5))
+
+
+def test_drawn_below_nothing():
+    check(lambda trace: (trace(raising_where_there_is_none), calls(14)), hits=6)
+
+
+class Counting(random.Random):
+    """Bits that are drawn are counted."""
+
+    drawn = 0
+
+    def getrandbits(self, k):
+        self.drawn += 1
+        return super().getrandbits(k)
+
+
+class Unbitten(random.Random):
+    """Python draws from random() then, by another way."""
+
+    def random(self):
+        return super().random() / 2
+
+
+@pytest.mark.parametrize("kind", [random.Random, Counting, Unbitten])
+def test_of_a_class_of_its_own(kind):
+    def make(trace):
+        own = kind(3)
+        return trace(lambda x: x * own.randint(0, 5)), calls(12), lambda: (own.getstate(), vars(own))
+
+    agree(make)
+
+
+def test_bits_of_its_own():
+    """An object may have another way to draw bits than its class."""
+
+    def make(trace):
+        own = random.Random(3)
+
+        def fewer(n):
+            return random.Random.getrandbits(own, n) // 2
+
+        def change():
+            own.getrandbits = fewer
+
+        steps = [*calls(4), change, *calls(4)]
+        return trace(lambda x: x * own.randint(0, 5)), steps, lambda: own.getstate()
+
+    agree(make)
 
 
 @cases(hits=30)

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "cpython/carrier.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -44,7 +45,7 @@ void know(const py::dict& functions, const py::handle& step) {
     if (PyCFunction_Check(function.ptr()))
       name = py::cast<std::string>(function.attr("__module__")) + "." + name;
     Py_INCREF(function.ptr());
-    known_functions()[function.ptr()] = {kind != "clock", kind == "bits", std::move(name),
+    known_functions()[function.ptr()] = {kind != "clock", kind == "bits", kind == "below", std::move(name),
                                          partial(step, function).release().ptr()};
   }
 }
@@ -64,7 +65,8 @@ void know_asked_of_numpy() {
 
 const AskedFunction* asked_function(PyObject* function) { return known_functions().find(function); }
 
-AskedCall asked_call(PyObject* callable) {
+namespace {
+AskedCall take_apart(PyObject* callable) {
   if (const AskedFunction* asked = asked_function(callable)) return {asked, nullptr};
   if (PyMethod_Check(callable)) {
     const AskedFunction* asked = asked_function(PyMethod_GET_FUNCTION(callable));
@@ -75,6 +77,41 @@ AskedCall asked_call(PyObject* callable) {
   PyObject* method = method_of(bound);
   const AskedFunction* asked = method ? asked_function(method) : nullptr;
   return {asked, asked ? bound->m_self : nullptr};
+}
+
+// Whether so many bits are always an int64.
+bool fits_bits(PyObject* bits) {
+  constexpr long kMost = 63;
+  if (!bits || !PyLong_CheckExact(bits)) return false;
+  long count = PyLong_AsLong(bits);
+  PyErr_Clear();
+  return count >= 0 && count <= kMost;
+}
+
+// Whether an int64 is below it, and `self` draws bits as C does.
+bool fits_bound(PyObject* self, PyObject* bound) {
+  if (!self || !bound) return false;
+  static PyObject* bits = PyUnicode_InternFromString("getrandbits");
+  PyObject* draws = _PyType_Lookup(Py_TYPE(self), bits);
+  const AskedFunction* known = draws ? asked_function(draws) : nullptr;
+  PyObject** own = _PyObject_GetDictPtr(self);
+  if (!known || !known->bits || (own && *own && PyDict_GetItemWithError(*own, bits))) return false;
+  if (is_carrier(bound)) return true;
+  if (!PyLong_CheckExact(bound)) return false;
+  int overflow = 0;
+  return PyLong_AsLongLongAndOverflow(bound, &overflow) > 0 && !overflow;
+}
+}  // namespace
+
+AskedCall asked_call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  AskedCall call = take_apart(callable);
+  if (!call.asked || (!call.asked->bits && !call.asked->below)) return call;
+  // A method that stands below its object has that for its first argument.
+  bool found = Py_IS_TYPE(callable, &PyMethodDescr_Type) || PyFunction_Check(callable);
+  PyObject* self = found ? (count ? args[0] : nullptr) : call.self;
+  PyObject* number = count == found + 1 ? args[found] : nullptr;
+  bool fits = call.asked->bits ? fits_bits(number) : fits_bound(self, number);
+  return fits ? call : AskedCall();
 }
 
 }  // namespace lazytrace

@@ -1,6 +1,7 @@
-// Functions of C that give another number at each call: clocks, and generators of random numbers other than
+// Functions that give another number at each call: clocks, and generators of random numbers other than
 // torch's. A replay calls them where the function did, with what was worked out by then, and follows what
-// they give.
+// they give. All but one are C's; Python's `Random._randbelow` draws until a number is small enough, and each
+// way through that loop would be a branch.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -14,11 +15,12 @@ namespace py = pybind11;
 struct AskedFunction {
   bool draws = false;        // the next call gives another number for this one
   bool bits = false;         // its argument is how many bits the number has
+  bool below = false;        // its argument is larger than the number; Python code
   std::string name;          // in the user's words: `time.time`, `Random.random`
   PyObject* step = nullptr;  // what is called in its place while recording, kept for the life of the process
 };
 
-// Told by Python once: functions, or what their methods are made of, each with "clock", "draws" or "bits";
+// Told by Python once: functions, or what their methods are made of, each with "clock", "draws", "bits" or "below";
 // `step` is called with the function and its arguments in its place.
 // `of_numpy` gives more of them; it is called once, when numpy's generators are there.
 void configure_asked(const py::dict& functions, const py::object& step, const py::object& of_numpy);
@@ -32,7 +34,9 @@ struct AskedCall {
   const AskedFunction* asked = nullptr;
   PyObject* self = nullptr;  // borrowed; null of a plain function
 };
-// Of what is called, which may be a bound method. Needs the GIL.
-AskedCall asked_call(PyObject* callable);
+// Of what is called, which may be a bound method, with these arguments: below a function that was found as a
+// method its object comes first. Nothing where it may give what is no int64, or calls what may be the user's.
+// Needs the GIL.
+AskedCall asked_call(PyObject* callable, PyObject* const* args, Py_ssize_t count);
 
 }  // namespace lazytrace

@@ -51,12 +51,22 @@ void WholeCalls::exchange_scripted(Frame f, const Operation& operation) {
   }
 }
 
+namespace {
+// Of arguments that stand on the stack one by one.
+AskedCall asked_by(Frame f, const Operation& operation) {
+  if (operation.action != Action::Calls) return {};
+  bool method = f.peek(operation.first);
+  int count = operation.third + method;
+  return asked_call(*callee_of(f, operation), f.top(count), count);
+}
+}  // namespace
+
 bool WholeCalls::exchanges(PyObject* function) const { return steps().find(function) != nullptr; }
 
 void WholeCalls::exchange(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || recorder_->stopped()) return;
-  if (AskedCall call = asked_call(*callee); call.asked && recorder_->numbers())
+  if (AskedCall call = asked_by(f, operation); call.asked && recorder_->numbers())
     return replace(callee, call.asked->step, call.self);
   bool bound = PyMethod_Check(*callee);
   PyObject* const* step = steps().find(bound ? PyMethod_GET_FUNCTION(*callee) : *callee);

@@ -278,24 +278,14 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   call_instance(callable, args, count);
 }
 
-namespace {
-// Whether so many bits are always an int64.
-bool fits_bits(PyObject* bits) {
-  constexpr long kMost = 63;
-  if (!bits || !PyLong_CheckExact(bits)) return false;
-  long count = PyLong_AsLong(bits);
-  PyErr_Clear();
-  return count >= 0 && count <= kMost;
-}
-}  // namespace
-
 bool Calls::asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
-  if (PyFunction_Check(callable) || !recorder_->numbers() || recorder_->inside_operator()) return false;
-  AskedCall call = asked_call(callable);
+  if (!recorder_->numbers() || recorder_->inside_operator()) return false;
+  AskedCall call = asked_call(callable, args, count);
   if (!call.asked) return false;
-  // A method that stands below its object has that for its first argument.
-  bool below = Py_IS_TYPE(callable, &PyMethodDescr_Type);
-  if (call.asked->bits && !fits_bits(count > below ? args[below] : nullptr)) return false;
+  if (call.asked->below) {
+    static PyObject* bits = PyUnicode_InternFromString("getrandbits");
+    read_attribute(call.self ? call.self : args[0], bits);  // what it calls itself
+  }
   // What led to the function itself was seen, and is guarded.
   if (!call.self) return true;
   provenance_->owner(callable);
