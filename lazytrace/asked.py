@@ -53,8 +53,11 @@ def functions() -> dict[Callable[..., Any], str]:
     # `random.uniform` and the like are Python code that calls these two.
     found[random.Random.random] = "draws"
     found[random.Random.getrandbits] = "bits"
-    # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small enough.
-    found[random.Random._randbelow] = "below"
+    # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
+    # enough. The name is private to Python's library; without it each draw is seen as what it is made of.
+    below: Any = getattr(random.Random, "_randbelow", None)
+    if below is not None:
+        found[below] = "below"
     return found
 
 

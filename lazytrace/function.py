@@ -98,6 +98,16 @@ class Handle:
         declared = found.declared() if found is not None else None
         return declared[bool(self._receiver) :] if declared is not None else None
 
+    def unread(self) -> frozenset[str]:
+        """The parameters that the function never reads, which calls may pass anything for.
+
+        >>> import lazytrace
+        >>> sorted(lazytrace.handle(lazytrace.traced(lambda x, batch_idx: x * 2)).unread())
+        ['batch_idx']
+        """
+        found = self._engine.parameters
+        return found.left_out() if found is not None else frozenset()
+
     def arguments(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:
         """What a call passes to each parameter that the function reads, defaults too.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -9,8 +10,10 @@ from typing import Any
 
 import torch
 
+from lazytrace._torch import tree_flatten, tree_unflatten
 from lazytrace.ahead import call_of, record_ahead
 from lazytrace.api import traced
+from lazytrace.checks import clone_tensor
 from lazytrace.errors import missing_package
 from lazytrace.function import Handle, handle
 from lazytrace.programs import exported_program
@@ -42,9 +45,33 @@ def export(
     >>> torch.equal(program.module()(torch.ones(1, 2)), net(torch.ones(1, 2)))
     True
     """
-    given = args if isinstance(args, tuple) else (args,)
-    named = dict(kwargs or {})
+    given, named = _apart(args if isinstance(args, tuple) else (args,), dict(kwargs or {}))
     return exported_program(exact(function, given, named).program(*given, **named))
+
+
+def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same, with copies of tensors that share memory: a graph has an input for each.
+
+    >>> x = torch.ones(2)
+    >>> (a, b), _ = _apart((x, x), {})
+    >>> a is b, a is x
+    (False, False)
+    """
+    leaves, spec = tree_flatten((args, kwargs))
+    owners = collections.Counter(
+        one.untyped_storage().data_ptr()
+        for one in leaves
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided and one.numel()
+    )
+    shared = {owner for owner, count in owners.items() if count > 1}
+
+    def alone(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor) or one.layout is not torch.strided:
+            return one
+        return clone_tensor(one, {}) if one.untyped_storage().data_ptr() in shared else one
+
+    apart: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten([alone(one) for one in leaves], spec)
+    return apart
 
 
 def exact(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle:

@@ -120,7 +120,7 @@ class Loaded(torch.nn.Module):
     ) -> None:
         super().__init__()
         self._name = str(description["function"])
-        self._signature = decode_parameters(description["parameters"])
+        self._signature, self._unread = decode_parameters(description["parameters"], reader)
         self._binding = Parameters(_declared(self._signature), whole=False)
         # What calls that were looked at had in common, and the programs that they look like.
         self._fitting: dict[bytes | None, list[_Stored]] = {}
@@ -189,7 +189,7 @@ class Loaded(torch.nn.Module):
         """Call the function: a replay of the program that fits."""
         call = self._binding.bind(self, args, kwargs)
         named = self._binding.named(args, kwargs) if call is not None else []
-        leaves: list[Any] = tree_flatten([value for _, value in named])[0]
+        leaves: list[Any] = tree_flatten([value for name, value in named if name not in self._unread])[0]
         key = call.key if call is not None and not call.unsupported else None
         for program in self._fitting.get(key, ()):
             went_through, result = program.run(leaves, [self._tensor(name) for name in program.captures])
@@ -254,7 +254,7 @@ class Loaded(torch.nn.Module):
                 last[:0] = [(f"args[{i}]", one) for i, one in enumerate(value)]
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 last += value.items()
-            else:
+            elif name not in self._unread:
                 yield name, value
         yield from last
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from inspect import Parameter
 from typing import Any
 
@@ -24,18 +24,26 @@ class Saving:
         self._blobs = saved.Blobs([])
         self._state: dict[str, Capture] = {}
         self._programs: list[Any] = []
-        self._last: tuple[Iterable[Parameter] | None, Program] | None = None
+        self._last: tuple[Iterable[Parameter] | None, Container[str], Program] | None = None
 
     def add(self, handle: Handle, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take the program that a call runs. Raises `NotImplementedError` when a file cannot hold it."""
         program = handle.program(*args, **kwargs)
-        self.add_program(program, handle.arguments(*args, **kwargs), handle.parameters())
+        named = handle.arguments(*args, **kwargs)
+        self.add_program(program, named, handle.parameters(), handle.unread())
 
     def add_program(
-        self, program: Program, named: list[tuple[str, Any]], parameters: Iterable[Parameter] | None
+        self,
+        program: Program,
+        named: list[tuple[str, Any]],
+        parameters: Iterable[Parameter] | None,
+        unread: Container[str] = (),
     ) -> None:
-        """Take a program, of a call that passes `named` to `parameters`. Raises what `add` raises."""
-        self._last = parameters, program
+        """Take a program, of a call that passes `named` to those `parameters` that are not `unread`.
+
+        Raises what `add` raises.
+        """
+        self._last = parameters, unread, program
         signature = self._signature(program, named)
         self._programs.append(saved.encode_program(program, self._blobs, self._state, signature))
 
@@ -55,7 +63,7 @@ class Saving:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
         assert self._last is not None
-        parameters, program = self._last
+        parameters, unread, program = self._last
         self._take_rest(program)
         root = program.root
         state = [[name, one.kind, one.persistent, row] for name, one, row in self._rows()]
@@ -64,7 +72,7 @@ class Saving:
             "torch": torch.__version__,
             "function": program.name,
             "training": root.training if root is not None else False,
-            "parameters": saved.encode_parameters(parameters),
+            "parameters": saved.encode_parameters(parameters, unread, self._blobs),
             "programs": self._programs,
             "state": state,
         }

@@ -291,3 +291,12 @@ def test_onnx_says_what_is_missing(tmp_path, monkeypatch):
     assert str(caught.value) == (
         "lazytrace.onnx needs onnx and onnxscript, which are not installed: pip install onnx onnxscript"
     )
+
+
+@pytest.mark.parametrize(
+    "second", [lambda x: x, lambda x: x[:], lambda x: x.t()], ids=["same", "view", "turned"]
+)
+def test_arguments_that_share_memory_are_inputs_of_their_own(second):
+    x = torch.ones(3, 3)
+    program = export(traced(lambda a, b: a * 2 + b), (x, second(x))).module()
+    assert torch.equal(program(x, torch.zeros(3, 3)), x * 2)

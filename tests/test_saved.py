@@ -289,6 +289,36 @@ def test_how_calls_bind(tmp_path):
         loaded(X, other=3)
 
 
+WEIGHT = torch.full((2, 3), 2.0)
+
+
+def unread(x, batch_idx, mode=print, *, other=None):
+    return x * 2
+
+
+def with_a_tensor(x, weight=WEIGHT, k=3):
+    return x * weight * k
+
+
+def test_parameters_that_nobody_reads(tmp_path):
+    loaded = kept(traced(unread), tmp_path, [(X, 0)])
+    for args, kwargs in [((X, 1), {}), ((X, object(), "other"), {}), ((X, X), {"other": 3})]:
+        assert same(loaded(*args, **kwargs), X * 2)
+    with pytest.raises(TypeError, match=r"batch_idx"):
+        loaded(X)
+    with pytest.raises(LookupError, match=r"x\.dtype"):
+        loaded(X.double(), 0)
+
+
+def test_defaults_that_are_tensors(tmp_path):
+    loaded = kept(traced(with_a_tensor), tmp_path, [(X,)])
+    assert same(loaded(X), X * 6)
+    assert same(loaded(X, WEIGHT + 1), X * 9)
+    assert same(loaded(X, k=3), X * 6)
+    with pytest.raises(LookupError, match=r"k 3 \(int\) -> 4 \(int\)"):
+        loaded(X, k=4)
+
+
 def test_all_differences_are_named(tmp_path):
     loaded = kept(traced(lambda x, y: x + y, name="add"), tmp_path, [(X, X.clone())])
     for args, told in (
@@ -457,7 +487,7 @@ def test_the_reason_is_told(file, tmp_path):
         assert text.endswith(end), text
         return text[len(path) : -len(end)]
 
-    assert told(lambda d: d.update(format=2)) == "its format is 2, and this version of lazytrace reads 1"
+    assert told(lambda d: d.update(format=3)) == "its format is 3, and this version of lazytrace reads 2"
     assert told(lambda d: d.update(torch="2.9.1")).startswith(
         "it was saved with torch 2.9.1, and this is torch"
     )

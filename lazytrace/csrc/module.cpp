@@ -33,6 +33,13 @@ void bind_signature(py::module_& m) {
                                for (auto& number : c.numbers) values.push_back(number.value);
                                return values;
                              })
+      .def_property_readonly("constants",
+                             [](const lt::Call& c) {
+                               std::vector<py::object> constants;
+                               for (PyObject* one : c.constants)
+                                 constants.push_back(py::reinterpret_borrow<py::object>(one));
+                               return constants;
+                             })
       .def("loose_in", &lt::Call::loose_in)
       .def("key_of",
            [](const lt::Call& c, int loose) {
@@ -85,6 +92,7 @@ void bind_trace(py::module_& m) {
       .def("prove", &lt::Trace::prove)
       .def("check", &lt::Trace::check)
       .def("gives_sizes", &lt::Trace::gives_sizes)
+      .def("measures", &lt::Trace::measures)
       .def("carries", &lt::Trace::carries)
       .def("differs_in_size", &lt::Trace::differs_in_size)
       .def("differing_numbers", &lt::Trace::differing_numbers)

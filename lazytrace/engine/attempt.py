@@ -230,7 +230,7 @@ class Attempt:
         assert why is not None
         at = self._trace_of(miss)
         key = at.key if at is not None else self.call.key_of(resume.loose)
-        outgrown = at is not None and at.native.gives_sizes(miss.step) and self._outgrown(resume.loose)
+        outgrown = self._says_sizes(at, miss, resume) and self._outgrown(resume.loose)
         follows = self._shall_follow_sizes(resume.loose)
         outgrown |= follows and miss.effects
         if outgrown:
@@ -257,6 +257,16 @@ class Attempt:
             if decision.cause == "branches" and not self._stop_following(key, resume.loose, miss):
                 self.cache.refuse_for_good(key, decision.reason)
         return self.owner.eager(self.args, self.kwargs, Reason(detail, kind="eager"))
+
+    def _says_sizes(self, at: Trace | None, miss: Miss, resume: Resume) -> bool:
+        """Whether what differed says how large a result is.
+
+        A few numbers that do may have branches of their own.
+        """
+        if at is None:
+            return False
+        many = 2 * resume.branches >= self.owner.options.exit_limit
+        return at.native.gives_sizes(miss.step) or (many and at.native.measures(miss.step))
 
     # ------------------------------------------------------------ recording
     def _record_steadily(self) -> Any:
@@ -347,7 +357,7 @@ class Attempt:
         allowed = ~known.shapes.exact(call.structure) & call.loose_in(SIZES | NUMBERS)
         if wanted is False:
             return 0
-        loose = known.shapes.meet(call.structure, (call.measures, call.numbers))
+        loose = known.shapes.meet(call.structure, (call.measures, [*call.numbers, *call.constants]))
         for other in (SIZES, NUMBERS, SIZES | NUMBERS):
             if call.loose_in(other) == other and known.traces.find(call.key_of(other)):
                 loose |= other

@@ -170,7 +170,7 @@ class _Lru(cachetools.Cache[int, Trace]):
 class _Followed:
     """What is known of one structure of calls; see `Shapes`."""
 
-    first: tuple[list[int], list[int]] | None = None
+    first: tuple[list[int], list[object]] | None = None
     exact: int = 0
     plain: bool = False
     sizes: bool = False
@@ -182,7 +182,7 @@ class _Followed:
 class Shapes:
     """What of a structure of calls was recorded with other values, and what has recordings for each value.
 
-    A structure is a key without sizes and numbers.
+    A structure is a key without sizes and numbers, and without the constants that lie in containers.
 
     >>> shapes = Shapes()
     >>> shapes.meet(b"[?]", ([3], [])), shapes.meet(b"[?]", ([3], [])), shapes.meet(b"[?]", ([4], []))
@@ -198,10 +198,10 @@ class Shapes:
             known: _Followed = self._by_structure.setdefault(structure, _Followed())
             return known
 
-    def meet(self, structure: bytes, values: tuple[list[int], list[int]]) -> int:
+    def meet(self, structure: bytes, values: tuple[list[int], list[object]]) -> int:
         """Note a call that is to be recorded; in which values it differs from the first of its structure.
 
-        `values` are its sizes and its numbers.
+        `values` are its sizes, and its numbers and other constants.
         """
         known = self._of(structure)
         with self._lock:

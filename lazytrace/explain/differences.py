@@ -68,12 +68,21 @@ def is_size(path: str) -> bool:
     return re.search(_SIZE, path) is not None
 
 
-def is_number(reason: Reason) -> bool:
-    """Whether an int or a float that was passed by itself is another one of its type.
+def is_loose_value(reason: Reason) -> bool:
+    """Whether an int or a float is another one of its type, or a text in a container another text.
 
-    >>> is_number(Reason("lr", "0.1", "0.01", "value")), is_number(Reason("lr", "1", "0.01", "value"))
-    (True, False)
+    >>> is_loose_value(Reason("lr", "0.1", "0.01", "value"))
+    True
+    >>> is_loose_value(Reason("lr", "1", "0.01", "value"))
+    False
+    >>> is_loose_value(Reason("batch['name']", "'a'", "'b'", "value"))
+    True
+    >>> is_loose_value(Reason("mode", "'a'", "'b'", "value"))
+    False
     """
+    texts = all(text[:1] in "'\"" for text in (reason.old, reason.new))
+    if texts:
+        return reason.path.endswith("]")
     whole = [re.fullmatch(r"-?\d+", text) is not None for text in (reason.old, reason.new)]
     return whole[0] == whole[1] and all(map(_is_number_text, (reason.old, reason.new)))
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazytrace.explain.differences import changes, failed_guard, is_number, is_size, nearest
+from lazytrace.explain.differences import changes, failed_guard, is_loose_value, is_size, nearest
 from lazytrace.explain.words import Candidate
 from lazytrace.recorded import NUMBERS, Trace
 from lazytrace.signature import Description
@@ -42,7 +42,7 @@ def against(
 def _fits(trace: Trace, reason: Reason) -> bool:
     if trace.native.dynamic and is_size(reason.path):
         return True
-    return bool(trace.native.loose & NUMBERS) and reason.kind == "value" and is_number(reason)
+    return bool(trace.native.loose & NUMBERS) and reason.kind == "value" and is_loose_value(reason)
 
 
 def candidates(

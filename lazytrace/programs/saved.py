@@ -13,7 +13,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from lazytrace.programs.program import (
     obstacles_of_arrays,
 )
 
-FORMAT = 1
+FORMAT = 2
 NOWHERE = Register(-1)
 """Of a tensor of the state that no program takes."""
 DESCRIPTION = "lazytrace.json"
@@ -683,28 +683,56 @@ def _leaf_differences(path: str, before: dict[str, Any], after: dict[str, Any]) 
     return [f"{path} {one} -> {other}"]
 
 
-def encode_parameters(parameters: Iterable[inspect.Parameter] | None) -> Any:
-    """How a function takes its arguments; None of one that does not say."""
+def encode_parameters(
+    parameters: Iterable[inspect.Parameter] | None, unread: Container[str], blobs: Blobs
+) -> Any:
+    """How a function takes its arguments, and which it reads; None of one that does not say."""
     if parameters is None:
         return None
-    rows = []
-    for one in parameters:
-        known = one.default is not one.empty and _can_encode(one.default)
-        rows.append([one.name, int(one.kind), [encode_value(one.default)] if known else None])
-    return rows
+    return [
+        [one.name, int(one.kind), _encode_default(one, unread, blobs), one.name not in unread]
+        for one in parameters
+    ]
 
 
-def decode_parameters(rows: Any) -> inspect.Signature:
-    """The same as a signature that binds calls."""
+def _encode_default(parameter: inspect.Parameter, unread: Container[str], blobs: Blobs) -> Any:
+    default = parameter.default
+    if default is parameter.empty:
+        return None
+    if parameter.name in unread:
+        return ["value", encode_value(None)]  # whatever it is
+    if type(default) is torch.Tensor and not default.requires_grad:
+        try:
+            return ["tensor", blobs.add(default)]
+        except TypeError:
+            return None
+    return ["value", encode_value(default)] if _can_encode(default) else None
+
+
+def decode_parameters(rows: Any, reader: Reader) -> tuple[inspect.Signature, frozenset[str]]:
+    """The same as a signature that binds calls, and the names of the parameters that are not read."""
     if rows is None:
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         names = ("args", "kwargs")
-        return inspect.Signature([inspect.Parameter(*one) for one in zip(names, kinds, strict=True)])
+        made = [inspect.Parameter(*one) for one in zip(names, kinds, strict=True)]
+        return inspect.Signature(made), frozenset()
     made = []
-    for name, kind, default in rows:
-        value = inspect.Parameter.empty if default is None else decode_value(default[0])
-        made.append(inspect.Parameter(str(name), list(_KINDS)[kind], default=value))
-    return inspect.Signature(made)
+    unread: set[str] = set()
+    for name, kind, default, read in rows:
+        made.append(
+            inspect.Parameter(str(name), list(_KINDS)[kind], default=_decode_default(default, reader))
+        )
+        unread.update(() if read else (str(name),))
+    return inspect.Signature(made), frozenset(unread)
+
+
+def _decode_default(row: Any, reader: Reader) -> Any:
+    if row is None:
+        return inspect.Parameter.empty
+    kind, value = row
+    if kind not in ("value", "tensor"):
+        raise FileError(f"a default is of kind {kind!r:.80}")
+    return decode_value(value) if kind == "value" else reader.tensor(value)
 
 
 _KINDS = (

@@ -146,8 +146,12 @@ class Parameters:
         plain = self._plain()
         return Unread(plain.__code__ if plain is not None else None)
 
-    def _left_out_now(self) -> frozenset[str]:
-        """The parameters that are no part of a signature: while the function has the code that reads none."""
+    def left_out(self) -> frozenset[str]:
+        """The parameters that are no part of a signature: while the function has the code that reads none.
+
+        >>> sorted(Parameters(lambda x, batch_idx: x * 2).left_out())
+        ['batch_idx']
+        """
         plain = self._plain()
         return self._left_out if plain is not None and plain.__code__ is self._code else frozenset()
 
@@ -201,7 +205,7 @@ class Parameters:
         """The arguments of a call as (name, value), in the order in which the native signature walks them."""
         names, positional_only, positional, star, _ = self._shape
         defaults, rest = self.defaults(), dict(kwargs)
-        left_out = self._left_out_now()
+        left_out = self.left_out()
         result = []
         for i, name in enumerate(names):
             if i < positional and i < len(args):

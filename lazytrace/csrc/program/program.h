@@ -141,10 +141,11 @@ struct Step {
   // Whether it may run below autograd, as nobody will see what its results are to autograd: never, where none
   // of its arguments requires gradients, always.
   enum class Quiet : uint8_t { Never, WithoutGradients, Always } quiet = Quiet::Never;
-  bool below = false;   // was called below autograd, as torch's factories do
-  bool flat = false;    // a kernel that autograd came to: autograd itself is left out
-  bool python = false;  // an operator whose kernel is written in Python
-  bool exit = false;    // what it gives, or whether it raises, may differ from call to call: a side exit
+  bool below = false;     // was called below autograd, as torch's factories do
+  bool flat = false;      // a kernel that autograd came to: autograd itself is left out
+  bool python = false;    // an operator whose kernel is written in Python
+  bool measures = false;  // Read: of a number that says how large a result is
+  bool exit = false;      // what it gives, or whether it raises, may differ from call to call: a side exit
   // An exit only since writes to Python state come first, which would be left behind where it raises.
   bool after_writes = false;
   bool caught = false;   // an exit only since the function may catch what it raises

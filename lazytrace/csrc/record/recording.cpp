@@ -46,7 +46,11 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
     recorder_.follow_numbers(dynamic, loose_numbers);
     observer_.follow_numbers();
   }
-  if (loose_numbers) passed_ = call.numbers;
+  if (loose_numbers) {
+    passed_ = call.numbers;
+    passes_constants_ = !call.constants.empty();
+    observer_.leave_values();
+  }
   for (auto& [reg, dim] : resume ? fixed_sizes(*resume->program) : std::vector<std::pair<int, int64_t>>())
     fixed_.emplace_back(call.tensor(static_cast<size_t>(reg)), dim);
   family_ = resume ? resume->family : std::make_shared<Family>();
@@ -91,8 +95,9 @@ std::string name_of_argument(PyObject* function, Py_ssize_t place) {
 
 // In place of ints and floats, of which C code that is called by nobody but us would see the values.
 void Recording::put_carriers(PyObject* function, py::tuple* args, py::dict* kwargs) {
-  if (passed_.empty() || !recorder_.numbers()) return;
+  if ((passed_.empty() && !passes_constants_) || !recorder_.numbers()) return;
   bool watched = PyFunction_Check(function) || PyMethod_Check(function) || is_python_class(Py_TYPE(function));
+  if (!watched) return recorder_.fail(say(reason::SizesNotPassed));
   py::list positional(*args);
   py::dict named;
   std::vector<py::object> names;
@@ -103,7 +108,8 @@ void Recording::put_carriers(PyObject* function, py::tuple* args, py::dict* kwar
   for (size_t i = 0; i < passed_.size(); ++i) {
     const Call::PassedNumber& passed = passed_[i];
     // A default that the function itself reads: nobody can give it another.
-    if (!watched || passed.place == Call::kDefault) return recorder_.fail(say(reason::SizesNotPassed));
+    if (passed.place == Call::kDefault) return recorder_.fail(say(reason::SizesNotPassed));
+    if (passed.place == Call::kInside) continue;
     NumberValue value;
     std::memcpy(&value, &passed.value, sizeof value);
     py::object name = passed.place < 0 ? names[static_cast<size_t>(-1 - passed.place)] : py::object();

@@ -99,6 +99,7 @@ class Recording {
   bool settled_ = false;                            // the writes
   py::list hook_handles_;                           // of hooks that the function has set
   c10::SmallVector<Call::PassedNumber, 4> passed_;  // that Python is given carriers for
+  bool passes_constants_ = false;                   // in containers, which are guarded where they are read
   std::vector<std::pair<at::Tensor, int64_t>> fixed_;
 };
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "cpython/objects.h"
+#include "cpython/values.h"
 #include "program/value_tree.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
@@ -106,48 +107,7 @@ struct Signature::Flattener {
     }
   }
 
-  void text(PyObject* v) {
-    // A str has the narrowest of three widths, so that equal ones have equal bytes.
-    key->put_tag('s');
-    key->put(static_cast<uint8_t>(PyUnicode_KIND(v)));
-    key->put_text({static_cast<const char*>(PyUnicode_DATA(v)),
-                   static_cast<size_t>(PyUnicode_GET_LENGTH(v)) * PyUnicode_KIND(v)});
-  }
-
-  bool immutable(PyObject* v) {
-    if (v == Py_None || PyBool_Check(v)) {
-      key->put_tag(v == Py_None ? 'N' : v == Py_True ? 't' : 'f');
-    } else if (PyLong_CheckExact(v)) {
-      int overflow = 0;
-      long long value = PyLong_AsLongLongAndOverflow(v, &overflow);
-      key->put_tag(overflow ? 'I' : 'i');
-      if (overflow)  // in hexadecimal: Python limits the length of a decimal text
-        key->put_text(text_of(py::reinterpret_steal<py::object>(PyNumber_ToBase(v, 16)).ptr()));
-      else
-        key->put(value);
-    } else if (PyFloat_CheckExact(v)) {
-      key->put_tag('d');  // bit for bit: copysign() tells nan from -nan
-      key->put(PyFloat_AS_DOUBLE(v));
-    } else if (PyUnicode_CheckExact(v)) {
-      text(v);
-    } else if (PyBytes_CheckExact(v)) {
-      key->put_tag('b');
-      key->put_text({PyBytes_AS_STRING(v), static_cast<size_t>(PyBytes_GET_SIZE(v))});
-    } else if (THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) || v == Py_Ellipsis ||
-               v == Py_NotImplemented) {
-      key->put_tag('p');  // one object each, for the whole process
-      key->put(v);
-    } else if (THPDevice_Check(v)) {
-      key->put_tag('D');
-      key->put(reinterpret_cast<THPDevice*>(v)->device);
-    } else if (PyComplex_CheckExact(v)) {
-      key->put_tag('c');
-      key->put(PyComplex_AsCComplex(v));
-    } else {
-      return false;
-    }
-    return true;
-  }
+  bool immutable(PyObject* v) { return !PyTuple_Check(v) && Call::put_constant(v, key); }
 
   // One that was passed by itself: calls may differ in its value.
   bool number(PyObject* v, Py_ssize_t place) {
@@ -167,6 +127,26 @@ struct Signature::Flattener {
     return true;
   }
 
+  // One that lies in a container.
+  bool value(PyObject* v) {
+    bool constant = PyUnicode_CheckExact(v) || (PyTuple_CheckExact(v) && is_constant(v));
+    if (!constant) return number(v, Call::kInside);
+    key->put_tag('V');
+    key->put(Py_TYPE(v));
+    call->constants.push_back(v);
+    if (PyTuple_CheckExact(v))
+      holder(v);  // what a function gives back is the tuple that it was given
+    else if (changeable)
+      call->hold(v);
+    return true;
+  }
+
+  bool is_constant(PyObject* v) {
+    if (!is_immutable(v)) return false;
+    Key bytes;
+    return Call::put_constant(v, &bytes);
+  }
+
   void passed(PyObject* v, Py_ssize_t place) {
     if (!number(v, place)) leaf(v);
   }
@@ -176,7 +156,12 @@ struct Signature::Flattener {
     if (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)) key->put(Py_TYPE(v));
     Py_ssize_t n = PySequence_Fast_GET_SIZE(v);
     key->put(static_cast<uint32_t>(n));
-    for (Py_ssize_t i = 0; i < n; ++i) leaf(PySequence_Fast_GET_ITEM(v, i));
+    // Of one that is immutable no entry is read by itself.
+    bool whole = is_immutable(v);
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(v, i);
+      whole ? leaf(item) : inside(item);
+    }
   }
 
   void mapping(PyObject* v) {
@@ -189,7 +174,7 @@ struct Signature::Flattener {
     Py_ssize_t position = 0;
     while (PyDict_Next(held ? held.ptr() : v, &position, &name, &item)) {
       if (!immutable(name)) return refuse(say(reason::TakesOddKey, type_name(name)));
-      leaf(item);
+      inside(item);
     }
   }
 
@@ -240,18 +225,22 @@ struct Signature::Flattener {
     if (changeable) call->hold(v);
   }
 
-  void container(PyObject* v) {
-    for (PyObject* outer : open)
-      if (outer == v) return refuse(say(reason::TakesCycle));
-    if (open.size() > 64) return refuse(say(reason::TakesTooDeep));
+  // The same list twice is not two lists.
+  void holder(PyObject* v) {
     root(v, true);
-    // The same list twice is not two lists.
     for (size_t i = 1; i + 1 < call->roots.size(); ++i)
       if (call->roots[i] == v) {
         key->put_tag('=');
         key->put(static_cast<uint32_t>(i));
         break;
       }
+  }
+
+  void container(PyObject* v) {
+    for (PyObject* outer : open)
+      if (outer == v) return refuse(say(reason::TakesCycle));
+    if (open.size() > 64) return refuse(say(reason::TakesTooDeep));
+    holder(v);
     open.push_back(v);
     bool changes = PyDict_Check(v) || PyList_Check(v);
     changeable += changes;
@@ -261,6 +250,10 @@ struct Signature::Flattener {
       sequence(v, PyList_Check(v) ? '[' : PyTuple_CheckExact(v) ? '(' : 'C');
     changeable -= changes;
     open.pop_back();
+  }
+
+  void inside(PyObject* v) {
+    if (!value(v)) leaf(v);
   }
 
   void leaf(PyObject* v) {
@@ -334,12 +327,63 @@ Py_ssize_t place_of(PyObject* name, const Passed& passed) {
 }
 }  // namespace
 
-// Loose keys are told from exact ones by their length.
 void Call::put_key(int loose, Key* into) const {
   into->clear();
   into->put(key.view().data(), structure_);
   put_values(loose, into);
-  if (loose) into->put_tag(static_cast<char>(loose));
+}
+
+bool Call::is_value(PyObject* v) {
+  return PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyUnicode_CheckExact(v) ||
+         (PyTuple_CheckExact(v) && is_immutable(v));
+}
+
+bool Call::put_constant(PyObject* v, Key* key) {
+  if (v == Py_None || PyBool_Check(v)) {
+    key->put_tag(v == Py_None ? 'N' : v == Py_True ? 't' : 'f');
+  } else if (PyLong_CheckExact(v)) {
+    int overflow = 0;
+    long long value = PyLong_AsLongLongAndOverflow(v, &overflow);
+    key->put_tag(overflow ? 'I' : 'i');
+    if (overflow)  // in hexadecimal: Python limits the length of a decimal text
+      key->put_text(text_of(py::reinterpret_steal<py::object>(PyNumber_ToBase(v, 16)).ptr()));
+    else
+      key->put(value);
+  } else if (PyFloat_CheckExact(v)) {
+    key->put_tag('d');  // bit for bit: copysign() tells nan from -nan
+    key->put(PyFloat_AS_DOUBLE(v));
+  } else if (PyUnicode_CheckExact(v)) {
+    key->put_tag('s');
+    put_text(v, key);
+  } else if (PyBytes_CheckExact(v)) {
+    key->put_tag('b');
+    key->put_text({PyBytes_AS_STRING(v), static_cast<size_t>(PyBytes_GET_SIZE(v))});
+  } else if (THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v) || v == Py_Ellipsis ||
+             v == Py_NotImplemented) {
+    key->put_tag('p');  // one object each, for the whole process
+    key->put(v);
+  } else if (THPDevice_Check(v)) {
+    key->put_tag('D');
+    key->put(reinterpret_cast<THPDevice*>(v)->device);
+  } else if (PyTuple_CheckExact(v)) {
+    key->put_tag('(');
+    key->put(static_cast<uint32_t>(PyTuple_GET_SIZE(v)));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+      if (!put_constant(PyTuple_GET_ITEM(v, i), key)) return false;
+  } else if (PyComplex_CheckExact(v)) {
+    key->put_tag('c');
+    key->put(PyComplex_AsCComplex(v));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// A str has the narrowest of three widths, so that equal ones have equal bytes.
+void Call::put_text(PyObject* text, Key* into) {
+  into->put(static_cast<uint8_t>(PyUnicode_KIND(text)));
+  into->put_text({static_cast<const char*>(PyUnicode_DATA(text)),
+                  static_cast<size_t>(PyUnicode_GET_LENGTH(text)) * PyUnicode_KIND(text)});
 }
 
 bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const {
@@ -398,7 +442,8 @@ bool Signature::bind_rest(Flattener* flat, const Passed& passed) const {
     for (size_t i = positional_only_; i < names_.size(); ++i)
       known |= PyUnicode_Compare(names_[i].ptr(), name) == 0;
     if (known) continue;
-    flat->text(name);
+    flat->key->put_tag('s');
+    Call::put_text(name, flat->key);
     flat->passed(passed.values[k], -1 - k);
   }
   return true;

@@ -37,23 +37,28 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   Key key;
-  // Sizes and strides of the tensors, in order, and the ints and floats that were passed by themselves: what
-  // the key ends with.
+  // Sizes and strides of the tensors, in order, and ints, floats and other constants: what the key ends with.
+  // Of the latter only those that lie in containers are here: nobody can follow them.
   c10::SmallVector<int64_t, 64> measures;
   struct PassedNumber {
     int64_t value;     // of a float its bits
-    Py_ssize_t place;  // of a positional argument, or -1 - the place of a keyword; kDefault
+    Py_ssize_t place;  // of a positional argument, or -1 - the place of a keyword; kDefault, kInside
     bool real;
   };
   static constexpr Py_ssize_t kDefault = std::numeric_limits<Py_ssize_t>::max();
+  static constexpr Py_ssize_t kInside = kDefault - 1;  // in a container
   c10::SmallVector<PassedNumber, 4> numbers;
-  // The key without both: calls that differ in nothing else have one structure.
+  std::vector<PyObject*> constants;  // texts, and tuples of what is immutable
+  // Whether what lies in a container is no part of a structure: it is guarded where a recording for all
+  // numbers has read it.
+  static bool is_value(PyObject* v);
+  // The key without these: calls that differ in nothing else have one structure.
   std::string_view structure() const { return key.view().substr(0, structure_); }
   // What may differ between calls that share a trace.
   enum Loose : int { kSizes = 1, kNumbers = 2 };
   // Which of `loose` this call has at all.
   int loose_in(int loose) const {
-    return loose & ((measures.empty() ? 0 : kSizes) | (numbers.empty() ? 0 : kNumbers));
+    return loose & ((measures.empty() ? 0 : kSizes) | (numbers.empty() && constants.empty() ? 0 : kNumbers));
   }
   // The key of all calls that differ in nothing but `loose`, which is what this call has.
   void put_key(int loose, Key* into) const;
@@ -79,6 +84,7 @@ class Call {
     key.clear();
     measures.clear();
     numbers.clear();
+    constants.clear();
     structure_ = 0;
     roots.clear();
     structural.clear();
@@ -97,11 +103,17 @@ class Call {
     put_values(0, &key);
   }
 
+  // What may differ comes first: constants are of any length.
   void put_values(int loose, Key* into) const {
+    into->put_tag(static_cast<char>(loose));
     if (!(loose & kSizes)) into->put(measures.data(), measures.size() * sizeof(int64_t));
-    if (!(loose & kNumbers))
-      for (const PassedNumber& number : numbers) into->put(number.value);
+    if (loose & kNumbers) return;
+    for (const PassedNumber& number : numbers) into->put(number.value);
+    for (PyObject* one : constants) put_constant(one, into);
   }
+  static void put_text(PyObject* text, Key* into);
+  // Whether it has bytes that tell it from all others; otherwise some of them may have been put there.
+  static bool put_constant(PyObject* v, Key* into);
 
   size_t structure_ = 0;  // bytes
   Seen storages;

@@ -65,10 +65,11 @@ int Trace::aliased(const GuardTree::Values& values) const {
   return -1;
 }
 
-// Where the look of a tensor changes in place, or a function is resumed, which tells tensors apart by their
-// identity: those that were different must be so again.
+// Where the look of a tensor changes in place, or a function is resumed that has changed something by then,
+// which tells tensors apart by their identity: those that were different must be so again.
 int Trace::merged(const Call& call, const GuardTree::Values& values) const {
-  if (program_->first_once > program_->keep_until && !program_->changes_looks) return -1;
+  bool writes = program_->keep_until >= 0 && (!written_.empty() || !effects_.empty());
+  if (program_->first_once > program_->keep_until && !program_->changes_looks && !writes) return -1;
   AddressSet known(call.tensors.size() + tree_.tensors().size());
   for (size_t i = 0; i < call.tensors.size(); ++i) known.insert(call.tensor(i).unsafeGetTensorImpl());
   for (int node : tree_.tensors()) {
@@ -527,6 +528,8 @@ bool Trace::gives_sizes(int at) const {
   const OperatorFacts& facts = facts_of(step.op);
   return tensors && (facts.data_dependent_shape || (facts.index && step.exit));
 }
+
+bool Trace::measures(int at) const { return program_->steps.at(static_cast<size_t>(at)).measures; }
 
 bool Trace::carries(int node) const {
   const Guard& guard = tree_[node];

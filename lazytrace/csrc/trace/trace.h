@@ -67,6 +67,8 @@ class Trace {
   bool knows_writes(int64_t node) const;
   // Whether the sizes of what the step gives follow from values.
   bool gives_sizes(int step) const;
+  // Whether it compares a number that says how large a result is.
+  bool measures(int step) const;
   // Whether the guard `node` is about a place that the program itself writes, among others that it writes
   // tensors to.
   bool carries(int node) const;

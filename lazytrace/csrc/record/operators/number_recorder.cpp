@@ -581,6 +581,16 @@ bool NumberRecorder::is_given(int id) const {
           }).empty();
 }
 
+namespace {
+struct Measuring {
+  bool* flag;
+  explicit Measuring(bool* set) : flag(set) { *flag = true; }
+  ~Measuring() { *flag = false; }
+  Measuring(const Measuring&) = delete;
+  Measuring& operator=(const Measuring&) = delete;
+};
+}  // namespace
+
 // `x[i : i + n]` has the same size wherever it is, as long as it is inside of x: that is compared. So is how
 // long it is, where two values of tensors say so.
 bool NumberRecorder::is_window(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
@@ -603,7 +613,11 @@ bool NumberRecorder::is_window(const c10::FunctionSchema& schema, const torch::j
     int id = apply(kind, a, b);
     return id < 0 ? -1 : read(id).whole;
   };
-  return asked(Kind::LessEqual, constant(0), start) > 0 && (steady || asked(Kind::Sub, end, start) >= 0) &&
+  auto measured = [&] {
+    Measuring now(&measures_);
+    return asked(Kind::Sub, end, start);
+  };
+  return asked(Kind::LessEqual, constant(0), start) > 0 && (steady || measured() >= 0) &&
          asked(Kind::LessEqual, end, constant(size)) > 0;
 }
 
@@ -626,6 +640,7 @@ bool NumberRecorder::settle_sizes(const c10::FunctionSchema& schema, const torch
   for (auto at = sizes; at != lifted->end(); ++at) {
     given |= is_given(at->second.reg);
     for (int id : at->second.list) given |= is_given(id);
+    Measuring now(&measures_);
     settle(at->second);
   }
   lifted->erase(sizes, lifted->end());

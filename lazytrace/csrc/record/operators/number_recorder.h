@@ -100,6 +100,9 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // Reads all of them instead.
   void settle(const std::vector<std::pair<size_t, Argument>>& lifted);
 
+  // Whether what is read now says how large the result of an operator is.
+  bool measures() const { return measures_; }
+
   // The numbers that were made since it was asked last.
   std::vector<int> take_new() { return std::exchange(new_, {}); }
 
@@ -134,6 +137,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   int64_t items_ = 0;
   int64_t answers_ = 0;
   std::vector<int> new_;
+  bool measures_ = false;
   std::unordered_multimap<size_t, int> index_;
   AddressMap<int> carried_;
   std::vector<PyObject*> carriers_;  // owned

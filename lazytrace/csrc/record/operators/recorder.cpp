@@ -801,6 +801,7 @@ void Recorder::read_number(int id, const c10::IValue& value) {
   result.read = value;
   step.results.push_back(result);
   step.exit = true;
+  step.measures = numbers()->measures();
   if (resuming_.changed() && resuming_.ended())
     return fail(say(reason::ReadAfterChange, "a number", resuming_.change(), resuming_.why()));
   push(std::move(step));

@@ -327,22 +327,22 @@ void Exchange::deliver_now(Frame f) {
   // Of several it would not be known which one is on the stack.
   PyObject** top = expected.size() == 1 && expected[0].frame == f ? f.place(1) : nullptr;
   if (top && *top == expected[0].plain.ptr()) {
-    const Expected& one = expected[0];
-    py::object made;
-    if (PyTuple_CheckExact(*top)) {
-      py::tuple items(one.numbers.size());
-      for (size_t i = 0; i < one.numbers.size(); ++i)
-        items[i] = py::reinterpret_steal<py::object>(
-            numbers->carrier_of(one.numbers[i], PyTuple_GET_ITEM(*top, static_cast<Py_ssize_t>(i))));
-      made = std::move(items);
-    } else {
-      made = py::reinterpret_steal<py::object>(numbers->carrier_of(one.numbers[0], *top));
-    }
-    Py_SETREF(*top, made.release().ptr());
+    Py_SETREF(*top, carried(*top, expected[0].numbers).release().ptr());
     return;
   }
   for (Expected& one : expected)
     for (int number : one.numbers) numbers->read(number);
+}
+
+py::object Exchange::carried(PyObject* plain, c10::ArrayRef<int> numbers) {
+  auto one = [&](int number, PyObject* value) {
+    return py::reinterpret_steal<py::object>(recorder_->numbers()->carrier_of(number, value));
+  };
+  if (!PyTuple_CheckExact(plain)) return one(numbers[0], plain);
+  py::tuple items(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i)
+    items[i] = one(numbers[i], PyTuple_GET_ITEM(plain, static_cast<Py_ssize_t>(i)));
+  return std::move(items);
 }
 
 void Exchange::after() {

@@ -41,6 +41,10 @@ class Exchange {
   // as it is, Python is given one that carries the number; anything else takes the value.
   // Of a tuple: one of those of its items.
   void expect(PyObject* plain, c10::ArrayRef<int> numbers);
+  // What carries these in the place of a number, or of a tuple of numbers.
+  py::object carried(PyObject* plain, c10::ArrayRef<int> numbers);
+  // An operand of the instruction that is judged now is `made` when it runs.
+  void swap(PyObject** place, py::object made);
   // At the next instruction of the frame, and before anything else runs.
   void deliver(Frame f) {
     if (!expected_.empty()) deliver_now(f);
@@ -93,7 +97,6 @@ class Exchange {
   void expect_operator(Frame f, std::string name);
   void settle(PyObject* object);
   void settle_inside(PyObject* object);
-  void swap(PyObject** place, py::object made);
   void before_attribute(PyObject** object, PyObject* name);
   void before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args, Py_ssize_t count);
   bool looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count);

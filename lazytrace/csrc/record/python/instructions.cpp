@@ -148,8 +148,10 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::Merges:
       consumption_->consume(first, Consumer::Compares);
       return protocols_->read_iteration(first);
-    case Action::Iterates:
     case Action::Unpacks:
+      if (containers_->read_unpacked(f.place(operation.first))) return;
+      return protocols_->read_iteration(first);
+    case Action::Iterates:
       return protocols_->read_iteration(first);
     case Action::Advances:
     case Action::Sends:

@@ -42,6 +42,8 @@ class Observer {
     provenance_.add_root(object, index, structural);
   }
   void add_input(PyObject* tensor, int reg) { provenance_.add_input(tensor, reg); }
+  // From now on the signature holds no values (Call::is_value) in containers.
+  void leave_values() { provenance_.leave_values(); }
   // The numpy arrays of the call.
   Unseen* unseen() { return &unseen_; }
 

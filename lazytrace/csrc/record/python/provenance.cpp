@@ -294,6 +294,23 @@ void Provenance::read_operand(int node, Access access, PyObject* key, Py_ssize_t
   if (!numbers.empty() && value) exchange_->expect(value, numbers);
 }
 
+void Provenance::read_operands(int node, PyObject** sequence, c10::function_ref<bool(PyObject*)> held) {
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(*sequence);
+  py::tuple items(count);
+  bool any = false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    auto item = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(*sequence, i));
+    if (!held(item.ptr())) {
+      bool made;
+      c10::ArrayRef<int> numbers = numbers_of(learn_node(node, Access::At, nullptr, i, item.ptr(), &made));
+      any |= !numbers.empty();
+      if (!numbers.empty()) item = exchange_->carried(item.ptr(), numbers);
+    }
+    items[static_cast<size_t>(i)] = std::move(item);
+  }
+  if (any) exchange_->swap(sequence, std::move(items));
+}
+
 void Provenance::read_self(int node, PyObject* object) {
   bool made;
   int child = tree_->child(node, Access::Self, nullptr, -1, &made);

@@ -58,7 +58,11 @@ class Provenance {
   // Where it has no node yet.
   void know_first(PyObject* object, int node) { known_.emplace(object, node); }
   bool by_path(int node) const { return (*tree_)[node].access != Access::Weak; }
-  // Whether the signature guards the contents of the node.
+  // From now on the signature holds no values (Call::is_value) in containers: what is read of them is
+  // guarded.
+  void leave_values() { leaves_values_ = true; }
+  bool leaves_values(int node) const { return leaves_values_ && structural(node); }
+  // Whether the signature guards the contents of the node, but for the values that it leaves.
   bool structural(int node) const {
     return static_cast<size_t>(node) < structural_.size() && structural_[static_cast<size_t>(node)];
   }
@@ -73,6 +77,8 @@ class Provenance {
   std::pair<int, bool> read_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   // The same where the instruction that is judged puts the value on the stack as it is.
   void read_operand(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
+  // The same of all entries of a list or tuple that the instruction takes apart, but for those that are held.
+  void read_operands(int node, PyObject** sequence, c10::function_ref<bool(PyObject*)> held);
   // Which object it is.
   void read_self(int node, PyObject* object);
   // That the object is none of those that were compared with it.
@@ -178,6 +184,7 @@ class Provenance {
   PyObject* handled_around_;      // borrowed from the caller, who is in its handler
   AddressMap<int> known_;         // object -> guard node
   std::vector<char> structural_;  // by node
+  bool leaves_values_ = false;
   AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference
   AddressSet fresh_addresses_;
   AddressMap<int> input_;  // tensor argument -> register

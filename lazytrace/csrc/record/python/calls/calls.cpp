@@ -313,6 +313,15 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
   keywords_ = outer;
 }
 
+// What stands behind `**` is formatted like the rest.
+void Calls::read_format(PyObject* const* args, Py_ssize_t count) {
+  c10::SmallVector<PyObject*, 16> all(args, args + count);
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; keywords_ && PyDict_Check(keywords_) && PyDict_Next(keywords_, &at, &key, &value);)
+    all.push_back(value);
+  protocols_->read_format(all.data(), static_cast<Py_ssize_t>(all.size()));
+}
+
 void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
   if (count < 1) return;
@@ -669,7 +678,7 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
     case Does::ComparesIdentity:
       return second ? protocols_->read_identity(first, second) : void();
     case Does::Formats:
-      return protocols_->read_format(args, count);
+      return read_format(args, count);
     case Does::Codes:
       read_codec(args + 1, count - 1);
       return consumption_->hand_over(args, count, Consumer::Reads);

@@ -49,6 +49,7 @@ class Calls {
   void call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count);
   void call_type_itself(PyObject* const* args, Py_ssize_t count);
   void call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count);
+  void read_format(PyObject* const* args, Py_ssize_t count);
   void call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count);

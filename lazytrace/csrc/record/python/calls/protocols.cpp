@@ -59,7 +59,7 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
   if (is_tensor(container)) return consumption_->consume(item, Consumer::Reads);
   consumption_->consume(item, Consumer::Compares);
   if (is_immutable(container)) return;
-  if (PyDict_Check(container) && is_key(item)) return containers_->read_dict_item(container, item);
+  if (PyDict_Check(container) && is_key(item)) return containers_->read_key(container, item);
   if (containers_->read_entry(container, item)) return;
   if (can_ask_for_member(container, item)) return containers_->read_member(container, item);
   if (PyIter_Check(container)) containers_->advance(container);

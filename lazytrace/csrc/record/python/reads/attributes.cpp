@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -204,6 +205,16 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
   return getter && !PyFunction_Check(getter) && !PyType_Check(getter) ? getter : nullptr;
 }
 
+namespace {
+// The place of a field of a named tuple, or null.
+py::object field_of(PyObject* descriptor) {
+  if (std::strcmp(Py_TYPE(descriptor)->tp_name, "_collections._tuplegetter") != 0) return {};
+  auto parts = py::reinterpret_steal<py::object>(PyObject_CallMethod(descriptor, "__reduce__", nullptr));
+  if (!parts) throw py::error_already_set();
+  return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.ptr(), 1), 0));
+}
+}  // namespace
+
 void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
   if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
     PyObject* getter = PyObject_GetAttrString(descriptor, "fget");
@@ -218,7 +229,9 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
     // A Python descriptor shows itself in its __get__; one written in C must be known.
     if (PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE))
       return classes_->read_special(descriptor, "__get__");
-    if (PyTuple_Check(object)) return containers_->read_whole(object);  // the fields of a named tuple
+    if (py::object field = field_of(descriptor))
+      if (PyTuple_Check(object)) return containers_->read_sequence_item(object, field.ptr());
+    if (PyTuple_Check(object)) return containers_->read_whole(object);
     return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
   }
   std::string text = text_of(name);
@@ -355,6 +368,10 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   bool plain = state == TensorState::Plain || state == TensorState::Requires;
   if (!plain && !may_read(state, tensor, argument))
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");
+  // What is handed on as it is would be another dict at each call.
+  static PyObject* own = PyUnicode_InternFromString("__dict__");
+  if (PyUnicode_Compare(name, own) == 0 && !recorder_->made(THPVariable_Unpack(tensor)))
+    return recorder_->fail("reads .__dict__ of a tensor");
   if (!descriptor || !Py_TYPE(descriptor)->tp_descr_set) read_tensor_entry(tensor, name, descriptor);
 }
 

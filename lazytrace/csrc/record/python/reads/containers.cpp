@@ -3,6 +3,7 @@
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/ends.h"
+#include "signature/signature.h"
 
 namespace lazytrace {
 
@@ -19,15 +20,29 @@ bool can_ask_for_member(PyObject* v, PyObject* key) {
   return true;
 }
 
+bool ContainerReads::holds(int node, PyObject* value) const {
+  return provenance_->structural(node) &&
+         !(provenance_->leaves_values(node) && value && Call::is_value(value));
+}
+
 void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
-  if (node < 0 || provenance_->structural(node)) return;
+  if (node < 0) return;
+  if (provenance_->structural(node)) {
+    if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
+    if (holds(node, PyDict_GetItemWithError(dict, key))) return;
+  }
   if (read_entry(dict, key)) return;
   if (log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   if (log_->wrote(dict, key)) return;
   provenance_->read_operand(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
+}
+
+void ContainerReads::read_key(PyObject* dict, PyObject* key) {
+  int node = provenance_->owner(dict);
+  if (node < 0 || !provenance_->structural(node)) read_dict_item(dict, key);
 }
 
 bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
@@ -41,15 +56,29 @@ bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
 
 void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   int node = provenance_->owner(sequence);
-  if (node < 0 || provenance_->structural(node) || log_->took_over(sequence)) return;
+  bool structural = node >= 0 && provenance_->structural(node);
+  if (node < 0 || log_->took_over(sequence)) return;
   if (!PyLong_Check(key)) return read_whole(sequence);
-  if (log_->appended_to(sequence)) return settle(sequence);
+  if (!structural && log_->appended_to(sequence)) return settle(sequence);
   Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(sequence);
-  if (index < 0 || index >= size) tree_->expect_length(node, sequence);
+  if (PyErr_Occurred()) return PyErr_Clear();
+  if (!structural && (index < 0 || index >= size)) tree_->expect_length(node, sequence);
   if (index < 0) index += size;
   if (index < 0 || index >= size) return PyErr_Clear();
+  if (holds(node, PySequence_Fast_GET_ITEM(sequence, index))) return;
   if (log_->wrote(sequence, index)) return;
   provenance_->read_operand(node, Access::At, nullptr, index, PySequence_Fast_GET_ITEM(sequence, index));
+}
+
+bool ContainerReads::read_unpacked(PyObject** place) {
+  PyObject* sequence = *place;
+  bool plain = PyTuple_CheckExact(sequence) || PyList_CheckExact(sequence);
+  if (!plain || !recorder_->follows_state() || recorder_->inside_operator()) return false;
+  int node = provenance_->owner(sequence);
+  if (node < 0 || log_->wrote_to(sequence) || log_->took_over(sequence)) return false;
+  if (!provenance_->structural(node)) tree_->expect_length(node, sequence);
+  provenance_->read_operands(node, place, [&](PyObject* item) { return holds(node, item); });
+  return true;
 }
 
 void ContainerReads::read_member(PyObject* set, PyObject* key) {
@@ -95,8 +124,9 @@ bool ContainerReads::take_over(PyObject* object, Wording what) {
   if (shows_its_end(object)) return recorder_->fail(what()), provenance_->let_go(), true;
   int node = provenance_->known(object);
   py::object before = log_->before(object);
-  bool known = provenance_->structural(node) || (!log_->wrote_to(object) && !whole_.insert(object));
-  if (!known) read_entries(node, before.ptr());
+  bool values = provenance_->leaves_values(node), held = provenance_->structural(node) && !values;
+  bool known = held || (!log_->wrote_to(object) && !whole_.insert(object));
+  if (!known) values ? read_values(node, before.ptr()) : read_entries(node, before.ptr());
   Writes::Write write;
   write.effect = {Effect::Kind::Content, node};
   write.effect.first = write.effect.last = recorder_->last_node();
@@ -126,9 +156,30 @@ void ContainerReads::settle(PyObject* object) {
 void ContainerReads::read_whole(PyObject* object) {
   if (!is_container(object)) return;
   int node = provenance_->owner(object);
-  if (node < 0 || provenance_->structural(node)) return;
+  if (node < 0 || (provenance_->structural(node) && !provenance_->leaves_values(node))) return;
+  // What it holds was there, or was made in the call: the values among the former are guarded.
+  if (provenance_->structural(node)) {
+    if (!log_->took_over(object) && (log_->wrote_to(object) || whole_.insert(object)))
+      read_values(node, object);
+    return;
+  }
   if (log_->wrote_to(object)) return settle(object);
   if (whole_.insert(object)) read_entries(node, object);
+}
+
+void ContainerReads::read_values(int node, PyObject* object) {
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+      PyObject* value = PySequence_Fast_GET_ITEM(object, i);
+      if (Call::is_value(value) && !log_->wrote(object, i))
+        provenance_->read_child(node, Access::At, nullptr, i, value);
+    }
+  } else if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);)
+      if (Call::is_value(value) && !log_->wrote(object, key))
+        provenance_->read_child(node, Access::Item, key, -1, value);
+  }
 }
 
 void ContainerReads::read_entries(int node, PyObject* object) {

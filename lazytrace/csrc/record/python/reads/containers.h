@@ -23,8 +23,13 @@ class ContainerReads {
   void read_dict_item(PyObject* dict, PyObject* key);
   // What a dict has under an object that is known, whatever else it has; false where it is not that simple.
   bool read_entry(PyObject* dict, PyObject* key);
+  // Whether a dict has a key.
+  void read_key(PyObject* dict, PyObject* key);
   // One entry of a list or tuple; `key` is anything that Python code gave.
   void read_sequence_item(PyObject* sequence, PyObject* key);
+  // The entries of one that an instruction takes apart, which may be numbers that are followed: false where
+  // they are to be read as those of any other iterable.
+  bool read_unpacked(PyObject** sequence);
   // Whether a set holds an equal of `key`.
   void read_member(PyObject* set, PyObject* key);
   void read_length(PyObject* container);
@@ -47,6 +52,10 @@ class ContainerReads {
   // Of a container that was written to.
   void settle(PyObject* container);
   void read_entries(int node, PyObject* held);
+  // Of a container whose structure the signature holds: the values in it.
+  void read_values(int node, PyObject* held);
+  // Whether the signature holds this entry.
+  bool holds(int node, PyObject* value) const;
 
   Recorder* recorder_;
   GuardTree* tree_;
