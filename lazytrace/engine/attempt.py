@@ -230,7 +230,7 @@ class Attempt:
         assert why is not None
         at = self._trace_of(miss)
         key = at.key if at is not None else self.call.key_of(resume.loose)
-        outgrown = self._says_sizes(at, miss, resume) and self._outgrown(resume.loose)
+        outgrown = self._says_sizes(at, miss, resume.branches) and self._outgrown(resume.loose)
         follows = self._shall_follow_sizes(resume.loose)
         outgrown |= follows and miss.effects
         if outgrown:
@@ -258,15 +258,25 @@ class Attempt:
                 self.cache.refuse_for_good(key, decision.reason)
         return self.owner.eager(self.args, self.kwargs, Reason(detail, kind="eager"))
 
-    def _says_sizes(self, at: Trace | None, miss: Miss, resume: Resume) -> bool:
+    def _says_sizes(self, at: Trace | None, miss: Miss, branches: int) -> bool:
         """Whether what differed says how large a result is.
 
         A few numbers that do may have branches of their own.
         """
         if at is None:
             return False
-        many = 2 * resume.branches >= self.owner.options.exit_limit
+        many = 2 * branches >= self.owner.options.exit_limit
         return at.native.gives_sizes(miss.step) or (many and at.native.measures(miss.step))
+
+    def _start_to_follow_sizes(self) -> None:
+        """Where it would be recorded from its start for each number that says how large a result is."""
+        trace, miss = self._differing if self._differing is not None else (None, None)
+        if trace is None or miss is None or miss.step < 0:
+            return
+        if self._says_sizes(self._trace_of(miss), miss, self._restarts) and self._outgrown(
+            trace.native.loose
+        ):
+            self.cache.traces.drop(trace.key)
 
     # ------------------------------------------------------------ recording
     def _record_steadily(self) -> Any:
@@ -286,6 +296,8 @@ class Attempt:
     def _record(self, resume: Resume | None = None, unkept: Reason = _KEPT, key: bytes = b"") -> Any:
         search, site = self.search(), call_site()
         reasons = search.before()
+        if resume is None:
+            self._start_to_follow_sizes()
         if search.known and not unkept.path and self.owner.options.on_retrace == "warn":
             self.owner.warn(retraced(self.owner.name, line_of(reasons)), site)
         self.owner.log.remember(self.key, search.words)

@@ -199,6 +199,31 @@ def the_kth_value_of_too_few(trace):
     return trace(lambda x, i: x.kthvalue(i)), numbered(1, 2, 3, 4, 1, 0, 2, 3)
 
 
+# ---------------------------------------------------------------- how long a part is hangs on values
+def lengths(*found):
+    return [call(X(12), torch.tensor(n)) for n in found]
+
+
+@cases(hits=8)
+def as_long_as_a_value_says(trace):
+    return trace(lambda x, n: x[: n.item()] * 2), lengths(3, 4, 5, 6, 7, 8, 9, 10, 11, 2, 1, 0, 12, 5)
+
+
+@cases(hits=10, recordings=3)
+def few_lengths_have_branches(trace):
+    return trace(lambda x, n: x[: n.item()] * 2), lengths(3, 4, 5, 3, 4, 5, 3, 4, 5, 3, 4, 5, 3)
+
+
+@cases(hits=6)
+def written_as_long_as_a_value_says(trace):
+    def body(x, n):
+        x = x.clone()
+        x[2 : 2 + n.item()] = -1.0
+        return x, x[n.item() :].sum()
+
+    return trace(body), lengths(3, 4, 5, 6, 7, 8, 9, 10, 1, 0, 2, 6, 9)
+
+
 # ---------------------------------------------------------------- memory of which a part is in use
 class Cache(nn.Module):
     """Keys and values of the steps so far, in memory that is there from the start."""
