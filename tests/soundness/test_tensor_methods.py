@@ -96,7 +96,7 @@ EAGER = {
     "is_pinned": "calls .is_pinned() of a tensor",
     "retains_grad": "reads .retains_grad of a tensor",
     "is_set_to": "calls .is_set_to() of a tensor",
-    "dict": "reads a dict of unknown origin",
+    "dict": "reads .__dict__ of a tensor",
     "dir": "calls dir(), which lazytrace cannot see into",
     "repr": "makes a torch._C._DisableFuncTorch, which lazytrace cannot see into",
     "numpy": "computes with a numpy array",

@@ -1,7 +1,6 @@
 // Functions that give another number at each call: clocks, and generators of random numbers other than
 // torch's. A replay calls them where the function did, with what was worked out by then, and follows what
-// they give. All but one are C's; Python's `Random._randbelow` draws until a number is small enough, and each
-// way through that loop would be a branch.
+// they give. All are C's but `Random._randbelow`: each way through its loop would be a branch of its own.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
