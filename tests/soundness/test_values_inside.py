@@ -321,6 +321,49 @@ def a_tuple_is_given_back(trace):
     return trace(body), [sized(i) for i in range(16)]
 
 
+SIZE = (4, 2)
+
+
+@cases(hits=3)
+def a_tuple_that_is_a_constant_of_the_program(trace):
+    sizes = [(4, 9), (6, 1), SIZE, SIZE, (5, 3), (9, 9), SIZE, (7, 7)]
+    return trace(lambda b: b["x"] * SIZE[0] + b["size"][0]), [call({"x": X(3), "size": s}) for s in sizes]
+
+
+@cases(hits=3)
+def a_literal_of_both(trace):
+    sizes = [(4, 9), (6, 1), (8, 2), (8, 2), (5, 3), (9, 9), (8, 2), (7, 7)]
+
+    def body(b):
+        shape = (8, 2)
+        height, width = shape
+        return b["x"] * height + b["size"][0] - width
+
+    return trace(body), [call({"x": X(3), "size": s}) for s in sizes]
+
+
+@cases(hits=2)
+def a_write_beside_one_that_nobody_reads(trace):
+    def body(b):
+        b["v"] = max(SIZE[1], b["v"] % 3)
+        return b["x"] * b["v"], b
+
+    pairs = [((1, 1), 3), ((2, 2), 5), (SIZE, 7), (SIZE, 8), ((3, 3), 9), (SIZE, 6), ((5, 5), 2), (SIZE, 0)]
+    return trace(body), [call({"x": X(3), "t": t, "v": v}) for t, v in pairs]
+
+
+@cases(hits=1)
+def which_tuple_it_is(trace):
+    def body(b):
+        same = b["size"] is SIZE if b["mode"] == "eval" else None
+        height, width = b["size"]
+        return b["x"] * height + width, same
+
+    modes = [("train", (5, 3)), ("train", (6, 1)), ("train", (7, 2)), ("train", (8, 3)), ("eval", SIZE)]
+    modes += [("eval", (9, 9)), ("eval", SIZE), ("train", SIZE)]
+    return trace(body), [call({"x": X(3), "size": size, "mode": mode}) for mode, size in modes]
+
+
 @cases(hits=4)
 def texts_that_say_what_to_do(trace):
     modes = ["up", "down", "up", "down", "other", "up", "down", "other"]

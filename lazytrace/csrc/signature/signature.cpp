@@ -134,10 +134,8 @@ struct Signature::Flattener {
     key->put_tag('V');
     key->put(Py_TYPE(v));
     call->constants.push_back(v);
-    if (PyTuple_CheckExact(v))
-      holder(v);  // what a function gives back is the tuple that it was given
-    else if (changeable)
-      call->hold(v);
+    // No root: the program may have the very same tuple for a constant of its own.
+    if (changeable) call->hold(v);
     return true;
   }
 
@@ -225,22 +223,18 @@ struct Signature::Flattener {
     if (changeable) call->hold(v);
   }
 
-  // The same list twice is not two lists.
-  void holder(PyObject* v) {
+  void container(PyObject* v) {
+    for (PyObject* outer : open)
+      if (outer == v) return refuse(say(reason::TakesCycle));
+    if (open.size() > 64) return refuse(say(reason::TakesTooDeep));
     root(v, true);
+    // The same list twice is not two lists.
     for (size_t i = 1; i + 1 < call->roots.size(); ++i)
       if (call->roots[i] == v) {
         key->put_tag('=');
         key->put(static_cast<uint32_t>(i));
         break;
       }
-  }
-
-  void container(PyObject* v) {
-    for (PyObject* outer : open)
-      if (outer == v) return refuse(say(reason::TakesCycle));
-    if (open.size() > 64) return refuse(say(reason::TakesTooDeep));
-    holder(v);
     open.push_back(v);
     bool changes = PyDict_Check(v) || PyList_Check(v);
     changeable += changes;

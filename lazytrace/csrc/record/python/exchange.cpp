@@ -342,6 +342,7 @@ py::object Exchange::carried(PyObject* plain, c10::ArrayRef<int> numbers) {
   py::tuple items(numbers.size());
   for (size_t i = 0; i < numbers.size(); ++i)
     items[i] = one(numbers[i], PyTuple_GET_ITEM(plain, static_cast<Py_ssize_t>(i)));
+  tuples_.emplace_back(items, py::reinterpret_borrow<py::object>(plain));
   return std::move(items);
 }
 
@@ -455,6 +456,11 @@ void put_plain(PyObject** at) {
 // Which object an int is follows from its value; that it is none of another type does not.
 void Exchange::settle_identity(PyObject** at, PyObject* other) {
   if (*at == other) return;
+  for (auto& [made, plain] : tuples_) {
+    if (*at != made.ptr()) continue;
+    Py_SETREF(*at, Py_NewRef(plain.ptr()));
+    return;
+  }
   if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other)) return;
   auto original = py::reinterpret_borrow<py::object>(recorder_->numbers()->original_of(*at));
   if (original) {

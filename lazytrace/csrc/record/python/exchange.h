@@ -120,6 +120,7 @@ class Exchange {
   };
   Frame reading_;  // whose instruction puts on the stack what it reads
   std::vector<Expected> expected_;
+  std::vector<std::pair<py::object, py::object>> tuples_;  // of carriers, and what they were given for
 };
 
 // Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the

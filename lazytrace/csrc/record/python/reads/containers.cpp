@@ -56,8 +56,10 @@ bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
 
 void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   int node = provenance_->owner(sequence);
-  bool structural = node >= 0 && provenance_->structural(node);
   if (node < 0 || log_->took_over(sequence)) return;
+  bool structural = provenance_->structural(node);
+  // The signature has all of it, and the program may have the same tuple for a constant of its own.
+  if (structural && is_immutable(sequence)) return;
   if (!PyLong_Check(key)) return read_whole(sequence);
   if (!structural && log_->appended_to(sequence)) return settle(sequence);
   Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(sequence);
@@ -74,6 +76,7 @@ bool ContainerReads::read_unpacked(PyObject** place) {
   PyObject* sequence = *place;
   bool plain = PyTuple_CheckExact(sequence) || PyList_CheckExact(sequence);
   if (!plain || !recorder_->follows_state() || recorder_->inside_operator()) return false;
+  if (is_immutable(sequence)) return false;
   int node = provenance_->owner(sequence);
   if (node < 0 || log_->wrote_to(sequence) || log_->took_over(sequence)) return false;
   if (!provenance_->structural(node)) tree_->expect_length(node, sequence);
@@ -159,6 +162,7 @@ void ContainerReads::read_whole(PyObject* object) {
   if (node < 0 || (provenance_->structural(node) && !provenance_->leaves_values(node))) return;
   // What it holds was there, or was made in the call: the values among the former are guarded.
   if (provenance_->structural(node)) {
+    if (is_immutable(object)) return;
     if (!log_->took_over(object) && (log_->wrote_to(object) || whole_.insert(object)))
       read_values(node, object);
     return;
