@@ -19,9 +19,9 @@ struct AskedFunction {
   PyObject* step = nullptr;  // what is called in its place while recording, kept for the life of the process
 };
 
-// Told by Python once: functions, or what their methods are made of, each with "clock", "draws", "bits" or "below";
-// `step` is called with the function and its arguments in its place.
-// `of_numpy` gives more of them; it is called once, when numpy's generators are there.
+// Told by Python once: functions, or what their methods are made of, each with "clock", "draws", "bits" or
+// "below"; `step` is called with the function and its arguments in its place. `of_numpy` gives more of them;
+// it is called once, when numpy's generators are there.
 void configure_asked(const py::dict& functions, const py::object& step, const py::object& of_numpy);
 // Before a recording. Needs the GIL; runs Python code.
 void know_asked_of_numpy();
