@@ -95,9 +95,9 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.makes_new = !facts.lift && !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                     std::none_of(schema.returns().begin(), schema.returns().end(),
                                  [](const c10::Argument& one) { return one.alias_info() != nullptr; });
-  facts.always_view = facts.view && !facts.lift && !facts.changes_metadata &&
-                      (kViews.count(name) ||
-                       !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
+  facts.always_view =
+      facts.view && !facts.lift && !facts.changes_metadata &&
+      (kViews.count(name) || !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;
 }
