@@ -265,17 +265,18 @@ class Attempt:
         """
         if at is None:
             return False
+        return at.native.gives_sizes(miss.step) or self._measures(at, miss, branches)
+
+    def _measures(self, at: Trace | None, miss: Miss, branches: int) -> bool:
         many = 2 * branches >= self.owner.options.exit_limit
-        return at.native.gives_sizes(miss.step) or (many and at.native.measures(miss.step))
+        return at is not None and many and at.native.measures(miss.step)
 
     def _start_to_follow_sizes(self) -> None:
         """Where it would be recorded from its start for each number that says how large a result is."""
         trace, miss = self._differing if self._differing is not None else (None, None)
         if trace is None or miss is None or miss.step < 0:
             return
-        if self._says_sizes(self._trace_of(miss), miss, self._restarts) and self._outgrown(
-            trace.native.loose
-        ):
+        if self._measures(self._trace_of(miss), miss, self._restarts) and self._outgrown(trace.native.loose):
             self.cache.traces.drop(trace.key)
 
     # ------------------------------------------------------------ recording

@@ -368,8 +368,10 @@ class TraceStore:
         >>> TraceStore(8).last_use(3)
         0
         """
-        trace = self._lru.get(number)
-        return trace.native.used if trace is not None else 0
+        try:
+            return self._lru[number].native.used
+        except KeyError:  # cachetools' get() looks twice, and another thread may drop it in between
+            return 0
 
     def branched(self, key: bytes, number: int) -> None:
         """Mark the trace with this number as the most recently used, and ask it first from now on."""
