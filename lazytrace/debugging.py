@@ -87,7 +87,8 @@ def _write_proof(folder: Path, finished: Finished) -> None:
 
 def _write_program(path: Path, finished: Finished) -> None:
     saving = Saving(include_state=True)
-    saving.add_program(_program(finished), finished.named, finished.parameters.declared())
+    parameters = finished.parameters
+    saving.add_program(_program(finished), finished.named, parameters.declared(), parameters.left_out())
     saving.write(path)
 
 

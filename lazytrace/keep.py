@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from lazytrace.errors import missing_package
 from lazytrace.function import Handle, handle
 from lazytrace.programs import exported_program
 from lazytrace.saving import Saving
+from lazytrace.signature import memory_of
 
 
 def export(
@@ -58,19 +58,12 @@ def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     (False, False)
     """
     leaves, spec = tree_flatten((args, kwargs))
-    owners = collections.Counter(
-        one.untyped_storage().data_ptr()
-        for one in leaves
-        if isinstance(one, torch.Tensor) and one.layout is torch.strided and one.numel()
-    )
-    shared = {owner for owner, count in owners.items() if count > 1}
-
-    def alone(one: Any) -> Any:
-        if not isinstance(one, torch.Tensor) or one.layout is not torch.strided:
-            return one
-        return clone_tensor(one, {}) if one.untyped_storage().data_ptr() in shared else one
-
-    apart: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten([alone(one) for one in leaves], spec)
+    owners = [memory_of(one) if isinstance(one, torch.Tensor) else 0 for one in leaves]
+    alone = [
+        clone_tensor(one, {}) if owner and owners.count(owner) > 1 else one
+        for one, owner in zip(leaves, owners, strict=True)
+    ]
+    apart: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten(alone, spec)
     return apart
 
 

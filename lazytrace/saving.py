@@ -37,7 +37,7 @@ class Saving:
         program: Program,
         named: list[tuple[str, Any]],
         parameters: Iterable[Parameter] | None,
-        unread: Container[str] = (),
+        unread: Container[str],
     ) -> None:
         """Take a program, of a call that passes `named` to those `parameters` that are not `unread`.
 

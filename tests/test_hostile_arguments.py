@@ -210,3 +210,20 @@ def test_the_names_of_roots():
     assert root_names("step", [("x", X), ("d", nested)]) == [
         *("step", "d", "d['a']", "d['a'][0]", "d['b']", "d['b'][1]"),
     ]
+
+
+@pytest.mark.parametrize("wrap", [lambda t: (t,), lambda t: [t], lambda t: {"a": t}, lambda t: slice(t)])
+def test_an_argument_that_is_nested_very_deeply(wrap):
+    deep: Any = 1.0
+    for _ in range(100_000):
+        deep = wrap(deep)
+
+    @traced
+    def step(batch):
+        return batch["x"] * len(batch)
+
+    for _ in range(3):
+        assert torch.equal(step({"x": X, "deep": deep}), 2 * X)
+    assert step.stats().calls == 3
+    while isinstance(deep, slice):  # level by level: the interpreter frees slices by recursion
+        deep = deep.stop

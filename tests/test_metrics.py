@@ -236,6 +236,16 @@ def test_a_failed_proof_is_run_again(written, monkeypatch, capsys):
     assert main(["replay", str(written / "none")]) == 2
 
 
+def test_a_failed_proof_of_a_function_that_reads_less_than_it_is_given(written, monkeypatch, capsys):
+    fail_proofs(monkeypatch)
+    step = traced(lambda x, batch_idx: x * 2, name="step")
+    with pytest.warns(ProofWarning):
+        step(X, 3)
+    (folder,) = written.glob("run_*/0000-step-failed-proof")
+    assert main(["replay", str(written)]) == 0
+    assert capsys.readouterr().out == f"{folder}: the same as the plain call\n"
+
+
 def test_a_failed_proof_that_a_file_cannot_hold(written, monkeypatch):
     fail_proofs(monkeypatch)
 

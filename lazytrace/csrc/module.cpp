@@ -33,13 +33,7 @@ void bind_signature(py::module_& m) {
                                for (auto& number : c.numbers) values.push_back(number.value);
                                return values;
                              })
-      .def_property_readonly("constants",
-                             [](const lt::Call& c) {
-                               std::vector<py::object> constants;
-                               for (PyObject* one : c.constants)
-                                 constants.push_back(py::reinterpret_borrow<py::object>(one));
-                               return constants;
-                             })
+      .def_property_readonly("constants", [](const lt::Call& c) { return py::bytes(c.constants.view()); })
       .def("loose_in", &lt::Call::loose_in)
       .def("key_of",
            [](const lt::Call& c, int loose) {

@@ -263,21 +263,19 @@ class Attempt:
 
         A few numbers that do may have branches of their own.
         """
-        if at is None:
-            return False
-        return at.native.gives_sizes(miss.step) or self._measures(at, miss, branches)
+        return at is not None and (at.native.gives_sizes(miss.step) or self._measures(at, miss, branches))
 
-    def _measures(self, at: Trace | None, miss: Miss, branches: int) -> bool:
-        many = 2 * branches >= self.owner.options.exit_limit
-        return at is not None and many and at.native.measures(miss.step)
+    def _measures(self, at: Trace, miss: Miss, branches: int) -> bool:
+        return 2 * branches >= self.owner.options.exit_limit and at.native.measures(miss.step)
 
     def _start_to_follow_sizes(self) -> None:
         """Where it would be recorded from its start for each number that says how large a result is."""
-        trace, miss = self._differing if self._differing is not None else (None, None)
-        if trace is None or miss is None or miss.step < 0:
+        _, miss = self._differing if self._differing is not None else (None, None)
+        at = self._trace_of(miss) if miss is not None and miss.step >= 0 else None
+        if at is None or miss is None or not self._measures(at, miss, self._restarts):
             return
-        if self._measures(self._trace_of(miss), miss, self._restarts) and self._outgrown(trace.native.loose):
-            self.cache.traces.drop(trace.key)
+        if self._outgrown(at.native.loose):
+            self.cache.traces.drop(at.key)
 
     # ------------------------------------------------------------ recording
     def _record_steadily(self) -> Any:
@@ -370,7 +368,7 @@ class Attempt:
         allowed = ~known.shapes.exact(call.structure) & call.loose_in(SIZES | NUMBERS)
         if wanted is False:
             return 0
-        loose = known.shapes.meet(call.structure, (call.measures, [*call.numbers, *call.constants]))
+        loose = known.shapes.meet(call.structure, (call.measures, (call.numbers, call.constants)))
         for other in (SIZES, NUMBERS, SIZES | NUMBERS):
             if call.loose_in(other) == other and known.traces.find(call.key_of(other)):
                 loose |= other

@@ -170,7 +170,7 @@ class _Lru(cachetools.Cache[int, Trace]):
 class _Followed:
     """What is known of one structure of calls; see `Shapes`."""
 
-    first: tuple[list[int], list[object]] | None = None
+    first: tuple[list[int], object] | None = None
     exact: int = 0
     plain: bool = False
     sizes: bool = False
@@ -198,7 +198,7 @@ class Shapes:
             known: _Followed = self._by_structure.setdefault(structure, _Followed())
             return known
 
-    def meet(self, structure: bytes, values: tuple[list[int], list[object]]) -> int:
+    def meet(self, structure: bytes, values: tuple[list[int], object]) -> int:
         """Note a call that is to be recorded; in which values it differs from the first of its structure.
 
         `values` are its sizes, and its numbers and other constants.

@@ -204,15 +204,20 @@ def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _L
 def _sharing(tensors: list[tuple[str, torch.Tensor, bool]]) -> Iterator[tuple[str, str]]:
     first: dict[int, str] = {}
     for path, t, _ in tensors:
-        memory = _memory_of(t) if t.layout is torch.strided and t.numel() else 0
+        memory = memory_of(t)
         if memory and (owner := first.setdefault(memory, path)) != path:
             yield f"memory of {path}", f"shared with {owner}"
 
 
-def _memory_of(t: torch.Tensor) -> int:
-    """The address of its memory; 0 of a tensor without any, as autograd makes of zeros."""
+def memory_of(t: torch.Tensor) -> int:
+    """The address of its memory; 0 of a tensor without any, as autograd makes of zeros, or with no elements.
+
+    >>> x = torch.ones(2, 2)
+    >>> memory_of(x.t()) == memory_of(x), memory_of(x[:0]), memory_of(x.to_sparse())
+    (True, 0, 0)
+    """
     try:
-        return t.untyped_storage().data_ptr()
+        return t.untyped_storage().data_ptr() if t.layout is torch.strided and t.numel() else 0
     except RuntimeError:
         return 0
 

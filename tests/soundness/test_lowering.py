@@ -7,6 +7,7 @@ import types
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lazytrace import traced
 from tests.soundness.runner import bits
@@ -235,11 +236,29 @@ def bits_of(value):
     return [bits(torch.view_as_real(part) if part.is_complex() else part) for part in parts(value)]
 
 
+class Kernels(TorchDispatchMode):
+    """Keeps the names of the operators that are left when composite ones have been taken apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
 def test_a_kernel_is_chosen_by_what_requires_gradients():
-    """What the cases above rest on: if torch stops doing so, they hold nothing."""
-    plain = F.linear(TURNED, PACKED.detach(), PACKED_BIAS.detach())
+    """What the cases above rest on: if torch stops doing so, they hold nothing.
+
+    On some processors both kernels come to the same bits, so that results would not show it.
+    """
     with torch.no_grad():
-        assert not torch.equal(plain, F.linear(TURNED, PACKED, PACKED_BIAS))
+        with Kernels() as plain:
+            F.linear(TURNED, PACKED.detach(), PACKED_BIAS.detach())
+        with Kernels() as requiring:
+            F.linear(TURNED, PACKED, PACKED_BIAS)
+    assert plain.names != requiring.names
 
 
 def test_results_are_not_written_again():

@@ -26,10 +26,14 @@ def keeps(state):
 WRITES = [counts, appends, keeps]
 
 
+def world(**tensors):
+    return types.SimpleNamespace(n=0, items=[], last=None, **tensors)
+
+
 @pytest.mark.parametrize("write", WRITES)
 def test_an_argument_that_is_state(write):
     def make(trace):
-        state = types.SimpleNamespace(h=torch.zeros(3), buffer=torch.ones(3), n=0, items=[], last=None)
+        state = world(h=torch.zeros(3), buffer=torch.ones(3))
 
         def step(x):
             write(state)
@@ -51,7 +55,7 @@ def test_an_argument_that_is_state(write):
 @pytest.mark.parametrize("write", WRITES)
 def test_state_that_becomes_one(write):
     def make(trace):
-        state = types.SimpleNamespace(a=torch.ones(3), b=torch.ones(3), n=0, items=[], last=None)
+        state = world(a=torch.ones(3), b=torch.ones(3))
 
         def step(x):
             write(state)
@@ -69,7 +73,7 @@ def test_state_that_becomes_one(write):
 
 def test_a_hidden_state_that_is_handed_back():
     def make(trace):
-        state = types.SimpleNamespace(h=torch.zeros(3), n=0)
+        state = world(h=torch.zeros(3))
 
         def step(x, h):
             state.n += 1
@@ -90,7 +94,7 @@ def test_a_hidden_state_that_is_handed_back():
 def test_a_parameter_that_is_passed():
     def make(trace):
         torch.manual_seed(0)
-        net, state = nn.Linear(3, 3), types.SimpleNamespace(n=0)
+        net, state = nn.Linear(3, 3), world()
 
         def step(x):
             state.n += 1

@@ -13,10 +13,6 @@ from tests.soundness.runner import Cases, X, call, check
 cases = Cases()
 
 
-class Tag:
-    """Written by its address."""
-
-
 def changed(trace, template, change, **row):
     text = template.format
     body = trace(lambda x: (x * 2, text(**row)))

@@ -90,7 +90,8 @@ READS = {
     "max": max,
     "sorted": lambda b: sorted(b, reverse=True)[0],
     "map": lambda b: list(map(float, b))[1],
-    "zip": lambda b: next(first * second for first, second in itertools.pairwise(b)),
+    "zip": lambda b: sum(first * second for first, second in zip(b, reversed(b), strict=True)),
+    "pairwise": lambda b: next(first * second for first, second in itertools.pairwise(b)),
     "enumerated": lambda b: sum(i * v for i, v in enumerate(b)),
     "reversed": lambda b: next(reversed(b)),
     "sliced": lambda b: b[1:][0],
@@ -101,7 +102,8 @@ READS = {
     "less": lambda b: list(b) < [3, 3],
     "text": lambda b: len(str(b)),
     "formatted": lambda b: len(f"{b}"),
-    "percent": lambda b: len("{} {}".format(*tuple(b))),
+    "percent": lambda b: len(operator.mod("%s %s", tuple(b))),
+    "format": lambda b: len("{} {}".format(*b)),
     "json": lambda b: len(json.dumps(list(b))),
     "copied": lambda b: copy.deepcopy(b)[1],
     "shallow": lambda b: copy.copy(b)[1],
@@ -237,13 +239,7 @@ WRITES = {
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_what_is_written(write):
     def make(trace):
-        held = []
-
-        def body(x, b):
-            held.clear()
-            return x * write(b), b
-
-        return trace(body), [call(X(3), list(pair)) for pair in PAIRS]
+        return trace(lambda x, b: (x * write(b), b)), [call(X(3), list(pair)) for pair in PAIRS]
 
     agree(make)
 

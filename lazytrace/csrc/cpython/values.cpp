@@ -22,12 +22,6 @@ bool is_plain_immutable(PyObject* v) {
          THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v) || is_carrier(v);
 }
 
-bool all_immutable(PyObject* const* items, Py_ssize_t n) {
-  for (Py_ssize_t i = 0; i < n; ++i)
-    if (!is_immutable(items[i])) return false;
-  return true;
-}
-
 // Bit for bit: Python can tell 0.0 from -0.0, and nan from -nan.
 bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
@@ -66,34 +60,54 @@ bool surely_mutable(PyObject* v) {
 }
 }  // namespace
 
-bool is_immutable(PyObject* v) {
+namespace {
+// What is nested deeper is taken for something that can change: a walk must not exhaust the stack.
+constexpr int kDeepest = 64;
+
+bool immutable_within(PyObject* v, int depth);
+
+bool all_immutable(PyObject* const* items, Py_ssize_t n, int depth) {
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (!immutable_within(items[i], depth)) return false;
+  return true;
+}
+
+bool immutable_within(PyObject* v, int depth) {
   if (surely_mutable(v)) return false;
   if (is_plain_immutable(v) || is_numpy_scalar(v) || is_enum_member(v)) return true;
+  if (depth == 0) return false;
   if (THPSize_Check(v) || PyTuple_CheckExact(v) || is_named_tuple(v))
-    return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v));
+    return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v), depth - 1);
   if (PySlice_Check(v)) {
     auto* s = reinterpret_cast<PySliceObject*>(v);
-    return is_immutable(s->start) && is_immutable(s->stop) && is_immutable(s->step);
+    PyObject* ends[] = {s->start, s->stop, s->step};
+    return all_immutable(ends, 3, depth - 1);
   }
   if (PyFrozenSet_CheckExact(v)) {
     PyObject* key;
     Py_hash_t hash;
     Py_ssize_t pos = 0;
     while (_PySet_NextEntry(v, &pos, &key, &hash))
-      if (!is_immutable(key)) return false;
+      if (!immutable_within(key, depth - 1)) return false;
     return true;
   }
   return false;
 }
 
-bool is_key(PyObject* v) {
-  if (is_immutable(v) || (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash)) return true;
+bool key_within(PyObject* v, int depth) {
+  if (immutable_within(v, depth)) return true;
+  if (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash) return true;
   if (is_free_builtin(v)) return true;  // compared by what it is
-  if (!PyTuple_CheckExact(v)) return false;
+  if (!PyTuple_CheckExact(v) || depth == 0) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
-    if (!is_key(PyTuple_GET_ITEM(v, i))) return false;
+    if (!key_within(PyTuple_GET_ITEM(v, i), depth - 1)) return false;
   return true;
 }
+}  // namespace
+
+bool is_immutable(PyObject* v) { return immutable_within(v, kDeepest); }
+
+bool is_key(PyObject* v) { return key_within(v, kDeepest); }
 
 bool same_immutable(PyObject* a, PyObject* b) {
   if (a == b) return true;

@@ -48,7 +48,7 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
   }
   if (loose_numbers) {
     passed_ = call.numbers;
-    passes_constants_ = !call.constants.empty();
+    passes_constants_ = call.constants.size() > 0;
     observer_.leave_values();
   }
   for (auto& [reg, dim] : resume ? fixed_sizes(*resume->program) : std::vector<std::pair<int, int64_t>>())

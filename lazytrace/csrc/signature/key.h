@@ -17,7 +17,9 @@ class Key {
     static_assert(std::is_trivially_copyable<T>::value, "a key holds plain bytes");
     std::memcpy(room(sizeof value), &value, sizeof value);
   }
-  void put(const void* bytes, size_t count) { std::memcpy(room(count), bytes, count); }
+  void put(const void* bytes, size_t count) {
+    if (count) std::memcpy(room(count), bytes, count);
+  }
   void put_tag(char tag) { *room(1) = tag; }
   void put_text(std::string_view text) {
     put(static_cast<uint32_t>(text.size()));
@@ -31,6 +33,9 @@ class Key {
     return at;
   }
   void clear() { size_ = 0; }
+  // Back to what it was when it had this many bytes.
+  void cut(size_t size) { size_ = size; }
+  size_t size() const { return size_; }
   std::string_view view() const { return {bytes_.get(), size_}; }
 
  private:

@@ -129,20 +129,13 @@ struct Signature::Flattener {
 
   // One that lies in a container.
   bool value(PyObject* v) {
-    bool constant = PyUnicode_CheckExact(v) || (PyTuple_CheckExact(v) && is_constant(v));
-    if (!constant) return number(v, Call::kInside);
+    if (!PyUnicode_CheckExact(v) && !PyTuple_CheckExact(v)) return number(v, Call::kInside);
+    size_t before = call->constants.size();
+    if (!Call::put_constant(v, &call->constants)) return call->constants.cut(before), false;
+    // A tuple is no root: the program may have the very same one for a constant of its own.
     key->put_tag('V');
     key->put(Py_TYPE(v));
-    call->constants.push_back(v);
-    // No root: the program may have the very same tuple for a constant of its own.
-    if (changeable) call->hold(v);
     return true;
-  }
-
-  bool is_constant(PyObject* v) {
-    if (!is_immutable(v)) return false;
-    Key bytes;
-    return Call::put_constant(v, &bytes);
   }
 
   void passed(PyObject* v, Py_ssize_t place) {
@@ -332,7 +325,7 @@ bool Call::is_value(PyObject* v) {
          (PyTuple_CheckExact(v) && is_immutable(v));
 }
 
-bool Call::put_constant(PyObject* v, Key* key) {
+bool Call::put_constant(PyObject* v, Key* key, int depth) {
   if (v == Py_None || PyBool_Check(v)) {
     key->put_tag(v == Py_None ? 'N' : v == Py_True ? 't' : 'f');
   } else if (PyLong_CheckExact(v)) {
@@ -359,11 +352,11 @@ bool Call::put_constant(PyObject* v, Key* key) {
   } else if (THPDevice_Check(v)) {
     key->put_tag('D');
     key->put(reinterpret_cast<THPDevice*>(v)->device);
-  } else if (PyTuple_CheckExact(v)) {
+  } else if (PyTuple_CheckExact(v) && depth > 0) {
     key->put_tag('(');
     key->put(static_cast<uint32_t>(PyTuple_GET_SIZE(v)));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
-      if (!put_constant(PyTuple_GET_ITEM(v, i), key)) return false;
+      if (!put_constant(PyTuple_GET_ITEM(v, i), key, depth - 1)) return false;
   } else if (PyComplex_CheckExact(v)) {
     key->put_tag('c');
     key->put(PyComplex_AsCComplex(v));

@@ -48,7 +48,7 @@ class Call {
   static constexpr Py_ssize_t kDefault = std::numeric_limits<Py_ssize_t>::max();
   static constexpr Py_ssize_t kInside = kDefault - 1;  // in a container
   c10::SmallVector<PassedNumber, 4> numbers;
-  std::vector<PyObject*> constants;  // texts, and tuples of what is immutable
+  Key constants;  // texts, and tuples of what is immutable
   // Whether what lies in a container is no part of a structure: it is guarded where a recording for all
   // numbers has read it.
   static bool is_value(PyObject* v);
@@ -58,7 +58,7 @@ class Call {
   enum Loose : int { kSizes = 1, kNumbers = 2 };
   // Which of `loose` this call has at all.
   int loose_in(int loose) const {
-    return loose & ((measures.empty() ? 0 : kSizes) | (numbers.empty() && constants.empty() ? 0 : kNumbers));
+    return loose & ((measures.empty() ? 0 : kSizes) | (numbers.empty() && !constants.size() ? 0 : kNumbers));
   }
   // The key of all calls that differ in nothing but `loose`, which is what this call has.
   void put_key(int loose, Key* into) const;
@@ -109,11 +109,12 @@ class Call {
     if (!(loose & kSizes)) into->put(measures.data(), measures.size() * sizeof(int64_t));
     if (loose & kNumbers) return;
     for (const PassedNumber& number : numbers) into->put(number.value);
-    for (PyObject* one : constants) put_constant(one, into);
+    into->put(constants.view().data(), constants.size());
   }
   static void put_text(PyObject* text, Key* into);
   // Whether it has bytes that tell it from all others; otherwise some of them may have been put there.
-  static bool put_constant(PyObject* v, Key* into);
+  // `depth`: of tuples in tuples; what is nested deeper has none.
+  static bool put_constant(PyObject* v, Key* into, int depth = 50);
 
   size_t structure_ = 0;  // bytes
   Seen storages;

@@ -92,12 +92,12 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.forward_mode =
       name == "aten::_make_dual" || name == "aten::_unpack_dual" || name == "aten::_fw_primal";
   // Composite operators may give back what they were given (contiguous, dropout), and so does lift.
-  facts.makes_new = !facts.lift && !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+  bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  facts.makes_new = !facts.lift && !composite &&
                     std::none_of(schema.returns().begin(), schema.returns().end(),
                                  [](const c10::Argument& one) { return one.alias_info() != nullptr; });
   facts.always_view =
-      facts.view && !facts.lift && !facts.changes_metadata &&
-      (kViews.count(name) || !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
+      facts.view && !facts.lift && !facts.changes_metadata && (!composite || kViews.count(name));
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;
 }

@@ -27,17 +27,13 @@ bool ContainerReads::holds(int node, PyObject* value) const {
 
 void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
-  if (node < 0) return;
-  if (provenance_->structural(node)) {
-    if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
-    if (holds(node, PyDict_GetItemWithError(dict, key))) return;
-  }
-  if (read_entry(dict, key)) return;
-  if (log_->took_over(dict)) return;
+  if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (holds(node, value)) return;
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   if (log_->wrote(dict, key)) return;
-  provenance_->read_operand(node, Access::Item, key, -1, PyDict_GetItemWithError(dict, key));
+  provenance_->read_operand(node, Access::Item, key, -1, value);
 }
 
 void ContainerReads::read_key(PyObject* dict, PyObject* key) {
@@ -159,12 +155,11 @@ void ContainerReads::settle(PyObject* object) {
 void ContainerReads::read_whole(PyObject* object) {
   if (!is_container(object)) return;
   int node = provenance_->owner(object);
-  if (node < 0 || (provenance_->structural(node) && !provenance_->leaves_values(node))) return;
+  if (node < 0) return;
   // What it holds was there, or was made in the call: the values among the former are guarded.
   if (provenance_->structural(node)) {
-    if (is_immutable(object)) return;
-    if (!log_->took_over(object) && (log_->wrote_to(object) || whole_.insert(object)))
-      read_values(node, object);
+    bool left = provenance_->leaves_values(node) && !is_immutable(object) && !log_->took_over(object);
+    if (left && (log_->wrote_to(object) || whole_.insert(object))) read_values(node, object);
     return;
   }
   if (log_->wrote_to(object)) return settle(object);
