@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from lazytrace import _torch, asked, stand_ins
+from lazytrace import _torch, asked, pure, stand_ins
 from lazytrace.errors import ExtensionWarning, missing_extension
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def load() -> str:
         _core.configure_gradients(
             _torch.run_backward, functools.partial(_core.backward_call, _torch.run_backward)
         )
+        _core.configure_pure_functions(pure.reads_of)
         whole: dict[Callable[..., Any], Any] = {
             one: functools.partial(_core.whole_call, one) for one in _torch.whole_functions()
         }

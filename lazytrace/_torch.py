@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
@@ -380,3 +380,87 @@ def _spec_text(spec: Any) -> str:
     shown = "" if context is None else f"{context!r}" if isinstance(context, list) else f"[{context!r}]"
     inner = ", ".join(_spec_text(spec.child(i)) for i in range(spec.num_children))
     return f"{spec.type.__name__}{shown}({inner})"
+
+
+# What torch asks of the class of a custom function, beside what is asked of any class.
+NAMES_OF_FUNCTIONS = (
+    *("apply", "forward", "setup_context", "backward", "vjp", "jvp", "vmap", "generate_vmap_rule"),
+    *("clear_saved_tensors_on_access", "boxed_grads_call", "_backward_cls"),
+)
+
+
+def backward_class(function: type) -> type | None:
+    """The class of the nodes of a custom function; None of a class that is no custom function.
+
+    >>> backward_class(torch.autograd.Function).__name__, backward_class(int)
+    ('FunctionBackward', None)
+    """
+    found = getattr(function, "_backward_cls", None)
+    return found if isinstance(found, type) and issubclass(function, Function) else None
+
+
+_CONSTANTS_OF_ONCE = torch.autograd.function.once_differentiable.__code__.co_consts
+_ONCE = next(code for code in _CONSTANTS_OF_ONCE if isinstance(code, CodeType))
+
+
+def differentiated_once(function: Any) -> Any:
+    """What `once_differentiable` was put around; None of any other function.
+
+    >>> differentiated_once(torch.autograd.function.once_differentiable(len)), differentiated_once(len)
+    (<built-in function len>, None)
+    """
+    if not isinstance(function, FunctionType) or function.__code__ is not _ONCE or not function.__closure__:
+        return None
+    return dict(zip(_ONCE.co_freevars, function.__closure__, strict=True))["fn"].cell_contents
+
+
+# Functions that write to an argument though their schema does not say so, or make tensors of other memory.
+_ODD_FUNCTIONS = frozenset(
+    (
+        *("batch_norm", "native_batch_norm", "instance_norm", "fused_moving_avg_obs_fake_quant"),
+        *("from_file", "tensor", "as_tensor"),
+    )
+)
+
+
+def is_native_function(name: str, value: Any) -> bool:
+    """Whether this is torch's binding of the operator with this name, and nothing that was put in its place.
+
+    >>> is_native_function("sigmoid", torch.sigmoid), is_native_function("sigmoid", torch.tanh)
+    (True, False)
+    """
+    if name.startswith("_") or name in _ODD_FUNCTIONS or not hasattr(torch.ops.aten, name):
+        return False
+    homes = (torch._C._VariableFunctions, torch._C._nn)
+    return value is not None and any(getattr(home, name, None) is value for home in homes)
+
+
+def is_native_method(name: str) -> bool:
+    """Whether tensors have a method of this name that is an operator.
+
+    >>> is_native_method("sum"), is_native_method("tolist"), is_native_method("split")
+    (True, False, False)
+    """
+    method = vars(torch._C.TensorBase).get(name)
+    public = not name.startswith("_") and getattr(torch.Tensor, name, None) is method
+    return public and isinstance(method, MethodDescriptorType) and hasattr(torch.ops.aten, name)
+
+
+def makes_new(name: str) -> bool:
+    """Whether what the operator of this name gives is new memory, and never that of an argument.
+
+    >>> makes_new("clone"), makes_new("mm"), makes_new("view"), makes_new("contiguous"), makes_new("add_")
+    (True, True, False, False, False)
+    """
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return False
+    kinds = [getattr(packet, kind) for kind in packet.overloads() if "out" not in kind]
+    kinds = [
+        kind for kind in kinds if torch._C._dispatch_has_kernel(kind.name())
+    ]  # others are of TorchScript
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return bool(kinds) and not any(
+        kind.has_kernel_for_dispatch_key(composite) or any(one.alias_info for one in kind._schema.returns)
+        for kind in kinds
+    )

@@ -56,6 +56,7 @@ WATCHING = (
     "reads/names",
     "reads/consumption",
     "reads/functions",
+    "pure_functions",
     "state_writes",
     "calls/context_variables",
     "calls/protocols",

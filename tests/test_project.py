@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("carriers", "unseen", "signature", "callsite", "marks", "buckets"),
     ("stats", "config"),
     ("_native", "checks"),
-    ("errors",),
+    ("errors", "pure"),
     ("_torch", "asked", "stand_ins"),
     ("_core",),
 )

@@ -8,6 +8,7 @@
 #include "record/python/asked.h"
 #include "record/python/gradients.h"
 #include "record/python/opaque_call.h"
+#include "record/python/pure_functions.h"
 #include "record/recording.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
@@ -449,6 +450,7 @@ PYBIND11_MODULE(_core, m) {
           auto* active = lt::Recording::active();
           return active ? active->hook({again, now, find}, tensor, hook) : now(tensor, hook);
         });
+  m.def("configure_pure_functions", &lt::configure_pure_functions);
   m.def("configure_gradients", &lt::configure_gradients);
   m.def("whole_call", &whole_call);
   m.def("configure_whole_calls", &lt::configure_whole_calls);

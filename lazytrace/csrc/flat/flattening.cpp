@@ -52,9 +52,19 @@ void Flattening::before(size_t at) {
   backward_ = step.opaque && step.opaque->engine;
   if (backward_ && step.opaque->python) return hinder("a backward pass runs Python code");
   if (backward_) meet_leaves(step);
-  collects_ = step.kind == Step::Kind::Operator || backward_;
+  if (is_pure(step)) {
+    if (step.opaque->call.takes_numbers())
+      return hinder(step.opaque->name + " takes a number that may differ");
+    pure_.insert(step.opaque->pure);
+  }
+  collects_ = step.kind == Step::Kind::Operator || backward_ || is_pure(step);
+  kernels_.take_literals(is_pure(step) || (backward_ && !pure_.empty()));
   note_whole_numbers(step);
 }
+
+// A custom function whose operators stand for it. A node that is run later would have to call its Python
+// code.
+bool Flattening::is_pure(const Step& step) const { return step.opaque && step.opaque->pure && !following_; }
 
 void Flattening::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack) {
@@ -75,7 +85,7 @@ void Flattening::after(size_t at) {
     backward_ = false;
     graph = true;
   }
-  if (collected && graph) return replace(step);
+  if (collected && (graph || (is_pure(step) && begins_ >= 0))) return replace(step);
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
   if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
   // What its node saves would show other memory.
@@ -138,7 +148,7 @@ void Flattening::meet_leaves(const Step& step) {
   AutogradGraph graph;
   {
     py::gil_scoped_acquire gil;  // nodes may belong to Python
-    graph = AutogradGraph::of(roots);
+    graph = AutogradGraph::of(roots, {}, pure_);
   }
   if (graph.python) return hinder("a backward pass runs Python code");
   if (!step.opaque->accumulates) return;
@@ -369,7 +379,8 @@ struct SpentGraph {
     while (!open.empty()) {
       torch::autograd::Node* node = open.back();
       open.pop_back();
-      Saved saved = saved_by(node);
+      // What a custom function does the second time is for its code to say.
+      Saved saved = is_python(*node) ? Saved::Tensors : saved_by(node);
       if (saved == Saved::Tensors || dynamic_cast<torch::autograd::AccumulateGrad*>(node)) {
         spent = false;
         return;
@@ -405,6 +416,7 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
     auto is_it = [&](const FlatForm::Spent& one) { return one.reg == reg; };
     if (!graph_[reg] || std::any_of(form->spent.begin(), form->spent.end(), is_it)) continue;
     if (tensor.is_view()) return hinder("a view with a graph leaves the function");
+    if (is_python(*tensor.grad_fn())) return hinder("the result of a custom function leaves the function");
     SpentGraph graph(tensor);
     if (!graph.spent) return hinder("a graph that no backward pass has used up leaves the function");
     auto is_before = [&](int other) {

@@ -12,6 +12,7 @@
 #include "flat/form.h"
 #include "flat/kernels.h"
 #include "replay/witness.h"
+#include "torch/autograd_graph.h"
 
 namespace lazytrace {
 
@@ -57,6 +58,7 @@ class Flattening final : public Witness, public KernelSink {
   void meet_leaves(const Step& step);
   void watch_gradients();
   Step gradient_step(Step::Kind kind, int leaf) const;
+  bool is_pure(const Step& step) const;
   bool leads_away(const Step& step) const;
   static bool gives_numbers(const Step& step);
   bool takes_graph(const Step& step) const;
@@ -88,6 +90,7 @@ class Flattening final : public Witness, public KernelSink {
   std::vector<int> names_;                  // register of a kernel -> that of the program which it is
   std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
   std::vector<Leaf> leaves_;                // of the backward pass that is running
+  AutogradGraph::Functions pure_;           // custom functions that the program has come to
   std::vector<int> whole_;                  // registers of arguments of the step that hold whole numbers
   std::vector<Modes> modes_;
   Modes now_;

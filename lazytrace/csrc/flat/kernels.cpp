@@ -1,6 +1,9 @@
 #include "flat/kernels.h"
 
+#include <ATen/EmptyTensor.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "passes/registers.h"
 #include "torch/overrides.h"
@@ -47,6 +50,13 @@ bool is_plain_constant(const c10::IValue& value) {
   }
   return value.isNone() || value.isInt() || value.isDouble() || value.isBool() || value.isComplexDouble() ||
          value.isString() || value.isDevice();
+}
+
+// Without an operator, which would be taken for one of the program's.
+at::Tensor copy_of_number(const at::Tensor& tensor) {
+  at::Tensor copy = at::detail::empty_cpu({}, tensor.options());
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.element_size());
+  return copy;
 }
 
 }  // namespace
@@ -268,6 +278,13 @@ Result Kernels::decode(const c10::IValue& value, const Step& step) {
   return result;
 }
 
+bool Kernels::is_literal(const OperatorFacts& facts, const torch::jit::Stack& stack) const {
+  if (!takes_literals_ || !facts.lift || !stack.back().isTensor()) return false;
+  const at::Tensor& tensor = stack.back().toTensor();
+  return tensor.defined() && tensor.dim() == 0 && is_usual(tensor) && register_of(tensor) < 0 &&
+         !numbers_.count(tensor.unsafeGetTensorImpl());
+}
+
 void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
   if (facts.profiling) return run_kernel(op, keys, stack);
@@ -277,6 +294,15 @@ void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   step.flat = true;
   step.below = !has_aliases(op.schema());
   step.modes = at::GradMode::is_enabled();
+  if (is_literal(facts, *stack)) {
+    step.kind = Step::Kind::Literal;
+    step.flat = false;
+    step.literal = copy_of_number(stack->back().toTensor());
+    run_kernel(op, keys, stack);
+    step.results.push_back(decode(stack->back(), step));
+    steps_.push_back(std::move(step));
+    return;
+  }
   std::vector<int64_t> offsets;  // of the arguments, for the places of views
   bool empty_blank = false;
   {

@@ -52,6 +52,9 @@ class Kernels {
   int registers() const { return next_; }
 
   void on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  // Python code runs that has no numbers but those that it has seen, or that stand in it: the tensors that
+  // torch makes of these are always the same.
+  void take_literals(bool on) { takes_literals_ = on; }
 
   std::vector<Step>& steps() { return steps_; }
   const std::vector<Step>& steps() const { return steps_; }
@@ -77,6 +80,7 @@ class Kernels {
   void note_written(const c10::OperatorHandle& op, const OperatorFacts& facts,
                     const torch::jit::Stack& arguments, Step* step);
   void note_blanks(const OperatorFacts& facts, const c10::Argument* schema, const Argument& argument);
+  bool is_literal(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   Result decode(const c10::IValue& value, const Step& step);
   Result decode_tensor(const at::Tensor& tensor, const Step& step);
 
@@ -89,7 +93,8 @@ class Kernels {
   std::unordered_set<c10::StorageImpl*> met_, external_, early_, written_;
   std::unordered_map<int, c10::StorageImpl*> storages_;  // by register
   std::unordered_set<int> blank_;                        // registers that no kernel was seen to fill
-  std::vector<char> dead_;                               // by register: of kernels that were dropped
+  bool takes_literals_ = false;
+  std::vector<char> dead_;  // by register: of kernels that were dropped
   std::string obstacle_;
   int next_;
   uint64_t registrations_;

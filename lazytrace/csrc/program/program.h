@@ -89,13 +89,14 @@ struct OpaqueStep {
   bool free = false;                   // it is of somebody who may look at, and change, any Python state
   bool feedable = true;                // its result can be handed to the function when that must run again
   bool touches = false;                // it changed Python state that recordings could read
-  bool confuses = false;     // it changed what the function had read: code that runs again reads otherwise
-  bool effects = false;      // it wrote to a tensor that it was given
-  bool random = false;       // it drew random numbers
-  bool engine = false;       // it is a backward pass of autograd
-  bool accumulates = false;  // which adds to the gradients of leaves
-  bool told = false;         // it gives what it gave, as far as tensors show, or raises
-  bool asks = false;         // it gives a number that is another one at each call, and is followed
+  bool confuses = false;       // it changed what the function had read: code that runs again reads otherwise
+  bool effects = false;        // it wrote to a tensor that it was given
+  bool random = false;         // it drew random numbers
+  bool engine = false;         // it is a backward pass of autograd
+  bool accumulates = false;    // which adds to the gradients of leaves
+  bool told = false;           // it gives what it gave, as far as tensors show, or raises
+  bool asks = false;           // it gives a number that is another one at each call, and is followed
+  const void* pure = nullptr;  // the custom function of autograd whose code comes to operators alone
 };
 
 class Lowered;

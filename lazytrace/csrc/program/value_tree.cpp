@@ -327,6 +327,11 @@ void Tree::each_register(const std::function<void(int)>& visit) const {
   for (auto& item : items) item.each_register(visit);
 }
 
+bool Tree::takes_numbers() const {
+  return kind == Kind::Number ||
+         std::any_of(items.begin(), items.end(), [](const Tree& item) { return item.takes_numbers(); });
+}
+
 void Tree::each_state(const std::function<void(int&)>& visit) {
   if (kind == Kind::State) visit(index);
   for (auto& item : items) item.each_state(visit);

@@ -65,6 +65,8 @@ class Tree {
 
   // Calls `visit` on every register number in the tree, arrays' among them.
   void each_register(const std::function<void(int)>& visit) const;
+  // Whether a number that is followed is among its holes.
+  bool takes_numbers() const;
   // Calls `visit` on every state node in the tree.
   void each_state(const std::function<void(int&)>& visit);
   // The ids of the objects that this tree was made of, valid while the original value lives.

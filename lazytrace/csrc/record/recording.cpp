@@ -207,14 +207,33 @@ py::object plain_number(py::handle value) {
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python, bool told) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
-  OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(), python, true);
+  bool pure = python && is_pure(wrapper, args, kwargs);
+  OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(),
+                  python && !pure, true);
   if (told) call.is_told();
+  if (pure) call.is_pure(wrapper.ptr());
   // What it does with a number is not followed.
   py::tuple plain(args.size());
   for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_number(args[i]);
   py::dict named;
   for (auto [name, value] : kwargs) named[name] = plain_number(value);
   return make_opaque(&call, function, plain, named);
+}
+
+// Whether it is a custom function of autograd whose code comes to operators alone. Under a transform of
+// torch.func its operators are those of the transform.
+bool Recording::is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+  if (!PyType_Check(function.ptr()) || !kwargs.empty()) return false;
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return false;
+  PureFunctions* functions = observer_.pure_functions();
+  if (!functions->knows(function.ptr())) {
+    Aside here(this);
+    py::object reads = reads_of_function(function.ptr());
+    functions->meet(function.ptr(), reads);
+  }
+  bool pure = functions->takes(function.ptr(), args);
+  if (pure) recorder_.know_pure(function.ptr());
+  return pure;
 }
 
 // A class method is asked of its class again.
@@ -315,11 +334,7 @@ py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tup
 }
 
 py::object Recording::aside(py::object function) {
-  struct Paused {
-    Recording* recording;
-    explicit Paused(Recording* r) : recording(r) { r->recorder_.pause(), r->observer_.pause(); }
-    ~Paused() { recording->recorder_.resume(), recording->observer_.resume(); }
-  } paused(this);
+  Aside here(this);
   return function();
 }
 

@@ -78,6 +78,13 @@ class Recording {
   void fail(const std::string& reason) { recorder_.fail(reason); }
 
  private:
+  // Neither operators nor Python code are looked at for as long as it lives.
+  struct Aside {
+    Recording* recording;
+    explicit Aside(Recording* r) : recording(r) { r->recorder_.pause(), r->observer_.pause(); }
+    ~Aside() { recording->recorder_.resume(), recording->observer_.resume(); }
+  };
+  bool is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs);
   py::object transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
                                   const py::tuple& args, const py::dict& kwargs);
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
@@ -18,10 +19,17 @@ bool has_hooks_of_its_own(Node& node) {
          !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks();
 }
 
-// torch does not export the type.
-bool is_python(Node& node) { return std::strstr(typeid(node).name(), "PyNode") != nullptr; }
+// The class of the custom function that a node in Python belongs to.
+const void* function_of(Node& node) {
+  static PyObject* const name = PyUnicode_InternFromString("_forward_cls");
+  PyObject* shown = static_cast<torch::autograd::PyNode&>(node).pyobj();
+  return shown ? _PyType_Lookup(Py_TYPE(shown), name) : nullptr;
+}
 
 }  // namespace
+
+// torch does not export the type.
+bool is_python(Node& node) { return std::strstr(typeid(node).name(), "PyNode") != nullptr; }
 
 // It shows its identity nowhere, and is a pointer.
 const void* version_counter_of(const at::Tensor& tensor) {
@@ -34,7 +42,8 @@ const void* version_counter_of(const at::Tensor& tensor) {
 
 bool calls_python(Node& node) { return has_hooks_of_its_own(node) || is_python(node); }
 
-AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Nodes& histories) {
+AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Nodes& histories,
+                                const Functions& pure) {
   AutogradGraph graph;
   std::unordered_set<Node*> outer;
   for (const auto& node : histories)
@@ -52,7 +61,7 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
     // What is left of a leaf that has been let go of.
     if (leaf && !leaf->variable.defined()) continue;
     graph.outer |= outer.count(node) > 0;
-    graph.python |= calls_python(*node);
+    graph.python |= has_hooks_of_its_own(*node) || (is_python(*node) && !pure.count(function_of(*node)));
     if (leaf) graph.leaves.push_back(leaf->variable);
     for (const auto& edge : node->next_edges()) meet(edge.function.get());
   }

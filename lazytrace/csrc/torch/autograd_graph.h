@@ -18,11 +18,18 @@ struct AutogradGraph {
   std::unordered_set<torch::autograd::Node*> nodes;
 
   using Nodes = std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>>;
-  static AutogradGraph of(const std::vector<at::Tensor>& roots, const Nodes& histories = {});
+  // Custom functions, by their class.
+  using Functions = std::unordered_set<const void*>;
+  // `pure`: those whose Python code comes to operators alone.
+  static AutogradGraph of(const std::vector<at::Tensor>& roots, const Nodes& histories = {},
+                          const Functions& pure = {});
 };
 
 // What counts the versions of a tensor; tensors that share it are written to together. Compared only.
 const void* version_counter_of(const at::Tensor& tensor);
+
+// Whether it belongs to a custom function in Python.
+bool is_python(torch::autograd::Node& node);
 
 // Whether a backward pass that comes to this node runs Python code, or another hook.
 bool calls_python(torch::autograd::Node& node);

@@ -1106,7 +1106,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
 }
 
 Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates) {
-  AutogradGraph graph = AutogradGraph::of(roots, origins_.histories());
+  AutogradGraph graph = AutogradGraph::of(roots, origins_.histories(), pure_);
   Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false};
   for (const at::Tensor& leaf : graph.leaves) {
     // Where it changes no gradient, a leaf gets its register when it is asked for: a function that runs again

@@ -85,6 +85,10 @@ class Recorder {
   // The same of a generator of random numbers.
   void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
 
+  // Whether an operator inside the last opaque step has looked at values.
+  bool hidden_varies() const { return resuming_.hidden_varies(); }
+  // A backward pass may come to this custom function of autograd: its code comes to operators alone.
+  void know_pure(const void* function) { pure_.insert(function); }
   // An operator inside an opaque step.
   void note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
@@ -268,6 +272,7 @@ class Recorder {
   std::unordered_map<const c10::TensorImpl*, Unmet> unmet_;
   std::unordered_set<int> own_;    // registers with memory that the call has made, at all sizes
   std::unordered_set<int> views_;  // registers with memory that was there before the call, at all sizes
+  AutogradGraph::Functions pure_;
   std::unordered_set<int> given_;  // registers of what opaque steps and gradients have given
   bool hooks_ran_ = false;         // in a backward pass
   // Memory of the tensors of which Python code knows whether they require gradients.

@@ -18,6 +18,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       names_(recorder, tree, &provenance_, &log_),
       consumption_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &attributes_),
       functions_(tree, &provenance_, &log_, &names_, &consumption_),
+      pure_functions_(&provenance_, &log_, &classes_, &attributes_, &names_, &functions_),
       writes_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &names_,
               &consumption_, &gradients_),
       protocols_(recorder, &provenance_, &classes_, &containers_, &consumption_, &writes_),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "record/python/pure_functions.h"
 #include "record/python/watcher.h"
 
 namespace lazytrace {
@@ -44,6 +45,8 @@ class Observer {
   void add_input(PyObject* tensor, int reg) { provenance_.add_input(tensor, reg); }
   // From now on the signature holds no values (Call::is_value) in containers.
   void leave_values() { provenance_.leave_values(); }
+  // Custom functions of autograd that come to operators alone.
+  PureFunctions* pure_functions() { return &pure_functions_; }
   // The numpy arrays of the call.
   Unseen* unseen() { return &unseen_; }
 
@@ -92,6 +95,7 @@ class Observer {
   NameReads names_;
   Consumption consumption_;
   FunctionReads functions_;
+  PureFunctions pure_functions_;
   StateWrites writes_;
   Protocols protocols_;
   ContextVariables context_variables_;

@@ -185,6 +185,7 @@ int OpaqueCall::add(PyObject* result) {
   if (step_->free) around_.provenance->touch_changed(read_before_);
   if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name)), -1;
   if (recorder->feeding()) return recorder->add_opaque(step_, uses_, unseen_, result);
+  if (step_->pure) step_->told = !recorder->hidden_varies();
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them

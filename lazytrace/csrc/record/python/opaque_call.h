@@ -34,6 +34,8 @@ class OpaqueCall {
   void has_effects() { step_->effects = true; }
   // What it gives always looks the same, or it raises.
   void is_told() { step_->told = true; }
+  // It is this custom function of autograd, whose code comes to operators alone.
+  void is_pure(PyObject* function) { step_->pure = function; }
   // It is a backward pass; `accumulates`: into the gradients of leaves.
   void is_backward(bool accumulates) {
     step_->engine = true;

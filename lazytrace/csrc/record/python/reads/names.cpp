@@ -63,6 +63,23 @@ void NameReads::read_global(Frame f, PyObject* name) {
                           PyDict_GetItemWithError(f.builtins(), name));
 }
 
+bool NameReads::read_global_of(PyObject* function, PyObject* name) {
+  PyObject* globals = PyFunction_GET_GLOBALS(function);
+  if (log_->wrote(globals, name) || provenance_->touched(globals)) return false;
+  PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
+  if (PyModule_GetDict(builtins) != reinterpret_cast<PyFunctionObject*>(function)->func_builtins)
+    return false;
+  GlobalsNode found = globals_node(globals, function);
+  // A number that is known to differ from call to call is left to the function to find.
+  if (found.node < 0 || provenance_->follows(found.node, found.access, name, -1)) return false;
+  PyObject* value = PyDict_GetItemWithError(globals, name);
+  provenance_->read_child(found.node, found.access, name, -1, value);
+  if (!value)
+    provenance_->read_child(provenance_->weak_node(builtins), Access::Instance, name, -1,
+                            PyDict_GetItemWithError(PyModule_GetDict(builtins), name));
+  return true;
+}
+
 void NameReads::read_name(Frame f, PyObject* name) {
   if (f.locals() && f.locals() != f.globals() && PyDict_Check(f.locals()) &&
       PyDict_GetItemWithError(f.locals(), name))

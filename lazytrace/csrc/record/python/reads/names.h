@@ -24,6 +24,8 @@ class NameReads {
 
   void read_global(Frame f, PyObject* name);
   void read_global_again(Frame f, PyObject* name, GlobalMemo* memo);
+  // What a function that is not watched would find. False, and nothing is read, where no guard can say so.
+  bool read_global_of(PyObject* function, PyObject* name);
   void read_name(Frame f, PyObject* name);
   void read_cell(Frame f, int index);
   void read_class_cell(Frame f);

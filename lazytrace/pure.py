@@ -1,0 +1,460 @@
+"""Custom functions of autograd whose code comes to operators of torch, and to nothing else.
+
+A program may go without the Python of such a function: which operators it runs on which tensors, in the
+forward and in the backward pass, follows from its arguments and from what its code finds under the names
+that it reads. Its bytecode says whether it is one. Whatever is not known to be harmless makes it a function
+like any other, which is called.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final, NamedTuple
+
+import torch
+import torch.nn.functional
+from torch.autograd.function import Function
+
+from lazytrace import _torch
+
+__all__ = ["Read", "reads_of"]
+
+
+class Read(NamedTuple):
+    """Something that the code of a function finds: `name` of `owner`.
+
+    `kind` is "class" (an attribute of a class), "function" (defaults and globals), "holder" (the same, and
+    what its closure holds), "global" (of a function, or a builtin), "module" (an attribute) or "tensor" (a
+    method or an attribute of tensors).
+    """
+
+    kind: str
+    owner: Any
+    name: str
+
+
+class _Other(Exception):
+    """The code may do more than run operators."""
+
+
+class _Ctx:
+    """Marks the first argument of the methods of a function on the stack."""
+
+
+class _Fresh:
+    """Marks what the code has just made: nobody else shows its memory."""
+
+
+class _Local(NamedTuple):
+    """Marks what a local variable holds."""
+
+    name: str
+
+
+class _Called(NamedTuple):
+    """Marks a function or a method that is to be called: the operator with this name, or "" of another."""
+
+    name: str
+
+
+# What may stand under the name of a global.
+_MODULES: Final = (torch, torch.nn, torch.nn.functional, math)
+_BUILTINS: Final = frozenset(
+    (
+        *("abs", "bool", "float", "int", "isinstance", "len", "list", "max", "min", "pow", "range"),
+        *("round", "slice", "sum", "tuple", "TypeError", "ValueError"),
+    )
+)
+_CONSTANTS: Final = (
+    *(bool, int, float, complex, str, bytes, type(None)),
+    *(torch.dtype, torch.device, torch.layout),
+)
+# Attributes of tensors, sizes and tuples that are no operators, and say nothing but what a signature holds.
+_LOOKS: Final = frozenset(
+    (
+        *("T", "H", "mT", "mH", "shape", "dtype", "device", "layout", "ndim", "real", "imag"),
+        *("is_cuda", "is_cpu", "requires_grad", "size", "dim", "numel", "nelement", "stride"),
+        *("ndimension", "is_contiguous", "element_size", "get_device", "is_floating_point"),
+        *("is_complex", "float", "double", "half", "bfloat16", "long", "int", "bool", "short"),
+        *("char", "byte", "type_as", "to", "count"),
+    )
+)
+_OF_CTX: Final = frozenset(
+    (
+        *("save_for_backward", "saved_tensors", "needs_input_grad", "mark_non_differentiable"),
+        *("set_materialize_grads",),
+    )
+)
+# What a class statement puts into a class by itself, and torch into that of a function.
+_OF_CLASSES: Final = frozenset(
+    (
+        *("__module__", "__qualname__", "__doc__", "__annotations__", "__firstlineno__"),
+        *("__static_attributes__", "__dict__", "__weakref__", "_backward_cls"),
+        *("_autograd_function_id",),
+    )
+)
+# Special methods that instructions and builtins come to.
+_ARITHMETIC: Final = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
+    *("lshift", "rshift"),
+)
+_OTHER_SPECIAL: Final = (
+    *("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "invert", "abs", "bool", "float"),
+    *("int", "index", "len", "iter", "getitem", "setitem", "contains"),
+)
+_SPECIAL: Final = (
+    *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")),
+    *(f"__{name}__" for name in _OTHER_SPECIAL),
+)
+# opcode: how many values it takes from the stack and puts there; what depends on its argument is in `_Walk`.
+_PLAIN: Final = {
+    **dict.fromkeys(("RESUME", "NOP", "PRECALL", "KW_NAMES", "EXTENDED_ARG", "DELETE_FAST"), (0, 0)),
+    **dict.fromkeys(("LOAD_CONST", "LOAD_ASSERTION_ERROR", "PUSH_NULL"), (0, 1)),
+    **dict.fromkeys(("POP_TOP", "LIST_EXTEND"), (1, 0)),
+    **dict.fromkeys(("TO_BOOL", "UNARY_NOT", "LIST_TO_TUPLE"), (1, 1)),
+    **dict.fromkeys(("COMPARE_OP", "IS_OP", "CONTAINS_OP", "BINARY_SUBSCR"), (2, 1)),
+    "BINARY_SLICE": (3, 1),
+}
+_ENDS: Final = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS")
+
+
+def reads_of(function: type) -> list[Read] | None:
+    """What the code of a custom `autograd.Function` finds, or None where it may do more than run operators.
+
+    >>> class Double(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x + x
+    ...     @staticmethod
+    ...     def backward(ctx, gradient):
+    ...         print("a side effect")
+    ...         return gradient * 2
+    >>> reads_of(Double) is None
+    True
+    """
+    try:
+        return _reads_of(function)
+    except _Other:
+        return None
+
+
+def _reads_of(function: type) -> list[Read]:
+    backward_class = _torch.backward_class(function)
+    if backward_class is None or type(function) is not type(Function):
+        raise _Other
+    own = [cls for cls in function.__mro__ if cls not in Function.__mro__]
+    methods = {name for cls in own for name in vars(cls)} - _OF_CLASSES
+    if not {"forward", "backward"} <= methods <= {"forward", "backward", "setup_context"}:
+        raise _Other
+    scan = _Scan()
+    scan.reads += [Read("class", function, name) for name in _torch.NAMES_OF_FUNCTIONS]
+    scan.reads += [Read("class", backward_class, name) for name in _OF_CTX]
+    bodies = {name: scan.body_of(function, name) for name in sorted(methods)}
+    for body in bodies.values():
+        scan.ctx_names |= _stored_on_ctx(body.__code__, backward_class)
+    for name, body in bodies.items():
+        scan.walk(body, has_ctx=name != "forward" or "setup_context" not in methods)
+    for name in _SPECIAL:
+        scan.reads.append(Read("tensor", torch.Tensor, name))
+    return scan.reads
+
+
+def _stored_on_ctx(code: CodeType, backward_class: type) -> set[str]:
+    names = {found.argval for found in dis.get_instructions(code) if found.opname == "STORE_ATTR"}
+    if any(hasattr(backward_class, name) or name.startswith("_") for name in names):
+        raise _Other
+    return names
+
+
+class _Scan:
+    """The methods of one function, and the functions that they call."""
+
+    def __init__(self) -> None:
+        self.reads: list[Read] = []
+        self.ctx_names: set[str] = set()
+        self._met: set[FunctionType] = set()
+
+    def body_of(self, function: type, name: str) -> FunctionType:
+        """The Python function behind a static method."""
+        found = next(vars(cls)[name] for cls in function.__mro__ if name in vars(cls))
+        body = found.__func__ if isinstance(found, staticmethod) else None
+        inner = _torch.differentiated_once(body)
+        if inner is not None:
+            self.reads.append(Read("holder", body, ""))
+            body = inner
+        if not isinstance(body, FunctionType):
+            raise _Other
+        self.reads.append(Read("function", body, ""))
+        return body
+
+    def walk(self, function: FunctionType, has_ctx: bool) -> None:
+        code = function.__code__
+        odd = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
+        keywords = any(isinstance(one, tuple) and "out" in one for one in code.co_consts)
+        if odd or keywords or code.co_freevars or code.co_cellvars or code.co_exceptiontable:
+            raise _Other
+        _Walk(self, function, has_ctx).run()
+
+    def find_global(self, function: FunctionType, name: str) -> object:
+        """What the name stands for, as a mark on the stack."""
+        self.reads.append(Read("global", function, name))
+        if name not in function.__globals__:
+            if name not in _BUILTINS or not hasattr(builtins, name):
+                raise _Other
+            return _Called("")
+        value = function.__globals__[name]
+        if isinstance(value, ModuleType):
+            return self._module(value)
+        if isinstance(value, FunctionType):
+            if value not in self._met:
+                self._met.add(value)
+                self.reads.append(Read("function", value, ""))
+                self.walk(value, has_ctx=False)
+            return _Called("")
+        return self._constant(value)
+
+    def find_in_module(self, module: ModuleType, name: str) -> object:
+        """What an attribute of a module is, as a mark on the stack."""
+        self.reads.append(Read("module", module, name))
+        value = vars(module).get(name)
+        if isinstance(value, ModuleType):
+            return self._module(value)
+        if module is math and callable(value):
+            return _Called("")
+        if not name.endswith("_") and _torch.is_native_function(name, value):
+            return _Called(name)
+        return self._constant(value)
+
+    def find_attribute(self, name: str, fresh: Callable[[], None]) -> object:
+        """The mark of what an attribute of a tensor, a tuple or a number is."""
+        if name not in _LOOKS and not _torch.is_native_method(name):
+            raise _Other
+        if name.endswith("_"):
+            fresh()
+        self.reads.append(Read("tensor", torch.Tensor, name))
+        return _Called(name)
+
+    def _module(self, module: ModuleType) -> ModuleType:
+        if not any(module is one for one in _MODULES):
+            raise _Other
+        return module
+
+    def _constant(self, value: object) -> object:
+        if type(value) not in _CONSTANTS:
+            raise _Other
+        return None
+
+
+class _Walk:
+    """One code object, instruction by instruction: what stands on the stack, as far as it matters.
+
+    Jumps go forward only, so that each instruction is met once, with the stack of all ways that lead there.
+    """
+
+    def __init__(self, scan: _Scan, function: FunctionType, has_ctx: bool) -> None:
+        self.scan = scan
+        self.function = function
+        code = function.__code__
+        arguments = code.co_argcount + code.co_kwonlyargcount
+        arguments += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+        self.arguments = set(code.co_varnames[:arguments])
+        self.ctx = code.co_varnames[0] if has_ctx and code.co_argcount else None
+        self.stack: list[object] | None = []
+        self.ahead: dict[int, list[object]] = {}
+        self.stored: dict[str, list[object]] = {}
+        self.written: set[str] = set()
+
+    def run(self) -> None:
+        for found in dis.get_instructions(self.function.__code__):
+            self._meet(found.offset)
+            if self.stack is None:
+                continue  # nothing leads there
+            name = found.opname
+            if name in _PLAIN:
+                self._plain(found)
+            elif "JUMP" in name:
+                self._jump(found)
+            elif name in _ENDS:
+                self.stack = None
+            else:
+                step = getattr(self, "_" + name.lower(), None)
+                if step is None:
+                    raise _Other
+                step(found)
+        for local in self.written:
+            kinds = self.stored.get(local, [None])
+            if local in self.arguments or not all(kind is _Fresh for kind in kinds):
+                raise _Other
+
+    # ------------------------------------------------------------ the stack
+    def _pop(self, count: int) -> list[object]:
+        if self.stack is None or len(self.stack) < count:
+            raise _Other
+        taken = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return taken
+
+    def _push(self, *marks: object) -> None:
+        if self.stack is None:
+            raise _Other
+        self.stack.extend(marks)
+
+    def _meet(self, offset: int) -> None:
+        other = self.ahead.pop(offset, None)
+        if other is None:
+            return
+        if self.stack is not None:
+            if len(self.stack) != len(other):
+                raise _Other
+            other = [mark if mark == mate else None for mark, mate in zip(self.stack, other, strict=True)]
+        self.stack = other
+
+    def _plain(self, found: dis.Instruction) -> None:
+        takes, puts = _PLAIN[found.opname]
+        self._pop(takes)
+        self._push(*[None] * puts)
+
+    def _jump(self, found: dis.Instruction) -> None:
+        target = found.argval
+        if target <= found.offset or self.stack is None:
+            raise _Other
+        taken = list(self.stack)
+        if found.opname.endswith("_OR_POP"):
+            self._pop(1)
+        elif found.opname.startswith("POP_"):
+            self._pop(1)
+            taken.pop()
+        elif found.opname == "JUMP_FORWARD":
+            self.stack = None
+        else:
+            raise _Other
+        stack, self.stack = self.stack, taken
+        self._meet(target)
+        self.ahead[target] = self.stack
+        self.stack = stack
+
+    def _must_be_fresh(self, mark: object) -> None:
+        if isinstance(mark, _Local):
+            self.written.add(mark.name)
+        elif mark is not _Fresh:
+            raise _Other
+
+    # ------------------------------------------------------------ instructions
+    def _local(self, name: str) -> object:
+        return _Ctx if name == self.ctx else _Local(name)
+
+    def _store(self, name: str, mark: object) -> None:
+        if name == self.ctx or mark is _Ctx or isinstance(mark, ModuleType):
+            raise _Other
+        self.stored.setdefault(name, []).append(mark)
+
+    def _load_fast(self, found: dis.Instruction) -> None:
+        self._push(self._local(found.argval))
+
+    _load_fast_check = _load_fast
+
+    def _store_fast(self, found: dis.Instruction) -> None:
+        self._store(found.argval, self._pop(1)[0])
+
+    def _load_fast_load_fast(self, found: dis.Instruction) -> None:
+        self._push(*(self._local(name) for name in found.argval))
+
+    def _store_fast_store_fast(self, found: dis.Instruction) -> None:
+        for name in found.argval:
+            self._store(name, self._pop(1)[0])
+
+    def _store_fast_load_fast(self, found: dis.Instruction) -> None:
+        self._store(found.argval[0], self._pop(1)[0])
+        self._push(self._local(found.argval[1]))
+
+    def _load_global(self, found: dis.Instruction) -> None:
+        mark = self.scan.find_global(self.function, found.argval)
+        if not (found.arg or 0) & 1:
+            self._push(mark)
+        elif sys.version_info >= (3, 13):
+            self._push(mark, None)
+        else:
+            self._push(None, mark)
+
+    def _load_attr(self, found: dis.Instruction) -> None:
+        # From 3.12 on it loads methods, too.
+        self._attribute(found, 1 + bool(sys.version_info >= (3, 12) and (found.arg or 0) & 1))
+
+    def _load_method(self, found: dis.Instruction) -> None:
+        self._attribute(found, 2)
+
+    def _attribute(self, found: dis.Instruction, puts: int) -> None:
+        owner, name = self._pop(1)[0], found.argval
+        mark: object = None
+        if owner is _Ctx:
+            if name not in _OF_CTX and name not in self.scan.ctx_names:
+                raise _Other
+        elif isinstance(owner, ModuleType):
+            mark = self.scan.find_in_module(owner, name)
+        else:
+            mark = self.scan.find_attribute(name, lambda: self._must_be_fresh(owner))
+        self._push(*[mark] * puts)
+
+    def _store_attr(self, found: dis.Instruction) -> None:
+        value, owner = self._pop(2)
+        if owner is not _Ctx or value is _Ctx or isinstance(value, ModuleType):
+            raise _Other
+
+    def _store_subscr(self, found: dis.Instruction) -> None:
+        self._must_be_fresh(self._pop(3)[1])
+
+    def _store_slice(self, found: dis.Instruction) -> None:
+        self._must_be_fresh(self._pop(4)[1])
+
+    def _unary_negative(self, found: dis.Instruction) -> None:
+        self._pop(1)
+        self._push(_Fresh)
+
+    _unary_invert = _unary_negative
+
+    def _binary_op(self, found: dis.Instruction) -> None:
+        left = self._pop(2)[0]
+        if found.argrepr.endswith("="):
+            self._must_be_fresh(left)
+        self._push(_Fresh)
+
+    def _call(self, found: dis.Instruction) -> None:
+        self._make_call((found.arg or 0) + 2)
+
+    def _call_kw(self, found: dis.Instruction) -> None:
+        self._make_call((found.arg or 0) + 3)
+
+    def _make_call(self, takes: int) -> None:
+        taken = self._pop(takes)
+        if any(mark is _Ctx or isinstance(mark, ModuleType) for mark in taken):
+            raise _Other
+        made = any(isinstance(mark, _Called) and _torch.makes_new(mark.name) for mark in taken[:2])
+        self._push(_Fresh if made else None)
+
+    def _build_tuple(self, found: dis.Instruction) -> None:
+        if any(mark is _Ctx or isinstance(mark, ModuleType) for mark in self._pop(found.arg or 0)):
+            raise _Other
+        self._push(None)
+
+    _build_list = _build_slice = _build_tuple
+
+    def _unpack_sequence(self, found: dis.Instruction) -> None:
+        self._pop(1)
+        self._push(*[None] * (found.arg or 0))
+
+    def _copy(self, found: dis.Instruction) -> None:
+        if self.stack is None:
+            raise _Other
+        self._push(self.stack[-(found.arg or 0)])
+
+    def _swap(self, found: dis.Instruction) -> None:
+        if self.stack is None:
+            raise _Other
+        at = -(found.arg or 0)
+        self.stack[-1], self.stack[at] = self.stack[at], self.stack[-1]

@@ -1,0 +1,957 @@
+"""Custom functions of autograd in flat steps: their Python is not run, as long as it is what it was."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import sys
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from lazytrace import pure
+from tests.soundness.runner import Cases, call, check
+from tests.soundness.test_flat_steps import ENOUGH, flat, forms_of
+
+cases = Cases()
+HERE = sys.modules[__name__]
+SCALE = 0.5
+LEVELS: object = 16
+
+
+# ---------------------------------------------------------------- functions
+def levels(x, n):
+    return torch.round(x * n) / n
+
+
+class Sign(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Levels(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return levels(x, LEVELS)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * SCALE
+
+
+class Reversed(Function):
+    @staticmethod
+    def forward(ctx, x, strength=0.3):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.neg() * ctx.strength, None
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return g * (s * (1 + x * (1 - s)))
+
+
+class Rectified(Function):
+    """Writes to memory that it has made."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        mine = g.clone()
+        mine[x < 0] = 0
+        mine *= 2
+        return mine.add_(1)
+
+
+class Affine(Function):
+    """Hangs on what requires gradients."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight, bias)
+        out = x.mm(weight.t())
+        if bias is not None:
+            out += bias.unsqueeze(0).expand_as(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight, bias = ctx.saved_tensors
+        of_x = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            of_x = g.mm(weight)
+        if ctx.needs_input_grad[1]:
+            of_weight = g.t().mm(x)
+        if bias is not None and ctx.needs_input_grad[2]:
+            of_bias = g.sum(0)
+        return of_x, of_weight, of_bias
+
+
+class Spike(Function):
+    @staticmethod
+    def forward(ctx, v, slope):
+        if v.requires_grad:
+            ctx.save_for_backward(v)
+            ctx.slope = slope
+        return (v >= 0).to(v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        grad = None
+        if ctx.needs_input_grad[0]:
+            grad = ctx.slope / 2 / (1 + (math.pi / 2 * ctx.slope * ctx.saved_tensors[0]).pow(2)) * g
+        return grad, None
+
+
+class Apart(Function):
+    """Two results, of which one may get no gradient."""
+
+    @staticmethod
+    def forward(x, y):
+        return x * y, x + y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, y = inputs
+        ctx.save_for_backward(x, y)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y = ctx.saved_tensors
+        of_x = of_y = None
+        if g is not None:
+            of_x, of_y = g * y, g * x
+        if h is not None:
+            of_x = h if of_x is None else of_x + h
+            of_y = h if of_y is None else of_y + h
+        return of_x, of_y
+
+
+class Drawn(Function):
+    @staticmethod
+    def forward(ctx, x):
+        p = torch.sigmoid(x)
+        ctx.save_for_backward(p)
+        return torch.bernoulli(p)
+
+    @staticmethod
+    def backward(ctx, g):
+        (p,) = ctx.saved_tensors
+        return g * p * (1 - p) + torch.rand_like(p)
+
+
+class Looks(Function):
+    """Looks at values on both ways."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.abs().max() > 0.9:
+            return x * SCALE
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, g):
+        size = g.pow(2).sum().sqrt()
+        if size > 0.6:
+            g = g * (0.6 / size.item())
+        return g
+
+
+class Complains(Function):
+    @staticmethod
+    def forward(ctx, x):
+        if x.abs().max() > 0.93:
+            raise ValueError("forward")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        if g.abs().max() > 0.6:
+            raise ValueError("backward")
+        return g * 2
+
+
+class Marks(Function):
+    @staticmethod
+    def forward(ctx, x):
+        value, place = x.max(1)
+        ctx.mark_non_differentiable(place)
+        ctx.save_for_backward(place)
+        ctx.width = x.shape[1]
+        return value, place
+
+    @staticmethod
+    def backward(ctx, g, _):
+        (place,) = ctx.saved_tensors
+        wide = torch.arange(ctx.width).expand(g.shape[0], ctx.width)
+        return (wide == place.unsqueeze(1)) * g.unsqueeze(1)
+
+
+class Gated(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * torch.nn.functional.softplus(ctx.saved_tensors[0])
+
+
+class Lengths(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * len(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return abs(g) / len(g)
+
+
+class Inherits(Levels):
+    pass
+
+
+FUNCTIONS = {
+    "sign": lambda h, w: Sign.apply(h),
+    "levels": lambda h, w: Levels.apply(h),
+    "reversed": lambda h, w: Reversed.apply(h, 0.3),
+    "default": lambda h, w: Reversed.apply(h),
+    "swish": lambda h, w: Swish.apply(h),
+    "rectified": lambda h, w: Rectified.apply(h),
+    "affine": lambda h, w: Affine.apply(h, w.weight, w.bias),
+    "affine without bias": lambda h, w: Affine.apply(h, w.weight),
+    "of a constant": lambda h, w: h * Affine.apply(torch.ones(1, 6), w.weight, None),
+    "spike": lambda h, w: Spike.apply(h, 2.0),
+    "apart": lambda h, w: sum(Apart.apply(h, h * 2)),
+    "one of two": lambda h, w: Apart.apply(h, h * 2)[1],
+    "drawn": lambda h, w: Drawn.apply(h),
+    "marks": lambda h, w: h * Marks.apply(h)[0][:, None],
+    "gated": lambda h, w: Gated.apply(h),
+    "lengths": lambda h, w: Lengths.apply(h),
+    "inherits": lambda h, w: Inherits.apply(h),
+    "twice": lambda h, w: Swish.apply(Levels.apply(Swish.apply(h))),
+    "without gradients": lambda h, w: h * Levels.apply(h.detach()),
+}
+# What is flat, too, but stops where a value differs.
+LOOKING = {"looks": lambda h, w: Looks.apply(h), "complains": lambda h, w: Complains.apply(h)}
+
+
+def trained(way, between=(), count=ENOUGH, seen=None, optimizer=None, after=ENOUGH):
+    """A case: a training step through `way(hidden, layer)`; `between`: what changes once it is flat."""
+
+    def make(trace):
+        torch.manual_seed(1)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 6), torch.nn.Linear(6, 2))
+        opt = optimizer(net) if optimizer else torch.optim.Adam(net.parameters(), lr=0.02)
+
+        def step(x):
+            opt.zero_grad()
+            hidden = net[0](x).tanh()
+            loss = net[2](way(hidden, net[1]) + 0.1 * hidden).square().mean()
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        traced = trace(step)
+
+        def note():
+            if seen is not None and hasattr(traced, "stats"):
+                seen.extend(forms_of(traced))
+
+        steps = [call(torch.randn(3, 4)) for _ in range(count)] + [note]
+        for change in between:
+            steps += [change, *(call(torch.randn(3, 4)) for _ in range(after))]
+        return traced, steps, lambda: [list(net.parameters()), [p.grad for p in net.parameters()]]
+
+    return make
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function(name):
+    seen = []
+    check(trained(FUNCTIONS[name], seen=seen, count=ENOUGH + 6), hits=ENOUGH + 4)
+    flat(seen)
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_function_that_looks_at_values(name):
+    seen = []
+
+    def quiet(h, w):
+        try:
+            return LOOKING[name](h, w)
+        except ValueError:
+            return h
+
+    check(trained(LOOKING["looks"] if name == "looks" else quiet, seen=seen, count=40), hits=10)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_it_is_made_of(name):
+    function = FUNCTIONS[name].__code__.co_names[0]
+    if isinstance(cls := getattr(HERE, function, None), type):
+        assert pure.reads_of(cls)
+
+
+# ---------------------------------------------------------------- what changes
+def put(owner, name, value):
+    """A change, and what takes it back."""
+    had = name in vars(owner) or isinstance(owner, types.FunctionType)
+    before = getattr(owner, name) if isinstance(owner, types.FunctionType) else vars(owner).get(name)
+
+    def change():
+        setattr(owner, name, value)
+
+    def back():
+        if had:
+            setattr(owner, name, before)
+        elif name in vars(owner):
+            delattr(owner, name)
+
+    return change, back
+
+
+def halves(x, n):
+    return levels_before(x, n) / 2
+
+
+levels_before = levels
+
+
+def swapped_code(function, other):
+    return put(function, "__code__", other.__code__)
+
+
+def twice(ctx, g):
+    return g * 2
+
+
+def reversed_twice(ctx, g):
+    return g * 2, None
+
+
+def of_half(ctx, x):
+    ctx.save_for_backward(x)
+    return x / 2
+
+
+def once_of(function):
+    """The function inside `once_differentiable`, exchanged in its cell."""
+    wrapper = vars(Spike)["backward"].__func__
+    cell = wrapper.__closure__[wrapper.__code__.co_freevars.index("fn")]
+    before = cell.cell_contents
+
+    def change():
+        cell.cell_contents = function
+
+    def back():
+        cell.cell_contents = before
+
+    return change, back
+
+
+ABS = builtins.abs
+SIGMOID = torch.sigmoid
+CLAMP = torch.Tensor.clamp
+MUL = torch.Tensor.__mul__
+CHANGES = {
+    "a global of the forward": ("levels", lambda: put(HERE, "LEVELS", 4)),
+    "its type": ("levels", lambda: put(HERE, "LEVELS", 16.0)),
+    "a tensor for it": ("levels", lambda: put(HERE, "LEVELS", torch.tensor(3.0))),
+    "a global of the backward": ("levels", lambda: put(HERE, "SCALE", 0.25)),
+    "a helper": ("levels", lambda: put(HERE, "levels", halves)),
+    "the code of a helper": ("levels", lambda: swapped_code(levels, halves)),
+    "a backward": ("sign", lambda: put(Sign, "backward", staticmethod(twice))),
+    "a forward": ("swish", lambda: put(Swish, "forward", staticmethod(of_half))),
+    "an inherited backward": ("inherits", lambda: put(Levels, "backward", staticmethod(twice))),
+    "a backward that hides it": ("inherits", lambda: put(Inherits, "backward", staticmethod(twice))),
+    "the code of a backward": ("sign", lambda: swapped_code(vars(Sign)["backward"].__func__, twice)),
+    "a vjp": ("sign", lambda: put(Sign, "vjp", staticmethod(twice))),
+    "an apply": ("sign", lambda: put(Sign, "apply", lambda x: x * 3)),
+    "a default": ("default", lambda: put(vars(Reversed)["forward"].__func__, "__defaults__", (0.7,))),
+    "inside a decorator": ("spike", lambda: once_of(reversed_twice)),
+    "a function of torch": ("swish", lambda: put(torch, "sigmoid", lambda x: SIGMOID(x) * 2)),
+    "a function of a module in a module": (
+        "gated",
+        lambda: put(F, "softplus", torch.exp),
+    ),
+    "a constant of math": ("spike", lambda: put(math, "pi", 3.0)),
+    "a method of tensors": (
+        "rectified",
+        lambda: put(torch.Tensor, "clamp", lambda x, min: CLAMP(x, min=min) * 2),
+    ),
+    "an operator of tensors": ("levels", lambda: put(torch.Tensor, "__mul__", lambda x, y: MUL(x, y) * 2)),
+    "a global that hides torch": ("swish", lambda: put(HERE, "torch", HERE.Stub)),
+    "saved tensors are let go of": ("swish", lambda: put(Swish, "clear_saved_tensors_on_access", True)),
+    "another node class": ("sign", lambda: put(Sign, "_backward_cls", vars(Levels)["_backward_cls"])),
+    "a builtin that is hidden": ("lengths", lambda: put(HERE, "len", lambda x: 7)),
+    "a builtin": ("lengths", lambda: put(builtins, "abs", lambda x: ABS(x) + 1)),
+}
+
+
+class Stub:
+    """Stands for torch."""
+
+    sigmoid = staticmethod(torch.tanh)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change(name):
+    way, of = CHANGES[name]
+    change, back = of()
+    seen = []
+
+    def make(trace):
+        return trained(FUNCTIONS[way], between=[change, back], seen=seen)(trace)
+
+    try:
+        check(make, hits=ENOUGH - 2)
+    finally:
+        back()
+    flat(seen)
+
+
+# ---------------------------------------------------------------- what is none
+PLACES: list[float] = []
+
+
+def counted(x):
+    PLACES.append(1.0)
+    return x
+
+
+class Prints(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        print("backward")
+        return g
+
+
+class Counts(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return counted(x) * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class WritesToArgument(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class WritesToSaved(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        mine = ctx.x
+        mine += 1
+        return g * mine
+
+
+class WritesToGradient(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        g *= 2
+        return g
+
+
+class WritesThroughView(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        mine = g.view(-1)
+        mine[0] = 3
+        return g
+
+
+class WritesSometimes(Function):
+    """What it writes to may be its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        mine = g
+        if g.shape[0] == 2:
+            mine = g.clone()
+        mine[0] = 3
+        return mine
+
+
+class WritesOut(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.mul(x, 2, out=x.detach())
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Lists(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * len(x.tolist())
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Hooks(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.register_hook(lambda g: g * 2)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class KeepsContext(Function):
+    @staticmethod
+    def forward(ctx, x):
+        PLACES.append(ctx)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Loops(Function):
+    @staticmethod
+    def forward(ctx, x):
+        for _ in range(3):
+            x = x * 2
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 8
+
+
+class Tries(Function):
+    @staticmethod
+    def forward(ctx, x):
+        try:
+            return x * 2
+        finally:
+            PLACES.clear()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Nested(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Sign.apply(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class ReadsState(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * len(PLACES)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Seeds(Function):
+    @staticmethod
+    def forward(ctx, x):
+        torch.manual_seed(3)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Normalises(Function):
+    """Writes to statistics, which its schema does not say."""
+
+    @staticmethod
+    def forward(ctx, x, mean, var):
+        return torch.batch_norm(x, None, None, mean, var, True, 0.1, 1e-5, False)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None
+
+
+class Forward(Function):
+    """Has a derivative in the other direction."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t
+
+
+class KeepsOnClass(Function):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Formats(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * len(f"{x}")
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class ChangesContext(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.needs_input_grad = (False,)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class ReturnsBuiltin(Function):
+    """max() gives back what it is given, unlike the operator of that name."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        mine = max(g, g, key=len)
+        mine += 1
+        return mine
+
+
+class Imports(Function):
+    @staticmethod
+    def forward(ctx, x):
+        import random
+
+        return x * random.random()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def closing():
+    factor = 2.0
+
+    class Closes(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    return Closes
+
+
+OTHERS = [
+    *(Prints, Counts, WritesToArgument, WritesToSaved, WritesToGradient, WritesThroughView, WritesSometimes),
+    *(WritesOut, Lists, Hooks, KeepsContext, Loops, Tries, Nested, ReadsState, Seeds, Normalises, Forward),
+    *(KeepsOnClass, Formats, ChangesContext, ReturnsBuiltin, Imports, closing(), Function, int),
+]
+
+
+@pytest.mark.parametrize("function", OTHERS, ids=lambda one: one.__name__)
+def test_what_may_do_more_than_run_operators(function):
+    assert pure.reads_of(function) is None
+
+
+CALLED = [WritesToSaved, WritesToGradient, WritesSometimes, Counts, ReturnsBuiltin]
+
+
+@pytest.mark.parametrize("function", CALLED, ids=lambda one: one.__name__)
+def test_it_is_called_at_each_replay(function):
+    PLACES.clear()
+    check(trained(lambda h, w: function.apply(h * 1), count=ENOUGH), hits=ENOUGH - 2)
+
+
+# ---------------------------------------------------------------- where it is called
+@cases(hits=ENOUGH)
+def a_global_that_differs_at_each_call(trace):
+    """Such a number is left to the function to find, at each replay."""
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        w.grad = None
+        Levels.apply(x * w).square().sum().backward()
+
+    def change(level):
+        HERE.LEVELS = level
+
+    steps = [
+        one
+        for i in range(2 * ENOUGH)
+        for one in (functools.partial(change, i + 1.5), call(torch.randn(3, 4)))
+    ]
+    return trace(step), [*steps, functools.partial(change, 16)], lambda: w.grad
+
+
+@cases(hits=ENOUGH - 2)
+def a_number_that_differs(trace):
+    """A number that is followed is the function's to see."""
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x, strength):
+        w.grad = None
+        Reversed.apply(x * w, strength).square().sum().backward()
+        return strength * 2
+
+    calls = [call(torch.randn(3, 4), 0.1 * (i // 2)) for i in range(2 * ENOUGH)]
+    return trace(step), calls, lambda: w.grad
+
+
+@cases(hits=ENOUGH)
+def a_tensor_with_attributes(trace):
+    """What was put on a tensor hides its methods."""
+    w, x = torch.nn.Parameter(torch.ones(4)), torch.randn(3, 4)
+
+    def step(x):
+        w.grad = None
+        Rectified.apply(x).mul(w).sum().backward()
+
+    def hide():
+        x.clamp = lambda min: torch.full((3, 4), 7.0)
+
+    def show():
+        del x.clamp
+
+    return trace(step), [*[call(x)] * ENOUGH, hide, *[call(x)] * 3, show, *[call(x)] * 3], lambda: w.grad
+
+
+class Strange(torch.Tensor):
+    """Does otherwise what a tensor does."""
+
+    def clamp(self, min):
+        return torch.Tensor.clamp(self, min=min) * 3
+
+
+@cases(eager="takes-subclass")
+def a_tensor_of_another_class(trace):
+    w, x = torch.nn.Parameter(torch.ones(4)), torch.randn(3, 4).as_subclass(Strange)
+
+    def step(x):
+        w.grad = None
+        Rectified.apply(x * w).sum().backward()
+
+    return trace(step), [call(x)] * 4, lambda: w.grad
+
+
+@cases(hits=ENOUGH - 1)
+def its_result_is_returned(trace):
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        w.grad = None
+        out = Swish.apply(x * w)
+        out.sum().backward()
+        return out
+
+    return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH)], lambda: w.grad
+
+
+@cases(hits=ENOUGH - 1)
+def its_graph_is_left(trace):
+    """The caller runs the pass through it."""
+    w = torch.nn.Parameter(torch.ones(4))
+    forward = trace(lambda x: Swish.apply(x * w).sum())
+
+    def step(x):
+        w.grad = None
+        loss = forward(x)
+        loss.backward()
+        return loss, loss.grad_fn.name()
+
+    return step, [call(torch.randn(3, 4)) for _ in range(ENOUGH)], lambda: w.grad
+
+
+@cases(hits=ENOUGH)
+def two_passes(trace):
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        w.grad = None
+        out = Levels.apply(Swish.apply(x * w)).sum()
+        out.backward(retain_graph=True)
+        out.backward()
+
+    return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH + 3)], lambda: w.grad
+
+
+@cases(hits=ENOUGH)
+def a_derivative_of_a_derivative(trace):
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        w.grad = None
+        (g,) = torch.autograd.grad(Swish.apply(x * w).sum(), w, create_graph=True)
+        g.square().sum().backward()
+
+    return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH + 3)], lambda: w.grad
+
+
+@cases(hits=ENOUGH)
+def frozen_between(trace):
+    """Which gradients are asked for is part of what the code finds."""
+    layer = torch.nn.Linear(4, 4)
+
+    def step(x):
+        layer.zero_grad()
+        Affine.apply(x, layer.weight, layer.bias).square().sum().backward()
+
+    def freeze():
+        layer.weight.requires_grad_(False)
+
+    calls = [call(torch.randn(3, 4)) for _ in range(2 * ENOUGH)]
+    return (
+        trace(step),
+        [*calls[:ENOUGH], freeze, *calls[ENOUGH:]],
+        lambda: [p.grad for p in layer.parameters()],
+    )
+
+
+@cases(hits=ENOUGH)
+def hooks_on_what_it_gives(trace):
+    w, seen = torch.nn.Parameter(torch.ones(4)), []
+
+    def step(x):
+        w.grad = None
+        out = Swish.apply(x * w)
+        out.register_hook(lambda g: g * 2)
+        out.sum().backward()
+
+    return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH + 3)], lambda: [w.grad, seen]
+
+
+@cases(hits=ENOUGH)
+def written_between_its_passes(trace):
+    """What it keeps on its context is written to before the backward pass."""
+    w = torch.nn.Parameter(torch.ones(4))
+    buffer = torch.zeros(3, 4)
+
+    class Keeps(Function):
+        @staticmethod
+        def forward(ctx, x, other):
+            ctx.other = other
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.other, None
+
+    def step(x):
+        w.grad = None
+        out = Keeps.apply(x * w, buffer)
+        buffer.add_(1)
+        out.sum().backward()
+
+    return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH + 3)], lambda: [w.grad, buffer]
+
+
+@cases(hits=ENOUGH)
+def under_other_modes(trace):
+    w = torch.nn.Parameter(torch.ones(4))
+
+    def step(x):
+        w.grad = None
+        with torch.no_grad():
+            kept = Levels.apply(x * w)
+        (Swish.apply(x * w) * kept).sum().backward()
+        return kept
+
+    return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH + 3)], lambda: w.grad
+
+
+@cases.parametrize
+def test_where_it_is_called(make, expected):
+    check(make, **expected)
