@@ -79,7 +79,7 @@ def custom_function_with_state(trace):
     return trace(lambda x: Cube.apply(x, o["k"]) + x), around(lambda: o.update(k=3.0), g())
 
 
-@cases(hits=3)
+@cases(hits=2)
 def custom_function_backward_replaced(trace):
     class Mine(Cube):
         pass
