@@ -395,8 +395,11 @@ def backward_class(function: type) -> type | None:
     >>> backward_class(torch.autograd.Function).__name__, backward_class(int)
     ('FunctionBackward', None)
     """
-    found = getattr(function, "_backward_cls", None)
-    return found if isinstance(found, type) and issubclass(function, Function) else None
+    plain = type(function) is type(Function)  # others may have code that is asked for attributes
+    found = next(
+        (vars(cls)["_backward_cls"] for cls in function.__mro__ if "_backward_cls" in vars(cls)), None
+    )
+    return found if plain and isinstance(found, type) else None
 
 
 _CONSTANTS_OF_ONCE = torch.autograd.function.once_differentiable.__code__.co_consts

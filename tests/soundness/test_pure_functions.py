@@ -442,7 +442,21 @@ def test_a_change(name):
 
 
 # ---------------------------------------------------------------- what is none
-PLACES: list[float] = []
+class Passes(Function):
+    """Hands gradients on."""
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Shown(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+
+PLACES: list[object] = []
 
 
 def counted(x):
@@ -461,14 +475,10 @@ class Prints(Function):
         return g
 
 
-class Counts(Function):
+class Counts(Passes):
     @staticmethod
     def forward(ctx, x):
         return counted(x) * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
 
 class WritesToArgument(Function):
@@ -535,46 +545,30 @@ class WritesSometimes(Function):
         return mine
 
 
-class WritesOut(Function):
+class WritesOut(Passes):
     @staticmethod
     def forward(ctx, x):
         return torch.mul(x, 2, out=x.detach())
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class Lists(Function):
+class Lists(Passes):
     @staticmethod
     def forward(ctx, x):
         return x * len(x.tolist())
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class Hooks(Function):
+class Hooks(Passes):
     @staticmethod
     def forward(ctx, x):
         x.register_hook(lambda g: g * 2)
         return x * 2
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class KeepsContext(Function):
+class KeepsContext(Passes):
     @staticmethod
     def forward(ctx, x):
         PLACES.append(ctx)
         return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
 
 class Loops(Function):
@@ -589,7 +583,7 @@ class Loops(Function):
         return g * 8
 
 
-class Tries(Function):
+class Tries(Passes):
     @staticmethod
     def forward(ctx, x):
         try:
@@ -597,40 +591,24 @@ class Tries(Function):
         finally:
             PLACES.clear()
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class Nested(Function):
+class Nested(Passes):
     @staticmethod
     def forward(ctx, x):
         return Sign.apply(x)
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class ReadsState(Function):
+class ReadsState(Passes):
     @staticmethod
     def forward(ctx, x):
         return x * len(PLACES)
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class Seeds(Function):
+class Seeds(Passes):
     @staticmethod
     def forward(ctx, x):
         torch.manual_seed(3)
         return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
 
 class Normalises(Function):
@@ -661,37 +639,25 @@ class Forward(Function):
         return t
 
 
-class KeepsOnClass(Function):
+class KeepsOnClass(Passes):
     calls = 0
 
     @staticmethod
     def forward(ctx, x):
         return x * 2
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class Formats(Function):
+class Formats(Passes):
     @staticmethod
     def forward(ctx, x):
         return x * len(f"{x}")
 
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
-
-class ChangesContext(Function):
+class ChangesContext(Passes):
     @staticmethod
     def forward(ctx, x):
         ctx.needs_input_grad = (False,)
         return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
 
 class ReturnsBuiltin(Function):
@@ -708,16 +674,12 @@ class ReturnsBuiltin(Function):
         return mine
 
 
-class Imports(Function):
+class Imports(Passes):
     @staticmethod
     def forward(ctx, x):
         import random
 
         return x * random.random()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
 
 def closing():
@@ -745,6 +707,7 @@ OTHERS = [
 @pytest.mark.parametrize("function", OTHERS, ids=lambda one: one.__name__)
 def test_what_may_do_more_than_run_operators(function):
     assert pure.reads_of(function) is None
+    assert pure.reads_of(Shown)  # what they have in common is no reason
 
 
 CALLED = [WritesToSaved, WritesToGradient, WritesSometimes, Counts, ReturnsBuiltin]
