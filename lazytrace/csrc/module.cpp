@@ -147,8 +147,9 @@ void bind_calls(py::module_& m) {
       .def_readonly("calls", &lt::EagerCount::calls)
       .def_readonly("seconds", &lt::EagerCount::seconds);
   m.def("tell_eager_calls", &lt::tell_eager_calls);
-  py::class_<lt::Raised>(m, "Raised").def("rethrow", [](const lt::Raised& r) {
-    std::rethrow_exception(r.error);
+  // Not kept: its traceback comes to hold the frame that holds this.
+  py::class_<lt::Raised>(m, "Raised").def("rethrow", [](lt::Raised& r) {
+    std::rethrow_exception(std::exchange(r.error, nullptr));
   });
   py::class_<lt::Matcher, std::shared_ptr<lt::Matcher>>(m, "Matcher")
       .def(py::init<std::shared_ptr<lt::Signature>, std::shared_ptr<lt::TraceTable>,

@@ -910,3 +910,46 @@ def test_numbers_that_are_handed_on(name, dynamic):
         return trace(HANDED_ON[name], dynamic=dynamic), steps, lambda: vars(state)
 
     agree(make)
+
+
+# ---------------------------------------------------------------- nan where another number was followed
+def goes_on(state, x, n):
+    state.total.add_(1)
+    y = x * state.scale
+    return y * 2 if y.sum() > 0 else y
+
+
+def masks(state, x, n):
+    made = torch.tensor([1.0, 2.0])
+    return made[made > n]
+
+
+def goes_on_with_it(state, x, n):
+    state.total.add_(1)
+    y = x * n
+    if y.sum() > 0:
+        y = y + state.scale
+    return y, [n] == [n], n in (1.0, n)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("body", [goes_on, masks, goes_on_with_it], ids=lambda one: one.__name__)
+def test_a_nan_behind_a_side_exit(body, dynamic):
+    """The function runs again over steps that have taken the nan for a number that is followed."""
+
+    def make(trace):
+        state = types.SimpleNamespace(scale=1.0, total=torch.zeros(()))
+        x = torch.ones(2)
+
+        def become(value):
+            def change():
+                state.scale = value
+
+            return change
+
+        steps = []
+        for value in (0.5, 1.5, 2.5, math.nan, 3.5, math.nan, -1.0, math.nan):
+            steps += [become(value), call(state, x, value), call(state, x, value)]
+        return trace(body, dynamic=dynamic), steps, lambda: vars(state)
+
+    check(make, hits=3)

@@ -828,3 +828,89 @@ def test_everything_at_once(interval):
     assert stress.sized.stats().evictions > 0
     assert stress.sized.stats().cache_size <= 3
     assert stress.raising.stats().eager.get("raised IndexError", 0) > 0
+
+
+# ---------------------------------------------------------------- counters that threads share
+class Counts:
+    """Places for numbers that a step counts."""
+
+    def __init__(self):
+        self.steps, self.sum, self.entries, self.list = 0, 0.0, {"n": 0}, [0, 0]
+
+
+def counts_in_attribute(counts, x):
+    y = x @ x
+    counts.steps += 1
+    return y
+
+
+def counts_in_dict(counts, x):
+    counts.entries["n"] += 3
+    return x @ x
+
+
+def counts_in_list(counts, x):
+    y = x @ x
+    counts.list[1] += len(x)
+    return y
+
+
+def sums_in_attribute(counts, x):
+    y = x @ x
+    counts.sum += y[0, 0].item()
+    counts.steps += 2
+    return y
+
+
+COUNTING = [counts_in_attribute, counts_in_dict, counts_in_list, sums_in_attribute]
+
+
+@pytest.mark.parametrize("body", COUNTING, ids=lambda one: one.__name__)
+def test_what_threads_count_together(body):
+    """A replay reads when it begins and writes when it ends, and others count meanwhile."""
+    counts, x = Counts(), torch.ones(150, 150)
+    step = lazytrace.traced(lambda x: body(counts, x))
+
+    def work(calls=50):
+        for _ in range(calls):
+            step(x)
+
+    work(4)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    once = Counts()
+    body(once, x)
+    calls = 204
+    assert counts.steps == calls * once.steps
+    assert counts.sum == calls * once.sum
+    assert counts.entries["n"] == calls * once.entries["n"]
+    assert counts.list[1] == calls * once.list[1]
+    assert step.stats().hits > 100, step.stats()
+
+
+def test_what_another_thread_has_put_there():
+    """A number of another kind, or nothing: what was worked out is written."""
+    for other in (2.5, "text", 1 << 80, None):
+        counts, x = Counts(), torch.ones(150, 150)
+        step = lazytrace.traced(lambda x, counts=counts: counts_in_attribute(counts, x))
+        for _ in range(4):
+            step(x)
+
+        def work(counts=counts, other=other):
+            for _ in range(200):
+                counts.steps = other
+                counts.steps = 5
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(50):
+            with contextlib.suppress(TypeError):
+                step(x)
+        thread.join()
+        counts.steps = 7
+        step(x)
+        assert counts.steps == 8

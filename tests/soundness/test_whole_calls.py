@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
+import weakref
 
 import pytest
 import torch
@@ -601,3 +604,68 @@ def checkpoint_in_a_region_of_a_parameter_that_is_swapped(trace):
 @cases.parametrize
 def test_whole_calls(make, expected):
     check(make, **expected)
+
+
+# ---------------------------------------------------------------- what an exception leaves behind
+ANGRY: list[bool] = []
+
+
+@lazytrace.opaque
+def opaque_that_raises(h):
+    if ANGRY:
+        raise ValueError("opaque")
+    return h * 2
+
+
+def hook_that_raises(g):
+    if ANGRY:
+        raise ValueError("hook")
+
+
+def raises_inside(w, x):
+    return opaque_that_raises(x * w).tanh()
+
+
+def raises_and_goes_on(w, x):
+    try:
+        return opaque_that_raises(x * w).tanh()
+    except ValueError:
+        return x * 3
+
+
+def raises_in_a_pass(w, x):
+    h = (x * w).exp()
+    h.register_hook(hook_that_raises)
+    h.sum().backward()
+    return h.detach()
+
+
+def raises_in_a_checkpoint(w, x):
+    h = checkpoint(opaque_that_raises, x * w, use_reentrant=False)
+    h.sum().backward()
+    return h.detach()
+
+
+@pytest.mark.parametrize(
+    "body", [raises_inside, raises_and_goes_on, raises_in_a_pass, raises_in_a_checkpoint]
+)
+def test_an_exception_lets_go_of_what_its_replay_held(body):
+    """Its traceback holds frames, and these what the replay has left for the function to go on with."""
+    w = torch.ones(3, requires_grad=True)
+    step = lazytrace.traced(functools.partial(body, w))
+    ANGRY.clear()
+    for _ in range(4):
+        step(torch.ones(3))
+    ANGRY.append(True)
+    try:
+        for _ in range(3):
+            x = torch.ones(3)
+            seen = weakref.ref(x)
+            with contextlib.suppress(ValueError):
+                step(x)
+            del x
+            gc.collect()
+            assert seen() is None
+    finally:
+        ANGRY.clear()
+    assert step.stats().hits > 0, step.stats()

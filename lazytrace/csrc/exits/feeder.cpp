@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <utility>
+
 #include "torch/record_key.h"
 
 namespace lazytrace {
@@ -93,10 +95,17 @@ c10::IValue Feeder::result(const Result& result) const {
   return {};
 }
 
+namespace {
+// Not kept: its traceback comes to hold the frames that hold the Resume, a cycle that nobody would collect.
+void raise_given(Given* given) {
+  if (given->error) std::rethrow_exception(std::exchange(given->error, nullptr));
+}
+}  // namespace
+
 void Feeder::give(torch::jit::Stack* stack) const {
   if (at_exit()) {
     for (const c10::Warning& warning : resume_->given.warnings) c10::warn(warning);
-    if (resume_->given.error) std::rethrow_exception(resume_->given.error);
+    raise_given(&resume_->given);
     stack->insert(stack->end(), resume_->given.results.begin(), resume_->given.results.end());
     return;
   }
@@ -105,7 +114,7 @@ void Feeder::give(torch::jit::Stack* stack) const {
 
 py::object Feeder::value() const {
   if (at_exit()) {
-    if (resume_->given.error) std::rethrow_exception(resume_->given.error);
+    raise_given(&resume_->given);
     return resume_->given.value;
   }
   for (auto& [step, value] : resume_->opaque)

@@ -152,7 +152,12 @@ py::object Recording::call(py::object function, py::tuple args, py::dict kwargs)
 }
 
 py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) {
-  py::object result = call(std::move(function), std::move(args), std::move(kwargs));
+  py::object result;
+  try {
+    result = call(std::move(function), std::move(args), std::move(kwargs));
+  } catch (py::error_already_set&) {
+    if (recorder_.divergence().empty()) throw;  // or before the function has run at all
+  }
   if (result) read_sizes_at_end(result);
   std::string diverged = recorder_.divergence();
   if (!diverged.empty()) {
@@ -434,6 +439,7 @@ bool Recording::renumber(Trace* trace) {
   std::sort(trace->cached_.begin(), trace->cached_.end(),
             [&](int a, int b) { return tree_[a].turn < tree_[b].turn; });
   for (int node : trace->cached_) trace->needed_.push_back(tree_[node].parent);
+  if (complete) trace->counters_.find(*trace->program_, tree_, trace->effects_, trace->output_);
   const std::vector<int>& captures = recorder_.capture_nodes();
   for (size_t slot = 0; slot < captures.size(); ++slot) {
     int node = renamed[captures[slot]];

@@ -412,8 +412,9 @@ py::object to_python(Answer answer) {
 py::object Trace::end(Workspace* space) const {
   const std::vector<PyObject*>& state = space->values.nodes;
   for (int node : cached_) use_cached(state[tree_[node].parent], tree_[node].key.ptr(), tree_[node].uses);
-  Tree::Fill fill{space->registers, state, &program_->numbers, space->memory.numbers.data()};
   space->early.take_back();
+  if (!counters_.empty()) counters_.catch_up(*program_, effects_, state, &space->memory.numbers);
+  Tree::Fill fill{space->registers, state, &program_->numbers, space->memory.numbers.data()};
   if (effects_.empty()) return output_.build_first(fill);
   py::object whole = output_.build(fill);
   for (size_t i = 0; i < effects_.size(); ++i)

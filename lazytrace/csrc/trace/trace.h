@@ -12,6 +12,7 @@
 #include "program/effects.h"
 #include "replay/loan.h"
 #include "signature/signature.h"
+#include "trace/counters.h"
 
 namespace lazytrace {
 
@@ -153,6 +154,7 @@ class Trace {
   GuardTree tree_;
   Tree output_;  // (the result, what is written...)
   std::vector<Effect> effects_;
+  Counters counters_;
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
   std::vector<int> cached_;      // nodes of entries of functools caches, in the order of their last uses
   std::vector<Effect> written_;  // these, and writes that left what was there

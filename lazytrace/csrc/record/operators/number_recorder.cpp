@@ -334,8 +334,10 @@ PyObject* NumberRecorder::carrier(int id) {
   return made;
 }
 
+// Which object a nan is shows in containers that hold it, so it is compared rather than followed. But where a
+// program has followed another number there, the steps that have run took the nan for it.
 PyObject* NumberRecorder::carrier_of(int id, PyObject* original) {
-  if (PyFloat_CheckExact(original) && std::isnan(PyFloat_AS_DOUBLE(original))) {
+  if (PyFloat_CheckExact(original) && std::isnan(PyFloat_AS_DOUBLE(original)) && !owner_.again()) {
     read(id);
     return Py_NewRef(original);
   }

@@ -33,13 +33,15 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // `read`: enters a comparison with this value into the program. `fail`: ends the recording. `changed`:
   // whether something was changed by now, so that a replay must not run the function from its start;
   // `would_catch`: whether the function would catch what is raised now; `asked`: of a function that runs
-  // again, whether it asked this number, a Works of this id, when it was recorded.
+  // again, whether it asked this number, a Works of this id, when it was recorded; `again`: whether it runs
+  // again over steps that have run.
   struct Owner {
     std::function<void(int, const c10::IValue&)> read;
     std::function<void(const std::string&)> fail;
     std::function<bool()> changed;
     std::function<bool()> would_catch;
     std::function<std::optional<bool>(int, const Number&)> asked;
+    std::function<bool()> again;
   };
   NumberRecorder(Numbers* numbers, Owner owner) : numbers_(numbers), owner_(std::move(owner)) {}
   ~NumberRecorder() { end(); }

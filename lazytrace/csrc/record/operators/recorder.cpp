@@ -678,6 +678,7 @@ void Recorder::follow_numbers(bool sizes, bool arguments) {
   owner.fail = [this](const std::string& why) { fail(why); };
   owner.changed = [this] { return resuming_.changed(); };
   owner.would_catch = [this] { return would_catch(); };
+  owner.again = [this] { return feeding(); };
   owner.asked = [this](int id, const Number& number) -> std::optional<bool> {
     if (!feeding()) return {};
     return feeding_.reads(id, number);
