@@ -13,7 +13,6 @@ import dis
 import inspect
 import math
 import sys
-from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -160,8 +159,7 @@ def _reads_of(function: type) -> list[Read]:
         scan.ctx_names |= _stored_on_ctx(body.__code__, backward_class)
     for name, body in bodies.items():
         scan.walk(body, has_ctx=name != "forward" or "setup_context" not in methods)
-    for name in _SPECIAL:
-        scan.reads.append(Read("tensor", torch.Tensor, name))
+    scan.reads += [Read("tensor", torch.Tensor, name) for name in _SPECIAL]
     return scan.reads
 
 
@@ -231,12 +229,10 @@ class _Scan:
             return _Called(name)
         return self._constant(value)
 
-    def find_attribute(self, name: str, fresh: Callable[[], None]) -> object:
+    def find_attribute(self, name: str) -> object:
         """The mark of what an attribute of a tensor, a tuple or a number is."""
         if name not in _LOOKS and not _torch.is_native_method(name):
             raise _Other
-        if name.endswith("_"):
-            fresh()
         self.reads.append(Read("tensor", torch.Tensor, name))
         return _Called(name)
 
@@ -345,12 +341,19 @@ class _Walk:
         elif mark is not _Fresh:
             raise _Other
 
+    @staticmethod
+    def _must_be_values(marks: list[object]) -> None:
+        """The context and modules are known by where they stand, so they go nowhere else."""
+        if any(mark is _Ctx or isinstance(mark, ModuleType) for mark in marks):
+            raise _Other
+
     # ------------------------------------------------------------ instructions
     def _local(self, name: str) -> object:
         return _Ctx if name == self.ctx else _Local(name)
 
     def _store(self, name: str, mark: object) -> None:
-        if name == self.ctx or mark is _Ctx or isinstance(mark, ModuleType):
+        self._must_be_values([mark])
+        if name == self.ctx:
             raise _Other
         self.stored.setdefault(name, []).append(mark)
 
@@ -398,12 +401,15 @@ class _Walk:
         elif isinstance(owner, ModuleType):
             mark = self.scan.find_in_module(owner, name)
         else:
-            mark = self.scan.find_attribute(name, lambda: self._must_be_fresh(owner))
+            if name.endswith("_"):
+                self._must_be_fresh(owner)
+            mark = self.scan.find_attribute(name)
         self._push(*[mark] * puts)
 
     def _store_attr(self, found: dis.Instruction) -> None:
         value, owner = self._pop(2)
-        if owner is not _Ctx or value is _Ctx or isinstance(value, ModuleType):
+        self._must_be_values([value])
+        if owner is not _Ctx:
             raise _Other
 
     def _store_subscr(self, found: dis.Instruction) -> None:
@@ -432,14 +438,12 @@ class _Walk:
 
     def _make_call(self, takes: int) -> None:
         taken = self._pop(takes)
-        if any(mark is _Ctx or isinstance(mark, ModuleType) for mark in taken):
-            raise _Other
+        self._must_be_values(taken)
         made = any(isinstance(mark, _Called) and _torch.makes_new(mark.name) for mark in taken[:2])
         self._push(_Fresh if made else None)
 
     def _build_tuple(self, found: dis.Instruction) -> None:
-        if any(mark is _Ctx or isinstance(mark, ModuleType) for mark in self._pop(found.arg or 0)):
-            raise _Other
+        self._must_be_values(self._pop(found.arg or 0))
         self._push(None)
 
     _build_list = _build_slice = _build_tuple

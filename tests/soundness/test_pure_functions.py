@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from lazytrace import pure
 from tests.soundness.runner import Cases, call, check
+from tests.soundness.test_autograd import InPlace
 from tests.soundness.test_flat_steps import ENOUGH, flat, forms_of
 
 cases = Cases()
@@ -481,18 +482,6 @@ class Counts(Passes):
         return counted(x) * 1
 
 
-class WritesToArgument(Function):
-    @staticmethod
-    def forward(ctx, x):
-        x.mul_(2)
-        ctx.mark_dirty(x)
-        return x
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
-
-
 class WritesToSaved(Function):
     @staticmethod
     def forward(ctx, x):
@@ -506,22 +495,14 @@ class WritesToSaved(Function):
         return g * mine
 
 
-class WritesToGradient(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
+class WritesToGradient(Shown):
     @staticmethod
     def backward(ctx, g):
         g *= 2
         return g
 
 
-class WritesThroughView(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
+class WritesThroughView(Shown):
     @staticmethod
     def backward(ctx, g):
         mine = g.view(-1)
@@ -529,12 +510,8 @@ class WritesThroughView(Function):
         return g
 
 
-class WritesSometimes(Function):
+class WritesSometimes(Shown):
     """What it writes to may be its own."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
 
     @staticmethod
     def backward(ctx, g):
@@ -623,28 +600,16 @@ class Normalises(Function):
         return g, None, None
 
 
-class Forward(Function):
+class Forward(Shown):
     """Has a derivative in the other direction."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 
     @staticmethod
     def jvp(ctx, t):
         return t
 
 
-class KeepsOnClass(Passes):
+class KeepsOnClass(Shown):
     calls = 0
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
 
 
 class Formats(Passes):
@@ -660,12 +625,8 @@ class ChangesContext(Passes):
         return x * 2
 
 
-class ReturnsBuiltin(Function):
+class ReturnsBuiltin(Shown):
     """max() gives back what it is given, unlike the operator of that name."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
 
     @staticmethod
     def backward(ctx, g):
@@ -685,20 +646,16 @@ class Imports(Passes):
 def closing():
     factor = 2.0
 
-    class Closes(Function):
+    class Closes(Passes):
         @staticmethod
         def forward(ctx, x):
             return x * factor
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
 
     return Closes
 
 
 OTHERS = [
-    *(Prints, Counts, WritesToArgument, WritesToSaved, WritesToGradient, WritesThroughView, WritesSometimes),
+    *(Prints, Counts, InPlace, WritesToSaved, WritesToGradient, WritesThroughView, WritesSometimes),
     *(WritesOut, Lists, Hooks, KeepsContext, Loops, Tries, Nested, ReadsState, Seeds, Normalises, Forward),
     *(KeepsOnClass, Formats, ChangesContext, ReturnsBuiltin, Imports, closing(), Function, int),
 ]
