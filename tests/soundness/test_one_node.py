@@ -824,26 +824,38 @@ def test_a_graph_that_cannot_be_built_late():
     assert first.requires_grad
 
 
-def test_a_hook_that_was_called_too_early():
-    fn, *_ = ready(loss_and_scores, of_the_first_result)
-    loss, scores = fn(torch.randn(6, 4))
-    scores.register_hook(lambda g: g * 2)
-    with pytest.raises(RuntimeError, match="a result that another one is made of has a hook"):
-        (loss + scores.sum()).backward()
+def hooks_what_gets_gradients_from_everywhere(out, x, w, b):
+    seen = []
+    out[1].register_hook(lambda g: seen.append(g) or g * 2)
+    (loss_of(out[0]) + out[1].sum()).backward()
+    return seen
 
 
-def test_a_hook_that_is_set_after_a_pass_that_asked_for_more():
-    fn, w, _ = ready(loss_and_scores, of_the_first_result)
-    loss, scores = fn(torch.randn(6, 4))
+def hooks_after_a_pass_that_asked_for_more(out, x, w, b):
+    loss = loss_of(out[0])
     torch.autograd.grad(loss, w, retain_graph=True)
-    scores.retain_grad()
-    with pytest.raises(RuntimeError, match="after a backward pass that asked for the whole graph"):
-        (loss + scores.sum()).backward()
-    loss, scores = fn(torch.randn(6, 4))
-    torch.autograd.grad(loss, w, retain_graph=True)
-    scores.retain_grad()
-    (loss + scores.sum()).backward()
-    assert scores.grad is not None
+    out[1].retain_grad()
+    (loss + out[1].sum()).backward()
+    return out[1].grad
+
+
+@pytest.mark.parametrize(
+    "asks", [hooks_what_gets_gradients_from_everywhere, hooks_after_a_pass_that_asked_for_more]
+)
+def test_hooks_of_a_result_that_gets_gradients_from_the_caller_too(asks):
+    """What comes to it is added up in another order."""
+    found = []
+    for trace in (lambda function: function, traced):
+        torch.manual_seed(3)
+        w, b = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4))
+        function = trace(lambda x, w=w, b=b: loss_and_scores(x, w, b))
+        for i in range(ENOUGH + 3):
+            w.grad = b.grad = None
+            x = torch.randn(6, 4, requires_grad=True)
+            given = (of_the_first_result if i < ENOUGH + 1 else asks)(function(x), x, w, b)
+            found.append([given, x.grad, w.grad, b.grad])
+    assert function.cache_info().hits >= ENOUGH
+    torch.testing.assert_close(found[ENOUGH + 3 :], found[: ENOUGH + 3], rtol=1e-5, atol=1e-5)
 
 
 def test_a_hook_on_the_node_of_a_result():

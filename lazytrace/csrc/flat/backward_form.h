@@ -36,6 +36,8 @@ struct BackwardForm {
     int kind;         // of its node
     int given;        // the register of its gradient, or -1: a pass that brings it one is another pass
     TensorMeta look;  // of that
+    uint32_t at;      // which result of its node it is
+    uint64_t depth;   // of its graph: the longest way through it, or more
   };
   std::vector<Root> roots;
 
@@ -49,8 +51,16 @@ struct BackwardForm {
   std::vector<Open> given;   // the results that the pass needs
   std::vector<int> begin_registers() const;
 
-  // Results that others are made of, and their views: the root, and the register of both forms.
-  std::vector<std::pair<size_t, int>> inner;
+  // Results that others are made of, and views of them.
+  struct Inner {
+    size_t root;
+    int reg;      // of both forms
+    int kind;     // of the node of a view; -1: it is the root itself
+    uint32_t at;  // which result of its node it is
+  };
+  std::vector<Inner> inner;
+  // By root: those of them that a pass from there comes to. They are older than the root.
+  std::vector<std::vector<size_t>> leads;
   std::vector<Step> views;  // make the results that are views of roots: autograd has to see them
 
   // A use of what was there before, in the order in which autograd adds up what comes of them.

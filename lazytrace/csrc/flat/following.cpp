@@ -53,7 +53,9 @@ std::vector<at::Tensor> Following::meet_roots(const Roots& roots, const std::vec
     if (reg < 0) hinder("a result of unknown origin");
     if (kernels_->is_external(tensor)) hinder("memory of before the call leaves it with a graph");
     gradients.emplace_back();
-    BackwardForm::Root root{reg, roots.of[i], kind, -1, looks[i]};
+    const auto& edge = torch::autograd::impl::gradient_edge(tensor);
+    BackwardForm::Root root{
+        reg, roots.of[i], kind, -1, looks[i], edge.input_nr, edge.function->topological_nr()};
     if (looks[i].defined()) {
       gradients.back() = gradient_like(looks[i], i);
       if (!looks[i].matches(gradients.back())) hinder("a gradient that is out of the ordinary");
@@ -131,13 +133,29 @@ void Following::note_written() {
   if (bytes > kMostBytes) hinder("it writes to more than 1 MiB of before the call");
 }
 
-// Hooks that the caller sets on such a result are given what comes to it inside of the graph, too.
+// Hooks that the caller sets on such a result are given what comes to it inside of the graph, too, and a pass
+// may ask for it.
 void Following::note_inner(const OpenGraph& graph, const Roots& roots) {
   for (size_t i = 0; i < roots.tensors.size(); ++i) {
     if (!graph.leads_to(torch::autograd::impl::gradient_edge(roots.tensors[i]))) continue;
-    if (!registers_[roots.of[i]].is_view()) form_->inner.emplace_back(i, roots.of[i]);
-    for (int view : roots.views)
-      if (Roots::root_of(registers_[view]).is_same(roots.tensors[i])) form_->inner.emplace_back(i, view);
+    if (!registers_[roots.of[i]].is_view()) form_->inner.push_back({i, roots.of[i], -1, 0});
+    for (int reg : roots.views) {
+      const at::Tensor& view = registers_[reg];
+      if (!Roots::root_of(view).is_same(roots.tensors[i])) continue;
+      int kind = node_kind(node_name_of(view));
+      if (kind < 0) hinder("results of too many kinds of operators");
+      form_->inner.push_back({i, reg, kind, static_cast<uint32_t>(view.output_nr())});
+    }
+  }
+  for (size_t i = 0; i < roots.tensors.size(); ++i) {
+    OpenGraph part({roots.tensors[i]}, ends_.edges);
+    auto& leads = form_->leads.emplace_back();
+    for (size_t k = 0; k < form_->inner.size(); ++k) {
+      const auto& inner = form_->inner[k];
+      if (!part.leads_to(torch::autograd::impl::gradient_edge(registers_[inner.reg]))) continue;
+      if (inner.root >= i) hinder("a result is made of one that is younger");
+      leads.push_back(k);
+    }
   }
 }
 

@@ -30,7 +30,10 @@ std::array<NodeName, kMostKinds>& names() {
 
 // One that can be led on to something else than it was made for, after others have come to lead to it.
 struct Passing : Node {
+  // The engine leaves out what is no deeper than where a pass ends: this is as deep as what it stands for.
+  void deepen(uint64_t by) { topological_nr_ += by; }
   void lead_on(torch::autograd::Edge edge, bool whole) {
+    next_edges_.resize(1);
     next_edges_[0] = std::move(edge);
     whole_ = whole;
   }
@@ -46,11 +49,21 @@ struct Named final : Passing {
     TORCH_CHECK(passes_, torch::autograd::ERR_BACKWARD_TWICE);
     bool hooks = !tensor_pre_hooks().empty() || !retains_grad_hooks().empty();
     if (!post_hooks().empty() || (whole_ && hooks)) refuse_hooks();
-    return std::move(gradients);
+    // Of a result that is not the first of its node, the last gradient is its own.
+    variable_list own = {std::move(gradients.back())};
+    if (num_outputs() > 1) bring_inside(&own);
+    return own;
   }
   std::string name() const override { return names()[Kind].name; }
 
  private:
+  // The edges behind the first lead to other results, which this one is made of.
+  void bring_inside(variable_list* gradients) {
+    const auto& edge = next_edge(0);
+    gradients->resize(num_outputs());
+    static_cast<ReplayedBackward*>(edge.function.get())
+        ->bring_inside(edge.input_nr, (*gradients)[0], gradients);
+  }
   // They would be given what comes to the result in place of what comes of it.
   void refuse_hooks() {
     if (auto* behind = dynamic_cast<ReplayedBackward*>(next_edge(0).function.get())) behind->give_up();
@@ -84,7 +97,8 @@ const std::array<Maker, kMostKinds>& makers() {
 
 // The Python class of the nodes of one kind, as torch makes those of its own nodes.
 void show_to_python(size_t kind, const std::string& name) {
-  auto* type = new PyTypeObject{PyVarObject_HEAD_INIT(nullptr, 0)};
+  auto* type = new PyTypeObject();
+  Py_SET_REFCNT(reinterpret_cast<PyObject*>(type), 1);
   auto* text = new std::string(name);  // both for the life of the process, like torch's
   torch::autograd::_initFunctionPyTypeObject(*type, text->c_str(), nullptr, nullptr);
   torch::autograd::registerCppFunction(*makers()[kind].type, type);
@@ -110,7 +124,12 @@ NodeName node_name_of(const at::Tensor& tensor) {
   return {Py_TYPE(node.ptr())->tp_name, tensor.grad_fn()->name()};
 }
 
-c10::intrusive_ptr<Node> make_passing(int kind) { return makers()[static_cast<size_t>(kind)].make(true); }
+c10::intrusive_ptr<Node> make_passing(int kind, torch::autograd::edge_list next, uint64_t depth) {
+  auto node = makers()[static_cast<size_t>(kind)].make(true);
+  node->set_next_edges(std::move(next));
+  static_cast<Passing*>(node.get())->deepen(depth);
+  return node;
+}
 
 void lead_on(Node* passing, torch::autograd::Edge edge, bool whole) {
   static_cast<Passing*>(passing)->lead_on(std::move(edge), whole);

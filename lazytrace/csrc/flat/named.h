@@ -20,8 +20,13 @@ NodeName node_name_of(const at::Tensor& tensor);
 // The number of a kind of node with this name, the same for as long as the process lives; -1 where there are
 // too many names. Needs the GIL.
 int node_kind(const NodeName& name);
-// A node of this kind that hands its gradients on as they are. No GIL needed.
-c10::intrusive_ptr<torch::autograd::Node> make_passing(int kind);
+// A node of this kind that hands its gradients on as they are, along its first edge. Others lead from a
+// result to those that it is made of; then the first one leads to a ReplayedBackward, which is asked what
+// comes to them. No GIL needed.
+//
+// `depth`: the longest way through the graph that it stands for, at least.
+c10::intrusive_ptr<torch::autograd::Node> make_passing(int kind, torch::autograd::edge_list next,
+                                                       uint64_t depth);
 // Behind such a node comes this edge from now on. `whole`: hooks that are set from then on would be called
 // before all was there that comes to the result, so it refuses them. Not while it runs; no GIL needed.
 void lead_on(torch::autograd::Node* passing, torch::autograd::Edge edge, bool whole);

@@ -12,6 +12,7 @@
 
 namespace lazytrace {
 
+using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
@@ -128,7 +129,52 @@ class Catches {
   std::map<Node*, Catch*> hooks_;
 };
 
+// Puts another gradient in the place of what comes to an edge, once that was captured.
+struct Replace final : torch::autograd::FunctionPreHook {
+  Replace(uint32_t to, at::Tensor by) : input(to), gradient(std::move(by)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    variable_list others = gradients;
+    others[input] = gradient;
+    return others;
+  }
+  uint32_t input;
+  at::Tensor gradient;
+};
+
+// The same of some edges, for as long as it lives.
+class Replacements {
+ public:
+  explicit Replacements(const std::vector<std::pair<OpenGraph::Edge, at::Tensor>>& all) {
+    for (const auto& [edge, gradient] : all) {
+      auto made = std::make_unique<Replace>(edge.input_nr, gradient);
+      hooks_.emplace_back(edge.function, made.get());
+      edge.function->add_pre_hook(std::move(made));
+    }
+  }
+  ~Replacements() {
+    for (auto& [node, hook] : hooks_) {
+      auto& all = node->pre_hooks();
+      all.erase(std::remove_if(all.begin(), all.end(), [h = hook](auto& one) { return one.get() == h; }),
+                all.end());
+    }
+  }
+  Replacements(const Replacements&) = delete;
+  Replacements& operator=(const Replacements&) = delete;
+
+ private:
+  std::vector<std::pair<c10::intrusive_ptr<Node>, Replace*>> hooks_;
+};
+
 }  // namespace
+
+variable_list OpenGraph::pass_to(size_t root, const at::Tensor& gradient, const edge_list& inside,
+                                 const Pass& how) const {
+  std::vector<std::pair<Edge, at::Tensor>> ended;
+  for (const Edge& edge : inside) ended.emplace_back(edge, at::Tensor());
+  Replacements here(ended);
+  return torch::autograd::Engine::get_default_engine().execute({roots_[root]}, {gradient}, how.keep,
+                                                               how.create, false, inside);
+}
 
 variable_list OpenGraph::pass(const variable_list& gradients, const Pass& how) const {
   variable_list caught(exits_.size());
@@ -147,6 +193,7 @@ variable_list OpenGraph::pass(const variable_list& gradients, const Pass& how) c
   std::vector<size_t> order;
   {
     Catches here(exits_, &caught, &order);
+    Replacements replaced(how.instead);
     torch::autograd::Engine::get_default_engine().execute(roots, given, how.keep, how.create, false, wanted);
   }
   in_order_ = std::is_sorted(order.begin(), order.end());

@@ -51,11 +51,16 @@ class OpenGraph {
     bool keep = true;  // the graph
     bool create = false;
     std::vector<char> wanted;  // by end; empty: all
+    // Edges inside of the graph: what comes to one does not go on, but this does, in its place.
+    std::vector<std::pair<Edge, at::Tensor>> instead;
   };
   // What a pass brings to each exit; undefined where it brings nothing, or nothing is wanted. `gradients`: by
   // root, undefined of those that the pass does not begin at. No hooks behind the ends are called. The GIL
   // must not be held.
   torch::autograd::variable_list pass(const torch::autograd::variable_list& gradients, const Pass& how) const;
+  // What a pass from one root brings to edges inside of the graph; it ends there. The GIL must not be held.
+  torch::autograd::variable_list pass_to(size_t root, const at::Tensor& gradient,
+                                         const torch::autograd::edge_list& inside, const Pass& how) const;
   // Whether the last pass came to the exits in their order.
   bool in_order() const { return in_order_; }
 

@@ -3,12 +3,15 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <numeric>
+#include <unordered_set>
 
 #include "flat/named.h"
 #include "flat/roots.h"
@@ -52,24 +55,48 @@ at::Tensor without_history(const at::Tensor& result) {
       result.unsafeGetTensorImpl()->version_counter(), false));
 }
 
-void make_views(const BackwardForm& form, std::vector<at::Tensor>* registers) {
-  at::AutoGradMode grad(true);
-  torch::jit::Stack stack;
-  for (const Step& step : form.views) {
-    stack.clear();
-    for (const Argument& argument : step.arguments)
-      stack.emplace_back(argument.kind == Argument::Kind::Register ? c10::IValue((*registers)[argument.reg])
-                                                                   : argument.constant);
-    step.op.callBoxed(stack);
-    const Result& only = step.results[0];
-    if (only.kind == Result::Kind::Register) {
-      if (only.reg >= 0) (*registers)[only.reg] = stack[0].toTensor();
-      continue;
-    }
-    auto made = stack[0].toTensorVector();
-    for (size_t i = 0; i < made.size(); ++i)
-      if (only.list[i].reg >= 0) (*registers)[only.list[i].reg] = made[i];
+// The results that are views of roots. Younger results may be made of them, so they are made root by root.
+class Views {
+ public:
+  Views(const BackwardForm& form, std::vector<at::Tensor>* registers) : form_(form), registers_(*registers) {}
+
+  // Makes those of one root, which has its history by now.
+  void make(const BackwardForm::Root& root) {
+    if (form_.views.empty()) return;
+    at::AutoGradMode grad(true);
+    there_.insert(root.reg);
+    for (const Step& step : form_.views)
+      if (there_.count(step.arguments[0].reg)) make(step);
+    there_.clear();
   }
+
+ private:
+  void make(const Step& step) {
+    stack_.clear();
+    for (const Argument& argument : step.arguments)
+      stack_.emplace_back(argument.kind == Argument::Kind::Register ? c10::IValue(registers_[argument.reg])
+                                                                    : argument.constant);
+    step.op.callBoxed(stack_);
+    const Result& only = step.results[0];
+    if (only.kind == Result::Kind::Register) return put(only.reg, stack_[0].toTensor());
+    auto made = stack_[0].toTensorVector();
+    for (size_t i = 0; i < made.size(); ++i) put(only.list[i].reg, made[i]);
+  }
+  void put(int reg, const at::Tensor& view) {
+    if (reg < 0) return;
+    registers_[reg] = view;
+    there_.insert(reg);
+  }
+
+  const BackwardForm& form_;
+  std::vector<at::Tensor>& registers_;
+  std::unordered_set<int> there_;
+  torch::jit::Stack stack_;
+};
+
+// A result that others of its node come before.
+void skip_inputs(Node* node, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) node->add_input_metadata(Node::undefined_input());
 }
 
 }  // namespace
@@ -93,22 +120,35 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   for (const auto& exit : form->exits)
     edges.push_back(torch::autograd::impl::gradient_edge(registers[exit.end]));
   node->set_next_edges(std::move(edges));
-  for (const auto& root : form->roots) {
-    uint32_t input = node->add_input_metadata(registers[root.reg]);
-    auto named = make_passing(root.kind);
+  Views views(*form, all);
+  for (size_t i = 0; i < form->roots.size(); ++i) {
+    const auto& root = form->roots[i];
+    edge_list next = {torch::autograd::Edge(node, node->add_input_metadata(registers[root.reg]))};
+    for (size_t k : form->leads[i]) next.push_back(node->inner_[k].edge());
+    auto named = make_passing(root.kind, std::move(next), root.depth);
     node->passing_.emplace_back(named);
-    named->set_next_edges({torch::autograd::Edge(node, input)});
+    skip_inputs(named.get(), root.at);
     torch::autograd::set_history(registers[root.reg], named);
+    views.make(root);
+    for (const auto& inner : form->inner)
+      if (inner.root == i) node->keep_inner(inner, registers[inner.reg]);
   }
-  if (!form->views.empty()) make_views(*form, all);
   for (const auto& one : form->given) {
     const at::Tensor& result = registers[one.reg];
     node->given_.push_back(Held::of(result, result.requires_grad() ? without_history(result) : result));
   }
-  for (const auto& one : form->inner) {
-    auto edge = torch::autograd::impl::gradient_edge(registers[one.second]);
-    node->inner_.push_back({WeakNode(edge.function), edge.input_nr});
+}
+
+// A view has a node before torch's own, so that others can lead to it.
+void ReplayedBackward::keep_inner(const BackwardForm::Inner& inner, const at::Tensor& result) {
+  using torch::autograd::impl::gradient_edge;
+  if (inner.kind >= 0) {
+    auto named = make_passing(inner.kind, {gradient_edge(result)}, 0);
+    skip_inputs(named.get(), inner.at);
+    torch::autograd::impl::set_gradient_edge(result, {named, named->add_input_metadata(result)});
   }
+  auto edge = gradient_edge(result);
+  inner_.push_back({WeakNode(edge.function), edge.input_nr, WeakResult(result.getIntrusivePtr())});
 }
 
 void ReplayedBackward::release_variables() {
@@ -135,34 +175,16 @@ bool ReplayedBackward::as_recorded(const variable_list& gradients) const {
   }
   for (size_t i = 0; i < form_->exits.size(); ++i)
     if (!task_should_compute_output(i)) return false;
-  return true;
+  return asked_inside(all_inner(), true).empty();
 }
 
 variable_list ReplayedBackward::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  bool hooks = !graph_ && inner_hooks(gradients);
-  if (!graph_ && !hooks && as_recorded(gradients)) return replay(gradients);
+  if (!graph_ && as_recorded(gradients)) return replay(gradients);
   form_->surprised = true;
   return pass(gradients);
-}
-
-// Whether a result that others are made of has hooks: these must be given what comes to it from those, too.
-bool ReplayedBackward::inner_hooks(const variable_list& gradients) const {
-  bool found = false;
-  for (size_t i = 0; i < inner_.size(); ++i) {
-    auto node = inner_[i].node.lock();
-    size_t root = form_->inner[i].first;
-    bool others = false;
-    for (size_t k = 0; k < gradients.size(); ++k) others |= k != root && gradients[k].defined();
-    if (!node || !others || !calls_python(*node)) continue;
-    TORCH_CHECK(!gradients[root].defined(), kCannotBuild,
-                "a result that another one is made of has a hook, which was called before all was there",
-                kNext);
-    found = true;
-  }
-  return found;
 }
 
 namespace {
@@ -178,10 +200,10 @@ void move_hooks(Node* from, Node* to) {
 }  // namespace
 
 // Hooks go where the gradients come to.
-void ReplayedBackward::take_hooks_over(const std::vector<at::Tensor>& registers) {
+void ReplayedBackward::take_hooks_over() {
   for (size_t i = 0; i < inner_.size(); ++i) {
     auto from = inner_[i].node.lock();
-    auto to = torch::autograd::impl::gradient_edge(registers[form_->inner[i].second]);
+    const auto& to = graph_->inner[i];
     if (!from || !calls_python(*from)) continue;
     TORCH_CHECK(to.input_nr == inner_[i].input && from->pre_hooks().empty() && from->post_hooks().empty(),
                 kCannotBuild, "the node of a result that another one is made of has hooks", kNext);
@@ -189,17 +211,28 @@ void ReplayedBackward::take_hooks_over(const std::vector<at::Tensor>& registers)
   }
 }
 
-// The passes after the first one find the graph itself behind the results. `created`: gradients of that pass
-// have graphs, which lead into this one past the results' own nodes.
+// The passes after the first one find the graph itself behind the results. Those that others are made of are
+// results of its nodes from now on: it leads to these. `created`: gradients of that pass have graphs, which
+// lead into this one past the results' own nodes.
 void ReplayedBackward::lead_on(bool created) {
+  for (size_t i = 0; i < inner_.size(); ++i) {
+    auto result = inner_[i].result.lock();
+    if (!result) continue;
+    at::Tensor tensor(std::move(result));
+    if (torch::autograd::impl::gradient_edge(tensor) == inner_[i].edge())
+      torch::autograd::impl::set_gradient_edge(tensor, graph_->inner[i]);
+    if (form_->inner[i].kind < 0) continue;
+    if (auto from = inner_[i].node.lock()) lazytrace::lead_on(from.get(), graph_->inner[i], true);
+  }
   for (size_t i = 0; i < passing_.size(); ++i) {
     auto from = passing_[i].lock();
     if (!from) continue;
     auto to = torch::autograd::impl::gradient_edge(graph_->roots[i]);
-    bool same_place = to.input_nr == 0 && from->pre_hooks().empty() && from->post_hooks().empty();
+    bool same_place =
+        to.input_nr == form_->roots[i].at && from->pre_hooks().empty() && from->post_hooks().empty();
     if (same_place) move_hooks(from.get(), to.function.get());
-    bool inner = std::any_of(form_->inner.begin(), form_->inner.end(),
-                             [&](const auto& one) { return one.first == i; });
+    bool inner =
+        std::any_of(form_->inner.begin(), form_->inner.end(), [&](const auto& one) { return one.root == i; });
     lazytrace::lead_on(from.get(), std::move(to), inner || created);
   }
   passing_.clear();
@@ -341,7 +374,8 @@ void ReplayedBackward::build_graph() {
   for (size_t i = 0; i < exits.size() && same; ++i)
     same = ends.registers[exits[i].end] == form_->exits[i].end;
   TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
-  take_hooks_over(registers);  // no pass that is watched goes through them
+  for (const auto& one : form_->inner)
+    graph->inner.push_back(torch::autograd::impl::gradient_edge(registers[one.reg]));
   graph_ = std::move(graph);
   saved_.clear();
   begins_.clear();
@@ -358,6 +392,11 @@ variable_list ReplayedBackward::pass(const variable_list& gradients) {
   how.wanted.assign(graph_->open->ends(), 0);
   for (size_t i = 0; i < exits.size(); ++i)
     if (task_should_compute_output(i)) how.wanted[exits[i].end] = 1;
+  // What comes to them from here has been handed to them, and comes back in the gradients.
+  for (size_t k : asked_inside(all_inner(), true)) {
+    const auto& inner = form_->inner[k];
+    how.instead.emplace_back(graph_->inner[k], inner.kind < 0 ? gradients[inner.root] : at::Tensor());
+  }
   variable_list brought;
   {
     pybind11::gil_scoped_release released;
@@ -365,6 +404,108 @@ variable_list ReplayedBackward::pass(const variable_list& gradients) {
   }
   lead_on(how.create);
   return brought;
+}
+
+// ---------------------------------------------------------------- between results
+namespace {
+
+const torch::autograd::GraphTask::ExecInfo* plan_of(const Node* node) {
+  const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
+  if (!chosen) return nullptr;
+  auto found = chosen->find(const_cast<Node*>(node));
+  return found == chosen->end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+std::vector<size_t> ReplayedBackward::all_inner() const {
+  std::vector<size_t> all(inner_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Which of these results the pass asks for the gradients of: returns them, or keeps them in `.grad`, where it
+// goes no further.
+std::vector<size_t> ReplayedBackward::asked_inside(const std::vector<size_t>& inner,
+                                                   bool captured_only) const {
+  std::vector<size_t> asked;
+  for (size_t k : inner) {
+    auto node = inner_[k].node.lock();
+    const auto* plan = node ? plan_of(node.get()) : nullptr;
+    if (!plan) continue;
+    auto is_it = [&](const auto& capture) { return capture.input_idx_ == static_cast<int>(inner_[k].input); };
+    bool captured = plan->captures_ && std::any_of(plan->captures_->begin(), plan->captures_->end(), is_it);
+    if (captured || (plan->needed_ && !captured_only)) asked.push_back(k);
+  }
+  return asked;
+}
+
+// Those that are asked for are given all that comes to them, those that are not come to their hooks in the
+// graph. `goes_on`: the pass comes to this node, too.
+void ReplayedBackward::check_hooks_inside(const std::vector<size_t>& asked, bool goes_on) const {
+  for (size_t k = 0; k < inner_.size(); ++k) {
+    auto node = inner_[k].node.lock();
+    bool is_asked = std::find(asked.begin(), asked.end(), k) != asked.end();
+    TORCH_CHECK(
+        !node || !calls_python(*node) || (is_asked && !goes_on), kCannotBuild,
+        "a result that another one is made of has a hook, and the gradient of such a result is asked for",
+        kNext);
+  }
+}
+
+bool ReplayedBackward::hooks_inside(size_t root) const {
+  const auto& leads = form_->leads[root];
+  return std::any_of(leads.begin(), leads.end(), [&](size_t k) {
+    auto node = inner_[k].node.lock();
+    return node && calls_python(*node);
+  });
+}
+
+void ReplayedBackward::bring_inside(size_t root, const at::Tensor& gradient, variable_list* brought) {
+  if (!gradient.defined()) return;
+  const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
+  const auto* plan = plan_of(this);
+  bool goes_on = !chosen || chosen->empty() || (plan && plan->should_execute());
+  // A pass that returns gradients comes through others on its way to what it was asked for.
+  bool returns = goes_on || !asked_inside(all_inner(), true).empty();
+  std::vector<size_t> asked = asked_inside(form_->leads[root], returns);
+  bool hooks = hooks_inside(root);
+  if (asked.empty() && !(hooks && goes_on)) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  pybind11::gil_scoped_acquire gil;
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  form_->surprised = true;
+  if (!asked.empty()) check_hooks_inside(asked, goes_on);
+  if (!graph_) build_graph();
+  // They must be given what comes to such a result from here, too, and are not called yet.
+  if (asked.empty()) return take_hooks_over();
+  OpenGraph::Pass how;
+  // Others may come through the same nodes in this pass.
+  how.keep = torch::autograd::get_current_graph_task_keep_graph() || goes_on || asked.size() > 1;
+  how.create = at::GradMode::is_enabled();
+  edge_list inside;
+  for (size_t k : asked) inside.push_back(graph_->inner[k]);
+  variable_list values;
+  {
+    pybind11::gil_scoped_release released;
+    values = graph_->open->pass_to(root, gradient, inside, how);
+  }
+  const auto& leads = form_->leads[root];
+  for (size_t i = 0; i < asked.size(); ++i)
+    (*brought)[1 + (std::find(leads.begin(), leads.end(), asked[i]) - leads.begin())] = values[i];
+  lead_on_after_this_pass(how.create);
+}
+
+// While it runs, it goes by the edges that it has found.
+void ReplayedBackward::lead_on_after_this_pass(bool created) {
+  c10::intrusive_ptr<ReplayedBackward> self = c10::intrusive_ptr<ReplayedBackward>::reclaim_copy(this);
+  torch::autograd::Engine::get_default_engine().queue_callback([self, created] {
+    std::lock_guard<std::mutex> lock(self->mutex_);
+    pybind11::gil_scoped_acquire gil;
+    if (self->passing_.empty()) return;
+    self->take_hooks_over();
+    self->lead_on(created);
+  });
 }
 
 }  // namespace lazytrace

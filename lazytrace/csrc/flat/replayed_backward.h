@@ -28,6 +28,9 @@ class ReplayedBackward final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   std::string name() const override { return "ReplayedBackward"; }
   void release_variables() override;
+  // What a pass that has come to a root brings from there to other results, which this one is made of:
+  // behind the first edge of the root's node. Undefined where the pass does not ask for it.
+  void bring_inside(size_t root, const at::Tensor& gradient, torch::autograd::variable_list* brought);
   // The calls from now on build their graphs.
   void give_up() const { form_->surprised = true; }
 
@@ -42,14 +45,20 @@ class ReplayedBackward final : public torch::autograd::Node {
   // The graph that the program has built.
   struct Graph {
     std::vector<at::Tensor> roots;
+    torch::autograd::edge_list inner;  // of the results that others are made of
     std::optional<OpenGraph> open;
   };
 
   void check_versions() const;
   void check_memory(bool all) const;
-  bool inner_hooks(const torch::autograd::variable_list& gradients) const;
-  void take_hooks_over(const std::vector<at::Tensor>& registers);
+  void take_hooks_over();
+  void keep_inner(const BackwardForm::Inner& inner, const at::Tensor& result);
   void lead_on(bool created);
+  void lead_on_after_this_pass(bool created);
+  std::vector<size_t> all_inner() const;
+  std::vector<size_t> asked_inside(const std::vector<size_t>& inner, bool captured_only) const;
+  bool hooks_inside(size_t root) const;
+  void check_hooks_inside(const std::vector<size_t>& asked, bool goes_on) const;
   bool as_recorded(const torch::autograd::variable_list& gradients) const;
   torch::autograd::variable_list replay(const torch::autograd::variable_list& gradients);
   torch::autograd::variable_list pass(const torch::autograd::variable_list& gradients);
@@ -64,10 +73,13 @@ class ReplayedBackward final : public torch::autograd::Node {
   std::unique_ptr<Graph> graph_;
   // The nodes of results that others are made of. They hold this one.
   using WeakNode = c10::weak_intrusive_ptr<torch::autograd::Node>;
+  using WeakResult = c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
   std::vector<WeakNode> passing_;  // by root: the node of the result
   struct Inner {
     WeakNode node;
     uint32_t input;
+    WeakResult result;  // which holds this node
+    torch::autograd::Edge edge() const { return {node.lock(), input}; }
   };
   std::vector<Inner> inner_;
   bool released_ = false;
