@@ -24,6 +24,7 @@ from torch import nn
 import lazytrace
 from lazytrace.engine import attempt
 from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.test_flat_steps import ENOUGH, forms_of
 
 cases = Cases()
 
@@ -914,3 +915,33 @@ def test_what_another_thread_has_put_there():
         counts.steps = 7
         step(x)
         assert counts.steps == 8
+
+
+# ---------------------------------------------------------------- gradients that threads add up
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("there", [True, False])
+def test_gradients_that_threads_add_up(there):
+    """Autograd adds to a gradient under a lock, in flat steps, too: `there` or set by who comes first."""
+    w, v = (torch.nn.Parameter(torch.ones(200, 200)) for _ in range(2))
+
+    @lazytrace.traced
+    def step(x):
+        y = x @ w
+        (y @ v + y).sum().backward()
+
+    def clear():
+        for p in (w, v):
+            p.grad = torch.zeros_like(p) if there else None
+
+    x = torch.ones(2, 200)
+    for _ in range(ENOUGH):
+        clear()
+        step(x)
+    once = [w.grad, v.grad]
+    assert set(forms_of(step)) == {"flat"}
+    calls = 50 if there else 1
+    for _ in range(2 if there else 40):
+        clear()
+        at_once(lambda _: [step(x) for _ in range(calls)])
+        for p, gradient in zip((w, v), once, strict=True):
+            assert torch.equal(p.grad, gradient * THREADS * calls)

@@ -70,7 +70,9 @@ void Flattening::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet ke
                            torch::jit::Stack* stack) {
   if (!collects_) return run_kernel(op, keys, stack);
   watch_gradients();
+  size_t from = kernels_.steps().size();
   kernels_.on_kernel(op, keys, stack);
+  if (backward_) note_accumulation(from);
 }
 
 void Flattening::after(size_t at) {
@@ -180,6 +182,7 @@ void Flattening::watch_gradients() {
     const at::Tensor& gradient = leaf.tensor.grad();
     const c10::TensorImpl* impl = gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
     if (impl == leaf.gradient) continue;
+    bool first = !leaf.gradient;
     leaf.gradient = impl;
     if (!impl) return hinder("a gradient is taken away");
     int reg = kernels_.register_of(gradient);
@@ -191,9 +194,23 @@ void Flattening::watch_gradients() {
     value.reg = reg;
     set.arguments.push_back(value);
     set.effect = kernels_.is_external(leaf.tensor);
+    if (first) set.accumulates = leaf.reg;
     if (set.effect) kernels_.outlives(gradient);
     kernels_.steps().push_back(std::move(set));
     gradients_[leaf.reg] = reg;
+  }
+}
+
+// Where it adds to one that was there.
+void Flattening::note_accumulation(size_t from) {
+  for (size_t i = from; i < kernels_.steps().size(); ++i) {
+    Step& step = kernels_.steps()[i];
+    each_written(step, [&](int reg) {
+      for (const Leaf& leaf : leaves_) {
+        auto known = gradients_.find(leaf.reg);
+        if (known != gradients_.end() && known->second == reg) step.accumulates = leaf.reg;
+      }
+    });
   }
 }
 
@@ -571,6 +588,8 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   made.unfilled = program_.unfilled;
   made.backward = program_.backward;
   made.changes_looks = program_.changes_looks;
+  made.accumulates = std::any_of(made.steps.begin(), made.steps.end(),
+                                 [](const Step& step) { return step.accumulates >= 0; });
   made.unresumable = std::min(program_.unresumable, begins_);
   made.overrides = aten_overrides();
   int last = 0;

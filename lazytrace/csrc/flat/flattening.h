@@ -57,6 +57,7 @@ class Flattening final : public Witness, public KernelSink {
   void hinder(const std::string& why);
   void meet_leaves(const Step& step);
   void watch_gradients();
+  void note_accumulation(size_t from);
   Step gradient_step(Step::Kind kind, int leaf) const;
   bool is_pure(const Step& step) const;
   bool leads_away(const Step& step) const;

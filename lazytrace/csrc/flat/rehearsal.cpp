@@ -8,6 +8,7 @@
 #include "flat/following.h"
 #include "flat/named.h"
 #include "flat/undo.h"
+#include "torch/accumulation.h"
 
 namespace lazytrace {
 
@@ -23,10 +24,9 @@ bool same_bytes(const c10::Storage& a, const c10::Storage& b) {
 
 Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
                      const std::vector<int>& outputs)
-    : form_(form),
-      outputs_(outputs),
-      registers_(static_cast<size_t>(form.program.registers)),
-      entry_(random_state()) {
+    : form_(form), outputs_(outputs), registers_(static_cast<size_t>(form.program.registers)) {
+  // Other threads would draw the numbers again that are put back.
+  if (form.program.random || is_only_thread()) entry_ = random_state();
   for (int reg : form.program.used) registers_[reg] = twins_.of(registers[reg]);
   for (int reg : form.program.captures) registers_[reg] = twins_.of(registers[reg]);
   obstacle_ = twins_.obstacle();
@@ -35,15 +35,19 @@ Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& regist
 
 void Rehearsal::run(const std::vector<PyObject*>& state, const RunnerMemory& given) {
   if (!obstacle_.empty()) return;
-  at::Tensor after = random_state();
-  set_random_state(entry_);
+  at::Tensor after = entry_.defined() ? random_state() : at::Tensor();
+  rewind();
   Earlier earlier = form_.earlier(registers_);
   obstacle_ = run_unseen(form_.program, &registers_, state, given.numbers, nullptr, given.answered);
   if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
-  drawn_ = random_state();
-  set_random_state(entry_);
+  if (entry_.defined()) drawn_ = random_state();
+  rewind();
   if (obstacle_.empty() && shadow_) obstacle_ = shadow_->run(state, given.numbers);
-  set_random_state(after);
+  if (after.defined()) set_random_state(after);
+}
+
+void Rehearsal::rewind() const {
+  if (entry_.defined()) set_random_state(entry_);
 }
 
 std::string Rehearsal::compare(const Twins::Pair& pair) const {
@@ -77,7 +81,7 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
 
 std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
   if (!obstacle_.empty()) return obstacle_;
-  if (!at::equal(drawn_, random_state())) return "the random numbers drawn";
+  if (entry_.defined() && !at::equal(drawn_, random_state())) return "the random numbers drawn";
   std::unordered_map<const c10::StorageImpl*, const c10::StorageImpl*> memory;  // of a tensor: of its copy
   for (const Twins::Pair& pair : twins_.pairs()) {
     std::string found = compare(pair);

@@ -25,6 +25,7 @@ class Rehearsal {
   std::string difference(const std::vector<at::Tensor>& registers);
 
  private:
+  void rewind() const;
   std::string compare(const Twins::Pair& pair) const;
   std::string compare_passes(const std::vector<at::Tensor>& registers);
   static std::string compare_results(const at::Tensor& real, const at::Tensor& copy);
@@ -34,7 +35,8 @@ class Rehearsal {
   std::vector<at::Tensor> registers_;
   Twins twins_;
   std::optional<Shadow> shadow_;
-  at::Tensor entry_;  // the state of the generator before the program and its form
+  // The state of the generator before the program and its form; undefined where it is left alone.
+  at::Tensor entry_;
   at::Tensor drawn_;  // and after the form
   std::string obstacle_;
 };

@@ -152,7 +152,9 @@ struct Step {
   bool caught = false;   // an exit only since the function may catch what it raises
   bool by_size = false;  // an exit only since its arguments may have other sizes
   bool early = false;    // of a flat form: writes to memory that was there before the call
-  int index = -1;        // of a select that stands for `x[..., n, ...]`: which index n is, for what is raised
+  int accumulates =
+      -1;  // of a flat form: the register of a leaf whose gradient it sets or adds to, as autograd does
+  int index = -1;  // of a select that stands for `x[..., n, ...]`: which index n is, for what is raised
 
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }
@@ -201,6 +203,7 @@ struct Program {
   int first_once = INT_MAX;     // the first step that must not be done again
   int unresumable = INT_MAX;    // from this step on, Python code that runs again would see other metadata
   int keep_until = -1;          // the last side exit that can be resumed: no register is freed before it
+  bool accumulates = false;     // some of its steps do
   int undoable = -1;  // of a flat form: whoever runs it can undo what the steps up to this one change
 
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.

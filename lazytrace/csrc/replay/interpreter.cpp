@@ -14,6 +14,7 @@
 #include "guard/guards.h"
 #include "program/flatten.h"
 #include "replay/lowered.h"
+#include "torch/accumulation.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -107,6 +108,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   witness_ = witness;
   shortcuts_ = !witness && program_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
+  alone_ = !program_.accumulates || is_only_thread();
   std::optional<py::gil_scoped_release> released;
   if (!program_.brief) released.emplace();
   if (given) modes.to(modes_at(program_, from));
@@ -208,6 +210,8 @@ bool Runner::writes_as_recorded(const Step& s) {
 }
 
 bool Runner::step(const Step& s, size_t at) {
+  std::optional<AccumulationLock> lock;
+  if (!alone_ && s.accumulates >= 0) lock.emplace(registers_[s.accumulates]);
   switch (s.kind) {
     case Step::Kind::Read: {
       stack_.clear();
@@ -290,6 +294,12 @@ bool Runner::set_gradient(const Step& s) {
   if (value.defined() && value.sizes() != tensor.sizes()) {
     found_ = "a gradient of another size";
     return false;
+  }
+  // Another thread was faster: autograd would add to what that has set.
+  if (s.accumulates >= 0 && tensor.grad().defined()) {
+    at::NoGradGuard no_grad;
+    tensor.mutable_grad().add_(value);
+    return true;
   }
   std::swap(tensor.mutable_grad(), value);
   // The gradients of the last step are as large as those of this one.

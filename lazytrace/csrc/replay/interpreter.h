@@ -148,6 +148,7 @@ class Runner {
 
   Warnings warnings_;
   Witness* witness_ = nullptr;
+  bool alone_ = true;      // whether no other thread may set gradients meanwhile
   bool shortcuts_ = true;  // whether steps may run otherwise than they were recorded
   py::object value_;
   std::string found_;
