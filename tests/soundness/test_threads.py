@@ -945,3 +945,32 @@ def test_gradients_that_threads_add_up(there):
         at_once(lambda _: [step(x) for _ in range(calls)])
         for p, gradient in zip((w, v), once, strict=True):
             assert torch.equal(p.grad, gradient * THREADS * calls)
+
+
+@pytest.mark.usefixtures("often")
+def test_random_numbers_that_another_thread_draws_while_a_step_is_proved():
+    """The step drew none when it was recorded, so the stream belongs to the others."""
+    w = torch.nn.Parameter(torch.ones(300, 300))
+    w.grad = torch.zeros_like(w)
+    steps = [lazytrace.traced(lambda x, k=k: (torch.tanh(x @ w) * k).sum().backward()) for k in range(6)]
+    x, drawn, done = torch.ones(40, 300), [], threading.Event()
+
+    def draw():
+        while not done.is_set():
+            drawn.append(torch.rand(()))
+
+    for step in steps:
+        step(x), step(x)
+    torch.manual_seed(7)
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        for step in steps:
+            for _ in range(ENOUGH):
+                step(x)
+    finally:
+        done.set()
+        thread.join()
+    assert all(forms_of(step)[-1] == "flat" for step in steps)
+    torch.manual_seed(7)
+    assert torch.stack(drawn).equal(torch.stack([torch.rand(()) for _ in drawn]))
