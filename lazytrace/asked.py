@@ -37,6 +37,8 @@ _OF_BOTH: Final = (
     "triangular",
     "uniform",
 )
+# Python code of `random` that draws until a number fits, or keeps one for the next call.
+_WITHIN: Final = ("betavariate", "gammavariate", "gauss", "normalvariate", "vonmisesvariate")
 _OF_RANDOM_STATE: Final = ("rand", "randint", "randn", "random_sample")
 
 
@@ -44,13 +46,14 @@ def functions() -> dict[Callable[..., Any], str]:
     """Each function, or what its methods are made of: "clock" or "draws".
 
     "bits" is one that is told how many bits the number shall have, "below" one that is told what it shall be
-    smaller than.
+    smaller than, "within" Python code that draws by other methods of its object.
 
     >>> functions()[time.perf_counter], functions()[random.Random.random]
     ('clock', 'draws')
     """
     found: dict[Callable[..., Any], str] = {getattr(time, name): "clock" for name in _CLOCKS}
-    # `random.uniform` and the like are Python code that calls these two.
+    # `random.uniform` and the like are Python code that calls these.
+    found |= {getattr(random.Random, name): "within" for name in _WITHIN}
     found[random.Random.random] = "draws"
     found[random.Random.getrandbits] = "bits"
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small

@@ -16,6 +16,9 @@ from lazytrace import asked, reason_code, report, traced
 ARGUMENTS = {
     "beta": (0.5, 0.5),
     "gamma": (2.0,),
+    "betavariate": (0.5, 0.5),
+    "gammavariate": (0.5, 1.0),
+    "vonmisesvariate": (0.0, 4.0),
     "triangular": (0.0, 0.5, 1.0),
     "getrandbits": (8,),
     "randint": (5,),
@@ -45,7 +48,7 @@ def test_each_gives_a_number(function: Callable[..., Any]) -> None:
 def test_a_clock_has_no_memory_and_a_generator_has() -> None:
     for function, kind in FUNCTIONS.items():
         assert kind == "clock" or owner_of(function) is not None
-    assert set(FUNCTIONS.values()) == {"clock", "draws", "bits", "below"}
+    assert set(FUNCTIONS.values()) == {"clock", "draws", "bits", "below", "within"}
 
 
 def test_a_look_at_the_value_has_a_reason() -> None:

@@ -164,6 +164,71 @@ class Counting(random.Random):
         return super().getrandbits(k)
 
 
+def mixes(x):
+    weight = random.betavariate(0.4, 0.4)
+    return x * weight + random.gauss(0.0, 2.0) * (1 - weight), random.gauss()
+
+
+def drawn_in_loops(x):
+    scale = random.gammavariate(0.7, 2.0) + random.normalvariate(mu=1.0)
+    return x * scale + random.vonmisesvariate(0.5, 4.0) - random.lognormvariate(0.0, 0.1)
+
+
+def of_what_was_drawn(x):
+    first = random.random() + 0.5
+    return x * random.gammavariate(first, first * 2) * random.betavariate(alpha=first, beta=2.0)
+
+
+@pytest.mark.parametrize("body", [mixes, drawn_in_loops, of_what_was_drawn])
+def test_what_python_code_draws_in_loops(body):
+    """Each way through its loops would be a branch."""
+    check(lambda trace: (trace(body), calls(30), lambda: random.getstate()), hits=27)
+
+
+class Halved(random.Random):
+    def gammavariate(self, alpha, beta):
+        return super().gammavariate(alpha, beta) / 2
+
+
+class Tenths(random.Random):
+    def random(self):
+        return round(super().random(), 1)
+
+
+@pytest.mark.parametrize("kind", [random.Random, Halved, Tenths])
+@pytest.mark.parametrize("later", [False, True])
+def test_of_an_object_that_draws_by_itself(kind, later):
+    """What such code calls of its object may be of the user's, also from some call on."""
+
+    def make(trace):
+        own = kind(3)
+
+        def change():
+            if later:
+                own.gammavariate = lambda alpha, beta: alpha + beta
+
+        steps = [*calls(8), change, *calls(8)]
+        return trace(lambda x: x * own.betavariate(0.5, 0.7) + own.gauss()), steps, lambda: own.getstate()
+
+    agree(make)
+
+
+def test_a_class_that_draws_otherwise_from_some_call_on():
+    def make(trace):
+        class Own(random.Random):
+            pass
+
+        own = Own(3)
+
+        def change():
+            Own.random = lambda self: 0.25
+
+        steps = [*calls(8), change, *calls(8)]
+        return trace(lambda x: x * own.normalvariate() + own.gammavariate(2.0, 1.0)), steps
+
+    agree(make)
+
+
 class Unbitten(random.Random):
     """Python draws from random() then, by another way."""
 

@@ -1,5 +1,6 @@
 #include "record/python/asked.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -45,8 +46,9 @@ void know(const py::dict& functions, const py::handle& step) {
     if (PyCFunction_Check(function.ptr()))
       name = py::cast<std::string>(function.attr("__module__")) + "." + name;
     Py_INCREF(function.ptr());
-    known_functions()[function.ptr()] = {kind != "clock", kind == "bits", kind == "below", std::move(name),
-                                         partial(step, function).release().ptr()};
+    known_functions()[function.ptr()] = {kind != "clock", kind == "bits",
+                                         kind == "below", kind == "within",
+                                         std::move(name), partial(step, function).release().ptr()};
   }
 }
 }  // namespace
@@ -88,14 +90,22 @@ bool fits_bits(PyObject* bits) {
   return count >= 0 && count <= kMost;
 }
 
-// Whether an int64 is below it, and `self` draws bits as C does.
-bool fits_bound(PyObject* self, PyObject* bound) {
-  if (!self || !bound) return false;
-  static PyObject* bits = PyUnicode_InternFromString("getrandbits");
-  PyObject* draws = _PyType_Lookup(Py_TYPE(self), bits);
-  const AskedFunction* known = draws ? asked_function(draws) : nullptr;
+// Whether the method of `self` is one of Python's library.
+bool is_as_known(PyObject* self, PyObject* method) {
+  PyObject* found = _PyType_Lookup(Py_TYPE(self), method);
   PyObject** own = _PyObject_GetDictPtr(self);
-  if (!known || !known->bits || (own && *own && PyDict_GetItemWithError(*own, bits))) return false;
+  return found && asked_function(found) && !(own && *own && PyDict_GetItemWithError(*own, method));
+}
+
+bool draws_as_known(PyObject* self, const AskedFunction& asked) {
+  const auto& methods = methods_drawn_by(asked);
+  return self && std::all_of(methods.begin(), methods.end(),
+                             [&](PyObject* method) { return is_as_known(self, method); });
+}
+
+// Whether an int64 is below it.
+bool fits_bound(PyObject* bound) {
+  if (!bound) return false;
   if (is_carrier(bound)) return true;
   if (!PyLong_CheckExact(bound)) return false;
   int overflow = 0;
@@ -103,14 +113,22 @@ bool fits_bound(PyObject* self, PyObject* bound) {
 }
 }  // namespace
 
+const std::vector<PyObject*>& methods_drawn_by(const AskedFunction& asked) {
+  auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
+  static const std::vector<PyObject*> none, below = {name("getrandbits")},
+                                            within = {name("random"), name("gammavariate")};
+  return asked.below ? below : asked.within ? within : none;
+}
+
 AskedCall asked_call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   AskedCall call = take_apart(callable);
-  if (!call.asked || (!call.asked->bits && !call.asked->below)) return call;
+  if (!call.asked || !(call.asked->bits || call.asked->below || call.asked->within)) return call;
   // A method that stands below its object has that for its first argument.
   bool found = Py_IS_TYPE(callable, &PyMethodDescr_Type) || PyFunction_Check(callable);
   PyObject* self = found ? (count ? args[0] : nullptr) : call.self;
   PyObject* number = count == found + 1 ? args[found] : nullptr;
-  bool fits = call.asked->bits ? fits_bits(number) : fits_bound(self, number);
+  if (!call.asked->bits && !draws_as_known(self, *call.asked)) return {};
+  bool fits = call.asked->within || (call.asked->bits ? fits_bits(number) : fits_bound(number));
   return fits ? call : AskedCall();
 }
 

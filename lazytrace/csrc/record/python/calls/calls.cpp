@@ -282,10 +282,8 @@ bool Calls::asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_
   if (!recorder_->numbers() || recorder_->inside_operator()) return false;
   AskedCall call = asked_call(callable, args, count);
   if (!call.asked) return false;
-  if (call.asked->below) {
-    static PyObject* bits = PyUnicode_InternFromString("getrandbits");
-    read_attribute(call.self ? call.self : args[0], bits);  // what it calls itself
-  }
+  for (PyObject* method : methods_drawn_by(*call.asked))
+    read_attribute(call.self ? call.self : args[0], method);  // what it calls itself
   // What led to the function itself was seen, and is guarded.
   if (!call.self) return true;
   provenance_->owner(callable);
