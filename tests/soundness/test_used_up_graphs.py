@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import lazytrace
 from tests.soundness.runner import X, call, check
-from tests.soundness.test_flat_steps import forms_of
+from tests.soundness.test_flat_steps import ENOUGH, forms_of
 
 
 def returns_what_was_added(x, w, b, k):
@@ -168,3 +168,23 @@ def test_which_of_them_are_flat(body):
         step(X(2, 4))
     forms = forms_of(step)
     assert ("flat" in forms) is (body in FLAT), forms
+
+
+def test_results_of_one_node():
+    """They have one node again, each with its place."""
+    w = torch.nn.Parameter(torch.randn(4, 4))
+
+    @lazytrace.traced
+    def step(x):
+        w.grad = None
+        deviation, mean = torch.std_mean(x @ w, 0)
+        (deviation + mean).sum().backward()
+        return mean, deviation
+
+    for _ in range(ENOUGH):
+        mean, deviation = step(torch.randn(5, 4))
+    assert forms_of(step) == ["flat"]
+    assert (deviation.output_nr, mean.output_nr) == (0, 1)
+    assert mean.grad_fn is deviation.grad_fn
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        mean.sum().backward()

@@ -426,12 +426,24 @@ void drop_blanks(Program* program, const std::vector<int>& outputs) {
 
 }  // namespace
 
+torch::autograd::Node* Flattening::node_of(const FlatForm::Spent& spent) const {
+  return registers_[spent.registers[0].second].grad_fn().get();
+}
+
 void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
   for (int reg : outputs) {
     const at::Tensor& tensor = registers_[reg];
     if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;
-    auto is_it = [&](const FlatForm::Spent& one) { return one.reg == reg; };
-    if (!graph_[reg] || std::any_of(form->spent.begin(), form->spent.end(), is_it)) continue;
+    auto is_of_it = [&](const FlatForm::Spent& one) { return node_of(one) == tensor.grad_fn().get(); };
+    if (!graph_[reg]) continue;
+    std::pair<uint32_t, int> place{static_cast<uint32_t>(tensor.output_nr()), reg};
+    auto known = std::find_if(form->spent.begin(), form->spent.end(), is_of_it);
+    if (known != form->spent.end()) {
+      auto& places = known->registers;
+      if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+      std::sort(places.begin(), places.end());
+      continue;
+    }
     if (tensor.is_view()) return hinder("a view with a graph leaves the function");
     if (is_python(*tensor.grad_fn())) return hinder("the result of a custom function leaves the function");
     SpentGraph graph(tensor);
@@ -442,7 +454,7 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
     };
     if (std::any_of(outputs.begin(), outputs.end(), is_before))
       return hinder("a graph that no backward pass has used up leads from one result to another");
-    FlatForm::Spent spent{reg, node_kind(node_name_of(tensor)), {}, {}};
+    FlatForm::Spent spent{{place}, node_kind(node_name_of(tensor)), {}, {}};
     if (spent.kind < 0) return hinder("results of too many kinds of operators");
     AutogradGraph behind = AutogradGraph::of({tensor});
     for (const at::Tensor& leaf : behind.leaves) {
@@ -460,7 +472,7 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
   }
   // What is behind a node must be there before it.
   std::sort(form->spent.begin(), form->spent.end(), [&](const auto& a, const auto& b) {
-    return registers_[a.reg].grad_fn()->sequence_nr() < registers_[b.reg].grad_fn()->sequence_nr();
+    return node_of(a)->sequence_nr() < node_of(b)->sequence_nr();
   });
 }
 

@@ -79,6 +79,7 @@ class Flattening final : public Witness, public KernelSink {
   using Beginnings = std::unordered_map<c10::StorageImpl*, Shown>;
   Beginnings beginnings(const std::vector<Step>& steps) const;
   void place_undo(FlatForm* form);
+  torch::autograd::Node* node_of(const FlatForm::Spent& spent) const;
   void spend(const std::vector<int>& outputs, FlatForm* form);
 
   const Program& program_;

@@ -111,7 +111,10 @@ void FlatForm::put_history(std::vector<at::Tensor>* all, const NumberValues& num
     for (int leaf : one.leaves) edges.push_back(torch::autograd::impl::gradient_edge(registers[leaf]));
     for (int other : one.results) edges.push_back(torch::autograd::impl::gradient_edge(registers[other]));
     node->set_next_edges(std::move(edges));
-    torch::autograd::set_history(registers[one.reg], node);
+    for (auto [at, reg] : one.registers) {
+      skip_inputs(node.get(), at - node->num_inputs());
+      torch::autograd::set_history(registers[reg], node);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "flat/backward_form.h"
@@ -32,12 +33,12 @@ struct FlatForm {
   size_t begins = 0;
   std::vector<int> leaves;   // registers of tensors that must have no history
   std::vector<int> sharing;  // sharing_of() when it was made
-  // A register that leaves the program with a graph that a backward pass has used up.
+  // Results of one node that leave the program with a graph that a backward pass has used up.
   struct Spent {
-    int reg;
-    int kind;                  // of its node
-    std::vector<int> leaves;   // what the graph led to
-    std::vector<int> results;  // other results that it led to
+    std::vector<std::pair<uint32_t, int>> registers;  // and which result of the node each is, in that order
+    int kind;                                         // of the node
+    std::vector<int> leaves;                          // what the graph led to
+    std::vector<int> results;                         // other results that it led to
   };
   std::vector<Spent> spent;
 

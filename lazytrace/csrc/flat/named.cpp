@@ -131,6 +131,10 @@ c10::intrusive_ptr<Node> make_passing(int kind, torch::autograd::edge_list next,
   return node;
 }
 
+void skip_inputs(Node* node, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) node->add_input_metadata(Node::undefined_input());
+}
+
 void lead_on(Node* passing, torch::autograd::Edge edge, bool whole) {
   static_cast<Passing*>(passing)->lead_on(std::move(edge), whole);
 }

@@ -27,6 +27,8 @@ int node_kind(const NodeName& name);
 // `depth`: the longest way through the graph that it stands for, at least.
 c10::intrusive_ptr<torch::autograd::Node> make_passing(int kind, torch::autograd::edge_list next,
                                                        uint64_t depth);
+// For a result that others of its node come before, which are not there.
+void skip_inputs(torch::autograd::Node* node, uint32_t count);
 // Behind such a node comes this edge from now on. `whole`: hooks that are set from then on would be called
 // before all was there that comes to the result, so it refuses them. Not while it runs; no GIL needed.
 void lead_on(torch::autograd::Node* passing, torch::autograd::Edge edge, bool whole);

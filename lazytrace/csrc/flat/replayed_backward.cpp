@@ -94,11 +94,6 @@ class Views {
   torch::jit::Stack stack_;
 };
 
-// A result that others of its node come before.
-void skip_inputs(Node* node, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) node->add_input_metadata(Node::undefined_input());
-}
-
 }  // namespace
 
 void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, std::vector<at::Tensor>* all,

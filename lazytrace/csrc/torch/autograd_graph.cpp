@@ -52,8 +52,11 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
   auto meet = [&](Node* node) {
     if (node && graph.nodes.insert(node).second) open.push_back(node);
   };
+  // A leaf does not hold the node that accumulates its gradient.
+  torch::autograd::edge_list begins;
   for (const at::Tensor& root : roots)
-    if (root.defined()) meet(torch::autograd::impl::gradient_edge(root).function.get());
+    if (root.defined()) begins.push_back(torch::autograd::impl::gradient_edge(root));
+  for (const auto& edge : begins) meet(edge.function.get());
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
