@@ -220,6 +220,28 @@ def is_dynamo_tracing() -> bool:
 setattr(is_dynamo_tracing, "_dynamo_marked_constant", True)  # noqa: B010 (mypy: functions have none)
 
 
+class Inlined:
+    """What torch's compiler looks into in place of a wrapper, which says that it is a function and has no
+    cells that could be guarded. Not a property: `torch.jit.script` compiles those of a module.
+
+    >>> import wrapt
+    >>> class Wrapper(wrapt.ObjectProxy):
+    ...     _torchdynamo_inline = Inlined()
+    >>> Wrapper(len)._torchdynamo_inline is len
+    True
+    """
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        compiler = sys.modules.get("torch._dynamo.utils")
+        # What has a `cache_info` is taken for a `functools.lru_cache`, and is warned of.
+        allow = getattr(compiler, "allow_lru_cache_wrapper_trace_without_warning", None)
+        if allow is not None and is_dynamo_tracing():
+            allow(instance)
+        return instance.__wrapped__
+
+
 def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
     """Exchange the tensors behind two Python objects.
 

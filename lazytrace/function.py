@@ -13,7 +13,7 @@ import torch
 import wrapt
 
 from lazytrace._native import available, core
-from lazytrace._torch import is_dynamo_tracing
+from lazytrace._torch import Inlined, is_dynamo_tracing
 from lazytrace.buckets import Bucketed
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, TraceCache
@@ -295,6 +295,7 @@ class TracedFunction(_Asking, _Function):  # type: ignore[misc, valid-type]
     """
 
     __bound_function_wrapper__ = BoundTracedFunction
+    _torchdynamo_inline = Inlined()
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         super().__init__(function, _unused)

@@ -13,7 +13,7 @@ import torch
 import wrapt
 
 from lazytrace._native import available, core
-from lazytrace._torch import is_jit_tracing, tree_leaves_with_path, tree_spec_text
+from lazytrace._torch import Inlined, is_jit_tracing, tree_leaves_with_path, tree_spec_text
 from lazytrace.errors import NotTraceableError, OptionError, like_holds_no_tensors, not_alike, not_callable
 
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -24,6 +24,8 @@ class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     `like` looks as its result always does; see `opaque`.
     """
+
+    _torchdynamo_inline = Inlined()
 
     def __init__(self, function: Callable[..., Any], like: Any = None) -> None:
         super().__init__(function)
