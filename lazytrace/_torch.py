@@ -220,6 +220,55 @@ def is_dynamo_tracing() -> bool:
 setattr(is_dynamo_tracing, "_dynamo_marked_constant", True)  # noqa: B010 (mypy: functions have none)
 
 
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether a backward pass would call a hook of this tensor.
+
+    >>> x = torch.ones(1, requires_grad=True)
+    >>> hook = x.register_hook(lambda gradient: None)
+    >>> has_hooks(x), hook.remove(), has_hooks(x)
+    (True, None, False)
+    """
+    return bool(tensor._backward_hooks) or bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
+
+
+def copy_hooks(tensor: torch.Tensor, to: torch.Tensor) -> None:
+    """Set the hooks of one tensor on another that requires gradients, too.
+
+    >>> x, y = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    >>> _ = x.register_hook(lambda gradient: gradient * 2)
+    >>> copy_hooks(x, y)
+    >>> y.sum().backward()
+    >>> y.grad
+    tensor([2.])
+    """
+    for hook in (tensor._backward_hooks or {}).values():
+        to.register_hook(hook)  # type: ignore[no-untyped-call]
+    for hook in (getattr(tensor, "_post_accumulate_grad_hooks", None) or {}).values():
+        to.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+
+class Inlined:
+    """What torch's compiler looks into in place of a wrapper, which says that it is a function and has no
+    cells that could be guarded. Not a property: `torch.jit.script` compiles those of a module.
+
+    >>> import wrapt
+    >>> class Wrapper(wrapt.ObjectProxy):
+    ...     _torchdynamo_inline = Inlined()
+    >>> Wrapper(len)._torchdynamo_inline is len
+    True
+    """
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        compiler = sys.modules.get("torch._dynamo.utils")
+        # What has a `cache_info` is taken for a `functools.lru_cache`, and is warned of.
+        allow = getattr(compiler, "allow_lru_cache_wrapper_trace_without_warning", None)
+        if allow is not None and is_dynamo_tracing():
+            allow(instance)
+        return instance.__wrapped__
+
+
 def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
     """Exchange the tensors behind two Python objects.
 
@@ -370,15 +419,20 @@ def tree_spec_text(value: Any) -> str:
     """
     from torch.utils import _pytree
 
-    return _spec_text(_pytree.tree_flatten(value)[1])
+    return spec_text(_pytree.tree_flatten(value)[1])
 
 
-def _spec_text(spec: Any) -> str:
+def spec_text(spec: Any) -> str:
+    """The same of what `tree_flatten` gives.
+
+    >>> spec_text(tree_flatten((1, [2]))[1])
+    'tuple(*, list(*))'
+    """
     if spec.is_leaf():
         return "*"
     context = spec.context.__qualname__ if isinstance(spec.context, type) else spec.context
     shown = "" if context is None else f"{context!r}" if isinstance(context, list) else f"[{context!r}]"
-    inner = ", ".join(_spec_text(spec.child(i)) for i in range(spec.num_children))
+    inner = ", ".join(spec_text(spec.child(i)) for i in range(spec.num_children))
     return f"{spec.type.__name__}{shown}({inner})"
 
 

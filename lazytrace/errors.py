@@ -111,6 +111,14 @@ class RetraceWarning(LazytraceWarning):
     """
 
 
+class TracerWarning(LazytraceWarning):
+    """What was handed on does not do all that the function does: a value is frozen, for example.
+
+    >>> issubclass(TracerWarning, LazytraceWarning)
+    True
+    """
+
+
 def missing_extension(why: str) -> str:
     """Text for `ExtensionWarning`; `why` says what is wrong with the core, without a full stop.
 
@@ -380,6 +388,24 @@ def check_failed(function: str, differences: Iterable[str], listings: str) -> st
     return f"{function}: plain and replayed differ (first the plain value, then the replay's):{told}\n{end}"
 
 
+def not_held(function: str, call: str, why: object) -> str:
+    """Text for a recording that cannot be saved without the arguments of its call.
+
+    >>> print(not_held("step", "x: float32[3]", "k is of type Options"))
+    step: no call can be made up for the recording (x: float32[3]): k is of type Options. Pass example_inputs.
+    """
+    return f"{function}: no call can be made up for the recording ({call}): {why}. Pass example_inputs."
+
+
+def nothing_held(function: str) -> str:
+    """Text for a function without recordings that could be saved.
+
+    >>> nothing_held("step")
+    'step has no recording that its state still fits: call it, or pass example_inputs.'
+    """
+    return f"{function} has no recording that its state still fits: call it, or pass example_inputs."
+
+
 def not_replayed(function: str, why: str) -> str:
     """Text for a call that should be replayed and is not; `why` names the reasons.
 
@@ -396,6 +422,37 @@ def graph_argument(path: str, found: str, wanted: str) -> str:
     'x is float32[4] on cpu, and the graph was recorded for float32[3] on cpu: ask for one of such arguments.'
     """
     return f"{path} is {found}, and the graph was recorded for {wanted}: ask for one of such arguments."
+
+
+def shares_memory() -> str:
+    """What an exported program cannot do for arguments that share memory; completes "The program ...".
+
+    >>> shares_memory()[:59]
+    'takes another way where arguments share memory, and has an '
+    """
+    return (
+        "takes another way where arguments share memory, and has an input for each when it is exported. "
+        "Pass tensors that share none."
+    )
+
+
+def modules_not_timed(function: str, why: str) -> str:
+    """Text for a program whose steps cannot be run one by one.
+
+    >>> modules_not_timed("step", "it works out numbers")
+    'the modules of step cannot be timed: it works out numbers. Trace a part of it, with dynamic=False.'
+    """
+    return f"the modules of {function} cannot be timed: {why}. Trace a part of it, with dynamic=False."
+
+
+def handed_on_with_less(function: str, what: str, lost: Iterable[str]) -> str:
+    """Text for `TracerWarning`; each of `lost` is something that `what` does not do.
+
+    >>> print(handed_on_with_less("step", "its graph", ["takes True for what is_nonzero gives (train.py:4)"]))
+    step: its graph is not all that the function is. It
+      takes True for what is_nonzero gives (train.py:4)
+    """
+    return "\n  ".join([f"{function}: {what} is not all that the function is. It", *lost])
 
 
 def export_refused(function: str, obstacles: Iterable[str]) -> str:

@@ -89,10 +89,71 @@ def test_compiled_gradients():
     assert torch.equal(module.w.grad, X)
 
 
+@pytest.mark.parametrize("wrap", [opaque, script_if_tracing, lambda fn: opaque(fn, like=X)])
+@pytest.mark.parametrize("function", [plain, torch.neg, Inner()])
+def test_compile_of_opaque_functions(wrap, function):
+    if wrap is script_if_tracing and function is torch.neg:
+        function = torch.nn.functional.relu
+    whole = wrap(function)
+    assert torch.equal(compiled(whole)(X), function(X))
+    torch._dynamo.reset()
+    assert torch.equal(compiled(lambda x: whole(x) + 1)(X), function(X) + 1)
+    step = traced(lambda x: whole(x) + 1)
+    assert torch.equal(step(X), step(X))  # a step, as before
+
+
 def test_compile_of_callers_of_opaque_functions():
     keeps, shrinks = opaque(plain), script_if_tracing(plain)
     assert torch.equal(compiled(lambda x: keeps(x) + 1)(X), plain(X) + 1)
     assert torch.equal(compiled(lambda x: shrinks(x) + 1)(X), plain(X) + 1)
+
+
+def scaled_by(k):
+    factor = torch.full((3,), k)
+
+    def inner(x):
+        return x * factor + k
+
+    return inner
+
+
+class Holder(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x) * 2
+
+
+@pytest.mark.parametrize("wrap", [traced, opaque, script_if_tracing])
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.filterwarnings("error:Dynamo detected a call to a `functools.lru_cache`")
+def test_compile_of_what_calls_a_function_with_a_closure(wrap, recorded):
+    function, deep = wrap(scaled_by(2.0)), traced(lambda x: function(x) - 1)
+    if recorded:
+        for _ in range(3):
+            deep(X)
+    for case, expected in (
+        (lambda x: function(x) + 1, X * 2 + 3),
+        (lambda x: deep(x) + 1, X * 2 + 2),
+        (Holder(function), X * 4 + 4),
+        (Holder(deep), X * 4 + 2),
+    ):
+        torch._dynamo.reset()
+        assert torch.equal(compiled(case)(X), expected)
+    # A closure that changes is noticed.
+    torch._dynamo.reset()
+    case = compiled(lambda x: function(x) + 1)
+    case(X)
+    function.__closure__[1].cell_contents = 3.0
+    assert torch.equal(case(X), X * 2 + 4)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_what_calls_a_function_with_a_closure(strict):
+    program = torch.export.export(Holder(traced(scaled_by(2.0))), (X,), strict=strict)
+    assert torch.equal(program.module()(X), X * 4 + 4)
 
 
 def test_a_compiled_function_is_not_counted():

@@ -16,6 +16,7 @@ from lazytrace.signature import tensors_of
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
+    from lazytrace.programs.submodules import Submodules
 
 
 class Register(NamedTuple):
@@ -381,6 +382,8 @@ class Program:
     """The names of the parameters that `args` are passed to."""
     state: dict[int, Any] = field(repr=False)
     root: torch.nn.Module | None = None
+    spread: tuple[str, ...] = ()
+    """The keyword arguments that `**kwargs` takes: their order is part of the call."""
 
     @property
     def native(self) -> Any:
@@ -405,27 +408,43 @@ class Program:
         """The steps whose values Python looked at: a replay compares them."""
         return tuple(step for step in self.steps if step.reads())
 
+    def submodules(self, *, rounds: int = 5) -> Submodules:
+        """Operators and seconds of each module, as data and as a table.
+
+        The operators are run one by one on copies of all tensors, `rounds` times, with the random stream put
+        back. Raises `NotImplementedError` where there are steps that are no operators.
+
+        >>> from lazytrace import traced
+        >>> net = traced(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
+        >>> _ = net(torch.ones(1, 2))
+        >>> [(one.path, one.operators) for one in net.program(torch.ones(1, 2)).submodules()]
+        [('', 2), ('0', 1), ('1', 1)]
+        """
+        from lazytrace.programs.submodules import submodules
+
+        return submodules(self, rounds)
+
     def to_fx(self, *, reads: str = "assert", checks: bool = True) -> torch.fx.GraphModule:
         """The program as a `torch.fx.GraphModule` that takes the arguments of the function.
 
         The tensors of the state are its parameters and buffers: the very tensors, not copies. Regions in
-        other
-        modes are calls of `wrap_with_set_grad_enabled` and `wrap_with_autocast`, as torch.export writes
-        them; the
-        grad mode at the start is the caller's. A value that Python looked at becomes an assertion
-        (`reads="assert"`), unless nothing in the arguments or the state can change it. With `reads="drop"`
-        there
-        are no assertions, `reads="refuse"` raises. With `checks` the graph asserts that its arguments look
-        like
-        those that were recorded.
+        other modes are calls of `wrap_with_set_grad_enabled` and `wrap_with_autocast`, as torch.export
+        writes them; the grad mode at the start is the caller's. A value that Python looked at becomes an
+        assertion (`reads="assert"`), unless nothing in the arguments or the state can change it. With
+        `reads="drop"` there are no assertions, and a `TracerWarning` names the values; `reads="refuse"`
+        raises. With `checks` the graph asserts that its arguments look like those that were recorded.
 
         Raises `NotImplementedError`, which names what and where, when a graph cannot do the same: it writes
         to
         Python state, serves all sizes, or its result or state cannot be told to a graph.
         """
         from lazytrace.programs.fx import graph_of
+        from lazytrace.programs.lost import frozen_reads, warn_of
 
-        return graph_of(self, reads=reads, checks=checks)
+        made = graph_of(self, reads=reads, checks=checks)
+        if reads == "drop":
+            warn_of(self, "its graph", frozen_reads(self))
+        return made
 
     def __str__(self) -> str:
         return self.listing()
@@ -441,12 +460,13 @@ def program_of(
     positional: tuple[str, ...],
     receiver: str,
     root: torch.nn.Module | None,
+    spread: tuple[str, ...] = (),
 ) -> Program:
     """The program of a trace whose guards hold for a call; `receiver` is the parameter of a bound `self`."""
     found = trace.native.found(call)
     if found is None:
         raise LookupError("the state of the function has changed since the question was asked")
-    return _Reading(trace, *found, receiver, root).program(named, args, kwargs, positional)
+    return _Reading(trace, *found, receiver, root).program(named, args, kwargs, positional, spread)
 
 
 class _Reading:
@@ -477,6 +497,7 @@ class _Reading:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         positional: tuple[str, ...],
+        spread: tuple[str, ...],
     ) -> Program:
         tensors = [one for path, value in named for one in tensors_of(path, value)]
         inputs = tuple(Input(Register(i), *one) for i, one in enumerate(tensors))
@@ -487,7 +508,7 @@ class _Reading:
         return Program(
             *(self._trace, self._trace.names[0], args, kwargs, inputs, tuple(self._captures())),
             *(self._modes[0], tuple(self._steps()), trees[0], writes, positional),
-            *(self._state, self._root),
+            *(self._state, self._root, spread),
         )
 
     # ------------------------------------------------------------ state

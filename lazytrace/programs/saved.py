@@ -482,7 +482,15 @@ class Reader:
         flat = torch.empty(count, dtype=dtype)
         if count:
             self._read(info, (ctypes.c_char * info.file_size).from_address(flat.data_ptr()))
-        return flat.as_strided(shape, stride).to(device)
+        return _moved(flat.as_strided(shape, stride), device)
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    try:
+        return tensor.to(device)
+    except (AssertionError, ImportError, RuntimeError) as error:  # the backend says so in its own way
+        why = str(error).splitlines()[0]
+        raise FileError(f"it has a tensor on {device}, which torch cannot reach here: {why:.200}") from error
 
 
 def _sizes(value: Any) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import warnings
 import zipfile
 from collections import Counter
@@ -257,6 +258,14 @@ class Drawn(random.Random):
         return self.getrandbits(16) / (1 << 16)
 
 
+def functions_of(name: str) -> list[types.FunctionType]:
+    """The functions of a module, methods of its classes among them."""
+    own = [one for one in vars(sys.modules[name]).values() if getattr(one, "__module__", "") == name]
+    holders = [one for one in own if isinstance(one, type)]
+    inner = [one for holder in holders for one in vars(holder).values()]
+    return [one for one in [*own, *inner] if isinstance(one, types.FunctionType)]
+
+
 def guided(folder: Path, seconds: float) -> None:
     """The same, led by what code the cases reach."""
     import atheris  # type: ignore[import-not-found]
@@ -268,12 +277,17 @@ def guided(folder: Path, seconds: float) -> None:
         try_file(path)
 
     for name in ("lazytrace.loaded", "lazytrace.programs.saved", "lazytrace.programs.program"):
-        module = sys.modules[name]
-        for function in vars(module).values():
-            if getattr(function, "__module__", "") == name and hasattr(function, "__code__"):
-                atheris.instrument_func(function)
+        for function in functions_of(name):
+            atheris.instrument_func(function)
     atheris.Setup(
-        [sys.argv[0], f"-max_total_time={int(seconds)}", "-max_len=256", "-print_final_stats=1"], one
+        [
+            sys.argv[0],
+            f"-max_total_time={int(seconds)}",
+            "-max_len=256",
+            "-print_final_stats=1",
+            f"-artifact_prefix={folder}/",  # what crashes is printed, too
+        ],
+        one,
     )
     atheris.Fuzz()
 

@@ -64,6 +64,18 @@ def test_what_a_call_looks_like_is_checked_when_it_is_loaded(parts, tmp_path, ch
         load(path)
 
 
+@pytest.mark.parametrize("device", ["mtia:0", "hpu:0", "xla:0"])
+def test_tensors_on_a_device_that_is_not_there(parts, tmp_path, device):
+    description = json.loads(parts[0]["lazytrace.json"])
+    description["state"][0][3]["device"] = device
+    path = tmp_path / "elsewhere.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in parts[0].items():
+            file.writestr(name, data if name != "lazytrace.json" else json.dumps(description))
+    with pytest.raises(FileError, match=f"it has a tensor on {device}, which torch cannot reach here: "):
+        load(path)
+
+
 def test_a_zip_of_a_later_version(parts, tmp_path):
     path = tmp_path / "later.zip"
     with zipfile.ZipFile(path, "w") as file:
