@@ -28,8 +28,12 @@ Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& re
       enters_(static_cast<size_t>(program.registers), 0),
       modes_(program.modes),
       now_(program.modes[0]) {
-  for (int reg : program.used) kernels_.meet(reg, registers[reg]);
-  for (int reg : program.captures) kernels_.meet(reg, registers[reg]);
+  auto meet = [&](int reg) {
+    kernels_.meet(reg, registers[reg]);
+    if (registers[reg].defined() && registers[reg].grad_fn()) histories_.insert(registers[reg].grad_fn());
+  };
+  for (int reg : program.used) meet(reg);
+  for (int reg : program.captures) meet(reg);
   if (!program.backward) following_ = std::make_unique<Following>(program, registers, &kernels_);
   if (program.dynamic) hinder("it follows sizes");
   if (program.python_between) hinder("hooks of saved tensors are called");
@@ -385,17 +389,23 @@ namespace {
 
 // How a backward pass from here ends, before it has done anything: at nodes whose saved tensors are gone, on
 // every way. Those before them must save nothing that could be written to later, which raises another error.
-// Needs the GIL.
+// Nodes of before the call are not asked: what they have saved may be behind hooks of the user's. Needs the
+// GIL.
 struct SpentGraph {
   bool spent = false;
   std::unordered_set<torch::autograd::Node*> before;  // the nodes that a pass goes through, or stops at
 
-  explicit SpentGraph(const at::Tensor& root) {
+  template <class Nodes>
+  SpentGraph(const at::Tensor& root, const Nodes& histories) {
     std::vector<torch::autograd::Node*> open{root.grad_fn().get()};
     before.insert(open.begin(), open.end());
     while (!open.empty()) {
       torch::autograd::Node* node = open.back();
       open.pop_back();
+      if (histories.count(node->getptr())) {
+        spent = false;
+        return;
+      }
       // What a custom function does the second time is for its code to say.
       Saved saved = is_python(*node) ? Saved::Tensors : saved_by(node);
       if (saved == Saved::Tensors || dynamic_cast<torch::autograd::AccumulateGrad*>(node)) {
@@ -446,7 +456,7 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
     }
     if (tensor.is_view()) return hinder("a view with a graph leaves the function");
     if (is_python(*tensor.grad_fn())) return hinder("the result of a custom function leaves the function");
-    SpentGraph graph(tensor);
+    SpentGraph graph(tensor, histories_);
     if (!graph.spent) return hinder("a graph that no backward pass has used up leaves the function");
     auto is_before = [&](int other) {
       const auto& node = registers_[other].defined() ? registers_[other].grad_fn() : nullptr;

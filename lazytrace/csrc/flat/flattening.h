@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -92,8 +93,9 @@ class Flattening final : public Witness, public KernelSink {
   std::vector<int> names_;                  // register of a kernel -> that of the program which it is
   std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
   std::vector<Leaf> leaves_;                // of the backward pass that is running
-  AutogradGraph::Functions pure_;           // custom functions that the program has come to
-  std::vector<int> whole_;                  // registers of arguments of the step that hold whole numbers
+  std::set<c10::intrusive_ptr<torch::autograd::Node>> histories_;  // of what the call began with
+  AutogradGraph::Functions pure_;  // custom functions that the program has come to
+  std::vector<int> whole_;         // registers of arguments of the step that hold whole numbers
   std::vector<Modes> modes_;
   Modes now_;
   size_t mark_ = 0;  // the steps and registers before the one that is running

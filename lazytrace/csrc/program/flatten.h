@@ -3,35 +3,104 @@
 
 #include <Python.h>
 
+#include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cpython/objects.h"
 
 namespace lazytrace {
 
-// Leaves in order (borrowed from `value`), and a text that is equal exactly for equal structures. Needs the
-// GIL.
-inline void flatten_value(PyObject* value, std::vector<PyObject*>* leaves, std::string* shape) {
-  if (PyTuple_CheckExact(value) || PyList_CheckExact(value) || is_named_tuple(value)) {
-    *shape += PyList_CheckExact(value) ? "[" : "(";
-    *shape += Py_TYPE(value)->tp_name;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
-      flatten_value(PySequence_Fast_GET_ITEM(value, i), leaves, shape);
-    *shape += ")";
-  } else if (PyDict_CheckExact(value)) {
-    *shape += "{";
-    PyObject *key, *item;
-    Py_ssize_t pos = 0;
-    while (PyDict_Next(value, &pos, &key, &item)) {
-      *shape += short_repr(key);
-      flatten_value(item, leaves, shape);
-    }
-    *shape += "}";
-  } else {
-    *shape += ".";
-    leaves->push_back(value);
-  }
+// What a key or the class of a named tuple is, in as many letters as that takes: who gets the result may look
+// at it. Objects are told apart by where they lie.
+inline std::string exact_text(PyObject* object) {
+  PyObject* repr = is_immutable(object) && !is_enum_member(object) ? PyObject_Repr(object) : nullptr;
+  PyErr_Clear();  // an int may be too long
+  std::string text = Py_TYPE(object)->tp_name + std::string(" ");
+  text += repr ? text_of(repr) : std::to_string(reinterpret_cast<uintptr_t>(object));
+  Py_XDECREF(repr);
+  return text + ",";
 }
+
+// Takes the result of an opaque step apart. What is nested too deeply is a leaf.
+class Flattened {
+ public:
+  // `given`: what the step was called with. Nobody but the caller holds the value, unless it is of others,
+  // too. Needs the GIL.
+  Flattened(PyObject* value, PyObject* given) {
+    if (given) meet(given, kDeepest);
+    from_value_ = met_.size();
+    walk(value, kDeepest, true);
+  }
+
+  std::vector<PyObject*> leaves;  // in order, borrowed from the value
+  std::string shape;              // equal exactly for equal structures
+  bool shares = false;            // a list or a dict of it is one of what was given
+
+ private:
+  static constexpr int kDeepest = 100;
+
+  static bool is_container(PyObject* value) {
+    return PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value) ||
+           is_named_tuple(value);
+  }
+
+  // Numbers the lists and dicts of what was given.
+  void meet(PyObject* value, int depth) {
+    if (!depth || !is_container(value)) return;
+    bool dict = PyDict_CheckExact(value);
+    if ((dict || PyList_CheckExact(value)) && !met_.emplace(value, met_.size()).second) return;
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (dict && PyDict_Next(value, &position, &key, &item)) meet(item, depth - 1);
+    for (Py_ssize_t i = 0; !dict && i < PySequence_Fast_GET_SIZE(value); ++i)
+      meet(PySequence_Fast_GET_ITEM(value, i), depth - 1);
+  }
+
+  // `own`: nobody else holds what it lies in.
+  void walk(PyObject* value, int depth, bool own) {
+    if (!depth || !is_container(value)) {
+      shape += ".";
+      leaves.push_back(value);
+      return;
+    }
+    bool dict = PyDict_CheckExact(value), list = PyList_CheckExact(value);
+    // Who gets one that can change in two places, or that others hold, may change it for all.
+    if (dict || list) {
+      auto [known, fresh] = met_.emplace(value, met_.size());
+      if (!fresh) {
+        bool was_given = known->second < from_value_;
+        shares |= was_given;
+        shape += was_given ? "^" + std::to_string(known->second)
+                           : "=" + std::to_string(known->second - from_value_);
+        shape += ",";
+        return;
+      }
+    }
+    own &= Py_REFCNT(value) == 1;
+    shape += dict ? (own ? "{" : "{&") : list ? (own ? "[" : "[&") : "(";
+    if (is_named_tuple(value)) shape += exact_text(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+    dict ? walk_entries(value, depth - 1, own) : walk_items(value, depth - 1, own);
+    shape += dict ? "}" : ")";
+  }
+
+  void walk_items(PyObject* sequence, int depth, bool own) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i)
+      walk(PySequence_Fast_GET_ITEM(sequence, i), depth, own);
+  }
+
+  void walk_entries(PyObject* dict, int depth, bool own) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(dict, &position, &key, &item)) {
+      shape += exact_text(key);
+      walk(item, depth, own);
+    }
+  }
+
+  std::unordered_map<PyObject*, size_t> met_;  // lists and dicts
+  size_t from_value_ = 0;
+};
 
 }  // namespace lazytrace

@@ -143,6 +143,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
       outcome.confused = confused_;
       outcome.given.results = std::move(stack_);
       outcome.given.value = std::move(value_);
+      outcome.given.shape = std::move(shape_);
       outcome.given.warnings = std::move(warnings_.all);
       return outcome;
     }
@@ -356,7 +357,7 @@ bool Runner::call(const Step& s, size_t at) {
 bool Runner::take(const Step& s, const Given& given) {
   if (s.kind == Step::Kind::Opaque) {
     py::gil_scoped_acquire gil;
-    store_value(s, given.value.ptr());
+    store_value(s, Flattened(given.value.ptr(), nullptr));
     return true;
   }
   for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], c10::IValue(given.results[i]));
@@ -533,8 +534,9 @@ bool Runner::ask_number(const Step& s, size_t at) {
         s.opaque->function.value.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
     if (!value_) throw py::error_already_set();
     running_ = &s;
-    if (!matches_value(s, value_.ptr())) return false;
-    store_value(s, value_.ptr());
+    const Flattened flattened(value_.ptr(), nullptr);
+    if (!matches_value(s, flattened)) return false;
+    store_value(s, flattened);
     answered_.push_back(id);
   }
   if (static_cast<int>(at) <= program_.keep_until)
@@ -568,19 +570,26 @@ bool Runner::opaque(const Step& s, size_t at) {
     confused_ = true;
     found_ = "Python state that it has changed, though it did not when it was recorded";
   }
-  if (confused_ || !matches_value(s, value_.ptr())) return false;
-  store_value(s, value_.ptr());
+  if (confused_) return false;
+  Flattened flattened(value_.ptr(), call.ptr());
+  if (!matches_value(s, flattened)) {
+    shape_ = std::move(flattened.shape);
+    // The function would be given an object of this call's, and has another one of its own when it runs
+    // again.
+    confused_ = flattened.shares;
+    if (confused_) found_ = "a list or dict that it was given";
+    return false;
+  }
+  store_value(s, flattened);
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
   if (static_cast<int>(at) <= program_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();
   return true;
 }
 
-bool Runner::matches_value(const Step& s, PyObject* value) {
-  std::vector<PyObject*> leaves;
-  std::string shape;
-  flatten_value(value, &leaves, &shape);
-  if (leaves.size() != s.results.size() || shape != s.opaque->shape) {
+bool Runner::matches_value(const Step& s, const Flattened& flattened) {
+  const auto& leaves = flattened.leaves;
+  if (leaves.size() != s.results.size() || flattened.shape != s.opaque->shape) {
     found_ = "a result of another structure";
     return false;
   }
@@ -612,10 +621,8 @@ bool Runner::matches_value(const Step& s, PyObject* value) {
   return true;
 }
 
-void Runner::store_value(const Step& s, PyObject* value) {
-  std::vector<PyObject*> leaves;
-  std::string shape;
-  flatten_value(value, &leaves, &shape);
+void Runner::store_value(const Step& s, const Flattened& flattened) {
+  const auto& leaves = flattened.leaves;
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (s.results[i].kind == Result::Kind::Register)
       store_tensor(s.results[i], at::Tensor(THPVariable_Unpack(leaves[i])));
@@ -643,7 +650,12 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
   seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
   Runner runner(*none, seen, *no_state, opaque, early, memory);
   runner.running_ = &step;  // what it gave may be its argument
-  if (step.kind == Step::Kind::Opaque) return given.value && runner.matches_value(step, given.value.ptr());
+  if (step.kind == Step::Kind::Opaque) {
+    if (!given.value) return false;
+    Flattened flattened(given.value.ptr(), nullptr);
+    if (!given.shape.empty()) flattened.shape = given.shape;  // others may hold it by now
+    return runner.matches_value(step, flattened);
+  }
   if (step.results.size() != given.results.size()) return false;
   for (size_t i = 0; i < step.results.size(); ++i)
     if (!runner.matches(step.results[i], given.results[i])) return false;

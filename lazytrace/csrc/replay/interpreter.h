@@ -17,11 +17,14 @@
 
 namespace lazytrace {
 
+class Flattened;
+
 // What one step gave: its results as they lay on the stack, what an opaque function returned, or what was
 // raised; and the warnings that it gave, which nobody has been told of yet.
 struct Given {
   std::vector<c10::IValue> results;
   py::object value;
+  std::string shape;  // of that value, as it was given
   std::exception_ptr error;
   std::vector<c10::Warning> warnings;
 };
@@ -109,8 +112,8 @@ class Runner {
   bool ask_number(const Step& step, size_t at);
   bool left_alone(const OpaqueStep& step) const;
   bool take(const Step& step, const Given& given);
-  bool matches_value(const Step& step, PyObject* value);
-  void store_value(const Step& step, PyObject* value);
+  bool matches_value(const Step& step, const Flattened& flattened);
+  void store_value(const Step& step, const Flattened& flattened);
   c10::IValue number(int id) const {
     return to_ivalue(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]);
   }
@@ -151,6 +154,7 @@ class Runner {
   bool alone_ = true;      // whether no other thread may set gradients meanwhile
   bool shortcuts_ = true;  // whether steps may run otherwise than they were recorded
   py::object value_;
+  std::string shape_;  // of it, where it differs
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;

@@ -883,7 +883,7 @@ int Recorder::answer(PyObject* value, const std::string& name) {
 }
 
 int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
-                         const std::unordered_set<int>& unseen, PyObject* result) {
+                         const std::unordered_set<int>& unseen, PyObject* result, PyObject* given) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Opaque, handle);
   step.place = place;
@@ -896,9 +896,9 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
   }
   sizes_.begin_opaque();
   int followed = -1;
-  std::vector<PyObject*> leaves;
-  flatten_value(result, &leaves, &opaque->shape);
-  for (PyObject* leaf : leaves) {
+  Flattened flattened(result, given);
+  opaque->shape = std::move(flattened.shape);
+  for (PyObject* leaf : flattened.leaves) {
     Result one;
     if (is_tensor(leaf)) {
       one = decode_tensor(THPVariable_Unpack(leaf));
@@ -925,8 +925,11 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
   if (step.exit && resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
   resuming_.end_opaque(opaque->python);
+  std::string name = opaque->name;
   step.opaque = std::move(opaque);
   push(std::move(step));
+  // A function that runs again after a later exit has another list.
+  if (flattened.shares) resuming_.end(name + " gives back a list or dict that it was given");
   return followed;
 }
 

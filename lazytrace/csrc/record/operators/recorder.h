@@ -101,7 +101,7 @@ class Recorder {
   // holds once the call is over.
   // Gives the number that its result is, where it is followed, or -1.
   int add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
-                 const std::unordered_set<int>& unseen, PyObject* result);
+                 const std::unordered_set<int>& unseen, PyObject* result, PyObject* given);
 
   // `tensor.grad` is read: what Python is to be given, which of a function that runs again is what it was
   // given the first time.

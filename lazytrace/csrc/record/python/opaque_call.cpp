@@ -100,7 +100,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   };
   try {
     py::object kw = kwargs ? py::reinterpret_borrow<py::object>(kwargs) : py::dict();
-    py::tuple call = py::make_tuple(py::reinterpret_borrow<py::object>(args), kw);
+    call_ = py::make_tuple(py::reinterpret_borrow<py::object>(args), kw);
     NumberRecorder* numbers = recorder->numbers();
     // A replay works out those that are arguments themselves. What else holds a number fixes it.
     auto followed = followed_arguments(numbers, args, kwargs);
@@ -109,7 +109,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
     auto cell = [&](PyObject* one) { provenance->keep_cell(one, step_->name); };
     Tree::Source source{tensor, state, constant, number, module, cell};
-    step_->call = Tree::of(call.ptr(), source);
+    step_->call = Tree::of(call_.ptr(), source);
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
     step_->free = python && !minds_its_own(function);
     if (step_->free) show_writes(source);
@@ -184,7 +184,7 @@ int OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   if (step_->free) around_.provenance->touch_changed(read_before_);
   if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name)), -1;
-  if (recorder->feeding()) return recorder->add_opaque(step_, uses_, unseen_, result);
+  if (recorder->feeding()) return recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
   if (step_->pure) step_->told = !recorder->hidden_varies();
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
@@ -192,7 +192,7 @@ int OpaqueCall::add(PyObject* result) {
   for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
   step_->random = draws_ || random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
-  return recorder->add_opaque(step_, uses_, unseen_, result);
+  return recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
 }
 
 }  // namespace lazytrace

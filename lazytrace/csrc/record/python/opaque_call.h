@@ -54,6 +54,7 @@ class OpaqueCall {
 
   Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
+  py::object call_;  // (args, kwargs)
   std::vector<int> uses_;
   std::unordered_set<int> unseen_;
   RandomMark random_mark_ = RandomMark::now();
