@@ -380,6 +380,24 @@ def check_failed(function: str, differences: Iterable[str], listings: str) -> st
     return f"{function}: plain and replayed differ (first the plain value, then the replay's):{told}\n{end}"
 
 
+def not_held(function: str, call: str, why: object) -> str:
+    """Text for a recording that cannot be saved without the arguments of its call.
+
+    >>> print(not_held("step", "x: float32[3]", "k is of type Options"))
+    step: no call can be made up for the recording (x: float32[3]): k is of type Options. Pass example_inputs.
+    """
+    return f"{function}: no call can be made up for the recording ({call}): {why}. Pass example_inputs."
+
+
+def nothing_held(function: str) -> str:
+    """Text for a function without recordings that could be saved.
+
+    >>> nothing_held("step")
+    'step has no recording that its state still fits: call it, or pass example_inputs.'
+    """
+    return f"{function} has no recording that its state still fits: call it, or pass example_inputs."
+
+
 def not_replayed(function: str, why: str) -> str:
     """Text for a call that should be replayed and is not; `why` names the reasons.
 

@@ -16,7 +16,7 @@ from lazytrace._native import available, core
 from lazytrace._torch import Inlined, is_dynamo_tracing
 from lazytrace.buckets import Bucketed
 from lazytrace.config import Options
-from lazytrace.engine import CacheInfo, Engine, TraceCache
+from lazytrace.engine import CacheInfo, Engine, Held, TraceCache
 from lazytrace.errors import NotTraceableError, no_forward_of_class, not_traced
 from lazytrace.explain import Explanation
 from lazytrace.programs import Exportable, Program, exportable
@@ -72,9 +72,26 @@ class Handle:
         running them on copies. Raises `LookupError` when the function has not been recorded with such
         arguments, or not on that branch.
         """
+        receiver = self._receiver
+        return self._engine.find(self._cache, (*receiver, *args), kwargs, bool(receiver), self._root())
+
+    def _root(self) -> torch.nn.Module | None:
         owner = self._receiver[0] if self._receiver else getattr(self.original, "__self__", self.original)
-        root = owner if isinstance(owner, torch.nn.Module) else None
-        return self._engine.find(self._cache, (*self._receiver, *args), kwargs, bool(self._receiver), root)
+        return owner if isinstance(owner, torch.nn.Module) else None
+
+    def held(self) -> Iterator[Held]:
+        """What the recordings answer, oldest first: a call of zeros for each, and its program.
+
+        Those that the state fits no more are left out. Raises `NotImplementedError` if no call can be made up
+        for a recording.
+
+        >>> import lazytrace
+        >>> step = lazytrace.traced(lambda x: x * 2)
+        >>> _ = step(torch.ones(3))
+        >>> [one.args for one in lazytrace.handle(step).held()]
+        [(tensor([0., 0., 0.]),)]
+        """
+        return self._engine.held(self._cache, self._receiver, self._root())
 
     def graph(self, /, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
         """The program for these arguments as a `torch.fx.GraphModule` that is called like the function.

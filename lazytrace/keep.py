@@ -13,7 +13,7 @@ from lazytrace._torch import tree_flatten, tree_unflatten
 from lazytrace.ahead import call_of, record_ahead
 from lazytrace.api import traced
 from lazytrace.checks import clone_tensor
-from lazytrace.errors import missing_package
+from lazytrace.errors import missing_package, nothing_held
 from lazytrace.function import Handle, handle
 from lazytrace.programs import exported_program
 from lazytrace.saving import Saving
@@ -115,14 +115,17 @@ def save(
     """Write the programs of a traced function for some calls into a file that `lazytrace.load` reads.
 
     `example_inputs` and `kwargs` are those of `trace`: one call, or a list of calls, each of which is
-    recorded on
-    copies if it was not before. The file holds programs, literals, what the arguments must look like, and the
-    tensors of the state by their names in a state_dict; with `include_state=False` their values are left out.
-    What the function read of other state is in the programs as it is now. The file is one zip of JSON and raw
-    bytes, without pickle; an existing file is replaced when all is written.
+    recorded on copies if it was not before. Without them the file holds all recordings that there are and
+    that the state of the function still fits; one that follows sizes is taken for those that it was
+    recorded with, which runs the function on zeros. The file holds programs, literals, what the arguments
+    must look like, and the tensors of the state by their names in a state_dict; with
+    `include_state=False` their values are left out. What the function read of other state is in the
+    programs as it is now. The file is one zip of JSON and raw bytes, without pickle; an existing file is
+    replaced when all is written.
 
     Raises `NotImplementedError` with each thing that a file cannot hold (opaque steps, writes to Python
-    state, autograd inside), and what `trace` raises.
+    state, autograd inside) or what no call can be made up for, `LookupError` when there is no recording, and
+    what `trace` raises.
 
     >>> import tempfile
     >>> from lazytrace import load, traced
@@ -132,10 +135,29 @@ def save(
     >>> loaded = load(path)
     >>> torch.equal(loaded(torch.ones(3, 2)), net(torch.ones(3, 2))), list(loaded.state_dict())
     (True, ['weight', 'bias'])
+    >>> save(net, path)  # what was recorded
+    >>> [load(path)(torch.ones(rows, 2)).shape[0] for rows in (1, 3)]
+    [1, 3]
     """
     examples = example_inputs if isinstance(example_inputs, list) else [example_inputs]
     saving = Saving(include_state)
+    if example_inputs is None and not kwargs:
+        _add_held(saving, function)
+        examples = []
     for example in examples:
         args, named = call_of(example, kwargs)
         saving.add(exact(function, args, named), args, named)
     saving.write(path)
+
+
+def _add_held(saving: Saving, function: Any) -> None:
+    asked, count = handle(function), 0
+    for count, held in enumerate(asked.held(), 1):  # noqa: B007 (the number of the last is asked)
+        with held.modes():
+            if held.program is None:
+                saving.add(exact(function, held.args, held.kwargs), held.args, held.kwargs)
+            else:
+                named = asked.arguments(*held.args, **held.kwargs)
+                saving.add_program(held.program, named, asked.parameters(), asked.unread())
+    if not count:
+        raise LookupError(nothing_held(asked.stats().name))

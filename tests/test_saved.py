@@ -649,3 +649,118 @@ def test_the_order_of_arguments_is_part_of_a_call(tmp_path):
     assert torch.equal(loaded(x=x, y=y), total(x=x, y=y))
     with pytest.raises(LookupError, match="the order of the arguments: x, y -> y, x"):
         loaded(y=y, x=x)
+
+
+# ---------------------------------------------------------------- all recordings that there are
+def held(function, tmp_path):
+    save(function, tmp_path / "held.zip")
+    return load(tmp_path / "held.zip")
+
+
+def test_all_recordings_are_saved(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout())
+    fn = traced(net)
+    fn(X)
+    net.eval()
+    with torch.no_grad():
+        fn(X), fn(X[:1])  # sizes are followed by now
+    with torch.inference_mode():
+        fn(X)
+    loaded = held(fn, tmp_path)
+    for modes in (torch.no_grad, torch.inference_mode):
+        with modes():
+            assert torch.equal(loaded(X), net(X))
+    with torch.no_grad():
+        assert torch.equal(loaded(X[:1]), net(X[:1]))
+    with pytest.raises(LookupError):  # that of training is not what the function does now
+        loaded(X)
+
+
+def test_both_ways_of_a_branch_are_saved(tmp_path):
+    def step(batch, k, unread, *rest, m=3, **named):
+        if batch["x"][0].sum() > 0:
+            return {"a": batch["x"][0] * k + rest[0] * m}
+        return named["q"] - batch["x"][1][0]
+
+    def call(function, sign=1, k=2.0):
+        return function({"x": [X.abs() * sign, (X + 1,)], 3: "t"}, k, object(), X + 2, m=4, q=X + 3)
+
+    fn = traced(step, dynamic=False)
+    for sign, k in ((1, 2.0), (-1, 2.0), (1, 3)):
+        call(fn, sign, k)
+    loaded = held(fn, tmp_path)
+    for sign, k in ((1, 2.0), (-1, 2.0), (1, 3)):
+        assert lazytrace.same(call(loaded, sign, k), call(step, sign, k), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.arange(6.0).reshape(2, 3).t(),
+        torch.arange(12.0).reshape(2, 6)[:, ::2],
+        torch.ones(1, 3).expand(4, 3),
+        torch.ones(3, requires_grad=True),
+        torch.ones(3, requires_grad=True) * 2,
+        torch.nn.Parameter(torch.ones(3), False),
+        torch.ones(0, 3),
+        torch.ones((), dtype=torch.complex64),
+    ],
+)
+def test_tensors_of_all_looks_are_made_up(tmp_path, x):
+    fn = traced(lambda x: x * 2 + 1)
+    expected = fn(x)
+    loaded = held(fn, tmp_path)
+    assert torch.equal(loaded(x), expected)
+    assert loaded(x).requires_grad == x.requires_grad
+
+
+def test_methods_are_saved_for_their_instance(tmp_path):
+    class Scaled:
+        def __init__(self, k):
+            self.w = torch.full((3,), k)
+
+        @traced
+        def run(self, x, k=2):
+            return x * self.w * k
+
+    one, two = Scaled(2.0), Scaled(3.0)
+    one.run(X), two.run(X), two.run(X[0])
+    loaded = held(one.run, tmp_path)
+    assert torch.equal(loaded(X), X * 4)
+    with pytest.raises(LookupError):
+        loaded(X[0])
+
+
+def test_what_cannot_be_made_up_is_refused(tmp_path):
+    class Options:
+        k = 2
+
+    fn = traced(lambda x, options: x * options.k, name="step")
+    fn(X, Options())
+    with pytest.raises(NotImplementedError) as caught:
+        held(fn, tmp_path)
+    assert str(caught.value) == (
+        "step: no call can be made up for the recording (x: float32[2, 3]): options is of type Options. "
+        "Pass example_inputs."
+    )
+    fn = traced(lambda x, y: x * y)
+    fn(X, X)
+    with pytest.raises(NotImplementedError, match="y shares memory with another argument"):
+        held(fn, tmp_path)
+    fn = traced(lambda x: x * 2)
+    with torch.autocast("cpu"):
+        fn(X)
+    with pytest.raises(NotImplementedError, match="it was made in other modes than these"):
+        held(fn, tmp_path)
+    with torch.autocast("cpu"):
+        assert torch.equal(held(fn, tmp_path)(X), X * 2)
+
+
+def test_a_function_without_recordings(tmp_path):
+    fn = traced(lambda x: x * 2, name="step")
+    with pytest.raises(LookupError) as caught:
+        held(fn, tmp_path)
+    assert str(caught.value) == (
+        "step has no recording that its state still fits: call it, or pass example_inputs."
+    )
+    assert not (tmp_path / "held.zip").exists()

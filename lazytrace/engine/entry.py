@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,11 +16,12 @@ from lazytrace.engine.decide import Decision, after_side_exit, before_binding, o
 from lazytrace.engine.owner import Owner
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.timing import time_hits
-from lazytrace.errors import no_such_branch
+from lazytrace.errors import no_such_branch, not_held
 from lazytrace.explain import Explanation, candidates
 from lazytrace.programs import Program, branch_of, program_of
 from lazytrace.recorded import Trace
-from lazytrace.stats import Reason
+from lazytrace.signature import Description, example_of
+from lazytrace.stats import Reason, signature_line
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
@@ -140,23 +144,80 @@ class Engine(Owner):
         found = [trace for trace in traces if call is not None and trace.native.check(call) < 0]
         if call is None or not found:
             raise LookupError(f"{self.name} has no program for these arguments: call it with them first")
-        named = self.parameters.named(args, kwargs)
-        # In the order of the parameters: so a graph has them, which may be called without their names.
-        kwargs = {name: kwargs[name] for name, _ in named if name in kwargs} | kwargs
-        programs = [
-            program_of(
-                trace,
-                call,
-                named=named,
-                args=args[receiver:],
-                kwargs=kwargs,
-                positional=self.parameters.positional_names(len(args))[receiver:],
-                receiver=named[0][0] if receiver else "",
-                root=root,
-            )
-            for trace in found
-        ]
+        programs = [self._program(trace, call, args, kwargs, receiver, root) for trace in found]
         program = branch_of(programs)
         if program is None:
             raise LookupError(no_such_branch(self.name))
         return program
+
+    def _program(
+        self,
+        trace: Trace,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        receiver: bool,
+        root: torch.nn.Module | None,
+    ) -> Program:
+        assert self.parameters is not None
+        named = self.parameters.named(args, kwargs)
+        # In the order of the parameters: so a graph has them, which may be called without their names.
+        kwargs = {name: kwargs[name] for name, _ in named if name in kwargs} | kwargs
+        return program_of(
+            trace,
+            call,
+            named=named,
+            args=args[receiver:],
+            kwargs=kwargs,
+            positional=self.parameters.positional_names(len(args))[receiver:],
+            receiver=named[0][0] if receiver else "",
+            root=root,
+        )
+
+    def held(
+        self, cache: TraceCache, receiver: tuple[Any, ...], root: torch.nn.Module | None
+    ) -> Iterator[Held]:
+        """What the traces answer, oldest first; not those whose guards hold no more."""
+        for trace in reversed(cache.traces.all()):
+            try:
+                held = self._held(trace, receiver, root)
+            except TypeError as error:
+                raise NotImplementedError(
+                    not_held(self.name, signature_line(trace.description), error)
+                ) from None
+            if held is not None:
+                yield held
+
+    def _held(self, trace: Trace, receiver: tuple[Any, ...], root: torch.nn.Module | None) -> Held | None:
+        assert self.parameters is not None
+        args, kwargs = self.parameters.call_of(example_of(trace.description, receiver))
+        held = Held(args[len(receiver) :], kwargs, trace.description)
+        with held.modes():
+            call = self.parameters.bind(self.function, args, kwargs)
+            if call is None or call.key_of(trace.native.loose) != trace.key:
+                raise TypeError("it was made in other modes than these")
+            if trace.native.check(call) >= 0:
+                return None
+            if trace.native.follows_numbers:
+                return held
+            return replace(held, program=self._program(trace, call, args, kwargs, bool(receiver), root))
+
+
+@dataclass(frozen=True)
+class Held:
+    """A call that looks as the one of a trace did, with zeros in its tensors.
+
+    `program` is that of the trace; None of one that follows sizes or numbers, which is no program for these.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    description: Description = field(repr=False)
+    program: Program | None = None
+
+    @contextlib.contextmanager
+    def modes(self) -> Iterator[None]:
+        """The modes of gradients of that call."""
+        inference, grad = (self.description[name] == "True" for name in ("inference_mode", "grad_mode"))
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            yield

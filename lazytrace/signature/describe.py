@@ -100,24 +100,49 @@ class _Look(NamedTuple):
         yield f"type({path})", self.type_name
 
 
+class _Value(NamedTuple):
+    """An immutable value."""
+
+    value: object
+
+    def words(self, path: str) -> Iterator[tuple[str, str]]:
+        yield path, _text(self.value)
+
+
+class _Holder(NamedTuple):
+    """What there is to say of a container, or of an object that is none: then it has no length."""
+
+    type_name: str
+    length: int | None = None
+    made_of: Any = None  # what makes such a container of its items; None of one that is not plain
+
+    def words(self, path: str) -> Iterator[tuple[str, str]]:
+        yield f"type({path})", self.type_name
+        if self.length is not None:
+            yield f"len({path})", str(self.length)
+
+
+_Row = tuple[str, str | _Look | _Value | _Holder]
+
+
 class _Described(Mapping[str, str]):
     """The words of one call, put together when somebody reads them: most recordings are never asked.
 
-    Holds looks, texts and modes, nothing of the user's.
+    Holds looks, plain values, texts and modes, nothing else of the user's.
     """
 
-    __slots__ = ("_ambient", "_rows", "_words")
+    __slots__ = ("_ambient", "_words", "rows")
 
-    def __init__(self, rows: list[tuple[str, str | _Look]], ambient: dict[str, Any]) -> None:
-        self._rows = rows
+    def __init__(self, rows: list[_Row], ambient: dict[str, Any]) -> None:
+        self.rows = rows
         self._ambient = ambient
         self._words: dict[str, str] | None = None
 
     def _all(self) -> dict[str, str]:
         if self._words is None:
             words: dict[str, str] = {}
-            for path, what in self._rows:
-                words.update(what.words(path) if isinstance(what, _Look) else ((path, what),))
+            for path, what in self.rows:
+                words.update(((path, what),) if isinstance(what, str) else what.words(path))
             words.update({name: str(value) for name, value in self._ambient.items()})
             self._words = words
         return self._words
@@ -183,22 +208,33 @@ def _length(value: Any) -> int:
     return len(value) if known else tuple.__len__(value)
 
 
-def _walk(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str | _Look]]:
+def _maker(value: Any) -> Any:
+    """What makes such a container of its items; None of one with items that cannot be put into another."""
+    if type(value) is tuple or type(value) is list:
+        return type(value)
+    if type(value) is dict:
+        keys = list(value)
+        return (lambda items: dict(zip(keys, items, strict=True))) if all(map(_is_plain, keys)) else None
+    return None
+
+
+def _walk(path: str, value: Any, depth: int = 0) -> Iterator[_Row]:
     if _is_tensor(value):
         yield path, _Look.of(value)
         return
     if _is_plain(value):
-        yield path, _text(value)
+        yield path, _Value(value)
         return
     if (tensor := _tensor_of(value)) is not None:
         yield path, _Look.of(tensor)._replace(type_name="ndarray")
         return
-    yield f"type({path})", _name_of(value)
     children = _children(path, value) if depth <= _DEEPEST else None
-    if children is not None:
-        yield f"len({path})", str(_length(value))
-        for child_path, child in children:
-            yield from _walk(child_path, child, depth + 1)
+    if children is None:
+        yield path, _Holder(_name_of(value))
+        return
+    yield path, _Holder(_name_of(value), _length(value), _maker(value))
+    for child_path, child in children:
+        yield from _walk(child_path, child, depth + 1)
 
 
 def _sharing(tensors: list[tuple[str, torch.Tensor, bool]]) -> Iterator[tuple[str, str]]:
@@ -259,10 +295,53 @@ def describe(named: Iterable[tuple[str, Any]], ambient: dict[str, Any]) -> Descr
     '3'
     """
     named = list(named)
-    rows: list[tuple[str, str | _Look]] = [row for path, value in named for row in _walk(path, value)]
+    rows: list[_Row] = [row for path, value in named for row in _walk(path, value)]
     if sum(isinstance(what, _Look) for _, what in rows) > 1:
         rows += _sharing([one for path, value in named for one in tensors_of(path, value)])
     return _Described(rows, ambient)
+
+
+def example_of(description: Description, receiver: tuple[Any, ...] = ()) -> list[tuple[str, Any]]:
+    """Arguments that look like those of a described call, by name: zeros in place of its tensors.
+
+    `receiver` stands for the first arguments. Raises `TypeError` if there is something that cannot be made.
+
+    >>> example_of(describe([("x", torch.ones(2)), ("options", {"k": [3]})], {}))
+    [('x', tensor([0., 0.])), ('options', {'k': [3]})]
+    """
+    if not isinstance(description, _Described):
+        raise TypeError("the call is known by its words only")
+    rows = iter(description.rows)
+    found = [(path, value) for value, (path, _) in zip(receiver, rows, strict=False)]
+    return found + [(path, _example(path, what, rows)) for path, what in rows]
+
+
+def _example(path: str, what: str | _Look | _Value | _Holder, rows: Iterator[_Row]) -> Any:
+    if isinstance(what, _Value):
+        return what.value
+    if isinstance(what, _Look):
+        return _zeros(path, what)
+    if isinstance(what, str):
+        raise TypeError(f"{path.removeprefix('memory of ')} shares memory with another argument")
+    if what.length is None or what.made_of is None:
+        raise TypeError(f"{path} is of type {what.type_name}")
+    return what.made_of([_example(*next(rows), rows) for _ in range(what.length)])
+
+
+def _zeros(path: str, look: _Look) -> torch.Tensor:
+    if look.contiguous is None or look.attributes or look.type_name == "ndarray":
+        kind = look.type_name if look.contiguous is not None else look.layout
+        raise TypeError(f"{path} is of type {kind}" + " with attributes" * look.attributes)
+    with torch.inference_mode(look.is_inference), torch.set_grad_enabled(look.requires_grad):
+        made = torch.zeros(look.shape, dtype=look.dtype, device=look.device)
+        if not look.contiguous:
+            size = 1 + sum((n - 1) * step for n, step in zip(look.shape, look.stride, strict=True))
+            made = torch.zeros(size, dtype=look.dtype, device=look.device)
+            made = made.as_strided(look.shape, look.stride)
+        if look.type_name == "Parameter":
+            return torch.nn.Parameter(made, look.requires_grad)
+        made.requires_grad_(look.requires_grad)
+        return made if look.is_leaf else made.view_as(made)
 
 
 def _roots(path: str, value: Any, depth: int = 0) -> Iterator[str]:

@@ -6,7 +6,7 @@ import dis
 import inspect
 import itertools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lazytrace._native import core
@@ -219,6 +219,20 @@ class Parameters:
         if star:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
         return result + list(rest.items())
+
+    def call_of(self, named: Iterable[tuple[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call that passes this, which `named` gave; None to what is left out.
+
+        >>> Parameters(lambda x, unread, *rest, k: x + rest + k).call_of(
+        ...     [("x", 1), ("k", 4), ("args[0]", 2), ("args[1]", 3)]
+        ... )
+        ((1, None, 2, 3), {'k': 4})
+        """
+        names, _, positional, _, _ = self._shape
+        values = dict.fromkeys(names) | dict(named)
+        rest = [name for name in values if name.startswith("args[") and name not in names]
+        args = tuple(values.pop(name) for name in [*names[:positional], *rest])
+        return args, values
 
     def declared(self) -> list[inspect.Parameter] | None:
         """The parameters as `inspect` has them; None of a callable that does not say.
