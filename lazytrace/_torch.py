@@ -392,15 +392,20 @@ def tree_spec_text(value: Any) -> str:
     """
     from torch.utils import _pytree
 
-    return _spec_text(_pytree.tree_flatten(value)[1])
+    return spec_text(_pytree.tree_flatten(value)[1])
 
 
-def _spec_text(spec: Any) -> str:
+def spec_text(spec: Any) -> str:
+    """The same of what `tree_flatten` gives.
+
+    >>> spec_text(tree_flatten((1, [2]))[1])
+    'tuple(*, list(*))'
+    """
     if spec.is_leaf():
         return "*"
     context = spec.context.__qualname__ if isinstance(spec.context, type) else spec.context
     shown = "" if context is None else f"{context!r}" if isinstance(context, list) else f"[{context!r}]"
-    inner = ", ".join(_spec_text(spec.child(i)) for i in range(spec.num_children))
+    inner = ", ".join(spec_text(spec.child(i)) for i in range(spec.num_children))
     return f"{spec.type.__name__}{shown}({inner})"
 
 

@@ -416,6 +416,18 @@ def graph_argument(path: str, found: str, wanted: str) -> str:
     return f"{path} is {found}, and the graph was recorded for {wanted}: ask for one of such arguments."
 
 
+def shares_memory() -> str:
+    """What an exported program cannot do for arguments that share memory; completes "The program ...".
+
+    >>> shares_memory()[:59]
+    'takes another way where arguments share memory, and has an '
+    """
+    return (
+        "takes another way where arguments share memory, and has an input for each when it is exported. "
+        "Pass tensors that share none."
+    )
+
+
 def export_refused(function: str, obstacles: Iterable[str]) -> str:
     """Text for a program that cannot be exported; each of `obstacles` completes "the program ...".
 

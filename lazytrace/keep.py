@@ -26,10 +26,11 @@ def export(
     """The program of a traced function for some arguments, as `torch.export.export` gives one.
 
     Parameters, buffers and constants have the names that they have in the module, inputs those of the
-    parameters, containers are kept, and `torch.export.unflatten` finds the submodules. In-place writes stay
-    as
-    they are, as in programs for training. The tensors of the state are those of the function, not copies. It
-    serves the sizes of these arguments only. A value that Python looked at is an assertion.
+    parameters, containers are kept, and `torch.export.unflatten` finds the submodules. In-place writes
+    stay as they are, as in programs for training. The tensors of the state are those of the function, not
+    copies. It serves the sizes of these arguments only. A value that Python looked at is an assertion.
+    Arguments that share memory are inputs of their own, and the program must be the same where they do
+    not.
 
     `args` is a tuple, or one argument. A call that was not recorded is recorded on copies of the arguments;
     state and random stream are put back.
@@ -45,20 +46,26 @@ def export(
     >>> torch.equal(program.module()(torch.ones(1, 2)), net(torch.ones(1, 2)))
     True
     """
-    given, named = _apart(args if isinstance(args, tuple) else (args,), dict(kwargs or {}))
-    return exported_program(exact(function, given, named).program(*given, **named))
+    given, named = args if isinstance(args, tuple) else (args,), dict(kwargs or {})
+    program = exact(function, given, named).program(*given, **named)
+    apart = _apart(given, named)
+    if apart is None:
+        return exported_program(program)
+    return exported_program(exact(function, *apart).program(*apart[0], **apart[1]), program)
 
 
-def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same, with copies of tensors that share memory: a graph has an input for each.
+def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The same, with copies of tensors that share memory; None if none do. A graph has an input for each.
 
     >>> x = torch.ones(2)
     >>> (a, b), _ = _apart((x, x), {})
-    >>> a is b, a is x
-    (False, False)
+    >>> a is b, a is x, _apart((x, 2), {})
+    (False, False, None)
     """
     leaves, spec = tree_flatten((args, kwargs))
     owners = [memory_of(one) if isinstance(one, torch.Tensor) else 0 for one in leaves]
+    if len({*owners} - {0}) == len([one for one in owners if one]):
+        return None
     alone = [
         clone_tensor(one, {}) if owner and owners.count(owner) > 1 else one
         for one, owner in zip(leaves, owners, strict=True)

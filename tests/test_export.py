@@ -300,3 +300,68 @@ def test_arguments_that_share_memory_are_inputs_of_their_own(second):
     x = torch.ones(3, 3)
     program = export(traced(lambda a, b: a * 2 + b), (x, second(x))).module()
     assert torch.equal(program(x, torch.zeros(3, 3)), x * 2)
+
+
+# ---------------------------------------------------------------- arguments that share memory
+def sharing_call(kind):
+    tensors, x = {"a": X.clone(), "b": X + 2, "c": X * 3}, torch.arange(1.0, 7.0)
+    return (x[:3], x[1:4], x[:3]) if kind == "views" else tuple(tensors[name] for name in kind)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda a, b, c: a - b + c,
+        lambda a, b, c: (a.mul_(2), b * a - c)[1],
+        lambda a, b, c: [a.add_(1), b.mul_(a), c],
+        lambda a, b, c: torch.add(a, 1, out=b) * c,
+    ],
+)
+@pytest.mark.parametrize("kind", ["aab", "aba", "baa", "aaa", "abc"])
+def test_an_exported_program_computes_what_the_call_does(step, kind):
+    check_sharing(step, kind)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda a, b, c: a - b + c, lambda a, b, c: (a.mul_(2), b * a - c)[1], lambda a, b, c: b.add_(1) + a],
+)
+def test_views_of_one_tensor_are_exported(step):
+    check_sharing(step, "views")
+
+
+def check_sharing(step, kind):
+    fn, exported, plain = traced(step), sharing_call(kind), sharing_call(kind)
+    found = export(fn, sharing_call(kind)).module()(*exported)
+    assert same(found, step(*plain), rtol=0, atol=0)
+    assert same(exported, plain, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda a, b, c: a * 2 if a is b else a + b * 10,
+        lambda a, b, c: a - c if a is b else c - a,
+        lambda a, b, c: a * torch.tensor(2.0 if a is b else 3.0),
+        lambda a, b, c: (a, c) if a is b else (a, b),
+        lambda a, b, c: a * 2 if a.data_ptr() == b.data_ptr() else a,
+    ],
+)
+def test_another_way_for_one_tensor_is_not_exported(step):
+    fn = traced(step, name="step")
+    with pytest.raises((NotImplementedError, lazytrace.UntraceableError)):
+        export(fn, sharing_call("aac"))
+    a, b, c = sharing_call("abc")
+    if not fn.stats().eager:
+        assert same(export(fn, (a, b, c)).module()(a, b, c), step(a, b, c), rtol=0, atol=0)
+
+
+def test_the_refusal_of_shared_memory_says_what_to_do():
+    fn = traced(lambda a, b: a * 2 if a is b else a + b, name="step")
+    with pytest.raises(NotImplementedError) as caught:
+        export(fn, (X, X))
+    assert str(caught.value) == (
+        "step cannot be exported for these arguments. The program\n"
+        "  takes another way where arguments share memory, and has an input for each when it is exported. "
+        "Pass tensors that share none."
+    )

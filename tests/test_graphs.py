@@ -633,3 +633,68 @@ def test_what_was_written_by_way_of_a_view_is_looked_at(function):
     assert torch.equal(graph(x), x * 2)
     with pytest.raises(RuntimeError, match="gave another value"):
         graph(-x)
+
+
+# ---------------------------------------------------------------- calls that look otherwise
+def test_the_order_of_keywords_is_asked():
+    def step(scale=1.0, **named):
+        first, second = named.values()
+        return (first - second) * scale
+
+    fn = traced(step)
+    fn(a=X, b=X * 2, scale=3.0)
+    graph = fn.graph(a=X, b=X * 2, scale=3.0)
+    assert torch.equal(graph(scale=3.0, a=X, b=X * 2), X * -3)
+    with pytest.raises(ValueError, match="the call is one with") as caught:
+        graph(b=X * 2, a=X, scale=3.0)
+    assert str(caught.value) == (
+        "the call is one with **kwargs b, a, in this order, and the graph was recorded for one with "
+        "**kwargs a, b, in this order: ask for one of such arguments."
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"b": X * 2, "a": X},
+        {"a": X, "c": X * 2},
+        [X, X * 2],
+        {"a": X},
+        {"a": X, "b": [X * 2]},
+    ],
+)
+def test_what_containers_hold_is_asked_in_its_order(other):
+    def step(batch):
+        first, second = batch.values()
+        return first - second
+
+    fn = traced(step)
+    batch = {"a": X, "b": X * 2}
+    fn(batch)
+    graph = fn.graph(batch)
+    assert torch.equal(graph(batch), -X)
+    with pytest.raises(ValueError, match="and the graph was recorded for"):
+        graph(other)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_gradients_that_arguments_require_are_asked(recorded):
+    fn = traced(lambda x: x * 2 if x.requires_grad else x * 3)
+    x, other = X.clone().requires_grad_(recorded), X.clone().requires_grad_(not recorded)
+    fn(x)
+    graph = fn.graph(x)
+    assert torch.equal(graph(x), fn(x))
+    with pytest.raises(ValueError, match="that requires grad"):
+        graph(other)
+
+
+@pytest.mark.parametrize("leaf", [False, True])
+def test_a_branch_is_found_for_arguments_that_require_gradients(leaf):
+    def made(x):
+        x = x.clone().requires_grad_()
+        return x if leaf else x * 1
+
+    fn = traced(lambda x: x * 2 if x.sum() > 0 else x * 3)
+    x = made(X.abs())
+    fn(x), fn(made(-X.abs()))
+    assert torch.equal(fn.graph(x)(x), x * 2)

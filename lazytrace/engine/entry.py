@@ -172,6 +172,7 @@ class Engine(Owner):
             positional=self.parameters.positional_names(len(args))[receiver:],
             receiver=named[0][0] if receiver else "",
             root=root,
+            spread=self.parameters.spread(kwargs),
         )
 
     def held(

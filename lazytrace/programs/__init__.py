@@ -41,11 +41,14 @@ def exportable(program: Program) -> Exportable:
     return Exportable(tuple(exported.told_obstacles(program)))
 
 
-def exported_program(program: Program) -> torch.export.ExportedProgram:
-    """The program for torch's own tools; see `lazytrace.export`."""
+def exported_program(program: Program, shared: Program | None = None) -> torch.export.ExportedProgram:
+    """The program for torch's own tools; see `lazytrace.export`.
+
+    `shared` is the program of the same call where tensors share memory, which must compute the same.
+    """
     from lazytrace.programs import exported  # takes torch.export, which few calls need
 
-    return exported.exported_program(program)
+    return exported.exported_program(program, shared)
 
 
 def branch_of(programs: Sequence[Program]) -> Program | None:

@@ -10,7 +10,8 @@ from torch import fx
 
 from lazytrace._torch import tree_flatten, tree_unflatten
 from lazytrace.checks import clone_tensor
-from lazytrace.programs.fx import GraphBuilder, layout_of, obstacles
+from lazytrace.programs.fx import GraphBuilder, obstacles
+from lazytrace.programs.layout import layout_of
 from lazytrace.programs.program import Program
 
 

@@ -9,8 +9,10 @@ import torch
 from torch import fx
 
 from lazytrace._torch import training_verifier, tree_flatten
-from lazytrace.errors import export_refused
-from lazytrace.programs.fx import GraphBuilder, Layout, layout_of, obstacles
+from lazytrace.errors import export_refused, shares_memory
+from lazytrace.programs.fx import GraphBuilder, obstacles
+from lazytrace.programs.layout import Layout, layout_of
+from lazytrace.programs.one_tensor import computes_the_same
 from lazytrace.programs.program import Program, Register
 from lazytrace.programs.reads import check_of
 
@@ -68,9 +70,13 @@ def told_obstacles(program: Program) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def exported_program(program: Program) -> torch.export.ExportedProgram:
+def exported_program(program: Program, shared: Program | None = None) -> torch.export.ExportedProgram:
     """The program for torch's own tools; see `lazytrace.export`."""
     refuse_export(program)
+    if shared is not None:
+        refuse_export(shared)
+        if not computes_the_same(shared, program):
+            raise NotImplementedError(export_refused(program.name, [shares_memory()]))
     layout = layout_of(program)
     builder = GraphBuilder(program, layout, checks=False)
     graph, state = builder.lifted()

@@ -6,15 +6,13 @@ import itertools
 import linecache
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
-from lazytrace._torch import fake_mode, fake_of, pytree_codegen, tree_flatten, tree_leaves_with_path
-from lazytrace.checks import PLAIN_TENSORS, sharing
-from lazytrace.errors import graph_argument, graph_refused
+from lazytrace._torch import fake_mode, fake_of, pytree_codegen, tree_flatten
+from lazytrace.programs.layout import PLAIN, Expectations, Layout, Leaf, layout_of, refuse
 from lazytrace.programs.opaque import operator_of
 from lazytrace.programs.program import (
     Capture,
@@ -25,13 +23,11 @@ from lazytrace.programs.program import (
     Program,
     Register,
     Result,
-    Tree,
     obstacles_of_arrays,
 )
 from lazytrace.programs.reads import Check, check_of
 
 aten = torch.ops.aten
-_PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout)
 
 
 class RecordedGraph(fx.GraphModule):
@@ -47,150 +43,6 @@ class RecordedGraph(fx.GraphModule):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.__reduce__()
-
-
-@dataclass
-class Leaf:
-    """One leaf of the arguments: a tensor of the program, or a plain value."""
-
-    name: str
-    path: str
-    value: Any
-    register: Register | None = None
-
-
-@dataclass
-class Layout:
-    """What a graph takes and gives."""
-
-    leaves: list[Leaf]
-    in_spec: Any
-    names: list[str]
-    result: list[Any] = field(default_factory=list)
-    """Leaves of the result: a Register or a plain value."""
-    out_spec: Any = None
-
-
-class Expectations:
-    """What the arguments of a graph must look like, asked before it runs. Holds no tensor."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._names = layout.names
-        self._paths = [leaf.path for leaf in layout.leaves]
-        self._looks = [_look(leaf.value) for leaf in layout.leaves]
-        self._sharing = sharing([leaf.value for leaf in layout.leaves])
-
-    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kwargs = {name: kwargs[name] for name in self._names if name in kwargs} | kwargs
-        leaves = tree_flatten((args, kwargs))[0]
-        if len(leaves) != len(self._looks):
-            raise ValueError(graph_argument("the call", f"{len(leaves)} values", f"{len(self._looks)}"))
-        for path, leaf, look in zip(self._paths, leaves, self._looks, strict=True):
-            if not isinstance(leaf, fx.Proxy) and _look(leaf) != look:
-                raise ValueError(graph_argument(path, _look(leaf), look))
-        if self._has_memory(leaves) and sharing(leaves) != self._sharing:
-            raise ValueError(
-                graph_argument("the call", "one whose tensors share memory", "one where others do")
-            )
-
-    def _has_memory(self, leaves: list[Any]) -> bool:
-        """Whether they are ordinary tensors: tools pass others, which stand for tensors."""
-        return all(
-            type(leaf) in PLAIN_TENSORS for leaf in leaves if isinstance(leaf, torch.Tensor | fx.Proxy)
-        )
-
-
-def _look(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return repr(value) if isinstance(value, _PLAIN) else _shown(value)
-    dtype = str(value.dtype).removeprefix("torch.")
-    if value.layout is not torch.strided:
-        return f"{dtype}{list(value.shape)} {value.layout} on {value.device}"
-    stride = value.stride()
-    strides = "" if not stride or value.is_contiguous() else f" with strides {list(stride)}"
-    return f"{dtype}{list(value.shape)}{strides} on {value.device}"
-
-
-def refuse(program: Program, why: str, advice: str) -> NotImplementedError:
-    """What is raised where a graph cannot do the same."""
-    return NotImplementedError(graph_refused(program.name, why, advice))
-
-
-def layout_of(program: Program, *, with_result: bool = True) -> Layout:
-    """How the arguments and the result of a program are laid out; raises where a graph cannot say it."""
-    _, in_spec = tree_flatten((program.args, program.kwargs))
-    names = _argument_names(program)
-    pairs = [
-        *((names[i] + path, leaf) for i, value in enumerate(program.args) for path, leaf in _paths(value)),
-        *((name + path, leaf) for name, value in program.kwargs.items() for path, leaf in _paths(value)),
-    ]
-    leaves = [Leaf(_identifier(path), path, value) for path, value in pairs]
-    _bind_leaves(program, leaves)
-    layout = Layout(leaves, in_spec, [*names, *program.kwargs])
-    if with_result:
-        _lay_out_result(program, layout)
-    else:
-        layout.out_spec = tree_flatten(())[1]
-    return layout
-
-
-def _paths(value: Any) -> list[tuple[str, Any]]:
-    return tree_leaves_with_path(value)
-
-
-def _argument_names(program: Program) -> list[str]:
-    """Those of the positional arguments: the first parameters that no keyword names."""
-    return list(program.positional)
-
-
-def _identifier(path: str) -> str:
-    words = "".join(c if c.isalnum() or c == "_" else " " for c in path).split()
-    name = "_".join(words) or "argument"
-    return name if name.isidentifier() else f"_{name}"
-
-
-def _bind_leaves(program: Program, leaves: list[Leaf]) -> None:
-    waiting: dict[int, list[Register]] = {}
-    for one in program.inputs:
-        waiting.setdefault(id(one.tensor), []).append(one.register)
-    for capture in program.captures:
-        if capture.argument:
-            waiting.setdefault(id(capture.tensor), []).append(capture.register)
-    for leaf in leaves:
-        registers = waiting.get(id(leaf.value)) if isinstance(leaf.value, torch.Tensor) else None
-        if registers:
-            leaf.register = registers.pop(0) if len(registers) > 1 else registers[0]
-
-
-def _lay_out_result(program: Program, layout: Layout) -> None:
-    for tree in program.result.walk():
-        if tree.kind == "state":
-            raise refuse(
-                program,
-                f"returns {_shown(program.state.get(tree.index))}, a part of the state",
-                "Return tensors and plain values only.",
-            )
-    # A register is a tuple to pytree, and would be taken apart.
-    layout.result, layout.out_spec = tree_flatten(program.result.build(_Hole, outer=1))
-    for i, leaf in enumerate(layout.result):
-        if isinstance(leaf, _Hole):
-            layout.result[i] = leaf.register
-        elif not isinstance(leaf, _PLAIN):
-            raise refuse(
-                program,
-                f"returns {_shown(leaf)}, which torch's pytree does not know",
-                "Register its class with torch.export.register_dataclass() or return a dict.",
-            )
-
-
-@dataclass(frozen=True)
-class _Hole:
-    register: Register
-
-
-def _shown(value: object) -> str:
-    kind = type(value).__qualname__
-    return f"an object of type {kind}"
 
 
 # ---------------------------------------------------------------- which steps are left
@@ -631,7 +483,7 @@ class _Writer:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and bool(value == default) and isinstance(value, _PLAIN)
+    return type(value) is type(default) and bool(value == default) and isinstance(value, PLAIN)
 
 
 def module_stack(modules: tuple[tuple[str, str, int], ...]) -> dict[str, tuple[str, str]]:
@@ -698,4 +550,4 @@ def graph_of(program: Program, *, reads: str, checks: bool) -> fx.GraphModule:
     return GraphBuilder(program, layout_of(program), reads=reads, checks=checks).graph_module()
 
 
-__all__ = ["GraphBuilder", "Layout", "RecordedGraph", "Tree", "graph_of", "layout_of", "module_stack"]
+__all__ = ["GraphBuilder", "RecordedGraph", "graph_of", "module_stack"]

@@ -381,6 +381,8 @@ class Program:
     """The names of the parameters that `args` are passed to."""
     state: dict[int, Any] = field(repr=False)
     root: torch.nn.Module | None = None
+    spread: tuple[str, ...] = ()
+    """The keyword arguments that `**kwargs` takes: their order is part of the call."""
 
     @property
     def native(self) -> Any:
@@ -441,12 +443,13 @@ def program_of(
     positional: tuple[str, ...],
     receiver: str,
     root: torch.nn.Module | None,
+    spread: tuple[str, ...] = (),
 ) -> Program:
     """The program of a trace whose guards hold for a call; `receiver` is the parameter of a bound `self`."""
     found = trace.native.found(call)
     if found is None:
         raise LookupError("the state of the function has changed since the question was asked")
-    return _Reading(trace, *found, receiver, root).program(named, args, kwargs, positional)
+    return _Reading(trace, *found, receiver, root).program(named, args, kwargs, positional, spread)
 
 
 class _Reading:
@@ -477,6 +480,7 @@ class _Reading:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         positional: tuple[str, ...],
+        spread: tuple[str, ...],
     ) -> Program:
         tensors = [one for path, value in named for one in tensors_of(path, value)]
         inputs = tuple(Input(Register(i), *one) for i, one in enumerate(tensors))
@@ -487,7 +491,7 @@ class _Reading:
         return Program(
             *(self._trace, self._trace.names[0], args, kwargs, inputs, tuple(self._captures())),
             *(self._modes[0], tuple(self._steps()), trees[0], writes, positional),
-            *(self._state, self._root),
+            *(self._state, self._root, spread),
         )
 
     # ------------------------------------------------------------ state

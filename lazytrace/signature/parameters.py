@@ -220,6 +220,14 @@ class Parameters:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
         return result + list(rest.items())
 
+    def spread(self, kwargs: Iterable[str]) -> tuple[str, ...]:
+        """The keywords that `**kwargs` takes, in their order.
+
+        >>> Parameters(lambda x, **rest: x).spread({"b": 1, "x": 2, "a": 3})
+        ('b', 'a')
+        """
+        return tuple(name for name in kwargs if name not in self._shape[0])
+
     def call_of(self, named: Iterable[tuple[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A call that passes this, which `named` gave; None to what is left out.
 
