@@ -220,6 +220,17 @@ def is_dynamo_tracing() -> bool:
 setattr(is_dynamo_tracing, "_dynamo_marked_constant", True)  # noqa: B010 (mypy: functions have none)
 
 
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether a backward pass would call a hook of this tensor.
+
+    >>> x = torch.ones(1, requires_grad=True)
+    >>> hook = x.register_hook(lambda gradient: None)
+    >>> has_hooks(x), hook.remove(), has_hooks(x)
+    (True, None, False)
+    """
+    return bool(tensor._backward_hooks) or bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
+
+
 class Inlined:
     """What torch's compiler looks into in place of a wrapper, which says that it is a function and has no
     cells that could be guarded. Not a property: `torch.jit.script` compiles those of a module.

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from lazytrace._torch import has_hooks, is_zero_tensor
 from lazytrace.checks import is_array
 
 Description = Mapping[str, str]
@@ -67,7 +68,9 @@ class _Look(NamedTuple):
     requires_grad: bool
     is_leaf: bool
     is_inference: bool
+    hooks: bool
     attributes: bool
+    unusual: str
     type_name: str
 
     @classmethod
@@ -78,7 +81,8 @@ class _Look(NamedTuple):
         stride = t.stride() if contiguous is False else ()
         return cls(
             *(t.dtype, t.shape, contiguous, stride, layout, t.device),
-            *(t.requires_grad, t.is_leaf, t.is_inference(), bool(t.__dict__), type(t).__name__),
+            *(t.requires_grad, t.is_leaf, t.is_inference(), has_hooks(t), bool(t.__dict__)),
+            *(_unusual(t), type(t).__name__),
         )
 
     def words(self, path: str) -> Iterator[tuple[str, str]]:
@@ -95,9 +99,18 @@ class _Look(NamedTuple):
         yield f"{path}.requires_grad", str(self.requires_grad)
         yield f"{path}.is_leaf", str(self.is_leaf)
         yield f"{path}.is_inference()", str(self.is_inference)
+        if self.hooks:
+            yield f"hooks of {path}", "set"
+        if self.unusual:
+            yield f"bits of {path}", self.unusual
         if self.attributes:
             yield f"{path}.__dict__", "attributes of its own"
         yield f"type({path})", self.type_name
+
+
+def _unusual(t: torch.Tensor) -> str:
+    bits = {"conjugate": t.is_conj(), "negative": t.is_neg(), "zeros": is_zero_tensor(t)}
+    return ", ".join(name for name, is_set in bits.items() if is_set)
 
 
 class _Value(NamedTuple):
@@ -329,9 +342,10 @@ def _example(path: str, what: str | _Look | _Value | _Holder, rows: Iterator[_Ro
 
 
 def _zeros(path: str, look: _Look) -> torch.Tensor:
-    if look.contiguous is None or look.attributes or look.type_name == "ndarray":
-        kind = look.type_name if look.contiguous is not None else look.layout
-        raise TypeError(f"{path} is of type {kind}" + " with attributes" * look.attributes)
+    if look.contiguous is None or look.type_name == "ndarray":
+        raise TypeError(f"{path} is of type {look.type_name if look.contiguous is not None else look.layout}")
+    if look.hooks or look.attributes or look.unusual:
+        raise TypeError(f"{path} is {look.unusual or 'a tensor with hooks or attributes'}")
     with torch.inference_mode(look.is_inference), torch.set_grad_enabled(look.requires_grad):
         made = torch.zeros(look.shape, dtype=look.dtype, device=look.device)
         if not look.contiguous:

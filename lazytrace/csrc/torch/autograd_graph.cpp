@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_function.h>
+#include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
@@ -14,8 +15,19 @@ namespace {
 
 using torch::autograd::Node;
 
+// Whether one of a tensor's hooks would be called. What is unpickled, `torch.load` among it, has a dict of
+// hooks that is empty. Torch does not export the type; the size of a dict can be read without the GIL.
+bool calls_any(const std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>& hooks) {
+  for (auto& hook : hooks) {
+    if (!std::strstr(typeid(*hook).name(), "PyFunctionTensorPreHook")) return true;
+    PyObject* dict = static_cast<torch::autograd::PyFunctionTensorPreHook&>(*hook).dict;
+    if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict)) return true;
+  }
+  return false;
+}
+
 bool has_hooks_of_its_own(Node& node) {
-  return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() || calls_any(node.tensor_pre_hooks()) ||
          !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks();
 }
 
@@ -71,7 +83,7 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
 bool has_hooks(const at::Tensor& tensor) {
   auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (!meta) return false;
-  if (!meta->hooks_.empty() || meta->cpp_hooks_list_ || meta->post_acc_grad_hooks_) return true;
+  if (calls_any(meta->hooks_) || meta->cpp_hooks_list_ || meta->post_acc_grad_hooks_) return true;
   auto accumulator = meta->grad_accumulator_.lock();
   return accumulator && has_hooks_of_its_own(*accumulator);
 }
