@@ -17,6 +17,7 @@ from lazytrace.errors import (
     ReplayError,
     RetraceError,
     RetraceWarning,
+    TracerWarning,
     TracingCheckError,
     UntraceableError,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "RetraceWarning",
     "Snapshot",
     "Suggestion",
+    "TracerWarning",
     "TracingCheckError",
     "UntraceableError",
     "Verification",

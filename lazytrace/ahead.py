@@ -32,6 +32,9 @@ class Verification:
     """What `verify` has compared.
 
     `outputs`, `arguments`, `state` and `gradients` count the tensors and values that were compared.
+
+    >>> verify(traced(lambda x: x.relu()), torch.ones(2)).outputs
+    1
     """
 
     outputs: int

@@ -27,8 +27,11 @@ _TOLERANCES = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether two values are the same; if not, where they first differ and how. True and false
-    accordingly."""
+    """Whether two values are the same; if not, where they first differ and how. True and false accordingly.
+
+    >>> print(Comparison(), bool(Comparison("[0]: 1 and 2")))
+    the same False
+    """
 
     difference: str = ""
 

@@ -111,6 +111,14 @@ class RetraceWarning(LazytraceWarning):
     """
 
 
+class TracerWarning(LazytraceWarning):
+    """What was handed on does not do all that the function does: a value is frozen, for example.
+
+    >>> issubclass(TracerWarning, LazytraceWarning)
+    True
+    """
+
+
 def missing_extension(why: str) -> str:
     """Text for `ExtensionWarning`; `why` says what is wrong with the core, without a full stop.
 
@@ -426,6 +434,16 @@ def shares_memory() -> str:
         "takes another way where arguments share memory, and has an input for each when it is exported. "
         "Pass tensors that share none."
     )
+
+
+def handed_on_with_less(function: str, what: str, lost: Iterable[str]) -> str:
+    """Text for `TracerWarning`; each of `lost` is something that `what` does not do.
+
+    >>> print(handed_on_with_less("step", "its graph", ["takes True for what is_nonzero gives (train.py:4)"]))
+    step: its graph is not all that the function is. It
+      takes True for what is_nonzero gives (train.py:4)
+    """
+    return "\n  ".join([f"{function}: {what} is not all that the function is. It", *lost])
 
 
 def export_refused(function: str, obstacles: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from lazytrace.api import traced
 from lazytrace.checks import clone_tensor
 from lazytrace.errors import missing_package, nothing_held
 from lazytrace.function import Handle, handle
-from lazytrace.programs import exported_program
+from lazytrace.programs import Program, exported_program, warn_of_onnx
 from lazytrace.saving import Saving
 from lazytrace.signature import memory_of
 
@@ -46,12 +46,17 @@ def export(
     >>> torch.equal(program.module()(torch.ones(1, 2)), net(torch.ones(1, 2)))
     True
     """
+    return exported_program(*_to_export(function, args, kwargs))
+
+
+def _to_export(function: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Program, Program | None]:
+    """The program where no arguments share memory, and that where they do as these, if they do."""
     given, named = args if isinstance(args, tuple) else (args,), dict(kwargs or {})
     program = exact(function, given, named).program(*given, **named)
     apart = _apart(given, named)
     if apart is None:
-        return exported_program(program)
-    return exported_program(exact(function, *apart).program(*apart[0], **apart[1]), program)
+        return program, None
+    return exact(function, *apart).program(*apart[0], **apart[1]), program
 
 
 def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -101,14 +106,27 @@ def onnx(
 ) -> Any:
     """Write the program of a traced function for some arguments as an ONNX model; see `export`.
 
-    `options` are those of `torch.onnx.export`, whose result is returned. Raises `ImportError` when a package
-    that it needs is missing, and what `export` raises.
+    `options` are those of `torch.onnx.export`, whose result is returned. A `TracerWarning` says what the
+    model does not do: a value that Python looked at is frozen, arguments and state are not written to,
+    random numbers are others. Raises `ImportError` when a package that it needs is missing, and what
+    `export` raises.
+
+    >>> import tempfile
+    >>> from lazytrace import traced
+    >>> path = tempfile.mkdtemp() + "/net.onnx"
+    >>> try:
+    ...     made = onnx(traced(torch.nn.Linear(2, 2)), torch.ones(1, 2), path, verbose=False)
+    ...     assert len(made.model.graph.inputs) == 1
+    ... except ImportError as error:
+    ...     assert "pip install onnx" in str(error)
     """
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(missing_package("lazytrace.onnx", missing))
-    program = export(function, args, kwargs)
-    return torch.onnx.export(program, f=os.fspath(path), dynamo=True, **options)
+    program, shared = _to_export(function, args, kwargs)
+    exported = exported_program(program, shared)
+    warn_of_onnx(program)
+    return torch.onnx.export(exported, f=os.fspath(path), dynamo=True, **options)
 
 
 def save(

@@ -113,6 +113,13 @@ class Loaded(torch.nn.Module):
     Made by `lazytrace.load`. A call that no program fits raises `LookupError`, which names all differences to
     the nearest one. State beside tensors, and what the function read otherwise, is as it was when the
     function was saved. Objects of classes come back as `Record`, named tuples as such of the same fields.
+
+    >>> import lazytrace, tempfile
+    >>> path = tempfile.mkdtemp() + "/net.zip"
+    >>> lazytrace.save(lazytrace.traced(torch.nn.Linear(2, 1)), path, torch.ones(3, 2))
+    >>> loaded = lazytrace.load(path)
+    >>> isinstance(loaded, Loaded), [name for name, _ in loaded.named_parameters()]
+    (True, ['weight', 'bias'])
     """
 
     def __init__(

@@ -441,7 +441,8 @@ def test_a_read_is_an_assertion():
     assert str(caught.value) == (
         f"is_nonzero at {file}:{line} gave another value than True, for which the program was recorded"
     )
-    assert torch.equal(fn.program(X).to_fx(reads="drop")(-X), -X + 1)
+    with pytest.warns(lazytrace.TracerWarning, match=f"takes True for what aten::is_nonzero gives .*:{line}"):
+        assert torch.equal(fn.program(X).to_fx(reads="drop")(-X), -X + 1)
     with pytest.raises(NotImplementedError, match=f"looks at the value of aten::is_nonzero .*:{line}"):
         fn.program(X).to_fx(reads="refuse")
     with pytest.raises(ValueError, match="reads='all': it must be 'assert', 'drop' or 'refuse'"):
@@ -633,6 +634,26 @@ def test_what_was_written_by_way_of_a_view_is_looked_at(function):
     assert torch.equal(graph(x), x * 2)
     with pytest.raises(RuntimeError, match="gave another value"):
         graph(-x)
+
+
+# ---------------------------------------------------------------- values that are frozen
+def test_a_graph_without_assertions_says_what_is_frozen():
+    def step(x):
+        y = torch.zeros(3)
+        if x.sum() > 0 and y.sum() == 0:
+            return x * 2
+        return x
+
+    fn = traced(step)
+    fn(X)
+    with pytest.warns(lazytrace.TracerWarning) as caught:
+        graph = fn.program(X).to_fx(reads="drop")
+    first, *lines = str(caught[0].message).splitlines()
+    assert first == "step: its graph is not all that the function is. It"
+    assert len(lines) == 1
+    assert lines[0].startswith("  takes True for what aten::is_nonzero gives (")
+    assert caught[0].filename == __file__
+    assert torch.equal(graph(-X), X * -2)
 
 
 # ---------------------------------------------------------------- calls that look otherwise

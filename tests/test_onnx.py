@@ -1,8 +1,8 @@
 """ONNX models of recordings, in onnxruntime: equal to the plain model within 1e-5.
 
-The packages are large, and no part of the test environment:
+Five of the models are those of transformers, which is large and no part of the test environment:
 
-    pip install onnx onnxscript onnxruntime transformers
+    pip install transformers
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import lazytrace
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-MODELS = ("lstm", "cnn", "graph", "bert", "gpt2", "llama", "t5", "vit")
+MODELS = ("lstm", "cnn", "graph", "digits", "bert", "gpt2", "llama", "t5", "vit")
 
 
 def needs(*packages: str) -> None:
     for package in packages:
-        pytest.importorskip(package, reason=f"pip install {' '.join(PACKAGES)} transformers")
+        pytest.importorskip(package, reason=f"pip install {package}")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -72,3 +72,48 @@ def test_several_inputs_and_results(tmp_path):
     plain = step(other)
     expected = [plain["y"], plain["z"][0]]
     assert lazytrace.same([torch.from_numpy(one) for one in found], expected, rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------- what a model does not do
+def looks(x):
+    return x * 2 if x.sum() > 0 else x * 3
+
+
+def draws(x):
+    return x + torch.rand(3)
+
+
+def writes(x):
+    y = x * 2
+    y.add_(1)
+    x.mul_(y)
+    return y
+
+
+def does_none_of_it(x):
+    y = torch.zeros(3)
+    return x if y.sum() == 0 else y
+
+
+@pytest.mark.parametrize(
+    ("step", "lost"),
+    [
+        (looks, ["takes True for what aten::is_nonzero gives"]),
+        (draws, ["draws random numbers of its own for aten::rand"]),
+        (writes, ["does not write to arguments or state: aten::mul_"]),
+        (does_none_of_it, []),
+    ],
+)
+def test_what_a_model_does_not_do_is_said(step, lost, tmp_path):
+    needs(*PACKAGES)
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(None):
+        warnings.simplefilter("always")
+        lazytrace.onnx(lazytrace.traced(step), torch.ones(3), tmp_path / "step.onnx", verbose=False)
+    told = [one for one in caught if one.category is lazytrace.TracerWarning]
+    assert len(told) == bool(lost)
+    for one in told:
+        first, *lines = str(one.message).splitlines()
+        assert first == f"{step.__name__}: its ONNX model is not all that the function is. It"
+        assert [line.partition(" (")[0].strip() for line in lines] == lost
+        assert all("test_onnx.py:" in line for line in lines)
+        assert one.filename == __file__

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import configparser
+import doctest
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -14,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import lazytrace
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "lazytrace"
@@ -225,6 +229,34 @@ def test_importing_and_calling_takes_little() -> None:
 def test_modules_say_why_they_exist(path: Path) -> None:
     doc = ast.get_docstring(ast.parse(path.read_text()))
     assert doc, f"lazytrace/{label(path)} has no docstring"
+
+
+PUBLIC = sorted(lazytrace.__all__)
+
+
+def test_public_names_are_all_that_there_is_to_import() -> None:
+    found = {name for name in vars(lazytrace) if name.isidentifier() and not name.startswith("_")}
+    modules = {path.stem for path in PACKAGE.iterdir()}
+    assert found - modules == set(PUBLIC) - modules
+    assert set(PUBLIC) <= found
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_have_an_example_that_runs(name: str) -> None:
+    thing = getattr(lazytrace, name)
+    examples = doctest.DocTestFinder(recurse=False).find(thing, name, module=False)
+    assert any(example.examples for example in examples), f"lazytrace.{name} has no doctest"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_classes_say_what_their_methods_do(name: str) -> None:
+    thing = getattr(lazytrace, name)
+    if isinstance(thing, type):
+        members = {key: value for key, value in vars(thing).items() if not key.startswith("_")}
+        functions = {key: getattr(value, "fget", value) for key, value in members.items()}
+        assert not [
+            key for key, value in functions.items() if inspect.isfunction(value) and not value.__doc__
+        ]
 
 
 def declared() -> configparser.ConfigParser:

@@ -11,7 +11,15 @@ from lazytrace.programs.program import Program, program_of
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Exportable", "Program", "branch_of", "exportable", "exported_program", "program_of"]
+__all__ = [
+    "Exportable",
+    "Program",
+    "branch_of",
+    "exportable",
+    "exported_program",
+    "program_of",
+    "warn_of_onnx",
+]
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,13 @@ def exported_program(program: Program, shared: Program | None = None) -> torch.e
     from lazytrace.programs import exported  # takes torch.export, which few calls need
 
     return exported.exported_program(program, shared)
+
+
+def warn_of_onnx(program: Program) -> None:
+    """Say what the function does and its ONNX model does not, as a `TracerWarning`."""
+    from lazytrace.programs import lost
+
+    lost.warn_of(program, "its ONNX model", lost.lost_in_onnx(program), stacklevel=4)
 
 
 def branch_of(programs: Sequence[Program]) -> Program | None:

@@ -411,23 +411,23 @@ class Program:
         """The program as a `torch.fx.GraphModule` that takes the arguments of the function.
 
         The tensors of the state are its parameters and buffers: the very tensors, not copies. Regions in
-        other
-        modes are calls of `wrap_with_set_grad_enabled` and `wrap_with_autocast`, as torch.export writes
-        them; the
-        grad mode at the start is the caller's. A value that Python looked at becomes an assertion
-        (`reads="assert"`), unless nothing in the arguments or the state can change it. With `reads="drop"`
-        there
-        are no assertions, `reads="refuse"` raises. With `checks` the graph asserts that its arguments look
-        like
-        those that were recorded.
+        other modes are calls of `wrap_with_set_grad_enabled` and `wrap_with_autocast`, as torch.export
+        writes them; the grad mode at the start is the caller's. A value that Python looked at becomes an
+        assertion (`reads="assert"`), unless nothing in the arguments or the state can change it. With
+        `reads="drop"` there are no assertions, and a `TracerWarning` names the values; `reads="refuse"`
+        raises. With `checks` the graph asserts that its arguments look like those that were recorded.
 
         Raises `NotImplementedError`, which names what and where, when a graph cannot do the same: it writes
         to
         Python state, serves all sizes, or its result or state cannot be told to a graph.
         """
         from lazytrace.programs.fx import graph_of
+        from lazytrace.programs.lost import frozen_reads, warn_of
 
-        return graph_of(self, reads=reads, checks=checks)
+        made = graph_of(self, reads=reads, checks=checks)
+        if reads == "drop":
+            warn_of(self, "its graph", frozen_reads(self))
+        return made
 
     def __str__(self) -> str:
         return self.listing()
