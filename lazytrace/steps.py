@@ -13,7 +13,13 @@ import torch
 import wrapt
 
 from lazytrace._native import available, core
-from lazytrace._torch import Inlined, is_jit_tracing, tree_leaves_with_path, tree_spec_text
+from lazytrace._torch import (
+    Inlined,
+    is_dynamo_tracing,
+    is_jit_tracing,
+    tree_leaves_with_path,
+    tree_spec_text,
+)
 from lazytrace.errors import NotTraceableError, OptionError, like_holds_no_tensors, not_alike, not_callable
 
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -33,6 +39,8 @@ class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; inside a recording the call becomes one step."""
+        if is_dynamo_tracing():  # torch's compiler reads this line, and looks into the function
+            return self._torchdynamo_inline(*args, **kwargs)
         if not available() or not core.is_recording():
             return self.__lazytrace_step__(*args, **kwargs)
         step, told = self.__lazytrace_step__, self._self_like is not None
@@ -100,6 +108,8 @@ class ScriptedFunction(OpaqueFunction):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function; inside a recording, or under `torch.jit.trace`, the call becomes one step."""
+        if is_dynamo_tracing():
+            return self._torchdynamo_inline(*args, **kwargs)
         if is_jit_tracing():
             return self._self_script()(*args, **kwargs)
         if not available() or not core.is_recording():

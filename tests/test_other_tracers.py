@@ -89,6 +89,19 @@ def test_compiled_gradients():
     assert torch.equal(module.w.grad, X)
 
 
+@pytest.mark.parametrize("wrap", [opaque, script_if_tracing, lambda fn: opaque(fn, like=X)])
+@pytest.mark.parametrize("function", [plain, torch.neg, Inner()])
+def test_compile_of_opaque_functions(wrap, function):
+    if wrap is script_if_tracing and function is torch.neg:
+        function = torch.nn.functional.relu
+    whole = wrap(function)
+    assert torch.equal(compiled(whole)(X), function(X))
+    torch._dynamo.reset()
+    assert torch.equal(compiled(lambda x: whole(x) + 1)(X), function(X) + 1)
+    step = traced(lambda x: whole(x) + 1)
+    assert torch.equal(step(X), step(X))  # a step, as before
+
+
 def test_compile_of_callers_of_opaque_functions():
     keeps, shrinks = opaque(plain), script_if_tracing(plain)
     assert torch.equal(compiled(lambda x: keeps(x) + 1)(X), plain(X) + 1)
