@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import inspect
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import torch
 
 from lazytrace._native import available, core, problem
-from lazytrace._torch import tree_flatten
 from lazytrace.errors import ReplayError, loaded_diverged, no_saved_program
 from lazytrace.programs.program import Tree
 from lazytrace.programs.saved import (
@@ -65,19 +65,70 @@ class _Stored:
         }
         self._native = core.StoredProgram(data, [register.number for register in self._outputs])
         self.tree.build(lambda _: None, outer=1)  # it can be put together
+        # Where the captured tensors are: (the dict of a module, the name).
+        self.slots: list[tuple[dict[str, Any], str]] = []
+        self._build = _builder(self.tree, {one: i for i, one in enumerate(self._outputs)})
         if len(self._leaves) != row["inputs"] or min(self._leaves, default=0) < 0:
             raise FileError("it takes other inputs than it has")
         if max(self._leaves, default=-1) >= len(self.signature["leaves"]):
             raise FileError("it takes other inputs than it has")
 
-    def run(self, leaves: list[Any], state: list[torch.Tensor]) -> Any:
+    def run(self, inputs: list[torch.Tensor], state: list[torch.Tensor]) -> Any:
         """(whether it went through, the result); otherwise what it gave instead, and whether anything
         changed."""
-        found = self._native.run([leaves[i] for i in self._leaves], state)
+        found = self._native.run(inputs, state)
         if isinstance(found, tuple):
             return False, found
+        if self._build is not None:
+            return True, self._build(found)
         tensors = dict(zip(self._outputs, found, strict=True))
         return True, self.tree.build(tensors.__getitem__, outer=1)
+
+    def inputs(self, leaves: list[Any]) -> list[Any]:
+        """Those of all leaves that the program takes."""
+        return [leaves[i] for i in self._leaves]
+
+    def picks(self, leaves: list[Any], tensors: list[torch.Tensor]) -> list[int] | None:
+        """Which of the tensors of a call it takes; None if these are not those among its leaves, in order."""
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        known = len(places) == len(tensors) and all(
+            leaves[i] is t for i, t in zip(places, tensors, strict=True)
+        )
+        return [places.index(i) for i in self._leaves] if known and {*self._leaves} <= {*places} else None
+
+
+_Built = Callable[[list[torch.Tensor]], Any]
+
+
+def _builder(tree: Tree, places: dict[Any, int]) -> _Built | None:
+    """What puts a result together that is made of tuples, lists, dicts and records; None of other ones.
+
+    The tree itself does so too, and takes several times as long.
+    """
+    if tree.kind == "register":
+        return operator.itemgetter(places[next(tree.registers())])
+    if tree.kind == "constant":
+        return lambda found, value=tree.value: value  # type: ignore[misc]
+    parts = [_builder(item, places) for item in tree.items]
+    if None in parts:
+        return None
+    made: list[Any] = parts
+    if tree.kind == "tuple":
+        return lambda found: tuple([part(found) for part in made])
+    if tree.kind == "list":
+        return lambda found: [part(found) for part in made]
+    if tree.kind == "dict":
+        pairs = list(zip(made[::2], made[1::2], strict=True))
+        return lambda found: {key(found): part(found) for key, part in pairs}
+    if tree.kind == "object" and tree.value is Record and len(made) == 2 and tree.items[1].kind == "dict":
+        return lambda found: _record(made[0](found), made[1](found))
+    return None
+
+
+def _record(attributes: dict[str, Any], items: dict[str, Any]) -> Record:
+    made = Record(items)
+    vars(made).update(attributes)
+    return made
 
 
 def _decode_tree(row: Any, depth: int) -> Tree:
@@ -130,7 +181,8 @@ class Loaded(torch.nn.Module):
         self._signature, self._unread = decode_parameters(description["parameters"], reader)
         self._binding = Parameters(_declared(self._signature), whole=False)
         # What calls that were looked at had in common, and the programs that they look like.
-        self._fitting: dict[bytes | None, list[_Stored]] = {}
+        self._fitting: dict[bytes, list[tuple[_Stored, list[int] | None]]] = {}
+        self._bind, self._defaults = self._binding.native.bind, self._binding.source()
         schemas: dict[str, str] = {}
         self._programs = [_Stored(row, reader, schemas) for row in description["programs"]]
         self._state: dict[str, tuple[torch.nn.Module, str, dict[str, Any]]] = {}
@@ -140,6 +192,8 @@ class Loaded(torch.nn.Module):
         missing = {name for one in self._programs for name in one.captures} - set(self._state)
         if missing:
             raise FileError(f"the tensor {min(missing)} is missing")
+        for program in self._programs:
+            program.slots = [(self._state[name][2], self._state[name][1]) for name in program.captures]
         self.eval() if not description["training"] else self.train()
 
     def _add_state(
@@ -194,18 +248,29 @@ class Loaded(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function: a replay of the program that fits."""
-        call = self._binding.bind(self, args, kwargs)
-        named = self._binding.named(args, kwargs) if call is not None else []
-        leaves: list[Any] = tree_flatten([value for name, value in named if name not in self._unread])[0]
-        key = call.key if call is not None and not call.unsupported else None
-        for program in self._fitting.get(key, ()):
-            went_through, result = program.run(leaves, [self._tensor(name) for name in program.captures])
+        call = self._bind(self, args, kwargs, self._defaults)
+        if call is not None and call.unsupported:
+            call = None
+        for program, picks in self._fitting.get(call.key, ()) if call is not None else ():
+            if picks is None or call is None:
+                inputs = program.inputs(leaves_of(self._named(args, kwargs)))
+            else:
+                tensors = call.tensors
+                inputs = [tensors[i] for i in picks]
+            went_through, result = program.run(inputs, self._captured(program))
             if went_through:
                 return result
             self._refuse_changed(result)
-        return self._look_for(key, args, kwargs)
+        return self._look_for(call, args, kwargs)
 
-    def _look_for(self, key: bytes | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _captured(self, program: _Stored) -> list[torch.Tensor]:
+        try:
+            found = [group[name] for group, name in program.slots]
+        except KeyError:
+            return [self._tensor(name) for name in program.captures]
+        return found
+
+    def _look_for(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The same, with the differences to each program in words."""
         named = list(self._named(args, kwargs))
         leaves, found = leaves_of(named), describe_arguments(named)
@@ -222,17 +287,17 @@ class Loaded(torch.nn.Module):
                 told.append(differences)
                 continue
             fitting.append(program)
-            went_through, result = program.run(leaves, [self._tensor(name) for name in program.captures])
+            went_through, result = program.run(program.inputs(leaves), self._captured(program))
             if went_through:
-                if key is not None:
-                    self._remember(key, fitting)
+                if call is not None:
+                    self._remember(call.key, [(one, one.picks(leaves, call.tensors)) for one in fitting])
                 return result
             step, gave = self._refuse_changed(result)
             where = f"step {step} gave" if step >= 0 else f"{program.captures[-1 - step]}"
             told.append([f"{where} {gave}"])
         raise LookupError(no_saved_program(self._name, sorted(told, key=len)[0], len(self._programs)))
 
-    def _remember(self, key: bytes, fitting: list[_Stored]) -> None:
+    def _remember(self, key: bytes, fitting: list[tuple[_Stored, list[int] | None]]) -> None:
         if len(self._fitting) >= _CALLS_KEPT:
             self._fitting = {}
         self._fitting[key] = fitting

@@ -764,3 +764,54 @@ def test_a_function_without_recordings(tmp_path):
         "step has no recording that its state still fits: call it, or pass example_inputs."
     )
     assert not (tmp_path / "held.zip").exists()
+
+
+# ---------------------------------------------------------------- calls that were looked at before
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda x, y: x + y,
+        lambda x, y: (x + y, [y, {"a": x, "b": (3, None)}], {}),
+        lambda x, y: {"z": x * 2, 3: [y + 1, x]},
+        lambda x, y: [Pair(x + y, 2)],
+        lambda x, y: {"one": (pair := [x]), "two": pair},
+    ],
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_later_calls_give_what_the_first_one_does(tmp_path, result, shared):
+    def step(batch, y, unread=None):
+        return result(batch["x"], y)
+
+    def call(k):
+        x = X + k
+        return {"n": 3, "x": x, "m": [None]}, x if shared else X * k
+
+    loaded = kept(traced(step), tmp_path, [call(1)])
+    for k in (1, 2, 3):
+        found, expected = loaded(*call(k)), step(*call(k))
+        if isinstance(expected, list):
+            assert found[0]._fields == Pair._fields
+            found, expected = found[0]._asdict(), expected[0]._asdict()
+        assert same(found, expected, rtol=0, atol=0)
+        if isinstance(found, dict) and "one" in found:
+            assert found["one"] is found["two"]
+        again = loaded(*call(k), unread=torch.ones(3))
+        assert same(again[0]._asdict() if isinstance(again, list) else again, expected, rtol=0, atol=0)
+
+
+def test_state_that_is_replaced_moved_or_gone_between_calls(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).eval()
+    loaded = kept(traced(net), tmp_path, [X])
+    layer = loaded.get_submodule("0")
+    for _ in range(3):
+        assert torch.equal(loaded(X), net(X))
+    net[0].weight = layer.weight = torch.nn.Parameter(torch.randn(3, 3))
+    assert torch.equal(loaded(X), net(X))
+    layer.weight = torch.nn.Parameter(torch.ones(3, 3, dtype=torch.double))
+    with pytest.raises(LookupError, match=r"0\.weight"):
+        loaded(X)
+    del layer.weight
+    with pytest.raises(AttributeError):
+        loaded(X)
+    layer.register_parameter("weight", net[0].weight)
+    assert torch.equal(loaded(X), net(X))
