@@ -436,6 +436,15 @@ def shares_memory() -> str:
     )
 
 
+def modules_not_timed(function: str, why: str) -> str:
+    """Text for a program whose steps cannot be run one by one.
+
+    >>> modules_not_timed("step", "it works out numbers")
+    'the modules of step cannot be timed: it works out numbers. Trace a part of it, with dynamic=False.'
+    """
+    return f"the modules of {function} cannot be timed: {why}. Trace a part of it, with dynamic=False."
+
+
 def handed_on_with_less(function: str, what: str, lost: Iterable[str]) -> str:
     """Text for `TracerWarning`; each of `lost` is something that `what` does not do.
 

@@ -464,3 +464,63 @@ def test_dropped_functions_are_freed_with_their_programs():
     del fn, weight
     gc.collect()
     assert [ref() for ref in gone] == [None, None]
+
+
+# ---------------------------------------------------------------- modules
+class Halves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)])
+        self.drop = torch.nn.Dropout()
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        with torch.autocast("cpu"), torch.no_grad():
+            y = self.drop(x) @ torch.tensor([1.0, 2.0, 3.0])
+        return x * 2 if y.sum() > -1e9 else y
+
+
+def test_modules_have_operators_and_time():
+    net, x = Halves(), torch.randn(4, 3)
+    fn = lazytrace.traced(net)
+    fn(x)
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    random, given = torch.get_rng_state(), x.clone()
+    program = fn.program(x)
+    found = program.submodules(rounds=2)
+    assert {one.path: one.operators for one in found} == {
+        "": sum(step.kind == "operator" for step in program.steps),
+        "layers.0": 1,
+        "layers.1": 2,
+        "drop": 1,
+    }
+    whole, *parts = found
+    assert all(one.seconds > 0 for one in found)
+    assert whole.seconds >= max(one.seconds for one in parts)
+    assert parts[0].type == "torch.nn.modules.linear.Linear"
+    assert [line.split()[0] for line in str(found).splitlines()[2:]] == ["layers.0", "layers.1", "drop"]
+    assert lazytrace.same(dict(net.state_dict()), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.equal(x, given)
+
+
+def test_steps_that_are_no_operators_have_no_time():
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def step(x):
+        (x * weight).sum().backward()
+        gradient, weight.grad = weight.grad, None
+        return gradient
+
+    fn = lazytrace.traced(step)
+    fn(torch.ones(3)), fn(torch.ones(3))
+    with pytest.raises(
+        NotImplementedError,
+        match=r"the modules of step cannot be timed: a step is no operator \(.*test_program",
+    ):
+        fn.program(torch.ones(3)).submodules()
+    fn = lazytrace.traced(lambda x, k: x * k, dynamic=True)
+    fn(torch.ones(3), 2)
+    with pytest.raises(NotImplementedError, match="it works out numbers"):
+        fn.program(torch.ones(3), 2).submodules()

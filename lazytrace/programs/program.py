@@ -16,6 +16,7 @@ from lazytrace.signature import tensors_of
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
+    from lazytrace.programs.submodules import Submodules
 
 
 class Register(NamedTuple):
@@ -406,6 +407,22 @@ class Program:
     def reads(self) -> tuple[Operation, ...]:
         """The steps whose values Python looked at: a replay compares them."""
         return tuple(step for step in self.steps if step.reads())
+
+    def submodules(self, *, rounds: int = 5) -> Submodules:
+        """Operators and seconds of each module, as data and as a table.
+
+        The operators are run one by one on copies of all tensors, `rounds` times, with the random stream put
+        back. Raises `NotImplementedError` where there are steps that are no operators.
+
+        >>> from lazytrace import traced
+        >>> net = traced(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
+        >>> _ = net(torch.ones(1, 2))
+        >>> [(one.path, one.operators) for one in net.program(torch.ones(1, 2)).submodules()]
+        [('', 2), ('0', 1), ('1', 1)]
+        """
+        from lazytrace.programs.submodules import submodules
+
+        return submodules(self, rounds)
 
     def to_fx(self, *, reads: str = "assert", checks: bool = True) -> torch.fx.GraphModule:
         """The program as a `torch.fx.GraphModule` that takes the arguments of the function.
