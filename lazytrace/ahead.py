@@ -6,6 +6,7 @@ import collections
 import contextlib
 import difflib
 import functools
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,7 @@ from lazytrace.errors import (
     not_replayed,
 )
 from lazytrace.function import handle
+from lazytrace.recorded import Trace
 
 
 @dataclass(frozen=True)
@@ -381,13 +383,41 @@ def _listings(runs: _Runs) -> str:
     args, kwargs = clone_inputs(runs.arguments)
     try:
         runs.run(again, backward=False)
-        one = handle(runs.function).program(*args, **kwargs).listing()
-        two = handle(again).program(*args, **kwargs).listing()
+        one = handle(runs.function).program(*args, **kwargs).trace
+        two = handle(again).program(*args, **kwargs).trace
     except (LookupError, RuntimeError, NotImplementedError):
         return ""
-    return "\n".join(
-        difflib.unified_diff(one.splitlines(), two.splitlines(), "recorded", "recorded again", n=0)
-    )
+    return side_by_side(_steps(one), _steps(two))
+
+
+_ROWS_AT_MOST = 20
+
+
+def _steps(trace: Trace) -> list[tuple[str, str]]:
+    """Each step as text without its number, and the line of the user's code; then what is returned."""
+    steps = [(one.text.partition(" ")[2].strip(), f"{one.place}: {one.source}") for one in trace.steps()]
+    return [*steps, (trace.listing().splitlines()[-1], "")]
+
+
+def side_by_side(one: list[tuple[str, str]], two: list[tuple[str, str]]) -> str:
+    """The steps in which two recordings differ, each with its line; "" where they do not.
+
+    >>> print(side_by_side([("mul(r1, 2)", "train.py:4: x * k")], [("mul(r1, 3)", "train.py:4: x * k")]))
+      recorded    recorded again
+      mul(r1, 2)  mul(r1, 3)      train.py:4: x * k
+    """
+    left_texts, right_texts = ([text for text, _ in steps] for steps in (one, two))
+    matcher = difflib.SequenceMatcher(None, left_texts, right_texts, autojunk=False)
+    rows = [("recorded", "recorded again", "")]
+    for kind, i, i_end, j, j_end in matcher.get_opcodes():
+        pairs = itertools.zip_longest(one[i:i_end], two[j:j_end], fillvalue=("", ""))
+        rows += [(a, b, where or line) for (a, where), (b, line) in pairs if kind != "equal"]
+    if len(rows) == 1:
+        return ""
+    more = [f"  ... and {len(rows) - 1 - _ROWS_AT_MOST} more"] if len(rows) - 1 > _ROWS_AT_MOST else []
+    rows = rows[: 1 + _ROWS_AT_MOST]
+    left, right = (max(len(row[side]) for row in rows) for side in (0, 1))
+    return "\n".join([f"  {a:{left}}  {b:{right}}  {where}".rstrip() for a, b, where in rows] + more)
 
 
 def trace(

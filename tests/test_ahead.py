@@ -122,6 +122,35 @@ def test_a_difference_is_told():
     )
 
 
+def test_the_steps_that_differ_stand_side_by_side():
+    class Scaled(torch.nn.Module):
+        scale = 2.0
+
+        def forward(self, x):
+            x = x * self.scale
+            if self.scale > 2:
+                x = x.relu()
+            return x
+
+    net = Scaled()
+    fn = trace(net, X, freeze=True, name="scaled")
+    net.scale = 3.0
+    with pytest.raises(TracingCheckError) as caught:
+        verify(fn, X)
+    line = Scaled.forward.__code__.co_firstlineno
+    assert str(caught.value).splitlines() == [
+        "scaled: plain and replayed differ (first the plain value, then the replay's):",
+        "  result: 6 of 6 elements differ, by at most 4 (relative 1) at [0, 1]: 0 and -4",
+        "Two recordings differ, so the function is not the same at each call:",
+        "  recorded                                 recorded again",
+        "  r1: float32[2, 3] = mul.Tensor(r0, 2.0)  r1: float32[2, 3] = mul.Tensor(r0, 3.0)  "
+        f"test_ahead.py:{line + 1}: x = x * self.scale",
+        "  return r1                                r2: float32[2, 3] = relu(r1)             "
+        f"test_ahead.py:{line + 3}: x = x.relu()",
+        "                                           return r2",
+    ]
+
+
 def test_other_random_numbers_are_a_difference():
     source = random.Random(0)
 
