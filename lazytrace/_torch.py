@@ -231,6 +231,22 @@ def has_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
+def copy_hooks(tensor: torch.Tensor, to: torch.Tensor) -> None:
+    """Set the hooks of one tensor on another that requires gradients, too.
+
+    >>> x, y = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    >>> _ = x.register_hook(lambda gradient: gradient * 2)
+    >>> copy_hooks(x, y)
+    >>> y.sum().backward()
+    >>> y.grad
+    tensor([2.])
+    """
+    for hook in (tensor._backward_hooks or {}).values():
+        to.register_hook(hook)  # type: ignore[no-untyped-call]
+    for hook in (getattr(tensor, "_post_accumulate_grad_hooks", None) or {}).values():
+        to.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+
 class Inlined:
     """What torch's compiler looks into in place of a wrapper, which says that it is a function and has no
     cells that could be guarded. Not a property: `torch.jit.script` compiles those of a module.

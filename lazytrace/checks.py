@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lazytrace._torch import copy_storage, is_zero_tensor, neg_view, tree_flatten, tree_unflatten
+from lazytrace._torch import copy_hooks, copy_storage, is_zero_tensor, neg_view, tree_flatten, tree_unflatten
 
 # As torch.testing has them: (relative, absolute).
 _TOLERANCES = {
@@ -200,8 +200,8 @@ def _worst(a: torch.Tensor, b: torch.Tensor, bad: torch.Tensor) -> str:
 def clone_inputs(inputs: Any) -> Any:
     """A copy of nested arguments: tensors and numpy arrays are copied, everything else is the same object.
 
-    Copies have the strides of the original, require gradients as it does, have a copy of its gradient, and
-    share memory with each other as the originals do.
+    Copies have the strides of the original, require gradients as it does, have a copy of its gradient, its
+    attributes and its hooks, and share memory with each other as the originals do.
 
     >>> x = torch.ones(4, requires_grad=True)
     >>> copied, view = clone_inputs((x, x.detach()[1:]))
@@ -240,10 +240,15 @@ def clone_tensor(value: Any, memo: dict[Any, Any]) -> Any:
         made = torch.nn.Parameter(made, value.requires_grad)
     elif value.requires_grad:
         made = made.requires_grad_()
-        made = made if value.is_leaf else made.clone()
+        with torch.enable_grad():
+            made = made if value.is_leaf else made.clone()
+    memo["tensor", id(value)] = made
     if value.is_leaf and value.grad is not None:
         made.grad = clone_tensor(value.grad, memo)
-    memo["tensor", id(value)] = made
+    if type(value) in PLAIN_TENSORS:
+        copy_hooks(value, made)
+        # Marks among them: with and without attributes are two signatures.
+        made.__dict__.update({name: clone_tensor(one, memo) for name, one in value.__dict__.items()})
     return made
 
 

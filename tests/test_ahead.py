@@ -327,3 +327,71 @@ def test_a_module_among_the_arguments():
     assert (found.state, found.gradients) == (7, 4)
     assert same(values_of(net), before)
     assert all(p.grad is None for p in net.parameters())
+
+
+# ---------------------------------------------------------------- what belongs to a signature beside values
+def of_two(x):
+    return x * 2
+
+
+def marked():
+    x = torch.ones(4, 3)
+    lazytrace.mark_dynamic(x, 0)
+    return x
+
+
+def with_attributes():
+    x = torch.ones(3)
+    x.label, x.other = "x", torch.ones(2)
+    x.itself = x
+    return x
+
+
+def with_hook():
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(of_two)
+    return x
+
+
+def with_hook_after_accumulation():
+    x = torch.ones(3, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda x: None)
+    return x
+
+
+def no_leaf():
+    return torch.ones(3, requires_grad=True) * 2
+
+
+@pytest.mark.parametrize("make", [marked, with_attributes, with_hook, with_hook_after_accumulation, no_leaf])
+@pytest.mark.parametrize("grad", [False, True])
+def test_copies_have_the_signature_of_the_original(make, grad, tmp_path):
+    x = make()
+    with torch.set_grad_enabled(grad):
+        fn = trace(of_two, x)
+        recordings = fn.cache_info().misses
+        assert fn.explain(x).hit
+        assert torch.equal(fn(x), x * 2)
+        assert fn.cache_info().misses == recordings == 1
+        assert verify(fn, x).outputs == 1
+
+
+def test_hooks_are_compared():
+    x = torch.ones(3, requires_grad=True)
+    seen = []
+    x.register_hook(lambda g: seen.append(g) or g * 5)
+    assert verify(traced(of_two), x).gradients == 1
+    assert len(seen) >= 2
+    assert x.grad is None
+    (copied,) = lazytrace.clone_inputs((x,))
+    copied.sum().backward()
+    assert torch.equal(copied.grad, torch.full((3,), 5.0))
+
+
+def test_sizes_that_are_marked_take_one_recording():
+    fn = trace(of_two, marked())
+    for rows in (5, 6):
+        x = torch.ones(rows, 3)
+        lazytrace.mark_dynamic(x, 0)
+        assert torch.equal(fn(x), x * 2)
+    assert fn.cache_info().misses == 1
