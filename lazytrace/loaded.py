@@ -158,6 +158,16 @@ def _declared(signature: inspect.Signature) -> Callable[..., Any]:
     return call
 
 
+def _owner(owners: dict[str, torch.nn.Module], path: str) -> torch.nn.Module:
+    """The module at a path, which is made if there is none."""
+    owner = owners.get(path)
+    if owner is None:
+        outer, _, name = path.rpartition(".")
+        owner = owners[path] = torch.nn.Module()
+        _owner(owners, outer).add_module(name, owner)
+    return owner
+
+
 class Loaded(torch.nn.Module):
     """Saved programs of one function: call it as the function. Its parameters and buffers are the state.
 
@@ -186,9 +196,12 @@ class Loaded(torch.nn.Module):
         schemas: dict[str, str] = {}
         self._programs = [_Stored(row, reader, schemas) for row in description["programs"]]
         self._state: dict[str, tuple[torch.nn.Module, str, dict[str, Any]]] = {}
+        owners: dict[str, torch.nn.Module] = {"": self}
         for row in description["state"]:
             name, kind, persistent, look = row
-            self._add_state(name, kind, persistent, look, reader, state_dict)
+            path, _, last = str(name).rpartition(".")
+            owner = _owner(owners, path)
+            self._add_state(name, owner, last, kind, persistent, look, reader, state_dict)
         missing = {name for one in self._programs for name in one.captures} - set(self._state)
         if missing:
             raise FileError(f"the tensor {min(missing)} is missing")
@@ -199,18 +212,14 @@ class Loaded(torch.nn.Module):
     def _add_state(
         self,
         name: str,
+        owner: torch.nn.Module,
+        last: str,
         kind: str,
         persistent: bool,
         row: dict[str, Any],
         reader: Reader,
         state_dict: Mapping[str, Any] | None,
     ) -> None:
-        *path, last = str(name).split(".")
-        owner: torch.nn.Module = self
-        for part in path:
-            if part not in owner._modules:
-                owner.add_module(part, torch.nn.Module())
-            owner = owner.get_submodule(part)
         if "tied" in row:
             return self._tie(name, kind, persistent, row, owner)
         if state_dict is not None and name in state_dict:
