@@ -220,6 +220,17 @@ def is_dynamo_tracing() -> bool:
 setattr(is_dynamo_tracing, "_dynamo_marked_constant", True)  # noqa: B010 (mypy: functions have none)
 
 
+def stands_for_others(tensor: torch.Tensor) -> bool:
+    """Whether it belongs to a transform of `torch.func`: it has no memory, and gradients of its own.
+
+    >>> seen = []
+    >>> _ = torch.vmap(lambda x: seen.append(stands_for_others(x)) or x)(torch.ones(2))
+    >>> seen, stands_for_others(torch.ones(2))
+    ([True], False)
+    """
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def has_hooks(tensor: torch.Tensor) -> bool:
     """Whether a backward pass would call a hook of this tensor.
 

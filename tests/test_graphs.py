@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import lazytrace
 from lazytrace import handle, traced
@@ -719,3 +720,24 @@ def test_a_branch_is_found_for_arguments_that_require_gradients(leaf):
     x = made(X.abs())
     fn(x), fn(made(-X.abs()))
     assert torch.equal(fn.graph(x)(x), x * 2)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        lambda graph, x, q: torch.compile(graph, backend="eager", fullgraph=True)({"x": x}, q=q),
+        lambda graph, x, q: torch.export.export(graph, ({"x": x},), {"q": q}).module()({"x": x}, q=q),
+        lambda graph, x, q: torch.export.export(graph, ({"x": x},), {"q": q}, strict=True).module()(
+            {"x": x}, q=q
+        ),
+        lambda graph, x, q: make_fx(lambda x, q: graph({"x": x}, q=q))(x, q)(x, q),
+        lambda graph, x, q: torch.vmap(lambda q: graph({"x": x}, q=q))(q[None])[0],
+        lambda graph, x, q: torch.func.vjp(lambda q: graph({"x": x}, q=q), q)[0],
+        lambda graph, x, q: torch.func.functional_call(graph, {}, ({"x": x},), {"q": q}),
+    ],
+)
+def test_what_a_graph_asks_is_no_obstacle_to_tools(tool):
+    torch._dynamo.reset()
+    fn = traced(lambda batch, k=2.0, **named: batch["x"] * k + named["q"])
+    fn({"x": X}, q=X + 1)
+    assert torch.equal(tool(fn.graph({"x": X}, q=X + 1), X * 3, X), X * 3 * 2 + X)

@@ -8,7 +8,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from lazytrace._torch import spec_text, tree_flatten, tree_leaves_with_path, tree_unflatten
+from lazytrace._torch import (
+    is_dynamo_tracing,
+    spec_text,
+    stands_for_others,
+    tree_flatten,
+    tree_leaves_with_path,
+    tree_unflatten,
+)
 from lazytrace.checks import PLAIN_TENSORS, sharing
 from lazytrace.errors import graph_argument, graph_refused
 from lazytrace.programs.program import Program, Register
@@ -149,16 +156,19 @@ class Expectations:
         for path, leaf, look in zip(self._paths, leaves, self._looks, strict=True):
             if not isinstance(leaf, fx.Proxy) and _look(leaf) != look:
                 raise ValueError(graph_argument(path, _look(leaf), look))
-        if self._has_memory(leaves) and sharing(leaves) != self._sharing:
+        if self._share_otherwise(leaves):
             raise ValueError(
                 graph_argument("the call", "one whose tensors share memory", "one where others do")
             )
 
-    def _has_memory(self, leaves: list[Any]) -> bool:
-        """Whether they are ordinary tensors: tools pass others, which stand for tensors."""
-        return all(
-            type(leaf) in PLAIN_TENSORS for leaf in leaves if isinstance(leaf, torch.Tensor | fx.Proxy)
-        )
+    def _share_otherwise(self, leaves: list[Any]) -> bool:
+        """Asked of ordinary tensors: tools pass others, which stand for tensors."""
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor | fx.Proxy)]
+        return not is_dynamo_tracing() and all(map(_is_itself, tensors)) and sharing(leaves) != self._sharing
+
+
+def _is_itself(value: Any) -> bool:
+    return type(value) in PLAIN_TENSORS and not stands_for_others(value)
 
 
 def _in_order(names: tuple[str, ...]) -> str:
@@ -187,6 +197,5 @@ def _look(value: Any) -> str:
         return f"{dtype}{list(value.shape)} {value.layout} on {value.device}"
     stride = value.stride()
     strides = "" if not stride or value.is_contiguous() else f" with strides {list(stride)}"
-    # Tools pass tensors of their own, which stand for others.
-    grad = " that requires grad" if value.requires_grad and type(value) in PLAIN_TENSORS else ""
+    grad = " that requires grad" if value.requires_grad and _is_itself(value) else ""
     return f"{dtype}{list(value.shape)}{strides} on {value.device}{grad}"
