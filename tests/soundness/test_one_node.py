@@ -824,6 +824,21 @@ def test_a_graph_that_cannot_be_built_late():
     assert first.requires_grad
 
 
+def test_memory_that_was_written_to_behind_a_graph_that_is_built_late():
+    """No count of writes shows it; what was computed from that memory does. Eager goes on."""
+    fn, w, b = ready()
+    out = fn(torch.randn(6, 4))
+    w.data.mul_(0.5)
+    with pytest.raises(RuntimeError, match="memory that the call began with was written to since, by .data"):
+        torch.autograd.grad(loss_of(out), w)
+    w.grad = None
+    fn, w, b = ready()
+    out = fn(torch.randn(6, 4))
+    w.data.mul_(0.5)
+    loss_of(out).backward()
+    assert w.grad is not None
+
+
 def hooks_what_gets_gradients_from_everywhere(out, x, w, b):
     seen = []
     out[1].register_hook(lambda g: seen.append(g) or g * 2)

@@ -10,12 +10,15 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "flat/named.h"
 #include "flat/roots.h"
 #include "flat/undo.h"
+#include "passes/registers.h"
 #include "replay/lowered.h"
 #include "replay/workspace.h"
 #include "signature/ambient.h"
@@ -295,12 +298,36 @@ at::Tensor beginning_of(const at::Tensor& tensor) {
   return beginning;
 }
 
-// Shows each step that it runs to nobody: so all of them run as they were recorded.
-struct Nobody final : Witness {
+// Remembers what the steps made, of some registers. Under a witness all steps run as they were recorded.
+class Made final : public Witness {
+ public:
+  Made(const Program& program, const std::vector<at::Tensor>& registers, const std::vector<int>& of)
+      : program_(program), registers_(registers) {
+    for (int reg : of) made_.emplace(reg, at::Tensor());
+  }
   void before(size_t) override {}
-  void after(size_t) override {}
+  void after(size_t at) override {
+    each_result(program_.steps[at], [&](int reg) {
+      auto known = made_.find(reg);
+      if (known != made_.end()) known->second = registers_[reg];
+    });
+  }
   void passes(int, const at::Tensor&) override {}
+  // Undefined where no step made it.
+  const at::Tensor& of(int reg) const { return made_.at(reg); }
+
+ private:
+  const Program& program_;
+  const std::vector<at::Tensor>& registers_;
+  std::unordered_map<int, at::Tensor> made_;
 };
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  at::NoGradGuard no_grad;
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
 
 // The random numbers of then, and those of now when it goes out of scope.
 class RandomOfThen {
@@ -330,6 +357,11 @@ void ReplayedBackward::build_graph() {
   auto is_begin = [&](int reg) {
     return std::any_of(form_->begins.begin(), form_->begins.end(), [&](auto& one) { return one.reg == reg; });
   };
+  auto is_given = [&](int reg) {
+    auto is_it = [&](const auto& one) { return one.reg == reg; };
+    return std::any_of(form_->given.begin(), form_->given.end(), is_it) ||
+           std::any_of(form_->roots.begin(), form_->roots.end(), is_it);
+  };
   for (size_t i = 0; i < begins_.size(); ++i)
     TORCH_CHECK(is_written(form_->begins[i].reg) || begins_[i].is_as_it_was(), kCannotBuild, "a tensor of ",
                 form_->begins[i].look.text(), " that the call began with has been written to since", kNext);
@@ -352,11 +384,19 @@ void ReplayedBackward::build_graph() {
   RandomOfThen random(earlier_.random);
   WorkspaceLease space;
   space->memory.numbers = numbers_;
-  Nobody nobody;
+  Made made(whole, registers, form_->saved);
   Outcome outcome = Runner(whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
-                        .run(0, nullptr, &nobody);
+                        .run(0, nullptr, &made);
   if (outcome.given.error) std::rethrow_exception(outcome.given.error);
   TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kNext);
+  // Torch's nodes have what was computed then, whatever was done to the memory behind it without a count.
+  for (size_t i = 0; i < saved_.size(); ++i) {
+    int reg = form_->saved[i];
+    const at::Tensor& now = made.of(reg);
+    bool others_have_it = is_begin(reg) || is_given(reg);
+    TORCH_CHECK(others_have_it || !now.defined() || !saved_[i].defined() || same_bits(now, saved_[i]),
+                kCannotBuild, "memory that the call began with was written to since, by .data", kNext);
+  }
   // What was written to since was saved here, too: who comes to it is told.
   for (size_t i = 0; i < watched_.size(); ++i)
     for (int64_t n = watched_[i].then(); n < watched_[i].now() && !is_begin(form_->watched[i].reg); ++n)
