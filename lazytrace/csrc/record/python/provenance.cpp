@@ -131,6 +131,15 @@ int Provenance::modules_node() {
 }
 
 int Provenance::module_of(PyObject* globals) {
+void Provenance::read_imported(const std::string& name) {
+  int modules = modules_node();
+  for (const std::string& part : {name.substr(0, name.find('.')), name}) {
+    py::str key(part);
+    read_child(modules, Access::Item, key.ptr(), -1,
+               PyDict_GetItemWithError(PyImport_GetModuleDict(), key.ptr()));
+  }
+}
+
   PyObject* name = PyDict_GetItemString(globals, "__name__");
   PyObject* module = name ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name) : nullptr;
   PyErr_Clear();

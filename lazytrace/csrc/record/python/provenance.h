@@ -49,6 +49,8 @@ class Provenance {
   int weak_node(PyObject* object);
   // The node of sys.modules.
   int modules_node();
+  // What sys.modules has under a dotted name and under its first part.
+  void read_imported(const std::string& name);
   // The node of the module that has these globals, or -1.
   int module_of(PyObject* globals);
   // The node of a module, which code that is not watched may have led to: by its name, if it was imported.

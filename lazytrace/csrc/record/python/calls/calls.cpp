@@ -655,6 +655,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     default:
       return perform_on_objects(does, name, args, count);
   }
+    case Does::Imports:
+      return import_module(args, count);
 }
 
 void Calls::perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count) {
@@ -726,6 +728,16 @@ void Calls::read_codec(PyObject* const* names, Py_ssize_t count) {
 // What making a class asks of those that it is derived from, and of its metaclass.
 void Calls::read_bases_of_class(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t i = 2; i < count; ++i) {
+// `__import__(name)`. A level above 0 leaves out the first names of what is imported.
+void Calls::import_module(PyObject* const* args, Py_ssize_t count) {
+  Py_ssize_t named = keyword_names_ ? PyTuple_GET_SIZE(keyword_names_) : 0, positional = count - named;
+  bool whole = positional >= 1 && positional < 5 && PyUnicode_CheckExact(args[0]) && !keywords_;
+  for (Py_ssize_t i = 0; i < named; ++i) whole &= text_of(PyTuple_GET_ITEM(keyword_names_, i)) != "level";
+  if (!whole) return recorder_->fail(say(reason::OddPackage));
+  provenance_->read_imported(text_of(args[0]));
+  consumption_->hand_over(args, count, Consumer::Reads);
+}
+
     if (!PyType_Check(args[i])) {
       classes_->read_special(args[i], "__mro_entries__");
       continue;

@@ -78,6 +78,7 @@ class Calls {
   void read_codec(PyObject* const* names, Py_ssize_t count);
   void read_bases_of_class(PyObject* const* args, Py_ssize_t count);
   void read_warning_filters();
+  void import_module(PyObject* const* args, Py_ssize_t count);
   void read_bound_self(PyObject* function, PyObject* self);
   // C code may call what it is handed, with arguments that nobody sees.
   void judge_callback(PyObject* callable);
