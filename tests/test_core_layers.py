@@ -59,6 +59,7 @@ WATCHING = (
     "pure_functions",
     "state_writes",
     "calls/context_variables",
+    "calls/warnings",
     "calls/protocols",
     "calls/calls",
     "instructions",

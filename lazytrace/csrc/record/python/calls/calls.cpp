@@ -152,7 +152,7 @@ std::vector<PyObject*> with_self(PyObject* self, PyObject* const* args, Py_ssize
 Calls::Calls(Recorder* recorder, GuardTree* tree, Provenance* provenance, NewObjects* new_objects,
              Asides* asides, ClassReads* classes, ContainerReads* containers, AttributeReads* attributes,
              Consumption* consumption, StateWrites* writes, Protocols* protocols,
-             ContextVariables* context_variables)
+             ContextVariables* context_variables, WarningReads* warnings)
     : recorder_(recorder),
       tree_(tree),
       provenance_(provenance),
@@ -164,7 +164,8 @@ Calls::Calls(Recorder* recorder, GuardTree* tree, Provenance* provenance, NewObj
       consumption_(consumption),
       writes_(writes),
       protocols_(protocols),
-      context_variables_(context_variables) {
+      context_variables_(context_variables),
+      warnings_(warnings) {
   consumption_->judge_with([this](PyObject* callable) { judge_callback(callable); });
 }
 
@@ -630,8 +631,7 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::Prints:
       return asides_->ignore_print(calling_) ? void() : recorder_->fail("calls print()");
     case Does::Warns:
-      read_warning_filters();
-      return consumption_->hand_over(args, count, Consumer::Text);
+      return warnings_->warn(calling_, args, count, keyword_names_, keywords_ != nullptr);
     case Does::GivesFrame:
       return get_frame(count ? first : nullptr);
     case Does::AsksRecursionLimit:
@@ -652,11 +652,11 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::AsksAbc:
       return ask_abstract_classes(args, count);
+    case Does::Imports:
+      return import_module(args, count);
     default:
       return perform_on_objects(does, name, args, count);
   }
-    case Does::Imports:
-      return import_module(args, count);
 }
 
 void Calls::perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count) {
@@ -725,9 +725,6 @@ void Calls::read_codec(PyObject* const* names, Py_ssize_t count) {
   if (!known) recorder_->fail(say(reason::OddCodec));
 }
 
-// What making a class asks of those that it is derived from, and of its metaclass.
-void Calls::read_bases_of_class(PyObject* const* args, Py_ssize_t count) {
-  for (Py_ssize_t i = 2; i < count; ++i) {
 // `__import__(name)`. A level above 0 leaves out the first names of what is imported.
 void Calls::import_module(PyObject* const* args, Py_ssize_t count) {
   Py_ssize_t named = keyword_names_ ? PyTuple_GET_SIZE(keyword_names_) : 0, positional = count - named;
@@ -738,6 +735,9 @@ void Calls::import_module(PyObject* const* args, Py_ssize_t count) {
   consumption_->hand_over(args, count, Consumer::Reads);
 }
 
+// What making a class asks of those that it is derived from, and of its metaclass.
+void Calls::read_bases_of_class(PyObject* const* args, Py_ssize_t count) {
+  for (Py_ssize_t i = 2; i < count; ++i) {
     if (!PyType_Check(args[i])) {
       classes_->read_special(args[i], "__mro_entries__");
       continue;
@@ -775,15 +775,6 @@ void Calls::get_frame(PyObject* depth) {
   for (long above = depth && PyLong_CheckExact(depth) ? PyLong_AsLong(depth) : 0; f && above > 0; --above)
     f = is_own_code(f.code()) ? Frame() : f.previous();
   if (!f || is_own_code(f.code())) recorder_->fail("calls sys._getframe() for a frame around the call");
-}
-
-// Under a filter that raises, a warning is an exception.
-void Calls::read_warning_filters() {
-  PyObject* module = PyImport_AddModule("warnings");
-  PyObject* filters = PyDict_GetItemString(PyModule_GetDict(module), "filters");
-  provenance_->weak_node(module);
-  attributes_->read_module_attribute(module, py::str("filters").ptr());
-  if (filters) consumption_->consume(filters, Consumer::Reads);
 }
 
 // ---------------------------------------------------------------- methods
