@@ -36,7 +36,6 @@ WATCHING = (
     "escapes",
     "callables",
     "code_facts",
-    "ends",
     "pause",
     "exchange",
     "unseen",

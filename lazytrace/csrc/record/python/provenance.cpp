@@ -3,6 +3,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "cpython/ends.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -130,7 +131,6 @@ int Provenance::modules_node() {
   return read_node(weak_node(system), Access::Instance, name, -1, PyImport_GetModuleDict()).first;
 }
 
-int Provenance::module_of(PyObject* globals) {
 void Provenance::read_imported(const std::string& name) {
   int modules = modules_node();
   for (const std::string& part : {name.substr(0, name.find('.')), name}) {
@@ -140,6 +140,7 @@ void Provenance::read_imported(const std::string& name) {
   }
 }
 
+int Provenance::module_of(PyObject* globals) {
   PyObject* name = PyDict_GetItemString(globals, "__name__");
   PyObject* module = name ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name) : nullptr;
   PyErr_Clear();
@@ -416,6 +417,13 @@ void Provenance::note_fresh(PyObject* made) {
 }
 
 // ---------------------------------------------------------------- what only the end can tell
+bool Provenance::holds_alone(PyObject* object) const {
+  auto is_it = [&](PyObject* one) { return one == object; };
+  return known(object) < 0 &&
+         std::any_of(
+             held_.begin(), held_.end(), [&](const py::object& one) { return leads_to(one.ptr(), is_it); });
+}
+
 Provenance::Late* Provenance::remember_late(PyObject* object) {
   if (!late_seen_.insert(object)) return nullptr;
   Late late{object, weak_reference(object), {}, true, "", recorder_->place};

@@ -268,6 +268,9 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   if (PyWeakref_CheckRef(callable)) {
     int node = provenance_->owner(callable);
     PyObject* object = PyWeakref_GET_OBJECT(callable);
+    if (writes_->lets_go(object)) return;
+    if (object != Py_None && provenance_->holds_alone(object))
+      return recorder_->fail(say(reason::LetGo, type_name(object)));
     if (node >= 0) return provenance_->read_child(node, Access::Deref, nullptr, -1, object);
     // One that the call has made leads to what it was made of.
     return object == Py_None ? recorder_->fail("calls a weak reference that cannot be reached again")

@@ -1,8 +1,8 @@
 #include "record/python/reads/containers.h"
 
+#include "cpython/ends.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
-#include "record/python/ends.h"
 #include "signature/signature.h"
 
 namespace lazytrace {
