@@ -494,7 +494,11 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   if (recorder_.failed()) return nullptr;
   try {
     trace->output_ = take_apart(whole.ptr(), &trace->first_);
-    for (auto& one : observer_.writes()) trace->effects_.push_back(one.effect);
+    for (auto& one : observer_.writes()) {
+      trace->effects_.push_back(one.effect);
+      PyObject* original = one.original.ptr();
+      trace->gone_.push_back(original && PyType_Check(original) ? weak_reference(original) : py::object());
+    }
     trace->written_ = std::move(observer_.written());
   } catch (const std::runtime_error& error) {
     recorder_.fail(error.what());

@@ -87,8 +87,13 @@ int Trace::ending(const GuardTree::Values& values) const {
   auto is_asked_for = [&](PyObject* object) {
     return std::any_of(weak_.begin(), weak_.end(), [&](int node) { return values.nodes[node] == object; });
   };
-  for (const Effect& effect : effects_) {
+  for (size_t i = 0; i < effects_.size(); ++i) {
+    const Effect& effect = effects_[i];
     py::object taken = effect.taken(effect.container(values.nodes[effect.owner]));
+    // Its destructor ran in the recording, too, and nothing that it has written to was read.
+    if (taken && gone_[i] && has_destructor(taken.ptr()) &&
+        PyWeakref_GET_OBJECT(gone_[i].ptr()) == reinterpret_cast<PyObject*>(Py_TYPE(taken.ptr())))
+      continue;
     bool shows = shows_its_end(taken.ptr()) || (!weak_.empty() && leads_to(taken.ptr(), is_asked_for));
     if (shows) return effect.owner;
   }

@@ -156,6 +156,8 @@ class Trace {
   GuardTree tree_;
   Tree output_;  // (the result, what is written...)
   std::vector<Effect> effects_;
+  // For each, weakly: the class of what went there with its destructor; or null.
+  std::vector<py::object> gone_;
   Counters counters_;
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
   std::vector<int> weak_;        // nodes that weak references have led to

@@ -52,7 +52,8 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
     // What is held until the recording ends would go too late. Its destructor runs aside.
     if (appends || !has_destructor(original.ptr()) || provenance_->known(original.ptr()) >= 0)
       return recorder_->fail(what), provenance_->let_go();
-    original = py::object();
+    original = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(original.ptr())));
+    taken = py::object();
     provenance_->touch(container);  // what it held is not known any more
   }
   Writes::Write entry;

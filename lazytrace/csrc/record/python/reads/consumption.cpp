@@ -31,6 +31,7 @@ bool is_steady(PyObject* v) {
                                        "torch._C.ScriptMethod",
                                        "torch._C.DisableTorchFunction",
                                        "torch._C.DisableTorchFunctionSubclass",
+                                       "torch.qscheme",
                                        "torch.finfo",
                                        "torch.iinfo"};
   PyTypeObject* base = c_base(Py_TYPE(v));
