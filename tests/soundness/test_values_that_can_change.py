@@ -153,6 +153,31 @@ def a_list_of_torchscript_as_an_argument(trace):
     return trace(lambda x, a: x * len(a)), around(lambda: held.append(7), X(), held)
 
 
+# ---------------------------------------------------------------- namespaces
+def namespace_of(name, find):
+    """A case: the namespace of a module is returned, and changes."""
+
+    def make(trace):
+        module = types.ModuleType("lt_module")
+        module.k = 1.0
+        held = [module]
+
+        def returned(x):
+            namespace = function(x)[1]
+            return x * namespace["k"], namespace is vars(module)
+
+        function = trace(lambda x: (x * 2, find(held)))
+        return returned, around(lambda: setattr(module, "k", 5.0), X())
+
+    make.__name__ = name
+    cases(make, hits=3)
+
+
+namespace_of("the_namespace_of_a_module", lambda held: vars(held[0]))
+namespace_of("the_dict_of_a_module", lambda held: held[0].__dict__)
+namespace_of("the_namespace_of_a_module_from_an_iterator", lambda held: vars(next(iter(held))))
+
+
 @cases.parametrize
 def test_values_that_can_change(make, expected):
     check(make, **expected)

@@ -335,6 +335,9 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
   }
   int node = provenance_->module_node(module);
   if (node < 0) return;
+  static PyObject* const own = PyUnicode_InternFromString("__dict__");
+  if (PyUnicode_Compare(name, own) == 0)
+    return provenance_->read_child(node, Access::Namespace, nullptr, -1, PyModule_GetDict(module));
   if (log_->wrote(PyModule_GetDict(module), name)) return;
   PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
   provenance_->read_operand(node, Access::Instance, name, -1, value);
