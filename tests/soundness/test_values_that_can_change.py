@@ -91,6 +91,32 @@ def a_member_of_an_enum_of_lists_as_an_argument(trace):
     return trace(lambda x, a: x * sum(a)), [*twice, lambda: append(made), *twice, *twice]
 
 
+# ---------------------------------------------------------------- keys of dicts
+def keyed(name, base, key, read):
+    """A case: a dict has keys of a class of its own, which come to be unlike the one that is asked for."""
+
+    def make(trace):
+        class Key(base):
+            __hash__ = base.__hash__
+
+        held = {Key(key): 1, Key(key * 2): 2}
+
+        def change():
+            Key.__eq__ = lambda self, other: False
+            Key.__hash__ = base.__hash__
+
+        return trace(lambda x: x * (2 + read(held, key))), around(change, X())
+
+    make.__name__ = name
+    cases(make, hits=2)
+
+
+keyed("a_key_of_a_class_of_ints", int, 1, lambda held, key: key in held)
+keyed("a_key_of_a_class_of_texts", str, "a", lambda held, key: key in held)
+keyed("an_entry_of_a_class_of_ints", int, 1, lambda held, key: held.get(key, 5))
+keyed("an_entry_of_a_class_of_texts", str, "a", lambda held, key: held.get(key, 5))
+
+
 # ---------------------------------------------------------------- matches
 def searched(name, text, read):
     """A case: a match over bytes that can be written to, which are."""
