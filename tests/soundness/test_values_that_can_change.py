@@ -8,6 +8,7 @@ import enum
 import re
 import types
 
+import numpy as np
 import torch
 
 from tests.soundness.runner import Cases, X, around, call, check
@@ -115,6 +116,20 @@ keyed("a_key_of_a_class_of_ints", int, 1, lambda held, key: key in held)
 keyed("a_key_of_a_class_of_texts", str, "a", lambda held, key: key in held)
 keyed("an_entry_of_a_class_of_ints", int, 1, lambda held, key: held.get(key, 5))
 keyed("an_entry_of_a_class_of_texts", str, "a", lambda held, key: held.get(key, 5))
+
+
+# ---------------------------------------------------------------- texts of frozensets
+@cases(eager="of which numpy may warn")
+def the_text_of_a_frozenset_of_numpys(trace):
+    held = [np.float32(1), np.float32(2)]
+
+    def change():
+        np.set_printoptions(legacy="1.25")
+
+    def undo():
+        np.set_printoptions(legacy=False)
+
+    return trace(lambda x: x * len(repr(frozenset(held)))), [*around(change, X()), undo]
 
 
 # ---------------------------------------------------------------- matches

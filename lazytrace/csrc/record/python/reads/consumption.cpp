@@ -56,6 +56,12 @@ bool is_c_callable(PyObject* v) {
 bool has_many_digits(PyObject* v) {
   constexpr size_t kBits = 2126;  // of 640 digits
   if (PyLong_Check(v)) return _PyLong_NumBits(v) > kBits;
+  if (PyFrozenSet_CheckExact(v)) {
+    PyObject* member;
+    Py_hash_t hash;
+    for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
+      if (has_many_digits(member)) return true;
+  }
   if (!PyTuple_Check(v)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
     if (has_many_digits(PyTuple_GET_ITEM(v, i))) return true;
