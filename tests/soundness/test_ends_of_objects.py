@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import functools
+import types
 import weakref
+
+import torch
 
 from tests.soundness.runner import Cases, X, call, check
 
@@ -156,6 +161,210 @@ def a_weak_reference_without_a_callback(trace):
         box = Box()
         reference = weakref.ref(box)
         return x * 2 if reference() is box else x
+
+    return trace(function), [call(X())] * 4
+
+
+# ---------------------------------------------------------------- at a replay
+# The recording has seen something else in the place, whose end nobody is told of.
+def later(name, holder, put, hold, **expected):
+    """A case: what a place holds at a later call shows its end when the function drops it."""
+
+    def make(trace):
+        log = []
+        place = holder()
+
+        def function(x):
+            put(place, x * 1)
+            return x * (len(log) + 2)
+
+        steps = [call(X())] * 3 + [lambda: fill(place, hold(log)), *[call(X())] * 3]
+        return trace(function), steps, lambda: log
+
+    make.__name__ = name
+    cases(make, **expected)
+
+
+def box_of(value):
+    box = Box()
+    box.held = value
+    return box
+
+
+class Slotted:
+    __slots__ = ("held",)
+
+    def __init__(self, held):
+        self.held = held
+
+
+def suspended(log):
+    def generate():
+        try:
+            yield 1
+        finally:
+            log.append(1)
+
+    generator = generate()
+    next(generator)
+    return generator
+
+
+def finalized(log):
+    box = Box()
+    weakref.finalize(box, log.append, 1)
+    return box
+
+
+def finalized_tensor(log):
+    tensor = torch.ones(3)
+    weakref.finalize(tensor, log.append, 1)
+    return tensor
+
+
+def closure_over(held):
+    return lambda: held
+
+
+KINDS = {
+    "itself": Ending,
+    "in_a_list": lambda log: [Ending(log)],
+    "in_a_tuple_of_an_object": lambda log: (box_of(Ending(log)),),
+    "in_a_slot": lambda log: Slotted(Ending(log)),
+    "in_a_namespace": lambda log: types.SimpleNamespace(held=Ending(log)),
+    "in_a_deque": lambda log: collections.deque([Ending(log)]),
+    "in_a_closure": lambda log: closure_over(Ending(log)),
+    "in_a_partial": lambda log: functools.partial(print, Ending(log)),
+    "in_an_iterator": lambda log: iter([Ending(log)]),
+    "as_a_method": lambda log: Ending(log).__del__,
+    "that_is_a_generator": suspended,
+    "with_a_finalizer": finalized,
+    "that_is_a_tensor_with_a_finalizer": finalized_tensor,
+}
+for kind, hold in KINDS.items():
+    later(
+        f"a_later_entry_{kind}",
+        lambda: [None],
+        put_entry,
+        lambda log, hold=hold: [hold(log)],
+        hits=2,
+        eager="sets [0] of a list" if kind != "itself" else "reads-touched",
+    )
+later("a_later_attribute", Box, put_attribute, boxed, hits=2, eager="reads-touched")
+later("a_later_key", lambda: {"k": 1}, put_key, of_key, hits=2, eager="reads-touched")
+later("a_later_list", lambda: [1], put_all, listed, hits=2, eager="sets [slice(None, None, None)] of a list")
+
+
+@cases(hits=2, eager="calls .append() of a deque")
+def pushed_out_of_a_deque(trace):
+    log, held = [], collections.deque([1, 2], maxlen=2)
+
+    def function(x):
+        held.append(x * 1)
+        return x * (len(log) + 2)
+
+    def put():
+        held.clear()
+        held.extend([Ending(log), 2])
+
+    return trace(function), [*[call(X())] * 3, put, *[call(X())] * 3], lambda: log
+
+
+# ---------------------------------------------------------------- weak references without a callback
+def asked(name, place, fill_in, drop, **expected):
+    """A case: the function drops an object, and asks a weak reference for it."""
+
+    def make(trace):
+        holder = place()
+        references = [lambda: None]
+
+        def function(x):
+            drop(holder, x)
+            return x * (1 if references[0]() is None else 2)
+
+        def put():
+            made = Box()
+            fill_in(holder, made)
+            references[0] = weakref.ref(made)
+
+        put()
+        return trace(function), [call(X()), put, call(X()), put, call(X()), call(X())]
+
+    make.__name__ = name
+    cases(make, **expected)
+
+
+asked("an_entry_that_was_dropped", lambda: [None], put_entry, put_entry, eager="let-go")
+asked("a_key_that_was_dropped", dict, put_key, put_key, eager="let-go")
+asked("an_attribute_that_was_dropped", Box, put_attribute, put_attribute, eager="let-go")
+asked("an_entry_that_was_popped", list, list.append, lambda held, x: held and held.pop(), eager="let-go")
+asked("all_that_was_cleared", list, list.append, lambda held, x: held.clear(), eager="let-go")
+asked(
+    "what_a_dropped_list_held",
+    lambda: [None],
+    lambda held, made: put_entry(held, [made]),
+    put_entry,
+    eager="let-go",
+)
+
+
+@cases(hits=3)
+def a_weak_reference_to_what_comes_to_be_dropped(trace):
+    kept = Box()
+    holder, reference = types.SimpleNamespace(held=1), weakref.ref(kept)
+
+    def function(x):
+        holder.held = x * 1
+        return x * (1 if reference() is None else 2)
+
+    def give_up():
+        nonlocal kept
+        holder.held, kept = kept, None
+
+    return trace(function), [*[call(X())] * 4, give_up, *[call(X())] * 2]
+
+
+# ---------------------------------------------------------------- what a recording would hold
+@cases(eager="let-go")
+def made_by_the_call_and_held_by_the_recording_alone(trace):
+    def function(x):
+        box = Box()
+        reference = weakref.ref(box)
+        assert any([box])
+        del box
+        return x * (1 if reference() is None else 2)
+
+    return trace(function), [call(X())] * 4
+
+
+@cases(eager="calls .__init__() of a KeyedRef")
+def gone_once_the_recording_has_failed(trace):
+    pool = weakref.WeakValueDictionary()
+
+    def find():
+        box = pool.get("k")
+        if box is None:
+            box = pool["k"] = Box()
+        return box
+
+    def function(x):
+        find()
+        return x * (len(pool) + 1)
+
+    return trace(function), [call(X())] * 4
+
+
+@cases(eager="calls print()")
+def written_over_once_the_recording_has_failed(trace):
+    holder = types.SimpleNamespace(held=None)
+
+    def function(x):
+        box = holder.held = Box()
+        reference = weakref.ref(box)
+        assert any([box])
+        print(end="")
+        holder.held = box = None
+        return x * (1 if reference() is None else 2)
 
     return trace(function), [call(X())] * 4
 

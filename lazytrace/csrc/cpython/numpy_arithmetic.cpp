@@ -85,6 +85,12 @@ bool computes_quietly(int operation, PyObject* left, PyObject* right) {
 
 bool holds_numpy_scalar(PyObject* value) {
   if (is_numpy_scalar(value)) return true;
+  if (PyFrozenSet_Check(value)) {
+    PyObject* member;
+    Py_hash_t hash;
+    for (Py_ssize_t at = 0; _PySet_NextEntry(value, &at, &member, &hash);)
+      if (holds_numpy_scalar(member)) return true;
+  }
   if (!PyTuple_Check(value)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
     if (holds_numpy_scalar(PyTuple_GET_ITEM(value, i))) return true;

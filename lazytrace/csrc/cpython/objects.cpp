@@ -65,11 +65,21 @@ std::string numpy_bytes(PyObject* scalar) {
          std::string(PyBytes_AS_STRING(bytes.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())));
 }
 
+namespace {
+// A member of an enum that is derived from list or dict is a container.
+bool holds_one_value(PyTypeObject* type) {
+  PyTypeObject* base = c_base(type);
+  return base == &PyBaseObject_Type || base == &PyLong_Type || base == &PyFloat_Type ||
+         base == &PyComplex_Type || base == &PyUnicode_Type || base == &PyBytes_Type;
+}
+}  // namespace
+
 bool is_enum_member(PyObject* v) {
   if (Py_IS_TYPE(Py_TYPE(v), &PyType_Type)) return false;
   static PyTypeObject* meta = nullptr;
   if (!meta) meta = imported_type("enum", "EnumMeta");
-  return meta && PyObject_TypeCheck(reinterpret_cast<PyObject*>(Py_TYPE(v)), meta);
+  return meta && PyObject_TypeCheck(reinterpret_cast<PyObject*>(Py_TYPE(v)), meta) &&
+         holds_one_value(Py_TYPE(v));
 }
 
 bool is_python_class(PyTypeObject* type) {

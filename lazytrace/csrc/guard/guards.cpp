@@ -10,6 +10,7 @@
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
+#include "cpython/warning_filters.h"
 #include "program/value_tree.h"
 #include "torch/autograd_graph.h"
 #include "torch/frame_evaluator.h"
@@ -368,6 +369,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
       return abc_token();
     case Access::RecursionLimit:
       return PyLong_FromLong(Py_GetRecursionLimit());
+    case Access::WarningFilters:
+      return PyLong_FromLong(warning_filters_version());
     case Access::FrameEvaluator:
       return frame_evaluator().release().ptr();
     default:
@@ -985,6 +988,8 @@ std::string name_of_state(Access access) {
       return "classes registered with an ABC";
     case Access::RecursionLimit:
       return "sys.getrecursionlimit()";
+    case Access::WarningFilters:
+      return "the filters of warnings";
     case Access::FrameEvaluator:
       return "torch's frame evaluator";
     case Access::Handled:

@@ -74,6 +74,24 @@ py::object Effect::held(PyObject* container) const {
   return py::reinterpret_borrow<py::object>(found);
 }
 
+namespace {
+// The first entry of a deque that another one pushes out, or null.
+py::object pushed_out(PyObject* deque) {
+  if (PyList_Check(deque)) return {};
+  static PyObject* const name = PyUnicode_InternFromString("maxlen");
+  py::object limit = py::reinterpret_steal<py::object>(PyObject_GetAttr(deque, name));
+  Py_ssize_t size = PySequence_Size(deque);
+  bool full = limit && PyLong_Check(limit.ptr()) && size > 0 && PyLong_AsSsize_t(limit.ptr()) == size;
+  if (!limit) PyErr_Clear();
+  return full ? py::reinterpret_steal<py::object>(PySequence_GetItem(deque, 0)) : py::object();
+}
+}  // namespace
+
+py::object Effect::taken(PyObject* container) const {
+  if (kind == Kind::Append) return pushed_out(container);
+  return kind == Kind::Content ? py::reinterpret_borrow<py::object>(container) : held(container);
+}
+
 void Effect::put_back(PyObject* container, PyObject* before) const {
   int failed = -1;
   switch (kind) {

@@ -33,6 +33,8 @@ struct Effect {
   // What is there in that container; null where nothing is. Of a Content a copy, of an
   // Append the last entry.
   py::object held(PyObject* container) const;
+  // What the write takes away from where it was; null where it only adds.
+  py::object taken(PyObject* container) const;
   // Makes it what held() gave. Throws what Python raises.
   void put_back(PyObject* container, PyObject* before) const;
 };

@@ -46,7 +46,8 @@ class Writes {
     py::object container;  // identifies the place with key or index: the dict, list or cell that changes
     py::object value;
     int before = -1;  // the guard node of the place, where it was read before it was first written
-    // What was there before the call; null where nothing was. Of a Content: a copy of the list or dict.
+    // What was there before the call; null where nothing was. Of a Content: a copy of the list or dict. Of
+    // what went with its destructor: its class.
     py::object original;
     std::string what;
     Place place;

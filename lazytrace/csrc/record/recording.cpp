@@ -434,8 +434,10 @@ bool Recording::renumber(Trace* trace) {
     }
   for (Scope& scope : trace->program_->scopes)
     if (scope.module >= 0) scope.module = renamed[scope.module];
-  for (size_t i = 0; i < tree_.size(); ++i)
-    if (tree_[static_cast<int>(i)].access == Access::Cached) trace->cached_.push_back(static_cast<int>(i));
+  for (int node = 0; node < static_cast<int>(tree_.size()); ++node) {
+    if (tree_[node].access == Access::Cached) trace->cached_.push_back(node);
+    if (tree_[node].access == Access::Deref) trace->weak_.push_back(node);
+  }
   std::sort(trace->cached_.begin(), trace->cached_.end(),
             [&](int a, int b) { return tree_[a].turn < tree_[b].turn; });
   for (int node : trace->cached_) trace->needed_.push_back(tree_[node].parent);
@@ -492,7 +494,11 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   if (recorder_.failed()) return nullptr;
   try {
     trace->output_ = take_apart(whole.ptr(), &trace->first_);
-    for (auto& one : observer_.writes()) trace->effects_.push_back(one.effect);
+    for (auto& one : observer_.writes()) {
+      trace->effects_.push_back(one.effect);
+      PyObject* original = one.original.ptr();
+      trace->gone_.push_back(original && PyType_Check(original) ? weak_reference(original) : py::object());
+    }
     trace->written_ = std::move(observer_.written());
   } catch (const std::runtime_error& error) {
     recorder_.fail(error.what());

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cpython/ends.h"
 #include "cpython/lru_cache.h"
 #include "flat/flattening.h"
 #include "flat/rehearsal.h"
@@ -80,6 +81,25 @@ int Trace::merged(const Call& call, const GuardTree::Values& values) const {
   return -1;
 }
 
+// Writes are made when the program has run. What is held by a place alone would go later than in the call,
+// and all that tells of it: a destructor, a weak reference.
+int Trace::ending(const GuardTree::Values& values) const {
+  auto is_asked_for = [&](PyObject* object) {
+    return std::any_of(weak_.begin(), weak_.end(), [&](int node) { return values.nodes[node] == object; });
+  };
+  for (size_t i = 0; i < effects_.size(); ++i) {
+    const Effect& effect = effects_[i];
+    py::object taken = effect.taken(effect.container(values.nodes[effect.owner]));
+    // Its destructor ran in the recording, too, and nothing that it has written to was read.
+    if (taken && gone_[i] && has_destructor(taken.ptr()) &&
+        PyWeakref_GET_OBJECT(gone_[i].ptr()) == reinterpret_cast<PyObject*>(Py_TYPE(taken.ptr())))
+      continue;
+    bool shows = shows_its_end(taken.ptr()) || (!weak_.empty() && leads_to(taken.ptr(), is_asked_for));
+    if (shows) return effect.owner;
+  }
+  return -1;
+}
+
 // Another thread may drop what guards have found while the program runs without the GIL, and one write to
 // state the owner of the next.
 void Trace::hold(GuardTree::Values* values) const {
@@ -102,6 +122,7 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
   if (failed < 0) failed = aliased(*values);
   if (failed < 0) failed = merged(call, *values);
+  if (failed < 0) failed = ending(*values);
   if (failed < 0 && program_->backward) failed = hooked(*values);
   if (failed < 0 && !program_->gradients.empty()) failed = regraded(call, *values, after);
   if (failed >= 0) return failed;
@@ -517,7 +538,8 @@ int Trace::check(const Call& call) const {
   GuardTree::Values values;
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
   if (failed < 0) failed = aliased(values);
-  return failed < 0 ? merged(call, values) : failed;
+  if (failed < 0) failed = merged(call, values);
+  return failed < 0 ? ending(values) : failed;
 }
 
 bool Trace::gives_sizes(int at) const {

@@ -117,6 +117,8 @@ class Trace {
   int aliased(const GuardTree::Values& values) const;
   // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
   int merged(const Call& call, const GuardTree::Values& values) const;
+  // The owner of a place of which a write takes away what would be seen to go; -1: none.
+  int ending(const GuardTree::Values& values) const;
   // A tensor that has hooks by now, which a backward pass would call; -1: none.
   int hooked(const GuardTree::Values& values) const;
   // A tensor whose gradient is not what it was when the recorded call began; -1: none.
@@ -154,8 +156,11 @@ class Trace {
   GuardTree tree_;
   Tree output_;  // (the result, what is written...)
   std::vector<Effect> effects_;
+  // For each, weakly: the class of what went there with its destructor; or null.
+  std::vector<py::object> gone_;
   Counters counters_;
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
+  std::vector<int> weak_;        // nodes that weak references have led to
   std::vector<int> cached_;      // nodes of entries of functools caches, in the order of their last uses
   std::vector<Effect> written_;  // these, and writes that left what was there
   bool asks_ = false;            // whether Python code that it calls may change what it depends on

@@ -162,6 +162,10 @@ class Recorder {
   bool failed() const { return !reason_.empty(); }
   // Whether recording has no purpose any more. A feeding goes on: what has run must not run again.
   bool stopped() const { return failed() && !feeding(); }
+  // Tensors that it has seen may go when they are due.
+  void let_go() {
+    if (stopped()) origins_.clear();
+  }
   const std::string& reason() const { return reason_; }
   Place failed_at() const { return failed_at_; }
 

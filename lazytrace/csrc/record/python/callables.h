@@ -46,9 +46,10 @@ enum class Does : uint8_t {
   Hashes,              // the value of its argument, or which object it is
   Identifies,          // which object its argument is
   Prints,              // changes the world, unless a person allows it
-  Warns,               // everything, and the filters of warnings
+  Warns,               // everything, and what becomes of a warning
   Pickles,             // everything, where there is nothing in it but texts and numbers
   AsksFolder,          // a folder, for the list of it that importing keeps
+  Imports,             // everything, and what is imported under its first argument
   MakesClass,          // nothing: the body of the class shows itself
   OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
   OfPositive,          // the same, of one above 0

@@ -99,6 +99,7 @@ class Observer {
   StateWrites writes_;
   Protocols protocols_;
   ContextVariables context_variables_;
+  WarningReads warnings_;
   Calls calls_;
   Instructions instructions_;
   Modules modules_;

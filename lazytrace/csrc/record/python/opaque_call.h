@@ -17,7 +17,7 @@ namespace lazytrace {
 struct Surroundings {
   Recorder* recorder;
   Provenance* provenance;
-  const Writes* writes;
+  Writes* writes;
   Pause* pause;
   Exchange* exchange;
 };

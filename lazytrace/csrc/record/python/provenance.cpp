@@ -3,6 +3,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "cpython/ends.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -128,6 +129,15 @@ int Provenance::modules_node() {
   static PyObject* name = PyUnicode_InternFromString("modules");
   PyObject* system = PyImport_AddModule("sys");
   return read_node(weak_node(system), Access::Instance, name, -1, PyImport_GetModuleDict()).first;
+}
+
+void Provenance::read_imported(const std::string& name) {
+  int modules = modules_node();
+  for (const std::string& part : {name.substr(0, name.find('.')), name}) {
+    py::str key(part);
+    read_child(modules, Access::Item, key.ptr(), -1,
+               PyDict_GetItemWithError(PyImport_GetModuleDict(), key.ptr()));
+  }
 }
 
 int Provenance::module_of(PyObject* globals) {
@@ -407,6 +417,13 @@ void Provenance::note_fresh(PyObject* made) {
 }
 
 // ---------------------------------------------------------------- what only the end can tell
+bool Provenance::holds_alone(PyObject* object) const {
+  auto is_it = [&](PyObject* one) { return one == object; };
+  return known(object) < 0 &&
+         std::any_of(
+             held_.begin(), held_.end(), [&](const py::object& one) { return leads_to(one.ptr(), is_it); });
+}
+
 Provenance::Late* Provenance::remember_late(PyObject* object) {
   if (!late_seen_.insert(object)) return nullptr;
   Late late{object, weak_reference(object), {}, true, "", recorder_->place};

@@ -49,6 +49,8 @@ class Provenance {
   int weak_node(PyObject* object);
   // The node of sys.modules.
   int modules_node();
+  // What sys.modules has under a dotted name and under its first part.
+  void read_imported(const std::string& name);
   // The node of the module that has these globals, or -1.
   int module_of(PyObject* globals);
   // The node of a module, which code that is not watched may have led to: by its name, if it was imported.
@@ -142,7 +144,12 @@ class Provenance {
   bool has_shared_cells() const { return !shared_cells_.empty(); }
 
   // Of a recording that has failed: what it has seen may go when it is due.
-  void let_go() { held_.clear(); }
+  void let_go() {
+    held_.clear();
+    recorder_->let_go();
+  }
+  // Whether it may be there only because the recording holds it.
+  bool holds_alone(PyObject* object) const;
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
   // An object of unknown origin is written to: that shows at the end.
   void remember_write(PyObject* object, Wording what);

@@ -2,10 +2,12 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "cpython/carrier.h"
+#include "cpython/ends.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
-#include "record/python/ends.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -44,11 +46,14 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
                                    Access::Cell,     Access::Item, Access::Own};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   py::object original = effect.held(container);
-  if (effect.kind != Effect::Kind::Append && shows_its_end(original.ptr())) {
+  bool appends = effect.kind == Effect::Kind::Append;
+  py::object taken = appends ? effect.taken(container) : original;
+  if (shows_its_end(taken.ptr())) {
     // What is held until the recording ends would go too late. Its destructor runs aside.
-    if (!has_destructor(original.ptr()) || provenance_->known(original.ptr()) >= 0)
+    if (appends || !has_destructor(original.ptr()) || provenance_->known(original.ptr()) >= 0)
       return recorder_->fail(what), provenance_->let_go();
-    original = py::object();
+    original = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(original.ptr())));
+    taken = py::object();
     provenance_->touch(container);  // what it held is not known any more
   }
   Writes::Write entry;
@@ -85,6 +90,15 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
   if (kind == Effect::Kind::At && !provenance_->structural(node)) tree_->expect_length(node, object);
   enter({kind, node, key ? py::reinterpret_borrow<py::object>(key) : py::object(), index}, container, value,
         what());
+}
+
+bool StateWrites::lets_go(PyObject* object) {
+  auto is_it = [&](PyObject* held) { return held == object; };
+  auto took = [&](const Writes::Write& write) { return leads_to(write.original.ptr(), is_it); };
+  const std::vector<Writes::Write>& writes = log_->all();
+  if (object == Py_None || std::none_of(writes.begin(), writes.end(), took)) return false;
+  recorder_->fail(say(reason::LetGo, type_name(object)));
+  return true;
 }
 
 // Writing what is there already changes nothing, as long as it is there: that is guarded like a read. A

@@ -63,6 +63,13 @@ void Watcher::collect_again() {
   if (std::exchange(collecting_, false)) PyGC_Enable();
 }
 
+// The verdict stands. What the function drops from now on goes when it is due.
+void Watcher::let_go() {
+  collect_again();
+  around_.provenance->let_go();
+  around_.writes->all().clear();
+}
+
 bool Watcher::would_catch() {
   py::gil_scoped_acquire gil;
   if (handlers_.any_waits()) return true;
@@ -82,6 +89,7 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
     if (what == PyTrace_RETURN) watcher->on_return(frame, argument);
     if (what == PyTrace_EXCEPTION) watcher->on_exception(frame, argument);
   } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
+    watcher->let_go();
     trace_instructions(frame, false);  // the verdict stands: run on at full speed
   }
   if (watcher->older_ && what != PyTrace_OPCODE)
@@ -270,7 +278,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (apart) unseen_->exchange(f, operation);
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
-  if (around_.recorder->stopped()) collect_again();
+  if (around_.recorder->stopped()) let_go();
   if (exchanges) around_.exchange->after();
   if (apart) unseen_->exchange_shape(f, operation);
   // What stands in for C code gives its result to this frame, whoever evaluates frames.

@@ -62,6 +62,7 @@ class Watcher {
 
  private:
   void collect_again();
+  void let_go();
   static int trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   void on_call(PyFrameObject* frame);
   void on_exception(PyFrameObject* frame, PyObject* raised);

@@ -152,7 +152,7 @@ std::vector<PyObject*> with_self(PyObject* self, PyObject* const* args, Py_ssize
 Calls::Calls(Recorder* recorder, GuardTree* tree, Provenance* provenance, NewObjects* new_objects,
              Asides* asides, ClassReads* classes, ContainerReads* containers, AttributeReads* attributes,
              Consumption* consumption, StateWrites* writes, Protocols* protocols,
-             ContextVariables* context_variables)
+             ContextVariables* context_variables, WarningReads* warnings)
     : recorder_(recorder),
       tree_(tree),
       provenance_(provenance),
@@ -164,7 +164,8 @@ Calls::Calls(Recorder* recorder, GuardTree* tree, Provenance* provenance, NewObj
       consumption_(consumption),
       writes_(writes),
       protocols_(protocols),
-      context_variables_(context_variables) {
+      context_variables_(context_variables),
+      warnings_(warnings) {
   consumption_->judge_with([this](PyObject* callable) { judge_callback(callable); });
 }
 
@@ -267,6 +268,9 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   if (PyWeakref_CheckRef(callable)) {
     int node = provenance_->owner(callable);
     PyObject* object = PyWeakref_GET_OBJECT(callable);
+    if (writes_->lets_go(object)) return;
+    if (object != Py_None && provenance_->holds_alone(object))
+      return recorder_->fail(say(reason::LetGo, type_name(object)));
     if (node >= 0) return provenance_->read_child(node, Access::Deref, nullptr, -1, object);
     // One that the call has made leads to what it was made of.
     return object == Py_None ? recorder_->fail("calls a weak reference that cannot be reached again")
@@ -628,8 +632,7 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::Prints:
       return asides_->ignore_print(calling_) ? void() : recorder_->fail("calls print()");
     case Does::Warns:
-      read_warning_filters();
-      return consumption_->hand_over(args, count, Consumer::Text);
+      return warnings_->warn(calling_, args, count, keyword_names_, keywords_ != nullptr);
     case Does::GivesFrame:
       return get_frame(count ? first : nullptr);
     case Does::AsksRecursionLimit:
@@ -650,6 +653,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::AsksAbc:
       return ask_abstract_classes(args, count);
+    case Does::Imports:
+      return import_module(args, count);
     default:
       return perform_on_objects(does, name, args, count);
   }
@@ -721,6 +726,16 @@ void Calls::read_codec(PyObject* const* names, Py_ssize_t count) {
   if (!known) recorder_->fail(say(reason::OddCodec));
 }
 
+// `__import__(name)`. A level above 0 leaves out the first names of what is imported.
+void Calls::import_module(PyObject* const* args, Py_ssize_t count) {
+  Py_ssize_t named = keyword_names_ ? PyTuple_GET_SIZE(keyword_names_) : 0, positional = count - named;
+  bool whole = positional >= 1 && positional < 5 && PyUnicode_CheckExact(args[0]) && !keywords_;
+  for (Py_ssize_t i = 0; i < named; ++i) whole &= text_of(PyTuple_GET_ITEM(keyword_names_, i)) != "level";
+  if (!whole) return recorder_->fail(say(reason::OddPackage));
+  provenance_->read_imported(text_of(args[0]));
+  consumption_->hand_over(args, count, Consumer::Reads);
+}
+
 // What making a class asks of those that it is derived from, and of its metaclass.
 void Calls::read_bases_of_class(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t i = 2; i < count; ++i) {
@@ -761,15 +776,6 @@ void Calls::get_frame(PyObject* depth) {
   for (long above = depth && PyLong_CheckExact(depth) ? PyLong_AsLong(depth) : 0; f && above > 0; --above)
     f = is_own_code(f.code()) ? Frame() : f.previous();
   if (!f || is_own_code(f.code())) recorder_->fail("calls sys._getframe() for a frame around the call");
-}
-
-// Under a filter that raises, a warning is an exception.
-void Calls::read_warning_filters() {
-  PyObject* module = PyImport_AddModule("warnings");
-  PyObject* filters = PyDict_GetItemString(PyModule_GetDict(module), "filters");
-  provenance_->weak_node(module);
-  attributes_->read_module_attribute(module, py::str("filters").ptr());
-  if (filters) consumption_->consume(filters, Consumer::Reads);
 }
 
 // ---------------------------------------------------------------- methods

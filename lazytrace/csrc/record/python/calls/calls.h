@@ -8,6 +8,7 @@
 #include "record/python/asides.h"
 #include "record/python/calls/context_variables.h"
 #include "record/python/calls/protocols.h"
+#include "record/python/calls/warnings.h"
 #include "record/python/new_objects.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/attributes.h"
@@ -26,7 +27,8 @@ class Calls {
  public:
   Calls(Recorder* recorder, GuardTree* tree, Provenance* provenance, NewObjects* new_objects, Asides* asides,
         ClassReads* classes, ContainerReads* containers, AttributeReads* attributes, Consumption* consumption,
-        StateWrites* writes, Protocols* protocols, ContextVariables* context_variables);
+        StateWrites* writes, Protocols* protocols, ContextVariables* context_variables,
+        WarningReads* warnings);
 
   // The frame that makes the call that comes next, and its keywords, borrowed from its code.
   void enter(Frame f) { calling_ = f; }
@@ -77,7 +79,7 @@ class Calls {
   void read_abstractness(PyTypeObject* type);
   void read_codec(PyObject* const* names, Py_ssize_t count);
   void read_bases_of_class(PyObject* const* args, Py_ssize_t count);
-  void read_warning_filters();
+  void import_module(PyObject* const* args, Py_ssize_t count);
   void read_bound_self(PyObject* function, PyObject* self);
   // C code may call what it is handed, with arguments that nobody sees.
   void judge_callback(PyObject* callable);
@@ -98,6 +100,7 @@ class Calls {
   StateWrites* writes_;
   Protocols* protocols_;
   ContextVariables* context_variables_;
+  WarningReads* warnings_;
   Frame calling_;
   int cache_uses_ = 0;
   bool judges_callback_ = false;  // what is judged is called later, with what nobody knows yet

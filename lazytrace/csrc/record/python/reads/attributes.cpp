@@ -171,8 +171,13 @@ void AttributeReads::read_strange_attribute(PyObject* object, PyObject* name) {
     provenance_->read_child(node, Access::Attribute, name, -1, value.ptr());
 }
 
+// A member of an enum is a value, and has attributes of its own.
+int AttributeReads::node_of(PyObject* object) {
+  return is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
+}
+
 void AttributeReads::read_namespace(PyObject* object) {
-  int node = provenance_->owner(object);
+  int node = node_of(object);
   PyObject* dict = PyObject_GenericGetDict(object, nullptr);
   if (node >= 0 && dict) provenance_->read_child(node, Access::Namespace, nullptr, -1, dict);
   Py_XDECREF(dict);
@@ -196,7 +201,7 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
       if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);
     return nullptr;
   }
-  int node = !dict ? -1 : is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
+  int node = dict ? node_of(object) : -1;
   if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
   if (value || descriptor) return nullptr;
   classes_->read_special(object, "__getattr__");
@@ -241,7 +246,7 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
   if (text == "args" && PyExceptionInstance_Check(object)) provenance_->read_names_in_errors();
   if (text == "__context__" && PyExceptionInstance_Check(object)) provenance_->read_handled();
   if (text == "__weakref__") return recorder_->fail("reads the weak references of a " + type_name(object));
-  int node = provenance_->owner(object);
+  int node = node_of(object);
   if (text == "__class__") {
     provenance_->class_node(Py_TYPE(object));
     return node >= 0 ? provenance_->read_child(node, Access::Type, nullptr, -1,
@@ -330,6 +335,9 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
   }
   int node = provenance_->module_node(module);
   if (node < 0) return;
+  static PyObject* const own = PyUnicode_InternFromString("__dict__");
+  if (PyUnicode_Compare(name, own) == 0)
+    return provenance_->read_child(node, Access::Namespace, nullptr, -1, PyModule_GetDict(module));
   if (log_->wrote(PyModule_GetDict(module), name)) return;
   PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
   provenance_->read_operand(node, Access::Instance, name, -1, value);

@@ -43,6 +43,7 @@ class AttributeReads {
   PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_strange_attribute(PyObject* object, PyObject* name);
   bool is_known_of_array(PyObject* object, PyObject* name) const;
+  int node_of(PyObject* object);
   void read_namespace(PyObject* object);
   void read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_type_attribute(PyObject* type, PyObject* name);

@@ -18,10 +18,6 @@ namespace {
 // change.
 bool is_steady(PyObject* v) {
   static const char* const kNames[] = {"re.Pattern",
-                                       "re.Match",
-                                       "Context",
-                                       "ContextVar",
-                                       "Token",
                                        "code",
                                        "traceback",
                                        "types.GenericAlias",
@@ -29,7 +25,15 @@ bool is_steady(PyObject* v) {
                                        "frame",
                                        "weakref.ReferenceType",
                                        "weakref",
-                                       "NotImplementedType"};
+                                       "NotImplementedType",
+                                       "torch._C.Generator",
+                                       "torch._C.ScriptFunction",
+                                       "torch._C.ScriptMethod",
+                                       "torch._C.DisableTorchFunction",
+                                       "torch._C.DisableTorchFunctionSubclass",
+                                       "torch.qscheme",
+                                       "torch.finfo",
+                                       "torch.iinfo"};
   PyTypeObject* base = c_base(Py_TYPE(v));
   for (const char* name : kNames)
     if (std::strcmp(base->tp_name, name) == 0) return true;
@@ -52,6 +56,12 @@ bool is_c_callable(PyObject* v) {
 bool has_many_digits(PyObject* v) {
   constexpr size_t kBits = 2126;  // of 640 digits
   if (PyLong_Check(v)) return _PyLong_NumBits(v) > kBits;
+  if (PyFrozenSet_CheckExact(v)) {
+    PyObject* member;
+    Py_hash_t hash;
+    for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
+      if (has_many_digits(member)) return true;
+  }
   if (!PyTuple_Check(v)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
     if (has_many_digits(PyTuple_GET_ITEM(v, i))) return true;
@@ -164,6 +174,17 @@ void Consumption::consume_reference(PyObject* reference, Consumer how, int depth
   consume(object, how, depth + 1);
 }
 
+// What was matched is looked up in the text that was searched, which may be bytes that can be written to.
+void Consumption::consume_match(PyObject* match, Consumer how, int depth) {
+  static PyObject* const name = PyUnicode_InternFromString("string");
+  py::object text = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(match, name));
+  if (!text) throw py::error_already_set();
+  if (is_immutable(text.ptr())) return;
+  if (int node = provenance_->known(match); node >= 0)
+    provenance_->read_child(node, Access::Attribute, name, -1, text.ptr());
+  consume(text.ptr(), how, depth + 1);
+}
+
 void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
   PyTypeObject* base = c_base(Py_TYPE(object));
   // Is compared and written with its attributes.
@@ -173,7 +194,7 @@ void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
   if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) ||
       PyComplex_Check(object))
     return;
-  if (std::strncmp(base->tp_name, "torch.", 6) == 0) return;
+  if (std::strcmp(base->tp_name, "re.Match") == 0) return consume_match(object, how, depth);
   // What such an object holds now, and how far it is, no guard sees; one that was made by this call follows
   // from what it was made of.
   int node = provenance_->known(object);

@@ -68,6 +68,7 @@ class Consumption {
   void read_function_name(PyObject* function);
   bool reads_text(Consumer how) const { return how == Consumer::Text || expects_text_; }
   void consume_reference(PyObject* reference, Consumer how, int depth);
+  void consume_match(PyObject* match, Consumer how, int depth);
   void consume_c_object(PyObject* object, Consumer how, int depth);
   void consume_parts(PyObject* object, Consumer how, int depth);
   void consume_container(PyObject* object, Consumer how, int depth);

@@ -1,8 +1,8 @@
 #include "record/python/reads/containers.h"
 
+#include "cpython/ends.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
-#include "record/python/ends.h"
 #include "signature/signature.h"
 
 namespace lazytrace {
@@ -29,11 +29,22 @@ void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
   if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
+  read_keys_like(dict, key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (holds(node, value)) return;
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   if (log_->wrote(dict, key)) return;
   provenance_->read_operand(node, Access::Item, key, -1, value);
+}
+
+// A key of a class that Python code has made is equal to this one for as long as the class says so.
+void ContainerReads::read_keys_like(PyObject* dict, PyObject* key) {
+  Py_hash_t wanted = PyObject_Hash(key), hash;
+  if (wanted == -1) return PyErr_Clear();
+  PyObject *other, *value;
+  for (Py_ssize_t at = 0; _PyDict_Next(dict, &at, &other, &value, &hash);)
+    if (hash == wanted && other != key && is_python_class(Py_TYPE(other)))
+      classes_->read_specials(Py_TYPE(other));
 }
 
 void ContainerReads::read_key(PyObject* dict, PyObject* key) {

@@ -46,6 +46,7 @@ class ContainerReads {
   void advance(PyObject* iterator);
 
  private:
+  void read_keys_like(PyObject* dict, PyObject* key);
   void fix_hash(PyObject* member);
   bool can_take_over(PyObject* container) const;
   void read_as_namespace(PyObject* dict);

@@ -135,7 +135,7 @@ std::string NameReads::read_package(Frame f) {
   return "";
 }
 
-// `import a.b`: what sys.modules has under the name and under its first part, and what imports at all.
+// `import a.b`: what is imported, and what imports at all.
 void NameReads::read_import(Frame f, PyObject* name, PyObject* level) {
   static PyObject* importer = PyUnicode_InternFromString("__import__");
   PyObject* builtins = PyImport_AddModule("builtins");  // borrowed
@@ -149,12 +149,7 @@ void NameReads::read_import(Frame f, PyObject* name, PyObject* level) {
     for (; up > 1; --up) base = base.substr(0, base.rfind('.') == std::string::npos ? 0 : base.rfind('.'));
     full = full.empty() ? base : base + "." + full;
   }
-  int modules = provenance_->modules_node();
-  for (const std::string& part : {full.substr(0, full.find('.')), full}) {
-    py::str key(part);
-    provenance_->read_child(modules, Access::Item, key.ptr(), -1,
-                            PyDict_GetItemWithError(PyImport_GetModuleDict(), key.ptr()));
-  }
+  provenance_->read_imported(full);
 }
 
 }  // namespace lazytrace

@@ -1,0 +1,82 @@
+#include "cpython/ends.h"
+
+#include <vector>
+
+#include "cpython/values.h"
+
+namespace lazytrace {
+
+namespace {
+PyObject* find_destructor(PyObject* object) {
+  static PyObject* const name = PyUnicode_InternFromString("__del__");
+  return is_python_class(Py_TYPE(object)) ? _PyType_Lookup(Py_TYPE(object), name) : nullptr;
+}
+
+// Python code is told of its end, or a part of its own runs then.
+bool tells(PyObject* object) {
+  if (find_destructor(object)) return true;
+  if (PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object)) return true;
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return false;
+  auto* weak = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
+  for (; weak; weak = weak->wr_next)
+    if (weak->wr_callback) return true;
+  return false;
+}
+
+using Wanted = c10::function_ref<bool(PyObject*)>;
+
+bool any_value(PyObject* dict, Wanted wanted, int depth) {
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
+    if (leads_to(value, wanted, depth)) return true;
+  return false;
+}
+
+// What an object holds by the garbage collector's account. Of a function that is its closure: it does not go
+// with its globals.
+std::vector<PyObject*> parts_of(PyObject* object) {
+  std::vector<PyObject*> parts;
+  if (PyFunction_Check(object)) {
+    PyObject* closure = PyFunction_GET_CLOSURE(object);
+    for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
+      parts.push_back(PyTuple_GET_ITEM(closure, i));
+    return parts;
+  }
+  auto add = [](PyObject* part, void* into) {
+    static_cast<std::vector<PyObject*>*>(into)->push_back(part);
+    return 0;
+  };
+  if (PyObject_IS_GC(object) && Py_TYPE(object)->tp_traverse)
+    Py_TYPE(object)->tp_traverse(object, add, &parts);
+  return parts;
+}
+}  // namespace
+
+bool has_destructor(PyObject* object) {
+  if (!object || !find_destructor(object)) return false;
+  return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) || !*PyObject_GET_WEAKREFS_LISTPTR(object);
+}
+
+bool shows_its_end(PyObject* object) { return leads_to(object, tells); }
+
+bool leads_to(PyObject* object, c10::function_ref<bool(PyObject*)> wanted, int depth) {
+  if (!object || PyType_Check(object) || PyModule_Check(object)) return false;
+  if (is_tensor(object)) return wanted(object);
+  if (is_immutable(object)) return false;
+  if (wanted(object)) return true;
+  if (depth == 2) return false;
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      if (leads_to(PySequence_Fast_GET_ITEM(object, i), wanted, depth + 1)) return true;
+    return false;
+  }
+  if (PyDict_Check(object) && any_value(object, wanted, depth + 1)) return true;
+  if (PyDict_CheckExact(object)) return false;
+  PyObject** own = _PyObject_GetDictPtr(object);
+  for (PyObject* part : parts_of(object))
+    if (own && part == *own ? any_value(part, wanted, depth + 1) : leads_to(part, wanted, depth + 1))
+      return true;
+  return false;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,21 @@
+// Whether it shows when an object goes.
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+// Whether its class has a destructor in Python, and nothing else is told of its end.
+bool has_destructor(PyObject* object);
+
+// Whether Python code runs where the object goes, or where one goes that it holds: then nobody may hold it
+// for longer than the program does. Needs the GIL; runs no Python code.
+bool shows_its_end(PyObject* object);
+
+// Whether the object is wanted, or one that it holds. Looks two objects deep. Needs the GIL; runs no Python
+// code.
+bool leads_to(PyObject* object, c10::function_ref<bool(PyObject*)> wanted, int depth = 0);
+
+}  // namespace lazytrace

@@ -1,0 +1,85 @@
+#include "record/python/calls/warnings.h"
+
+#include "cpython/objects.h"
+#include "cpython/warning_filters.h"
+#include "record/python/code_facts.h"
+#include "support/reasons.h"
+
+namespace lazytrace {
+
+namespace {
+PyObject* warnings_module() { return PyImport_AddModule("warnings"); }
+
+PyObject* named(const char* name) { return PyDict_GetItemString(PyModule_GetDict(warnings_module()), name); }
+
+// A parameter of warn() by its place or its name; null where it is not given.
+PyObject* argument(const char* name, Py_ssize_t place, PyObject* const* args, Py_ssize_t count,
+                   PyObject* names) {
+  Py_ssize_t keywords = names ? PyTuple_GET_SIZE(names) : 0, positional = count - keywords;
+  if (place < positional) return args[place];
+  for (Py_ssize_t i = 0; i < keywords; ++i)
+    if (text_of(PyTuple_GET_ITEM(names, i)) == name) return args[positional + i];
+  return nullptr;
+}
+
+// Null where it lies around the call.
+Frame frame_above(Frame f, PyObject* level) {
+  long above = level && PyLong_CheckExact(level) ? PyLong_AsLong(level) : 1;
+  for (; f && above > 1; --above) f = is_own_code(f.code()) ? Frame() : f.previous();
+  return f && !is_own_code(f.code()) ? f : Frame();
+}
+}  // namespace
+
+void WarningReads::warn(Frame caller, PyObject* const* args, Py_ssize_t count, PyObject* names, bool spread) {
+  read_filters();
+  Frame place = frame_above(caller, argument("stacklevel", 2, args, count, names));
+  PyObject* message = argument("message", 0, args, count, names);
+  if (!place || spread || !message) return recorder_->fail(say(reason::WarnsAround));
+  read_registry(place, message, argument("category", 1, args, count, names));
+  consumption_->hand_over(args, count, Consumer::Text);
+}
+
+// Under a filter that raises, a warning is an exception.
+void WarningReads::read_filters() {
+  PyObject* filters = named("filters");
+  provenance_->weak_node(warnings_module());
+  attributes_->read_module_attribute(warnings_module(), py::str("filters").ptr());
+  if (filters) consumption_->consume(filters, Consumer::Reads);
+}
+
+// One that the module of its place has given is not given again, as long as nobody says that the filters have
+// changed.
+void WarningReads::read_registry(Frame place, PyObject* message, PyObject* category) {
+  static PyObject* const name = PyUnicode_InternFromString("__warningregistry__");
+  PyObject* registry = PyDict_GetItemWithError(place.globals(), name);
+  if (!category || category == Py_None) category = PyExc_UserWarning;
+  if (!PyUnicode_CheckExact(message)) category = reinterpret_cast<PyObject*>(Py_TYPE(message));
+  py::object text = py::reinterpret_borrow<py::object>(message);
+  if (!PyUnicode_CheckExact(message)) text = py::str(text);
+  py::tuple key =
+      py::make_tuple(text, py::handle(category), PyCode_Addr2Line(place.code_object(), place.lasti()));
+  bool known = registry && PyDict_CheckExact(registry);
+  PyObject* given = known ? PyDict_GetItemWithError(registry, key.ptr()) : nullptr;
+  if (!given) return remembers_elsewhere() ? recorder_->fail(say(reason::WarnsOnce)) : void();
+  int node = provenance_->module_of(place.globals());
+  if (node < 0) return recorder_->fail(say(reason::WarnsAround));
+  provenance_->read_child(-1, Access::WarningFilters, nullptr, -1, py::int_(warning_filters_version()).ptr());
+  node = provenance_->read_node(node, Access::Instance, name, -1, registry).first;
+  provenance_->read_child(node, Access::Item, key.ptr(), -1, given);
+}
+
+// Whether a filter has it remembered for all places what was given.
+bool WarningReads::remembers_elsewhere() const {
+  auto once = [](PyObject* action) {
+    std::string text = action ? text_of(action) : "";
+    return text == "once" || text == "module";
+  };
+  PyObject* filters = named("filters");
+  for (Py_ssize_t i = 0; filters && PyList_Check(filters) && i < PyList_GET_SIZE(filters); ++i) {
+    PyObject* filter = PyList_GET_ITEM(filters, i);
+    if (PyTuple_Check(filter) && PyTuple_GET_SIZE(filter) && once(PyTuple_GET_ITEM(filter, 0))) return true;
+  }
+  return once(named("defaultaction"));
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,135 @@
+"""Warnings that are given once for each place: given again when the filters have changed, by a replay too."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+
+
+class Given:
+    """Counts the warnings that are shown."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, *args, **kwargs):
+        self.count += 1
+
+
+def counted(name, action, change, warn=None, **expected):
+    """A case: a function that warns, under a filter; `change` happens between calls."""
+
+    def make(trace):
+        given = Given()
+
+        def plain(x):
+            warnings.warn("careful", UserWarning, stacklevel=1)
+            return x * 2
+
+        def start():
+            warnings.resetwarnings()
+            warnings.simplefilter(action)
+            warnings.showwarning = given
+            globals().pop("__warningregistry__", None)
+
+        twice = [call(X())] * 3
+        steps = [start, *twice, lambda: change(), *twice, lambda: change(), *twice]
+        return trace(warn or plain), steps, lambda: given.count
+
+    make.__name__ = name
+    cases(make, **expected)
+
+
+def say_again():
+    with warnings.catch_warnings():
+        pass
+
+
+def forget():
+    globals()["__warningregistry__"] = {}
+
+
+def clear():
+    globals()["__warningregistry__"].clear()
+
+
+def insist():
+    warnings.simplefilter("always")
+
+
+def with_an_instance(x):
+    warnings.warn(UserWarning("careful"), stacklevel=1)
+    return x * 2
+
+
+counted("when_filters_were_put_back", "default", say_again, hits=2)
+counted("when_the_same_filter_is_set_again", "default", lambda: warnings.simplefilter("default"), hits=2)
+counted("when_the_registry_is_another", "default", forget, hits=2)
+counted("when_the_registry_is_cleared", "default", clear, hits=2)
+counted("always_from_then_on", "default", insist, hits=1)
+counted("an_instance_of_a_warning", "default", say_again, with_an_instance, hits=2)
+counted("once_for_all_places", "once", say_again, hits=2)
+counted("once_for_a_module", "module", say_again, hits=2)
+counted("ignored_all_the_time", "ignore", say_again, hits=4)
+
+
+@cases(hits=2)
+def a_warning_in_a_function_that_is_called(trace):
+    given = Given()
+
+    def helper(x):
+        warnings.warn("careful", UserWarning, stacklevel=2)
+        return x
+
+    def start():
+        warnings.resetwarnings()
+        warnings.showwarning = given
+        globals().pop("__warningregistry__", None)
+
+    steps = [start, *around(say_again, X()), call(X()), call(X())]
+    return trace(lambda x: helper(x) * 2), steps, lambda: given.count
+
+
+@cases(hits=1, eager="warns-once")
+def given_once_at_another_place(trace):
+    given = Given()
+
+    def start():
+        warnings.resetwarnings()
+        warnings.simplefilter("once")
+        warnings.showwarning = given
+        globals().pop("__warningregistry__", None)
+        say_again()
+        warnings.warn("careful", UserWarning, stacklevel=1)
+
+    def function(x):
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        return x * 2
+
+    three = [call(X())] * 3
+    return trace(function), [start, *three, say_again, *three], lambda: given.count
+
+
+@cases(eager="warns-around")
+def of_a_place_around_the_call(trace):
+    warnings.simplefilter("ignore")
+
+    def function(x):
+        warnings.warn("careful", UserWarning, stacklevel=2)
+        return x * 2
+
+    return trace(function), [call(X())] * 3
+
+
+@cases.parametrize
+def test_warnings_given_once(make, expected):
+    shown = warnings.showwarning
+    try:
+        check(make, **expected)
+    finally:
+        warnings.showwarning = shown
+        sys.modules[__name__].__dict__.pop("__warningregistry__", None)
