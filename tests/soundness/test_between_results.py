@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lazytrace import traced
 from tests.soundness.runner import agree
-from tests.soundness.test_flat_steps import ENOUGH, forms_of
+from tests.soundness.test_flat_steps import ENOUGH
 from tests.soundness.test_one_node import (
+    agree_to_the_last_bit_but_one,
     asking,
     hidden_and_what_follows,
     loss_and_a_view_of_scores,
@@ -204,31 +204,16 @@ def test_gradients_between_results(model, usual, asks):
     assert tracer.count("hits") >= ENOUGH, tracer.account()
 
 
-def outcome(ask, out, x, w, b):
-    try:
-        return ask(out, x, w, b)
-    except RuntimeError as error:
-        return str(error)
-
-
 @pytest.mark.parametrize("asks", ASKED_TO_THE_LAST_BIT_BUT_ONE, ids=lambda one: one.__name__)
 @pytest.mark.parametrize(("model", "usual"), USED, ids=USED_NAMES)
 def test_gradients_between_several_results(model, usual, asks):
-    found = []
-    for trace in (lambda function: function, traced):
-        torch.manual_seed(3)
-        w, b = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4))
-        function = trace(lambda x, w=w, b=b: model(x, w, b))
-        for i in range(ENOUGH + 8):
-            if i == ENOUGH and trace is traced:
-                assert forms_of(function) == ["one node"]
-            w.grad = b.grad = None
-            x = torch.randn(6, 4, requires_grad=True)
-            given = outcome(asks if i in (ENOUGH, ENOUGH + 7) else usual, function(x), x, w, b)
-            found.append([given, x.grad, w.grad, b.grad])
-    assert function.cache_info().hits >= ENOUGH
-    plain, replayed = found[: ENOUGH + 8], found[ENOUGH + 8 :]
-    torch.testing.assert_close(replayed, plain, rtol=1e-5, atol=1e-5)
+    def asks_or_raises(*given):
+        try:
+            return asks(*given)
+        except RuntimeError as error:
+            return str(error)
+
+    agree_to_the_last_bit_but_one(model, asks_or_raises, usual, (ENOUGH, ENOUGH + 7), ENOUGH + 8)
 
 
 def test_a_hook_beside_a_gradient_that_is_asked_for():

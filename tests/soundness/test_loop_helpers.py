@@ -247,6 +247,25 @@ def copied_where_an_attribute_is_added(trace):
     return trace(lambda x: x * getattr(copy.copy(config), "extra", 1.0)), [call(X()), *around(change, X())]
 
 
+class Nothing:
+    scale = 1.0
+
+
+@cases(hits=1)
+def copy_of_an_object_that_had_no_attributes(trace):
+    """Its copy is not given any then; that there were none is known all the same."""
+    thing = Nothing()
+
+    def change():
+        thing.scale = 5.0
+
+    def fn(x):
+        mine = copy.copy(thing)
+        return x * 2, vars(mine)
+
+    return trace(fn), [call(X()), *around(change, X())]
+
+
 @cases(hits=2)
 def copied_deeply(trace):
     config = Config()

@@ -1,7 +1,6 @@
 // Functions that give another number at each call: clocks, and generators of random numbers other than
-// torch's. A replay calls them where the function did, with what was worked out by then, and follows what
-// they give. Few are Python code, such as `Random.gammavariate`: each way through its loop would be a branch
-// of its own.
+// torch's. A replay calls them where the function did, and follows what they give. Few are Python code, such
+// as `Random.gammavariate`: each way through its loop would be a branch of its own.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

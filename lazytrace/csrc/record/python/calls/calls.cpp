@@ -887,6 +887,9 @@ bool Calls::take_apart(PyObject* object) {
   provenance_->weak_node(maker);
   static PyObject* dict = PyUnicode_InternFromString("__dict__");
   attributes_->read_plainly(object, dict);  // no __getattribute__ of the class is asked
+  // What is there is read when the copy is given it; where nothing is, that is never done.
+  py::object own = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
+  if (own && PyDict_GET_SIZE(own.ptr()) == 0) containers_->read_length(own.ptr());
   return true;
 }
 

@@ -138,7 +138,8 @@ bool ContainerReads::take_over(PyObject* object, Wording what) {
   bool known = held || (!log_->wrote_to(object) && !whole_.insert(object));
   if (!known) values ? read_values(node, before.ptr()) : read_entries(node, before.ptr());
   Writes::Write write;
-  write.effect = {Effect::Kind::Content, node};
+  write.effect.kind = Effect::Kind::Content;
+  write.effect.owner = node;
   write.effect.first = write.effect.last = recorder_->last_node();
   write.container = py::reinterpret_borrow<py::object>(object);
   write.original = before;
