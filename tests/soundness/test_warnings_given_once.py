@@ -114,6 +114,43 @@ def given_once_at_another_place(trace):
     return trace(function), [start, *three, say_again, *three], lambda: given.count
 
 
+def ignored_before_it_is_remembered(trace, ignore):
+    """The first filter that matches decides; what stands behind it does not."""
+    given = Given()
+
+    def start():
+        warnings.resetwarnings()
+        warnings.simplefilter("once")
+        ignore()
+        warnings.showwarning = given
+
+    def function(x):
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        return x * 2
+
+    return trace(function), [start, *[call(X())] * 4], lambda: given.count
+
+
+@cases(hits=3)
+def ignored_all(trace):
+    return ignored_before_it_is_remembered(trace, lambda: warnings.simplefilter("ignore"))
+
+
+@cases(hits=3)
+def ignored_by_a_base_of_the_category(trace):
+    return ignored_before_it_is_remembered(trace, lambda: warnings.simplefilter("ignore", Warning))
+
+
+@cases(hits=2)
+def ignored_by_another_category(trace):
+    return ignored_before_it_is_remembered(trace, lambda: warnings.simplefilter("ignore", FutureWarning))
+
+
+@cases(hits=2)
+def ignored_by_a_text(trace):
+    return ignored_before_it_is_remembered(trace, lambda: warnings.filterwarnings("ignore", "other"))
+
+
 @cases(eager="warns-around")
 def of_a_place_around_the_call(trace):
     warnings.simplefilter("ignore")

@@ -22,6 +22,10 @@ PyObject* argument(const char* name, Py_ssize_t place, PyObject* const* args, Py
   return nullptr;
 }
 
+bool is_subtype(PyObject* type, PyObject* of) {
+  return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), reinterpret_cast<PyTypeObject*>(of)) != 0;
+}
+
 // Null where it lies around the call.
 Frame frame_above(Frame f, PyObject* level) {
   long above = level && PyLong_CheckExact(level) ? PyLong_AsLong(level) : 1;
@@ -60,7 +64,7 @@ void WarningReads::read_registry(Frame place, PyObject* message, PyObject* categ
       py::make_tuple(text, py::handle(category), PyCode_Addr2Line(place.code_object(), place.lasti()));
   bool known = registry && PyDict_CheckExact(registry);
   PyObject* given = known ? PyDict_GetItemWithError(registry, key.ptr()) : nullptr;
-  if (!given) return remembers_elsewhere() ? recorder_->fail(say(reason::WarnsOnce)) : void();
+  if (!given) return remembers_elsewhere(category) ? recorder_->fail(say(reason::WarnsOnce)) : void();
   int node = provenance_->module_of(place.globals());
   if (node < 0) return recorder_->fail(say(reason::WarnsAround));
   provenance_->read_child(-1, Access::WarningFilters, nullptr, -1, py::int_(warning_filters_version()).ptr());
@@ -68,8 +72,9 @@ void WarningReads::read_registry(Frame place, PyObject* message, PyObject* categ
   provenance_->read_child(node, Access::Item, key.ptr(), -1, given);
 }
 
-// Whether a filter has it remembered for all places what was given.
-bool WarningReads::remembers_elsewhere() const {
+// Whether it may be that a filter has it remembered for all places what was given. The first filter that
+// matches decides; one that asks for a text, a module or a line may match.
+bool WarningReads::remembers_elsewhere(PyObject* category) const {
   auto once = [](PyObject* action) {
     std::string text = action ? text_of(action) : "";
     return text == "once" || text == "module";
@@ -77,7 +82,13 @@ bool WarningReads::remembers_elsewhere() const {
   PyObject* filters = named("filters");
   for (Py_ssize_t i = 0; filters && PyList_Check(filters) && i < PyList_GET_SIZE(filters); ++i) {
     PyObject* filter = PyList_GET_ITEM(filters, i);
-    if (PyTuple_Check(filter) && PyTuple_GET_SIZE(filter) && once(PyTuple_GET_ITEM(filter, 0))) return true;
+    if (!PyTuple_CheckExact(filter) || PyTuple_GET_SIZE(filter) != 5) return true;
+    auto part = [&](Py_ssize_t at) { return PyTuple_GET_ITEM(filter, at); };
+    if (!PyType_Check(part(2)) || !PyType_Check(category)) return true;
+    if (!is_subtype(category, part(2))) continue;
+    bool line = !PyLong_CheckExact(part(4)) || PyLong_AsLong(part(4)) != 0;
+    bool for_all = part(1) == Py_None && part(3) == Py_None && !line;
+    if (for_all || once(part(0))) return once(part(0));
   }
   return once(named("defaultaction"));
 }

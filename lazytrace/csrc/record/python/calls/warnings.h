@@ -23,7 +23,7 @@ class WarningReads {
  private:
   void read_filters();
   void read_registry(Frame place, PyObject* message, PyObject* category);
-  bool remembers_elsewhere() const;
+  bool remembers_elsewhere(PyObject* category) const;
 
   Recorder* recorder_;
   Provenance* provenance_;
