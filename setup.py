@@ -21,7 +21,7 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).resolve().parent
 SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("lazytrace/csrc/**/*.cpp"))
 PRELUDE = ROOT / "lazytrace/csrc/prelude.h"
-SANITIZERS = ("address", "undefined")
+SANITIZERS = ("address", "undefined", "thread")
 
 
 def missing_for_build() -> str | None:

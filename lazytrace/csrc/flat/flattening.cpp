@@ -610,8 +610,6 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   made.unfilled = program_.unfilled;
   made.backward = program_.backward;
   made.changes_looks = program_.changes_looks;
-  made.accumulates = std::any_of(made.steps.begin(), made.steps.end(),
-                                 [](const Step& step) { return step.accumulates >= 0; });
   made.unresumable = std::min(program_.unresumable, begins_);
   made.overrides = aten_overrides();
   int last = 0;

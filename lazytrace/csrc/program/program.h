@@ -203,7 +203,6 @@ struct Program {
   int first_once = INT_MAX;     // the first step that must not be done again
   int unresumable = INT_MAX;    // from this step on, Python code that runs again would see other metadata
   int keep_until = -1;          // the last side exit that can be resumed: no register is freed before it
-  bool accumulates = false;     // some of its steps do
   int undoable = -1;  // of a flat form: whoever runs it can undo what the steps up to this one change
 
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.

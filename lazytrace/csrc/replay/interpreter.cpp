@@ -108,7 +108,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   witness_ = witness;
   shortcuts_ = !witness && program_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
-  alone_ = !program_.accumulates || is_only_thread();
+  alone_ = is_only_thread();
   std::optional<py::gil_scoped_release> released;
   if (!program_.brief) released.emplace();
   if (given) modes.to(modes_at(program_, from));
@@ -254,8 +254,12 @@ bool Runner::step(const Step& s, size_t at) {
       return opaque(s, at);
     case Step::Kind::Gradient:
       return gradient(s);
-    case Step::Kind::SetGradient:
+    case Step::Kind::SetGradient: {
+      // As Python does it: others may look at the gradient meanwhile.
+      std::optional<py::gil_scoped_acquire> gil;
+      if (!alone_ && s.accumulates < 0) gil.emplace();
       return set_gradient(s);
+    }
     case Step::Kind::SetData:
       set_.set_data(registers_[s.arguments[0].reg], registers_[s.arguments[1].reg]);
       return true;
