@@ -54,17 +54,24 @@ def a_hook_of_an_unpickled_argument(trace):
     return trace(step), around(lambda: x.register_hook(doubled), x)
 
 
-@cases(hits=6)
-def a_hook_of_an_unpickled_parameter(trace):
-    one = unpickled(net())
-    optimizer = torch.optim.SGD(one.parameters(), 0.1)
+def training(model):
+    """A step of training."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
     def step(x):
         optimizer.zero_grad()
-        loss = one(x).square().mean()
+        loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
         return loss.detach()
+
+    return step
+
+
+@cases(hits=6)
+def a_hook_of_an_unpickled_parameter(trace):
+    one = unpickled(net())
+    step = training(one)
 
     hooks = []
     steps = [call(X(5, 3)) for _ in range(4)]
@@ -98,15 +105,7 @@ def test_unpickled(make, expected):
 
 def test_steps_of_an_unpickled_model_are_flat():
     one = unpickled(net())
-    optimizer = torch.optim.SGD(one.parameters(), 0.1)
-
-    @traced
-    def step(x):
-        optimizer.zero_grad()
-        loss = one(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = traced(training(one))
 
     for _ in range(6):
         step(torch.ones(5, 3))
