@@ -470,6 +470,11 @@ PYBIND11_MODULE(_core, m) {
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });
+  m.def("call_as_caller", [](const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+    PyObject* result = lt::call_as_caller(function, args, kwargs);
+    if (!result) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(result);
+  });
   m.def("is_recording", [] { return lt::Recording::active() != nullptr; });
   m.def("must_step_aside", &lt::must_step_aside);
   bind_calls(m);

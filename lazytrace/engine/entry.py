@@ -73,7 +73,7 @@ class Engine(Owner):
     def _act(self, decision: Decision, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if decision.outcome == "inline":
             self.counters.inlined()
-            return self.function(*args, **kwargs)
+            return self.run(args, kwargs)
         if decision.outcome == "raise":
             raise exception_of(decision, self)
         return self.eager(args, kwargs, decision.reason)

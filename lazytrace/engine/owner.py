@@ -148,6 +148,12 @@ class Owner:
         traces = [trace for cache in self.caches() for trace in cache.traces.all()]
         self.counters.promised(sum(trace.native.unguarded for trace in traces))
 
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the plain function, which finds behind it the code that called the traced one."""
+        if available():
+            return core.call_as_caller(self.function, args, kwargs)
+        return self.function(*args, **kwargs)
+
     # ------------------------------------------------------------ counting
     def eager(
         self,
@@ -160,7 +166,7 @@ class Owner:
         site = str(call_site())
         start = time.perf_counter()
         try:
-            return self.function(*args, **kwargs)
+            return self.run(args, kwargs)
         finally:
             seconds = time.perf_counter() - start
             self.log.eager(reason.path, reason.where, start, seconds, where=site, key=key)

@@ -2,6 +2,8 @@
 
 #include <structmember.h>
 
+#include "record/python/code_facts.h"
+
 namespace lazytrace {
 
 namespace {
@@ -64,6 +66,25 @@ void tp_dealloc(PyObject* self) {
   if (!PyType_HasFeature(function_base, Py_TPFLAGS_HEAPTYPE)) Py_DECREF(type);
 }
 
+// What the function has raised came through frames of lazytrace, which are not the program's. One that
+// lazytrace itself raises keeps them.
+void drop_engine_frames() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  auto* first = reinterpret_cast<PyTracebackObject*>(traceback);
+  while (first && is_engine_code(py::reinterpret_steal<py::object>(
+                                     reinterpret_cast<PyObject*>(PyFrame_GetCode(first->tb_frame)))
+                                     .ptr()))
+    first = first->tb_next;
+  if (first && reinterpret_cast<PyObject*>(first) != traceback) {
+    Py_INCREF(first);
+    Py_SETREF(traceback, reinterpret_cast<PyObject*>(first));
+    PyException_SetTraceback(value, traceback);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
 PyObject* engine_call(const Matcher::Callee& callee, const Passed& passed) {
   static PyObject* name = PyUnicode_InternFromString("call");
   py::tuple both = packed(passed);
@@ -74,8 +95,9 @@ PyObject* engine_call(const Matcher::Callee& callee, const Passed& passed) {
 PyObject* answer(const Armed& a, PyObject* instance, const Passed& passed) try {
   Matcher::Callee callee{a.engine, a.function, a.defaults, instance};
   PyObject* result = (*a.matcher)->call(callee, passed);
-  if (result || PyErr_Occurred()) return result;
-  return engine_call(callee, passed);
+  if (!result && !PyErr_Occurred()) result = engine_call(callee, passed);
+  if (!result) drop_engine_frames();
+  return result;
 } catch (py::error_already_set& error) {
   error.restore();
   return nullptr;

@@ -36,7 +36,8 @@ class Frame {
   // For tables by address.
   const void* address() const { return f_; }
 
-  Frame previous() const { return Frame(f_->previous); }
+  // Whose code called it, or the engine that did: what HideFrames hides is found.
+  Frame previous() const;
   // What sys._getframe() has given for it, or null.
   PyObject* python_object() const { return reinterpret_cast<PyObject*>(f_->frame_obj); }
   // Null in code that no function holds: the body of a class, exec().

@@ -6,6 +6,7 @@
 
 #include "cpython/carrier.h"
 #include "cpython/frame.h"
+#include "cpython/hide_frames.h"
 #include "cpython/objects.h"
 #include "record/python/asked.h"
 #include "support/reasons.h"
@@ -128,6 +129,11 @@ void Recording::put_carriers(PyObject* function, py::tuple* args, py::dict* kwar
   *kwargs = named;
 }
 
+PyObject* call_as_caller(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+  HideFrames hidden(is_engine_code);
+  return PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
+}
+
 py::object Recording::call(py::object function, py::tuple args, py::dict kwargs) {
   struct Active {
     Recording* before = current_recording;
@@ -143,8 +149,7 @@ py::object Recording::call(py::object function, py::tuple args, py::dict kwargs)
     ~Watching() { recording->replaced_ = !recording->observer_.stop(); }
   } watching(this);
   Modes before = Modes::current();
-  py::object result =
-      py::reinterpret_steal<py::object>(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+  py::object result = py::reinterpret_steal<py::object>(call_as_caller(function, args, kwargs));
   // Whoever catches what was raised must find plain numbers.
   if (auto* numbers = result ? nullptr : recorder_.numbers()) numbers->end();
   if (result && Modes::current() != before) recorder_.fail(say(reason::LeavesModes));

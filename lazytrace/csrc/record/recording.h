@@ -24,6 +24,10 @@ struct HookCalls {
 // The sizes of arguments that a program reads before anything else, as (register, dimension).
 std::vector<std::pair<int, int64_t>> fixed_sizes(const Program& program);
 
+// Calls a function that finds behind it who called the traced one, and no frame of lazytrace. Null where it
+// raises.
+PyObject* call_as_caller(const py::object& function, const py::tuple& args, const py::dict& kwargs);
+
 // Ownership: made and destroyed by the thread that records, with the GIL.
 class Recording {
  public:

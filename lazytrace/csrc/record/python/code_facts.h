@@ -32,6 +32,8 @@ uintptr_t code_flags(PyObject* code);
 
 // Code of lazytrace itself.
 inline bool is_own_code(PyObject* code) { return code_flags(code) & kOwn; }
+// And what calls a traced object, in whose place the caller stands.
+inline bool is_engine_code(PyObject* code) { return code_flags(code) & (kOwn | kThrough); }
 
 // Code of torch that is not watched: what it is handed counts as read.
 inline bool is_trusted(uintptr_t flags) { return (flags & (kSkipped | kOwn)) == kSkipped; }

@@ -1,0 +1,28 @@
+// The frames between a function and its caller that are not the program's.
+#pragma once
+
+#include "cpython/frame.h"
+
+namespace lazytrace {
+
+// While it lives, code that is called from here finds behind its own frame the first one whose code is not
+// `hidden`: what it asks of its caller (sys._getframe(), the place of a warning) is as if that had called it.
+// Frame::previous() still finds all. Destroy it where the call has returned, on the same thread, with the
+// GIL.
+class HideFrames {
+ public:
+  explicit HideFrames(bool (*hidden)(PyObject* code));
+  ~HideFrames();
+  HideFrames(const HideFrames&) = delete;
+  HideFrames& operator=(const HideFrames&) = delete;
+
+ private:
+  friend class Frame;
+
+  _PyCFrame* entered_ = nullptr;  // what the interpreter takes the caller of a new frame from
+  _PyInterpreterFrame *inner_ = nullptr, *outer_ = nullptr;  // the hidden frames, from one to the other
+  _PyInterpreterFrame* visible_ = nullptr;
+  HideFrames* around_ = nullptr;
+};
+
+}  // namespace lazytrace

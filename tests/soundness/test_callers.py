@@ -1,0 +1,151 @@
+"""Who called: what a function sees behind its own frame is the caller, in calls that are no hits, too."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+
+import torch
+
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+AROUND = "calls sys._getframe() for a frame around the call"
+
+
+def above(depth):
+    """The frames above the one that asks, from the caller of the function that is traced on."""
+    frame = sys._getframe(depth)
+    found = []
+    while frame is not None and len(found) < 3:
+        found.append((frame.f_code.co_name, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+@cases(eager=AROUND)
+def the_frames_above(trace):
+    def fn(x):
+        return x * 2, above(2)
+
+    return trace(fn), [call(X())] * 4
+
+
+@cases(eager=AROUND)
+def the_frames_above_a_function_inside(trace):
+    def inside(x):
+        return x * 2, above(3)
+
+    def fn(x):
+        return inside(x)
+
+    return trace(fn), [call(X())] * 4
+
+
+@cases(eager=AROUND)
+def the_frames_above_a_method(trace):
+    class Model:
+        @trace
+        def run(self, x):
+            return x * 2, above(2)
+
+    return Model.run, [call(X()).of(Model().run)] * 4
+
+
+@cases(eager=AROUND)
+def the_frames_above_a_function_that_is_inlined(trace):
+    """It stands between the caller and what it calls in both."""
+
+    def inside(x):
+        return x * 2, above(2)
+
+    inner = trace(inside)
+
+    def fn(x):
+        return inner(x)
+
+    return trace(fn), [call(X())] * 4
+
+
+@cases(eager=AROUND)
+def the_frames_above_what_is_traced_twice(trace):
+    def fn(x):
+        return x * 2, above(2)
+
+    return trace(trace(fn)), [call(X())] * 4
+
+
+@cases(hits=2, eager=AROUND)
+def the_frames_above_after_a_side_exit(trace):
+    """The function runs again, fed what the replay has computed."""
+    seen = []
+
+    def fn(x):
+        if x.sum() > 0:
+            return x * 2
+        seen.append(above(2))
+        return x * 3
+
+    down = torch.full((2, 3), -1.0)
+    return trace(fn), [call(X()), call(X()), call(down), call(X())], lambda: seen
+
+
+@cases(eager=AROUND)
+def generators_that_the_function_runs(trace):
+    def frames():
+        yield above(2)
+        yield above(3)
+
+    def fn(x):
+        one, two = frames()
+        return x * 2, one, two
+
+    return trace(fn), [call(X())] * 4
+
+
+@cases(eager="warns-around")
+def the_place_of_a_warning(trace):
+    given = []
+
+    def fn(x):
+        warnings.warn("careful", UserWarning, stacklevel=2)
+        return x * 2
+
+    def start():
+        warnings.resetwarnings()
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, category, file, line, *rest: given.append((file, line))
+
+    return trace(fn), [start, *[call(X())] * 4], lambda: given
+
+
+def raising(x):
+    raise ValueError("no")
+
+
+@cases(eager="raised ValueError")
+def the_traceback_of_what_is_raised(trace):
+    def fn(x):
+        return raising(x * 2)
+
+    traced = trace(fn)
+
+    def caught(x):
+        try:
+            traced(x)
+        except ValueError as error:
+            return [one.name for one in traceback.extract_tb(error.__traceback__)]
+
+    return traced, [call(X()).of(caught)] * 4
+
+
+@cases.parametrize
+def test_callers(make, expected):
+    shown, filters = warnings.showwarning, warnings.filters[:]
+    try:
+        check(make, **expected)
+    finally:
+        warnings.showwarning = shown
+        warnings.filters[:] = filters
