@@ -66,6 +66,12 @@ def load() -> str:
         }
         hook = functools.partial(_core.hook_call, _torch.add_hook, _torch.register_hook, _torch.hook_handle)
         whole[_torch.register_hook] = hook
+        instead = (stand_ins.setup_input_hook, stand_ins.setup_output_hook)
+        whole |= dict(zip(_torch.module_hook_calls(), instead, strict=False))
+        whole[_torch.set_input_hook] = functools.partial(_core.module_inputs, _torch.set_input_hook)
+        whole[_torch.set_output_hook] = functools.partial(
+            _core.module_outputs, _torch.link_module_hooks, _torch.set_output_hook
+        )
         _core.configure_whole_calls(whole)
         _core.configure_asked(asked.functions(), _core.ask_number, asked.of_numpy)
         _core.configure_default_dicts(stand_ins.Filling)

@@ -13,7 +13,7 @@ import torch
 import torch.autograd.graph
 import torch.utils.checkpoint
 from torch.autograd.function import Function
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 # Every backward pass that Python asks for goes through it.
 run_backward = torch.autograd.graph._engine_run_backward
@@ -58,7 +58,15 @@ _KNOWN_CODE = {
     "__getattr__": "39660c10810cd4f2",
     "_wrapped_call_impl": "4825b2ba37a6aba8",
     "_call_impl": "88007c697451b12f",
+    "setup_input_hook": "356af0ea1396ed55",
+    "setup_output_hook": "7f298896264185f3",
+    "_apply_on_tensors": "ebe9f722eee5639c",
 }
+
+
+def _known_code(owner: type, name: str) -> CodeType | None:
+    code = getattr(getattr(owner, name), "__code__", None)
+    return code if isinstance(code, CodeType) and _digest(code) == _KNOWN_CODE[name] else None
 
 
 def plain_module_codes() -> tuple[CodeType | None, CodeType | None, CodeType | None]:
@@ -68,11 +76,12 @@ def plain_module_codes() -> tuple[CodeType | None, CodeType | None, CodeType | N
     ['__getattr__', '_wrapped_call_impl', '_call_impl']
     """
 
-    def known(name: str) -> CodeType | None:
-        code = getattr(getattr(torch.nn.Module, name), "__code__", None)
-        return code if isinstance(code, CodeType) and _digest(code) == _KNOWN_CODE[name] else None
-
-    return known("__getattr__"), known("_wrapped_call_impl"), known("_call_impl")
+    module = torch.nn.Module
+    return (
+        _known_code(module, "__getattr__"),
+        _known_code(module, "_wrapped_call_impl"),
+        _known_code(module, "_call_impl"),
+    )
 
 
 register_hook: Callable[[torch.Tensor, Any], Any] = torch.Tensor.register_hook
@@ -105,6 +114,67 @@ def hook_handle(tensor: torch.Tensor, known: list[RemovableHandle]) -> Removable
     taken = {one.id for one in known}
     handle.id = next(number for number in hooks or () if number not in taken)
     return handle
+
+
+def module_hook_calls() -> tuple[Callable[..., Any], ...]:
+    """What `Module.__call__` sets the backward hooks of a module with, around its inputs, then its outputs.
+
+    Nothing where torch has changed these.
+
+    >>> [call.__name__ for call in module_hook_calls()]
+    ['setup_input_hook', 'setup_output_hook']
+    """
+    names = "setup_input_hook", "setup_output_hook", "_apply_on_tensors"
+    known = all(_known_code(BackwardHook, name) for name in names)
+    return (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook) if known else ()
+
+
+def _node_of(tensors: tuple[torch.Tensor, ...]) -> Any:
+    return next(tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None)
+
+
+def set_input_hook(hook: Any, made: tuple[torch.Tensor, ...]) -> None:
+    """What `BackwardHook.setup_input_hook` does once `BackwardHookFunction` has made the tensors."""
+    hook._set_user_hook(_node_of(made))
+
+
+def set_output_hook(hook: Any, made: tuple[torch.Tensor, ...]) -> None:
+    """The same of `BackwardHook.setup_output_hook`, whose own code makes the hook."""
+    about = hook.n_outputs, hook.output_tensors_index
+    hook._apply_on_tensors = lambda set_on, tensors: (set_on(_node_of(tensors)), (tensors, None))[1]
+    hook.setup_output_hook(made)
+    del hook._apply_on_tensors
+    hook.n_outputs, hook.output_tensors_index = about
+
+
+def link_module_hooks(
+    module: torch.nn.Module,
+    hooks: list[Callable[..., Any]],
+    pre_hooks: list[Callable[..., Any]],
+    inputs: tuple[torch.Tensor, ...],
+    outputs: tuple[torch.Tensor, ...],
+    about: tuple[int, list[int] | None, int, list[int] | None],
+) -> None:
+    """Set backward hooks of a module on the nodes that have made its `inputs` and its `outputs`.
+
+    Each comes from one call of `BackwardHookFunction`; there are no inputs where none requires gradients.
+    `about` says how many arguments there were and which of them are tensors, and the same of the results.
+
+    >>> import torch.nn.modules._functions as functions
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> inputs = functions.BackwardHookFunction.apply(x)
+    >>> outputs = functions.BackwardHookFunction.apply(inputs[0] * 3)
+    >>> doubled = lambda module, given, got: (given[0] * 2,)
+    >>> link_module_hooks(torch.nn.Identity(), [doubled], [], inputs, outputs, (1, [0], 1, [0]))
+    >>> outputs[0].sum().backward()
+    >>> x.grad
+    tensor([6., 6.])
+    """
+    hook: Any = BackwardHook(module, hooks, pre_hooks)
+    hook.n_inputs, hook.input_tensors_index, hook.n_outputs, hook.output_tensors_index = about
+    if inputs:
+        set_input_hook(hook, inputs)
+    set_output_hook(hook, outputs)
 
 
 def scripted_classes() -> tuple[type, ...]:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+import torch
+from torch.nn.modules._functions import BackwardHookFunction
+
+from lazytrace._torch import set_input_hook, set_output_hook
+
 
 class Filling:
     """A defaultdict that is asked for an entry which it does not have.
@@ -28,3 +33,42 @@ class Filling:
         made = factory()
         self._held[key] = made
         return made
+
+
+def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, tuple[Any, ...]]:
+    """What `BackwardHook._apply_on_tensors` gives, and the tensors that the node of its function has made."""
+    places = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    wanted = any(values[i].requires_grad for i in places) and torch.is_grad_enabled()
+    if not wanted:
+        return values, None, ()
+    made = BackwardHookFunction.apply(  # type: ignore[no-untyped-call]
+        *[values[i] for i in places]
+    )
+    parts = list(values)
+    for i, tensor in zip(places, made, strict=True):
+        parts[i] = tensor
+    return tuple(parts) if type(values) is tuple else type(values)(*parts), places, made
+
+
+def setup_input_hook(hook: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`BackwardHook.setup_input_hook`, whose hook becomes a step once that of the outputs is set.
+
+    A node cannot be kept from call to call, but the tensors that it has made are known.
+    """
+    passed, places, made = _passed_on(args)
+    hook.n_inputs = len(args)
+    hook.input_tensors_index = places
+    if made:
+        set_input_hook(hook, made)
+    return passed
+
+
+def setup_output_hook(hook: Any, result: Any) -> Any:
+    """`BackwardHook.setup_output_hook`."""
+    alone = not isinstance(result, tuple)
+    passed, places, made = _passed_on((result,) if alone else result)
+    hook.n_outputs = len(passed)
+    hook.output_tensors_index = places
+    if made:
+        set_output_hook(hook, made)
+    return passed[0] if alone else passed

@@ -451,6 +451,14 @@ PYBIND11_MODULE(_core, m) {
           auto* active = lt::Recording::active();
           return active ? active->hook({again, now, find}, tensor, hook) : now(tensor, hook);
         });
+  m.def("module_inputs", [](py::object now, py::object hook, py::object made) {
+    auto* active = lt::Recording::active();
+    active ? active->module_inputs(now, hook, made) : (void)now(hook, made);
+  });
+  m.def("module_outputs", [](py::object again, py::object now, py::object hook, py::object made) {
+    auto* active = lt::Recording::active();
+    active ? active->module_outputs(again, now, hook, made) : (void)now(hook, made);
+  });
   m.def("configure_pure_functions", &lt::configure_pure_functions);
   m.def("configure_gradients", &lt::configure_gradients);
   m.def("whole_call", &whole_call);

@@ -282,6 +282,37 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
   return handle;
 }
 
+// A replay may have set it already, which only the outputs show. Then this one does nothing: it waits for
+// what those of its own are given.
+void Recording::module_inputs(const py::object& now, py::object hook, py::object made) {
+  if (recorder_.paused() || recorder_.stopped()) return (void)now(hook, made);
+  // Not the tuple itself: what is still there at the end needs an origin.
+  module_inputs_.append(py::make_tuple(hook, py::list(made)));
+  Aside here(this);
+  now(hook, made);
+}
+
+void Recording::module_outputs(const py::object& again, const py::object& now, py::object hook,
+                               py::object made) {
+  if (recorder_.paused() || recorder_.stopped()) return (void)now(hook, made);
+  py::object inputs = py::tuple();
+  for (py::handle pair : module_inputs_)
+    if (py::object(pair[py::int_(0)]).is(hook)) inputs = py::tuple(pair[py::int_(1)]);
+  py::tuple about = py::make_tuple(hook.attr("n_inputs"), hook.attr("input_tensors_index"),
+                                   hook.attr("n_outputs"), hook.attr("output_tensors_index"));
+  py::tuple args = py::make_tuple(hook.attr("module"), hook.attr("user_hooks"), hook.attr("user_pre_hooks"),
+                                  inputs, made, about);
+  observer_.surroundings().provenance->weak_node(again.ptr());
+  OpaqueCall call(observer_.surroundings(), again.ptr(), "", args.ptr(), nullptr, false, true);
+  if (recorder_.feeding()) {
+    recorder_.expect_opaque();
+    recorder_.fed_value();
+  } else {
+    now(hook, made);
+  }
+  call.finish(Py_None);
+}
+
 namespace {
 // Whether torch's function that calls the engine has made the gradients of the roots itself.
 bool makes_gradients(Frame caller) {

@@ -70,9 +70,13 @@ class Recording {
   // The same for a function of torch that stays whole.
   py::object whole(py::object function, py::tuple args, py::dict kwargs);
   // The same for torch's function that runs autograd's engine.
+  py::object backward(py::object run, py::tuple args, py::dict kwargs);
   // Tensor.register_hook.
   py::object hook(const HookCalls& calls, py::object tensor, py::object hook);
-  py::object backward(py::object run, py::tuple args, py::dict kwargs);
+  // Backward hooks of a module: `now` sets those of its inputs, then of its outputs, on tensors that a node
+  // has made; `again` is called with both at each replay.
+  void module_inputs(const py::object& now, py::object hook, py::object made);
+  void module_outputs(const py::object& again, const py::object& now, py::object hook, py::object made);
 
   // Calls a function of ours that is no part of the recording.
   py::object aside(py::object function);
@@ -108,6 +112,7 @@ class Recording {
   Observer observer_;
   bool replaced_ = false;
   bool settled_ = false;                            // the writes
+  py::list module_inputs_;                          // (hook, tensors)
   py::list hook_handles_;                           // of hooks that the function has set
   c10::SmallVector<Call::PassedNumber, 4> passed_;  // that Python is given carriers for
   bool passes_constants_ = false;                   // in containers, which are guarded where they are read

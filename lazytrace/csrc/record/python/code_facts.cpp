@@ -90,6 +90,7 @@ uintptr_t flags_of(PyObject* code) {
   for (const TrustedCode& row : kDispatching)
     if (file == torch_folder + row.file && (!*row.name || name == row.name)) flags |= kDispatches;
   if (file == "<lazytrace>") flags |= kThrough;
+  if (stands_in(file)) flags |= kStandsIn;
   if (file == "<frozen importlib._bootstrap>" && name == "_handle_fromlist") flags |= kImports;
   if (file == "<frozen importlib._bootstrap_external>" && name == "FileFinder.find_spec") flags |= kFinds;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;

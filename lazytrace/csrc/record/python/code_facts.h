@@ -27,6 +27,7 @@ enum CodeFlags : uintptr_t {
   kDispatches = 1024,  // trusted, and asks no tensor what autograd knows of it
   kImports = 2048,     // what `from a import b` runs where a is there
   kFinds = 4096,       // what looks for a module in a folder, of which it keeps a list
+  kStandsIn = 8192,    // what is called in the place of other code while a recording is made
 };
 uintptr_t code_flags(PyObject* code);
 

@@ -167,8 +167,8 @@ void Watcher::enter_function(Frame f) {
   Provenance& provenance = *around_.provenance;
   PyObject* self = f.argument(0);
   bool met = provenance.known(function) >= 0 || provenance.is_fresh(function);
-  // The wrapper that holds it is guarded where it was called.
-  if (!met && (code_flags(f.code()) & kThrough)) return provenance.note_made(function);
+  // What it stands for is guarded where that was called.
+  if (!met && (code_flags(f.code()) & (kThrough | kStandsIn))) return provenance.note_made(function);
   if (!met && self) meet_function(f, self);
   bool imports = code_flags(f.code()) & kImports;
   if (!met && provenance.known(function) < 0 && (imports || is_trusted(caller_flags(f))))

@@ -1,0 +1,327 @@
+"""Backward hooks of modules: called as eager calls them, also where they come and go between calls."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+
+import torch
+from torch import nn
+
+from tests.soundness.runner import Cases, call, check
+
+cases = Cases()
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def doubled(module, given, got):
+    return tuple(None if g is None else g * 2 for g in given)
+
+
+def step_of(net, loss=lambda out: out.square().mean()):
+    """A whole step of training."""
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = loss(net(x))
+        value.backward()
+        optimizer.step()
+        return value.detach()
+
+    return step
+
+
+def gradients(net):
+    return [p.grad for p in net.parameters()], list(net.parameters())
+
+
+def xs(count=6):
+    return [call(torch.randn(4, 3, generator=torch.Generator().manual_seed(i))) for i in range(count)]
+
+
+@cases(hits=4)
+def that_changes_gradients(trace):
+    net = model()
+    net[1].register_full_backward_hook(doubled)
+    return trace(step_of(net)), xs(), lambda: gradients(net)
+
+
+@cases(hits=4)
+def that_only_looks(trace):
+    net, seen = model(), []
+
+    def look(module, given, got):
+        seen.append((type(module).__name__, [g.clone() for g in given], [g.clone() for g in got]))
+
+    net[2].register_full_backward_hook(look)
+    return trace(step_of(net)), xs(), lambda: (gradients(net), seen)
+
+
+@cases(hits=4)
+def before_the_backward_of_the_module(trace):
+    net = model()
+    net[1].register_full_backward_pre_hook(lambda module, got: (got[0] * 3,))
+    net[2].register_full_backward_pre_hook(lambda module, got: None)
+    return trace(step_of(net)), xs(), lambda: gradients(net)
+
+
+@cases(hits=4)
+def several_on_each_module(trace):
+    net, order = model(), []
+    for name, module in net.named_children():
+        module.register_full_backward_pre_hook(lambda m, got, name=name: order.append(("before", name)))
+        module.register_full_backward_hook(lambda m, given, got, name=name: order.append(("after", name)))
+        module.register_full_backward_hook(doubled)
+    return trace(step_of(net)), xs(), lambda: (gradients(net), order)
+
+
+@cases(hits=4)
+def of_all_modules(trace):
+    net, order = model(), []
+    handles = []
+
+    def begin():
+        of_all = nn.modules.module.register_module_full_backward_hook
+        handles.append(of_all(lambda module, given, got: order.append(type(module).__name__)))
+
+    def end():
+        handles.pop().remove()
+
+    return trace(step_of(net)), [*xs(2), begin, *xs(), end, *xs(2)], lambda: (gradients(net), order)
+
+
+@cases(hits=4)
+def of_a_module_whose_input_needs_no_gradient(trace):
+    """Torch warns, and calls the hook with None."""
+    net, seen = model(), []
+    net[0].register_full_backward_hook(lambda m, given, got: seen.append((given, got[0].clone())))
+    return trace(step_of(net)), xs(), lambda: (gradients(net), seen)
+
+
+class Many(nn.Module):
+    """Arguments and results of many kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(3))
+
+    def forward(self, x, factor, y, *, shift=0.0):
+        return Pair(x * self.w * factor + shift, y * 2)
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.many, self.last = Many(), nn.Linear(3, 2)
+
+    def forward(self, x):
+        left, right = self.many(x * self.last.weight[0], 2, x, shift=0.5)
+        return self.last(left + right)
+
+
+@cases(hits=4)
+def of_a_module_of_many_arguments_and_results(trace):
+    torch.manual_seed(0)
+    net, seen = Around(), []
+
+    def look(module, given, got):
+        seen.append(
+            (
+                [None if g is None else g.clone() for g in given],
+                [None if g is None else g.clone() for g in got],
+            )
+        )
+        return given
+
+    net.many.register_full_backward_hook(look)
+    return trace(step_of(net)), xs(), lambda: (gradients(net), seen)
+
+
+@cases(hits=4)
+def of_a_module_that_is_called_twice(trace):
+    torch.manual_seed(0)
+    layer, seen = nn.Linear(3, 3), []
+    layer.register_full_backward_hook(lambda m, given, got: seen.append(got[0].clone()))
+    layer.register_full_backward_hook(doubled)
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return self.layer(torch.tanh(self.layer(x)))
+
+    return trace(step_of(Twice())), xs(), lambda: (gradients(layer), seen)
+
+
+@cases(hits=4)
+def when_only_the_model_is_traced(trace):
+    net, seen = model(), []
+    net[1].register_full_backward_hook(doubled)
+    net[2].register_full_backward_hook(lambda m, given, got: seen.append(got[0].clone()))
+    forward = trace(net.forward)
+
+    def step(x):
+        net.zero_grad()
+        forward(x).square().mean().backward()
+
+    return forward, [call(x.args[0]).of(step) for x in xs()], lambda: (gradients(net), seen)
+
+
+@cases(hits=4)
+def under_a_second_derivative(trace):
+    torch.manual_seed(0)
+    layer = nn.Tanh()
+    layer.register_full_backward_hook(doubled)
+
+    def function(x):
+        x = x.detach().requires_grad_()
+        (first,) = torch.autograd.grad(layer(x * 2).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        return first.detach(), second
+
+    return trace(function), xs()
+
+
+@cases(hits=3)
+def without_gradients(trace):
+    net = model()
+    net[1].register_full_backward_hook(doubled)
+
+    def function(x):
+        with torch.no_grad():
+            return net(x)
+
+    return trace(function), xs(4)
+
+
+@cases(hits=2)
+def that_raises(trace):
+    net, bad = model(), []
+
+    def refuse(module, given, got):
+        if bad:
+            raise ValueError("no")
+
+    net[1].register_full_backward_hook(refuse)
+    one = xs()
+    return (
+        trace(step_of(net)),
+        [*one[:4], lambda: bad.append(1), *one[:2], bad.clear, *one[:2]],
+        lambda: gradients(net),
+    )
+
+
+@cases(hits=2)
+def that_gives_too_many(trace):
+    net, bad = model(), []
+    net[1].register_full_backward_hook(lambda m, given, got: (*given, *given) if bad else None)
+    one = xs()
+    return trace(step_of(net)), [*one[:4], lambda: bad.append(1), *one[:2]], lambda: gradients(net)
+
+
+@cases(hits=4)
+def that_comes_between_calls(trace):
+    net = model()
+    one, handles = xs(), []
+    steps = [*one[:4], lambda: handles.append(net[1].register_full_backward_hook(doubled)), *one[:4]]
+    return trace(step_of(net)), [*steps, lambda: handles.pop().remove(), *one[:2]], lambda: gradients(net)
+
+
+@cases(hits=2)
+def that_is_replaced(trace):
+    net = model()
+    handles = [net[1].register_full_backward_hook(doubled)]
+    one = xs()
+
+    def change():
+        handles.pop().remove()
+        net[1].register_full_backward_hook(lambda m, given, got: (given[0] * 5,))
+
+    return trace(step_of(net)), [*one[:4], change, *one[:4]], lambda: gradients(net)
+
+
+@cases(hits=2)
+def with_state_of_its_own(trace):
+    net, scale = model(), {"by": 2.0}
+    net[1].register_full_backward_hook(lambda m, given, got: (given[0] * scale["by"],))
+    one = xs()
+    return trace(step_of(net)), [*one[:4], lambda: scale.update(by=0.5), *one[:4]], lambda: gradients(net)
+
+
+@cases(hits=2)
+def behind_a_side_exit(trace):
+    """The function runs again and is fed: the hooks that the replay has set are not set once more."""
+    net, seen = model(), []
+    net[0].register_full_backward_pre_hook(lambda m, got: seen.append(got[0].clone()))
+
+    def step(x):
+        net.zero_grad()
+        out = net(x)
+        if out.sum() > 0:
+            out = out * 2
+        out.square().mean().backward()
+        return out.detach()
+
+    up, down = torch.full((4, 3), 2.0), torch.full((4, 3), -2.0)
+    return trace(step), [call(up), call(up), call(down), call(up), call(down)], lambda: (gradients(net), seen)
+
+
+@cases(eager="was given what a factory of torch made")
+def behind_something_that_no_replay_can_stop_at(trace):
+    """The recording is given up between the inputs and the outputs of the module."""
+    net, seen = Around(), []
+
+    class Made(nn.Module):
+        def forward(self, x, y):
+            return net.many(x, 2, y)[0]
+
+    made = Made()
+    made.register_full_backward_hook(lambda m, given, got: seen.append([g is None for g in given]))
+
+    def step(x):
+        net.zero_grad()
+        made(x * net.many.w, torch.ones(3)).sum().backward()
+
+    return trace(step), xs(4), lambda: (gradients(net), seen)
+
+
+@cases(hits=2)
+def that_looks_at_its_module(trace):
+    net, seen = model(), []
+
+    def look(module, given, got):
+        seen.append((len(module._backward_hooks), module.training, module is net[1]))
+
+    net[1].register_full_backward_hook(look)
+    one = xs()
+    return trace(step_of(net)), [*one[:4], net.eval, *one[:4]], lambda: (gradients(net), seen)
+
+
+@cases(eager="which changes what the function has written")
+def that_is_set_inside(trace):
+    """It is in a dict of the module while the engine calls hooks, which may look there."""
+    net = model()
+
+    def step(x):
+        handle = net[1].register_full_backward_hook(doubled)
+        net.zero_grad()
+        net(x).square().mean().backward()
+        handle.remove()
+
+    return trace(step), xs(4), lambda: gradients(net)
+
+
+@cases.parametrize
+def test_module_hooks(make, expected):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Full backward hook is firing")
+        check(make, **expected)
