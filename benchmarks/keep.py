@@ -213,7 +213,7 @@ def said(compare: Callable[[], object]) -> str:
     try:
         found = compare()
     except Exception as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0][:60]}"
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:60]}"
     return "equal" if found else str(found)[:60]
 
 

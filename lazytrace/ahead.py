@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -160,10 +160,10 @@ class _State:
                 self._seen[id(module)] = module
                 self._attributes(_joined(path, prefix), module, depth)
         elif isinstance(value, list | tuple | dict | set | collections.deque):
+            content = _content(value)
             if not isinstance(value, tuple):
                 self._containers.append(value)
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, item in list(items):
+            for key, item in content if isinstance(value, dict) else enumerate(content):
                 self._add(f"{path}[{key!r}]", item, depth + 1)
         else:
             self._object(path, value, depth)
@@ -195,7 +195,8 @@ class _State:
 
     def _attributes(self, path: str, value: Any, depth: int) -> None:
         names = vars(value)
-        self._containers.append(names)
+        if isinstance(names, dict):
+            self._containers.append(names)
         for group in ("_parameters", "_buffers"):
             for name, tensor in (names.get(group) or {}).items():
                 if isinstance(tensor, torch.Tensor):
@@ -209,15 +210,13 @@ class _State:
         """What puts all of it back, gradients and random streams too."""
         restore_rng = checkpoint_rng()
         restore_tensors = checkpoint_tensors(self.tensors.values())
-        containers = [(one, one.copy()) for one in self._containers]
+        containers = [(one, _content(one)) for one in self._containers]
         arrays = [(one, one.copy()) for one in self._arrays]
 
         def restore() -> None:
             for container, before in containers:
                 if not _holds_the_same(container, before):
-                    container.clear()
-                    keyed = isinstance(container, dict | set)
-                    (container.update if keyed else container.extend)(before)
+                    _fill(container, before)
             for owner, name, value in self._slots:
                 if getattr(owner, name, self) is not value:
                     setattr(owner, name, value)
@@ -229,14 +228,38 @@ class _State:
         return restore
 
 
-def _holds_the_same(a: Any, b: Any) -> bool:
-    if len(a) != len(b):
+# The methods of these are called, and not those of classes that are made of them: they may do anything.
+_BASES: Final = (collections.OrderedDict, dict, list, tuple, set, collections.deque)
+
+
+def _base(container: Any) -> Any:
+    return next(base for base in _BASES if isinstance(container, base))
+
+
+def _content(container: Any) -> list[Any]:
+    base = _base(container)
+    return list(base.items(container) if issubclass(base, dict) else base.__iter__(container))
+
+
+def _fill(container: Any, content: list[Any]) -> None:
+    base = _base(container)
+    base.clear(container)
+    if issubclass(base, dict):
+        for key, value in content:
+            base.__setitem__(container, key, value)
+    else:
+        (base.update if base is set else base.extend)(container, content)
+
+
+def _holds_the_same(container: Any, before: list[Any]) -> bool:
+    now = _content(container)
+    if len(now) != len(before):
         return False
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(a[key] is b[key] for key in a)
-    if isinstance(a, set):
-        return bool(a == b)
-    return all(x is y for x, y in zip(a, b, strict=True))
+    if isinstance(container, set):
+        return {id(one) for one in now} == {id(one) for one in before}
+    if isinstance(container, dict):
+        return all(k is m and v is w for (k, v), (m, w) in zip(now, before, strict=True))
+    return all(x is y for x, y in zip(now, before, strict=True))
 
 
 def _joined(path: str, name: str) -> str:

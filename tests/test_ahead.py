@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import random
@@ -395,3 +396,32 @@ def test_sizes_that_are_marked_take_one_recording():
         lazytrace.mark_dynamic(x, 0)
         assert torch.equal(fn(x), x * 2)
     assert fn.cache_info().misses == 1
+
+
+class Reluctant(collections.OrderedDict):
+    """A dict that cannot be copied, and loads what is asked for."""
+
+    def __init__(self, mapping, more):
+        super().__init__(mapping)
+
+    def __setitem__(self, key, value):
+        raise TypeError("cannot be assigned to")
+
+    def items(self):
+        raise AssertionError("loads all that there is")
+
+
+def test_state_in_containers_of_classes_of_their_own():
+    held = Reluctant({}, None)
+    collections.OrderedDict.__setitem__(held, "calls", 0)
+    collections.OrderedDict.__setitem__(held, "order", 1)
+
+    def count(x):
+        collections.OrderedDict.__setitem__(held, "calls", held["calls"] + 1)
+        collections.OrderedDict.move_to_end(held, "calls")
+        return x * held["calls"]
+
+    counts = lazytrace.opaque(count)
+    step = trace(lambda x: counts(x) + 2, (torch.ones(2),))
+    assert list(collections.OrderedDict.items(held)) == [("calls", 0), ("order", 1)]
+    assert torch.equal(step(torch.ones(2)), torch.full((2,), 3.0))
