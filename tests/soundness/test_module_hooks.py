@@ -275,14 +275,14 @@ def behind_a_side_exit(trace):
     return trace(step), [call(up), call(up), call(down), call(up), call(down)], lambda: (gradients(net), seen)
 
 
-@cases(eager="was given what a factory of torch made")
+@cases(eager="reads .grad_fn of a tensor")
 def behind_something_that_no_replay_can_stop_at(trace):
     """The recording is given up between the inputs and the outputs of the module."""
     net, seen = Around(), []
 
     class Made(nn.Module):
         def forward(self, x, y):
-            return net.many(x, 2, y)[0]
+            return net.many(x, 2, y)[0] * len(x.grad_fn.name())
 
     made = Made()
     made.register_full_backward_hook(lambda m, given, got: seen.append([g is None for g in given]))
@@ -318,6 +318,75 @@ def that_is_set_inside(trace):
         handle.remove()
 
     return trace(step), xs(4), lambda: gradients(net)
+
+
+# ---------------------------------------------------------------- forward hooks
+def penalized(net):
+    """What a critic is trained with: a tensor of the call comes to require gradients in place.
+
+    A function cannot be resumed behind that, and what backward hooks do cannot be done again.
+    """
+
+    def step(x):
+        net.zero_grad()
+        mixed = (x * 0.5).requires_grad_()
+        (slope,) = torch.autograd.grad(net(mixed).sum(), mixed, create_graph=True)
+        penalty = (slope.norm(dim=1) - 1).square().mean()
+        penalty.backward()
+        return penalty.detach()
+
+    return step
+
+
+@cases(hits=4)
+def around_what_comes_to_require_gradients(trace):
+    """The handler in the call of a module runs hooks that are always called, of which there are none."""
+    net = model()
+    net[0].register_full_backward_hook(doubled)
+    return trace(penalized(net)), xs(), lambda: gradients(net)
+
+
+@cases(eager="where an exception could be caught")
+def that_are_always_called(trace):
+    net, seen = model(), []
+    net[0].register_full_backward_hook(doubled)
+    net[0].register_forward_hook(lambda module, args, result: seen.append(result is None), always_call=True)
+    return trace(penalized(net)), xs(), lambda: (gradients(net), seen)
+
+
+@cases(hits=2)
+def that_come_to_be_always_called(trace):
+    """An exception of the call runs them, which a replay would not."""
+    net, seen = model(), []
+    net[0].register_full_backward_hook(doubled)
+
+    def always():
+        net[0].register_forward_hook(lambda m, args, result: seen.append(result is None), always_call=True)
+
+    wide = call(torch.ones(2, 7))
+    one = xs()
+    steps = [*one[:4], wide, always, *one[:2], wide]
+    return trace(penalized(net)), steps, lambda: (gradients(net), seen)
+
+
+@cases(hits=2)
+def that_run_for_what_a_replay_raises(trace):
+    """An operator raises at one call: what was there when the call began decides which hooks run."""
+    net, seen = model(), []
+    net[1].register_forward_hook(lambda module, args, result: None)
+    net.register_forward_hook(lambda module, args, result: seen.append(result is None), always_call=True)
+
+    table = torch.tensor([0, 1])
+
+    class Picks(nn.Module):
+        def forward(self, x, index):
+            return torch.index_select(net(x), 0, index)
+
+    picks = Picks()
+    picks.register_forward_hook(lambda module, args, result: seen.append(result is None), always_call=True)
+    one = [call(x.args[0], table) for x in xs(3)]
+    bad = call(xs(1)[0].args[0], torch.tensor([0, 9]))
+    return trace(lambda x, index: picks(x, index)), [*one, bad, *one[:1]], lambda: seen
 
 
 @cases.parametrize

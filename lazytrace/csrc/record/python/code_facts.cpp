@@ -26,6 +26,10 @@ const TrustedCode kRestoring[] = {
 #define RESTORES(file, name, why) {file, name},
 #include "torch/trusted_code.def"
 };
+const TrustedCode kRunningHooks[] = {
+#define RUNS_HOOKS(file, name, why) {file, name},
+#include "torch/trusted_code.def"
+};
 const TrustedCode kDispatching[] = {
 #define DISPATCHES(file, name, why) {file, name},
 #include "torch/trusted_code.def"
@@ -87,6 +91,8 @@ uintptr_t flags_of(PyObject* code) {
     if (file == torch_folder + row.file && name == row.name) flags |= kBookkeeping;
   for (const TrustedCode& row : kRestoring)
     if (file == torch_folder + row.file && name == row.name) flags |= kRestores;
+  for (const TrustedCode& row : kRunningHooks)
+    if (file == torch_folder + row.file && name == row.name) flags |= kRunsHooks;
   for (const TrustedCode& row : kDispatching)
     if (file == torch_folder + row.file && (!*row.name || name == row.name)) flags |= kDispatches;
   if (file == "<lazytrace>") flags |= kThrough;

@@ -28,6 +28,7 @@ enum CodeFlags : uintptr_t {
   kImports = 2048,     // what `from a import b` runs where a is there
   kFinds = 4096,       // what looks for a module in a folder, of which it keeps a list
   kStandsIn = 8192,    // what is called in the place of other code while a recording is made
+  kRunsHooks = 16384,  // its exception handlers run the forward hooks of a module that are called always
 };
 uintptr_t code_flags(PyObject* code);
 

@@ -25,6 +25,17 @@ PyObject* attribute_of(PyObject* instance, const char* name) {
   return PyDict_GetItemString(dict.ptr(), name);
 }
 
+bool is_empty_dict(PyObject* dict) { return dict && PyDict_Check(dict) && PyDict_GET_SIZE(dict) == 0; }
+
+// Whether a call of a module has hooks that run whatever is raised. They are read at the call, as all hooks
+// are.
+bool has_hooks_called_always(Frame f) {
+  PyObject* of_all = PyDict_GetItemString(f.globals(), "_global_forward_hooks_always_called");
+  PyObject* module = f.variable(0);
+  return !is_empty_dict(of_all) || !module ||
+         !is_empty_dict(attribute_of(module, "_forward_hooks_always_called"));
+}
+
 }  // namespace
 
 bool Handlers::would_run(Frame f) {
@@ -35,7 +46,7 @@ bool Handlers::would_run(Frame f) {
     if (code_flags(f.code()) & kRestores) known->second.handler = false;
   }
   const ExceptionTable::Around& around = known->second;
-  if (around.handler) return true;
+  if (around.handler && (!(code_flags(f.code()) & kRunsHooks) || has_hooks_called_always(f))) return true;
   return std::any_of(around.exits.begin(), around.exits.end(),
                      [&](int height) { return acts(f.above_bottom(height)); });
 }
