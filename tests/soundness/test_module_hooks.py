@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import warnings
 
 import torch
@@ -255,6 +256,56 @@ def with_state_of_its_own(trace):
     net[1].register_full_backward_hook(lambda m, given, got: (given[0] * scale["by"],))
     one = xs()
     return trace(step_of(net)), [*one[:4], lambda: scale.update(by=0.5), *one[:4]], lambda: gradients(net)
+
+
+class Scales:
+    """A hook that is an object."""
+
+    def __init__(self, by):
+        self.by, self.seen = by, []
+
+    def __call__(self, module, given, got):
+        return (given[0] * self.by,)
+
+    def method(self, module, given, got):
+        self.seen.append(got[0].sum().item())
+        return (given[0] * self.by,)
+
+
+def adam_step_of(net):
+    """Its optimizer reads numbers after the hooks have run."""
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = net(x).square().mean()
+        value.backward()
+        optimizer.step()
+        return value.detach()
+
+    return step
+
+
+def objects(trace, hook_of):
+    net, scales, one = model(), Scales(2.0), xs()
+    net[1].register_full_backward_hook(hook_of(scales))
+    steps = [*one[:4], lambda: vars(scales).update(by=0.5), *one[:4]]
+    return trace(adam_step_of(net)), steps, lambda: (gradients(net), scales.seen)
+
+
+@cases(hits=3)
+def that_is_an_object(trace):
+    return objects(trace, lambda scales: scales)
+
+
+@cases(hits=3)
+def that_is_a_bound_method(trace):
+    return objects(trace, lambda scales: scales.method)
+
+
+@cases(hits=3)
+def that_is_a_partial(trace):
+    return objects(trace, lambda scales: functools.partial(Scales.method, scales))
 
 
 @cases(hits=2)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpython/frame.h"
+#include "cpython/imports.h"
 #include "cpython/operations.h"
 
 namespace lazytrace {
@@ -11,6 +12,24 @@ inline PyObject** callee_of(Frame f, const Operation& operation) {
   if (operation.action == Action::CallsWith) return f.place(operation.first);
   if (operation.action != Action::Calls) return nullptr;
   return f.place(f.peek(operation.first) ? operation.first : operation.second);
+}
+
+// What a functools.partial calls, borrowed; null of anything else.
+inline PyObject* function_of_partial(PyObject* callable) {
+  static PyObject* const partial = from_module("functools", "partial").release().ptr();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != partial) return nullptr;
+  py::object function = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "func"));
+  return function.ptr();  // which the partial holds
+}
+
+// Whether a call comes to nothing but Python code, which is given what the callable is given.
+inline bool comes_to_python(PyObject* callable) {
+  static PyObject* const call = PyUnicode_InternFromString("__call__");
+  if (PyFunction_Check(callable)) return true;
+  if (PyMethod_Check(callable)) return comes_to_python(PyMethod_GET_FUNCTION(callable));
+  if (PyObject* function = function_of_partial(callable)) return comes_to_python(function);
+  PyObject* found = _PyType_Lookup(Py_TYPE(callable), call);
+  return found && PyFunction_Check(found);
 }
 
 }  // namespace lazytrace

@@ -144,14 +144,6 @@ std::string torch_name(PyObject* callable) {
   return module && is_torchs(module) ? name : "";
 }
 
-// What a functools.partial calls, borrowed; null of anything else.
-PyObject* function_of_partial(PyObject* callable) {
-  static PyObject* const partial = from_module("functools", "partial").release().ptr();
-  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != partial) return nullptr;
-  py::object function = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "func"));
-  return function.ptr();  // which the partial holds
-}
-
 // Whether Python code runs, which is watched.
 bool is_python(PyObject* callable) {
   // It hands on what it is given, as it is.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpython/callee.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -301,7 +302,7 @@ bool only_looks(PyObject* callable, PyObject* first) {
 PyObject* changed_by_call(Frame f, const Operation& operation) {
   PyObject *method = f.peek(operation.first), *second = f.peek(operation.second);
   PyObject* callable = method ? method : second;
-  if (PyFunction_Check(callable)) return nullptr;
+  if (comes_to_python(callable)) return nullptr;
   PyObject* first = method ? second : f.peek(operation.third);
   if (only_looks(callable, first)) return nullptr;
   auto* builtin = PyCFunction_Check(callable) ? reinterpret_cast<PyCFunctionObject*>(callable) : nullptr;
