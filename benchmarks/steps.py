@@ -5,8 +5,9 @@
 Seven steps, as users write them: zero_grad, forward, loss, backward, clipping, optimizer; one has a model of
 transformers, where that is installed. Contenders run in turn, in one process, on one torch thread, in each
 round as many steps one after the other as eager makes in 12 ms, as a training loop does (`--steps 1`: a step
-each, with the caches as the other contenders have left them). The figure is the median of thread time over that of eager in the same round. `equal`
-compares loss, parameters, gradients, buffers and optimizer state after all rounds, bit for bit.
+each, with the caches as the other contenders have left them). The figure is the median of thread time over
+that of eager in the same round. `equal` compares loss, parameters, gradients, buffers and optimizer state
+after all rounds, bit for bit.
 """
 
 from __future__ import annotations
