@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import math
+import random
 import types
 from decimal import Decimal
 from fractions import Fraction
@@ -953,3 +954,39 @@ def test_a_nan_behind_a_side_exit(body, dynamic):
         return trace(body, dynamic=dynamic), steps, lambda: vars(state)
 
     check(make, hits=3)
+
+
+def best_of(state):
+    state.best = max(state.best, 0.0)
+
+
+def shares_it(state):
+    state.last = state.best
+
+
+def decays(state):
+    state.best = state.best * 0.5
+
+
+def looks_twice(state):
+    state.last = (state.best, state.best > 1, state.best != state.best)
+
+
+@pytest.mark.parametrize("reads", [best_of, shares_it, decays, looks_twice], ids=lambda one: one.__name__)
+def test_a_nan_that_was_recorded_behind_a_side_exit(reads):
+    """The function runs again over steps that have compared the nan."""
+
+    def make(trace):
+        state = types.SimpleNamespace(best=0.0, noise=0.0, last=None)
+
+        def step(x):
+            reads(state)
+            state.noise = random.random()
+            return x * 2 if x.mean() > 0 else x + 1
+
+        x = torch.ones(2)
+        calls = [call(x), lambda: setattr(state, "best", math.nan), *(call(k * x) for k in (-1, 1, -1, 1, 1))]
+        calls += [lambda: setattr(state, "best", 2.0), *(call(k * x) for k in (1, -1, 1, -1))]
+        return trace(step), calls, lambda: vars(state)
+
+    check(make, hits=2)

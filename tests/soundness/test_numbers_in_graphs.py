@@ -85,6 +85,15 @@ def squared(model, state, x):
     return weight * gradient.square().mean()
 
 
+def due_where_a_kernel_goes(model, state, x):
+    """The first kernel of a batch norm makes memory that nobody takes."""
+    y = model(x)
+    state["n"] += 1
+    weight = 0.1 * state["n"]
+    y = F.batch_norm(y, None, None, training=True)
+    return (y * weight).exp().mean()
+
+
 def training(body):
     def make(trace):
         random.seed(3)
@@ -103,7 +112,19 @@ def training(body):
     return make
 
 
-FLAT = [annealed, divided, divides, mixed, added, subtracted, in_place, whole, twice, squared]
+FLAT = [
+    annealed,
+    divided,
+    divides,
+    mixed,
+    added,
+    subtracted,
+    in_place,
+    whole,
+    twice,
+    squared,
+    due_where_a_kernel_goes,
+]
 
 
 @pytest.mark.parametrize("body", FLAT, ids=lambda body: body.__name__)

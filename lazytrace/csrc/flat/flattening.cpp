@@ -428,10 +428,21 @@ void drop_blanks(Program* program, const std::vector<int>& outputs) {
   for (int reg : outputs) used[reg] = 1;
   for (const Step& step : program->steps) each_needed(*program, step, [&](int reg) { used[reg] = 1; });
   auto unused = [&](const Step& step) {
-    return step.flat && step.modes < 0 && facts_of(step.op).blank_factory && !used[step.results[0].reg];
+    return step.flat && step.modes < 0 && step.numbers.empty() && facts_of(step.op).blank_factory &&
+           !used[step.results[0].reg];
   };
   auto& steps = program->steps;
   steps.erase(std::remove_if(steps.begin(), steps.end(), unused), steps.end());
+}
+
+// The proof of a form finds the numbers that the program has left, so it does not see whether one is lost.
+bool works_out_all(const Program& form, const Program& whole) {
+  std::unordered_set<int> worked_out;
+  for (const Step& step : form.steps) worked_out.insert(step.numbers.begin(), step.numbers.end());
+  return std::all_of(whole.steps.begin(), whole.steps.end(), [&](const Step& step) {
+    return std::all_of(step.numbers.begin(), step.numbers.end(),
+                       [&](int id) { return worked_out.count(id) > 0; });
+  });
 }
 
 }  // namespace
@@ -619,6 +630,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
     last = now;
   }
   drop_blanks(&made, outputs);
+  if (!works_out_all(made, program_)) hinder("numbers are worked out where no kernel runs");
   place_undo(form.get());
   if (!obstacle_.empty()) return nullptr;
   place_exits(&made);

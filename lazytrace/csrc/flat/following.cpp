@@ -306,8 +306,11 @@ void Following::make_views_again(std::vector<Step>* steps) const {
     need(reg);
   }
   std::vector<Step> first;
-  for (const Step& step : all)
-    if (needed.count(&step)) first.push_back(step);
+  for (const Step& step : all) {
+    if (!needed.count(&step)) continue;
+    first.push_back(step);
+    first.back().numbers.clear();  // those of the call, which were only due by then
+  }
   steps->insert(steps->begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
 }
 

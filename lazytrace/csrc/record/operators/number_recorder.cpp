@@ -336,8 +336,15 @@ PyObject* NumberRecorder::carrier(int id) {
 
 // Which object a nan is shows in containers that hold it, so it is compared rather than followed. But where a
 // program has followed another number there, the steps that have run took the nan for it.
+bool NumberRecorder::follows_nan(int id) const {
+  if (!owner_.again()) return false;
+  auto stands = [&](const Standing& one) { return one.id == id; };
+  if (std::any_of(standing_.begin(), standing_.end(), stands)) return true;
+  return !read_[static_cast<size_t>(id)] && !owner_.asked(id, (*this)[id]).value_or(false);
+}
+
 PyObject* NumberRecorder::carrier_of(int id, PyObject* original) {
-  if (PyFloat_CheckExact(original) && std::isnan(PyFloat_AS_DOUBLE(original)) && !owner_.again()) {
+  if (PyFloat_CheckExact(original) && std::isnan(PyFloat_AS_DOUBLE(original)) && !follows_nan(id)) {
     read(id);
     return Py_NewRef(original);
   }

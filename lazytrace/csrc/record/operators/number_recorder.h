@@ -33,7 +33,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // `read`: enters a comparison with this value into the program. `fail`: ends the recording. `changed`:
   // whether something was changed by now, so that a replay must not run the function from its start;
   // `would_catch`: whether the function would catch what is raised now; `asked`: of a function that runs
-  // again, whether it asked this number, a Works of this id, when it was recorded; `again`: whether it runs
+  // again, whether it asked this number next, by its id, when it was recorded; `again`: whether it runs
   // again over steps that have run.
   struct Owner {
     std::function<void(int, const c10::IValue&)> read;
@@ -116,6 +116,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   bool works(Number::Kind kind, int a, int b);
   bool asks(Number::Kind kind, int a, int b) const;
   void refuse_answer(int id);
+  bool follows_nan(int id) const;
   void settle(const Argument& argument);
   std::optional<Argument> lift_value(c10::IValue* value);
   std::optional<Argument> lift_list(c10::IValue* value);
