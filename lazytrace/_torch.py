@@ -61,6 +61,39 @@ _KNOWN_CODE = {
 }
 
 
+def plain_index_function() -> type | None:
+    """The custom function by which masks of attention index tensors under vmap, if it is known.
+
+    Its forward method calls one operator, and what it keeps is for a backward pass alone. Importing its
+    module would import torch's compiler.
+
+    >>> import torch._dynamo._trace_wrapped_higher_order_op
+    >>> plain_index_function().__name__
+    'ModIndex'
+    """
+    found = getattr(sys.modules.get("torch._dynamo._trace_wrapped_higher_order_op"), "ModIndex", None)
+    if not isinstance(found, type):
+        return None
+    bodies = {name: getattr(getattr(found, name, None), "__code__", None) for name in _INDEX_CODE}
+    known = all(isinstance(code, CodeType) and _digest(code) == _INDEX_CODE[n] for n, code in bodies.items())
+    return found if known and found.generate_vmap_rule is True else None  # type: ignore[attr-defined]
+
+
+_INDEX_CODE = {"forward": "317f3bfd70042634", "setup_context": "93848172fec96189"}
+
+
+def belongs_to_plain_vmap(tensor: torch.Tensor) -> bool:
+    """Whether no transform but vmap has to do with a tensor, and nobody will ask for its gradient.
+
+    >>> belongs_to_plain_vmap(torch.ones(2)), belongs_to_plain_vmap(torch.ones(2, requires_grad=True))
+    (True, False)
+    """
+    functorch = torch._C._functorch
+    while functorch.is_batchedtensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return not (functorch.is_functorch_wrapped_tensor(tensor) or tensor.requires_grad)
+
+
 def plain_module_codes() -> tuple[CodeType | None, CodeType | None, CodeType | None]:
     """The code of `Module.__getattr__`, of `Module.__call__` and of what that calls, as far as it is known.
 

@@ -23,6 +23,7 @@ enum class Does : uint8_t {
   Calls,               // what its first argument does with the rest
   Binds,               // nothing: makes a method of a function and an object
   GetsAttribute,       // one attribute of its first argument
+  GetsDescribed,       // the attribute that its first argument describes, of its second one
   SetsAttribute,       // writes one
   DeletesAttribute,    // writes one
   GetsNamespace,       // the __dict__ of its argument

@@ -8,6 +8,7 @@
 #include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "signature/ambient.h"
 
 namespace lazytrace {
 
@@ -275,7 +276,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   bool exchanges = around_.exchange->follows() && apart;
   PyObject** callee = apart ? callee_of(f, operation) : nullptr;
   PyObject* asked = callee ? *callee : nullptr;
-  if (apart) unseen_->exchange(f, operation);
+  if (apart && !function_mode_listens()) unseen_->exchange(f, operation);
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
   if (around_.recorder->stopped()) let_go();

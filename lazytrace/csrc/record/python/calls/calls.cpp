@@ -602,6 +602,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
         if (count > 2) consumption_->hand_over(args + 2, count - 2, Consumer::Reads);
       }
       return;
+    case Does::GetsDescribed:
+      return get_described(first, second);
     case Does::SetsAttribute:
       return count == 3 ? writes_->write_attribute(first, second, args[2]) : void();
     case Does::DeletesAttribute:
@@ -701,6 +703,15 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       expect_texts(name.c_str(), args, count);
       return consumption_->hand_over(args, count, consumer_of(does));
   }
+}
+
+// `Tensor.device.__get__(x)`: how a mode of torch's functions is told of `x.device`.
+void Calls::get_described(PyObject* descriptor, PyObject* object) {
+  PyObject* name = reinterpret_cast<PyDescrObject*>(descriptor)->d_name;
+  if (!object || object == Py_None || _PyType_Lookup(Py_TYPE(object), name) != descriptor)
+    return recorder_->fail("calls .__get__() of a " + type_name(descriptor));
+  is_tensor(object) ? attributes_->read_tensor_attribute(object, name)
+                    : void(attributes_->read_plainly(object, name));
 }
 
 // Codecs, and what is done about errors, are registered by name; these are answered by C code that asks
