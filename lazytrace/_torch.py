@@ -524,13 +524,18 @@ _ODD_FUNCTIONS = frozenset(
 )
 
 
+# Ordinary operators that torch.distributions has custom functions for.
+_OF_DISTRIBUTIONS = frozenset(("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma_grad"))
+
+
 def is_native_function(name: str, value: Any) -> bool:
     """Whether this is torch's binding of the operator with this name, and nothing that was put in its place.
 
     >>> is_native_function("sigmoid", torch.sigmoid), is_native_function("sigmoid", torch.tanh)
     (True, False)
     """
-    if name.startswith("_") or name in _ODD_FUNCTIONS or not hasattr(torch.ops.aten, name):
+    odd = name in _ODD_FUNCTIONS or (name.startswith("_") and name not in _OF_DISTRIBUTIONS)
+    if odd or not hasattr(torch.ops.aten, name):
         return False
     homes = (torch._C._VariableFunctions, torch._C._nn)
     return value is not None and any(getattr(home, name, None) is value for home in homes)

@@ -54,6 +54,7 @@ enum class Does : uint8_t {
   MakesClass,          // nothing: the body of the class shows itself
   OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
   OfPositive,          // the same, of one above 0
+  OfNumbers,           // the values of a list or tuple of ordinary numbers: the same
   OfExponent,          // the same, of one whose power is neither 0 nor infinite
 };
 
