@@ -69,6 +69,39 @@ def _known_code(owner: type, name: str) -> CodeType | None:
     return code if isinstance(code, CodeType) and _digest(code) == _KNOWN_CODE[name] else None
 
 
+def plain_index_function() -> type | None:
+    """The custom function by which masks of attention index tensors under vmap, if it is known.
+
+    Its forward method calls one operator, and what it keeps is for a backward pass alone. Importing its
+    module would import torch's compiler.
+
+    >>> import torch._dynamo._trace_wrapped_higher_order_op
+    >>> plain_index_function().__name__
+    'ModIndex'
+    """
+    found = getattr(sys.modules.get("torch._dynamo._trace_wrapped_higher_order_op"), "ModIndex", None)
+    if not isinstance(found, type):
+        return None
+    bodies = {name: getattr(getattr(found, name, None), "__code__", None) for name in _INDEX_CODE}
+    known = all(isinstance(code, CodeType) and _digest(code) == _INDEX_CODE[n] for n, code in bodies.items())
+    return found if known and found.generate_vmap_rule is True else None  # type: ignore[attr-defined]
+
+
+_INDEX_CODE = {"forward": "317f3bfd70042634", "setup_context": "93848172fec96189"}
+
+
+def belongs_to_plain_vmap(tensor: torch.Tensor) -> bool:
+    """Whether no transform but vmap has to do with a tensor, and nobody will ask for its gradient.
+
+    >>> belongs_to_plain_vmap(torch.ones(2)), belongs_to_plain_vmap(torch.ones(2, requires_grad=True))
+    (True, False)
+    """
+    functorch = torch._C._functorch
+    while functorch.is_batchedtensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return not (functorch.is_functorch_wrapped_tensor(tensor) or tensor.requires_grad)
+
+
 def plain_module_codes() -> tuple[CodeType | None, CodeType | None, CodeType | None]:
     """The code of `Module.__getattr__`, of `Module.__call__` and of what that calls, as far as it is known.
 
@@ -561,13 +594,18 @@ _ODD_FUNCTIONS = frozenset(
 )
 
 
+# Ordinary operators that torch.distributions has custom functions for.
+_OF_DISTRIBUTIONS = frozenset(("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma_grad"))
+
+
 def is_native_function(name: str, value: Any) -> bool:
     """Whether this is torch's binding of the operator with this name, and nothing that was put in its place.
 
     >>> is_native_function("sigmoid", torch.sigmoid), is_native_function("sigmoid", torch.tanh)
     (True, False)
     """
-    if name.startswith("_") or name in _ODD_FUNCTIONS or not hasattr(torch.ops.aten, name):
+    odd = name in _ODD_FUNCTIONS or (name.startswith("_") and name not in _OF_DISTRIBUTIONS)
+    if odd or not hasattr(torch.ops.aten, name):
         return False
     homes = (torch._C._VariableFunctions, torch._C._nn)
     return value is not None and any(getattr(home, name, None) is value for home in homes)

@@ -6,6 +6,7 @@ import collections
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ _FEW = 64
 
 def _read(value: Any) -> Any:
     """The plain value, which the program compares from now on; anything else as it is."""
-    return core.read_carrier(value) if type(value) in (Dim, Real) else value
+    return core.read_carrier(value) if type(value) in _CARRIERS else value
 
 
 def _is_whole(value: object) -> bool:
@@ -240,6 +241,85 @@ Dim: Any = core.make_carrier_class(False, _OF_DIM, torch.SymInt) if available() 
 Real: Any = core.make_carrier_class(True, _OF_REAL, torch.SymFloat) if available() else None
 
 
+# What numpy may warn of, or raise, is a setting of the thread, so such numbers are not followed.
+_SMALLEST, _LARGEST = 1e-290, 1e290
+
+
+def _is_ordinary(value: Any, zero: bool = True) -> bool:
+    """Asked of a number that is followed, and so compared by each replay."""
+    return bool(_SMALLEST < abs(value) < _LARGEST or (zero and value == 0))
+
+
+def _as_scalar(number: Any) -> Any:
+    made = core.apply_to_carriers("Scalar", number, None)
+    return numpy.float64(_read(number)) if made is None else made
+
+
+def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        core.refuse_scalar()
+        return function(*args)
+
+    return call
+
+
+def _scalar_operation(kind: type, name: str, side: str) -> Callable[[Any, Any], Any]:
+    """Of float64: followed where the other operand is a number, too, and numpy has nothing to say of it."""
+    plain = _reading(kind, f"__{side}{name}__")
+    # A product that is 0 may be one that is too small.
+    zero = name in ("add", "sub")
+
+    def operate(self: Any, other: Any, *rest: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return plain(self, other)
+        if (zero or name in ("mul", "truediv")) and type(other) in (int, float, *_CARRIERS):
+            left, right = (other, self) if side else (self, other)
+            made = core.apply_to_carriers(_FOLLOWED[name], left, right)
+            if made is not None and _is_ordinary(made, zero):
+                return _as_scalar(made)
+        core.refuse_scalar()
+        return plain(self, other, *rest)
+
+    return operate
+
+
+def _of_scalar(numpy: Any) -> dict[str, Any]:
+    """The attributes of numpy's float64: whatever is asked of one reads its value."""
+    kind = numpy.float64
+    found: dict[str, Any] = {}
+    for name in dir(kind):
+        if name in ("__new__", "__init__", "__class__", "__getattribute__", "__doc__", "__class_getitem__"):
+            continue
+        method = getattr(kind, name)
+        found[name] = _reading(kind, name) if callable(method) else property(functools.partial(_part, name))
+    for name in (*_FOLLOWED, "pow", "divmod"):
+        for side in ("", "r"):
+            found[f"__{side}{name}__"] = _scalar_operation(kind, name, side)
+    return {
+        **found,
+        "__neg__": lambda self: _as_scalar(core.apply_to_carriers("Neg", self, None)),
+        "__round__": _refused(found["__round__"]),
+        "__module__": "numpy",
+        "__name__": "numpy.float64",
+        "__qualname__": "float64",
+        "__setattr__": lambda self, name, value: setattr(_read(self), name, value),
+        "__reduce__": lambda self: _read(self).__reduce__(),
+        "__reduce_ex__": lambda self, protocol: _read(self).__reduce_ex__(protocol),
+        "__float__": _same_float,
+        "node": property(core.symbolic_node) if available() else None,
+    }
+
+
+def _same_float(self: Any) -> Any:
+    return float(_read(self))
+
+
+# torch imports it, where it is installed.
+numpy: Any = sys.modules.get("numpy") if available() else None
+Scalar: Any = core.make_scalar_class(numpy.float64, _of_scalar(numpy), torch.SymFloat) if numpy else None
+_CARRIERS = (Dim, Real, Scalar) if Scalar else (Dim, Real)
+
+
 # ---------------------------------------------------------------- in place of what is called
 def _size_of(kind: str, tensor: torch.Tensor, which: int = 0) -> int:
     return core.tensor_number(kind, tensor, which)
@@ -325,6 +405,9 @@ def _index(value: Any) -> Any:
 
 def _float(*args: Any) -> Any:
     if len(args) == 1:
+        if type(args[0]) is Scalar:
+            made = core.apply_to_carriers("Float", args[0], None)
+            return float(_read(args[0])) if made is None else made
         value = _converted(float, Real, "Float", args[0])
         if value is not args[0] or type(value) is Real:
             return value
@@ -389,6 +472,40 @@ def _asks(function: Callable[[Any], bool], ask: Callable[[Any], Any]) -> Callabl
         return bool(ask(value)) if type(value) in (Dim, Real) else function(value)
 
     return asks
+
+
+def _of_numpy(kind: str, function: Callable[[Any], Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and type(args[0]) in (Real, Scalar):
+            made = core.apply_to_carriers(kind, args[0], None)
+            if made is not None:
+                return _as_scalar(made)
+        core.refuse_scalar()
+        return function(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
+
+    return call
+
+
+def _pairwise_sum(items: list[Any]) -> Any:
+    """As numpy adds up to 128 floats (pairwise_sum, numpy/_core/src/umath/loops_utils.h)."""
+    width = 8
+    if len(items) < width:
+        return functools.reduce(operator.add, items)
+    whole = len(items) - len(items) % width
+    rows = [items[i : i + width] for i in range(0, whole, width)]
+    a, b, c, d, e, f, g, h = (functools.reduce(operator.add, column) for column in zip(*rows, strict=True))
+    return functools.reduce(operator.add, items[whole:], ((a + b) + (c + d)) + ((e + f) + (g + h)))
+
+
+def _mean_by_numpy(*args: Any, **kwargs: Any) -> Any:
+    items = args[0] if len(args) == 1 and not kwargs and type(args[0]) in (list, tuple) else ()
+    if 0 < len(items) <= _FEW and all(type(item) in (int, float, Dim, Real, Scalar) for item in items):
+        # An array has one kind of numbers, and adds to 0.
+        total = 0.0 + _pairwise_sum([_float(item) for item in items])
+        if _is_followable(total) and _is_ordinary(total):
+            return _as_scalar(total / len(items))
+    core.refuse_scalar()
+    return numpy.mean(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
 
 
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -704,7 +821,39 @@ def _exchanged() -> dict[Any, Any]:
         math.isnan: _asks(math.isnan, lambda value: value != value),
         **{function: _math(kind, function) for kind, function in _MATH.items()},
         **{function: _with_floats(function, *op) for function, op in takers_of_floats().items()},
+        **_of_numpys(),
     }
+
+
+def _of_numpys() -> dict[Any, Any]:
+    if numpy is None:
+        return {}
+    functions = {function: _of_numpy(kind, function) for kind, (function, _) in _NUMPY.items()}
+    return {**functions, numpy.mean: _mean_by_numpy}
+
+
+def _as_numpy(function: Callable[[float], Any], fits: Callable[[float], bool]) -> Callable[[float], Any]:
+    """The float that numpy gives; None where it may warn."""
+    return lambda value: float(function(value)) if fits(value) else None
+
+
+def _is_positive(value: float) -> bool:
+    return _SMALLEST < value < _LARGEST
+
+
+# What numpy's functions give, and for which numbers they have nothing to say of it.
+_NUMPY: dict[str, tuple[Any, Callable[[float], bool]]] = (
+    {
+        "NumpyAbsolute": (numpy.absolute, _is_ordinary),
+        "NumpyExp": (numpy.exp, lambda value: abs(value) < 600),
+        "NumpyLog": (numpy.log, _is_positive),
+        "NumpyLog10": (numpy.log10, _is_positive),
+        "NumpyLog2": (numpy.log2, _is_positive),
+        "NumpySqrt": (numpy.sqrt, lambda value: value == 0 or _is_positive(value)),
+    }
+    if numpy
+    else {}
+)
 
 
 _MADE_OF_VALUES = (
@@ -759,7 +908,9 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
     "Round": round,
     "RoundTo": round,
     "Log": math.log,
+    "Scalar": float,
     **_MATH,
+    **{kind: _as_numpy(*how) for kind, how in _NUMPY.items()},
 }
 
 

@@ -22,7 +22,7 @@ from torch.autograd.function import Function
 
 from lazytrace import _torch
 
-__all__ = ["Read", "reads_of"]
+__all__ = ["Forward", "Read", "forward_alone", "reads_of"]
 
 
 class Read(NamedTuple):
@@ -141,6 +141,30 @@ def reads_of(function: type) -> list[Read] | None:
         return _reads_of(function)
     except (_Other, IndexError):  # or the code takes more from the stack than is known to be there
         return None
+
+
+class Forward(NamedTuple):
+    """What a custom function comes to without a backward pass, and what that was found by."""
+
+    forward: FunctionType
+    reads: list[Read]
+
+
+def forward_alone(function: type, args: tuple[Any, ...]) -> Forward | None:
+    """The forward method of a custom function that does nothing else under vmap; None of most.
+
+    >>> forward_alone(torch.autograd.Function, (torch.ones(2),)) is None
+    True
+    """
+    if function is not _torch.plain_index_function() or len(args) != 2 or not isinstance(args[1], list):
+        return None
+    tensors = (args[0], *args[1])
+    if not all(isinstance(one, torch.Tensor) and _torch.belongs_to_plain_vmap(one) for one in tensors):
+        return None
+    body: FunctionType = function.forward  # type: ignore[attr-defined]
+    reads = [Read("class", function, name) for name in _torch.NAMES_OF_FUNCTIONS]
+    bodies = (body, function.setup_context)  # type: ignore[attr-defined]
+    return Forward(body, [*reads, *(Read("function", one, "") for one in bodies)])
 
 
 def _reads_of(function: type) -> list[Read]:

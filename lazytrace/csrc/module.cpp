@@ -355,6 +355,12 @@ void bind_numbers(py::module_& m) {
     if (!made) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(made);
   });
+  m.def("make_scalar_class", [](py::type scalar, py::dict methods, py::object symbolic) {
+    auto* type = reinterpret_cast<PyTypeObject*>(scalar.ptr());
+    PyObject* made = lt::make_scalar_class(type, methods.ptr(), symbolic.ptr());
+    if (!made) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(made);
+  });
   m.def("configure_exchange", &lt::configure_exchange);
   m.def("configure_numbers", &lt::configure_numbers);
   m.def("item_number", [](py::object tensor, py::object ask) {
@@ -471,6 +477,10 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("shape_of_array",
         [](py::handle array) { return lt::Recording::active()->unseen()->shape_of_given(array.ptr()); });
+  m.def("refuse_scalar", [] {
+    if (auto* recorder = lt::Recorder::active())
+      recorder->fail(lt::say(lt::reason::ComputesWithScalar, "float"));
+  });
   m.def("refuse_array", [] { lt::Recorder::active()->fail(lt::say(lt::reason::HandsArrayToC)); });
   m.def("made_array", [](py::object array, const at::Tensor& tensor) {
     lt::Recording::active()->unseen()->add_made(std::move(array), tensor);

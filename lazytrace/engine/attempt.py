@@ -365,7 +365,8 @@ class Attempt:
     def _looseness(self) -> int:
         """What may differ between calls that the recording shall fit: sizes, numbers, both or nothing."""
         wanted, call, known = self.owner.options.dynamic, self.call, self.cache
-        allowed = ~known.shapes.exact(call.structure) & call.loose_in(SIZES | NUMBERS)
+        # Tensors in state have sizes, too, though the key of a call that has no others is the same for all.
+        allowed = ~known.shapes.exact(call.structure) & (call.loose_in(SIZES | NUMBERS) | SIZES)
         if wanted is False:
             return 0
         loose = known.shapes.meet(call.structure, (call.measures, (call.numbers, call.constants)))
@@ -377,6 +378,8 @@ class Attempt:
             loose |= SIZES * trace.native.differs_in_size(miss.node, call)
             # State that it carries from call to call, as the cache of a decoder: it may grow.
             loose |= SIZES * trace.native.carries(miss.node)
+            if loose & allowed & SIZES and not call.loose_in(SIZES):
+                known.shapes.follow_sizes(call.structure)  # no key will show that they were followed
         loose |= SIZES * any_dynamic(call.tensors)
         loose = allowed if wanted else loose & allowed
         return loose | SIZES * self._shall_follow_sizes(loose)
@@ -490,7 +493,8 @@ class Attempt:
         innocent = not about_sizes and self.cache.shapes.refused_for(structure, reason)
         if not loose and resume is None:
             self.cache.shapes.refuse(structure, reason)
-        if loose and not innocent and (about_sizes or not self.cache.traces.find(key)):
+        kept = any(trace.native.loose & SIZES >= loose & SIZES for trace in self.cache.traces.find(key))
+        if loose and not innocent and (about_sizes or not kept):
             # The next call is recorded for its own sizes and numbers, and refused if need be.
             return self.cache.keep_exact(self.call, loose, NUMBERS if loose & NUMBERS else SIZES)
         if resume is not None:  # the other branches stay, unless this one is taken again and again

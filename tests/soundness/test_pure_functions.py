@@ -255,6 +255,8 @@ FUNCTIONS = {
     "spike": lambda h, w: Spike.apply(h, 2.0),
     "apart": lambda h, w: sum(Apart.apply(h, h * 2)),
     "one of two": lambda h, w: Apart.apply(h, h * 2)[1],
+    "beta": lambda h, w: torch.distributions.Beta(h.exp(), w(h).exp()).rsample(),
+    "dirichlet": lambda h, w: torch.distributions.Dirichlet(h.exp()).rsample(),
     "drawn": lambda h, w: Drawn.apply(h),
     "marks": lambda h, w: h * Marks.apply(h)[0][:, None],
     "gated": lambda h, w: Gated.apply(h),

@@ -4,7 +4,8 @@ namespace lazytrace {
 
 namespace {
 
-PyTypeObject *carrier_type = nullptr, *real_type = nullptr;
+PyTypeObject *carrier_type = nullptr, *real_type = nullptr, *scalar_type = nullptr;
+PyTypeObject* numpy_float = nullptr;
 
 // C code asks a flag before it reads an int's digits, so int may stay among the bases. For a float it asks
 // whether float is among them: there it must not be, and isinstance() asks for the attribute __class__.
@@ -25,6 +26,8 @@ PyObject* float_class(PyObject*, void*) {
   Py_INCREF(&PyFloat_Type);
   return reinterpret_cast<PyObject*>(&PyFloat_Type);
 }
+
+PyObject* scalar_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(numpy_float)); }
 
 }  // namespace
 
@@ -52,7 +55,29 @@ PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic) {
   return made;
 }
 
-bool is_real_carrier(PyObject* object) { return real_type && Py_IS_TYPE(object, real_type); }
+PyObject* make_scalar_class(PyTypeObject* scalar, PyObject* methods, PyObject* symbolic) {
+  static PyGetSetDef getset[] = {{"__class__", scalar_class, nullptr, nullptr, nullptr},
+                                 {nullptr, nullptr, nullptr, nullptr, nullptr}};
+  PyType_Slot slots[] = {{Py_tp_getset, getset}, {0, nullptr}};
+  PyType_Spec spec = {"lazytrace.carriers.Scalar", 0, 0, Py_TPFLAGS_DEFAULT, slots};
+  PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyFloat_Type));
+  PyObject* order = made && add_methods(made, methods) ? bases_of(true, made, symbolic) : nullptr;
+  if (!order) {
+    Py_XDECREF(made);
+    return nullptr;
+  }
+  scalar_type = reinterpret_cast<PyTypeObject*>(made);
+  Py_SETREF(scalar_type->tp_mro, order);
+  PyType_Modified(scalar_type);
+  numpy_float = reinterpret_cast<PyTypeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(scalar)));
+  return Py_NewRef(made);
+}
+
+bool is_scalar_carrier(PyObject* object) { return scalar_type && Py_IS_TYPE(object, scalar_type); }
+
+bool is_real_carrier(PyObject* object) {
+  return (real_type && Py_IS_TYPE(object, real_type)) || is_scalar_carrier(object);
+}
 
 bool is_carrier(PyObject* object) {
   return (carrier_type && Py_IS_TYPE(object, carrier_type)) || is_real_carrier(object);
@@ -73,6 +98,21 @@ PyObject* new_real_carrier(double value) {
   return made;
 }
 
+PyObject* new_scalar(double value) {
+  PyObject* made = numpy_float->tp_alloc(numpy_float, 0);
+  if (made) reinterpret_cast<PyFloatObject*>(made)->ob_fval = value;
+  return made;
+}
+
+// With numpy's own memory, as it is numpy's in the end.
+PyObject* new_scalar_carrier(double value) {
+  PyObject* made = new_scalar(value);
+  if (!made) return nullptr;
+  Py_INCREF(reinterpret_cast<PyObject*>(scalar_type));
+  Py_SET_TYPE(made, scalar_type);
+  return made;
+}
+
 int64_t carrier_value(PyObject* carrier) {
   // CPython's own structure: PyLong_AsLongLong() would call the method that counts as a read.
   auto* number = reinterpret_cast<PyLongObject*>(carrier);
@@ -87,6 +127,8 @@ double real_carrier_value(PyObject* carrier) { return reinterpret_cast<PyFloatOb
 PyObject* plain_of_carrier(PyObject* carrier) {
   // It has been retired, as by a read that ended the recording.
   if (PyLong_CheckExact(carrier) || PyFloat_CheckExact(carrier)) return Py_NewRef(carrier);
+  if (numpy_float && Py_IS_TYPE(carrier, numpy_float)) return Py_NewRef(carrier);
+  if (is_scalar_carrier(carrier)) return new_scalar(real_carrier_value(carrier));
   return is_real_carrier(carrier) ? PyFloat_FromDouble(real_carrier_value(carrier))
                                   : PyLong_FromLongLong(carrier_value(carrier));
 }
@@ -95,7 +137,8 @@ void retire_carrier(PyObject* carrier) {
   if (!is_carrier(carrier)) return;
   // An object of a class made at run time holds its class, a plain number does not.
   PyTypeObject* type = Py_TYPE(carrier);
-  Py_SET_TYPE(carrier, type == real_type ? &PyFloat_Type : &PyLong_Type);
+  PyTypeObject* plain = type == real_type ? &PyFloat_Type : &PyLong_Type;
+  Py_SET_TYPE(carrier, type == scalar_type ? numpy_float : plain);
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 

@@ -14,11 +14,18 @@ namespace lazytrace {
 // torch's parser shall take it for (torch.SymInt, torch.SymFloat). New reference, or null with an exception
 // set.
 PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic);
+// The same for numpy's float64, which is a float of Python's, too, and has its layout.
+PyObject* make_scalar_class(PyTypeObject* scalar, PyObject* methods, PyObject* symbolic);
 bool is_carrier(PyObject* object);
+// Of a float, be it Python's or numpy's.
 bool is_real_carrier(PyObject* object);
+bool is_scalar_carrier(PyObject* object);
 // New references, or null with an exception set.
 PyObject* new_carrier(int64_t value);
 PyObject* new_real_carrier(double value);
+PyObject* new_scalar_carrier(double value);
+// A plain float64 of numpy's, once there is a class of carriers for them.
+PyObject* new_scalar(double value);
 // The value of one or the other, as no method of the carrier gives it.
 int64_t carrier_value(PyObject* carrier);
 double real_carrier_value(PyObject* carrier);

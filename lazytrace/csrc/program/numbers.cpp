@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "cpython/carrier.h"
+
 namespace lazytrace {
 
 namespace {
@@ -145,6 +147,7 @@ Real apply_real(Kind kind, double a, double b) {
     case Kind::Fabs:
       return std::fabs(a);
     case Kind::Float:
+    case Kind::Scalar:
       return a;
 #define OF_MATH(kind, function) \
   case Kind::kind:              \
@@ -277,7 +280,9 @@ Value apply(const Numbers& numbers, const Number& number, const NumberValue* val
 }
 
 py::object to_python(const Number& number, NumberValue value) {
-  PyObject* made = number.real ? PyFloat_FromDouble(value.real) : PyLong_FromLongLong(value.whole);
+  PyObject* made = number.kind == Kind::Scalar ? new_scalar(value.real)
+                   : number.real               ? PyFloat_FromDouble(value.real)
+                                               : PyLong_FromLongLong(value.whole);
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }

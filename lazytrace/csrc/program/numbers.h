@@ -69,7 +69,14 @@ namespace py = pybind11;
   NUMBER(Sinh, 1, "math.sinh")         \
   NUMBER(Cosh, 1, "math.cosh")         \
   NUMBER(Tanh, 1, "math.tanh")         \
-  NUMBER(Fabs, 1, "math.fabs")
+  NUMBER(Fabs, 1, "math.fabs")         \
+  NUMBER(Scalar, 1, "np.float64")      \
+  NUMBER(NumpyAbsolute, 1, "np.abs")   \
+  NUMBER(NumpyExp, 1, "np.exp")        \
+  NUMBER(NumpyLog, 1, "np.log")        \
+  NUMBER(NumpyLog10, 1, "np.log10")    \
+  NUMBER(NumpyLog2, 1, "np.log2")      \
+  NUMBER(NumpySqrt, 1, "np.sqrt")
 
 // Which of the two it is, the number says whose value it is.
 union NumberValue {
@@ -105,6 +112,8 @@ struct Number {
   bool is_given() const { return kind >= Kind::Argument && kind <= Kind::Asked; }
   // What a step of the program brings, not the call.
   bool comes_later() const { return asks_tensor() || kind == Kind::Item || kind == Kind::Asked; }
+  // By numpy's own code, which is called: nothing of what it would warn of.
+  bool asks_numpy() const { return kind >= Kind::NumpyAbsolute; }
   bool compares() const { return kind >= Kind::Less && kind <= Kind::NotEqual; }
   bool operator==(const Number& other) const {
     return kind == other.kind && real == other.real && reg == other.reg && a == other.a && b == other.b &&

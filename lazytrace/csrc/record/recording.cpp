@@ -7,6 +7,7 @@
 #include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "record/python/asked.h"
 #include "support/reasons.h"
@@ -230,11 +231,17 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   return make_opaque(&call, function, plain, named);
 }
 
+namespace {
+bool is_transforming() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+}  // namespace
+
 // Whether it is a custom function of autograd whose code comes to operators alone. Under a transform of
 // torch.func its operators are those of the transform.
 bool Recording::is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
   if (!PyType_Check(function.ptr()) || !kwargs.empty()) return false;
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return false;
+  if (is_transforming()) return false;
   PureFunctions* functions = observer_.pure_functions();
   if (!functions->knows(function.ptr())) {
     Aside here(this);
@@ -255,10 +262,26 @@ py::object Recording::whole(py::object function, py::tuple args, py::dict kwargs
       cls && PyType_Check(cls) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(cls), name) : nullptr;
   bool of_class = found && Py_IS_TYPE(found, &PyClassMethod_Type) &&
                   py::object(py::handle(found).attr("__func__")).is(function);
+  py::tuple rest = args[py::slice(1, static_cast<Py_ssize_t>(args.size()), 1)];
+  if (is_transforming() && cls && kwargs.empty())
+    if (py::object forward = forward_alone(args[0], rest)) return forward(*rest);
   if (!of_class) return opaque(function, "", function, args, kwargs, true);
   py::object method = py::reinterpret_steal<py::object>(PyMethod_New(function.ptr(), cls));
-  py::tuple rest = args[py::slice(1, static_cast<Py_ssize_t>(args.size()), 1)];
   return opaque(py::reinterpret_borrow<py::object>(cls), text_of(name), method, rest, kwargs, true);
+}
+
+// Under a transform a custom function cannot stay whole: its arguments belong to the transform. Of one of
+// torch's that keeps nothing, its forward method does all that there is to do.
+py::object Recording::forward_alone(const py::object& cls, const py::tuple& args) {
+  static PyObject* const ask = from_module("lazytrace.pure", "forward_alone").release().ptr();
+  py::object found;
+  {
+    Aside here(this);
+    found = py::handle(ask)(cls, args);
+  }
+  if (found.is_none()) return {};
+  py::object forward = found.attr("forward");
+  return observer_.pure_functions()->meet(forward.ptr(), found.attr("reads")) ? forward : py::object();
 }
 
 // Where the replay has set the hook already, the handle is that of the first hook that has none yet.
@@ -331,8 +354,7 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   std::vector<at::Tensor> roots;
   for (py::handle root : args[0])
     if (is_tensor(root.ptr())) roots.push_back(THPVariable_Unpack(root.ptr()));
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
-    return transformed_backward(roots, run, args, kwargs);
+  if (is_transforming()) return transformed_backward(roots, run, args, kwargs);
   py::str name("accumulate_grad");
   bool accumulates = !kwargs.contains(name) || kwargs[name].cast<bool>();
   Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);

@@ -93,6 +93,7 @@ class Recording {
     ~Aside() { recording->recorder_.resume(), recording->observer_.resume(); }
   };
   bool is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs);
+  py::object forward_alone(const py::object& cls, const py::tuple& args);
   py::object transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
                                   const py::tuple& args, const py::dict& kwargs);
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);

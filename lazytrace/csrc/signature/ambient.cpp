@@ -157,6 +157,13 @@ bool is_device_context(PyObject* object) {
   return type && Py_IS_TYPE(object, type);
 }
 
+bool function_mode_listens() {
+  if (!at::impl::torch_function_mode_enabled()) return false;
+  bool found = false;
+  each_function_mode([&](PyObject* mode) { found |= !is_device_context(mode); });
+  return found;
+}
+
 void append_ambient(Call* call) {
   SavedHooks hooks = saved_hooks();
   call->key.put(Ambient::now(hooks));

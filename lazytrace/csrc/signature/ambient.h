@@ -22,6 +22,9 @@ py::dict describe_ambient();
 // The mode behind torch.device(...) as a context: the one torch-function mode that a recording can live with,
 // as it only fills in device=. The key holds its device.
 bool is_device_context(PyObject* object);
+// Whether this thread is in another mode, which is told of each function of torch that is called: it must be
+// called then, and nothing that does the same. Needs the GIL.
+bool function_mode_listens();
 // The same for the rows of ambient.def, as torch starts.
 py::dict usual_ambient();
 

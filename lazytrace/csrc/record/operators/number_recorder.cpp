@@ -254,6 +254,7 @@ bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
   bool real = gives_real(kind, (*this)[a].real, b >= 0 && (*this)[b].real);
   bool rounds = kind >= Kind::Trunc && kind <= Kind::Round;
   if (!real && (rounds || wide_[a] || (b >= 0 && wide_[b]))) return true;
+  if (kind >= Kind::NumpyAbsolute) return true;
   double base = (*this)[a].real ? value(a).real : static_cast<double>(value(a).whole);
   if (kind == Kind::Pow && real && !(is_constant(a) && base > 0)) return true;  // of less than zero: complex
   bool always = kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul || kind == Kind::Max ||
@@ -302,7 +303,8 @@ int NumberRecorder::apply(Kind kind, int a, int b) {
     }
   }
   if (!result) return -1;
-  if (constants) return number.real ? real_constant(result->real) : constant(result->whole);
+  if (constants && kind != Kind::Scalar)
+    return number.real ? real_constant(result->real) : constant(result->whole);
   return add(number, *result);
 }
 
@@ -326,7 +328,10 @@ void NumberRecorder::refuse_answer(int id) {
 
 // ---------------------------------------------------------------- carriers
 PyObject* NumberRecorder::carrier(int id) {
-  PyObject* made = (*this)[id].real ? new_real_carrier(value(id).real) : new_carrier(value(id).whole);
+  const Number& number = (*this)[id];
+  PyObject* made = number.kind == Kind::Scalar ? new_scalar_carrier(value(id).real)
+                   : number.real               ? new_real_carrier(value(id).real)
+                                               : new_carrier(value(id).whole);
   if (!made) throw py::error_already_set();
   Py_INCREF(made);
   carriers_.push_back(made);

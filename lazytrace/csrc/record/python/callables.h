@@ -23,6 +23,7 @@ enum class Does : uint8_t {
   Calls,               // what its first argument does with the rest
   Binds,               // nothing: makes a method of a function and an object
   GetsAttribute,       // one attribute of its first argument
+  GetsDescribed,       // the attribute that its first argument describes, of its second one
   SetsAttribute,       // writes one
   DeletesAttribute,    // writes one
   GetsNamespace,       // the __dict__ of its argument
@@ -53,6 +54,7 @@ enum class Does : uint8_t {
   MakesClass,          // nothing: the body of the class shows itself
   OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
   OfPositive,          // the same, of one above 0
+  OfNumbers,           // the values of a list or tuple of ordinary numbers: the same
   OfExponent,          // the same, of one whose power is neither 0 nor infinite
 };
 

@@ -70,6 +70,18 @@ void configure_observer(const std::string& torch, const std::string& own, const 
 
 namespace {
 
+// What opt_einsum tells people of the way in which it multiplies, in decimal numbers. torch.einsum, which
+// calls it for three tensors and more, drops that. Found by object.
+bool notes_for_people(PyObject* code, const std::string& name) {
+  if (name != "PathInfo.__init__") return false;
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "opt_einsum.contract");
+  if (!module || !PyModule_Check(module)) return PyErr_Clear(), false;
+  PyObject* cls = PyDict_GetItemString(PyModule_GetDict(module), "PathInfo");
+  if (!cls || !PyType_Check(cls)) return false;
+  PyObject* init = PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(cls)->tp_dict, "__init__");
+  return init && PyFunction_Check(init) && PyFunction_GET_CODE(init) == code;
+}
+
 uintptr_t flags_of(PyObject* code) {
   std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
   std::string name = text_of(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
@@ -89,6 +101,7 @@ uintptr_t flags_of(PyObject* code) {
                   file == torch_folder + "_dynamo/eval_frame.py";
   for (const TrustedCode& row : kBookkeepers)
     if (file == torch_folder + row.file && name == row.name) flags |= kBookkeeping;
+  if (notes_for_people(code, name)) flags |= kBookkeeping;
   for (const TrustedCode& row : kRestoring)
     if (file == torch_folder + row.file && name == row.name) flags |= kRestores;
   for (const TrustedCode& row : kRunningHooks)

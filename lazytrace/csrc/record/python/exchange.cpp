@@ -12,6 +12,7 @@
 #include "cpython/holder.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
+#include "signature/ambient.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -364,6 +365,7 @@ bool looks_up(PyObject* callable) {
 void Exchange::before(Frame f, const Operation& operation) {
   swaps_.clear();
   handing_ = Handing::Pins;
+  told_ = function_mode_listens();
   PyObject** callee = operation.action == Action::Calls ? callee_of(f, operation) : nullptr;
   // A name of a class body may be one of its own.
   bool reads =
@@ -429,7 +431,7 @@ void Exchange::before_attribute(PyObject** object, PyObject* name) {
   if (!found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(name)) return;
   if (!is_loose(*object)) return;
   static PyObject* shape = PyUnicode_InternFromString("shape");
-  if (name != shape) return recorder_->pin(THPVariable_Unpack(*object));
+  if (told_ || name != shape) return recorder_->pin(THPVariable_Unpack(*object));
   py::object sizes = shape_of(recorder_, THPVariable_Unpack(*object));
   PyObject* holder = new_holder(*object, name, sizes.ptr());
   if (!holder) throw py::error_already_set();
@@ -471,6 +473,7 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
 }
 
 bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numbers) {
+  if (told_) return false;
   auto& callables = configuration().callables;
   PyObject** found = callables.find(*callable);
   if (found && (numbers || is_loose(first) || gives_item(*callable, first))) {
@@ -503,7 +506,7 @@ bool has_index(PyObject* key) {
 
 // The value of a tensor is the first number that a recording follows, where it does not follow sizes.
 void Exchange::before_item_call(Frame f, const Operation& operation) {
-  if (!recorder_->numbers()) return;
+  if (!recorder_->numbers() || told_) return;
   if (operation.action == Action::GetsItem || operation.action == Action::SetsItem) {
     PyObject** container = f.place(operation.first);
     if (THPVariable_CheckExact(*container) && has_index(*f.place(operation.second)))
@@ -621,6 +624,7 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
   }
   settle_inside(value);
   handing_ = Handing::Ignored;
+  if (told_) return;
   if (is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value) || has_index(key))
     swap(container, configuration().indexed(py::handle(*container)));
 }

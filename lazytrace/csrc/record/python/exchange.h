@@ -111,6 +111,7 @@ class Exchange {
   Recorder* recorder_;
   bool follows_ = false;
   Handing handing_ = Handing::Pins;
+  bool told_ = false;  // a mode is told of what the instruction calls, as it is
   std::vector<std::pair<PyObject**, py::object>> swaps_;  // to be made once the instruction is judged
   std::vector<CallIntoC> called_;                         // the innermost last
   struct Expected {

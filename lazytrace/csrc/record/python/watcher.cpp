@@ -8,6 +8,7 @@
 #include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "signature/ambient.h"
 
 namespace lazytrace {
 
@@ -119,7 +120,7 @@ void Watcher::on_call(PyFrameObject* frame) {
   Pause& pause = *around_.pause;
   uintptr_t flags = code_flags(f.code()), caller = caller_flags(f);
   if (!pause.active() && asides_->allows_logging() && (flags & kLogging)) asides_->ignore(f);
-  if (!pause.active() && (flags & kBookkeeping)) asides_->ignore(f);
+  if (!pause.active() && (flags & kBookkeeping)) (flags & kUser) ? note_aside(f) : asides_->ignore(f);
   if (!pause.active() && !(flags & kSkipped) && asides_->runs_aside(f)) asides_->step_aside(f);
   if (is_trusted(caller) && is_generated_for_torch(f)) flags |= kSkipped;
   bool watch = !pause.blind() && !(flags & kSkipped);
@@ -134,6 +135,12 @@ void Watcher::on_call(PyFrameObject* frame) {
   if (f.function()) enter_function(f);
   enter_module(f);
   if (modules_->enter(f)) trace_instructions(frame, false);
+}
+
+// What it is given counts as read, and what it writes must not be.
+void Watcher::note_aside(Frame f) {
+  for (int i = 0; i < f.code_object()->co_argcount; ++i) around_.exchange->hand_over(f.variable(i));
+  asides_->step_aside(f);
 }
 
 // Steps say which module made them.
@@ -275,7 +282,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   bool exchanges = around_.exchange->follows() && apart;
   PyObject** callee = apart ? callee_of(f, operation) : nullptr;
   PyObject* asked = callee ? *callee : nullptr;
-  if (apart) unseen_->exchange(f, operation);
+  if (apart && !function_mode_listens()) unseen_->exchange(f, operation);
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
   if (around_.recorder->stopped()) let_go();

@@ -74,6 +74,7 @@ class Watcher {
   void enter_function(Frame f);
   void meet_function(Frame f, PyObject* self);
   bool asked_by_c(Frame f) const;
+  void note_aside(Frame f);
   void enter_module(Frame f);
   bool goes_to_c(Frame f, PyObject* result) const;
   void begin_opaque(PyFrameObject* frame);

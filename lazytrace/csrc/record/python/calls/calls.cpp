@@ -10,6 +10,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "cpython/carrier.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
@@ -477,12 +478,34 @@ void Calls::call_holder(PyObject* callable, PyObject* const* args, Py_ssize_t co
   consumption_->hand_over(args, count, Consumer::Reads);
 }
 
+namespace {
+// Of such numbers numpy makes a mean without a warning.
+bool are_ordinary(PyObject* items) {
+  constexpr double kLargest = 1e15;
+  if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) return false;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+  PyObject** all = PySequence_Fast_ITEMS(items);
+  return count && std::all_of(all, all + count, [](PyObject* item) {
+           if (is_carrier(item)) return true;
+           if (PyFloat_CheckExact(item)) return std::fabs(PyFloat_AS_DOUBLE(item)) < kLargest;
+           int overflow = 0;
+           long long whole = PyLong_CheckExact(item) ? PyLong_AsLongLongAndOverflow(item, &overflow) : 0;
+           return PyLong_CheckExact(item) && !overflow && std::fabs(static_cast<double>(whole)) < kLargest;
+         });
+}
+}  // namespace
+
 // Whether it is a function of one number, of which numpy cannot warn: the same number gives the same one
 // again.
 bool Calls::computes(Does does, PyObject* const* args, Py_ssize_t count) {
+  if (does == Does::OfNumbers && count == 1 && !keyword_names_ && !keywords_) {
+    consumption_->hand_over(args, count, Consumer::Reads);
+    return are_ordinary(args[0]);
+  }
   if ((does != Does::OfNumber && does != Does::OfPositive && does != Does::OfExponent) || count != 1)
     return false;
   consumption_->hand_over(args, count, Consumer::Reads);
+  if (is_carrier(args[0])) return true;  // what is called instead asks for ordinary numbers
   bool number = PyLong_CheckExact(args[0]) || PyFloat_CheckExact(args[0]) ||
                 (is_immutable(args[0]) && PyFloat_Check(args[0]));
   double value = number ? PyFloat_AsDouble(args[0]) : 0;
@@ -602,6 +625,8 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
         if (count > 2) consumption_->hand_over(args + 2, count - 2, Consumer::Reads);
       }
       return;
+    case Does::GetsDescribed:
+      return get_described(first, second);
     case Does::SetsAttribute:
       return count == 3 ? writes_->write_attribute(first, second, args[2]) : void();
     case Does::DeletesAttribute:
@@ -701,6 +726,15 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       expect_texts(name.c_str(), args, count);
       return consumption_->hand_over(args, count, consumer_of(does));
   }
+}
+
+// `Tensor.device.__get__(x)`: how a mode of torch's functions is told of `x.device`.
+void Calls::get_described(PyObject* descriptor, PyObject* object) {
+  PyObject* name = reinterpret_cast<PyDescrObject*>(descriptor)->d_name;
+  if (!object || object == Py_None || _PyType_Lookup(Py_TYPE(object), name) != descriptor)
+    return recorder_->fail("calls .__get__() of a " + type_name(descriptor));
+  is_tensor(object) ? attributes_->read_tensor_attribute(object, name)
+                    : void(attributes_->read_plainly(object, name));
 }
 
 // Codecs, and what is done about errors, are registered by name; these are answered by C code that asks

@@ -77,6 +77,7 @@ class Calls {
   void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
   void read_abstractness(PyTypeObject* type);
+  void get_described(PyObject* descriptor, PyObject* object);
   void read_codec(PyObject* const* names, Py_ssize_t count);
   void read_bases_of_class(PyObject* const* args, Py_ssize_t count);
   void import_module(PyObject* const* args, Py_ssize_t count);

@@ -1,0 +1,301 @@
+"""Numbers of a program that numpy's functions are given: they come back as numpy's float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+
+def values(*all_of_them):
+    """Calls with tensors of one value each."""
+    return [call(torch.full((2,), value)) for value in all_of_them]
+
+
+def told(value):
+    """A number and its class, which an equal one of another kind has not."""
+    return value, type(value).__module__, type(value).__name__
+
+
+FUNCTIONS = [np.log, np.log10, np.log2, np.sqrt, np.exp, np.abs, np.absolute]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_function_of_one_number(function):
+    def make(trace):
+        fn = trace(lambda x: told(function(x.mean().item())))
+        return fn, values(0.5, 1.5, 3.25, 100.0, 1e-30, 7.0)
+
+    check(make, hits=4, recordings=1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_numbers_that_numpy_has_something_to_say_of(function):
+    def make(trace):
+        fn = trace(lambda x: told(function(x.mean().item())))
+        return fn, values(0.5, 1.5, 0.0, -1.0, math.inf, -math.inf, math.nan, 1e30, 800.0, 0.5, 2.0)
+
+    check(make, hits=2)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_settings_for_odd_results(function):
+    """What numpy warns of or raises is a setting of the thread."""
+
+    def make(trace):
+        fn = trace(lambda x: told(function(x.mean().item())))
+
+        def use(x, raises):
+            with np.errstate(all="raise" if raises else "ignore"):
+                try:
+                    return fn(x)
+                except FloatingPointError as error:
+                    return str(error)
+
+        steps = ((0.5, 0), (1.5, 0), (2.5, 0), (0.0, 0), (0.0, 1), (-1.0, 1), (-1.0, 0), (1e30, 1), (0.5, 1))
+        return use, [call(torch.full((2,), value), raises) for value, raises in steps]
+
+    check(make, hits=2)
+
+
+@pytest.mark.parametrize("function", [np.log10, np.mean])
+def test_number_behind_a_step_of_training(function):
+    """The weights have changed by then: the step cannot run again."""
+
+    def make(trace):
+        torch.manual_seed(0)
+        layer = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.05)
+
+        def fn(x):
+            optimizer.zero_grad()
+            loss = layer(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            value = loss.item()
+            return told(function([value, 1] if function is np.mean else value))
+
+        steps = values(1.0, 2.0, 0.5, 1.5, 0.0, 1.0, 2.0)
+        with torch.no_grad():
+            layer.bias.zero_()
+        return trace(fn), steps, lambda: [p.detach().clone() for p in layer.parameters()]
+
+    check(make, hits=3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 40, 63, 64])
+def test_mean_of_so_many(count):
+    def make(trace):
+        def fn(x):
+            found = []
+            for i in range(count):
+                found.append(x[i].item())
+            return told(np.mean(found)), float(np.mean(tuple(found)))
+
+        return trace(fn), [call(torch.randn(count, dtype=torch.float64) * 10**i) for i in range(-3, 4)]
+
+    check(make, hits=4)
+
+
+@cases(eager="computes with")
+def mean_of_many(trace):
+    fn = trace(lambda x: told(np.mean([x[i].item() for i in range(65)])))
+    return fn, [call(torch.randn(65)) for _ in range(3)]
+
+
+@cases(hits=2)
+def mean_of_ints_and_floats(trace):
+    fn = trace(lambda x, n: told(np.mean([n, x.sum().item(), 3, 0.5])))
+    return fn, [call(torch.full((2,), float(v)), n) for v, n in ((1, 2), (2, 3), (3, 4), (0.25, 7), (5, -3))]
+
+
+@cases(hits=3)
+def mean_of_zeros(trace):
+    fn = trace(lambda x: told(np.mean([x.sum().item(), -0.0])))
+    return fn, values(1.0, 2.0, 0.0, -0.0, 3.0, -1.0, 5.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@cases(hits=2)
+def mean_of_infinities(trace):
+    fn = trace(lambda x: told(np.mean([x[0].item(), x[1].item()])))
+    pairs = (
+        (1, 2),
+        (3, 4),
+        (math.inf, -math.inf),
+        (math.inf, 1),
+        (math.nan, 1),
+        (1e308, 1e308),
+        (5, 6),
+        (1e-320, 0),
+    )
+    return fn, [call(torch.tensor(pair, dtype=torch.float64)) for pair in pairs]
+
+
+@pytest.mark.filterwarnings("ignore")
+@cases(eager="_ArrayFunctionDispatcher")
+def mean_of_nothing(trace):
+    return trace(lambda x: (x * 2, str(np.mean([])))), [call(X())] * 3
+
+
+@cases(eager="_ArrayFunctionDispatcher")
+def mean_along_an_axis(trace):
+    return trace(lambda x: (x * 2, np.mean([1.0, 2.0], axis=0).item())), [call(X())] * 3
+
+
+@cases(eager="asanyarray")
+def mean_of_state(trace):
+    history = [1.0, 2.0]
+    fn = trace(lambda x: x * float(np.mean(history)))
+    return fn, [call(X()), call(X()), lambda: history.__setitem__(0, 5.0), call(X()), call(X())]
+
+
+USES = {
+    "returned": told,
+    "in_containers": lambda v: ([v], {"a": v}, (v, v)),
+    "as_float": lambda v: told(float(v)),
+    "added": lambda v: told(v + 1),
+    "added_to": lambda v: told(2.0 - v),
+    "with_a_float_of_python": lambda v: told(v * 0.1 + v),
+    "times": lambda v: told(-10.0 * v / 3),
+    "over_a_number": lambda v: told(1 / v - v / 2),
+    "with_another": lambda v: told(v * np.exp(float(v)) - v),
+    "less_itself": lambda v: told(v - v),
+    "negative": lambda v: told(-v),
+    "compared": lambda v: (v > 1, v == v, bool(v), v is None),
+    "class": lambda v: (
+        isinstance(v, float),
+        isinstance(v, np.floating),
+        type(v) is np.float64,
+        type(v).__name__,
+    ),
+    "another_function": lambda v: told(np.sqrt(v)),
+    "mean_of_means": lambda v: told(np.mean([v, v, 1.0])),
+    "key": lambda v: {v: 1},
+    "math": lambda v: told(math.exp(v)),
+    "largest": lambda v: told(max(v, 1.0)),
+    "sorted": lambda v: [told(one) for one in sorted([v, 1.0, v + 2])],
+    "sum": lambda v: told(sum([v, v])),
+    "tensor": lambda v: (torch.tensor(v), torch.tensor([v, 1.0]), torch.ones(2) * v, v * torch.ones(2)),
+    "of_a_size": lambda v: torch.zeros(int(v) + 1),
+    "hash": hash,
+    "attributes": lambda v: (hasattr(v, "item"), hasattr(v, "other"), callable(v)),
+}
+
+
+# What runs eagerly with any of numpy's numbers.
+EAGER = {
+    "rounded": lambda v: told(round(v, 2)),
+    "power": lambda v: told(v**2),
+    "rest": lambda v: told(v % 1),
+    "text": lambda v: (f"{v:.3f}", str(v)),
+    "item": lambda v: told(v.item()),
+    "looks": lambda v: (v.dtype, v.shape, v.ndim, v.size, v.nbytes),
+    "array": lambda v: told(np.asarray(v).sum()),
+    "clipped": lambda v: told(np.clip(v, 0.5, 1.5)),
+    "whole": lambda v: (int(v), v.is_integer(), v.as_integer_ratio()),
+}
+
+
+@pytest.mark.parametrize("use", EAGER)
+def test_what_is_not_recorded(use):
+    def make(trace):
+        fn = trace(lambda x: EAGER[use](np.exp(x.mean().item())))
+        return fn, [*values(0.5, 0.25, 0.75)]
+
+    check(
+        make,
+        eager={
+            "looks": "returns-odd",
+            "array": "asarray",
+            "clipped": "Dispatcher",
+            **dict.fromkeys(("text", "rounded", "power", "rest"), "computes with"),
+        }.get(use, "of a float64"),
+    )
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_done_with_it(use):
+    def make(trace):
+        fn = trace(lambda x: USES[use](np.exp(x.mean().item())))
+        return fn, [*values(0.5, 0.5, 0.25, 0.75, 1.5, 0.5)] * 2
+
+    check(make, hits=4)
+
+
+OPERATIONS = {
+    "times": lambda v, n: v * n,
+    "over": lambda v, n: v / n,
+    "under": lambda v, n: n / v,
+    "plus": lambda v, n: n + v,
+    "minus": lambda v, n: v - n,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_odd_results_of_arithmetic(operation):
+    """Too large, too small, none: what numpy does about it is a setting of the thread."""
+
+    def make(trace):
+        fn = trace(lambda x, n: told(OPERATIONS[operation](np.exp(x.mean().item()), n)))
+
+        def use(x, n, raises):
+            with np.errstate(all="raise" if raises else "ignore"):
+                try:
+                    return fn(x, n)
+                except FloatingPointError as error:
+                    return str(error)
+
+        ns = (2.0, 3.0, 5.0, 0.5, 0.0, 1e308, 1e-308, 5e-324, math.inf, -math.inf, math.nan, 3.0)
+        pairs = [(n, raises) for n in ns for raises in (False, True)]
+        xs = (torch.full((2,), 5.0 + i / 10, dtype=torch.float64) for i in range(len(pairs)))
+        return use, [call(x, *pair) for x, pair in zip(xs, pairs, strict=True)]
+
+    check(make, hits=2)
+
+
+@cases(hits=3)
+def kept_in_state(trace):
+    state = {"last": np.float64(0), "log": []}
+
+    def fn(x):
+        state["last"] = np.exp(x.mean().item())
+        state["log"].append(state["last"])
+        return x * 2
+
+    return (
+        trace(fn),
+        values(0.5, 1.5, 2.5, 0.25, 3.0),
+        lambda: (told(state["last"]), [told(v) for v in state["log"]]),
+    )
+
+
+@cases(hits=2)
+def another_function_under_the_name(trace):
+    fn = trace(lambda x: told(np.exp(x.mean().item())))
+    usual = np.exp
+
+    def use(x, patched):
+        np.exp = np.sqrt if patched else usual
+        try:
+            return fn(x)
+        finally:
+            np.exp = usual
+
+    return use, [
+        call(torch.full((2,), v), patched) for v, patched in ((0.5, 0), (1.5, 0), (2.5, 1), (3.5, 0))
+    ]
+
+
+@cases.parametrize()
+def test_number_by_numpy(make, expected):
+    check(make, **expected)
