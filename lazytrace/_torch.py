@@ -61,11 +61,13 @@ _KNOWN_CODE = {
     "setup_input_hook": "356af0ea1396ed55",
     "setup_output_hook": "7f298896264185f3",
     "_apply_on_tensors": "ebe9f722eee5639c",
+    "forward": "317f3bfd70042634",
+    "setup_context": "93848172fec96189",
 }
 
 
 def _known_code(owner: type, name: str) -> CodeType | None:
-    code = getattr(getattr(owner, name), "__code__", None)
+    code = getattr(getattr(owner, name, None), "__code__", None)
     return code if isinstance(code, CodeType) and _digest(code) == _KNOWN_CODE[name] else None
 
 
@@ -82,12 +84,8 @@ def plain_index_function() -> type | None:
     found = getattr(sys.modules.get("torch._dynamo._trace_wrapped_higher_order_op"), "ModIndex", None)
     if not isinstance(found, type):
         return None
-    bodies = {name: getattr(getattr(found, name, None), "__code__", None) for name in _INDEX_CODE}
-    known = all(isinstance(code, CodeType) and _digest(code) == _INDEX_CODE[n] for n, code in bodies.items())
+    known = all(_known_code(found, name) for name in ("forward", "setup_context"))
     return found if known and found.generate_vmap_rule is True else None  # type: ignore[attr-defined]
-
-
-_INDEX_CODE = {"forward": "317f3bfd70042634", "setup_context": "93848172fec96189"}
 
 
 def belongs_to_plain_vmap(tensor: torch.Tensor) -> bool:
