@@ -268,6 +268,22 @@ def test_obstacles():
     assert obstacle_of(lambda x: {1: x, "k": Holder()}, X).endswith("or return a dict.")
 
 
+def test_backward_hooks_of_a_module(tmp_path):
+    """They are there for gradients; a program that was recorded without these does without them."""
+    net = torch.nn.Sequential(torch.nn.Linear(X.shape[-1], 2), torch.nn.Tanh())
+    net[1].register_full_backward_hook(lambda module, given, got: None)
+    fn = traced(net)
+    fn(X)
+    handle = lazytrace.handle(fn)
+    told = "has backward hooks of modules. Take them off, or hand it on as recorded under no_grad()."
+    assert handle.exportable(X).obstacles == (told,)
+    with pytest.raises(NotImplementedError, match="has backward hooks of modules"):
+        lazytrace.save(fn, tmp_path / "net.lt", X)
+    with torch.no_grad():
+        fn(X)
+        assert same(export(fn, X).module()(X), net(X))
+
+
 def test_what_can_be_exported_says_yes():
     fn = traced(lambda x: x * 2)
     with pytest.raises(LookupError):

@@ -11,10 +11,22 @@ import torch
 from lazytrace._torch import tree_flatten
 
 if TYPE_CHECKING:
-    from lazytrace.programs.program import Opaque, Program
+    from lazytrace.programs.program import Opaque, Operation, Program
 
 NAMESPACE = "lazytrace_opaque"
 _numbers = itertools.count()
+
+
+# What sets the backward hooks of modules.
+_HOOKS = ("BackwardHookFunction", "link_module_hooks")
+
+
+def stays_python(step: Operation) -> tuple[str, str]:
+    """(why, advice) where nothing can hold an opaque step but the process that has recorded it."""
+    if step.operator in _HOOKS:
+        return "has backward hooks of modules", "Take them off, or hand it on as recorded under no_grad()."
+    advice = "Take that out of the function, or register it with torch.library.custom_op()."
+    return f"calls {step.operator} ({step.place}), which stays Python", advice
 
 
 def operator_of(opaque: Opaque, program: Program) -> tuple[Any, torch.library.Library]:

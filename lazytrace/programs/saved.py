@@ -22,6 +22,7 @@ import torch
 from lazytrace._torch import is_zero_tensor, tree_leaves_with_path, tree_spec_text
 from lazytrace.checks import sharing
 from lazytrace.errors import file_refused, save_refused
+from lazytrace.programs.opaque import stays_python
 from lazytrace.programs.program import (
     Argument,
     Capture,
@@ -174,8 +175,7 @@ def obstacles_to_save(program: Program) -> Iterator[tuple[str, str]]:
 
 def _obstacles_of_step(step: Operation) -> Iterator[tuple[str, str]]:
     if step.kind == "opaque":
-        advice = "Take that out of the function, or register it with torch.library.custom_op()."
-        yield f"calls {step.operator} ({step.place}), which stays Python", advice
+        yield stays_python(step)
     elif step.kind not in ("operator", "literal", "fill", "data"):
         yield f"reads or sets autograd's state of a tensor ({step.place})", "Do that outside."
     for argument in step.arguments:
