@@ -737,6 +737,17 @@ def _chooses(items: tuple[Any, ...]) -> bool:
     )
 
 
+def _filled(tensor: torch.Tensor, value: Any) -> Any:
+    """What torch's binding makes of a number that is set (valueToTensor, python_variable_indexing.cpp).
+
+    Only where each number of its kind can be converted; otherwise the plain value.
+    """
+    kinds = {torch.float32: (Dim, Real), torch.float64: (Dim, Real), torch.int64: (Dim,)}
+    if type(value) not in kinds.get(tensor.dtype, ()) or not tensor.is_cpu:
+        return _read(value)
+    return torch.full((), value, dtype=tensor.dtype)
+
+
 class _Indexed:
     """Stands for a tensor that is indexed."""
 
@@ -765,6 +776,8 @@ class _Indexed:
 
     def _set(self, key: Any, value: Any, *_: Any) -> None:
         key = _without_lists(key)
+        if type(value) in _CARRIERS:
+            value = _filled(self.tensor, value)
         grows = self.tensor.requires_grad or (isinstance(value, torch.Tensor) and value.requires_grad)
         if grows and torch.is_grad_enabled():
             key = _with_wholes(key, self.tensor)

@@ -622,10 +622,12 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
     hand_over(key);  // of a tensor as an index of a list C code asks how many elements it has
     return settle_inside(key);
   }
-  settle_inside(value);
+  bool number = value && is_carrier(value) && THPVariable_CheckExact(*container) && !told_;
+  if (!number) settle_inside(value);
   handing_ = Handing::Ignored;
   if (told_) return;
-  if (is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value) || has_index(key))
+  if (number || is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value) ||
+      has_index(key))
     swap(container, configuration().indexed(py::handle(*container)));
 }
 
