@@ -362,6 +362,30 @@ def autocast_weight_changed_between(trace):
     return use, [call(X()), call(X()), change, call(X())], lambda: w
 
 
+@cases(hits=4)
+def weight_cast_before_a_side_exit(trace):
+    """Once in the caller's region, where eager casts it: gradients are added up in that order."""
+    w = torch.nn.Parameter(torch.linspace(-1, 2, 9).view(3, 3))
+    state = {"mean": 0.0}
+
+    def fn(x):
+        h = torch.nn.functional.linear(x, torch.cat([w, w, w]))[:, :3]
+        h = torch.nn.functional.linear(h, w)
+        state["mean"] = h.detach().mean().item()
+        return h * 2 if state["mean"] > 0 else h
+
+    step = trace(fn)
+
+    def use(x):
+        w.grad = None
+        with autocast():
+            loss = step(x).float().square().sum()
+        loss.backward()
+        return w.grad.clone(), w.grad._version  # how many of the sums were made in place
+
+    return use, [call(k * torch.ones(2, 3)) for k in (1, 1, -1, -1, 1, -1, 1, 1)], lambda: (w, state)
+
+
 @cases(hits=2)
 def dispatch_mode_active(trace):
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -16,7 +16,8 @@ void place_exits(Program* program) {
     if (step.once()) program->first_once = std::min(program->first_once, at);
     // A size leads back to the start as long as nothing was changed.
     bool about_size = step.by_size || step.kind == Step::Kind::Read;
-    bool worth_keeping = program->changed_before(i) || (bytes <= kMostBytes && !about_size);
+    bool worth_keeping =
+        program->changed_before(i) || program->casts_stay() || (bytes <= kMostBytes && !about_size);
     if (step.exit && at <= program->unresumable && worth_keeping) program->keep_until = at;
     for (auto& result : step.results)
       if (result.kind == Result::Kind::Register && !result.known) bytes += result.meta->bytes();

@@ -208,9 +208,9 @@ struct Program {
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
   bool resumable(size_t step, bool raised) const {
     int at = static_cast<int>(step);
-    // A size that differs leads back to the start as long as nothing was changed.
+    // A size or number that differs leads back to the start as long as nothing was changed.
     bool feedable = steps[step].kind == Step::Kind::Operator || steps[step].kind == Step::Kind::Gradient ||
-                    (steps[step].kind == Step::Kind::Read && changed_before(step)) ||
+                    (steps[step].kind == Step::Kind::Read && (changed_before(step) || casts_stay())) ||
                     (steps[step].kind == Step::Kind::Opaque && steps[step].opaque->feedable);
     bool open = at < unresumable || (at == unresumable && raised);
     return at <= keep_until && feedable && open && (raised || !inside_autocast(step));
@@ -222,6 +222,9 @@ struct Program {
       if (steps[i].modes >= 0) return modes[steps[i].modes].any_autocast() && !modes[0].any_autocast();
     return false;
   }
+  // Whether weights that it has cast stay in the cache of the caller's autocast region: where it began again,
+  // these nodes would be older than all others, and gradients would be added up in another order.
+  bool casts_stay() const { return modes[0].any_autocast() && modes[0].autocast_cache; }
   bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
   // The same of what stays changed where a replay stops there.
   bool lasting_before(size_t step) const {
