@@ -77,6 +77,40 @@ TEXTS = [
         "K.__qualname__ = 'Longer'",
         hits=2,
     ),
+    row("a class in a set", f"{K}s = {{K}}", "x * len(str(s))", "K.__qualname__ = 'Longer'", hits=2),
+    row(
+        "a class in a set of a class of its own",
+        f"{K}class Sub(set): pass\ns = Sub([K])",
+        "x * len(str(s))",
+        "K.__qualname__ = 'Longer'",
+        hits=2,
+    ),
+    row("a class that is a key", f"{K}d = {{K: 1}}", "x * len(str(d))", "K.__qualname__ = 'Longer'", hits=2),
+    row(
+        "the factory of a defaultdict",
+        f"{G}d = collections.defaultdict(g, a=1)",
+        "x * len(str(d))",
+        LONGER,
+        hits=2,
+    ),
+    *(
+        row(
+            f"what {method} of object asks of a dict",
+            f"{K}class Sub(dict): pass\nd = Sub(a=K)",
+            f"x * len(d.{method})",
+            "K.__qualname__ = 'Longer'",
+            "d['a'] = 1",
+            hits=3,
+        )
+        for method in ("__str__()", "__format__('')")
+    ),
+    row(
+        "a date in a dict of a class of its own",
+        "class Sub(dict): pass\nd = Sub(a=np.datetime64(5, 'D'))",
+        "x * len(d.__str__())",
+        "d['a'] = np.datetime64(5, 's')",
+        eager="computes-with-scalar",
+    ),
     row(
         "a module",
         "s = types.ModuleType('a')",

@@ -886,9 +886,11 @@ void Calls::call_object_method(const std::string& name, PyObject* self, PyObject
     return call_fallback(attributes_->read_plainly(self, args[0]), self, args[0]);
   static const Names kAsked = {"__init__", "__call__", "__eq__", "__ne__"};
   static const Names kNothing = {"__init_subclass__", "__subclasshook__", "__prepare__", "__or__", "__ror__"};
-  static const Names kText = {"__repr__", "__str__", "__format__"};
+  static const Names kText = {"__str__", "__format__"};
   if (kNothing.count(name)) return;
-  if (kText.count(name)) return consumption_->name_by_address(self);
+  if (name == "__repr__") return consumption_->name_by_address(self);
+  // These ask for the repr(), which the class may have from a container.
+  if (kText.count(name)) return consumption_->consume(self, Consumer::Text);
   if (name == "__eq__" || name == "__ne__") provenance_->compare_as_itself(self);
   if (kAsked.count(name)) return consumption_->hand_over(args, count, Consumer::Compares);
   if (name == "__instancecheck__" || name == "__subclasscheck__") {

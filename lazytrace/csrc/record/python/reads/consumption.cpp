@@ -228,8 +228,13 @@ void Consumption::consume_container(PyObject* object, Consumer how, int depth) {
   if (depth > 0 || !asks_for_members_) containers_->read_order(object);
   // A defaultdict has its factory beside its entries.
   static PyObject* factory = PyUnicode_InternFromString("default_factory");
-  if (PyDict_Check(object) && !PyDict_CheckExact(object) && _PyType_Lookup(c_base(Py_TYPE(object)), factory))
+  if (PyDict_Check(object) && !PyDict_CheckExact(object) &&
+      _PyType_Lookup(c_base(Py_TYPE(object)), factory)) {
     attributes_->read_attribute(object, factory);
+    py::object held = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, factory));
+    if (!held) throw py::error_already_set();
+    if (reads_text(how)) consume(held.ptr(), how, depth + 1);
+  }
   if (PyList_Check(object) || PyTuple_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       consume(PySequence_Fast_GET_ITEM(object, i), how, depth + 1);
@@ -242,6 +247,7 @@ void Consumption::consume_container(PyObject* object, Consumer how, int depth) {
   while (dict ? PyDict_Next(object, &position, &key, &value)
               : _PySet_NextEntry(object, &position, &key, &hash)) {
     consume(key, Consumer::Compares, depth + 1);
+    if (reads_text(how)) consume(key, how, depth + 1);
     if (value) consume(value, how, depth + 1);
   }
 }
