@@ -56,6 +56,39 @@ def a_counter(trace):
     return looking(trace, sees("n"), counts)
 
 
+def appends(count):
+    def before(o, x):
+        for i in range(count):
+            o.rows.append(x.detach() * i)
+
+    return before
+
+
+@cases(hits=3)
+def several_entries_of_one_list(trace):
+    return looking(trace, lambda o, x: x * len(o.rows) + o.rows[-2], appends(3))
+
+
+@cases(hits=3)
+def entries_of_two_lists(trace):
+    def before(o, x):
+        for i in range(2):
+            o.rows.append(x.detach() * i)
+            o.kept.append(x.detach() + i)
+
+    def look(o, x):
+        return x * len(o.rows) + o.kept[-1] * o.rows[-1]
+
+    o = Thing(rows=[], kept=[])
+    step = opaque(trace, lambda x: look(o, x))
+
+    def fn(x):
+        before(o, x)
+        return step(x) + 1
+
+    return trace(fn), then(), lambda: o
+
+
 @cases(hits=2)
 def a_sum_of_values(trace):
     def adds(o, x):

@@ -1,6 +1,7 @@
 #include "replay/early_writes.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 namespace lazytrace {
@@ -26,8 +27,22 @@ bool EarlyWrites::Made::stands() const {
   return PyList_Check(now.ptr()) == PyList_Check(value.ptr()) && same_content(now.ptr(), value.ptr());
 }
 
+namespace {
+// What a list or deque has so many places before its end; null where it is shorter.
+py::object from_end(PyObject* container, Py_ssize_t places) {
+  Py_ssize_t size = PySequence_Size(container);
+  if (size <= places) return py::object();
+  return py::reinterpret_steal<py::object>(PySequence_GetItem(container, size - 1 - places));
+}
+}  // namespace
+
+// Of what was appended to one container the first lies behind the last.
 bool EarlyWrites::stand() const {
-  return std::all_of(made_.begin(), made_.end(), [](const Made& one) { return one.stands(); });
+  std::unordered_map<PyObject*, Py_ssize_t> later;
+  return std::all_of(made_.rbegin(), made_.rend(), [&](const Made& one) {
+    if (one.written->effect.kind != Effect::Kind::Append) return one.stands();
+    return from_end(one.container.ptr(), later[one.container.ptr()]++).is(one.value);
+  });
 }
 
 void EarlyWrites::lift() const {
