@@ -13,6 +13,7 @@ import torch
 import torch.autograd.graph
 import torch.utils.checkpoint
 from torch.autograd.function import Function
+from torch.nn.modules._functions import BackwardHookFunction as BackwardHookFunction
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 # Every backward pass that Python asks for goes through it.

@@ -6,9 +6,8 @@ import collections
 from typing import Any
 
 import torch
-from torch.nn.modules._functions import BackwardHookFunction
 
-from lazytrace._torch import set_input_hook, set_output_hook
+from lazytrace._torch import BackwardHookFunction, set_input_hook, set_output_hook
 
 
 class Filling:

@@ -40,8 +40,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("carriers", "unseen", "signature", "callsite", "marks", "buckets"),
     ("stats", "config"),
     ("_native", "checks"),
-    ("errors", "pure"),
-    ("_torch", "asked", "stand_ins"),
+    ("errors", "pure", "stand_ins"),
+    ("_torch", "asked"),
     ("_core",),
 )
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
