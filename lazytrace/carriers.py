@@ -481,7 +481,7 @@ def _of_numpy(kind: str, function: Callable[[Any], Any]) -> Callable[..., Any]:
             if made is not None:
                 return _as_scalar(made)
         core.refuse_scalar()
-        return function(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
+        return _call_plainly(function, args, kwargs)
 
     return call
 
@@ -505,7 +505,7 @@ def _mean_by_numpy(*args: Any, **kwargs: Any) -> Any:
         if _is_followable(total) and _is_ordinary(total):
             return _as_scalar(total / len(items))
     core.refuse_scalar()
-    return numpy.mean(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
+    return _call_plainly(numpy.mean, args, kwargs)
 
 
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -569,9 +569,13 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """One that makes a tensor of values; of those that stand for a SymInt it keeps 32 bits."""
 
     def of_values(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
+        return _call_plainly(function, args, kwargs)
 
     return functools.wraps(function)(of_values)
+
+
+def _call_plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return function(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
 
 
 def _read_inside(data: Any) -> Any:

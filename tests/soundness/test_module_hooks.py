@@ -25,13 +25,13 @@ def doubled(module, given, got):
     return tuple(None if g is None else g * 2 for g in given)
 
 
-def step_of(net, loss=lambda out: out.square().mean()):
+def step_of(net, kind=torch.optim.SGD, rate=0.1):
     """A whole step of training."""
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = kind(net.parameters(), rate)
 
     def step(x):
         optimizer.zero_grad()
-        value = loss(net(x))
+        value = net(x).square().mean()
         value.backward()
         optimizer.step()
         return value.detach()
@@ -272,25 +272,12 @@ class Scales:
         return (given[0] * self.by,)
 
 
-def adam_step_of(net):
-    """Its optimizer reads numbers after the hooks have run."""
-    optimizer = torch.optim.Adam(net.parameters(), 0.01)
-
-    def step(x):
-        optimizer.zero_grad()
-        value = net(x).square().mean()
-        value.backward()
-        optimizer.step()
-        return value.detach()
-
-    return step
-
-
 def objects(trace, hook_of):
+    """Adam reads numbers after the hooks have run."""
     net, scales, one = model(), Scales(2.0), xs()
     net[1].register_full_backward_hook(hook_of(scales))
     steps = [*one[:4], lambda: vars(scales).update(by=0.5), *one[:4]]
-    return trace(adam_step_of(net)), steps, lambda: (gradients(net), scales.seen)
+    return trace(step_of(net, torch.optim.Adam, 0.01)), steps, lambda: (gradients(net), scales.seen)
 
 
 @cases(hits=3)

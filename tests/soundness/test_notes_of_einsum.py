@@ -61,26 +61,24 @@ def path_that_is_used(trace):
     return fn, matrices(2, 2, 2, 2)
 
 
-@cases(hits=2)
-def precision_of_what_is_dropped(trace):
-    fn = trace(lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c))
-
+def at_precisions(fn):
     def use(precision, *operands):
         with decimal.localcontext(prec=precision):
             return fn(*operands)
 
     return use, [call(n, *(torch.ones(2, 2) for _ in range(3))) for n in (28, 28, 3, 5)]
+
+
+@cases(hits=2)
+def precision_of_what_is_dropped(trace):
+    fn = trace(lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c))
+    return at_precisions(fn)
 
 
 @cases(eager="reads a PathInfo that an opaque function has changed")
 def what_it_notes_is_read(trace):
     fn = trace(lambda a, b, c: (a @ b, str(path(a, b, c)[1].speedup)))
-
-    def use(precision, *operands):
-        with decimal.localcontext(prec=precision):
-            return fn(*operands)
-
-    return use, [call(n, *(torch.ones(2, 2) for _ in range(3))) for n in (28, 28, 3, 5)]
+    return at_precisions(fn)
 
 
 @cases(eager="decimal.Decimal")

@@ -112,8 +112,6 @@ struct Number {
   bool is_given() const { return kind >= Kind::Argument && kind <= Kind::Asked; }
   // What a step of the program brings, not the call.
   bool comes_later() const { return asks_tensor() || kind == Kind::Item || kind == Kind::Asked; }
-  // By numpy's own code, which is called: nothing of what it would warn of.
-  bool asks_numpy() const { return kind >= Kind::NumpyAbsolute; }
   bool compares() const { return kind >= Kind::Less && kind <= Kind::NotEqual; }
   bool operator==(const Number& other) const {
     return kind == other.kind && real == other.real && reg == other.reg && a == other.a && b == other.b &&

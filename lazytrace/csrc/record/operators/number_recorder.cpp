@@ -254,7 +254,7 @@ bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
   bool real = gives_real(kind, (*this)[a].real, b >= 0 && (*this)[b].real);
   bool rounds = kind >= Kind::Trunc && kind <= Kind::Round;
   if (!real && (rounds || wide_[a] || (b >= 0 && wide_[b]))) return true;
-  if (kind >= Kind::NumpyAbsolute) return true;
+  if (kind >= Kind::NumpyAbsolute) return true;  // numpy is not asked where it would warn
   double base = (*this)[a].real ? value(a).real : static_cast<double>(value(a).whole);
   if (kind == Kind::Pow && real && !(is_constant(a) && base > 0)) return true;  // of less than zero: complex
   bool always = kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul || kind == Kind::Max ||
