@@ -15,6 +15,7 @@ from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
 from lazytrace._torch import takers_of_floats, takers_of_scales
+from lazytrace.texts import Text
 
 # C code reads the value of a number without asking. `Dim` is an int, and `Real` a float, to `isinstance`
 # alone: C code must call one of the methods below to see the value. torch's parser takes them for a SymInt
@@ -26,7 +27,7 @@ _FEW = 64
 
 def _read(value: Any) -> Any:
     """The plain value, which the program compares from now on; anything else as it is."""
-    return core.read_carrier(value) if type(value) in _CARRIERS else value
+    return core.read_carrier(value) if type(value) in _READABLE else value
 
 
 def _is_whole(value: object) -> bool:
@@ -318,6 +319,7 @@ def _same_float(self: Any) -> Any:
 numpy: Any = sys.modules.get("numpy") if available() else None
 Scalar: Any = core.make_scalar_class(numpy.float64, _of_scalar(numpy), torch.SymFloat) if numpy else None
 _CARRIERS = (Dim, Real, Scalar) if Scalar else (Dim, Real)
+_READABLE = (*_CARRIERS, Text)
 
 
 # ---------------------------------------------------------------- in place of what is called

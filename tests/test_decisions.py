@@ -23,8 +23,13 @@ def plain(x, k=1):
     return x * k
 
 
+class Shown:
+    def __str__(self):
+        return ""
+
+
 def refused(x, k=1):
-    print(end="")
+    print(Shown(), end="")
     return x * k
 
 

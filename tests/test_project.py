@@ -38,10 +38,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("explain", "programs"),
     ("recorded",),
     ("carriers", "unseen", "signature", "callsite", "marks", "buckets"),
+    ("texts",),
     ("stats", "config"),
     ("_native", "checks"),
     ("errors", "pure", "stand_ins"),
-    ("_torch", "asked"),
+    ("_torch", "asked", "printing"),
     ("_core",),
 )
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}

@@ -899,14 +899,29 @@ def test_ignored_logging_happens_at_recordings_only(caplog):
     assert (step.stats().hits, step.stats().recordings) == (2, 1)
 
 
-def test_prints_that_are_not_ignored_run_eagerly(capsys):
+def test_prints_that_are_not_ignored_happen_at_replays(capsys):
     @traced(ignore=("logging",))
     def step(x):
-        print("here")
+        print("here", x.sum().item())
+        return x + 1
+
+    step(torch.ones(2)), step(torch.zeros(2)), step(torch.ones(2))
+    assert capsys.readouterr().out == "here 2.0\nhere 0.0\nhere 2.0\n"
+    assert step.stats().hits == 2
+
+
+def test_objects_that_print_themselves_run_eagerly(capsys):
+    class Shown:
+        def __str__(self):
+            return "shown"
+
+    @traced
+    def step(x):
+        print(Shown())
         return x + 1
 
     step(torch.ones(2)), step(torch.ones(2))
-    assert capsys.readouterr().out == "here\nhere\n"
+    assert capsys.readouterr().out == "shown\nshown\n"
     assert step.stats().hits == 0
 
 

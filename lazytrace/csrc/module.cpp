@@ -4,7 +4,7 @@
 #include <torch/extension.h>
 
 #include "call/wrapper.h"
-#include "cpython/carrier.h"
+#include "cpython/text_carrier.h"
 #include "record/python/asked.h"
 #include "record/python/gradients.h"
 #include "record/python/opaque_call.h"
@@ -180,7 +180,12 @@ py::object apply_to_carriers(const std::string& kind, py::object a, py::object b
 }
 
 py::object read_carrier(py::object carrier) {
-  if (auto* numbers = numbers_now())
+  auto* numbers = numbers_now();
+  if (lt::is_text(carrier.ptr())) {
+    if (numbers) numbers->settle(carrier.ptr());
+    return py::reinterpret_steal<py::object>(lt::plain_of_text(carrier.ptr()));
+  }
+  if (numbers)
     if (int id = numbers->number_of(carrier.ptr()); id >= 0) numbers->read(id);
   return py::reinterpret_steal<py::object>(lt::plain_of_carrier(carrier.ptr()));
 }
@@ -361,7 +366,24 @@ void bind_numbers(py::module_& m) {
     if (!made) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(made);
   });
+  m.def("make_text_class", [](py::dict methods) {
+    PyObject* made = lt::make_text_class(methods.ptr());
+    if (!made) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(made);
+  });
   m.def("configure_exchange", &lt::configure_exchange);
+  m.def("configure_texts", [](const py::dict& callables, py::object number, py::object formatted,
+                              py::object joined, py::object added, py::object filled) {
+    lt::configure_texts(callables, {number, formatted, joined, added, filled});
+  });
+  m.def("is_real_carrier", [](py::handle object) { return lt::is_real_carrier(object.ptr()); });
+  m.def("settle_texts", [](py::handle inside) {
+    if (auto* numbers = numbers_now()) numbers->texts().settle_inside(inside.ptr());
+  });
+  m.def("follow_text", [](py::object function, py::args args) {
+    auto* numbers = numbers_now();
+    return numbers ? numbers->texts().follow(function, args) : py::object(py::none());
+  });
   m.def("configure_numbers", &lt::configure_numbers);
   m.def("item_number", [](py::object tensor, py::object ask) {
     return item_number(THPVariable_Unpack(tensor.ptr()), std::move(ask), tensor);
@@ -470,6 +492,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("whole_call", &whole_call);
   m.def("configure_whole_calls", &lt::configure_whole_calls);
   m.def("configure_default_dicts", &lt::configure_default_dicts);
+  m.def("configure_print", &lt::configure_print);
   m.def("configure_scripted_calls", &lt::configure_scripted_calls);
   m.def("configure_unseen", &lt::configure_unseen);
   m.def("take_array", [](py::handle array, bool itself) {
@@ -480,6 +503,9 @@ PYBIND11_MODULE(_core, m) {
   m.def("refuse_scalar", [] {
     if (auto* recorder = lt::Recorder::active())
       recorder->fail(lt::say(lt::reason::ComputesWithScalar, "float"));
+  });
+  m.def("refuse_print", [] {
+    if (auto* recorder = lt::Recorder::active()) recorder->fail("calls print()");
   });
   m.def("refuse_array", [] { lt::Recorder::active()->fail(lt::say(lt::reason::HandsArrayToC)); });
   m.def("made_array", [](py::object array, const at::Tensor& tensor) {

@@ -30,6 +30,8 @@ Operation operation_of(int opcode, int oparg) {
 
 bool is_in_place(int operation) { return operation >= NB_INPLACE_ADD; }
 
+bool is_addition(int operation) { return operation == NB_ADD || operation == NB_INPLACE_ADD; }
+
 bool is_remainder(int operation) { return operation == NB_REMAINDER || operation == NB_INPLACE_REMAINDER; }
 
 const OperatorMethods& methods_of_operation(int operation) {

@@ -39,7 +39,8 @@ enum class Action : uint8_t {
   Compares,          // first < second
   Operates,          // first + second: `name` is which operator
   OperatesAlone,     // -first
-  FormatsText,       // f"{first}"
+  FormatsText,       // f"{first:second}"; `name`: how it is converted before, as FORMAT_VALUE has it
+  JoinsTexts,        // `third` pieces, from `first` on
   UsesKeys,          // `third` keys, from `first` on, each `name` values below the one before
   Raises,            // first; no first: what is handled, once more
   MatchesError,      // except first: second is what was raised
@@ -77,6 +78,7 @@ struct Operation {
 
 // Of the operators that BINARY_OP names: x += y and the like, and x % y.
 bool is_in_place(int operation);
+bool is_addition(int operation);
 bool is_remainder(int operation);
 
 // The special methods that an operator may call on the class of an operand, whichever side that stands on.

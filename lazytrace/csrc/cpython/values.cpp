@@ -8,8 +8,8 @@
 
 #include <cstring>
 
-#include "cpython/carrier.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 
 namespace lazytrace {
 
@@ -19,7 +19,7 @@ bool is_plain_immutable(PyObject* v) {
   return v == Py_None || v == Py_Ellipsis || v == Py_NotImplemented || PyBool_Check(v) ||
          PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyComplex_CheckExact(v) ||
          PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) || THPDtype_Check(v) || THPDevice_Check(v) ||
-         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v) || is_carrier(v);
+         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v) || is_followed(v);
 }
 
 // Bit for bit: Python can tell 0.0 from -0.0, and nan from -nan.

@@ -31,12 +31,13 @@ struct Tree::Builder {
       tree.kind = Kind::Number;
       return tree;
     }
-    if (is_immutable(v) && !is_enum_member(v) && !holds_number(v)) {
+    const Tree* text = source.text(v);
+    if (!text && is_immutable(v) && !is_enum_member(v) && !holds_number(v)) {
       source.constant(v);
       tree.value = py::reinterpret_borrow<py::object>(v);
       return tree;
     }
-    int node = source.state(v);
+    int node = text ? -1 : source.state(v);
     if (node >= 0) {
       tree.kind = Kind::State;
       tree.index = node;
@@ -51,6 +52,7 @@ struct Tree::Builder {
       return tree;
     }
     if (open.size() > 100) throw std::runtime_error("returns a value that is nested too deeply");
+    if (text) return *text;
     open.push_back(v);
     container(v, &tree);
     open.pop_back();
@@ -61,7 +63,8 @@ struct Tree::Builder {
   bool holds_number(PyObject* v) const {
     if (!PyTuple_CheckExact(v) && !is_named_tuple(v)) return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
-      if (PyObject* item = PyTuple_GET_ITEM(v, i); source.number(item) >= 0 || holds_number(item))
+      if (PyObject* item = PyTuple_GET_ITEM(v, i);
+          source.number(item) >= 0 || source.text(item) || holds_number(item))
         return true;
     return false;
   }
@@ -233,6 +236,8 @@ struct Tree::Rebuilder {
         return after_its_parts([&] { return method(t); });
       case Kind::Function:
         return after_its_parts([&] { return function(t); });
+      case Kind::Text:
+        return after_its_parts([&] { return text(t); });
     }
     throw std::logic_error("unknown kind of tree");
   }
@@ -281,7 +286,14 @@ struct Tree::Rebuilder {
         closure[i - kClosure] = py::reinterpret_steal<py::object>(PyCell_New(build(t.items[i]).ptr()));
       if (PyFunction_SetClosure(result.ptr(), closure.ptr()) < 0) throw py::error_already_set();
     }
-    return std::move(result);
+    return result;
+  }
+
+  // Its arguments are a value of their own.
+  py::object text(const Tree& t) {
+    py::tuple args(t.items.size());
+    for (size_t i = 0; i < t.items.size(); ++i) args[i] = t.items[i].build(fill);
+    return t.value(*args);
   }
 
   void pairs(const Tree& t, PyObject* dict) {

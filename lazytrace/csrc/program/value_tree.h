@@ -29,6 +29,7 @@ class Tree {
     Partial,   // functools.partial: function, arguments, keywords
     Method,    // function, object
     Function,  // of Python: the module of its globals, defaults, defaults by keyword, what its closure holds
+    Text,      // what a function that is pure gives for these arguments, numbers that are followed among them
     Same
   };
 
@@ -54,6 +55,8 @@ class Tree {
     std::function<void(PyObject*)> cell = nullptr;
     // The register of which this numpy array shows the memory.
     std::function<int(PyObject*)> array = [](PyObject*) { return -1; };
+    // How a text that follows numbers was made.
+    std::function<const Tree*(PyObject*)> text = [](PyObject*) { return nullptr; };
   };
 
   // Throws std::runtime_error with a reason where some part cannot be rebuilt.
@@ -74,7 +77,7 @@ class Tree {
 
   Kind kind = Kind::Constant;
   int index = -1;    // register, number, state node, or number of the object that this is the Same as
-  py::object value;  // constant, type, code, or tuple of keys
+  py::object value;  // constant, type, code, function, or tuple of keys
   std::vector<Tree> items;
 
  private:

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "record/python/asked.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
@@ -207,9 +207,8 @@ py::tuple Recording::all_that_is_left(const py::object& result) {
 }
 
 namespace {
-py::object plain_number(py::handle value) {
-  if (!is_carrier(value.ptr())) return py::reinterpret_borrow<py::object>(value);
-  PyObject* plain = plain_of_carrier(value.ptr());
+py::object plain_of(py::handle value) {
+  PyObject* plain = plain_of_followed(value.ptr());
   if (!plain) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(plain);
 }
@@ -225,9 +224,9 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   if (pure) call.is_pure(wrapper.ptr());
   // What it does with a number is not followed.
   py::tuple plain(args.size());
-  for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_number(args[i]);
+  for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_of(args[i]);
   py::dict named;
-  for (auto [name, value] : kwargs) named[name] = plain_number(value);
+  for (auto [name, value] : kwargs) named[name] = plain_of(value);
   return make_opaque(&call, function, plain, named);
 }
 
@@ -431,6 +430,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     return numbers ? numbers->number_of(v) : -1;
   };
   Tree::Source source{tensor, state, constant, number};
+  source.text = [&](PyObject* v) { return is_text(v) ? recorder_.numbers()->texts().find(v) : nullptr; };
   source.array = [&](PyObject* v) {
     at::Tensor shown = observer_.unseen()->shown_by(v);
     if (!shown.defined()) return -1;

@@ -448,7 +448,7 @@ namespace {
 // Whether nothing that the value is built of can have been changed since: numbers, tensors, what was there.
 bool is_plain(const Tree& tree) {
   return tree.kind == Tree::Kind::Register || tree.kind == Tree::Kind::Number ||
-         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State;
+         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State || tree.kind == Tree::Kind::Text;
 }
 bool is_plain_inside(const Tree& tree) {
   if (tree.kind != Tree::Kind::Tuple && tree.kind != Tree::Kind::List && tree.kind != Tree::Kind::Dict)

@@ -12,7 +12,7 @@
 #include <functional>
 #include <unordered_set>
 
-#include "cpython/carrier.h"
+#include "cpython/text_carrier.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -379,6 +379,7 @@ int NumberRecorder::number_of(PyObject* object) {
 }
 
 void NumberRecorder::settle(PyObject* object) {
+  if (is_text(object)) return texts_.settle(object);
   if (!is_carrier(object)) return;
   if (const int* id = carried_.find(object)) read(*id);
   retire_carrier(object);
@@ -407,7 +408,7 @@ void NumberRecorder::settle_inside(PyObject* object, int depth) {
 
 void NumberRecorder::settle_odd(PyObject* object, int depth) {
   constexpr int kDeepest = 16;
-  if (!object || !live() || !has_carriers() || is_carrier(object)) return;
+  if (!object || !live() || !has_carriers() || is_followed(object)) return;
   if (depth > kDeepest) return settle_inside(object, depth);
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
@@ -428,6 +429,7 @@ void NumberRecorder::end() {
   live_ = false;
   if (carriers_.empty()) return;
   py::gil_scoped_acquire gil;
+  texts_.end();
   for (PyObject* object : carriers_) {
     retire_carrier(object);
     Py_DECREF(object);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "record/operators/text_recorder.h"
 #include "support/address_map.h"
 #include "torch/facts.h"
 
@@ -62,6 +63,8 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // -1: the result is no float, and no whole number of 64 bits; or where a replay could come to something
   // that is neither, when it must not start over. Needs the GIL; throws nothing.
   int apply(Number::Kind kind, int a, int b);
+  const Numbers& all() const { return *numbers_; }
+  const NumberValue* values() const { return values_.data(); }
   NumberValue value(int id) const { return values_[static_cast<size_t>(id)]; }
   const Number& operator[](int id) const { return (*numbers_)[static_cast<size_t>(id)]; }
   // The value, which the program compares from now on.
@@ -84,7 +87,9 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   void settle_inside(PyObject* object, int depth = 0);
   // The same of those in places where a replay cannot put what it has worked out.
   void settle_odd(PyObject* object, int depth = 0);
-  // Makes all carriers plain numbers; the program learns nothing.
+  // The texts that were made of them.
+  TextRecorder& texts() { return texts_; }
+  // Makes all carriers plain numbers, and texts plain; the program learns nothing.
   void end();
   bool live() const { return live_; }
 
@@ -149,6 +154,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
     PyObject *original, *carrier;  // the first owned
   };
   std::vector<Standing> standing_;  // few
+  TextRecorder texts_{this};
 };
 
 // A number as torch takes it from a carrier. Needs the GIL.

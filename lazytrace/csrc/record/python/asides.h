@@ -20,6 +20,7 @@ class Asides {
     print_ = print;
     logging_ = logging;
   }
+  bool allows_print() const { return print_; }
   bool allows_logging() const { return logging_; }
 
   // Goes by a call of print() that `f` makes, where that is allowed: until `f` goes on or returns.

@@ -8,10 +8,10 @@
 #include <unordered_set>
 
 #include "cpython/callee.h"
-#include "cpython/carrier.h"
 #include "cpython/holder.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
 
@@ -20,9 +20,10 @@ namespace lazytrace {
 namespace {
 
 struct Configuration {
-  AddressMap<PyObject*> callables;
+  AddressMap<PyObject*> callables, texts;
   AddressSet keepers, items;
   py::object indexed;
+  TextFunctions text;
   std::vector<py::object> held;
 };
 
@@ -212,6 +213,16 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   all.indexed = std::move(indexed);
 }
 
+void configure_texts(const py::dict& callables, TextFunctions functions) {
+  Configuration& all = configuration();
+  for (auto [from, to] : callables) {
+    all.texts[from.ptr()] = to.ptr();
+    all.held.push_back(py::reinterpret_borrow<py::object>(from));
+    all.held.push_back(py::reinterpret_borrow<py::object>(to));
+  }
+  all.text = std::move(functions);
+}
+
 bool is_index(PyObject* object) {
   if (!THPVariable_CheckExact(object)) return false;
   const at::Tensor& tensor = THPVariable_Unpack(object);
@@ -245,7 +256,7 @@ bool Exchange::is_loose(PyObject* object) {
 }
 
 void Exchange::settle(PyObject* object) {
-  if (object && is_carrier(object) && live()) recorder_->numbers()->settle(object);
+  if (object && is_followed(object) && live()) recorder_->numbers()->settle(object);
 }
 
 void Exchange::settle_inside(PyObject* object) {
@@ -264,7 +275,7 @@ void Exchange::hand_over(PyObject* object, int depth) {
   constexpr int kDeepest = 16;
   if (!live() || !object) return;
   if (is_tensor(object)) return hand_over_tensor(object);
-  if (is_carrier(object)) return handing_ == Handing::Pins ? settle(object) : void();
+  if (is_followed(object)) return handing_ == Handing::Pins ? settle(object) : void();
   if (depth > kDeepest) return recorder_->fail(say(reason::SizesTooDeep));
   if (PyTuple_Check(object) || PyList_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
@@ -325,6 +336,19 @@ void Exchange::deliver_now(Frame f) {
   }
   for (Expected& one : expected)
     for (int number : one.numbers) numbers->read(number);
+}
+
+void Exchange::deliver_texts(Frame f) {
+  auto due = std::exchange(texts_due_, {});
+  for (DueText& one : due) {
+    PyObject** top = one.frame == f ? f.place(1) : nullptr;
+    py::object plain = py::reinterpret_steal<py::object>(plain_of_text(one.text.ptr()));
+    if (!plain) throw py::error_already_set();
+    if (top && PyUnicode_CheckExact(*top) && PyUnicode_Compare(*top, plain.ptr()) == 0)
+      Py_SETREF(*top, Py_NewRef(one.text.ptr()));
+    else
+      settle(one.text.ptr());  // the instruction raised, or what it called runs on
+  }
 }
 
 py::object Exchange::carried(PyObject* plain, c10::ArrayRef<int> numbers) {
@@ -401,6 +425,8 @@ void Exchange::before(Frame f, const Operation& operation) {
       handing_ = Handing::Ignored;
       return;
     case Action::Operates:
+      if (operate_on_text(f, operation)) return;
+      return before_operation(*first(), *second());
     case Action::Compares:
       return before_operation(*first(), *second());
     case Action::OperatesAlone:
@@ -413,7 +439,9 @@ void Exchange::before(Frame f, const Operation& operation) {
         handing_ = Handing::Ignored;
       return;
     case Action::FormatsText:
-      return settle_inside(*first());
+      return format_text(f, operation);
+    case Action::JoinsTexts:
+      return join_texts(f, operation);
     case Action::UsesKeys:
       for (int i = 0; i < operation.third; ++i)
         settle_inside(f.peek(operation.first + i * (operation.name + 1)));
@@ -424,7 +452,7 @@ void Exchange::before(Frame f, const Operation& operation) {
 }
 
 void Exchange::before_attribute(PyObject** object, PyObject* name) {
-  if (is_carrier(*object)) return settle(*object);
+  if (is_followed(*object)) return settle(*object);
   if (!is_tensor(*object)) return;
   PyObject* found = _PyType_Lookup(Py_TYPE(*object), name);
   // Methods show themselves when they are called, and properties of Python when they run.
@@ -450,6 +478,7 @@ void put_plain(PyObject** at) {
 // Which object an int is follows from its value; that it is none of another type does not.
 void Exchange::settle_identity(PyObject** at, PyObject* other) {
   if (*at == other) return;
+  if (is_text(*at)) return settle(*at);
   for (auto& [made, plain] : tuples_) {
     if (*at != made.ptr()) continue;
     Py_SETREF(*at, Py_NewRef(plain.ptr()));
@@ -480,6 +509,10 @@ bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numb
     swap(callable, py::reinterpret_borrow<py::object>(*found));
     return true;
   }
+  if (PyObject** text = numbers ? configuration().texts.find(*callable) : nullptr) {
+    swap(callable, py::reinterpret_borrow<py::object>(*text));
+    return true;
+  }
   // One that is bound already: `f = x.size`, getattr(x, "size").
   PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
   if (!self || !is_tensor(self)) return false;
@@ -507,6 +540,7 @@ bool has_index(PyObject* key) {
 // The value of a tensor is the first number that a recording follows, where it does not follow sizes.
 void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (!recorder_->numbers() || told_) return;
+  if (operation.action == Action::FormatsText) return format_text(f, operation);
   if (operation.action == Action::GetsItem || operation.action == Action::SetsItem) {
     PyObject** container = f.place(operation.first);
     if (THPVariable_CheckExact(*container) && has_index(*f.place(operation.second)))
@@ -525,7 +559,7 @@ namespace {
 bool holds_carrier(PyObject* object, int depth = 0) {
   constexpr int kDeepest = 16;
   if (!object) return false;
-  if (is_carrier(object)) return true;
+  if (is_followed(object)) return true;
   if (depth > kDeepest) return false;  // which is refused when it is handed over
   if (PyDict_Check(object)) {
     PyObject *key, *value;
@@ -570,8 +604,12 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   // These ask what kind of object it is, whatever its value.
   if ((*callable == isinstance || (*callable == type && count == 1)) && first && is_carrier(*first))
     return put_plain(first);
+  settle_texts(*callable, args, count);
   bool numbers = false;
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_carrier(args[i]);
+  // What a generator gives is not seen before it is asked.
+  if (recorder_->numbers()->has_carriers() && configuration().texts.find(*callable))
+    for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && PyGen_CheckExact(args[i]);
   if (configuration().keepers.count(unbound(*callable).ptr())) {
     // A key is compared; what is inside of others is not.
     for (Py_ssize_t i = 0; i < count && i < 2; ++i)
@@ -611,6 +649,8 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject** callable = f.place(operation.first);
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  PyObject* const all[] = {args, kwargs};
+  settle_texts(*callable, all, kwargs ? 2 : 1);
   if (shows_its_sizes(f, callable, first, holds_carrier(args) || holds_carrier(kwargs))) return;
   hand_over(args);
   hand_over(kwargs);
@@ -619,6 +659,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
 // torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
 void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value) {
   if (!is_tensor(*container)) {
+    settle_text(*container);
     hand_over(key);  // of a tensor as an index of a list C code asks how many elements it has
     return settle_inside(key);
   }
@@ -633,6 +674,8 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
 
 // Numbers and tensors have operators of their own; anything else is told the value.
 void Exchange::before_operation(PyObject* left, PyObject* right) {
+  settle_text(left);
+  settle_text(right);
   auto is_number = [](PyObject* v) { return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v); };
   // These ask a tensor how many elements it has.
   auto is_sequence = [](PyObject* v) {
@@ -653,6 +696,91 @@ void Exchange::before_operation(PyObject* left, PyObject* right) {
     settle_inside(left);
     settle_inside(right);
   }
+}
+
+// ---------------------------------------------------------------- texts
+void Exchange::settle_text(PyObject* object) {
+  if (object && is_text(object)) settle(object);
+}
+
+// C code asks whether it is given a str, and a text is none to it.
+void Exchange::settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  static PyObject* const isinstance = builtin("isinstance");
+  if (recorder_->numbers()->texts().empty() || callable == isinstance) return;
+  Configuration& all = configuration();
+  bool watched = is_python(callable) && (!PyType_Check(callable) || only_stores(callable));
+  if (watched || all.texts.find(callable) || all.keepers.count(unbound(callable).ptr())) return;
+  bool leaves_inside = looks_at_none(callable, args, count);
+  for (Py_ssize_t i = 0; i < count; ++i)
+    leaves_inside ? settle_text(args[i]) : recorder_->numbers()->texts().settle_inside(args[i]);
+}
+
+namespace {
+// What Python is given where there are numbers and texts that are followed, at the top, in a tuple or a list.
+py::object plain_inside(PyObject* object) {
+  PyObject* plain = plain_of_followed(object);
+  if (!plain) throw py::error_already_set();
+  py::object made = py::reinterpret_steal<py::object>(plain);
+  if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return made;
+  py::list items;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+    items.append(plain_inside(PySequence_Fast_GET_ITEM(object, i)));
+  return PyTuple_CheckExact(object) ? py::object(py::tuple(items)) : py::object(items);
+}
+}  // namespace
+
+// The instruction works with plain operands, and what it gives is the text.
+bool Exchange::take_text(Frame f, py::object text, c10::ArrayRef<PyObject**> operands) {
+  if (!is_text(text.ptr())) return false;
+  for (PyObject** operand : operands)
+    if (holds_carrier(*operand)) swap(operand, plain_inside(*operand));
+  expect_text(f, std::move(text));
+  handing_ = Handing::Ignored;
+  return true;
+}
+
+// Of a tensor, Python formats the value.
+void Exchange::format_text(Frame f, const Operation& operation) {
+  PyObject** value = f.place(operation.first);
+  py::object spec = py::str();
+  if (operation.second) {
+    settle_text(f.peek(operation.second));
+    spec = py::reinterpret_borrow<py::object>(f.peek(operation.second));
+  }
+  bool tensor = !told_ && !operation.name && THPVariable_CheckExact(*value);
+  bool several = (PyTuple_CheckExact(*value) || PyList_CheckExact(*value)) && holds_carrier(*value);
+  if (is_followed(*value) || several || tensor) {
+    py::object number = configuration().text.number(py::handle(*value));
+    py::object text = configuration().text.formatted(number, operation.name, spec);
+    if (tensor && is_text(text.ptr())) swap(value, plain_inside(number.ptr()));
+    if (take_text(f, text, {value})) return;
+  }
+  if (live()) settle_inside(*value);
+}
+
+void Exchange::join_texts(Frame f, const Operation& operation) {
+  std::vector<PyObject**> pieces;
+  bool any = false;
+  for (int i = 0; i < operation.third; ++i) {
+    pieces.push_back(f.place(operation.first - i));
+    any |= is_text(*pieces.back());
+  }
+  if (!any) return;
+  py::tuple items(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) items[i] = py::reinterpret_borrow<py::object>(*pieces[i]);
+  if (take_text(f, configuration().text.joined(*items), pieces)) return;
+  for (PyObject** piece : pieces) settle(*piece);
+}
+
+// text + text, and "%d" % number.
+bool Exchange::operate_on_text(Frame f, const Operation& operation) {
+  PyObject **left = f.place(operation.first), **right = f.place(operation.second);
+  auto is_string = [](PyObject* v) { return is_text(v) || PyUnicode_CheckExact(v); };
+  if (!is_string(*left) || !(is_text(*left) || holds_carrier(*right))) return false;
+  py::object l = py::reinterpret_borrow<py::object>(*left), r = py::reinterpret_borrow<py::object>(*right);
+  const TextFunctions& make = configuration().text;
+  if (is_addition(operation.name)) return is_string(*right) && take_text(f, make.added(l, r), {left, right});
+  return is_remainder(operation.name) && take_text(f, make.filled(l, r), {left, right});
 }
 
 }  // namespace lazytrace

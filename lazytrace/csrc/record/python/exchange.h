@@ -43,11 +43,14 @@ class Exchange {
   void expect(PyObject* plain, c10::ArrayRef<int> numbers);
   // What carries these in the place of a number, or of a tuple of numbers.
   py::object carried(PyObject* plain, c10::ArrayRef<int> numbers);
+  // The instruction that is judged now puts a str on the stack that is to be this text.
+  void expect_text(Frame f, py::object text) { texts_due_.push_back({f, std::move(text)}); }
   // An operand of the instruction that is judged now is `made` when it runs.
   void swap(PyObject** place, py::object made);
   // At the next instruction of the frame, and before anything else runs.
   void deliver(Frame f) {
     if (!expected_.empty()) deliver_now(f);
+    if (!texts_due_.empty()) deliver_texts(f);
   }
 
   // C code, or Python code that is not watched, takes this for its own.
@@ -89,6 +92,7 @@ class Exchange {
   // Whether there is anything to exchange or to hand over.
   bool live() const { return recorder_->follows_any(); }
   void deliver_now(Frame f);
+  void deliver_texts(Frame f);
   void before_item_call(Frame f, const Operation& operation);
   bool gives_item(PyObject* callable, PyObject* first) const;
   bool is_loose(PyObject* object);
@@ -103,6 +107,12 @@ class Exchange {
   void before_call_extended(Frame f, const Operation& operation);
   void before_item(PyObject** container, PyObject* key, PyObject* value);
   void before_operation(PyObject* left, PyObject* right);
+  void settle_text(PyObject* object);
+  void settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void format_text(Frame f, const Operation& operation);
+  void join_texts(Frame f, const Operation& operation);
+  bool operate_on_text(Frame f, const Operation& operation);
+  bool take_text(Frame f, py::object text, c10::ArrayRef<PyObject**> operands);
   bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);
   bool shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers);
   void settle_identity(PyObject** place, PyObject* other);
@@ -121,6 +131,11 @@ class Exchange {
   };
   Frame reading_;  // whose instruction puts on the stack what it reads
   std::vector<Expected> expected_;
+  struct DueText {
+    Frame frame;
+    py::object text;
+  };
+  std::vector<DueText> texts_due_;
   std::vector<std::pair<py::object, py::object>> tuples_;  // of carriers, and what they were given for
 };
 
@@ -129,6 +144,14 @@ class Exchange {
 // they are given and look at none of it.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         const std::vector<py::object>& keepers);
+// The same of texts. `callables`: what makes texts of numbers, which is called where numbers or texts that
+// are followed are among the arguments. `formatted(value, conversion, spec)`, `joined(*pieces)`, `added(left,
+// right)` and `filled(left, right)` give the text that an instruction makes, or None where it is not
+// followed; `number(value)` what is formatted for a tensor.
+struct TextFunctions {
+  py::object number, formatted, joined, added, filled;
+};
+void configure_texts(const py::dict& callables, TextFunctions functions);
 
 // Whether it is a tensor whose value torch takes for an index; of bool and uint8 it makes masks.
 bool is_index(PyObject* object);

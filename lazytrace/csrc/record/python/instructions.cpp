@@ -72,6 +72,7 @@ void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* fact
   switch (operation.action) {
     case Action::Nothing:
     case Action::Shows:
+    case Action::JoinsTexts:
       return;
     case Action::ReadsAttribute:
       return calls_->read_attribute_again(first, f.name(operation.name));

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "cpython/carrier.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "record/python/asked.h"
 #include "support/reasons.h"
 
@@ -20,16 +20,28 @@ std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, PyObje
   std::unordered_set<PyObject*> followed;
   if (!numbers) return followed;
   for (PyObject* v : all)
-    if (!is_carrier(v)) numbers->settle_inside(v);
+    if (!is_followed(v)) numbers->settle_inside(v);
   for (PyObject* v : all)
-    if (is_carrier(v)) followed.insert(v);
+    if (is_followed(v)) followed.insert(v);
   return followed;
 }
 
 // What is no object that the call has made, so that others may hold it.
 bool is_plain(const Tree& tree) {
   return tree.kind == Tree::Kind::Register || tree.kind == Tree::Kind::Number ||
-         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State;
+         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State || tree.kind == Tree::Kind::Text;
+}
+
+// In a list or a deque: the last of those entries that are this very object. False where there is none.
+bool exchange_entry(PyObject* container, PyObject* entry, PyObject* by) {
+  for (Py_ssize_t i = PySequence_Size(container); i-- > 0;) {
+    py::object held = py::reinterpret_steal<py::object>(PySequence_GetItem(container, i));
+    if (!held) throw py::error_already_set();
+    if (!held.is(py::handle(entry))) continue;
+    if (PySequence_SetItem(container, i, by) < 0) throw py::error_already_set();
+    return true;
+  }
+  return false;
 }
 
 // A tree of no kind that is plain where some part cannot be made again.
@@ -109,8 +121,10 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
     auto cell = [&](PyObject* one) { provenance->keep_cell(one, step_->name); };
     Tree::Source source{tensor, state, constant, number, module, cell};
+    source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };
     step_->call = Tree::of(call_.ptr(), source);
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
+    source.text = [&](PyObject* v) { return is_text(v) ? numbers->texts().find(v) : nullptr; };
     step_->free = python && !minds_its_own(function);
     if (step_->free) show_writes(source);
     if (step_->free && !recorder->stopped()) read_before_ = provenance->look();
@@ -147,16 +161,20 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
   for (const Writes::Write& write : around_.writes->all()) {
     bool content = write.effect.kind == Effect::Kind::Content;
     py::object value = content ? content_of(write.container.ptr()) : write.value;
-    bool followed = is_carrier(value.ptr());
+    bool followed = is_followed(value.ptr());
     Tree tree = takes_apart(value, source);
     bool whole = tree.kind == Tree::Kind::List || tree.kind == Tree::Kind::Dict;
     bool plain =
         content ? whole && std::all_of(tree.items.begin(), tree.items.end(), is_plain) : is_plain(tree);
-    if (!plain || (followed && write.effect.kind == Effect::Kind::Append))
-      return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
+    if (!plain) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
     step_->written.push_back({write.effect, std::move(tree)});
-    shown_.push_back(followed ? py::reinterpret_steal<py::object>(plain_of_carrier(value.ptr())) : value);
-    if (followed) write.effect.put_back(write.container.ptr(), shown_.back().ptr());
+    shown_.push_back(py::reinterpret_steal<py::object>(plain_of_followed(value.ptr())));
+    if (!followed) continue;
+    PyObject* container = write.container.ptr();
+    if (write.effect.kind == Effect::Kind::Append)
+      exchange_entry(container, value.ptr(), shown_.back().ptr());
+    else
+      write.effect.put_back(container, shown_.back().ptr());
   }
 }
 
@@ -165,10 +183,15 @@ bool OpaqueCall::hide_writes() {
   const auto& writes = around_.writes->all();
   for (size_t i = 0; i < shown_.size(); ++i) {
     PyObject* container = writes[i].container.ptr();
+    bool followed = !shown_[i].is(writes[i].value);
+    if (followed && writes[i].effect.kind == Effect::Kind::Append) {
+      if (!exchange_entry(container, shown_[i].ptr(), writes[i].value.ptr())) return false;
+      continue;
+    }
     bool last = writes[i].effect.kind != Effect::Kind::Append || i + 1 == shown_.size();
     if (writes[i].effect.kind == Effect::Kind::Content || !last) continue;
     if (!writes[i].effect.held(container).is(shown_[i])) return false;
-    if (!shown_[i].is(writes[i].value)) writes[i].effect.put_back(container, writes[i].value.ptr());
+    if (followed) writes[i].effect.put_back(container, writes[i].value.ptr());
   }
   return true;
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "cpython/callee.h"
-#include "cpython/carrier.h"
 #include "cpython/imports.h"
 #include "cpython/inline_cache.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "signature/ambient.h"
 
@@ -230,6 +230,16 @@ bool Watcher::asked_by_c(Frame f) const {
   return (now.action != Action::Calls && now.action != Action::CallsWith) || goes_to_c(f, Py_None);
 }
 
+// Whether C code gets what the frame gives back, which takes no other object for a str. Ours takes the items
+// of a generator one by one.
+bool Watcher::is_taken_for_a_str(Frame f) const {
+  Frame caller = f.previous();
+  if ((code_flags(f.code()) & kOwn) || caller == base_) return false;
+  bool generator = f.code_object()->co_flags & CO_GENERATOR;
+  if (generator && caller && (code_flags(caller.code()) & kOwn)) return false;
+  return asked_by_c(f);
+}
+
 void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   Frame f(frame);
   around_.exchange->deliver(Frame());
@@ -243,6 +253,8 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   if (opaque_frame_ == f) end_opaque(result);
   bool watched = result && !around_.pause->active() && !around_.recorder->stopped();
   if (watched && is_carrier(result) && must_be_plain(f)) around_.exchange->hand_over(result);
+  // C code that has asked for a str takes no other object for one.
+  if (watched && is_text(result) && is_taken_for_a_str(f)) around_.recorder->numbers()->settle(result);
   // What our own methods of numbers give back is followed.
   bool number = watched && is_carrier(result) && !(code_flags(f.code()) & kOwn);
   if (watched && (!is_immutable(result) || number) && goes_to_c(f, result)) {
@@ -276,7 +288,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (paused) return instructions_->note_opaque_write(f, operation);
   if (seen_facts_->flags & kUser)
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
-  whole_calls_->exchange_scripted(f, operation);
+  whole_calls_->exchange_unseen(f, operation, !asides_->allows_print());
   default_dicts_->exchange(f, operation);
   bool apart = !around_.recorder->inside_operator();
   bool exchanges = around_.exchange->follows() && apart;

@@ -28,7 +28,8 @@ std::vector<PyTypeObject*>& scripted_classes() {
   static auto* known = new std::vector<PyTypeObject*>();
   return *known;
 }
-PyObject* scripted_step = nullptr;
+PyObject *scripted_step = nullptr, *print_step = nullptr;
+PyObject* print_function = nullptr;
 }  // namespace
 
 void configure_scripted_calls(const py::tuple& classes, const py::object& step) {
@@ -37,11 +38,19 @@ void configure_scripted_calls(const py::tuple& classes, const py::object& step) 
   scripted_step = Py_NewRef(step.ptr());
 }
 
-bool is_scripted_step(PyObject* function) { return function == scripted_step; }
+void configure_print(const py::object& function, const py::object& step) {
+  print_function = Py_NewRef(function.ptr());
+  print_step = Py_NewRef(step.ptr());
+}
 
-void WholeCalls::exchange_scripted(Frame f, const Operation& operation) {
+bool is_step_of_ours(PyObject* function) {
+  return function && (function == scripted_step || function == print_step);
+}
+
+void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool prints) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || !*callee || recorder_->stopped()) return;
+  if (*callee == print_function && prints) return replace(callee, print_step, nullptr);
   for (PyTypeObject* cls : scripted_classes()) {
     if (!Py_IS_TYPE(*callee, cls)) continue;
     PyObject* instead = PyMethod_New(scripted_step, *callee);

@@ -1,4 +1,4 @@
-// Functions of torch whose calls become one step each, wherever Python calls them.
+// Functions, most of them torch's, whose calls become one step each, wherever Python calls them.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -22,7 +22,8 @@ class WholeCalls {
   // Once an instruction is judged.
   void exchange(Frame f, const Operation& operation);
   // The same of what TorchScript has compiled, before the instruction is judged: there is nothing to see.
-  void exchange_scripted(Frame f, const Operation& operation);
+  // And, where it `prints`, of print().
+  void exchange_unseen(Frame f, const Operation& operation, bool prints);
   // Whether the function is one of those whose calls become a step.
   bool exchanges(PyObject* function) const;
 
@@ -38,7 +39,9 @@ void configure_whole_calls(const py::dict& steps);
 // Told by Python once: the classes of what TorchScript has compiled, and what is called with one of these and
 // its arguments.
 void configure_scripted_calls(const py::tuple& classes, const py::object& step);
-// Whether a function is that.
-bool is_scripted_step(PyObject* function);
+// Told by Python once: print(), and what is called in its place.
+void configure_print(const py::object& function, const py::object& step);
+// Whether a function is one of these two that are called in the place of another.
+bool is_step_of_ours(PyObject* function);
 
 }  // namespace lazytrace

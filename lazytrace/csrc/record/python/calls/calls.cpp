@@ -249,12 +249,12 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   PyTypeObject* type = Py_TYPE(callable);
   // The frame of a Python function shows itself, or is entered as trusted code.
   if (PyFunction_Check(callable)) {
-    if (!is_unseen_step(callable)) provenance_->owner(callable);
+    if (!is_unseen_step(callable) && !is_step_of_ours(callable)) provenance_->owner(callable);
     return;
   }
   if (PyMethod_Check(callable)) {
     PyObject* function = PyMethod_GET_FUNCTION(callable);
-    if (is_scripted_step(function) || is_unseen_step(function)) return;
+    if (is_step_of_ours(function) || is_unseen_step(function)) return;
     provenance_->owner(callable);
     if (PyFunction_Check(function)) return provenance_->owner(function), void();
     auto all = with_self(PyMethod_GET_SELF(callable), args, count);

@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "cpython/carrier.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "record/python/code_facts.h"
 #include "signature/ambient.h"
@@ -106,7 +106,7 @@ void Consumption::consume_value(PyObject* object, Consumer how, int depth) {
 void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (!object || recorder_->stopped()) return;
   if (exchange_->follows() && depth == 0) exchange_->hand_over(object);
-  if (is_carrier(object)) return;
+  if (is_followed(object)) return;
   classes_->read_specials(Py_TYPE(object));
   if (reads_text(how)) read_names(object);
   if (is_tensor(object)) {

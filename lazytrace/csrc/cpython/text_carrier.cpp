@@ -1,0 +1,64 @@
+#include "cpython/text_carrier.h"
+
+#include <cstring>
+
+namespace lazytrace {
+
+namespace {
+
+PyTypeObject* text_type = nullptr;
+
+// CPython's own functions ask whether it is a str, which C code must not find a text to be.
+PyObject* copy_of(PyObject* text) {
+  Py_ssize_t length = PyUnicode_GET_LENGTH(text);
+  PyObject* made = PyUnicode_New(length, PyUnicode_MAX_CHAR_VALUE(text));
+  if (made)
+    std::memcpy(PyUnicode_DATA(made), PyUnicode_DATA(text),
+                static_cast<size_t>(length) * PyUnicode_KIND(text));
+  return made;
+}
+
+}  // namespace
+
+PyObject* make_text_class(PyObject* methods) {
+  PyType_Slot none[] = {{0, nullptr}};
+  PyType_Spec spec = {"lazytrace.texts.Text", 0, 0, Py_TPFLAGS_DEFAULT, none};
+  PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyUnicode_Type));
+  if (!made) return nullptr;
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(methods, &at, &name, &value);) {
+    if (PyObject_SetAttr(made, name, value) == 0) continue;
+    Py_DECREF(made);
+    return nullptr;
+  }
+  text_type = reinterpret_cast<PyTypeObject*>(made);
+  text_type->tp_flags &= ~Py_TPFLAGS_UNICODE_SUBCLASS;
+  PyType_Modified(text_type);
+  return Py_NewRef(made);
+}
+
+bool is_text(PyObject* object) { return text_type && Py_IS_TYPE(object, text_type); }
+
+PyObject* new_text(PyObject* plain) {
+  PyObject* made = copy_of(plain);
+  if (!made) return nullptr;
+  // An object of a class made at run time holds its class, a str does not.
+  Py_INCREF(reinterpret_cast<PyObject*>(text_type));
+  Py_SET_TYPE(made, text_type);
+  return made;
+}
+
+PyObject* plain_of_text(PyObject* text) { return is_text(text) ? copy_of(text) : Py_NewRef(text); }
+
+void retire_text(PyObject* text) {
+  if (!is_text(text)) return;
+  Py_SET_TYPE(text, &PyUnicode_Type);
+  Py_DECREF(reinterpret_cast<PyObject*>(text_type));
+}
+
+PyObject* plain_of_followed(PyObject* object) {
+  if (is_text(object)) return copy_of(object);
+  return is_carrier(object) ? plain_of_carrier(object) : Py_NewRef(object);
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,115 @@
+#include "record/operators/text_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cpython/objects.h"
+#include "cpython/text_carrier.h"
+#include "cpython/values.h"
+#include "record/operators/number_recorder.h"
+
+namespace lazytrace {
+
+namespace {
+
+constexpr int kDeepest = 16;
+
+void add_numbers(const Tree& tree, std::vector<int>* found) {
+  if (tree.kind == Tree::Kind::Number) found->push_back(tree.index);
+  for (const Tree& item : tree.items) add_numbers(item, found);
+}
+
+template <typename Visit>
+void each_item(PyObject* container, Visit visit) {
+  if (PyDict_Check(container)) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(container, &at, &key, &value);) visit(key), visit(value);
+    return;
+  }
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i)
+    visit(PySequence_Fast_GET_ITEM(container, i));
+}
+
+bool is_container(PyObject* object) {
+  return PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object);
+}
+
+}  // namespace
+
+// How numpy writes its numbers is a setting.
+bool TextRecorder::can_follow(PyObject* value, int depth) const {
+  if (is_text(value)) return find(value);
+  if (is_carrier(value)) return !is_scalar_carrier(value) && numbers_->number_of(value) >= 0;
+  if (PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value)) return true;
+  if (PyBool_Check(value) || value == Py_None) return true;
+  bool exact = PyTuple_CheckExact(value) || PyList_CheckExact(value) || PyDict_CheckExact(value);
+  if (!exact || depth > kDeepest) return false;
+  bool all = true;
+  each_item(value, [&](PyObject* item) { all = all && can_follow(item, depth + 1); });
+  return all;
+}
+
+py::object TextRecorder::follow(const py::object& function, const py::tuple& args) {
+  if (!numbers_->live() || !can_follow(args.ptr())) return py::none();
+  auto nothing = [](PyObject*) { return -1; };
+  Tree::Source source{nothing, nothing};
+  source.number = [&](PyObject* v) { return is_carrier(v) ? numbers_->number_of(v) : -1; };
+  source.text = [&](PyObject* v) { return find(v); };
+  Tree tree;
+  tree.kind = Tree::Kind::Text;
+  tree.value = function;
+  for (py::handle arg : args) tree.items.push_back(Tree::of(arg.ptr(), source));
+  if (!tree.takes_numbers()) return py::none();
+  // As a replay makes it. Where this raises, Python will raise it again.
+  py::object plain;
+  try {
+    plain = tree.build({{}, {}, &numbers_->all(), numbers_->values()});
+  } catch (py::error_already_set&) {
+    return py::none();
+  }
+  // There is one empty str, which others have.
+  if (!PyUnicode_CheckExact(plain.ptr()) || !PyUnicode_GET_LENGTH(plain.ptr())) return py::none();
+  PyObject* made = new_text(plain.ptr());
+  if (!made) throw py::error_already_set();
+  texts_.push_back(made);
+  trees_[made] = std::move(tree);
+  return py::reinterpret_borrow<py::object>(made);
+}
+
+const Tree* TextRecorder::find(PyObject* text) const {
+  if (!is_text(text)) return nullptr;
+  auto found = trees_.find(text);
+  return found == trees_.end() ? nullptr : &found->second;
+}
+
+void TextRecorder::settle(PyObject* text) {
+  std::vector<int> made_of;
+  if (const Tree* tree = find(text)) add_numbers(*tree, &made_of);
+  // The first that is read may end the recording.
+  for (int number : made_of) numbers_->read(number);
+  retire_text(text);
+}
+
+void TextRecorder::settle_inside(PyObject* object, int depth) {
+  if (!object || empty()) return;
+  if (is_text(object)) return settle(object);
+  if (is_tensor(object) || PyType_Check(object) || (is_immutable(object) && !PyTuple_Check(object))) return;
+  // What else C code comes to from an object, nobody knows.
+  if (!is_container(object) || depth > kDeepest) return settle_all();
+  each_item(object, [&](PyObject* item) { settle_inside(item, depth + 1); });
+}
+
+void TextRecorder::settle_all() {
+  // Reading may end the recording, and this with it.
+  for (size_t i = 0; i < texts_.size(); ++i) settle(texts_[i]);
+}
+
+void TextRecorder::end() {
+  for (PyObject* text : std::exchange(texts_, {})) {
+    retire_text(text);
+    Py_DECREF(text);
+  }
+  trees_.clear();
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,172 @@
+"""What Python is given in place of texts that it makes of followed numbers: f"loss {loss.item():.3f}"."""
+
+from __future__ import annotations
+
+import operator
+import re
+import string
+from collections.abc import Callable
+from types import GeneratorType
+from typing import Any
+
+import torch
+
+from lazytrace._native import available, core
+
+# A text is made again at each replay, by the function that made it. Whatever looks at its characters reads
+# the numbers that it was made of: a text is for logs, and seldom looked at.
+
+
+def _reading(name: str) -> Callable[..., Any]:
+    function = getattr(str, name)
+
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        core.settle_texts(args)
+        return function(core.read_carrier(self), *args, **kwargs)
+
+    return read
+
+
+def _reduce(self: Any, protocol: Any = None) -> Any:
+    return str, (core.read_carrier(self),)
+
+
+def _methods() -> dict[str, Any]:
+    own = ("__new__", "__getattribute__", "__doc__", "maketrans")
+    return {
+        **{name: _reading(name) for name in vars(str) if name not in own and callable(getattr(str, name))},
+        "__radd__": lambda self, other: other + core.read_carrier(self),
+        "__reduce__": _reduce,
+        "__reduce_ex__": _reduce,
+        "__module__": "builtins",
+        "__name__": "str",
+        "__qualname__": "str",
+        "__doc__": "A str that was made of followed numbers.",
+    }
+
+
+Text: Any = core.make_text_class(_methods()) if available() else None
+
+_CONVERSIONS: dict[int, Callable[..., str]] = {1: str, 2: repr, 3: ascii}
+_FORMAT = torch.Tensor.__format__
+
+
+def _is_steady(spec: Any) -> bool:
+    """Whether a number of the same type never raises with it, and no setting of the process counts."""
+    return type(spec) is str and not {"c", "n"} & set(spec)
+
+
+# ---------------------------------------------------------------- in place of instructions
+def _number(value: Any) -> Any:
+    """What is formatted for it: of a tensor without dimensions its value, as `Tensor.__format__` has it."""
+    plain = type(value) is torch.Tensor and torch.Tensor.__format__ is _FORMAT
+    if not plain or value.dim() or value.is_meta:
+        return value
+    return core.item_number(value, torch.Tensor.item)
+
+
+def _formatted(value: Any, conversion: int, spec: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return None
+    if conversion:
+        value = (
+            value
+            if conversion == 1 and type(value) is Text
+            else core.follow_text(_CONVERSIONS[conversion], value)
+        )
+    if value is None or (type(value) is Text and not spec):
+        return value
+    return core.follow_text(format, value, spec) if _is_steady(spec) else None
+
+
+def _joined(*pieces: Any) -> Any:
+    return core.follow_text(str.join, "", pieces)
+
+
+def _added(left: Any, right: Any) -> Any:
+    return core.follow_text(operator.add, left, right)
+
+
+# What a `%` in a text asks for: its flags, width and precision, and the conversion.
+_ASKED = re.compile(r"%(?:\([^)]*\))?([#0\- +*\d.hlL]*)(.)", re.DOTALL)
+
+
+def _filled(left: Any, right: Any) -> Any:
+    values = right if type(right) is tuple else (right,)
+    asked = [one for one in _ASKED.findall(left) if one[1] != "%"] if type(left) is str else []
+    if type(right) is dict or len(asked) != len(values):
+        return None
+    # nan and inf are no whole numbers, and few numbers are a character.
+    if any("*" in how or kind in _refused(value) for (how, kind), value in zip(asked, values, strict=True)):
+        return None
+    return core.follow_text(operator.mod, left, right)
+
+
+def _refused(value: Any) -> str:
+    return "cdiuoxX" if core.is_real_carrier(value) else "c"
+
+
+# ---------------------------------------------------------------- in place of what is called
+def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    core.settle_texts(args)
+    core.settle_texts(kwargs)
+    return function(*args, **kwargs)
+
+
+def _made(function: Callable[..., Any]) -> Callable[..., Any]:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs:
+            if function is str and type(args[0]) is Text:
+                return args[0]
+            made = core.follow_text(function, *args)
+            if made is not None:
+                return made
+        return _plainly(function, args, kwargs)
+
+    return make
+
+
+def _format(*args: Any, **kwargs: Any) -> Any:
+    made = (
+        _formatted(args[0], 0, args[1] if len(args) > 1 else "")
+        if 0 < len(args) <= 2 and not kwargs
+        else None
+    )
+    return _plainly(format, args, kwargs) if made is None else made
+
+
+def _is_steady_format(text: Any) -> bool:
+    if type(text) is not str:
+        return False
+    try:
+        fields = [field[1:] for field in string.Formatter().parse(text) if field[1] is not None]
+    except ValueError:
+        return False
+    return all(
+        (not name or name.isalnum()) and _is_steady(spec) and "{" not in str(spec) for name, spec, _ in fields
+    )
+
+
+def _fill(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return text.format(*args, **kwargs)
+
+
+def _format_text(*args: Any, **kwargs: Any) -> Any:
+    follows = args and _is_steady_format(args[0])
+    made = core.follow_text(_fill, args[0], args[1:], kwargs) if follows else None
+    return _plainly(str.format, args, kwargs) if made is None else made
+
+
+def _join(*args: Any, **kwargs: Any) -> Any:
+    if len(args) == 2 and type(args[1]) is GeneratorType:
+        args = args[0], list(args[1])  # as str.join does
+    plain = len(args) == 2 and not kwargs and type(args[1]) in (list, tuple)
+    made = core.follow_text(str.join, *args) if plain else None
+    return _plainly(str.join, args, kwargs) if made is None else made
+
+
+def configure() -> None:
+    """Tell the core of all this, once."""
+    made = {str: _made(str), repr: _made(repr), ascii: _made(ascii)}
+    callables = {**made, format: _format, str.format: _format_text, str.join: _join}
+    core.configure_texts(callables, _number, _formatted, _joined, _added, _filled)

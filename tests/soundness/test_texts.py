@@ -1,0 +1,644 @@
+"""Texts that are made of followed numbers: where they go, who looks at them, and what is printed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json  # noqa: F401 (the texts below name it)
+import math
+import operator  # noqa: F401 (the texts below name it)
+import os  # noqa: F401 (the texts below name it)
+import pickle
+import re  # noqa: F401 (the texts below name it)
+import string  # noqa: F401 (the texts below name it)
+import sys
+import types
+from collections import deque
+
+import pytest
+import torch
+
+from lazytrace import traced
+from tests.soundness.runner import Cases, agree, call, check
+from tests.soundness.test_numbers import FLOATS, ODD, WHOLE, over
+
+cases = Cases()
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+    def __str__(self):
+        return f"Box({self.value})"
+
+    def __repr__(self):
+        return f"<{self.value:.1f}>"
+
+    def __format__(self, spec):
+        return f"F{self.value:.2f}{spec}"
+
+
+def shown(n):
+    return f"shown {n:.2f}"
+
+
+def of_text(text):
+    """`x` is a tensor, `n` the number that another tensor, `t`, holds."""
+    return eval(f"lambda x, t: (lambda n: ({text}, x * n))(t.item())", globals())
+
+
+# Made anew by each replay: one recording serves all values.
+FOLLOWED = [
+    "f'{n}'",
+    "f'{n!r} {n!s:>12} {n!a}'",
+    "f'{n:.3f}|{n:+10.2e}|{n:%}|{n:g}|{n:,}|{n:_.2f}'",
+    "f'{n=} {n=:.2f}'",
+    "f'{t:.3f} {t}'",
+    "f'{x.sum():.3f}'",
+    'f\'{f"{n:.2f}":>10} {f"{n}"}\'',
+    "f'{[n, n]} {(n,)}'",
+    "f'{n + 1} {n * x.shape[0]}'",
+    "'%.3f and %s' % (n, n)",
+    "'%8.3f%%' % n",
+    "'%r %a %-12g|' % (n, n, n)",
+    "'%s %s' % (f'{n}', n)",
+    "'{} {:.2f}'.format(n, n)",
+    "'{0:.1f} {0!r:>8}'.format(n)",
+    "'{a} {b:.2f}'.format(a=n, b=n)",
+    "(str(n), repr(n), ascii(n), format(n, '.3e'), format(n))",
+    "str([n, {'a': (n, None, True)}])",
+    "', '.join([f'{n:.1f}', 'b', str(n)])",
+    "', '.join((f'{n:.1f}', 'b', str(n)))",
+    "', '.join(f'{v:.2f}' for v in (n, n))",
+    "', '.join(f'{k}: {v:.2f}' for k, v in {'a': n, 'b': n + 1}.items())",
+    "'a' + f'{n}' + 'b' + f'{n + 1}'",
+    "(f'{n}', [f'{n:.1f}'], {'k': f'{n}'})",
+    "[f'{k}: {v:.2f}' for k, v in {'a': n}.items()]",
+    "isinstance(f'{n}', str)",
+    "str(f'{n}')",
+    "shown(n) + '!'",
+    "Box(f'{n}').value",
+    "dict(a=f'{n}')",
+    "(lambda a, *b: (a, b))(*[f'{n}', f'{n}'])",
+    "next(iter([f'{n}']))",
+    "list(zip([f'{n}'], [1]))",
+]
+# The characters are looked at: each takes a way of its own, and one that comes again hits.
+READ = [
+    "len(f'{n}')",
+    "f'{n}'.upper()",
+    "(f'{n}' == '0.5', '0.5' == f'{n}', f'{n}' != f'{n + 1}', f'{n}' is None)",
+    "(f'{n}'[0], f'{n}'[-2:])",
+    "('5' in f'{n}', f'{n}' in '0.5 3.0', f'{n}' in ['0.5'], f'{n}' in {'0.5'})",
+    "1 if f'{n:.0f}' else 2",
+    "not f'{n}'",
+    "f'{n}' and 'yes'",
+    "'a' if f'{n}' > '1' else 'b'",
+    "{f'{n}': 1}",
+    "{'0.5': 7}.get(f'{n}', 8)",
+    "f'{n}'.split('.')",
+    "sorted([f'{n}', '1', f'{n + 1}'])",
+    "float(f'{n}')",
+    "int(f'{n:.0f}')",
+    "' '.join(map(str, (n, n)))",
+    "' '.join(map(lambda v: f'{v}', (n, n)))",
+    "list(f'{v}' for v in (n, n))",
+    "tuple(map(lambda v: f'{v}', (n, n)))",
+    "(type(f'{n}').__name__, f'{n}'.__class__.__name__)",
+    "hash(f'{n}') == hash(str(n))",
+    "(list(f'{n}'), [*f'{n}'])",
+    "(max(f'{n}', '1'), min([f'{n}', '1']))",
+    "f'{n:>{abs(int(n)) % 9 + 3}}'",
+    "'%(a).2f' % {'a': n}",
+    "'%*.2f' % (10, n)",
+    "'{:{}}'.format(n, 10)",
+    "re.sub('5', 'x', f'{n}')",
+    "f'{n}' * 2",
+    "f'{n}'.encode()",
+    "(str(Box(n)), repr(Box(n)), f'{Box(n)}', f'{Box(n)!r}', '%s' % Box(n), str([Box(n)]))",
+    "sum([ord(c) for c in f'{n}'])",
+    "''.join(reversed(f'{n}'))",
+    "string.Template('$a').substitute(a=f'{n}')",
+    "operator.add(f'{n}', 'b')",
+    "str(n).rjust(12)",
+    "f'{n:n}'",
+    "b'%f' % n",
+    "f'{n}'.join(['a', 'b'])",
+    "f'{n}%s' % 'a'",
+    "str(ValueError(f'{n}'))",
+    "str.__add__('a', f'{n}')",
+    "f'{complex(n, 1)}'",
+    "dict([(f'{n}', 1)])",
+    "functools_of(f'{n}')",
+]
+# It goes to code that no recording sees into.
+REFUSED = [
+    "json.dumps({'a': f'{n}'})",
+    "pickle.loads(pickle.dumps(f'{n}'))",
+    "os.path.join('a', f'{n}')",
+    "eval(f'{n}')",
+    "io.StringIO(f'{n}').read()",
+]
+
+
+def functools_of(text):
+    return types.SimpleNamespace(value=text).value.title()
+
+
+@pytest.mark.parametrize("text", FOLLOWED)
+def test_followed(text):
+    check(over(of_text(text), FLOATS), hits=13, recordings=1)
+    check(over(of_text(text), ODD), hits=10)
+    check(over(of_text(text), FLOATS, torch.float32), hits=13, recordings=1)
+
+
+@pytest.mark.parametrize("text", ["f'{n} {n:5d} {n:x}'", "'%d %5s %x' % (n, n, n)", "str(n) + f'{n:03d}'"])
+def test_whole_numbers(text):
+    check(over(of_text(text), WHOLE, torch.int64), hits=13, recordings=1)
+
+
+@pytest.mark.parametrize("text", READ)
+def test_read(text):
+    check(over(of_text(text), FLOATS), hits=2)
+
+
+@pytest.mark.parametrize("text", ["'%d' % n", "'%x' % int(n)", "'%d of %s' % (n, n)"])
+def test_whole_numbers_of_floats(text):
+    check(over(of_text(text), FLOATS), hits=2)
+    with pytest.raises((ValueError, OverflowError)):
+        of_text(text)(torch.ones(2), torch.tensor(math.nan))
+
+
+@pytest.mark.parametrize("text", ["f'{n:c}'", "'%c' % n", "'{:c}'.format(n)"])
+def test_characters(text):
+    check(over(of_text(text), (65, 66, 65, 67, 65, 66, 65), torch.int64), hits=2)
+
+
+@pytest.mark.parametrize("text", [*FOLLOWED, *READ])
+def test_other_options(text):
+    check(over(of_text(text), FLOATS, dynamic=True), hits=2)
+    check(over(of_text(text), FLOATS, dynamic=False), hits=2)
+    agree(over(of_text(text), (True, False, True, False), torch.bool))
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused(text):
+    plain, function = of_text(text), traced(of_text(text))
+    for value in FLOATS:
+        args = torch.ones(2), torch.tensor(value)
+        assert function(*args)[0] == plain(*args)[0]
+    assert function.stats().eager
+
+
+def test_a_result_is_a_plain_str():
+    @traced
+    def run(t):
+        return f"{t.item()}"
+
+    for value in (0.5, 1.5, 2.5):
+        result = run(torch.tensor(value))
+        assert type(result) is str
+        assert {result: 1}[str(value)] == 1
+        assert "".join([result, "a"]) == f"{value}a"
+        assert sys.intern(result) == str(value)
+        assert pickle.loads(pickle.dumps(result)) == result
+    assert run.stats().hits == 2
+
+
+def values(*numbers):
+    return [call(torch.tensor(value)) for value in numbers]
+
+
+SOME = (0.5, 1.5, 2.5, -1.5, 0.25, 3.0, 0.5, -2.0)
+
+
+# ---------------------------------------------------------------- kept in state
+@cases(hits=7)
+def appended(trace):
+    logs = []
+
+    def run(t):
+        logs.append(f"{t.item():.2f}")
+        return t * 2
+
+    return trace(run), values(*SOME), lambda: logs
+
+
+@cases(hits=7)
+def in_records(trace):
+    logs, recent = [], deque(maxlen=3)
+
+    def run(t):
+        text = f"{t.item():.2f}"
+        logs.append({"text": text, "all": [text, (text, t.item())]})
+        recent.append(text)
+        return text
+
+    return trace(run), values(*SOME), lambda: (logs, list(recent))
+
+
+@cases(hits=7)
+def in_an_attribute_and_a_dict(trace):
+    state = types.SimpleNamespace(last="")
+    table = {}
+
+    def run(t):
+        state.last = f"{t.item()}"
+        table["last"] = "is " + state.last
+        return t + 1
+
+    return trace(run), values(*SOME), lambda: (state.last, table)
+
+
+@cases(hits=2)
+def read_again_at_the_next_call(trace):
+    state = types.SimpleNamespace(last="")
+
+    def run(t):
+        before, state.last = state.last, f"{t.item()}"
+        return before, t + len(before)
+
+    return trace(run), values(1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0), lambda: state.last
+
+
+@cases(hits=2)
+def read_behind_the_write(trace):
+    logs = []
+
+    def run(t):
+        logs.append(f"{t.item()}")
+        last = logs[-1]
+        logs.clear()
+        return last, t + len(last)
+
+    return trace(run), values(1.0, 2.0, 1.0, 2.0, 1.0, 2.0), lambda: logs
+
+
+@cases(hits=5)
+def with_the_parameters(trace):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    logs = []
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        logs.append(f"loss {loss.item():.4f} norm {norm:.3f} lr {optimizer.param_groups[0]['lr']:.1e}")
+        return loss.detach()
+
+    steps = [call(torch.randn(3, 2)) for _ in range(8)]
+    return trace(step), steps, lambda: (logs, [*model.parameters()])
+
+
+# ---------------------------------------------------------------- exits
+@cases(hits=4)
+def made_before_a_branch(trace):
+    logs = []
+
+    def run(t):
+        text = f"{t.item():.1f}"
+        y = t.square()
+        if y.sum().item() > 2:
+            y = y - 1
+            text = text + " large"
+        logs.append(text)
+        return y
+
+    return trace(run), values(*SOME, *SOME), lambda: logs
+
+
+@cases(hits=4)
+def looked_at_behind_a_write(trace):
+    logs = []
+
+    def run(t):
+        t.add_(1)
+        text = f"{t.item():.0f}"
+        logs.append(text)
+        return t * 2 if text == "2" else t * 3
+
+    return trace(run), [step for v in (1.0, 2.0) * 6 for step in values(v)], lambda: logs
+
+
+@cases(hits=3)
+def raised(trace):
+    def run(t):
+        if t.item() > 1:
+            raise ValueError(f"{t.item():.1f} is too much")
+        return f"{t.item():.1f}"
+
+    return trace(run), values(*SOME)
+
+
+@cases(hits=3)
+def caught(trace):
+    def run(t):
+        text = f"{t.item():.1f}"
+        try:
+            if t.item() > 1:
+                raise ValueError(text)
+        except ValueError as error:
+            return "caught " + str(error)
+        return text
+
+    return trace(run), values(*SOME, *SOME)
+
+
+@cases(hits=6)
+def a_format_that_raises(trace):
+    def run(t):
+        try:
+            return f"{t.item():zz}"
+        except ValueError as error:
+            return str(error)
+
+    return trace(run), values(*(1.0,) * 8)
+
+
+# ---------------------------------------------------------------- through Python
+@cases(hits=7)
+def through_a_class_and_a_closure(trace):
+    class Meter:
+        def __init__(self):
+            self.lines = []
+
+        def log(self, **numbers):
+            line = " ".join(f"{name}={number:.2f}" for name, number in numbers.items())
+            self.lines.append(line)
+            return line
+
+    meter = Meter()
+
+    def run(t):
+        line = None
+
+        def note():
+            nonlocal line
+            line = meter.log(loss=t.item(), twice=t.item() * 2)
+
+        note()
+        return line
+
+    return trace(run), values(*SOME), lambda: meter.lines
+
+
+@cases(hits=2)
+def a_str_method_of_a_meter(trace):
+    class Meter:
+        def __init__(self):
+            self.value = 0.0
+
+        def __str__(self):
+            return f"{self.value:.2f}"
+
+    meter = Meter()
+
+    def run(t):
+        meter.value = t.item()
+        return f"{meter} {meter!s}"
+
+    return trace(run), values(1.0, 2.0, 1.0, 2.0, 1.0, 2.0), lambda: meter.value
+
+
+@cases(hits=4)
+def numbers_in_state(trace):
+    state = types.SimpleNamespace(step=0)
+    logs = []
+
+    def run(t):
+        state.step += 1
+        logs.append(f"step {state.step}: {t.item() / state.step:.3f}")
+        return t
+
+    return trace(run), values(*SOME), lambda: (state.step, logs)
+
+
+# ---------------------------------------------------------------- print
+@cases(hits=7)
+def printed(trace):
+    sink = io.StringIO()
+
+    def run(t):
+        print("value", t.item(), f"{t.item():.2f}", sep="|", end=";", file=sink, flush=True)
+        return t * 2
+
+    return trace(run), values(*SOME), lambda: sink.getvalue()
+
+
+@cases(hits=7)
+def printed_to_stdout(trace):
+    out = io.StringIO()
+
+    def run(t):
+        y = t * 2
+        print("constant")
+        print(f"{t.item():.2f}", y)
+        return y
+
+    function = trace(run)
+
+    def through(t):
+        with contextlib.redirect_stdout(out):
+            return function(t)
+
+    return function, [call(torch.tensor(v)).of(through) for v in SOME], lambda: out.getvalue()
+
+
+@cases(hits=6)
+def printed_between_writes(trace):
+    logs, sink = [], io.StringIO()
+    state = types.SimpleNamespace(n=0)
+
+    def run(t):
+        state.n += 1
+        logs.append(f"{t.item():.1f}")
+        print(state.n, t.item(), file=sink)
+        logs.append("printed")
+        state.n += 1
+        return t + state.n
+
+    return trace(run), values(*SOME), lambda: (logs, sink.getvalue(), state.n)
+
+
+@cases(hits=5)
+def printed_in_a_step(trace):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sink = io.StringIO()
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        print("before", loss, file=sink)
+        loss.backward()
+        optimizer.step()
+        print(f"loss {loss.item():.4f}", model.weight, model.weight.grad, file=sink)
+        return loss.detach()
+
+    steps = [call(torch.randn(3, 2)) for _ in range(8)]
+    return trace(step), steps, lambda: (sink.getvalue(), [*model.parameters()])
+
+
+@cases(hits=4)
+def printed_in_one_branch(trace):
+    sink = io.StringIO()
+
+    def run(t):
+        if t.item() > 1:
+            print("large", t.item(), file=sink)
+        return t + 1
+
+    return trace(run), values(*SOME, *SOME), lambda: sink.getvalue()
+
+
+@cases(hits=4)
+def printed_before_a_branch(trace):
+    sink = io.StringIO()
+
+    def run(t):
+        print("value", t.item(), file=sink)
+        return t + 1 if t.item() > 1 else t - 1
+
+    return trace(run), values(*SOME, *SOME), lambda: sink.getvalue()
+
+
+# Code of the user's may change what the function reads.
+@cases(eager="calls print()")
+def a_file_that_changes_what_the_function_reads(trace):
+    state = types.SimpleNamespace(scale=1.0)
+
+    class Scaling:
+        def write(self, text):
+            if text.startswith("2"):
+                state.scale = 5.0
+
+    file = Scaling()
+
+    def run(t):
+        print(t.item(), file=file)
+        return t * state.scale
+
+    return trace(run), values(1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 2.0, 1.0), lambda: state.scale
+
+
+@cases(eager="calls print()")
+def a_file_that_raises(trace):
+    class Full:
+        def __init__(self):
+            self.count = 0
+
+        def write(self, text):
+            self.count += 1
+            if "2.5" in text:
+                raise OSError("no space")
+
+    file, logs = Full(), []
+
+    def run(t):
+        logs.append("before")
+        print(t.item(), file=file)
+        logs.append("after")
+        return t
+
+    return trace(run), values(1.0, 1.5, 2.0, 3.0, 2.5, 1.0, 2.5, 1.0), lambda: (file.count, logs)
+
+
+@cases(hits=6)
+def a_file_that_is_closed(trace):
+    class Files:
+        current = None
+
+    def open_one():
+        Files.current = io.StringIO()
+
+    def close_it():
+        Files.current.close()
+
+    logs = []
+    open_one()
+
+    def run(t):
+        logs.append("before")
+        try:
+            print(t.item(), file=Files.current)
+        finally:
+            logs.append("after")
+        return t
+
+    steps = [*values(*SOME[:4]), close_it, *values(*SOME[:2]), open_one, *values(*SOME[:4])]
+    return trace(run), steps, lambda: (logs, Files.current.closed)
+
+
+@cases(hits=6)
+def printed_containers(trace):
+    sink = io.StringIO()
+    kept = {"a": [1, (2.0, None)], "t": torch.ones(2), "s": {3}}
+
+    def run(t):
+        print(kept, t.shape, t.dtype, (t,), sep="\n", file=sink)
+        return t
+
+    def change():
+        kept["a"].append(len(kept["a"]))
+        kept["t"].add_(1)
+
+    return trace(run), [step for v in SOME for step in (*values(v), change)], lambda: sink.getvalue()
+
+
+@cases(hits=4)
+def another_print(trace):
+    space = {"print": print, "sink": io.StringIO()}
+    exec("def run(t):\n    print(t.item(), file=sink)\n    return t", space)
+    mine = []
+
+    def change():
+        space["print"] = lambda *args, **kwargs: mine.append(args)
+
+    return (
+        trace(space["run"]),
+        [*values(*SOME[:4]), change, *values(*SOME[:4])],
+        lambda: (mine, space["sink"].getvalue()),
+    )
+
+
+@cases(eager="calls print()")
+def an_object_whose_text_changes(trace):
+    box, sink = Box(1.0), io.StringIO()
+
+    def run(t):
+        print(box, [box], file=sink)
+        return t
+
+    def change():
+        box.value += 1
+
+    steps = [step for v in SOME for step in (*values(v), change)]
+    return trace(run), steps, lambda: sink.getvalue()
+
+
+@cases(eager="hands print() to C code")
+def printed_by_c_code(trace):
+    out = io.StringIO()
+
+    def run(t):
+        list(map(print, ["a", "b"]))
+        return t
+
+    function = trace(run)
+
+    def through(t):
+        with contextlib.redirect_stdout(out):
+            return function(t)
+
+    return function, [call(torch.tensor(v)).of(through) for v in SOME], lambda: out.getvalue()
+
+
+@cases.parametrize
+def test_case(make, expected):
+    check(make, **expected)
