@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "guard/guards.h"
+#include "passes/lowered.h"
 #include "program/flatten.h"
-#include "replay/lowered.h"
 #include "torch/accumulation.h"
 #include "torch/overrides.h"
 
@@ -106,18 +106,19 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   const bool works_out = program_.works_out();
   ModeSwitch modes;
   witness_ = witness;
-  shortcuts_ = !witness && program_.overrides == aten_overrides() && !operators_are_watched();
+  shortcuts_ = !witness && plan_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
   alone_ = is_only_thread();
   std::optional<py::gil_scoped_release> released;
-  if (!program_.brief) released.emplace();
+  if (!plan_.brief) released.emplace();
   if (given) modes.to(modes_at(program_, from));
   for (size_t i = from; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
+    const StepPlan& planned = plan_.steps[i];
     at_ = i;
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
     if (works_out && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
-      if (error_ && (i > 0 ? program_.lasting_before(i - 1) : program_.python_between))
+      if (error_ && (i > 0 ? plan_.lasting_before(i - 1) : program_.python_between))
         std::rethrow_exception(error_);
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
@@ -127,13 +128,12 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
     if (witness) witness->before(i);
     bool accepted;
     try {
-      accepted = given && i == from ? take(s, *given) : step(s, i);
+      accepted = given && i == from ? take(s, *given) : step(s, planned, i);
     } catch (...) {
       // The function may catch it: it runs again, from the start where nothing was changed, and is given the
       // exception.
       outcome.given.error = s.index < 0 ? caught() : index_error(s);
-      if (!program_.resumable(i, true) && program_.lasting_before(i))
-        std::rethrow_exception(outcome.given.error);
+      if (!plan_.resumable(i, true) && plan_.lasting_before(i)) std::rethrow_exception(outcome.given.error);
       found_ = "an exception";
       accepted = false;
     }
@@ -148,7 +148,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
       return outcome;
     }
     if (witness) witness->after(i);
-    for (int reg : s.frees) recycler_.give(std::move(registers_[reg]));
+    for (int reg : planned.frees) recycler_.give(std::move(registers_[reg]));
   }
   return outcome;
 }
@@ -194,7 +194,7 @@ bool Runner::is_outer(const at::Tensor& tensor) const {
     const at::Tensor& other = registers_[reg];
     return other.defined() && other.has_storage() && other.storage().is_alias_of(tensor.storage());
   };
-  return std::any_of(program_.used.begin(), program_.used.end(), shares) ||
+  return std::any_of(plan_.used.begin(), plan_.used.end(), shares) ||
          std::any_of(program_.captures.begin(), program_.captures.end(), shares);
 }
 
@@ -210,26 +210,26 @@ bool Runner::writes_as_recorded(const Step& s) {
   return true;
 }
 
-bool Runner::step(const Step& s, size_t at) {
+bool Runner::step(const Step& s, const StepPlan& planned, size_t at) {
   std::optional<AccumulationLock> lock;
   if (!alone_ && s.accumulates >= 0) lock.emplace(registers_[s.accumulates]);
   switch (s.kind) {
     case Step::Kind::Read: {
       stack_.clear();
-      push(s.arguments[0]);
+      push(s.arguments[0], false);
       return matches(s.results[0], stack_[0]);
     }
     case Step::Kind::Operator:
-      if (shortcuts_ && s.lowered && shortcut(s)) return true;
-      if (s.below || (shortcuts_ && may_be_quiet(s))) {
+      if (shortcuts_ && planned.lowered && shortcut(s, *planned.lowered)) return true;
+      if (s.below || (shortcuts_ && may_be_quiet(s, planned))) {
         at::AutoDispatchBelowADInplaceOrView below;
-        return call(s, at);
+        return call(s, planned, at);
       }
       if (s.flat) {
         at::AutoDispatchBelowAutograd below;
-        return call(s, at);
+        return call(s, planned, at);
       }
-      return call(s, at);
+      return call(s, planned, at);
     case Step::Kind::Literal: {
       at::NoGradGuard no_grad;
       registers_[s.results[0].reg] = s.literal.clone();
@@ -290,7 +290,7 @@ bool Runner::is_held(const at::Tensor& tensor) const {
   auto is_it = [&](int reg) { return registers_[reg].is_same(tensor); };
   return std::any_of(gradients_.begin(), gradients_.end(), is_it) ||
          std::any_of(program_.captures.begin(), program_.captures.end(), is_it) ||
-         std::any_of(program_.used.begin(), program_.used.end(), is_it);
+         std::any_of(plan_.used.begin(), plan_.used.end(), is_it);
 }
 
 bool Runner::set_gradient(const Step& s) {
@@ -312,8 +312,8 @@ bool Runner::set_gradient(const Step& s) {
   return true;
 }
 
-bool Runner::may_be_quiet(const Step& s) const {
-  if (s.quiet != Step::Quiet::WithoutGradients) return s.quiet == Step::Quiet::Always;
+bool Runner::may_be_quiet(const Step& s, const StepPlan& planned) const {
+  if (planned.quiet != StepPlan::Quiet::WithoutGradients) return planned.quiet == StepPlan::Quiet::Always;
   auto requires_grad = [&](int reg) { return reg >= 0 && registers_[reg].requires_grad(); };
   for (auto& argument : s.arguments) {
     if (argument.kind == Argument::Kind::Register && requires_grad(argument.reg)) return false;
@@ -325,16 +325,16 @@ bool Runner::may_be_quiet(const Step& s) const {
 
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
-bool Runner::shortcut(const Step& s) {
+bool Runner::shortcut(const Step& s, const Lowered& way) {
   const Desk desk{registers_, program_.numbers, numbers_, recycler_, scalar_};
-  return s.lowered->run(s, desk) && warnings_.all.empty();
+  return way.run(s, desk) && warnings_.all.empty();
 }
 
 // Whether the step has warned, and the function can run again to be warned where it called the operator.
 // Where it cannot, the caller is warned.
 bool Runner::warned(size_t at) {
   if (warnings_.all.empty()) return false;
-  if (program_.resumable(at, false) || !program_.lasting_before(at)) {
+  if (plan_.resumable(at, false) || !plan_.lasting_before(at)) {
     found_ = "a warning";
     return true;
   }
@@ -342,12 +342,16 @@ bool Runner::warned(size_t at) {
   return false;
 }
 
-bool Runner::call(const Step& s, size_t at) {
+bool Runner::call(const Step& s, const StepPlan& planned, size_t at) {
   // Of a shorter way that was given up; an operator may warn only once.
   std::vector<c10::Warning> before = std::exchange(warnings_.all, {});
   running_ = &s;
   stack_.clear();
-  for (auto& argument : s.arguments) push(argument);
+  uint64_t moves = planned.moves;
+  for (auto& argument : s.arguments) {
+    push(argument, moves & 1);
+    moves >>= 1;
+  }
   s.op.callBoxed(stack_);
   if (warnings_.all.empty()) warnings_.all = std::move(before);
   for (size_t i = 0; i < s.results.size(); ++i)
@@ -368,13 +372,13 @@ bool Runner::take(const Step& s, const Given& given) {
   return true;
 }
 
-void Runner::push(const Argument& argument) {
+void Runner::push(const Argument& argument, bool moves) {
   switch (argument.kind) {
     case Argument::Kind::Constant:
       stack_.push_back(argument.constant);
       return;
     case Argument::Kind::Register:
-      if (argument.last)
+      if (moves)
         stack_.emplace_back(std::move(registers_[argument.reg]));
       else
         stack_.emplace_back(registers_[argument.reg]);
@@ -543,7 +547,7 @@ bool Runner::ask_number(const Step& s, size_t at) {
     store_value(s, flattened);
     answered_.push_back(id);
   }
-  if (static_cast<int>(at) <= program_.keep_until)
+  if (static_cast<int>(at) <= plan_.keep_until)
     opaque_.emplace_back(
         at, to_python(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]));
   value_ = py::object();
@@ -586,7 +590,7 @@ bool Runner::opaque(const Step& s, size_t at) {
   }
   store_value(s, flattened);
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
-  if (static_cast<int>(at) <= program_.keep_until) opaque_.emplace_back(at, value_);
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();
   return true;
 }
@@ -639,7 +643,7 @@ void Runner::store_value(const Step& s, const Flattened& flattened) {
 
 bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {
   if (given.error) return false;
-  static const Program* none = new Program();
+  static const Plan* none = new Plan(std::make_shared<const Program>());
   static const auto* no_state = new std::vector<PyObject*>();
   OpaqueResults opaque;
   EarlyWrites early;
@@ -666,14 +670,15 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
   return true;
 }
 
-bool Runner::finds_held(const Program& program, size_t at, const Given& given,
+bool Runner::finds_held(const Plan& plan, size_t at, const Given& given,
                         const std::vector<at::Tensor>& registers) {
+  const Program& program = plan.program();
   const Step& step = program.steps[at];
   if (step.kind != Step::Kind::Gradient || step.results[0].known) return false;
   const at::Tensor& found = given.results[0].toTensor();
   auto is_it = [&](int reg) { return reg >= 0 && found.defined() && registers[reg].is_same(found); };
   if (std::any_of(program.captures.begin(), program.captures.end(), is_it)) return true;
-  if (std::any_of(program.used.begin(), program.used.end(), is_it)) return true;
+  if (std::any_of(plan.used.begin(), plan.used.end(), is_it)) return true;
   return std::any_of(
       program.steps.begin(), program.steps.begin() + static_cast<std::ptrdiff_t>(at),
       [&](const Step& one) { return one.kind == Step::Kind::Gradient && is_it(one.results[0].reg); });
