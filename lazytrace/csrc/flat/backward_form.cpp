@@ -24,7 +24,7 @@ bool BackwardForm::run(std::vector<at::Tensor>* registers, const std::vector<at:
     if (roots[i].given >= 0) (*registers)[roots[i].given] = gradients[i];
   WorkspaceLease space;
   Outcome outcome =
-      Runner(*plan, *registers, space->values.nodes, space->opaque, space->early, space->memory).run();
+      Interpreter(*plan, *registers, space->values.nodes, space->opaque, space->early, space->memory).run();
   if (outcome.given.error) std::rethrow_exception(outcome.given.error);
   if (!outcome.ok()) return false;
   brought->resize(exits.size());

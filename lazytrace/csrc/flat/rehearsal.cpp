@@ -33,7 +33,7 @@ Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& regist
   if (form.backward) shadow_.emplace(*form.backward->whole, registers);
 }
 
-void Rehearsal::run(const std::vector<PyObject*>& state, const RunnerMemory& given) {
+void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory& given) {
   if (!obstacle_.empty()) return;
   at::Tensor after = entry_.defined() ? random_state() : at::Tensor();
   rewind();

@@ -385,7 +385,7 @@ void ReplayedBackward::build_graph() {
   space->memory.numbers = numbers_;
   Made made(whole, registers, form_->saved);
   Outcome outcome =
-      Runner(*form_->whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
+      Interpreter(*form_->whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
           .run(0, nullptr, &made);
   if (outcome.given.error) std::rethrow_exception(outcome.given.error);
   TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kNext);

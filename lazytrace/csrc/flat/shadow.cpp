@@ -31,10 +31,10 @@ std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
   try {
     OpaqueResults opaque;
     EarlyWrites early;
-    RunnerMemory memory;
+    InterpreterMemory memory;
     memory.numbers = given;
     memory.answered = answered;
-    Outcome outcome = Runner(plan, *registers, state, opaque, early, memory).run(0, nullptr, witness);
+    Outcome outcome = Interpreter(plan, *registers, state, opaque, early, memory).run(0, nullptr, witness);
     return outcome.ok() ? "" : "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {
     std::exception_ptr error = caught();  // the program itself will say so

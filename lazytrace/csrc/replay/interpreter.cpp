@@ -85,7 +85,7 @@ const Modes& modes_at(const Program& program, size_t step) {
 
 // What torch's binding says of an index, which looks at it before it calls the operator (applySelect,
 // ATen/TensorIndexing.h).
-std::exception_ptr Runner::index_error(const Step& s) const {
+std::exception_ptr Interpreter::index_error(const Step& s) const {
   const at::Tensor& tensor = registers_[s.arguments[0].reg];
   int64_t dim = s.arguments[1].constant.toInt(), index = number(s.arguments[2].reg).toInt();
   int64_t size = tensor.size(dim);
@@ -98,7 +98,7 @@ std::exception_ptr Runner::index_error(const Step& s) const {
   }
 }
 
-Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
+Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
   stack_.clear();
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
@@ -154,7 +154,7 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
 }
 
 // Python has worked out the numbers at this place, whatever it has done with them since.
-bool Runner::work_out(const Step& s) {
+bool Interpreter::work_out(const Step& s) {
   for (int id : s.numbers) {
     const Number& number = program_.numbers[static_cast<size_t>(id)];
     NumberValue& place = numbers_[static_cast<size_t>(id)];
@@ -175,7 +175,7 @@ bool Runner::work_out(const Step& s) {
 
 // What is out of the ordinary, such as a division by zero, Python works out itself. What it raises is raised
 // as the function would.
-bool Runner::work_out_slowly(int id) {
+bool Interpreter::work_out_slowly(int id) {
   py::gil_scoped_acquire gil;
   std::optional<NumberValue> result;
   try {
@@ -188,7 +188,7 @@ bool Runner::work_out_slowly(int id) {
   return result.has_value();
 }
 
-bool Runner::is_outer(const at::Tensor& tensor) const {
+bool Interpreter::is_outer(const at::Tensor& tensor) const {
   if (!tensor.has_storage()) return true;
   auto shares = [&](int reg) {
     const at::Tensor& other = registers_[reg];
@@ -199,7 +199,7 @@ bool Runner::is_outer(const at::Tensor& tensor) const {
 }
 
 // What is a copy at one size may be a view of an argument at another.
-bool Runner::writes_as_recorded(const Step& s) {
+bool Interpreter::writes_as_recorded(const Step& s) {
   if (!program_.dynamic) return true;
   for (auto& argument : s.arguments) {
     if (argument.memory == Argument::Memory::Any) continue;
@@ -210,7 +210,7 @@ bool Runner::writes_as_recorded(const Step& s) {
   return true;
 }
 
-bool Runner::step(const Step& s, const StepPlan& planned, size_t at) {
+bool Interpreter::step(const Step& s, const StepPlan& planned, size_t at) {
   std::optional<AccumulationLock> lock;
   if (!alone_ && s.accumulates >= 0) lock.emplace(registers_[s.accumulates]);
   switch (s.kind) {
@@ -269,7 +269,7 @@ bool Runner::step(const Step& s, const StepPlan& planned, size_t at) {
   return false;
 }
 
-bool Runner::gradient(const Step& s) {
+bool Interpreter::gradient(const Step& s) {
   running_ = &s;
   stack_.clear();
   stack_.emplace_back(registers_[s.arguments[0].reg].grad());
@@ -286,14 +286,14 @@ bool Runner::gradient(const Step& s) {
 }
 
 // Whether it is an argument, captured state or the gradient of another tensor.
-bool Runner::is_held(const at::Tensor& tensor) const {
+bool Interpreter::is_held(const at::Tensor& tensor) const {
   auto is_it = [&](int reg) { return registers_[reg].is_same(tensor); };
   return std::any_of(gradients_.begin(), gradients_.end(), is_it) ||
          std::any_of(program_.captures.begin(), program_.captures.end(), is_it) ||
          std::any_of(plan_.used.begin(), plan_.used.end(), is_it);
 }
 
-bool Runner::set_gradient(const Step& s) {
+bool Interpreter::set_gradient(const Step& s) {
   at::Tensor value = s.arguments.size() > 1 ? registers_[s.arguments[1].reg] : at::Tensor();
   at::Tensor& tensor = registers_[s.arguments[0].reg];
   if (value.defined() && value.sizes() != tensor.sizes()) {
@@ -312,7 +312,7 @@ bool Runner::set_gradient(const Step& s) {
   return true;
 }
 
-bool Runner::may_be_quiet(const Step& s, const StepPlan& planned) const {
+bool Interpreter::may_be_quiet(const Step& s, const StepPlan& planned) const {
   if (planned.quiet != StepPlan::Quiet::WithoutGradients) return planned.quiet == StepPlan::Quiet::Always;
   auto requires_grad = [&](int reg) { return reg >= 0 && registers_[reg].requires_grad(); };
   for (auto& argument : s.arguments) {
@@ -325,14 +325,14 @@ bool Runner::may_be_quiet(const Step& s, const StepPlan& planned) const {
 
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
-bool Runner::shortcut(const Step& s, const Lowered& way) {
+bool Interpreter::shortcut(const Step& s, const Lowered& way) {
   const Desk desk{registers_, program_.numbers, numbers_, recycler_, scalar_};
   return way.run(s, desk) && warnings_.all.empty();
 }
 
 // Whether the step has warned, and the function can run again to be warned where it called the operator.
 // Where it cannot, the caller is warned.
-bool Runner::warned(size_t at) {
+bool Interpreter::warned(size_t at) {
   if (warnings_.all.empty()) return false;
   if (plan_.resumable(at, false) || !plan_.lasting_before(at)) {
     found_ = "a warning";
@@ -342,7 +342,7 @@ bool Runner::warned(size_t at) {
   return false;
 }
 
-bool Runner::call(const Step& s, const StepPlan& planned, size_t at) {
+bool Interpreter::call(const Step& s, const StepPlan& planned, size_t at) {
   // Of a shorter way that was given up; an operator may warn only once.
   std::vector<c10::Warning> before = std::exchange(warnings_.all, {});
   running_ = &s;
@@ -362,7 +362,7 @@ bool Runner::call(const Step& s, const StepPlan& planned, size_t at) {
 }
 
 // The GIL may not be held: what belongs to Python is not copied.
-bool Runner::take(const Step& s, const Given& given) {
+bool Interpreter::take(const Step& s, const Given& given) {
   if (s.kind == Step::Kind::Opaque) {
     py::gil_scoped_acquire gil;
     store_value(s, Flattened(given.value.ptr(), nullptr));
@@ -372,7 +372,7 @@ bool Runner::take(const Step& s, const Given& given) {
   return true;
 }
 
-void Runner::push(const Argument& argument, bool moves) {
+void Interpreter::push(const Argument& argument, bool moves) {
   switch (argument.kind) {
     case Argument::Kind::Constant:
       stack_.push_back(argument.constant);
@@ -400,7 +400,7 @@ void Runner::push(const Argument& argument, bool moves) {
   }
 }
 
-void Runner::push_list(const Argument& argument) {
+void Interpreter::push_list(const Argument& argument) {
   if (argument.optional_list) {
     c10::List<std::optional<at::Tensor>> list;
     list.reserve(argument.list.size());
@@ -415,7 +415,7 @@ void Runner::push_list(const Argument& argument) {
   }
 }
 
-void Runner::push_numbers(const Argument& argument) {
+void Interpreter::push_numbers(const Argument& argument) {
   if (!argument.constant.isIntList()) {
     auto scalars = argument.constant.toList().copy();
     for (size_t i = 0; i < argument.list.size(); ++i)
@@ -433,7 +433,7 @@ void Runner::push_numbers(const Argument& argument) {
   stack_.emplace_back(std::move(list));
 }
 
-bool Runner::matches(const Result& result, const c10::IValue& value) {
+bool Interpreter::matches(const Result& result, const c10::IValue& value) {
   switch (result.kind) {
     case Result::Kind::Ignored:
       return true;
@@ -464,7 +464,7 @@ bool Runner::matches(const Result& result, const c10::IValue& value) {
   return false;
 }
 
-bool Runner::is_argument(const at::Tensor& tensor) const {
+bool Interpreter::is_argument(const at::Tensor& tensor) const {
   if (!running_ || !tensor.defined()) return false;
   // Python code may give anything that it can reach.
   if (running_->kind == Step::Kind::Opaque)
@@ -480,7 +480,7 @@ bool Runner::is_argument(const at::Tensor& tensor) const {
   return false;
 }
 
-bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
+bool Interpreter::matches_tensor(const Result& result, const at::Tensor& tensor) {
   if (result.loose) {
     if (!result.meta->matches_loosely(tensor)) {
       found_ = result.meta->loose_difference(tensor);
@@ -504,7 +504,7 @@ bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
   return true;
 }
 
-void Runner::store(const Result& result, c10::IValue&& value) {
+void Interpreter::store(const Result& result, c10::IValue&& value) {
   if (result.kind == Result::Kind::Register) return store_tensor(result, std::move(value).toTensor());
   if (result.kind == Result::Kind::Number) {
     NumberValue& place = numbers_[static_cast<size_t>(result.number)];
@@ -515,7 +515,7 @@ void Runner::store(const Result& result, c10::IValue&& value) {
   for (size_t i = 0; i < list.size(); ++i) store_tensor(result.list[i], list.get(i));
 }
 
-void Runner::store_tensor(const Result& result, at::Tensor tensor) {
+void Interpreter::store_tensor(const Result& result, at::Tensor tensor) {
   if (result.reg < 0) return;
   // What an in-place operator gives back is there already, and perhaps lent.
   if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
@@ -523,7 +523,7 @@ void Runner::store_tensor(const Result& result, at::Tensor tensor) {
 
 // Whether Python code has changed nothing that the function reads, or wrote before. Where it changed in the
 // recording, too, what had been read by then, that is not asked.
-bool Runner::left_alone(const OpaqueStep& step) const {
+bool Interpreter::left_alone(const OpaqueStep& step) const {
   if (!step.free || !state_holds_) return true;
   if (!early_.stand()) return false;
   if (step.confuses) return true;
@@ -534,7 +534,7 @@ bool Runner::left_alone(const OpaqueStep& step) const {
 }
 
 // A number that a run before this one was given, which was given up or is rehearsed, is that of this one.
-bool Runner::ask_number(const Step& s, size_t at) {
+bool Interpreter::ask_number(const Step& s, size_t at) {
   int id = s.results[0].number;
   if (std::find(answered_.begin(), answered_.end(), id) == answered_.end()) {
     py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
@@ -554,7 +554,7 @@ bool Runner::ask_number(const Step& s, size_t at) {
   return true;
 }
 
-bool Runner::opaque(const Step& s, size_t at) {
+bool Interpreter::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
   if (s.opaque->asks) return ask_number(s, at);
@@ -595,7 +595,7 @@ bool Runner::opaque(const Step& s, size_t at) {
   return true;
 }
 
-bool Runner::matches_value(const Step& s, const Flattened& flattened) {
+bool Interpreter::matches_value(const Step& s, const Flattened& flattened) {
   const auto& leaves = flattened.leaves;
   if (leaves.size() != s.results.size() || flattened.shape != s.opaque->shape) {
     found_ = "a result of another structure";
@@ -629,7 +629,7 @@ bool Runner::matches_value(const Step& s, const Flattened& flattened) {
   return true;
 }
 
-void Runner::store_value(const Step& s, const Flattened& flattened) {
+void Interpreter::store_value(const Step& s, const Flattened& flattened) {
   const auto& leaves = flattened.leaves;
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (s.results[i].kind == Result::Kind::Register)
@@ -641,13 +641,13 @@ void Runner::store_value(const Step& s, const Flattened& flattened) {
   }
 }
 
-bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {
+bool Interpreter::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {
   if (given.error) return false;
   static const Plan* none = new Plan(std::make_shared<const Program>());
   static const auto* no_state = new std::vector<PyObject*>();
   OpaqueResults opaque;
   EarlyWrites early;
-  RunnerMemory memory;
+  InterpreterMemory memory;
   // Registers that the other trace has beyond those of this one hold nothing yet.
   std::vector<at::Tensor> seen = registers;
   int most = -1;
@@ -656,22 +656,22 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
     for (auto& one : result.list) most = std::max(most, one.reg);
   }
   seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
-  Runner runner(*none, seen, *no_state, opaque, early, memory);
-  runner.running_ = &step;  // what it gave may be its argument
+  Interpreter interpreter(*none, seen, *no_state, opaque, early, memory);
+  interpreter.running_ = &step;  // what it gave may be its argument
   if (step.kind == Step::Kind::Opaque) {
     if (!given.value) return false;
     Flattened flattened(given.value.ptr(), nullptr);
     if (!given.shape.empty()) flattened.shape = given.shape;  // others may hold it by now
-    return runner.matches_value(step, flattened);
+    return interpreter.matches_value(step, flattened);
   }
   if (step.results.size() != given.results.size()) return false;
   for (size_t i = 0; i < step.results.size(); ++i)
-    if (!runner.matches(step.results[i], given.results[i])) return false;
+    if (!interpreter.matches(step.results[i], given.results[i])) return false;
   return true;
 }
 
-bool Runner::finds_held(const Plan& plan, size_t at, const Given& given,
-                        const std::vector<at::Tensor>& registers) {
+bool Interpreter::finds_held(const Plan& plan, size_t at, const Given& given,
+                             const std::vector<at::Tensor>& registers) {
   const Program& program = plan.program();
   const Step& step = program.steps[at];
   if (step.kind != Step::Kind::Gradient || step.results[0].known) return false;

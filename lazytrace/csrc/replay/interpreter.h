@@ -52,7 +52,7 @@ struct Outcome {
 using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 
 // What a run works in; kept from run to run by one thread.
-struct RunnerMemory {
+struct InterpreterMemory {
   torch::jit::Stack stack;
   NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
@@ -61,13 +61,13 @@ struct RunnerMemory {
   std::vector<int> answered;  // numbers that were asked for already, and are not asked for twice
 };
 
-class Runner {
+class Interpreter {
  public:
   // `state`: values of the guard nodes for opaque steps, borrowed for the length of the run. `opaque` takes
   // the results of the opaque steps, for a function that must run again, and `early` what was written before
   // them. `memory`: to work in.
-  Runner(const Plan& plan, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
-         OpaqueResults& opaque, EarlyWrites& early, RunnerMemory& memory)
+  Interpreter(const Plan& plan, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
+              OpaqueResults& opaque, EarlyWrites& early, InterpreterMemory& memory)
       : plan_(plan),
         program_(plan.program()),
         registers_(registers),

@@ -114,7 +114,7 @@ class Reading {
     refuse("a step of kind " + kind + " cannot be loaded");
   }
 
-  // What the runner takes for granted of the steps that are no operators.
+  // What the interpreter takes for granted of the steps that are no operators.
   static void check_shape_of(const Step& step) {
     if (step.kind == Step::Kind::Operator) return;
     bool takes = step.kind == Step::Kind::Fill || step.kind == Step::Kind::Data;
@@ -282,7 +282,7 @@ py::object StoredProgram::run(const std::vector<at::Tensor>& inputs,
   for (int reg : plan_->used) registers[reg] = inputs[reg];
   for (size_t i = 0; i < captures.size(); ++i) registers[program.captures[i]] = captures[i];
   std::vector<PyObject*> state;
-  Outcome outcome = Runner(*plan_, registers, state, space->opaque, space->early, space->memory).run();
+  Outcome outcome = Interpreter(*plan_, registers, state, space->opaque, space->early, space->memory).run();
   if (!outcome.ok()) {
     bool changed = plan_->changed_before(static_cast<size_t>(outcome.step));
     return py::make_tuple(outcome.step, outcome.found, changed);

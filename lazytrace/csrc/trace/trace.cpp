@@ -207,13 +207,13 @@ void Trace::give_numbers(const Call& call, const GuardTree::Values& values, Numb
 }
 
 namespace {
-Runner runner_of(const Plan& plan, Workspace* space) {
+Interpreter interpreter_of(const Plan& plan, Workspace* space) {
   return {plan, space->registers, space->values.nodes, space->opaque, space->early, space->memory};
 }
 }  // namespace
 
-Runner Trace::runner(const Call& call, Workspace* space) const {
-  Runner made = runner_of(*plan_, space);
+Interpreter Trace::interpreter(const Call& call, Workspace* space) const {
+  Interpreter made = interpreter_of(*plan_, space);
   if (!asks_) return made;
   made.ask_state_by([this, &call, space] {
     return tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors) < 0;
@@ -259,7 +259,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
-    outcome = other->runner(call, space).run(static_cast<size_t>(outcome.step), &given);
+    outcome = other->interpreter(call, space).run(static_cast<size_t>(outcome.step), &given);
   }
   if (other) answer.branch = other->number;
   answer.result = (other ? *other : *this).end(space);
@@ -278,7 +278,7 @@ Outcome Trace::run(const Call& call, Workspace* space) const {
     } here(&flat_.busy);
     return flat_.stage == Stage::Due ? run_watched(call, space) : run_compared(call, space);
   }
-  Outcome outcome = runner(call, space).run();
+  Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok() || flat_.stage != Stage::Waiting) return outcome;
   if (program().backward)
     flat_.stage = Stage::Due;
@@ -315,7 +315,7 @@ Outcome Trace::run_watched(const Call& call, Workspace* space) const {
   Outcome outcome;
   {
     KernelScope scope(&flattening);
-    outcome = runner(call, space).run(0, nullptr, &flattening);
+    outcome = interpreter(call, space).run(0, nullptr, &flattening);
   }
   if (outcome.ok()) settle(&flattening);
   return outcome;
@@ -326,7 +326,7 @@ Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
   Shadow shadow(*plan_, space->registers);
   std::vector<int> sharing = sharing_of(*plan_, space->registers);
   NumberValues given = space->memory.numbers;
-  Outcome outcome = runner(call, space).run();
+  Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
   auto known = [this](int64_t node) { return knows_writes(node); };
   Flattening flattening(*plan_, shadow.registers(), known);
@@ -350,7 +350,7 @@ void Trace::settle(Flattening* flattening) const {
 Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
-  Outcome outcome = runner(call, space).run();
+  Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
   rehearsal.run(space->values.nodes, space->memory);
   std::string difference = rehearsal.difference(space->registers);
@@ -387,7 +387,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   if (form->plan->undoable >= 0) undo.emplace(*form, space->registers);
   Earlier earlier = form->earlier(space->registers);
   Outcome outcome;
-  Runner flat = runner_of(*form->plan, space);
+  Interpreter flat = interpreter_of(*form->plan, space);
   try {
     outcome = flat.run();
   } catch (...) {
@@ -494,11 +494,11 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
       !from.plan_->resumable(step, false))
     return nullptr;
   for (auto& trace : family_->through(step, from.program().steps[step].node)) {
-    if (trace.get() == &from || !Runner::fits(trace->program().steps[step], outcome.given, *registers))
+    if (trace.get() == &from || !Interpreter::fits(trace->program().steps[step], outcome.given, *registers))
       continue;
     GuardTree::Values found;
     if (trace->prepare(call, registers, loan, &found, outcome.step) >= 0) continue;
-    if (Runner::finds_held(*trace->plan_, step, outcome.given, *registers)) continue;
+    if (Interpreter::finds_held(*trace->plan_, step, outcome.given, *registers)) continue;
     *values = std::move(found);
     return trace;
   }
@@ -632,7 +632,7 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
 
 namespace {
 // What was asked for gives another number each time.
-void answer_as_recorded(const Program& program, RunnerMemory* memory) {
+void answer_as_recorded(const Program& program, InterpreterMemory* memory) {
   memory->numbers.resize(program.numbers.size());
   for (const Step& step : program.steps) {
     if (!step.opaque || !step.opaque->asks) continue;
@@ -667,10 +667,10 @@ std::string Trace::prove(const Call& call) {
   }
   OpaqueResults opaque;
   EarlyWrites early;
-  RunnerMemory memory;
+  InterpreterMemory memory;
   give_numbers(call, values, &memory.numbers);
   answer_as_recorded(program(), &memory);
-  Outcome outcome = Runner(*plan_, registers, values.nodes, opaque, early, memory).run();
+  Outcome outcome = Interpreter(*plan_, registers, values.nodes, opaque, early, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {
     const at::Tensor& again = registers[reg];

@@ -144,7 +144,7 @@ class Trace {
   py::object end(Workspace* space) const;
   // Whether the result, and all that is written, are values that never change.
   bool written_whole() const { return output_.kind == Tree::Kind::Constant; }
-  Runner runner(const Call& call, Workspace* space) const;
+  Interpreter interpreter(const Call& call, Workspace* space) const;
   void write_before(int64_t node, const Workspace& space) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,
