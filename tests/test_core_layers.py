@@ -95,6 +95,14 @@ def test_includes_point_down(path: Path) -> None:
         assert ORDER.index(folder_of(name)) <= ORDER.index(own), f"{label(path)} may not include {name}"
 
 
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_passes_run_in_one_place(path: Path) -> None:
+    """Whoever makes a program has its plan made by `make_plan`: nobody else has a list of passes."""
+    passes = {*included(CORE / "passes" / "plan.cpp")} - {"passes/plan.h"}
+    known = passes & {*included(path)} - {label(path).replace(".cpp", ".h")}
+    assert not known or label(path) == "passes/plan.cpp", f"{label(path)} may not include {known}"
+
+
 @pytest.mark.parametrize("path", WATCHERS, ids=label)
 def test_watching_points_down(path: Path) -> None:
     own = stem_of(label(path))

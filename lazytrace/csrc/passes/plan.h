@@ -54,7 +54,8 @@ struct Plan {
   std::shared_ptr<const Program> program_;
 };
 
-// All passes, in their order. `outputs`: the registers that leave the program. Needs the GIL.
+// All passes, in their order. `outputs`: the registers that leave the program. The caller may add what it
+// knows of the program before it shares the plan (`undoable`). Needs the GIL.
 std::shared_ptr<Plan> make_plan(std::shared_ptr<const Program> program, const std::vector<int>& outputs);
 
 }  // namespace lazytrace

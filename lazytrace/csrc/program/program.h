@@ -192,7 +192,9 @@ struct Program {
   bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
   bool backward = false;        // runs a backward pass that was seen to call no hook
   bool changes_looks = false;   // shape, memory or requires_grad of a tensor, in place
-  int unresumable = INT_MAX;    // from this step on, Python code that runs again would see other metadata
+  // From this step on, Python code that runs again would see other metadata. A flat form ends earlier, where
+  // its steps are no longer those that were recorded, and what no function stands behind has none: -1.
+  int unresumable = INT_MAX;
 
   // Whether it runs in an autocast region of the function's own, whose cache of cast weights goes when a
   // replay stops there.
