@@ -16,10 +16,10 @@ ORDER = (
     "cpython",
     "torch",
     "program",
+    "passes",
     "guard",
     "signature",
     "replay",
-    "passes",
     "exits",
     "flat",
     "trace",
@@ -93,6 +93,14 @@ def test_includes_point_down(path: Path) -> None:
     for name in included(path):
         assert (CORE / name).is_file(), f"{label(path)} names {name} by another path than from csrc/"
         assert ORDER.index(folder_of(name)) <= ORDER.index(own), f"{label(path)} may not include {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_passes_run_in_one_place(path: Path) -> None:
+    """Whoever makes a program has its plan made by `make_plan`: nobody else has a list of passes."""
+    passes = {*included(CORE / "passes" / "plan.cpp")} - {"passes/plan.h"}
+    known = passes & {*included(path)} - {label(path).replace(".cpp", ".h")}
+    assert not known or label(path) == "passes/plan.cpp", f"{label(path)} may not include {known}"
 
 
 @pytest.mark.parametrize("path", WATCHERS, ids=label)

@@ -1,4 +1,4 @@
-// lazytrace._core: what Python sees of the recorder, the runner, the observer and the signatures.
+// lazytrace._core: what Python sees of the recorder, the interpreter, the observer and the signatures.
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>

@@ -10,8 +10,8 @@ class Phases(NamedTuple):
     """The seconds of one recording by phase.
 
     `run`: the function ran under recorder and observer. `verdict`: the program was made, or found to be none.
-    `lowering`: of that, shorter ways for its steps were looked for; not part of `verdict` here. `proof`: it
-    was replayed once and compared.
+    `lowering`: of that, the passes worked out how it is run, shorter ways for its steps above all; not part
+    of `verdict` here. `proof`: it was replayed once and compared.
 
     >>> sum(Phases(0.5, 0.25, 0.125, 0.125))
     1.0

@@ -4,9 +4,10 @@
 
 namespace lazytrace {
 
-std::vector<int> beginnings_of(const Program& program) {
-  std::vector<int> begins = program.used;
-  begins.insert(begins.end(), program.captures.begin(), program.captures.end());
+std::vector<int> beginnings_of(const Plan& plan) {
+  std::vector<int> begins = plan.used;
+  const std::vector<int>& captures = plan.program().captures;
+  begins.insert(begins.end(), captures.begin(), captures.end());
   return begins;
 }
 
@@ -18,12 +19,12 @@ std::vector<int> BackwardForm::begin_registers() const {
 
 bool BackwardForm::run(std::vector<at::Tensor>* registers, const std::vector<at::Tensor>& gradients,
                        std::vector<at::Tensor>* brought) const {
-  registers->resize(static_cast<size_t>(program.registers));
+  registers->resize(static_cast<size_t>(plan->program().registers));
   for (size_t i = 0; i < roots.size(); ++i)
     if (roots[i].given >= 0) (*registers)[roots[i].given] = gradients[i];
   WorkspaceLease space;
   Outcome outcome =
-      Runner(program, *registers, space->values.nodes, space->opaque, space->early, space->memory).run();
+      Interpreter(*plan, *registers, space->values.nodes, space->opaque, space->early, space->memory).run();
   if (outcome.given.error) std::rethrow_exception(outcome.given.error);
   if (!outcome.ok()) return false;
   brought->resize(exits.size());

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "program/program.h"
+#include "passes/plan.h"
 
 namespace lazytrace {
 
 // The registers that a program begins with: arguments that it needs, and captured state.
-std::vector<int> beginnings_of(const Program& program);
+std::vector<int> beginnings_of(const Plan& plan);
 
 // What is there before a replay and need not be there after it.
 struct Earlier {
@@ -26,7 +26,8 @@ struct Earlier {
 // them, and asked for nothing but the gradients of all that was there before, does. Immutable once built, but
 // for `surprised`.
 struct BackwardForm {
-  Program program;         // its registers begin with what was saved, then the gradients that it is given
+  // Its registers begin with what was saved, then the gradients that it is given.
+  std::shared_ptr<const Plan> plan;
   std::vector<int> saved;  // registers of the flat form that it needs
 
   // A result with a history.
@@ -79,9 +80,9 @@ struct BackwardForm {
   };
   std::vector<Watched> watched;
 
-  bool spends = false;                   // whether torch raises at a second pass
-  std::shared_ptr<const Program> whole;  // builds the graph, for passes that ask for more
-  std::vector<int> written;              // those of them that it writes to
+  bool spends = false;                // whether torch raises at a second pass
+  std::shared_ptr<const Plan> whole;  // builds the graph, for passes that ask for more
+  std::vector<int> written;           // those of them that it writes to
   mutable std::atomic<bool> surprised{false};
 
   // What comes to each exit. The first registers hold what was saved; `gradients`: by root. False where

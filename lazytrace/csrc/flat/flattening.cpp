@@ -8,36 +8,34 @@
 #include "flat/kernel_steps.h"
 #include "flat/named.h"
 #include "flat/saved.h"
-#include "passes/exits.h"
-#include "passes/frees.h"
-#include "passes/lower.h"
 #include "passes/registers.h"
 #include "torch/autograd_graph.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
 
-Flattening::Flattening(const Program& program, const std::vector<at::Tensor>& registers,
+Flattening::Flattening(const Plan& plan, const std::vector<at::Tensor>& registers,
                        std::function<bool(int64_t)> knows_writes)
-    : program_(program),
+    : plan_(plan),
+      program_(plan.program()),
       registers_(registers),
       knows_writes_(std::move(knows_writes)),
-      sharing_(sharing_of(program, registers)),
-      kernels_(program.registers, kernel_registrations()),
-      graph_(static_cast<size_t>(program.registers), 0),
-      enters_(static_cast<size_t>(program.registers), 0),
-      modes_(program.modes),
-      now_(program.modes[0]) {
+      sharing_(sharing_of(plan, registers)),
+      kernels_(program_.registers, kernel_registrations()),
+      graph_(static_cast<size_t>(program_.registers), 0),
+      enters_(static_cast<size_t>(program_.registers), 0),
+      modes_(program_.modes),
+      now_(program_.modes[0]) {
   auto meet = [&](int reg) {
     kernels_.meet(reg, registers[reg]);
     if (registers[reg].defined() && registers[reg].grad_fn()) histories_.insert(registers[reg].grad_fn());
   };
-  for (int reg : program.used) meet(reg);
-  for (int reg : program.captures) meet(reg);
-  if (!program.backward) following_ = std::make_unique<Following>(program, registers, &kernels_);
-  if (program.dynamic) hinder("it follows sizes");
-  if (program.python_between) hinder("hooks of saved tensors are called");
-  if (program.modes[0].any_autocast()) hinder("it was called under autocast");
+  for (int reg : plan_.used) meet(reg);
+  for (int reg : program_.captures) meet(reg);
+  if (!program_.backward) following_ = std::make_unique<Following>(plan, registers, &kernels_);
+  if (program_.dynamic) hinder("it follows sizes");
+  if (program_.python_between) hinder("hooks of saved tensors are called");
+  if (program_.modes[0].any_autocast()) hinder("it was called under autocast");
 }
 
 void Flattening::hinder(const std::string& why) {
@@ -265,12 +263,8 @@ void Flattening::keep(const Step& step) {
   if (step.opaque && !step.opaque->asks) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
-  copy.frees.clear();
-  copy.lowered = nullptr;
-  copy.quiet = Step::Quiet::Never;
   copy.exit = leads_away(step);
   copy.early = step.effect && kernels_.writes_early(step, registers_);
-  for (Argument& argument : copy.arguments) argument.last = false;
   set_modes(mark_, now_, false);
   bool gradient = step.kind == Step::Kind::Gradient;
   each_result(step, [&](int reg) {
@@ -482,7 +476,7 @@ void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
       int known = kernels_.register_of(leaf);
       bool stays =
           std::find(program_.captures.begin(), program_.captures.end(), known) != program_.captures.end() ||
-          std::find(program_.used.begin(), program_.used.end(), known) != program_.used.end();
+          std::find(plan_.used.begin(), plan_.used.end(), known) != plan_.used.end();
       if (stays) spent.leaves.push_back(known);
     }
     for (int other : outputs)
@@ -513,7 +507,7 @@ Flattening::Beginnings Flattening::beginnings(const std::vector<Step>& steps) co
     if (tensor.defined() && tensor.has_storage())
       found[tensor.storage().unsafeGetStorageImpl()].tensors.push_back(reg);
   };
-  for (int reg : program_.used) note(reg);
+  for (int reg : plan_.used) note(reg);
   for (int reg : program_.captures) note(reg);
   std::unordered_set<int> set;
   for (const Step& step : steps) {
@@ -526,11 +520,12 @@ Flattening::Beginnings Flattening::beginnings(const std::vector<Step>& steps) co
 }
 
 // A flat form cannot be resumed: where it stops at an exit behind the beginning, all is put back, and the
-// program itself runs. Larger memory would take longer to copy than is gained.
-void Flattening::place_undo(FlatForm* form) {
+// program itself runs. Larger memory would take longer to copy than is gained. Gives the last step that can
+// be undone, or -1, and leaves no exit behind the beginning.
+int Flattening::place_undo(std::vector<Step>* made, FlatForm* form) {
   constexpr size_t kMost = size_t{4} << 20;
-  Program& made = form->program;
-  Beginnings beginnings = this->beginnings(made.steps);
+  std::vector<Step>& steps = *made;
+  Beginnings beginnings = this->beginnings(steps);
   std::unordered_set<c10::StorageImpl*> written;
   size_t bytes = 0;
   // Which registers show which memory is known where none of them comes to show other memory.
@@ -547,24 +542,27 @@ void Flattening::place_undo(FlatForm* form) {
     return step.once() && step.kind != Step::Kind::SetGradient && step.kind != Step::Kind::SetData &&
            ((step.opaque && !step.opaque->asks) || step.python || (step.early && !can_be_kept(step)));
   };
-  auto fixed = std::find_if(made.steps.begin(), made.steps.end(), remains);
+  auto fixed = std::find_if(steps.begin(), steps.end(), remains);
   bool changed = false;
-  for (auto step = made.steps.begin(); step != made.steps.end(); ++step) {
+  int undoable = -1;
+  for (auto step = steps.begin(); step != steps.end(); ++step) {
     changed |= step->once();
-    size_t at = static_cast<size_t>(step - made.steps.begin());
+    size_t at = static_cast<size_t>(step - steps.begin());
     if (at < form->begins || !std::exchange(step->exit, false)) continue;
     if (reads_given(*step)) {
       form->reads.push_back(at);
       continue;
     }
-    if (step >= fixed)
-      return hinder("what follows hangs on a value (" + step->op.schema().name() +
-                    "), after memory of before the call has changed");
-    if (changed) made.undoable = static_cast<int>(at);
+    if (step >= fixed) {
+      hinder("what follows hangs on a value (" + step->op.schema().name() +
+             "), after memory of before the call has changed");
+      return -1;
+    }
+    if (changed) undoable = static_cast<int>(at);
   }
   written.clear();
-  for (int at = 0; at <= made.undoable; ++at) {
-    const Step& step = made.steps[static_cast<size_t>(at)];
+  for (int at = 0; at <= undoable; ++at) {
+    const Step& step = steps[static_cast<size_t>(at)];
     form->draws |= step.random;
     if (step.kind == Step::Kind::SetGradient) form->sets.push_back(step.arguments[0].reg);
     if (!step.early) continue;
@@ -572,9 +570,10 @@ void Flattening::place_undo(FlatForm* form) {
   }
   for (const auto& [memory, shown] : beginnings)
     if (written.count(memory)) form->written.push_back(shown);
+  return undoable;
 }
 
-void Flattening::follow(std::shared_ptr<const Program> whole, const std::vector<int>& outputs,
+void Flattening::follow(std::shared_ptr<const Plan> whole, const std::vector<int>& outputs,
                         const std::vector<TensorMeta>& looks) {
   if (begins_ < 0) hinder("it builds no graph");
   if (!obstacle_.empty()) return;
@@ -597,7 +596,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
     if (!is_plain_leaf(registers_[reg])) hinder("an argument has a history, or a gradient of another dtype");
     form->leaves.push_back(reg);
   };
-  for (int reg : program_.used) note_leaf(reg);
+  for (int reg : plan_.used) note_leaf(reg);
   for (int reg : program_.captures) note_leaf(reg);
   if (!obstacle_.empty()) return nullptr;
   rename();
@@ -608,36 +607,34 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   }
   form->begins = static_cast<size_t>(begins_);
   form->sharing = std::move(sharing_);
-  Program& made = form->program;
-  made.steps = std::move(kernels_.steps());
-  made.modes = std::move(modes_);
-  made.registers = registers;
-  made.inputs = program_.inputs;
-  made.captures = program_.captures;
-  made.numbers = program_.numbers;
-  made.follows_numbers = program_.follows_numbers;
-  made.effects = program_.effects;
-  made.random = program_.random;
-  made.unfilled = program_.unfilled;
-  made.backward = program_.backward;
-  made.changes_looks = program_.changes_looks;
-  made.unresumable = std::min(program_.unresumable, begins_);
-  made.overrides = aten_overrides();
+  auto made = std::make_shared<Program>();
+  made->steps = std::move(kernels_.steps());
+  made->modes = std::move(modes_);
+  made->registers = registers;
+  made->inputs = program_.inputs;
+  made->captures = program_.captures;
+  made->numbers = program_.numbers;
+  made->follows_numbers = program_.follows_numbers;
+  made->effects = program_.effects;
+  made->random = program_.random;
+  made->unfilled = program_.unfilled;
+  made->backward = program_.backward;
+  made->changes_looks = program_.changes_looks;
+  made->unresumable = std::min(program_.unresumable, begins_);
   int last = 0;
-  for (Step& step : made.steps) {
+  for (Step& step : made->steps) {
     int now = step.modes;
     step.modes = now == last ? -1 : now;
     last = now;
   }
-  drop_blanks(&made, outputs);
-  if (!works_out_all(made, program_)) hinder("numbers are worked out where no kernel runs");
-  place_undo(form.get());
+  drop_blanks(made.get(), outputs);
+  if (!works_out_all(*made, program_)) hinder("numbers are worked out where no kernel runs");
+  int undoable = place_undo(&made->steps, form.get());
   if (!obstacle_.empty()) return nullptr;
-  place_exits(&made);
-  place_inputs(&made, outputs);
-  lower(&made, outputs);
-  place_frees(&made, outputs);
-  made.used = program_.used;  // what shares memory with what was asked of these
+  std::shared_ptr<Plan> plan = make_plan(std::move(made), outputs);
+  plan->used = plan_.used;  // what shares memory with what was asked of these
+  plan->undoable = undoable;
+  form->plan = std::move(plan);
   return form;
 }
 

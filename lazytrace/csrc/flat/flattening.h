@@ -27,7 +27,7 @@ class Flattening final : public Witness, public KernelSink {
  public:
   // `knows_writes`: whether it is known what a step, given by its node, finds in the Python state that the
   // trace writes to. Where it raises, the writes before it are made.
-  Flattening(const Program& program, const std::vector<at::Tensor>& registers,
+  Flattening(const Plan& plan, const std::vector<at::Tensor>& registers,
              std::function<bool(int64_t)> knows_writes);
 
   void before(size_t at) override;
@@ -38,7 +38,7 @@ class Flattening final : public Witness, public KernelSink {
   // Of a program that has run and leaves a graph to its caller: runs a backward pass through that, as one
   // that is given gradients of these looks would, and sees what it does. `outputs`: the registers that leave
   // the program; `looks`: by root. To be called within the scope that watched the program. Needs the GIL.
-  void follow(std::shared_ptr<const Program> whole, const std::vector<int>& outputs,
+  void follow(std::shared_ptr<const Plan> whole, const std::vector<int>& outputs,
               const std::vector<TensorMeta>& looks);
 
   // Which of the tensors that the program begins with share memory, where these are copies.
@@ -79,10 +79,11 @@ class Flattening final : public Witness, public KernelSink {
   bool reads_given(const Step& step) const;
   using Beginnings = std::unordered_map<c10::StorageImpl*, Shown>;
   Beginnings beginnings(const std::vector<Step>& steps) const;
-  void place_undo(FlatForm* form);
+  int place_undo(std::vector<Step>* steps, FlatForm* form);
   torch::autograd::Node* node_of(const FlatForm::Spent& spent) const;
   void spend(const std::vector<int>& outputs, FlatForm* form);
 
+  const Plan& plan_;
   const Program& program_;
   const std::vector<at::Tensor>& registers_;
   std::function<bool(int64_t)> knows_writes_;

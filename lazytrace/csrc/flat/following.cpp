@@ -9,17 +9,14 @@
 #include "flat/kernel_steps.h"
 #include "flat/named.h"
 #include "flat/saved.h"
-#include "passes/frees.h"
-#include "passes/lower.h"
 #include "passes/registers.h"
 #include "replay/interpreter.h"
 #include "torch/autograd_graph.h"
-#include "torch/overrides.h"
 
 namespace lazytrace {
 
-Following::Following(const Program& program, const std::vector<at::Tensor>& registers, Kernels* kernels)
-    : registers_(registers), kernels_(kernels), begins_(beginnings_of(program)), ends_(begins_, registers) {}
+Following::Following(const Plan& plan, const std::vector<at::Tensor>& registers, Kernels* kernels)
+    : registers_(registers), kernels_(kernels), begins_(beginnings_of(plan)), ends_(begins_, registers) {}
 
 void Following::hinder(const std::string& why) {
   if (obstacle_.empty()) obstacle_ = why;
@@ -194,7 +191,7 @@ void Following::note_saved(const OpenGraph& graph, const Roots& roots, const std
     }
 }
 
-void Following::follow(std::shared_ptr<const Program> whole, const std::vector<int>& outputs,
+void Following::follow(std::shared_ptr<const Plan> whole, const std::vector<int>& outputs,
                        const std::vector<TensorMeta>& looks, const Modes& modes,
                        const std::vector<int>& names, const std::function<void(bool)>& collect) {
   if (!keeps_edges()) return hinder("it changes the history of an argument");
@@ -371,14 +368,13 @@ std::shared_ptr<const BackwardForm> Following::finish(std::vector<int>* outputs)
   }
   outputs->insert(outputs->end(), form_->saved.begin(), form_->saved.end());
   for (const auto& root : form_->roots) outputs->push_back(root.reg);
-  Program& pass = form_->program;
-  pass.modes.push_back(modes_);
+  auto pass = std::make_shared<Program>();
+  pass->modes.push_back(modes_);
   for (Step& step : steps) step.modes = -1;
-  pass.steps = std::move(steps);
-  pass.registers = next;
-  pass.overrides = aten_overrides();
-  lower(&pass, brought);
-  place_frees(&pass, brought);
+  pass->steps = std::move(steps);
+  pass->registers = next;
+  pass->unresumable = -1;  // where values lead it away, the graph is built
+  form_->plan = make_plan(std::move(pass), brought);
   return form_;
 }
 

@@ -23,11 +23,11 @@ at::Tensor gradient_like(const TensorMeta& look, uint64_t seed);
 class Following {
  public:
   // `kernels`: those that the Flattening writes.
-  Following(const Program& program, const std::vector<at::Tensor>& registers, Kernels* kernels);
+  Following(const Plan& plan, const std::vector<at::Tensor>& registers, Kernels* kernels);
 
   // See Flattening::follow(). `modes`: those at the end; `names`: the registers of the program, by register
   // of a kernel; `collect`: whether kernels are to be written down from now on.
-  void follow(std::shared_ptr<const Program> whole, const std::vector<int>& outputs,
+  void follow(std::shared_ptr<const Plan> whole, const std::vector<int>& outputs,
               const std::vector<TensorMeta>& looks, const Modes& modes, const std::vector<int>& names,
               const std::function<void(bool)>& collect);
   const std::string& obstacle() const { return obstacle_; }

@@ -53,8 +53,9 @@ class Firsts {
 
 }  // namespace
 
-std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor>& registers) {
-  size_t most = 2 * (program.used.size() + program.captures.size());
+std::vector<int> sharing_of(const Plan& plan, const std::vector<at::Tensor>& registers) {
+  const Program& program = plan.program();
+  size_t most = 2 * (plan.used.size() + program.captures.size());
   Firsts storages(most), places(most), versions(most);
   std::vector<int> sharing;
   sharing.reserve(3 * most);
@@ -68,7 +69,7 @@ std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor
     note(registers[reg]);
     note(registers[reg].defined() && registers[reg].is_leaf() ? registers[reg].grad() : at::Tensor());
   };
-  for (int reg : program.used) note_both(reg);
+  for (int reg : plan.used) note_both(reg);
   for (int reg : program.captures) note_both(reg);
   return sharing;
 }
@@ -81,21 +82,21 @@ bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues
   if (backward && std::any_of(backward->begins.begin(), backward->begins.end(), hooked)) return false;
   if (!std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); }))
     return false;
-  if (sharing_of(program, registers) != sharing) return false;
+  if (sharing_of(*plan, registers) != sharing) return false;
   if (reads.empty()) return true;
   NumberValues values = given;
-  work_out_all(program.numbers, &values);
+  work_out_all(program().numbers, &values);
   return std::all_of(reads.begin(), reads.end(), [&](size_t at) {
-    const Step& step = program.steps[at];
+    const Step& step = program().steps[at];
     auto id = static_cast<size_t>(step.arguments[0].reg);
-    return same_value(step.results[0].read, to_ivalue(program.numbers[id], values[id]));
+    return same_value(step.results[0].read, to_ivalue(program().numbers[id], values[id]));
   });
 }
 
 Earlier FlatForm::earlier(const std::vector<at::Tensor>& registers) const {
   Earlier state;
   if (!backward) return state;
-  if (program.random) state.random = random_state();
+  if (program().random) state.random = random_state();
   at::AutoDispatchBelowADInplaceOrView below;
   for (int reg : backward->written) state.written.push_back(registers[reg].clone());
   return state;

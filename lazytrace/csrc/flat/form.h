@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "flat/backward_form.h"
-#include "program/program.h"
+#include "passes/plan.h"
 
 namespace lazytrace {
 
@@ -18,7 +18,7 @@ void work_out_all(const Numbers& numbers, NumberValues* values);
 
 // Which of the tensors that a program begins with, and of their gradients, show the same memory, begin at the
 // same place of it, and count their versions together: equal where all of them do so alike.
-std::vector<int> sharing_of(const Program& program, const std::vector<at::Tensor>& registers);
+std::vector<int> sharing_of(const Plan& plan, const std::vector<at::Tensor>& registers);
 
 // Who shows one memory: registers of tensors that do, and of tensors whose `.grad` does.
 struct Shown {
@@ -27,9 +27,10 @@ struct Shown {
 
 // Computes what the program that it was made of computes, wherever the same tensors are leaves. Its registers
 // are those of that program, and more; up to `begins` its steps are the same. Where it stops, up to
-// `program.undoable`, what it has changed is undone, and that program runs. Immutable once built.
+// `plan->undoable`, what it has changed is undone, and that program runs. Immutable once built.
 struct FlatForm {
-  Program program;
+  std::shared_ptr<const Plan> plan;
+  const Program& program() const { return plan->program(); }
   size_t begins = 0;
   std::vector<int> leaves;   // registers of tensors that must have no history
   std::vector<int> sharing;  // sharing_of() when it was made
@@ -47,7 +48,7 @@ struct FlatForm {
 
   // Reads of numbers that the call and its guards bring: they are made before anything is changed.
   std::vector<size_t> reads;
-  // What is changed up to `program.undoable`.
+  // What is changed up to `plan->undoable`.
   std::vector<int> sets;       // registers of tensors whose `.grad` is set
   std::vector<Shown> written;  // each a memory that is written to
   bool draws = false;          // random numbers are drawn

@@ -24,21 +24,21 @@ bool same_bytes(const c10::Storage& a, const c10::Storage& b) {
 
 Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
                      const std::vector<int>& outputs)
-    : form_(form), outputs_(outputs), registers_(static_cast<size_t>(form.program.registers)) {
+    : form_(form), outputs_(outputs), registers_(static_cast<size_t>(form.program().registers)) {
   // Other threads would draw the numbers again that are put back.
-  if (form.program.random || is_only_thread()) entry_ = random_state();
-  for (int reg : form.program.used) registers_[reg] = twins_.of(registers[reg]);
-  for (int reg : form.program.captures) registers_[reg] = twins_.of(registers[reg]);
+  if (form.program().random || is_only_thread()) entry_ = random_state();
+  for (int reg : form.plan->used) registers_[reg] = twins_.of(registers[reg]);
+  for (int reg : form.program().captures) registers_[reg] = twins_.of(registers[reg]);
   obstacle_ = twins_.obstacle();
   if (form.backward) shadow_.emplace(*form.backward->whole, registers);
 }
 
-void Rehearsal::run(const std::vector<PyObject*>& state, const RunnerMemory& given) {
+void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory& given) {
   if (!obstacle_.empty()) return;
   at::Tensor after = entry_.defined() ? random_state() : at::Tensor();
   rewind();
   Earlier earlier = form_.earlier(registers_);
-  obstacle_ = run_unseen(form_.program, &registers_, state, given.numbers, nullptr, given.answered);
+  obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.answered);
   if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
   if (entry_.defined()) drawn_ = random_state();
   rewind();

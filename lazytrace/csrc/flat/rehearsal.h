@@ -20,7 +20,7 @@ class Rehearsal {
 
   // Once the program has run: runs the form with the numbers that it was given; the random numbers that this
   // draws are put back.
-  void run(const std::vector<PyObject*>& state, const RunnerMemory& given);
+  void run(const std::vector<PyObject*>& state, const InterpreterMemory& given);
   // After that: in what the two differ; empty where they agree.
   std::string difference(const std::vector<at::Tensor>& registers);
 

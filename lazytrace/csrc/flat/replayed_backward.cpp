@@ -19,7 +19,6 @@
 #include "flat/roots.h"
 #include "flat/undo.h"
 #include "passes/registers.h"
-#include "replay/lowered.h"
 #include "replay/workspace.h"
 #include "signature/ambient.h"
 #include "torch/autograd_graph.h"
@@ -106,7 +105,7 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   node->form_ = form;
   node->earlier_ = earlier;
   node->switches_ = Switches::now();
-  if (!form->whole->numbers.empty()) node->numbers_ = numbers;
+  if (!form->whole->program().numbers.empty()) node->numbers_ = numbers;
   auto is_root = [&](int reg) {
     return std::any_of(form->roots.begin(), form->roots.end(), [&](auto& root) { return root.reg == reg; });
   };
@@ -166,7 +165,7 @@ bool ReplayedBackward::as_recorded(const variable_list& gradients) const {
   if (at::GradMode::is_enabled() || torch::autograd::AnomalyMode::is_enabled() ||
       c10::impl::TorchDispatchModeTLS::any_modes_set() || operators_are_watched())
     return false;
-  if (form_->program.overrides != aten_overrides() || !(switches_ == Switches::now())) return false;
+  if (form_->plan->overrides != aten_overrides() || !(switches_ == Switches::now())) return false;
   for (size_t i = 0; i < form_->roots.size(); ++i) {
     const auto& root = form_->roots[i];
     if (root.given < 0 ? gradients[i].defined() : !root.look.matches(gradients[i])) return false;
@@ -271,7 +270,7 @@ variable_list ReplayedBackward::replay(const variable_list& gradients) {
   check_versions();
   check_memory(false);
   bool keep = torch::autograd::get_current_graph_task_keep_graph() || !form_->spends;
-  std::vector<at::Tensor> registers(static_cast<size_t>(form_->program.registers));
+  std::vector<at::Tensor> registers(static_cast<size_t>(form_->plan->program().registers));
   for (size_t i = 0; i < saved_.size(); ++i) registers[i] = keep ? saved_[i] : std::move(saved_[i]);
   variable_list brought;
   if (form_->run(&registers, gradients, &brought)) return brought;
@@ -350,7 +349,7 @@ class RandomOfThen {
 }  // namespace
 
 void ReplayedBackward::build_graph() {
-  const Program& whole = *form_->whole;
+  const Program& whole = form_->whole->program();
   auto is_written = [&](int reg) {
     return std::find(form_->written.begin(), form_->written.end(), reg) != form_->written.end();
   };
@@ -385,8 +384,9 @@ void ReplayedBackward::build_graph() {
   WorkspaceLease space;
   space->memory.numbers = numbers_;
   Made made(whole, registers, form_->saved);
-  Outcome outcome = Runner(whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
-                        .run(0, nullptr, &made);
+  Outcome outcome =
+      Interpreter(*form_->whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
+          .run(0, nullptr, &made);
   if (outcome.given.error) std::rethrow_exception(outcome.given.error);
   TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kNext);
   // Torch's nodes have what was computed then, whatever was done to the memory behind it without a count.

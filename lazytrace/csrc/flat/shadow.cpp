@@ -5,10 +5,10 @@
 
 namespace lazytrace {
 
-Shadow::Shadow(const Program& program, const std::vector<at::Tensor>& registers)
-    : program_(program), registers_(static_cast<size_t>(program.registers)) {
-  for (int reg : program.used) registers_[reg] = twins_.of(registers[reg]);
-  for (int reg : program.captures) registers_[reg] = twins_.of(registers[reg]);
+Shadow::Shadow(const Plan& plan, const std::vector<at::Tensor>& registers)
+    : plan_(plan), registers_(static_cast<size_t>(plan.program().registers)) {
+  for (int reg : plan.used) registers_[reg] = twins_.of(registers[reg]);
+  for (int reg : plan.program().captures) registers_[reg] = twins_.of(registers[reg]);
 }
 
 std::string Shadow::obstacle(const Program& program) {
@@ -25,16 +25,16 @@ std::string Shadow::obstacle(const Program& program) {
   return "";
 }
 
-std::string run_unseen(const Program& program, std::vector<at::Tensor>* registers,
+std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
                        const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness,
                        const std::vector<int>& answered) {
   try {
     OpaqueResults opaque;
     EarlyWrites early;
-    RunnerMemory memory;
+    InterpreterMemory memory;
     memory.numbers = given;
     memory.answered = answered;
-    Outcome outcome = Runner(program, *registers, state, opaque, early, memory).run(0, nullptr, witness);
+    Outcome outcome = Interpreter(plan, *registers, state, opaque, early, memory).run(0, nullptr, witness);
     return outcome.ok() ? "" : "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {
     std::exception_ptr error = caught();  // the program itself will say so
@@ -45,7 +45,7 @@ std::string run_unseen(const Program& program, std::vector<at::Tensor>* register
 std::string Shadow::run(const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness) {
   if (!twins_.obstacle().empty()) return twins_.obstacle();
   at::Tensor before = random_state();
-  std::string found = run_unseen(program_, &registers_, state, given, witness);
+  std::string found = run_unseen(plan_, &registers_, state, given, witness);
   set_random_state(before);
   return found;
 }

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "flat/twins.h"
-#include "program/program.h"
+#include "passes/plan.h"
 #include "replay/witness.h"
 
 namespace lazytrace {
 
-// Runs a program; why there is nothing to see of it, or nothing. `answered`: those of the given numbers that
+// Runs a plan; why there is nothing to see of it, or nothing. `answered`: those of the given numbers that
 // it would ask for otherwise. Needs the GIL.
-std::string run_unseen(const Program& program, std::vector<at::Tensor>* registers,
+std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
                        const std::vector<PyObject*>& state, const NumberValues& given,
                        Witness* witness = nullptr, const std::vector<int>& answered = {});
 
@@ -22,7 +22,7 @@ std::string run_unseen(const Program& program, std::vector<at::Tensor>* register
 // no hooks of the user's. Made before the program runs on `registers`. Needs the GIL.
 class Shadow {
  public:
-  Shadow(const Program& program, const std::vector<at::Tensor>& registers);
+  Shadow(const Plan& plan, const std::vector<at::Tensor>& registers);
 
   // Why the program may not run twice; empty where it may.
   static std::string obstacle(const Program& program);
@@ -32,7 +32,7 @@ class Shadow {
   const std::vector<at::Tensor>& registers() const { return registers_; }
 
  private:
-  const Program& program_;
+  const Plan& plan_;
   Twins twins_;
   std::vector<at::Tensor> registers_;
 };

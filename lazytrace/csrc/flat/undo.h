@@ -12,7 +12,7 @@ namespace lazytrace {
 at::Tensor random_state();
 void set_random_state(const at::Tensor& state);
 
-// Made before the form runs, of what its steps up to `program.undoable` change: gradients that are set,
+// Made before the form runs, of what its steps up to `plan->undoable` change: gradients that are set,
 // memory that is written to, with the counts of writes, and the stream of random numbers. Holds the tensors
 // alive for as long as it lives, and a copy of the memory. Needs no GIL.
 class Undo {

@@ -4,48 +4,52 @@
 
 namespace lazytrace {
 
-void place_frees(Program* program, const std::vector<int>& outputs) {
-  std::vector<int> last(program->registers, -1);
-  for (size_t i = 0; i < program->steps.size(); ++i) {
-    each_needed(*program, program->steps[i], [&](int reg) { last[reg] = static_cast<int>(i); });
-    each_result(program->steps[i], [&](int reg) {
+void place_frees(Plan* plan, const std::vector<int>& outputs) {
+  const Program& program = plan->program();
+  std::vector<int> last(program.registers, -1);
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    each_needed(program, program.steps[i], [&](int reg) { last[reg] = static_cast<int>(i); });
+    each_result(program.steps[i], [&](int reg) {
       if (reg >= 0) last[reg] = static_cast<int>(i);
     });
   }
   for (int reg : outputs) last[reg] = -1;
   // Of these the caller and the state keep hold.
-  for (int reg = 0; reg < program->inputs; ++reg) last[reg] = -1;
-  for (int reg : program->captures) last[reg] = -1;
-  for (int reg = 0; reg < program->registers; ++reg) {
+  for (int reg = 0; reg < program.inputs; ++reg) last[reg] = -1;
+  for (int reg : program.captures) last[reg] = -1;
+  for (int reg = 0; reg < program.registers; ++reg) {
     if (last[reg] < 0) continue;
     // A function that runs again may ask for anything that was made before the last exit.
-    bool kept = last[reg] <= program->keep_until;
-    if (kept) last[reg] = program->keep_until;
-    Step& step = program->steps[last[reg]];
-    step.frees.push_back(reg);
+    bool kept = last[reg] <= plan->keep_until;
+    if (kept) last[reg] = plan->keep_until;
+    const Step& step = program.steps[last[reg]];
+    StepPlan& planned = plan->steps[last[reg]];
+    planned.frees.push_back(reg);
     int uses = 0;
-    Argument* only = nullptr;
+    size_t only = StepPlan::kMostMoves;
     each_argument(step, [&](int used) { uses += used == reg; });
-    for (auto& argument : step.arguments)
-      if (argument.kind == Argument::Kind::Register && argument.reg == reg) only = &argument;
+    for (size_t i = 0; i < step.arguments.size(); ++i)
+      if (step.arguments[i].kind == Argument::Kind::Register && step.arguments[i].reg == reg) only = i;
     // A step that may give back its argument compares its results with its arguments, as does one that fits
     // other sizes or numbers.
-    bool compares = program->dynamic || step.takes_numbers || step.gives_either;
-    if (!kept && !compares && uses == 1 && only && step.kind == Step::Kind::Operator) only->last = true;
+    bool compares = program.dynamic || step.takes_numbers || step.gives_either;
+    bool moves = !kept && !compares && uses == 1 && step.kind == Step::Kind::Operator;
+    if (moves && only < StepPlan::kMostMoves) planned.moves |= uint64_t{1} << only;
   }
 }
 
-void place_inputs(Program* program, const std::vector<int>& outputs) {
-  std::vector<char> used(program->registers, program->keep_until >= 0);
+void place_inputs(Plan* plan, const std::vector<int>& outputs) {
+  const Program& program = plan->program();
+  std::vector<char> used(program.registers, plan->keep_until >= 0);
   for (int reg : outputs) used[reg] = 1;
-  for (const Step& step : program->steps) {
-    each_needed(*program, step, [&](int reg) { used[reg] = 1; });
+  for (const Step& step : program.steps) {
+    each_needed(program, step, [&](int reg) { used[reg] = 1; });
     each_result(step, [&](int reg) {
       if (reg >= 0) used[reg] = 1;
     });
   }
-  for (int reg = 0; reg < program->inputs; ++reg)
-    if (used[reg]) program->used.push_back(reg);
+  for (int reg = 0; reg < program.inputs; ++reg)
+    if (used[reg]) plan->used.push_back(reg);
 }
 
 }  // namespace lazytrace

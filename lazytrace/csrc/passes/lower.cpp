@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "replay/lowered.h"
+#include "passes/lowered.h"
 #include "torch/facts.h"
 #include "torch/overrides.h"
 
@@ -611,7 +611,7 @@ std::string full_name(const c10::FunctionSchema& schema) {
 
 class Lowering {
  public:
-  Lowering(Program* program, const std::vector<int>& outputs) : program_(*program) {
+  Lowering(Plan* plan, const std::vector<int>& outputs) : plan_(*plan), program_(plan->program()) {
     bound_.assign(static_cast<size_t>(program_.registers), 0);
     metas_.assign(static_cast<size_t>(program_.registers), nullptr);
     for (const Step& step : program_.steps)
@@ -627,23 +627,25 @@ class Lowering {
   void run() {
     const Modes* modes = &program_.modes[0];
     for (size_t i = 0; i < program_.steps.size(); ++i) {
-      Step& step = program_.steps[i];
+      const Step& step = program_.steps[i];
+      StepPlan& planned = plan_.steps[i];
       if (step.modes >= 0) modes = &program_.modes[step.modes];
       if (step.kind != Step::Kind::Operator || step.random || step.gives_either) continue;
       // A kernel has nothing to do with autograd, whatever it is told of the mode.
       bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
-      if (plain && !program_.dynamic) step.lowered = way_in_place(step);
-      if (step.lowered || step.effect) continue;
+      if (plain && !program_.dynamic) planned.lowered = way_in_place(step);
+      if (planned.lowered || step.effect) continue;
       if (step.takes_numbers && !program_.dynamic) {
-        if (plain && takes_scalars(step)) step.lowered = way_of(step, i, plain);
+        if (plain && takes_scalars(step)) planned.lowered = way_of(step, i, plain);
         continue;
       }
       // The other shorter ways are made of constants, for known sizes.
       if (step.results.size() == 1)
-        step.lowered = !program_.dynamic         ? way_of(step, i, plain)
-                       : gives_back_always(step) ? nothing()
-                                                 : nullptr;
-      if (plain && leaves_no_trace(step)) step.quiet = step.flat ? Step::Quiet::Always : quiet(step.op);
+        planned.lowered = !program_.dynamic         ? way_of(step, i, plain)
+                          : gives_back_always(step) ? nothing()
+                                                    : nullptr;
+      if (plain && leaves_no_trace(step))
+        planned.quiet = step.flat ? StepPlan::Quiet::Always : quiet(step.op);
     }
   }
 
@@ -654,7 +656,7 @@ class Lowering {
     for (size_t i = program_.steps.size(); i-- > 0;) {
       const Step& step = program_.steps[i];
       bool foreign = step.kind != Step::Kind::Operator || step.op.schema().name().rfind("aten::", 0) != 0;
-      bool kept = static_cast<int>(i) <= program_.keep_until || foreign || hands_on_gradients(step);
+      bool kept = static_cast<int>(i) <= plan_.keep_until || foreign || hands_on_gradients(step);
       const auto& declared = step.op.schema().arguments();
       for (size_t a = 0; a < step.arguments.size(); ++a) {
         const Argument& argument = step.arguments[a];
@@ -786,7 +788,7 @@ class Lowering {
   // An operator with a kernel for autograd runs the rest of its code below autograd in any case. The code of
   // any other meets autograd at each step: there, views of what requires gradients require them, and some
   // operators choose another kernel for such tensors.
-  static Step::Quiet quiet(const c10::OperatorHandle& op) {
+  static StepPlan::Quiet quiet(const c10::OperatorHandle& op) {
     // These hand their tensors on to one operator that has such a kernel, whether or not any requires
     // gradients (ATen/native: layer_norm.cpp, group_norm.cpp, Convolution.cpp).
     static const std::unordered_set<std::string> kHandOn = {"aten::layer_norm", "aten::group_norm",
@@ -794,7 +796,8 @@ class Lowering {
     // Of both kinds of kernel the dispatcher takes the composite one.
     bool own = op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
                !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-    return own || kHandOn.count(op.schema().name()) ? Step::Quiet::Always : Step::Quiet::WithoutGradients;
+    return own || kHandOn.count(op.schema().name()) ? StepPlan::Quiet::Always
+                                                    : StepPlan::Quiet::WithoutGradients;
   }
 
   // Whether the operator gives its argument back for reasons that the look of the argument decides.
@@ -839,7 +842,7 @@ class Lowering {
   }
 
   bool is_alias(const Result& result, size_t at) const {
-    if (static_cast<int>(at) <= program_.keep_until) return false;
+    if (static_cast<int>(at) <= plan_.keep_until) return false;
     if (result.kind == Result::Kind::Register) return is_loose(result);
     if (result.kind != Result::Kind::List || result.list.empty()) return false;
     for (const Result& one : result.list)
@@ -871,7 +874,8 @@ class Lowering {
     return *one;
   }
 
-  Program& program_;
+  Plan& plan_;
+  const Program& program_;
   std::vector<char> bound_;
   std::vector<const TensorMeta*> metas_;  // by register, of what steps give
 };
@@ -879,8 +883,9 @@ class Lowering {
 }  // namespace
 
 // A kernel that somebody has put in the place of torch's own, from Python, may be reached from any operator.
-void lower(Program* program, const std::vector<int>& outputs) {
-  if (!aten_is_overridden()) Lowering(program, outputs).run();
+void lower(Plan* plan, const std::vector<int>& outputs) {
+  plan->overrides = aten_overrides();
+  if (!aten_is_overridden()) Lowering(plan, outputs).run();
 }
 
 }  // namespace lazytrace

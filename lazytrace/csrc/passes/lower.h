@@ -3,11 +3,12 @@
 
 #include <vector>
 
-#include "program/program.h"
+#include "passes/plan.h"
 
 namespace lazytrace {
 
-// Finds the shorter ways of a finished program. `outputs`: the registers that leave it. Needs the GIL.
-void lower(Program* program, const std::vector<int>& outputs);
+// Finds the shorter ways of a finished program, behind place_exits(). `outputs`: the registers that leave it.
+// Needs the GIL.
+void lower(Plan* plan, const std::vector<int>& outputs);
 
 }  // namespace lazytrace

@@ -1,4 +1,5 @@
-// A recorded program: operators, registers, constants and what the recording expects of each step.
+// A recorded program: operators, registers, constants and what the recording expects of each step. How it is
+// run is worked out of it (passes/plan.h), and not in here.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -32,7 +33,6 @@ struct Argument {
   } kind = Kind::Constant;
   int node = -1;               // of a Generator
   bool optional_list = false;  // List of Tensor?: -1 stands for None
-  bool last = false;           // the only and last use of the register: it is moved, not copied
   // Of a loose tensor that the step writes to: whether its memory was there before the call.
   enum class Memory : uint8_t { Any, Own, Outer } memory = Memory::Any;
   int reg = -1;  // or which number
@@ -99,8 +99,6 @@ struct OpaqueStep {
   const void* pure = nullptr;  // the custom function of autograd whose code comes to operators alone
 };
 
-class Lowered;
-
 struct Step {
   enum class Kind : uint8_t {
     Operator,
@@ -121,7 +119,6 @@ struct Step {
   c10::OperatorHandle op;  // for the other kinds: an operator that documents it
   std::vector<Argument> arguments;
   std::vector<Result> results;
-  std::vector<int> frees;
   std::vector<int> numbers;    // those that are worked out before it runs, in order
   bool takes_numbers = false;  // some of its arguments are numbers that may differ
   // Gives its argument or a new tensor, and which one hangs on more than how the argument looks.
@@ -138,18 +135,15 @@ struct Step {
   // its results too, the same branch. Numbers of the process, never used twice.
   int64_t node = -1;
   int64_t branch = -1;
-  std::shared_ptr<const Lowered> lowered;  // a shorter way to run it, or null
-  // Whether it may run below autograd, as nobody will see what its results are to autograd: never, where none
-  // of its arguments requires gradients, always.
-  enum class Quiet : uint8_t { Never, WithoutGradients, Always } quiet = Quiet::Never;
   bool below = false;     // was called below autograd, as torch's factories do
   bool flat = false;      // a kernel that autograd came to: autograd itself is left out
   bool python = false;    // an operator whose kernel is written in Python
   bool measures = false;  // Read: of a number that says how large a result is
-  bool exit = false;      // what it gives, or whether it raises, may differ from call to call: a side exit
+  // What it gives, or whether it raises, may differ from call to call: a side exit. A recording sees it, and
+  // a flat form says anew which of its steps are.
+  bool exit = false;
   // An exit only since writes to Python state come first, which would be left behind where it raises.
   bool after_writes = false;
-  bool caught = false;   // an exit only since the function may catch what it raises
   bool by_size = false;  // an exit only since its arguments may have other sizes
   bool early = false;    // of a flat form: writes to memory that was there before the call
   int accumulates =
@@ -177,7 +171,6 @@ struct Program {
   std::vector<Modes> modes;  // [0]: the modes at the start
   int registers = 0;
   int inputs = 0;             // registers [0, inputs) are the tensors of the arguments
-  std::vector<int> used;      // those of them that anything needs: taking hold of a tensor is not free
   std::vector<int> captures;  // register of each tensor that the guards collect
   std::vector<EntryGradient> gradients;
   std::vector<py::object> keep;
@@ -193,28 +186,16 @@ struct Program {
   std::vector<std::string> root_names;  // that these paths begin with
   bool effects = false;
   bool random = false;
-  bool brief = false;           // so little work that letting go of the GIL would take longer
-  bool lends = false;           // brief, and no Python code can run in the middle: arguments are lent to it
+  bool small = false;           // all that its tensors hold is a few elements, on the CPU
+  bool undisturbed = false;     // no subclass, hook or kernel of Python's was there to run in the middle
   bool unfilled = false;        // a tensor was made larger, and nobody has said what is in it
   bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
-  uint64_t overrides = 0;       // aten_overrides() when its shorter ways were found
   bool backward = false;        // runs a backward pass that was seen to call no hook
   bool changes_looks = false;   // shape, memory or requires_grad of a tensor, in place
-  int first_once = INT_MAX;     // the first step that must not be done again
-  int unresumable = INT_MAX;    // from this step on, Python code that runs again would see other metadata
-  int keep_until = -1;          // the last side exit that can be resumed: no register is freed before it
-  int undoable = -1;  // of a flat form: whoever runs it can undo what the steps up to this one change
+  // From this step on, Python code that runs again would see other metadata. A flat form ends earlier, where
+  // its steps are no longer those that were recorded, and what no function stands behind has none: -1.
+  int unresumable = INT_MAX;
 
-  // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
-  bool resumable(size_t step, bool raised) const {
-    int at = static_cast<int>(step);
-    // A size or number that differs leads back to the start as long as nothing was changed.
-    bool feedable = steps[step].kind == Step::Kind::Operator || steps[step].kind == Step::Kind::Gradient ||
-                    (steps[step].kind == Step::Kind::Read && (changed_before(step) || casts_stay())) ||
-                    (steps[step].kind == Step::Kind::Opaque && steps[step].opaque->feedable);
-    bool open = at < unresumable || (at == unresumable && raised);
-    return at <= keep_until && feedable && open && (raised || !inside_autocast(step));
-  }
   // Whether it runs in an autocast region of the function's own, whose cache of cast weights goes when a
   // replay stops there.
   bool inside_autocast(size_t step) const {
@@ -225,11 +206,6 @@ struct Program {
   // Whether weights that it has cast stay in the cache of the caller's autocast region: where it began again,
   // these nodes would be older than all others, and gradients would be added up in another order.
   bool casts_stay() const { return modes[0].any_autocast() && modes[0].autocast_cache; }
-  bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
-  // The same of what stays changed where a replay stops there.
-  bool lasting_before(size_t step) const {
-    return (changed_before(step) && undoable < static_cast<int>(step)) || python_between;
-  }
 
   // Which of Call::Loose it fits.
   int loose() const { return (dynamic ? 1 : 0) | (loose_numbers ? 2 : 0); }

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
@@ -442,12 +443,11 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
 
 // Numbers in state are found by their guards, and those of objects that the call has made are what they were:
 // `found`, in order.
-void Recording::place_numbers(Trace* trace, const std::vector<int>& renamed,
+void Recording::place_numbers(Program* program, const std::vector<int>& renamed,
                               const std::vector<py::object>& found) {
-  Program& program = *trace->program_;
   size_t next = 0;
-  for (size_t i = 0; i < program.numbers.size(); ++i) {
-    Number& number = program.numbers[i];
+  for (size_t i = 0; i < program->numbers.size(); ++i) {
+    Number& number = program->numbers[i];
     if (number.kind == Number::Kind::State) {
       PyObject* value = found[next++].ptr();
       int node = renamed[static_cast<size_t>(number.which)];
@@ -461,17 +461,17 @@ void Recording::place_numbers(Trace* trace, const std::vector<int>& renamed,
       }
     }
     if (number.kind == Number::Kind::State || number.kind == Number::Kind::Argument)
-      program.given.push_back(static_cast<int>(i));
+      program->given.push_back(static_cast<int>(i));
   }
 }
 
 // Guards on objects that were made during the call and are gone go; the numbers of the rest change.
-bool Recording::renumber(Trace* trace) {
+bool Recording::renumber(Trace* trace, Program* program) {
   std::vector<py::object> found;
-  for (const Number& number : trace->program_->numbers)
+  for (const Number& number : program->numbers)
     if (number.kind == Number::Kind::State) found.push_back(tree_[static_cast<int>(number.which)].value);
   std::vector<int> renamed = tree_.prune();
-  place_numbers(trace, renamed, found);
+  place_numbers(program, renamed, found);
   bool complete = true;
   auto rename = [&](int& node) {
     node = renamed[node];
@@ -481,16 +481,16 @@ bool Recording::renumber(Trace* trace) {
   trace->output_.each_state(rename);
   for (Effect& effect : trace->effects_) rename(effect.owner);
   for (Effect& effect : trace->written_) rename(effect.owner);
-  for (Step& step : trace->program_->steps)
+  for (Step& step : program->steps)
     for (Argument& argument : step.arguments)
       if (argument.kind == Argument::Kind::Generator) rename(argument.node);
-  for (Step& step : trace->program_->steps)
+  for (Step& step : program->steps)
     if (step.opaque) {
       step.opaque->call.each_state(rename);
       step.opaque->function.each_state(rename);
       for (WrittenByThen& one : step.opaque->written) rename(one.effect.owner), one.value.each_state(rename);
     }
-  for (Scope& scope : trace->program_->scopes)
+  for (Scope& scope : program->scopes)
     if (scope.module >= 0) scope.module = renamed[scope.module];
   for (int node = 0; node < static_cast<int>(tree_.size()); ++node) {
     if (tree_[node].access == Access::Cached) trace->cached_.push_back(node);
@@ -499,7 +499,7 @@ bool Recording::renumber(Trace* trace) {
   std::sort(trace->cached_.begin(), trace->cached_.end(),
             [&](int a, int b) { return tree_[a].turn < tree_[b].turn; });
   for (int node : trace->cached_) trace->needed_.push_back(tree_[node].parent);
-  if (complete) trace->counters_.find(*trace->program_, tree_, trace->effects_, trace->output_);
+  if (complete) trace->counters_.find(*program, tree_, trace->effects_, trace->output_);
   const std::vector<int>& captures = recorder_.capture_nodes();
   for (size_t slot = 0; slot < captures.size(); ++slot) {
     int node = renamed[captures[slot]];
@@ -511,12 +511,12 @@ bool Recording::renumber(Trace* trace) {
 
 // A place cannot be put back once its container was taken over, which a write of another kind then stands
 // for.
-void Recording::judge_early_writes(Trace* trace) {
+void Recording::judge_early_writes(Trace* trace, const Program& program) {
   auto is_kept = [&](const WrittenByThen& one) {
     auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };
     return std::any_of(trace->written_.begin(), trace->written_.end(), is_it);
   };
-  for (Step& step : trace->program_->steps) {
+  for (const Step& step : program.steps) {
     if (!step.opaque) continue;
     trace->asks_ |= step.opaque->free;
     const auto& written = step.opaque->written;
@@ -564,15 +564,18 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   if (recorder_.failed()) return nullptr;
   std::vector<int> outputs;
   trace->output_.each_register([&](int reg) { outputs.push_back(reg); });
-  trace->program_ = recorder_.finish(outputs);
+  std::shared_ptr<Program> program = recorder_.finish(outputs);
   if (recorder_.failed()) return nullptr;
-  trace->program_->keep = observer_.take_codes();
-  trace->program_->scopes = observer_.take_scopes();
-  if (!renumber(trace.get())) recorder_.fail(say(reason::GoneAfterwards));
-  judge_early_writes(trace.get());
+  program->keep = observer_.take_codes();
+  program->scopes = observer_.take_scopes();
+  if (!renumber(trace.get(), program.get())) recorder_.fail(say(reason::GoneAfterwards));
+  judge_early_writes(trace.get(), *program);
   if (recorder_.failed()) return nullptr;
   if (!prove) trace->first_.clear();
-  if (trace->program_->dynamic) tree_.loosen();
+  if (program->dynamic) tree_.loosen();
+  auto start = std::chrono::steady_clock::now();
+  trace->plan_ = make_plan(std::move(program), outputs);
+  seconds_lowering_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   trace->tree_ = std::move(tree_);
   trace->tree_.group();
   trace->family_ = family_;

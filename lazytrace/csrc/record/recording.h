@@ -63,7 +63,8 @@ class Recording {
   // The trace, or null with reason() and where() set.
   // `prove`: whether the trace will be asked to prove itself, and so keeps the result until then.
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);
-  double seconds_lowering() const { return recorder_.seconds_lowering(); }
+  // What the passes took in finish().
+  double seconds_lowering() const { return seconds_lowering_; }
   // `told`: its result always looks as it does now, or it raises.
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python, bool told = false);
@@ -99,14 +100,16 @@ class Recording {
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);
   py::object call(py::object function, py::tuple args, py::dict kwargs);
   void put_carriers(PyObject* function, py::tuple* args, py::dict* kwargs);
-  void place_numbers(Trace* trace, const std::vector<int>& renamed, const std::vector<py::object>& found);
+  static void place_numbers(Program* program, const std::vector<int>& renamed,
+                            const std::vector<py::object>& found);
   void read_fixed_sizes();
   void read_sizes_at_end(const py::object& result);
   py::tuple all_that_is_left(const py::object& result);
   Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
-  bool renumber(Trace* trace);
-  void judge_early_writes(Trace* trace);
+  bool renumber(Trace* trace, Program* program);
+  void judge_early_writes(Trace* trace, const Program& program);
 
+  double seconds_lowering_ = 0;
   std::shared_ptr<Family> family_;
   Recorder recorder_;
   GuardTree tree_;

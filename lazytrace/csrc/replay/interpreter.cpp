@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "guard/guards.h"
+#include "passes/lowered.h"
 #include "program/flatten.h"
-#include "replay/lowered.h"
 #include "torch/accumulation.h"
 #include "torch/overrides.h"
 
@@ -85,7 +85,7 @@ const Modes& modes_at(const Program& program, size_t step) {
 
 // What torch's binding says of an index, which looks at it before it calls the operator (applySelect,
 // ATen/TensorIndexing.h).
-std::exception_ptr Runner::index_error(const Step& s) const {
+std::exception_ptr Interpreter::index_error(const Step& s) const {
   const at::Tensor& tensor = registers_[s.arguments[0].reg];
   int64_t dim = s.arguments[1].constant.toInt(), index = number(s.arguments[2].reg).toInt();
   int64_t size = tensor.size(dim);
@@ -98,7 +98,7 @@ std::exception_ptr Runner::index_error(const Step& s) const {
   }
 }
 
-Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
+Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
   stack_.clear();
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
@@ -106,18 +106,19 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
   const bool works_out = program_.works_out();
   ModeSwitch modes;
   witness_ = witness;
-  shortcuts_ = !witness && program_.overrides == aten_overrides() && !operators_are_watched();
+  shortcuts_ = !witness && plan_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
   alone_ = is_only_thread();
   std::optional<py::gil_scoped_release> released;
-  if (!program_.brief) released.emplace();
+  if (!plan_.brief) released.emplace();
   if (given) modes.to(modes_at(program_, from));
   for (size_t i = from; i < program_.steps.size(); ++i) {
     const Step& s = program_.steps[i];
+    const StepPlan& planned = plan_.steps[i];
     at_ = i;
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
     if (works_out && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
-      if (error_ && (i > 0 ? program_.lasting_before(i - 1) : program_.python_between))
+      if (error_ && (i > 0 ? plan_.lasting_before(i - 1) : program_.python_between))
         std::rethrow_exception(error_);
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
@@ -127,13 +128,12 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
     if (witness) witness->before(i);
     bool accepted;
     try {
-      accepted = given && i == from ? take(s, *given) : step(s, i);
+      accepted = given && i == from ? take(s, *given) : step(s, planned, i);
     } catch (...) {
       // The function may catch it: it runs again, from the start where nothing was changed, and is given the
       // exception.
       outcome.given.error = s.index < 0 ? caught() : index_error(s);
-      if (!program_.resumable(i, true) && program_.lasting_before(i))
-        std::rethrow_exception(outcome.given.error);
+      if (!plan_.resumable(i, true) && plan_.lasting_before(i)) std::rethrow_exception(outcome.given.error);
       found_ = "an exception";
       accepted = false;
     }
@@ -148,13 +148,13 @@ Outcome Runner::run(size_t from, const Given* given, Witness* witness) {
       return outcome;
     }
     if (witness) witness->after(i);
-    for (int reg : s.frees) recycler_.give(std::move(registers_[reg]));
+    for (int reg : planned.frees) recycler_.give(std::move(registers_[reg]));
   }
   return outcome;
 }
 
 // Python has worked out the numbers at this place, whatever it has done with them since.
-bool Runner::work_out(const Step& s) {
+bool Interpreter::work_out(const Step& s) {
   for (int id : s.numbers) {
     const Number& number = program_.numbers[static_cast<size_t>(id)];
     NumberValue& place = numbers_[static_cast<size_t>(id)];
@@ -175,7 +175,7 @@ bool Runner::work_out(const Step& s) {
 
 // What is out of the ordinary, such as a division by zero, Python works out itself. What it raises is raised
 // as the function would.
-bool Runner::work_out_slowly(int id) {
+bool Interpreter::work_out_slowly(int id) {
   py::gil_scoped_acquire gil;
   std::optional<NumberValue> result;
   try {
@@ -188,18 +188,18 @@ bool Runner::work_out_slowly(int id) {
   return result.has_value();
 }
 
-bool Runner::is_outer(const at::Tensor& tensor) const {
+bool Interpreter::is_outer(const at::Tensor& tensor) const {
   if (!tensor.has_storage()) return true;
   auto shares = [&](int reg) {
     const at::Tensor& other = registers_[reg];
     return other.defined() && other.has_storage() && other.storage().is_alias_of(tensor.storage());
   };
-  return std::any_of(program_.used.begin(), program_.used.end(), shares) ||
+  return std::any_of(plan_.used.begin(), plan_.used.end(), shares) ||
          std::any_of(program_.captures.begin(), program_.captures.end(), shares);
 }
 
 // What is a copy at one size may be a view of an argument at another.
-bool Runner::writes_as_recorded(const Step& s) {
+bool Interpreter::writes_as_recorded(const Step& s) {
   if (!program_.dynamic) return true;
   for (auto& argument : s.arguments) {
     if (argument.memory == Argument::Memory::Any) continue;
@@ -210,26 +210,26 @@ bool Runner::writes_as_recorded(const Step& s) {
   return true;
 }
 
-bool Runner::step(const Step& s, size_t at) {
+bool Interpreter::step(const Step& s, const StepPlan& planned, size_t at) {
   std::optional<AccumulationLock> lock;
   if (!alone_ && s.accumulates >= 0) lock.emplace(registers_[s.accumulates]);
   switch (s.kind) {
     case Step::Kind::Read: {
       stack_.clear();
-      push(s.arguments[0]);
+      push(s.arguments[0], false);
       return matches(s.results[0], stack_[0]);
     }
     case Step::Kind::Operator:
-      if (shortcuts_ && s.lowered && shortcut(s)) return true;
-      if (s.below || (shortcuts_ && may_be_quiet(s))) {
+      if (shortcuts_ && planned.lowered && shortcut(s, *planned.lowered)) return true;
+      if (s.below || (shortcuts_ && may_be_quiet(s, planned))) {
         at::AutoDispatchBelowADInplaceOrView below;
-        return call(s, at);
+        return call(s, planned, at);
       }
       if (s.flat) {
         at::AutoDispatchBelowAutograd below;
-        return call(s, at);
+        return call(s, planned, at);
       }
-      return call(s, at);
+      return call(s, planned, at);
     case Step::Kind::Literal: {
       at::NoGradGuard no_grad;
       registers_[s.results[0].reg] = s.literal.clone();
@@ -269,7 +269,7 @@ bool Runner::step(const Step& s, size_t at) {
   return false;
 }
 
-bool Runner::gradient(const Step& s) {
+bool Interpreter::gradient(const Step& s) {
   running_ = &s;
   stack_.clear();
   stack_.emplace_back(registers_[s.arguments[0].reg].grad());
@@ -286,14 +286,14 @@ bool Runner::gradient(const Step& s) {
 }
 
 // Whether it is an argument, captured state or the gradient of another tensor.
-bool Runner::is_held(const at::Tensor& tensor) const {
+bool Interpreter::is_held(const at::Tensor& tensor) const {
   auto is_it = [&](int reg) { return registers_[reg].is_same(tensor); };
   return std::any_of(gradients_.begin(), gradients_.end(), is_it) ||
          std::any_of(program_.captures.begin(), program_.captures.end(), is_it) ||
-         std::any_of(program_.used.begin(), program_.used.end(), is_it);
+         std::any_of(plan_.used.begin(), plan_.used.end(), is_it);
 }
 
-bool Runner::set_gradient(const Step& s) {
+bool Interpreter::set_gradient(const Step& s) {
   at::Tensor value = s.arguments.size() > 1 ? registers_[s.arguments[1].reg] : at::Tensor();
   at::Tensor& tensor = registers_[s.arguments[0].reg];
   if (value.defined() && value.sizes() != tensor.sizes()) {
@@ -312,8 +312,8 @@ bool Runner::set_gradient(const Step& s) {
   return true;
 }
 
-bool Runner::may_be_quiet(const Step& s) const {
-  if (s.quiet != Step::Quiet::WithoutGradients) return s.quiet == Step::Quiet::Always;
+bool Interpreter::may_be_quiet(const Step& s, const StepPlan& planned) const {
+  if (planned.quiet != StepPlan::Quiet::WithoutGradients) return planned.quiet == StepPlan::Quiet::Always;
   auto requires_grad = [&](int reg) { return reg >= 0 && registers_[reg].requires_grad(); };
   for (auto& argument : s.arguments) {
     if (argument.kind == Argument::Kind::Register && requires_grad(argument.reg)) return false;
@@ -325,16 +325,16 @@ bool Runner::may_be_quiet(const Step& s) const {
 
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
-bool Runner::shortcut(const Step& s) {
+bool Interpreter::shortcut(const Step& s, const Lowered& way) {
   const Desk desk{registers_, program_.numbers, numbers_, recycler_, scalar_};
-  return s.lowered->run(s, desk) && warnings_.all.empty();
+  return way.run(s, desk) && warnings_.all.empty();
 }
 
 // Whether the step has warned, and the function can run again to be warned where it called the operator.
 // Where it cannot, the caller is warned.
-bool Runner::warned(size_t at) {
+bool Interpreter::warned(size_t at) {
   if (warnings_.all.empty()) return false;
-  if (program_.resumable(at, false) || !program_.lasting_before(at)) {
+  if (plan_.resumable(at, false) || !plan_.lasting_before(at)) {
     found_ = "a warning";
     return true;
   }
@@ -342,12 +342,16 @@ bool Runner::warned(size_t at) {
   return false;
 }
 
-bool Runner::call(const Step& s, size_t at) {
+bool Interpreter::call(const Step& s, const StepPlan& planned, size_t at) {
   // Of a shorter way that was given up; an operator may warn only once.
   std::vector<c10::Warning> before = std::exchange(warnings_.all, {});
   running_ = &s;
   stack_.clear();
-  for (auto& argument : s.arguments) push(argument);
+  uint64_t moves = planned.moves;
+  for (auto& argument : s.arguments) {
+    push(argument, moves & 1);
+    moves >>= 1;
+  }
   s.op.callBoxed(stack_);
   if (warnings_.all.empty()) warnings_.all = std::move(before);
   for (size_t i = 0; i < s.results.size(); ++i)
@@ -358,7 +362,7 @@ bool Runner::call(const Step& s, size_t at) {
 }
 
 // The GIL may not be held: what belongs to Python is not copied.
-bool Runner::take(const Step& s, const Given& given) {
+bool Interpreter::take(const Step& s, const Given& given) {
   if (s.kind == Step::Kind::Opaque) {
     py::gil_scoped_acquire gil;
     store_value(s, Flattened(given.value.ptr(), nullptr));
@@ -368,13 +372,13 @@ bool Runner::take(const Step& s, const Given& given) {
   return true;
 }
 
-void Runner::push(const Argument& argument) {
+void Interpreter::push(const Argument& argument, bool moves) {
   switch (argument.kind) {
     case Argument::Kind::Constant:
       stack_.push_back(argument.constant);
       return;
     case Argument::Kind::Register:
-      if (argument.last)
+      if (moves)
         stack_.emplace_back(std::move(registers_[argument.reg]));
       else
         stack_.emplace_back(registers_[argument.reg]);
@@ -396,7 +400,7 @@ void Runner::push(const Argument& argument) {
   }
 }
 
-void Runner::push_list(const Argument& argument) {
+void Interpreter::push_list(const Argument& argument) {
   if (argument.optional_list) {
     c10::List<std::optional<at::Tensor>> list;
     list.reserve(argument.list.size());
@@ -411,7 +415,7 @@ void Runner::push_list(const Argument& argument) {
   }
 }
 
-void Runner::push_numbers(const Argument& argument) {
+void Interpreter::push_numbers(const Argument& argument) {
   if (!argument.constant.isIntList()) {
     auto scalars = argument.constant.toList().copy();
     for (size_t i = 0; i < argument.list.size(); ++i)
@@ -429,7 +433,7 @@ void Runner::push_numbers(const Argument& argument) {
   stack_.emplace_back(std::move(list));
 }
 
-bool Runner::matches(const Result& result, const c10::IValue& value) {
+bool Interpreter::matches(const Result& result, const c10::IValue& value) {
   switch (result.kind) {
     case Result::Kind::Ignored:
       return true;
@@ -460,7 +464,7 @@ bool Runner::matches(const Result& result, const c10::IValue& value) {
   return false;
 }
 
-bool Runner::is_argument(const at::Tensor& tensor) const {
+bool Interpreter::is_argument(const at::Tensor& tensor) const {
   if (!running_ || !tensor.defined()) return false;
   // Python code may give anything that it can reach.
   if (running_->kind == Step::Kind::Opaque)
@@ -476,7 +480,7 @@ bool Runner::is_argument(const at::Tensor& tensor) const {
   return false;
 }
 
-bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
+bool Interpreter::matches_tensor(const Result& result, const at::Tensor& tensor) {
   if (result.loose) {
     if (!result.meta->matches_loosely(tensor)) {
       found_ = result.meta->loose_difference(tensor);
@@ -500,7 +504,7 @@ bool Runner::matches_tensor(const Result& result, const at::Tensor& tensor) {
   return true;
 }
 
-void Runner::store(const Result& result, c10::IValue&& value) {
+void Interpreter::store(const Result& result, c10::IValue&& value) {
   if (result.kind == Result::Kind::Register) return store_tensor(result, std::move(value).toTensor());
   if (result.kind == Result::Kind::Number) {
     NumberValue& place = numbers_[static_cast<size_t>(result.number)];
@@ -511,7 +515,7 @@ void Runner::store(const Result& result, c10::IValue&& value) {
   for (size_t i = 0; i < list.size(); ++i) store_tensor(result.list[i], list.get(i));
 }
 
-void Runner::store_tensor(const Result& result, at::Tensor tensor) {
+void Interpreter::store_tensor(const Result& result, at::Tensor tensor) {
   if (result.reg < 0) return;
   // What an in-place operator gives back is there already, and perhaps lent.
   if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
@@ -519,7 +523,7 @@ void Runner::store_tensor(const Result& result, at::Tensor tensor) {
 
 // Whether Python code has changed nothing that the function reads, or wrote before. Where it changed in the
 // recording, too, what had been read by then, that is not asked.
-bool Runner::left_alone(const OpaqueStep& step) const {
+bool Interpreter::left_alone(const OpaqueStep& step) const {
   if (!step.free || !state_holds_) return true;
   if (!early_.stand()) return false;
   if (step.confuses) return true;
@@ -530,7 +534,7 @@ bool Runner::left_alone(const OpaqueStep& step) const {
 }
 
 // A number that a run before this one was given, which was given up or is rehearsed, is that of this one.
-bool Runner::ask_number(const Step& s, size_t at) {
+bool Interpreter::ask_number(const Step& s, size_t at) {
   int id = s.results[0].number;
   if (std::find(answered_.begin(), answered_.end(), id) == answered_.end()) {
     py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
@@ -543,14 +547,14 @@ bool Runner::ask_number(const Step& s, size_t at) {
     store_value(s, flattened);
     answered_.push_back(id);
   }
-  if (static_cast<int>(at) <= program_.keep_until)
+  if (static_cast<int>(at) <= plan_.keep_until)
     opaque_.emplace_back(
         at, to_python(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]));
   value_ = py::object();
   return true;
 }
 
-bool Runner::opaque(const Step& s, size_t at) {
+bool Interpreter::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
   if (s.opaque->asks) return ask_number(s, at);
@@ -586,12 +590,12 @@ bool Runner::opaque(const Step& s, size_t at) {
   }
   store_value(s, flattened);
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
-  if (static_cast<int>(at) <= program_.keep_until) opaque_.emplace_back(at, value_);
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();
   return true;
 }
 
-bool Runner::matches_value(const Step& s, const Flattened& flattened) {
+bool Interpreter::matches_value(const Step& s, const Flattened& flattened) {
   const auto& leaves = flattened.leaves;
   if (leaves.size() != s.results.size() || flattened.shape != s.opaque->shape) {
     found_ = "a result of another structure";
@@ -625,7 +629,7 @@ bool Runner::matches_value(const Step& s, const Flattened& flattened) {
   return true;
 }
 
-void Runner::store_value(const Step& s, const Flattened& flattened) {
+void Interpreter::store_value(const Step& s, const Flattened& flattened) {
   const auto& leaves = flattened.leaves;
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (s.results[i].kind == Result::Kind::Register)
@@ -637,13 +641,13 @@ void Runner::store_value(const Step& s, const Flattened& flattened) {
   }
 }
 
-bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {
+bool Interpreter::fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers) {
   if (given.error) return false;
-  static const Program* none = new Program();
+  static const Plan* none = new Plan(std::make_shared<const Program>());
   static const auto* no_state = new std::vector<PyObject*>();
   OpaqueResults opaque;
   EarlyWrites early;
-  RunnerMemory memory;
+  InterpreterMemory memory;
   // Registers that the other trace has beyond those of this one hold nothing yet.
   std::vector<at::Tensor> seen = registers;
   int most = -1;
@@ -652,28 +656,29 @@ bool Runner::fits(const Step& step, const Given& given, std::vector<at::Tensor>&
     for (auto& one : result.list) most = std::max(most, one.reg);
   }
   seen.resize(std::max(seen.size(), static_cast<size_t>(most + 1)));
-  Runner runner(*none, seen, *no_state, opaque, early, memory);
-  runner.running_ = &step;  // what it gave may be its argument
+  Interpreter interpreter(*none, seen, *no_state, opaque, early, memory);
+  interpreter.running_ = &step;  // what it gave may be its argument
   if (step.kind == Step::Kind::Opaque) {
     if (!given.value) return false;
     Flattened flattened(given.value.ptr(), nullptr);
     if (!given.shape.empty()) flattened.shape = given.shape;  // others may hold it by now
-    return runner.matches_value(step, flattened);
+    return interpreter.matches_value(step, flattened);
   }
   if (step.results.size() != given.results.size()) return false;
   for (size_t i = 0; i < step.results.size(); ++i)
-    if (!runner.matches(step.results[i], given.results[i])) return false;
+    if (!interpreter.matches(step.results[i], given.results[i])) return false;
   return true;
 }
 
-bool Runner::finds_held(const Program& program, size_t at, const Given& given,
-                        const std::vector<at::Tensor>& registers) {
+bool Interpreter::finds_held(const Plan& plan, size_t at, const Given& given,
+                             const std::vector<at::Tensor>& registers) {
+  const Program& program = plan.program();
   const Step& step = program.steps[at];
   if (step.kind != Step::Kind::Gradient || step.results[0].known) return false;
   const at::Tensor& found = given.results[0].toTensor();
   auto is_it = [&](int reg) { return reg >= 0 && found.defined() && registers[reg].is_same(found); };
   if (std::any_of(program.captures.begin(), program.captures.end(), is_it)) return true;
-  if (std::any_of(program.used.begin(), program.used.end(), is_it)) return true;
+  if (std::any_of(plan.used.begin(), plan.used.end(), is_it)) return true;
   return std::any_of(
       program.steps.begin(), program.steps.begin() + static_cast<std::ptrdiff_t>(at),
       [&](const Step& one) { return one.kind == Step::Kind::Gradient && is_it(one.results[0].reg); });

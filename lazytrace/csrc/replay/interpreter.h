@@ -1,4 +1,4 @@
-// Replays a Program: the operators in order, the GIL released, each result compared with the recording.
+// Runs a Plan: the operators in order, the GIL released, each result compared with the recording.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "program/program.h"
+#include "passes/plan.h"
 #include "replay/early_writes.h"
-#include "replay/recycler.h"
 #include "replay/set_tensors.h"
 #include "replay/witness.h"
+#include "torch/recycler.h"
 
 namespace lazytrace {
 
@@ -52,7 +52,7 @@ struct Outcome {
 using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 
 // What a run works in; kept from run to run by one thread.
-struct RunnerMemory {
+struct InterpreterMemory {
   torch::jit::Stack stack;
   NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
@@ -61,14 +61,15 @@ struct RunnerMemory {
   std::vector<int> answered;  // numbers that were asked for already, and are not asked for twice
 };
 
-class Runner {
+class Interpreter {
  public:
   // `state`: values of the guard nodes for opaque steps, borrowed for the length of the run. `opaque` takes
   // the results of the opaque steps, for a function that must run again, and `early` what was written before
   // them. `memory`: to work in.
-  Runner(const Program& program, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
-         OpaqueResults& opaque, EarlyWrites& early, RunnerMemory& memory)
-      : program_(program),
+  Interpreter(const Plan& plan, std::vector<at::Tensor>& registers, const std::vector<PyObject*>& state,
+              OpaqueResults& opaque, EarlyWrites& early, InterpreterMemory& memory)
+      : plan_(plan),
+        program_(plan.program()),
         registers_(registers),
         state_(state),
         opaque_(opaque),
@@ -94,19 +95,19 @@ class Runner {
   // Whether the results of a step are as this step of another trace expects. Needs the GIL.
   static bool fits(const Step& step, const Given& given, std::vector<at::Tensor>& registers);
   // Whether the step reads a gradient, and was given a tensor that the program knows as something else.
-  static bool finds_held(const Program& program, size_t at, const Given& given,
+  static bool finds_held(const Plan& plan, size_t at, const Given& given,
                          const std::vector<at::Tensor>& registers);
 
  private:
-  bool step(const Step& step, size_t at);
-  bool call(const Step& step, size_t at);
-  bool shortcut(const Step& step);
+  bool step(const Step& step, const StepPlan& planned, size_t at);
+  bool call(const Step& step, const StepPlan& planned, size_t at);
+  bool shortcut(const Step& step, const Lowered& way);
   std::exception_ptr index_error(const Step& step) const;
   bool work_out(const Step& step);
   bool work_out_slowly(int id);
   bool writes_as_recorded(const Step& step);
   bool is_outer(const at::Tensor& tensor) const;
-  bool may_be_quiet(const Step& s) const;
+  bool may_be_quiet(const Step& step, const StepPlan& planned) const;
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
   bool ask_number(const Step& step, size_t at);
@@ -117,7 +118,7 @@ class Runner {
   c10::IValue number(int id) const {
     return to_ivalue(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]);
   }
-  void push(const Argument& argument);
+  void push(const Argument& argument, bool moves);
   void push_list(const Argument& argument);
   void push_numbers(const Argument& argument);
   bool gradient(const Step& step);
@@ -129,6 +130,7 @@ class Runner {
   void store(const Result& result, c10::IValue&& value);
   void store_tensor(const Result& result, at::Tensor tensor);
 
+  const Plan& plan_;
   const Program& program_;
   std::vector<at::Tensor>& registers_;
   const std::vector<PyObject*>& state_;

@@ -17,7 +17,7 @@ struct Workspace {
   GuardTree::Values values;
   std::vector<at::Tensor> registers;
   OpaqueResults opaque;
-  RunnerMemory memory;
+  InterpreterMemory memory;
   EarlyWrites early;
 
   void clear() {

@@ -1,7 +1,9 @@
 #include "torch/overrides.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 #include <set>
 #include <string>
@@ -96,6 +98,10 @@ bool runs_python(const c10::OperatorHandle& op, uint64_t registrations) {
   auto [at, missing] = known.try_emplace(&op.schema(), registrations, false);
   if (missing || at->second.first != registrations) at->second = {registrations, has_python_kernel(op)};
   return at->second.second;
+}
+
+bool operators_are_watched() {
+  return at::hasCallbacks() || torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
 }
 
 void configure_saved_hooks(py::object is_own) { is_own_hook = is_own.release().ptr(); }

@@ -1,4 +1,5 @@
-// Kernels of torch's operators that somebody has replaced from Python, and hooks of autograd in Python.
+// Kernels of torch's operators that somebody has replaced from Python, who watches operators, and hooks of
+// autograd in Python.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -24,6 +25,10 @@ uint64_t kernel_registrations();
 // Whether a kernel that the operator may run on a CPU is written in Python; worked out once for as long as
 // `registrations`, kernel_registrations() of not long ago, stays. No GIL needed.
 bool runs_python(const c10::OperatorHandle& op, uint64_t registrations);
+
+// Whether somebody sees each operator that runs, or what it does beside its result: a profiler, forward-mode
+// differentiation.
+bool operators_are_watched();
 
 // The hooks that autograd calls with each tensor that an operator of this thread saves.
 enum class SavedHooks : uint8_t {

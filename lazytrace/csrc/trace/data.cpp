@@ -184,20 +184,20 @@ py::dict Trace::data(const std::vector<std::string>& names) const {
     return tree_[top].access == Access::Root ? static_cast<int>(tree_[top].index) : -1;
   };
   py::list modes, captures, scopes, steps, writes;
-  for (auto& one : program_->modes) modes.append(modes_data(one));
+  for (auto& one : program().modes) modes.append(modes_data(one));
   for (int i = 0; i < static_cast<int>(tree_.size()); ++i)
     if (int slot = tree_[i].capture; slot >= 0)
-      captures.append(py::make_tuple(slot, program_->captures[slot], path(i), root(i),
+      captures.append(py::make_tuple(slot, program().captures[slot], path(i), root(i),
                                      meta_data(tree_[i].tensor ? *tree_[i].tensor : TensorMeta())));
-  for (const Scope& scope : program_->scopes)
+  for (const Scope& scope : program().scopes)
     scopes.append(py::make_tuple(scope.parent, path(scope.module), scope.module));
-  for (const Step& step : program_->steps) steps.append(step_data(*program_, step, path));
+  for (const Step& step : program().steps) steps.append(step_data(program(), step, path));
   for (const Effect& effect : effects_)
     writes.append(py::make_tuple(kind_of(effect.kind), effect.owner, path(effect.owner),
                                  effect.key ? effect.key : py::object(py::none()), effect.index));
   py::dict data;
   data["modes"] = modes;
-  data["registers"] = program_->registers;
+  data["registers"] = program().registers;
   data["captures"] = captures;
   data["scopes"] = scopes;
   data["steps"] = steps;
@@ -216,7 +216,7 @@ py::object Trace::found(const Call& call) const {
   for (PyObject* tensor : values.captures) captures.append(borrowed(tensor));
   py::dict state;
   for (int node : needed_) state[py::int_(node)] = borrowed(values.nodes[node]);
-  for (const Scope& scope : program_->scopes)
+  for (const Scope& scope : program().scopes)
     if (scope.module >= 0 && values.nodes[scope.module])
       state[py::int_(scope.module)] = borrowed(values.nodes[scope.module]);
   return py::make_tuple(captures, state);

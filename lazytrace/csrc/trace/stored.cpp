@@ -8,13 +8,8 @@
 
 #include <stdexcept>
 
-#include "passes/exits.h"
-#include "passes/frees.h"
-#include "passes/lower.h"
-#include "passes/registers.h"
 #include "replay/workspace.h"
 #include "torch/facts.h"
-#include "torch/overrides.h"
 
 namespace lazytrace {
 
@@ -28,7 +23,7 @@ class Reading {
 
   std::vector<std::shared_ptr<const TensorMeta>> looks;  // of the captures
 
-  std::shared_ptr<Program> program(const std::vector<int>& outputs) {
+  std::shared_ptr<const Program> program(const std::vector<int>& outputs) {
     program_ = std::make_shared<Program>();
     program_->registers = data_["registers"].cast<int>();
     program_->inputs = data_["inputs"].cast<int>();
@@ -44,7 +39,7 @@ class Reading {
     if (program_->modes.empty()) refuse("it has no modes");
     for (py::handle row : data_["steps"]) program_->steps.push_back(step(row));
     for (int reg : outputs) use(reg);
-    finish(outputs);
+    finish();
     return program_;
   }
 
@@ -119,7 +114,7 @@ class Reading {
     refuse("a step of kind " + kind + " cannot be loaded");
   }
 
-  // What the runner takes for granted of the steps that are no operators.
+  // What the interpreter takes for granted of the steps that are no operators.
   static void check_shape_of(const Step& step) {
     if (step.kind == Step::Kind::Operator) return;
     bool takes = step.kind == Step::Kind::Fill || step.kind == Step::Kind::Data;
@@ -251,20 +246,13 @@ class Reading {
                                                                row["keys"].cast<uint64_t>(), sizes, strides));
   }
 
-  // The end of Recorder::finish: what is worked out of a program.
-  void finish(const std::vector<int>& outputs) {
-    for (size_t i = 0; i < program_->steps.size(); ++i) {
-      Step& step = program_->steps[i];
+  void finish() {
+    for (const Step& step : program_->steps) {
       program_->effects |= step.effect;
       program_->random |= step.random;
-      if (step.once()) program_->first_once = std::min(program_->first_once, static_cast<int>(i));
     }
     // Nothing can be resumed, as there is no function.
     program_->unresumable = -1;
-    program_->overrides = aten_overrides();
-    place_inputs(program_.get(), outputs);
-    lower(program_.get(), outputs);
-    place_frees(program_.get(), outputs);
   }
 
   const py::dict& data_;
@@ -276,26 +264,27 @@ class Reading {
 
 StoredProgram::StoredProgram(const py::dict& data, std::vector<int> outputs) : outputs_(std::move(outputs)) {
   Reading reading(data);
-  program_ = reading.program(outputs_);
+  plan_ = make_plan(reading.program(outputs_), outputs_);
   looks_ = std::move(reading.looks);
 }
 
 py::object StoredProgram::run(const std::vector<at::Tensor>& inputs,
                               const std::vector<at::Tensor>& captures) const {
-  if (inputs.size() != static_cast<size_t>(program_->inputs) || captures.size() != program_->captures.size())
+  const Program& program = plan_->program();
+  if (inputs.size() != static_cast<size_t>(program.inputs) || captures.size() != program.captures.size())
     throw std::invalid_argument("another number of tensors than the program takes");
   for (size_t i = 0; i < captures.size(); ++i)
     if (!looks_[i]->matches(captures[i]))
       return py::make_tuple(-1 - static_cast<int>(i), looks_[i]->difference(captures[i]), false);
   WorkspaceLease space;
   std::vector<at::Tensor>& registers = space->registers;
-  registers.resize(static_cast<size_t>(program_->registers));
-  for (int reg : program_->used) registers[reg] = inputs[reg];
-  for (size_t i = 0; i < captures.size(); ++i) registers[program_->captures[i]] = captures[i];
+  registers.resize(static_cast<size_t>(program.registers));
+  for (int reg : plan_->used) registers[reg] = inputs[reg];
+  for (size_t i = 0; i < captures.size(); ++i) registers[program.captures[i]] = captures[i];
   std::vector<PyObject*> state;
-  Outcome outcome = Runner(*program_, registers, state, space->opaque, space->early, space->memory).run();
+  Outcome outcome = Interpreter(*plan_, registers, state, space->opaque, space->early, space->memory).run();
   if (!outcome.ok()) {
-    bool changed = program_->changed_before(static_cast<size_t>(outcome.step));
+    bool changed = plan_->changed_before(static_cast<size_t>(outcome.step));
     return py::make_tuple(outcome.step, outcome.found, changed);
   }
   py::list tensors;

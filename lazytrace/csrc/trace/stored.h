@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
+#include "passes/plan.h"
 
 namespace lazytrace {
 
@@ -24,7 +24,7 @@ class StoredProgram {
   py::object run(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& captures) const;
 
  private:
-  std::shared_ptr<Program> program_;
+  std::shared_ptr<const Plan> plan_;
   std::vector<int> outputs_;
   std::vector<std::shared_ptr<const TensorMeta>> looks_;  // of the captures
 };

@@ -12,7 +12,6 @@
 #include "flat/rehearsal.h"
 #include "flat/shadow.h"
 #include "flat/undo.h"
-#include "replay/lowered.h"
 #include "replay/workspace.h"
 #include "support/address_map.h"
 #include "torch/autograd_graph.h"
@@ -69,8 +68,8 @@ int Trace::aliased(const GuardTree::Values& values) const {
 // Where the look of a tensor changes in place, or a function is resumed that has changed something by then,
 // which tells tensors apart by their identity: those that were different must be so again.
 int Trace::merged(const Call& call, const GuardTree::Values& values) const {
-  bool writes = program_->keep_until >= 0 && (!written_.empty() || !effects_.empty());
-  if (program_->first_once > program_->keep_until && !program_->changes_looks && !writes) return -1;
+  bool writes = plan_->keep_until >= 0 && (!written_.empty() || !effects_.empty());
+  if (plan_->first_once > plan_->keep_until && !program().changes_looks && !writes) return -1;
   AddressSet known(call.tensors.size() + tree_.tensors().size());
   for (size_t i = 0; i < call.tensors.size(); ++i) known.insert(call.tensor(i).unsafeGetTensorImpl());
   for (int node : tree_.tensors()) {
@@ -111,7 +110,7 @@ void Trace::hold(GuardTree::Values* values) const {
 
 void Trace::promise(Py_ssize_t first_argument) {
   std::vector<int> needed = needed_;
-  for (const Number& number : program_->numbers)
+  for (const Number& number : program().numbers)
     if (number.kind == Number::Kind::State) needed.push_back(static_cast<int>(number.which));
   tree_.promise(first_argument, needed);
 }
@@ -123,33 +122,34 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   if (failed < 0) failed = aliased(*values);
   if (failed < 0) failed = merged(call, *values);
   if (failed < 0) failed = ending(*values);
-  if (failed < 0 && program_->backward) failed = hooked(*values);
-  if (failed < 0 && !program_->gradients.empty()) failed = regraded(call, *values, after);
+  if (failed < 0 && program().backward) failed = hooked(*values);
+  if (failed < 0 && !program().gradients.empty()) failed = regraded(call, *values, after);
   if (failed >= 0) return failed;
   hold(values);
-  fill(*program_, call, registers, loan, *values);
+  fill(*plan_, call, registers, loan, *values);
   return -1;
 }
 
-void Trace::fill(const Program& program, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+void Trace::fill(const Plan& plan, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
                  const GuardTree::Values& values) const {
+  const Program& program = plan.program();
   loan->end();
   registers->resize(program.registers);
-  bool lends = program.lends &&
-               (program.steps.empty() || (program.overrides == aten_overrides() && !at::hasCallbacks()));
+  bool lends =
+      plan.lends && (program.steps.empty() || (plan.overrides == aten_overrides() && !at::hasCallbacks()));
   auto put = [&](int reg, const at::Tensor& tensor) {
     if (lends)
       loan->lend(reg, tensor);
     else
       (*registers)[reg] = tensor;
   };
-  for (int reg : program.used) put(reg, call.tensor(static_cast<size_t>(reg)));
+  for (int reg : plan.used) put(reg, call.tensor(static_cast<size_t>(reg)));
   for (size_t slot = 0; slot < program.captures.size(); ++slot)
     put(program.captures[slot], THPVariable_Unpack(values.captures[slot]));
 }
 
 int Trace::node_of(int reg) const {
-  const std::vector<int>& captures = program_->captures;
+  const std::vector<int>& captures = program().captures;
   auto at = std::find(captures.begin(), captures.end(), reg);
   if (at != captures.end()) return tree_.node_of_capture(static_cast<size_t>(at - captures.begin()));
   return std::max(0, tree_.node_of_input(reg));
@@ -157,17 +157,17 @@ int Trace::node_of(int reg) const {
 
 int Trace::regraded(const Call& call, const GuardTree::Values& values, int after) const {
   auto tensor_of = [&](int reg) -> const at::Tensor& {
-    if (reg < program_->inputs) return call.tensor(static_cast<size_t>(reg));
-    const std::vector<int>& captures = program_->captures;
+    if (reg < program().inputs) return call.tensor(static_cast<size_t>(reg));
+    const std::vector<int>& captures = program().captures;
     auto slot = std::find(captures.begin(), captures.end(), reg) - captures.begin();
     return THPVariable_Unpack(values.captures[static_cast<size_t>(slot)]);
   };
   std::vector<std::pair<const c10::TensorImpl*, int>> held;  // and the tensor that it is the gradient of
-  for (const EntryGradient& entry : program_->gradients) {
+  for (const EntryGradient& entry : program().gradients) {
     if (entry.step <= after) continue;
     const at::Tensor& gradient = tensor_of(entry.reg).grad();
     if (!entry.meta->matches(gradient)) return node_of(entry.reg);
-    int twin = entry.twin < 0 ? -1 : program_->gradients[static_cast<size_t>(entry.twin)].reg;
+    int twin = entry.twin < 0 ? -1 : program().gradients[static_cast<size_t>(entry.twin)].reg;
     if (entry.same >= 0 && !tensor_of(entry.same).is_same(gradient)) return node_of(entry.reg);
     if (twin >= 0 && !tensor_of(twin).grad().is_same(gradient)) return node_of(entry.reg);
     if (gradient.defined() && entry.same < 0 && twin < 0)
@@ -192,10 +192,10 @@ int Trace::hooked(const GuardTree::Values& values) const {
 }
 
 void Trace::give_numbers(const Call& call, const GuardTree::Values& values, NumberValues* numbers) const {
-  if (program_->given.empty()) return;
-  numbers->resize(std::max(numbers->size(), program_->numbers.size()));
-  for (int id : program_->given) {
-    const Number& number = program_->numbers[static_cast<size_t>(id)];
+  if (program().given.empty()) return;
+  numbers->resize(std::max(numbers->size(), program().numbers.size()));
+  for (int id : program().given) {
+    const Number& number = program().numbers[static_cast<size_t>(id)];
     NumberValue& place = (*numbers)[static_cast<size_t>(id)];
     auto which = static_cast<size_t>(number.which);
     if (number.kind == Number::Kind::Argument)
@@ -207,13 +207,13 @@ void Trace::give_numbers(const Call& call, const GuardTree::Values& values, Numb
 }
 
 namespace {
-Runner runner_of(const Program& program, Workspace* space) {
-  return {program, space->registers, space->values.nodes, space->opaque, space->early, space->memory};
+Interpreter interpreter_of(const Plan& plan, Workspace* space) {
+  return {plan, space->registers, space->values.nodes, space->opaque, space->early, space->memory};
 }
 }  // namespace
 
-Runner Trace::runner(const Call& call, Workspace* space) const {
-  Runner made = runner_of(*program_, space);
+Interpreter Trace::interpreter(const Call& call, Workspace* space) const {
+  Interpreter made = interpreter_of(*plan_, space);
   if (!asks_) return made;
   made.ask_state_by([this, &call, space] {
     return tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors) < 0;
@@ -234,7 +234,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     return answer;
   }
   give_numbers(call, values, &space->memory.numbers);
-  if (program_->steps.empty()) {
+  if (program().steps.empty()) {
     answer.result = end(space);
     return answer;
   }
@@ -259,7 +259,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
-    outcome = other->runner(call, space).run(static_cast<size_t>(outcome.step), &given);
+    outcome = other->interpreter(call, space).run(static_cast<size_t>(outcome.step), &given);
   }
   if (other) answer.branch = other->number;
   answer.result = (other ? *other : *this).end(space);
@@ -278,9 +278,9 @@ Outcome Trace::run(const Call& call, Workspace* space) const {
     } here(&flat_.busy);
     return flat_.stage == Stage::Due ? run_watched(call, space) : run_compared(call, space);
   }
-  Outcome outcome = runner(call, space).run();
+  Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok() || flat_.stage != Stage::Waiting) return outcome;
-  if (program_->backward)
+  if (program().backward)
     flat_.stage = Stage::Due;
   else
     await_pass(space->registers);
@@ -300,22 +300,22 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers) const {
   if ((hit & (hit - 1)) != 0) return;
   Roots roots(outputs(), registers);
   if (roots.tensors.empty()) return flat_.refuse("");
-  std::string obstacle = Shadow::obstacle(*program_);
+  std::string obstacle = Shadow::obstacle(program());
   if (!obstacle.empty()) return flat_.refuse(obstacle);
   auto has_node = [](const at::Tensor& root) { return root.requires_grad() && !root.is_leaf(); };
   if (!std::all_of(roots.tensors.begin(), roots.tensors.end(), has_node))
     return flat_.refuse("a view of a leaf leaves the function");
-  flat_.asked = Asked::of(roots, registers, Ends(beginnings_of(*program_), registers).edges);
+  flat_.asked = Asked::of(roots, registers, Ends(beginnings_of(*plan_), registers).edges);
 }
 
 Outcome Trace::run_watched(const Call& call, Workspace* space) const {
-  if (!program_->backward) return run_shadowed(call, space);
+  if (!program().backward) return run_shadowed(call, space);
   auto known = [this](int64_t node) { return knows_writes(node); };
-  Flattening flattening(*program_, space->registers, known);
+  Flattening flattening(*plan_, space->registers, known);
   Outcome outcome;
   {
     KernelScope scope(&flattening);
-    outcome = runner(call, space).run(0, nullptr, &flattening);
+    outcome = interpreter(call, space).run(0, nullptr, &flattening);
   }
   if (outcome.ok()) settle(&flattening);
   return outcome;
@@ -323,18 +323,18 @@ Outcome Trace::run_watched(const Call& call, Workspace* space) const {
 
 // Where the graph is left to the caller, a second run is watched, and a backward pass through its graph.
 Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
-  Shadow shadow(*program_, space->registers);
-  std::vector<int> sharing = sharing_of(*program_, space->registers);
+  Shadow shadow(*plan_, space->registers);
+  std::vector<int> sharing = sharing_of(*plan_, space->registers);
   NumberValues given = space->memory.numbers;
-  Outcome outcome = runner(call, space).run();
+  Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
   auto known = [this](int64_t node) { return knows_writes(node); };
-  Flattening flattening(*program_, shadow.registers(), known);
+  Flattening flattening(*plan_, shadow.registers(), known);
   std::string found;
   {
     KernelScope scope(&flattening);
     found = shadow.run(space->values.nodes, given, &flattening);
-    if (found.empty()) flattening.follow(program_, outputs(), flat_.looks);
+    if (found.empty()) flattening.follow(plan_, outputs(), flat_.looks);
   }
   flattening.shares(std::move(sharing));
   found.empty() ? settle(&flattening) : flat_.refuse(found);
@@ -350,7 +350,7 @@ void Trace::settle(Flattening* flattening) const {
 Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
-  Outcome outcome = runner(call, space).run();
+  Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
   rehearsal.run(space->values.nodes, space->memory);
   std::string difference = rehearsal.difference(space->registers);
@@ -370,39 +370,39 @@ std::vector<int> Trace::outputs() const {
 std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loan* loan,
                                          std::optional<Outcome>* exit) const {
   std::shared_ptr<const FlatForm> form = flat_.form;
-  if (!form || form->program.overrides != aten_overrides() || operators_are_watched()) return std::nullopt;
+  if (!form || form->plan->overrides != aten_overrides() || operators_are_watched()) return std::nullopt;
   if (form->backward && form->backward->surprised) {
     flat_.refuse("a backward pass asked for more than gradients");
     return std::nullopt;
   }
-  fill(form->program, call, &space->registers, loan, space->values);
+  fill(*form->plan, call, &space->registers, loan, space->values);
   auto again = [&]() -> std::optional<Answer> {
     space->registers.clear();
     space->opaque.clear();
-    fill(*program_, call, &space->registers, loan, space->values);
+    fill(*plan_, call, &space->registers, loan, space->values);
     return std::nullopt;
   };
   if (!form->fits(space->registers, space->memory.numbers)) return again();
   std::optional<Undo> undo;
-  if (form->program.undoable >= 0) undo.emplace(*form, space->registers);
+  if (form->plan->undoable >= 0) undo.emplace(*form, space->registers);
   Earlier earlier = form->earlier(space->registers);
   Outcome outcome;
-  Runner flat = runner_of(form->program, space);
+  Interpreter flat = interpreter_of(*form->plan, space);
   try {
     outcome = flat.run();
   } catch (...) {
-    write_before(form->program.steps[flat.at()].node, *space);
+    write_before(form->program().steps[flat.at()].node, *space);
     throw;
   }
   if (!outcome.ok()) {
     auto step = static_cast<size_t>(outcome.step);
     if (step < form->begins) {
-      space->registers.resize(static_cast<size_t>(program_->registers));
+      space->registers.resize(static_cast<size_t>(program().registers));
       *exit = std::move(outcome);
       return std::nullopt;
     }
     flat_.note(false);
-    bool changed = form->program.lasting_before(outcome.begun || step == 0 ? step : step - 1);
+    bool changed = form->plan->lasting_before(outcome.begun || step == 0 ? step : step - 1);
     if (!changed && undo) undo->roll_back();
     space->memory.set.take_back();
     space->memory.set.clear();
@@ -434,8 +434,8 @@ py::object Trace::end(Workspace* space) const {
   const std::vector<PyObject*>& state = space->values.nodes;
   for (int node : cached_) use_cached(state[tree_[node].parent], tree_[node].key.ptr(), tree_[node].uses);
   space->early.take_back();
-  if (!counters_.empty()) counters_.catch_up(*program_, effects_, state, &space->memory.numbers);
-  Tree::Fill fill{space->registers, state, &program_->numbers, space->memory.numbers.data()};
+  if (!counters_.empty()) counters_.catch_up(program(), effects_, state, &space->memory.numbers);
+  Tree::Fill fill{space->registers, state, &program().numbers, space->memory.numbers.data()};
   if (effects_.empty()) return output_.build_first(fill);
   py::object whole = output_.build(fill);
   for (size_t i = 0; i < effects_.size(); ++i)
@@ -474,8 +474,8 @@ bool Trace::knows_writes(int64_t node) const {
 void Trace::write_before(int64_t node, const Workspace& space) const {
   const std::vector<PyObject*>& state = space.values.nodes;
   NumberValues numbers = space.memory.numbers;
-  work_out_all(program_->numbers, &numbers);
-  Tree::Fill fill{space.registers, state, &program_->numbers, numbers.data()};
+  work_out_all(program().numbers, &numbers);
+  Tree::Fill fill{space.registers, state, &program().numbers, numbers.data()};
   for (size_t i = 0; i < effects_.size(); ++i) {
     if (effects_[i].last >= node) continue;
     py::object value = written_whole() ? py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(
@@ -491,14 +491,14 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
                                           GuardTree::Values* values) const {
   auto step = static_cast<size_t>(outcome.step);
   if (!outcome.begun || outcome.given.error || !outcome.given.warnings.empty() || outcome.confused ||
-      !from.program_->resumable(step, false))
+      !from.plan_->resumable(step, false))
     return nullptr;
-  for (auto& trace : family_->through(step, from.program_->steps[step].node)) {
-    if (trace.get() == &from || !Runner::fits(trace->program_->steps[step], outcome.given, *registers))
+  for (auto& trace : family_->through(step, from.program().steps[step].node)) {
+    if (trace.get() == &from || !Interpreter::fits(trace->program().steps[step], outcome.given, *registers))
       continue;
     GuardTree::Values found;
     if (trace->prepare(call, registers, loan, &found, outcome.step) >= 0) continue;
-    if (Runner::finds_held(*trace->program_, step, outcome.given, *registers)) continue;
+    if (Interpreter::finds_held(*trace->plan_, step, outcome.given, *registers)) continue;
     *values = std::move(found);
     return trace;
   }
@@ -511,13 +511,13 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
   if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
   bool ran = outcome.begun || step > 0;
   bool changed =
-      (ran && at.program_->changed_before(outcome.begun ? step : step - 1)) || at.program_->python_between;
+      (ran && at.plan_->changed_before(outcome.begun ? step : step - 1)) || at.program().python_between;
   Miss miss{-1, outcome.step, changed, outcome.found, at.number, nullptr};
   // Python code that ran meanwhile may have changed what the function reads again.
   bool steady = outcome.begun && !outcome.confused && (opaque.empty() || at.check(call) < 0);
-  if (steady && at.program_->resumable(step, outcome.given.error != nullptr)) {
+  if (steady && at.plan_->resumable(step, outcome.given.error != nullptr)) {
     miss.resume = std::make_shared<Resume>();
-    miss.resume->program = at.program_;
+    miss.resume->program = at.plan_->shared_program();
     miss.resume->family = at.family_;
     miss.resume->step = step;
     miss.resume->registers = std::move(space->registers);
@@ -529,8 +529,8 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
 }
 
 bool Trace::changes_state() const {
-  bool changes = program_->effects || !effects_.empty() || !written_.empty();
-  for (const Step& step : program_->steps) changes |= step.opaque && step.opaque->python;
+  bool changes = program().effects || !effects_.empty() || !written_.empty();
+  for (const Step& step : program().steps) changes |= step.opaque && step.opaque->python;
   return changes;
 }
 
@@ -543,7 +543,7 @@ int Trace::check(const Call& call) const {
 }
 
 bool Trace::gives_sizes(int at) const {
-  const Step& step = program_->steps.at(static_cast<size_t>(at));
+  const Step& step = program().steps.at(static_cast<size_t>(at));
   if (step.kind != Step::Kind::Operator) return false;
   bool tensors = std::all_of(step.results.begin(), step.results.end(), [](const Result& result) {
     return result.kind == Result::Kind::Register || result.kind == Result::Kind::List;
@@ -552,7 +552,7 @@ bool Trace::gives_sizes(int at) const {
   return tensors && (facts.data_dependent_shape || (facts.index && step.exit));
 }
 
-bool Trace::measures(int at) const { return program_->steps.at(static_cast<size_t>(at)).measures; }
+bool Trace::measures(int at) const { return program().steps.at(static_cast<size_t>(at)).measures; }
 
 bool Trace::carries(int node) const {
   const Guard& guard = tree_[node];
@@ -575,7 +575,7 @@ std::vector<std::string> Trace::differing_numbers(const Call& call,
 
 std::pair<std::vector<std::string>, std::vector<std::string>> Trace::numbers_behind(int step) const {
   std::pair<std::vector<std::string>, std::vector<std::string>> names;
-  const Numbers& numbers = program_->numbers;
+  const Numbers& numbers = program().numbers;
   auto add = [&](Number::Kind kind, int id, std::vector<std::string>* found) {
     for (int leaf : leaves_of(numbers, id, [&](const Number& number) { return number.kind == kind; }))
       if (auto& name = numbers[static_cast<size_t>(leaf)].name) found->push_back(*name);
@@ -584,7 +584,7 @@ std::pair<std::vector<std::string>, std::vector<std::string>> Trace::numbers_beh
     add(Number::Kind::State, id, &names.first);
     add(Number::Kind::Argument, id, &names.second);
   };
-  for (const Argument& argument : program_->steps[static_cast<size_t>(step)].arguments) {
+  for (const Argument& argument : program().steps[static_cast<size_t>(step)].arguments) {
     if (argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::NumberTensor)
       add_both(argument.reg);
     if (argument.kind == Argument::Kind::Numbers)
@@ -632,7 +632,7 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
 
 namespace {
 // What was asked for gives another number each time.
-void answer_as_recorded(const Program& program, RunnerMemory* memory) {
+void answer_as_recorded(const Program& program, InterpreterMemory* memory) {
   memory->numbers.resize(program.numbers.size());
   for (const Step& step : program.steps) {
     if (!step.opaque || !step.opaque->asks) continue;
@@ -649,8 +649,8 @@ void answer_as_recorded(const Program& program, RunnerMemory* memory) {
 std::string Trace::prove(const Call& call) {
   auto first = std::move(first_);
   first_.clear();
-  if (program_->effects || program_->random || program_->python_between || !effects_.empty()) return "";
-  for (const Step& step : program_->steps)
+  if (program().effects || program().random || program().python_between || !effects_.empty()) return "";
+  for (const Step& step : program().steps)
     if (step.python || (step.opaque && step.opaque->python)) return "";  // Python code runs once per call
   std::vector<at::Tensor> registers;
   GuardTree::Values values;
@@ -658,8 +658,8 @@ std::string Trace::prove(const Call& call) {
   int failed = prepare(call, &registers, &loan, &values);
   if (failed >= 0) return "";  // a guard that does not hold is a retrace, not a wrong result
   // Another thread may have changed a number since, which the guard on it lets pass.
-  for (int id : program_->given) {
-    const Number& number = program_->numbers[static_cast<size_t>(id)];
+  for (int id : program().given) {
+    const Number& number = program().numbers[static_cast<size_t>(id)];
     if (number.kind != Number::Kind::State) continue;
     const py::object& recorded = tree_[static_cast<int>(number.which)].value;
     PyObject* now = values.nodes[static_cast<size_t>(number.which)];
@@ -667,16 +667,16 @@ std::string Trace::prove(const Call& call) {
   }
   OpaqueResults opaque;
   EarlyWrites early;
-  RunnerMemory memory;
+  InterpreterMemory memory;
   give_numbers(call, values, &memory.numbers);
-  answer_as_recorded(*program_, &memory);
-  Outcome outcome = Runner(*program_, registers, values.nodes, opaque, early, memory).run();
+  answer_as_recorded(program(), &memory);
+  Outcome outcome = Interpreter(*plan_, registers, values.nodes, opaque, early, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {
     const at::Tensor& again = registers[reg];
     if (!TensorMeta::of(tensor).matches(again))
       return "output differs: " + TensorMeta::of(tensor).difference(again);
-    if (!program_->unfilled && !comparable_and_close(tensor, again)) return "output differs in value";
+    if (!program().unfilled && !comparable_and_close(tensor, again)) return "output differs in value";
   }
   return "";
 }
@@ -750,9 +750,11 @@ const char* kind_name(Step::Kind kind) {
   return "";
 }
 
-py::list Trace::rows_of(const Program& program) {
+py::list Trace::rows_of(const Plan& plan) {
+  const Program& program = plan.program();
   py::list rows;
-  for (const Step& step : program.steps) {
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
     py::list arguments, names, results;
     for (auto& argument : step.arguments) arguments.append(argument_row(program.numbers, argument));
     for (auto& argument : step.op.schema().arguments())
@@ -769,7 +771,7 @@ py::list Trace::rows_of(const Program& program) {
     row["results"] = results;
     row["modes"] = step.modes >= 0 ? py::object(py::str(program.modes[step.modes].text())) : py::none();
     row["place"] = place_tuple(step.place);
-    row["frees"] = step.frees;
+    row["frees"] = plan.steps[i].frees;
     row["literal"] = step.literal.defined() ? py::cast(step.literal) : py::none();
     rows.append(row);
   }
@@ -778,7 +780,7 @@ py::list Trace::rows_of(const Program& program) {
 
 py::list Trace::flat_rows() const {
   bool ready = flat_.form != nullptr;
-  return ready ? rows_of(flat_.form->program) : py::list();
+  return ready ? rows_of(*flat_.form->plan) : py::list();
 }
 
 py::list Trace::guard_rows(const std::vector<std::string>& names) const {

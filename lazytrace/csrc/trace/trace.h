@@ -1,4 +1,4 @@
-// What a reusable recording becomes: guards, a program and the shape of the result.
+// What a reusable recording becomes: guards, a program with its plan and the shape of the result.
 #pragma once
 
 #include <memory>
@@ -82,7 +82,7 @@ class Trace {
   // The same of all guards that fail.
   py::list explain_all(const Call& call, const std::vector<std::string>& names) const;
 
-  const Program& program() const { return *program_; }
+  const Program& program() const { return plan_->program(); }
   const FlatCourse& flat() const { return flat_; }
   size_t guards() const { return tree_.size() - tree_.left_out(); }
   // How many guards on state a promise leaves out.
@@ -94,7 +94,7 @@ class Trace {
   // Whether a replay may change tensors or objects that were there before, arguments among them.
   bool changes_state() const;
   // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
-  py::list rows() const { return rows_of(*program_); }
+  py::list rows() const { return rows_of(*plan_); }
   // The same of the flat form that answers its calls; empty where there is none.
   py::list flat_rows() const;
   py::list guard_rows(const std::vector<std::string>& names) const;
@@ -112,7 +112,7 @@ class Trace {
 
  private:
   friend class Recording;
-  static py::list rows_of(const Program& program);
+  static py::list rows_of(const Plan& plan);
   // A node whose object is by now one that the program writes to, though it was another; -1: none.
   int aliased(const GuardTree::Values& values) const;
   // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
@@ -130,7 +130,7 @@ class Trace {
               int after = -1) const;
   // Puts the numbers that the call and its guards bring in their places.
   void give_numbers(const Call& call, const GuardTree::Values& values, NumberValues* numbers) const;
-  void fill(const Program& program, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
+  void fill(const Plan& plan, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
             const GuardTree::Values& values) const;
   std::optional<Answer> replay_flat(const Call& call, Workspace* space, Loan* loan,
                                     std::optional<Outcome>* exit) const;
@@ -144,14 +144,14 @@ class Trace {
   py::object end(Workspace* space) const;
   // Whether the result, and all that is written, are values that never change.
   bool written_whole() const { return output_.kind == Tree::Kind::Constant; }
-  Runner runner(const Call& call, Workspace* space) const;
+  Interpreter interpreter(const Call& call, Workspace* space) const;
   void write_before(int64_t node, const Workspace& space) const;
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,
                                      GuardTree::Values* values) const;
   Miss miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const;
 
-  std::shared_ptr<Program> program_;
+  std::shared_ptr<const Plan> plan_;
   std::shared_ptr<Family> family_;
   GuardTree tree_;
   Tree output_;  // (the result, what is written...)

@@ -6,13 +6,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
-#include <chrono>
 #include <unordered_set>
 
 #include "cpython/objects.h"
-#include "passes/exits.h"
-#include "passes/frees.h"
-#include "passes/lower.h"
 #include "passes/unused.h"
 #include "program/flatten.h"
 #include "record/operators/storage.h"
@@ -436,8 +432,7 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   if (once && !step->exit && !(followed && gives_its_number(arguments[0].toTensor(), *step)) &&
       would_catch()) {
     step->exit = true;
-    step->caught = catches();
-    step->after_writes = !step->caught;
+    step->after_writes = !catches();
     if (resuming_.ended_before())
       fail(say(reason::CaughtAfterChange, step->op.schema().name(), resuming_.why()));
   }
@@ -1129,14 +1124,12 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
 }
 
 // ---------------------------------------------------------------- the program
-void Recorder::judge_length() {
-  program_->brief = workload_.is_brief(*program_);
-  program_->overrides = aten_overrides();
-  // A write may let go of a graph of autograd, whose nodes may belong to Python; anomaly mode asks Python for
-  // a stack.
-  program_->lends = program_->brief && !program_->effects && !conditions_.overridden &&
-                    workload_.is_plain() && conditions_.hooks == SavedHooks::None &&
-                    !torch::autograd::AnomalyMode::is_enabled();
+void Recorder::note_workload() {
+  program_->small = workload_.is_small();
+  // Anomaly mode asks Python for a stack.
+  program_->undisturbed = workload_.is_plain() && !conditions_.overridden &&
+                          conditions_.hooks == SavedHooks::None &&
+                          !torch::autograd::AnomalyMode::is_enabled();
 }
 
 // Hooks of autograd must see each tensor once, in order: a program under them must run to its end whatever
@@ -1163,14 +1156,8 @@ void Recorder::work_out_rest() {
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   if (numbers()) work_out_rest();
   drop_unused(program_.get(), outputs);
-  place_exits(program_.get());
   judge_hooks();
-  judge_length();
-  place_inputs(program_.get(), outputs);
-  auto start = std::chrono::steady_clock::now();
-  lower(program_.get(), outputs);
-  seconds_lowering_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  place_frees(program_.get(), outputs);
+  note_workload();
   sizes_.end();
   origins_.clear();
   blanks_.clear();

@@ -191,11 +191,9 @@ class Recorder {
   // Stops watching Python code, or goes on.
   std::function<void(bool)> look_away = [](bool) {};
 
-  // Hands over the program. `outputs`: registers that must survive to the end. `nodes[slot]`: guard node of
-  // each capture.
+  // Hands over the program, which is as it is saved and listed. `outputs`: registers that must survive to the
+  // end. `nodes[slot]`: guard node of each capture.
   std::shared_ptr<Program> finish(const std::vector<int>& outputs);
-  // What finding shorter ways took in finish().
-  double seconds_lowering() const { return seconds_lowering_; }
   const std::vector<int>& capture_nodes() const { return origins_.capture_nodes(); }
 
  private:
@@ -250,7 +248,7 @@ class Recorder {
   void fill(int step, at::Tensor literal);
   bool made_by_factory(int reg) const;
   int answer(PyObject* value, const std::string& name);
-  void judge_length();
+  void note_workload();
   void work_out_rest();
 
   std::shared_ptr<Program> program_ = std::make_shared<Program>();
@@ -288,7 +286,6 @@ class Recorder {
   int item_ = -1;
   int inside_operator_ = 0;
   int paused_ = 0;
-  double seconds_lowering_ = 0;
   std::string reason_;
   Place failed_at_;
 };

@@ -17,14 +17,9 @@ void Workload::add(const c10::IValue& value) {
     for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
 }
 
-bool Workload::is_brief(const Program& program) const {
-  constexpr size_t kMostSteps = 4, kMostElements = 2048;
-  if (program.dynamic) return false;  // the next call may bring more elements
-  if (program.steps.size() > kMostSteps || elements_ > kMostElements || !only_cpu_) return false;
-  return std::all_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
-    if (step.kind == Step::Kind::Numbers) return true;
-    return step.kind == Step::Kind::Operator && step.op.schema().name().rfind("aten::", 0) == 0;
-  });
+bool Workload::is_small() const {
+  constexpr size_t kMostElements = 2048;
+  return elements_ <= kMostElements && only_cpu_;
 }
 
 }  // namespace lazytrace

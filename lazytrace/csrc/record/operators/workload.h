@@ -1,9 +1,7 @@
-// How much work a program is, and where: whether it is worth letting go of the GIL.
+// How large the tensors of a program are, and of what kind.
 #pragma once
 
 #include <ATen/core/ivalue.h>
-
-#include "program/program.h"
 
 namespace lazytrace {
 
@@ -11,8 +9,8 @@ class Workload {
  public:
   // An argument or a result.
   void add(const c10::IValue& value);
-  // A few small operators of torch itself, on the CPU: none of them waits for anybody.
-  bool is_brief(const Program& program) const;
+  // Whether they hold few elements, on the CPU.
+  bool is_small() const;
   // Whether no tensor is of a subclass that runs Python code.
   bool is_plain() const { return only_plain_; }
 

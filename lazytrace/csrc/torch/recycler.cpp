@@ -1,4 +1,4 @@
-#include "replay/recycler.h"
+#include "torch/recycler.h"
 
 #include <c10/core/CPUAllocator.h>
 

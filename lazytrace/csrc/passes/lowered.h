@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "program/program.h"
-#include "replay/recycler.h"
+#include "torch/recycler.h"
 
 namespace lazytrace {
 
@@ -27,9 +27,5 @@ class Lowered {
   // operator would raise.
   virtual bool run(const Step& step, const Desk& desk) const = 0;
 };
-
-// Whether somebody sees each operator that runs, or what it does beside its result: a profiler, forward-mode
-// differentiation.
-bool operators_are_watched();
 
 }  // namespace lazytrace
