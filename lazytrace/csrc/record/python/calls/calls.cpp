@@ -868,6 +868,9 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (is_deque(self) && name == "append" && count == 1)
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0],
                                 [&] { return "calls .append() of a " + type_name(self); });
+  if (is_deque(self) && (name == "popleft" || name == "pop") && !count)
+    return writes_->take_out(self, name == "pop",
+                             [&] { return "calls ." + name + "() of a " + type_name(self); });
   Does does = method_does(type, name);
   if (does == Does::Unknown && PyExceptionInstance_Check(self))
     does = method_does(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), name);
@@ -957,6 +960,9 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   auto what = [&] { return "calls ." + name + "() of a " + type_name(self); };
   if (PyList_CheckExact(self) && name == "append" && count == 1)
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
+  bool first = count == 1 && PyLong_CheckExact(args[0]) && PyLong_AsLong(args[0]) == 0;
+  if (PyList_CheckExact(self) && name == "pop" && (first || !count))
+    return writes_->take_out(self, !first, what);
   if (PyDict_CheckExact(self) && name == "__setitem__" && count == 2) {
     consumption_->use_as_key(args[0]);
     return writes_->write_item(self, args[0], args[1]);
