@@ -210,7 +210,8 @@ class GuardTree {
   py::list explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                        const std::vector<std::string>& names) const;
   // The paths of the ints and floats that keep a call from this trace by nothing but their values, and of the
-  // lists that do so by how long they are, or that are `rewritten` (nodes) by the trace and hold such numbers.
+  // lists that do so by how long they are, or that are `rewritten` (nodes) by the trace and hold such
+  // numbers.
   std::vector<std::string> differing_numbers(PyObject* const* roots, size_t count,
                                              const std::vector<PyObject*>& inputs,
                                              const std::vector<std::string>& names,

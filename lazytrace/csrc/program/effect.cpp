@@ -26,8 +26,8 @@ int drop(PyObject* list, bool last) {
     Py_ssize_t size = PyList_GET_SIZE(list), at = last ? size - 1 : 0;
     return size ? PyList_SetSlice(list, at, at + 1, nullptr) : 0;
   }
-  PyObject* taken =
-      PySequence_Size(list) ? PyObject_CallMethod(list, last ? "pop" : "popleft", nullptr) : Py_NewRef(Py_None);
+  PyObject* taken = PySequence_Size(list) ? PyObject_CallMethod(list, last ? "pop" : "popleft", nullptr)
+                                          : Py_NewRef(Py_None);
   Py_XDECREF(taken);
   return taken ? 0 : -1;
 }

@@ -570,9 +570,13 @@ bool Trace::differs_in_size(int node, const Call& call) const {
 
 std::vector<std::string> Trace::differing_numbers(const Call& call,
                                                   const std::vector<std::string>& names) const {
+  auto is_number = [](const Tree& tree) { return tree.kind == Tree::Kind::Number; };
   std::vector<int> rewritten;
-  for (const Effect& effect : effects_)
-    if (effect.kind == Effect::Kind::Content) rewritten.push_back(effect.owner);
+  for (size_t i = 0; i < effects_.size() && i + 1 < output_.items.size(); ++i) {
+    const std::vector<Tree>& held = output_.items[i + 1].items;
+    if (effects_[i].kind == Effect::Kind::Content && std::any_of(held.begin(), held.end(), is_number))
+      rewritten.push_back(effects_[i].owner);
+  }
   return tree_.differing_numbers(call.roots.data(), call.roots.size(), call.tensors, names, rewritten);
 }
 

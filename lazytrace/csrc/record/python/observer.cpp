@@ -31,8 +31,9 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
                     &writes_, &protocols_, &calls_),
       modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
                &instructions_),
-      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &default_dicts_, &asides_, &new_objects_,
-               &classes_, &consumption_, &functions_, &protocols_, &instructions_, &modules_) {}
+      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &default_dicts_, &asides_,
+               &new_objects_, &classes_, &consumption_, &functions_, &protocols_, &instructions_, &modules_) {
+}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

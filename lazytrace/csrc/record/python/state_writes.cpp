@@ -60,8 +60,8 @@ bool StateWrites::read_as_other_number(int node, PyObject* key) const {
 }
 
 void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
-  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,
-                                   Access::Cell,     Access::Item, Access::Own,  Access::At};
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At,  Access::At,
+                                   Access::Cell,     Access::Item, Access::Own, Access::At};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   py::object original = effect.held(container);
   bool drops = effect.kind == Effect::Kind::Drop, appends = drops || effect.kind == Effect::Kind::Append;
@@ -76,8 +76,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   }
   Writes::Write entry;
   exchange_->leave(value);
-  if (!appends)
-    entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
+  if (!appends) entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
   entry.effect = std::move(effect);
   entry.effect.first = entry.effect.last = recorder_->last_node();
   entry.container = py::reinterpret_borrow<py::object>(container);

@@ -32,8 +32,8 @@ namespace lazytrace {
 class Watcher {
  public:
   Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Unseen* unseen,
-          LiveLists* lists, DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects, ClassReads* classes,
-          Consumption* consumption, FunctionReads* functions, Protocols* protocols,
+          LiveLists* lists, DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects,
+          ClassReads* classes, Consumption* consumption, FunctionReads* functions, Protocols* protocols,
           Instructions* instructions, Modules* modules)
       : around_(around),
         gradients_(gradients),

@@ -101,7 +101,7 @@ void ContainerReads::read_member(PyObject* set, PyObject* key) {
 }
 
 void ContainerReads::read_length(PyObject* container) {
-  if (!is_container(container)) return;
+  if (!is_container(container) && !lists_->is(container)) return;
   int node = provenance_->owner(container);
   if (node < 0 || provenance_->structural(node)) return;
   if (lists_->is(container)) return lists_->read_length(container);

@@ -46,6 +46,8 @@ class ContainerReads {
   bool take_over(PyObject* container, Wording what);
   // The same of a deque, where its length and entries are followed; false of any other.
   bool read_deque(PyObject* deque);
+  // Whether the length and entries of a list or a deque are followed.
+  bool follows(PyObject* list) const { return lists_->is(list); }
   // The order of a set, which hangs on the addresses of members without a __hash__ of their own.
   void read_order(PyObject* set);
   // The classes that a class has for bases, which can be assigned to.

@@ -1,8 +1,10 @@
 #include "record/python/reads/live_lists.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpython/callee.h"
+#include "cpython/carried_iterator.h"
 #include "cpython/carrier.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -25,7 +27,7 @@ const AddressSet& takers_of_entries() {
   static const auto* all = [] {
     auto* made = new AddressSet();
     for (const char* name : {"list", "tuple", "sorted", "sum", "max", "min", "any", "all", "enumerate", "zip",
-                             "reversed", "iter", "set", "frozenset"})
+                             "set", "frozenset"})
       made->insert(builtin(name));
     for (const char* name : {"tensor", "as_tensor", "stack", "cat", "concat", "vstack", "hstack"})
       made->insert(from_module("torch", name).release().ptr());
@@ -39,7 +41,7 @@ const AddressSet& takers_of_entries() {
 
 // Those of them that give what goes through the entries later.
 bool gives_iterator(PyObject* callee) {
-  static PyObject* const all[] = {builtin("enumerate"), builtin("zip"), builtin("reversed"), builtin("iter")};
+  static PyObject* const all[] = {builtin("enumerate"), builtin("zip")};
   return std::find(std::begin(all), std::end(all), callee) != std::end(all);
 }
 
@@ -71,8 +73,8 @@ int LiveLists::length_number(const List& list) {
   return recorder_->numbers()->constant(list.length);
 }
 
-// Before the call: a comparison that each replay makes. A function that runs again must make the same ones, so
-// nothing else is decided by how long a list is unless that is guarded.
+// Before the call: a comparison that each replay makes. A function that runs again must make the same ones,
+// so nothing else is decided by how long a list is unless that is guarded.
 bool LiveLists::had_at_least(const List& list, Py_ssize_t count) {
   if (count <= 0) return true;
   NumberRecorder& numbers = *recorder_->numbers();
@@ -88,11 +90,19 @@ bool LiveLists::has_at_least(const List& list, Py_ssize_t count) {
 // By a guard: a list that grows up to some size has a recording for each, and no branches.
 void LiveLists::fix_length(const List& list) { (*tree_)[list.node].length = list.length; }
 
+// A nan is given as it is, and is none the next time: a function that runs again would not read it.
+py::object LiveLists::followed(py::object value, c10::ArrayRef<int> numbers) {
+  if (numbers.empty()) return value;
+  py::object made = exchange_->carried(value.ptr(), numbers);
+  if (made.is(value) && !PyTuple_Check(made.ptr())) recorder_->fail("reads a nan in a list");
+  return made;
+}
+
 // One of before the call, by its place among those.
 py::object LiveLists::entry(const List& list, Py_ssize_t index) {
   auto value = py::reinterpret_steal<py::object>(entry_of_list(list.object, index - list.from_start));
   auto numbers = provenance_->follow_child(list.node, Access::FromStart, nullptr, index, value.ptr());
-  return numbers.empty() ? value : exchange_->carried(value.ptr(), numbers);
+  return followed(std::move(value), numbers);
 }
 
 // The same, counted from the end of what was there before the call: 1 is the last.
@@ -100,7 +110,7 @@ py::object LiveLists::entry_from_end(const List& list, Py_ssize_t place) {
   Py_ssize_t index = list.length - place - list.from_start;
   auto value = py::reinterpret_steal<py::object>(entry_of_list(list.object, index));
   auto numbers = provenance_->follow_child(list.node, Access::FromEnd, nullptr, place, value.ptr());
-  return numbers.empty() ? value : exchange_->carried(value.ptr(), numbers);
+  return followed(std::move(value), numbers);
 }
 
 // One that the call has put there: 1 is the last.
@@ -110,7 +120,8 @@ py::object LiveLists::added(const List& list, Py_ssize_t place) {
 
 // ---------------------------------------------------------------- reads
 void LiveLists::read_length(PyObject* object) {
-  if (List* list = of(object)) fix_length(*list);
+  List* list = object == asked_ ? nullptr : of(object);
+  if (list) fix_length(*list);
 }
 
 void LiveLists::read_item(PyObject* object, PyObject* key) {
@@ -195,10 +206,9 @@ bool LiveLists::total(const List& list, PyObject* function, py::list* found) {
     throw py::error_already_set();
   py::object value = total_of(names[at], entries.ptr(), 0);
   if (!value) return false;
-  auto numbers =
-      provenance_->follow_child(list.node, Access::Total, names[at], list.from_start, value.ptr());
+  auto numbers = provenance_->follow_child(list.node, Access::Total, names[at], list.from_start, value.ptr());
   if (numbers.empty()) return false;
-  found->append(exchange_->carried(value.ptr(), numbers));
+  found->append(py::reinterpret_steal<py::object>(recorder_->numbers()->carrier(numbers[0])));
   for (Py_ssize_t i = list.added; i > 0; --i) found->append(added(list, i));
   return true;
 }
@@ -209,13 +219,18 @@ void LiveLists::put(PyObject** place, py::list made) {
   Py_SETREF(*place, made.release().ptr());
 }
 
-// `iterates`: what is made of it goes through it later.
+// `iterates`: what is made of it goes through it later, and must see what becomes of it by then.
 void LiveLists::put_entries(PyObject** place, bool iterates) {
   List* list = of(*place);
   py::list found;
   if (!list || !entries(*list, &found)) return;
-  if (iterates) list->iterated.push_back(found);
-  put(place, std::move(found));
+  if (!iterates) return put(place, std::move(found));
+  auto plain = py::reinterpret_steal<py::list>(PySequence_List(list->object));
+  if (!plain) throw py::error_already_set();
+  py::object iterator = carried_iterator(py::reinterpret_borrow<py::object>(list->object), plain, found);
+  provenance_->note_made(iterator.ptr());
+  list->iterated.push_back(iterator);
+  Py_SETREF(*place, iterator.release().ptr());
 }
 
 void LiveLists::before_item(PyObject** place, PyObject** key) {
@@ -252,10 +267,21 @@ void LiveLists::before_length(PyObject** callee, PyObject** place) {
   put(place, py::list());
 }
 
+void LiveLists::ask_truth(PyObject* object) {
+  List* list = of(object);
+  if (!list) return;
+  if (!list->added) has_at_least(*list, 1);
+  asked_ = object;
+}
+
 void LiveLists::before_call(PyObject** callee, PyObject** args, Py_ssize_t count) {
   static PyObject* const length = builtin("len");
   if (*callee == length && count == 1) return before_length(callee, args);
-  if (!takers_of_entries().count(*callee)) return;
+  if (*callee == reinterpret_cast<PyObject*>(&PyBool_Type) && count == 1) return ask_truth(args[0]);
+  static PyObject* const extremes[] = {builtin("max"), builtin("min")};
+  bool asks =
+      count > 1 && (*callee == extremes[0] || *callee == extremes[1]);  // a key function, which may write
+  if (asks || !takers_of_entries().count(*callee)) return;
   for (Py_ssize_t i = 0; i < count; ++i) {
     List* list = of(args[i]);
     py::list found;
@@ -268,17 +294,14 @@ void LiveLists::before_call(PyObject** callee, PyObject** args, Py_ssize_t count
 
 void LiveLists::before(Frame f, const Operation& operation) {
   later_.clear();
+  asked_ = nullptr;
   if (!provenance_->has_live() || recorder_->stopped()) return;
   PyObject** first = f.place(operation.first);
   switch (operation.action) {
     case Action::GetsItem:
       return before_item(first, f.place(operation.second));
     case Action::TestsTruth:
-      if (List* list = of(*first)) {
-        bool any = list->added || has_at_least(*list, 1);
-        Py_SETREF(*first, Py_NewRef(any ? Py_True : Py_False));
-      }
-      return;
+      return ask_truth(*first);
     case Action::Iterates:
       return put_entries(first, true);
     case Action::Unpacks:
@@ -320,8 +343,7 @@ bool LiveLists::append(PyObject* object) {
     auto limit = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, name));
     if (!limit) throw py::error_already_set();
     Py_ssize_t most = limit.is_none() ? PY_SSIZE_T_MAX : PyLong_AsSsize_t(limit.ptr());
-    bool full = most != PY_SSIZE_T_MAX &&
-                has_at_least(*list, most - list->added);
+    bool full = most != PY_SSIZE_T_MAX && has_at_least(*list, most - list->added);
     if (full && !list->left()) return false;
     list->from_start += full;
   }
@@ -331,9 +353,10 @@ bool LiveLists::append(PyObject* object) {
 
 bool LiveLists::take_out(PyObject* object, bool last, Py_ssize_t* place) {
   List* list = of(object);
-  if (!may_change(list) || !list->left() || (last && list->added)) return false;
-  has_at_least(*list, 1);
+  if (!may_change(list) || (last && list->added) || !has_at_least(*list, 1)) return false;
   auto value = py::reinterpret_steal<py::object>(entry_of_list(object, last ? -1 : 0));
+  bool nan = PyFloat_CheckExact(value.ptr()) && std::isnan(PyFloat_AS_DOUBLE(value.ptr()));
+  if (nan && !recorder_->feeding()) return false;  // see followed()
   Access access = last ? Access::FromEnd : Access::FromStart;
   Py_ssize_t at = last ? ++list->from_end : list->from_start++;
   provenance_->read_operand(list->node, access, nullptr, at, value.ptr());
@@ -347,8 +370,8 @@ bool LiveLists::remove(PyObject* object, PyObject* key, std::vector<Py_ssize_t>*
   Py_ssize_t count = 0;
   if (PyLong_CheckExact(key)) {
     Py_ssize_t index = PyLong_AsSsize_t(key);
-    if (index == -1 && !PyErr_Occurred() && !list->added && list->left()) {
-      has_at_least(*list, 1);
+    if (index == -1 && !PyErr_Occurred() && !list->added) {
+      if (!has_at_least(*list, 1)) return false;
       places->push_back(-++list->from_end);
       return true;
     }
@@ -369,8 +392,7 @@ bool LiveLists::remove(PyObject* object, PyObject* key, std::vector<Py_ssize_t>*
       count += length_now(*list);
     }
   }
-  if (count < 0 || count > list->left() || count > kMost) return false;
-  has_at_least(*list, count);
+  if (count < 0 || count > kMost || !has_at_least(*list, count)) return false;
   for (Py_ssize_t i = 0; i < count; ++i) places->push_back(list->from_start++);
   return true;
 }

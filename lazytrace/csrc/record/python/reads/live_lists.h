@@ -47,12 +47,12 @@ class LiveLists {
 
  private:
   struct List {
-    PyObject* object = nullptr;                // Provenance holds it
-    int node = -1;                             // its guard
-    Py_ssize_t length = 0;                     // before the call
-    Py_ssize_t from_start = 0, from_end = 0;   // how many of these are gone at its begin, and at its end
-    Py_ssize_t added = 0;                      // how many were put behind them
-    std::vector<py::object> iterated;          // lists in its place that may be gone through still
+    PyObject* object = nullptr;               // Provenance holds it
+    int node = -1;                            // its guard
+    Py_ssize_t length = 0;                    // before the call
+    Py_ssize_t from_start = 0, from_end = 0;  // how many of these are gone at its begin, and at its end
+    Py_ssize_t added = 0;                     // how many were put behind them
+    std::vector<py::object> iterated;         // lists in its place that may be gone through still
 
     Py_ssize_t left() const { return length - from_start - from_end; }
   };
@@ -65,6 +65,7 @@ class LiveLists {
   Py_ssize_t length_now(const List& list) { return list.left() + list.added; }
   py::object entry(const List& list, Py_ssize_t index);
   py::object entry_from_end(const List& list, Py_ssize_t place);
+  py::object followed(py::object value, c10::ArrayRef<int> numbers);
   py::object added(const List& list, Py_ssize_t place);
   py::object item(const List& list, Py_ssize_t index);
   bool slice(const List& list, PyObject* key, py::list* found);
@@ -74,6 +75,7 @@ class LiveLists {
   void put(PyObject** place, py::list made);
   void put_entries(PyObject** place, bool iterates);
   void before_item(PyObject** list, PyObject** key);
+  void ask_truth(PyObject* object);
   void before_length(PyObject** callee, PyObject** list);
   void before_call(PyObject** callee, PyObject** args, Py_ssize_t count);
 
@@ -83,6 +85,7 @@ class LiveLists {
   Exchange* exchange_;
   std::vector<std::pair<PyObject*, List>> lists_;  // few
   std::vector<std::pair<PyObject**, py::object>> later_;
+  PyObject* asked_ = nullptr;  // whether it has entries, and nothing else, is what the instruction reads
 };
 
 }  // namespace lazytrace
