@@ -23,6 +23,8 @@ from lazytrace.texts import Text
 
 # So many numbers are put into a tensor by an operator each; more of them are read.
 _FEW = 64
+# So many numbers numpy adds up in one piece.
+_AT_ONCE = 128
 
 
 def _read(value: Any) -> Any:
@@ -501,7 +503,7 @@ def _pairwise_sum(items: list[Any]) -> Any:
 
 def _mean_by_numpy(*args: Any, **kwargs: Any) -> Any:
     items = args[0] if len(args) == 1 and not kwargs and type(args[0]) in (list, tuple) else ()
-    if 0 < len(items) <= _FEW and all(type(item) in (int, float, Dim, Real, Scalar) for item in items):
+    if 0 < len(items) <= _AT_ONCE and all(type(item) in (int, float, Dim, Real, Scalar) for item in items):
         # An array has one kind of numbers, and adds to 0.
         total = 0.0 + _pairwise_sum([_float(item) for item in items])
         if _is_followable(total) and _is_ordinary(total):

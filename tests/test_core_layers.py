@@ -49,6 +49,7 @@ WATCHING = (
     "places",
     "opaque_call",
     "reads/classes",
+    "reads/live_lists",
     "reads/containers",
     "default_dicts",
     "reads/attributes",

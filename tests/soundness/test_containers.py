@@ -116,7 +116,7 @@ def list_compared(trace):
     return trace(lambda x: x * 2 if s == [3.0, 1.0] else x), around(lambda: s.append(0.5), X())
 
 
-@cases(eager="calls-method")
+@cases(hits=2)
 def list_appended(trace):
     s = []
 
@@ -128,7 +128,7 @@ def list_appended(trace):
     return fn, [call(X())] * 4, lambda: list(s)
 
 
-@cases(eager="reads a list that it has written to")
+@cases(hits=2)
 def list_appended_with_result(trace):
     s = []
 
@@ -312,14 +312,14 @@ def mapping_proxy(trace):
     return trace(lambda x: x * proxy["a"]), around(lambda: d.update(a=5.0), X())
 
 
-# Could be a hit: no guard reads deques yet, nor do the cases below.
-@cases(eager="reads")
+# The first call says that it is read, the second one follows it.
+@cases(hits=2)
 def deque_item(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * q[0]), around(lambda: q.appendleft(3.0), X())
 
 
-@cases(eager="reads")
+@cases(hits=1)
 def deque_iterated(trace):
     q = collections.deque([2.0])
 
@@ -332,31 +332,31 @@ def deque_iterated(trace):
     return fn, around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads")
+@cases(hits=2)
 def deque_length(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * len(q)), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads")
+@cases(hits=1)
 def deque_truth(trace):
     q = collections.deque()
     return trace(lambda x: x * 2 if q else x), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads")
+@cases(hits=2)
 def deque_summed(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * sum(q)), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads")
+@cases(hits=1)
 def deque_in_list(trace):
     q = collections.deque([2.0])
     return trace(lambda x: x * list(q)[-1]), around(lambda: q.append(3.0), X())
 
 
-@cases(eager="reads")
+@cases(hits=1)
 def deque_appended(trace):
     q = collections.deque([2.0])
 

@@ -535,7 +535,7 @@ def list_appended_and_read(trace):
     return trace(fn), [call(X())] * 6, lambda: log
 
 
-@cases(eager="calls-method")
+@cases(hits=6)
 def list_read_before_and_appended(trace):
     log = []
 
@@ -633,7 +633,7 @@ def slice_assigned_and_sorted(trace):
     return trace(fn), [call(X())] * 5, lambda: items
 
 
-@cases(eager="reads")
+@cases(hits=3)
 def deque_of_results(trace):
     window = deque([X()], maxlen=3)
 
@@ -1728,7 +1728,7 @@ def attribute_of_a_result(trace):
     return trace(fn), [call(X())] * 4, lambda: [o, o.h is not None and (o.h.note, o.h.source)]
 
 
-@cases(eager="calls-method")
+@cases(hits=3)
 def state_of_a_list_read_whole(trace):
     log, o = [1, 2], Thing(n=0)
 
@@ -1753,7 +1753,7 @@ def written_list_is_iterated_after(trace):
     return trace(fn), [call(X())] * 5, lambda: parts
 
 
-@cases(eager="reads-written")
+@cases(hits=2)
 def existing_object_moved(trace):
     a, b = Thing(items=[X()]), Thing(items=[X() * 2])
 

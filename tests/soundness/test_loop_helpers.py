@@ -584,7 +584,7 @@ def deque_that_is_another(trace):
     )
 
 
-@cases(eager="reads a deque")
+@cases(hits=2)
 def deque_that_is_read_behind(trace):
     log = collections.deque(maxlen=3)
 
@@ -595,7 +595,7 @@ def deque_that_is_read_behind(trace):
     return trace(fn), [call(X(3)) for _ in range(5)], lambda: list(log)
 
 
-@cases(eager="reads a deque")
+@cases(hits=2)
 def deque_that_is_read_before(trace):
     log = collections.deque([0.0], maxlen=3)
 

@@ -176,6 +176,17 @@ bool is_deque(PyObject* v) {
   return Py_IS_TYPE(v, type);
 }
 
+Py_ssize_t size_of_list(PyObject* v) {
+  if (PyList_CheckExact(v)) return PyList_GET_SIZE(v);
+  return is_deque(v) ? PySequence_Size(v) : -1;
+}
+
+PyObject* entry_of_list(PyObject* v, Py_ssize_t index) {
+  Py_ssize_t size = size_of_list(v), at = index < 0 ? size + index : index;
+  if (at < 0 || at >= size) return nullptr;
+  return PyList_Check(v) ? Py_NewRef(PyList_GET_ITEM(v, at)) : PySequence_GetItem(v, at);
+}
+
 namespace {
 
 // Calls visit(member descriptor) for every slot of the Python classes of `type`.

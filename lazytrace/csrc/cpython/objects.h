@@ -34,6 +34,11 @@ bool is_ordered_dict_type(PyTypeObject* type);
 
 bool is_default_dict(PyObject* v);
 bool is_deque(PyObject* v);
+// How many entries a list or a deque of Python's own class has; -1 of anything else.
+Py_ssize_t size_of_list(PyObject* v);
+// One of its entries, counted from its begin, or from its end where `index` is negative: a new reference, or
+// null where it is shorter.
+PyObject* entry_of_list(PyObject* v, Py_ssize_t index);
 
 // An instance whose whole state is its slots, its __dict__ and the items of a dict or list base.
 bool is_rebuildable(PyObject* v);

@@ -10,6 +10,7 @@
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
+#include "cpython/totals.h"
 #include "cpython/warning_filters.h"
 #include "program/value_tree.h"
 #include "torch/autograd_graph.h"
@@ -244,7 +245,7 @@ Py_ssize_t length_of(PyObject* v) {
   if (PyList_Check(v)) return PyList_GET_SIZE(v);
   if (PyTuple_Check(v)) return PyTuple_GET_SIZE(v);
   if (PyAnySet_Check(v)) return PySet_GET_SIZE(v);
-  return -1;
+  return size_of_list(v);
 }
 }  // namespace
 
@@ -373,6 +374,15 @@ PyObject* computed(const Guard& g, PyObject* owner) {
       return PyLong_FromLong(warning_filters_version());
     case Access::FrameEvaluator:
       return frame_evaluator().release().ptr();
+    case Access::FromStart:
+    case Access::FromEnd:
+      return entry_of_list(owner, g.access == Access::FromEnd ? -g.index : g.index);
+    case Access::Length: {
+      Py_ssize_t size = size_of_list(owner);
+      return size < 0 ? nullptr : PyLong_FromSsize_t(size);
+    }
+    case Access::Total:
+      return total_of(g.key.ptr(), owner, g.index).release().ptr();
     default:
       return PyObject_GetAttr(owner, g.key.ptr());
   }
@@ -861,7 +871,8 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
     if (!value && !before) continue;
     if (!value || !before) return static_cast<int>(i);
     now.nodes[i] = g.access == Access::Specials ? Py_None : value;
-    bool made = g.access == Access::Specials || now.held.size() > held;  // for whoever asks
+    bool made = !is_of_live_list(g.access) &&
+                (g.access == Access::Specials || now.held.size() > held);  // for whoever asks
     bool tensor = g.expect == Expect::Tensor, same = made || value == before;
     if (!same && (tensor || !is_immutable(value) || !same_immutable(value, before)))
       return static_cast<int>(i);
@@ -886,7 +897,7 @@ GuardTree::Look GuardTree::look(PyObject* const* roots, size_t count,
     PyObject* value = read(g, owner, roots, count, &values);
     if (PyErr_Occurred()) PyErr_Clear();
     look.holds[i] = value ? accepts(g, value, inputs, values) : g.expect == Expect::Absent;
-    look.made[i] = values.held.size() > held;
+    look.made[i] = values.held.size() > held && !is_of_live_list(g.access);
     values.nodes[i] = value;
   }
   look.nodes = std::move(values.nodes);
@@ -1045,6 +1056,14 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
       return parent() + "[" + path(static_cast<int>(g.index), names) + "]";
     case Access::At:
       return parent() + "[" + std::to_string(g.index) + "]";
+    case Access::FromStart:
+      return parent() + "[" + std::to_string(g.index) + "]";
+    case Access::FromEnd:
+      return parent() + "[-" + std::to_string(g.index) + "]";
+    case Access::Length:
+      return "len(" + parent() + ")";
+    case Access::Total:
+      return name + "(" + parent() + (g.index ? "[" + std::to_string(g.index) + ":])" : ")");
     case Access::Member:
       return short_repr(g.key.ptr()) + " in " + parent();
     case Access::Globals:
@@ -1094,16 +1113,22 @@ std::string GuardTree::expected(const Guard& g) const {
 
 std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, size_t count,
                                                       const std::vector<PyObject*>& inputs,
-                                                      const std::vector<std::string>& names) const {
+                                                      const std::vector<std::string>& names,
+                                                      const std::vector<int>& rewritten) const {
   Values values;
   std::vector<std::string> found;
   for (int node : walk(roots, count, inputs, &values)) {
     const Guard& g = nodes_[node];
     PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
-    if (!owner || g.loose || !can_be_loose(node)) continue;
+    if (!owner || g.loose) continue;
     PyObject* value = read(g, owner, roots, count, &values);
     PyErr_Clear();
-    if (value && same_kind_of_numbers(g.value.ptr(), value)) found.push_back(path(node, names));
+    bool number = value && can_be_loose(node) && same_kind_of_numbers(g.value.ptr(), value);
+    bool within = number && nodes_[g.parent].raw == reinterpret_cast<PyObject*>(&PyList_Type) &&
+                  std::find(rewritten.begin(), rewritten.end(), g.parent) != rewritten.end();
+    bool longer = value && g.length >= 0 && PyList_CheckExact(value) && !number && g.expect == Expect::Type &&
+                  reinterpret_cast<PyObject*>(&PyList_Type) == g.raw && length_of(value) != g.length;
+    if (number || longer) found.push_back(path(within ? g.parent : node, names));
   }
   return found;
 }
@@ -1111,7 +1136,7 @@ std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, si
 bool GuardTree::can_be_loose(int node) const {
   const Guard& g = nodes_[node];
   bool place = g.access == Access::Instance || g.access == Access::Item || g.access == Access::At ||
-               g.access == Access::Cell;
+               g.access == Access::Cell || is_of_live_list(g.access);
   return place && g.expect == Expect::Constant && same_kind_of_numbers(g.value.ptr(), g.value.ptr());
 }
 

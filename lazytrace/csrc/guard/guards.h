@@ -29,6 +29,10 @@ enum class Access : uint8_t {
   Item,            // owner[key] of a dict
   Entry,           // owner[k] of a dict, with k the object of node `index`
   At,              // owner[i] of a list or tuple
+  FromStart,       // owner[i] of a list or a deque that differs from call to call, as do the next three
+  FromEnd,         // owner[-i]
+  Length,          // len(owner)
+  Total,           // what the builtin function `key` gives for owner[i:], all of them numbers
   Member,          // the key, where a set holds one that is equal
   Cell,            // contents of closure cell i of a function
   Globals,         // the globals of a function
@@ -53,6 +57,11 @@ enum class Demand : uint8_t {
   Way,  // it is looked at no more than what is found through it needs
   Nothing
 };
+
+// Whether it is read of a list or a deque whose length and entries are followed.
+constexpr bool is_of_live_list(Access access) {
+  return access >= Access::FromStart && access <= Access::Total;
+}
 
 struct Guard {
   int parent = -1;
@@ -200,10 +209,13 @@ class GuardTree {
   // The same of all nodes that fail, but for what hangs on another such node.
   py::list explain_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                        const std::vector<std::string>& names) const;
-  // The paths of the ints and floats that keep a call from this trace by nothing but their values.
+  // The paths of the ints and floats that keep a call from this trace by nothing but their values, and of the
+  // lists that do so by how long they are, or that are `rewritten` (nodes) by the trace and hold such
+  // numbers.
   std::vector<std::string> differing_numbers(PyObject* const* roots, size_t count,
                                              const std::vector<PyObject*>& inputs,
-                                             const std::vector<std::string>& names) const;
+                                             const std::vector<std::string>& names,
+                                             const std::vector<int>& rewritten) const;
   // Whether a node has an int or a float, or a tuple of them, in a place where these can be followed.
   bool can_be_loose(int node) const;
   // A tuple of numbers is expected to be one of as many. Its items are nodes of their own, made by the

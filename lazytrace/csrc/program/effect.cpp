@@ -19,6 +19,18 @@ int set_content(PyObject* owner, PyObject* value) {
   py::object empty = py::reinterpret_steal<py::object>(PyObject_CallMethod(owner, "clear", nullptr));
   return empty ? fill_mapping(owner, value) : -1;
 }
+
+// Somebody else may have emptied it meanwhile.
+int drop(PyObject* list, bool last) {
+  if (PyList_Check(list)) {
+    Py_ssize_t size = PyList_GET_SIZE(list), at = last ? size - 1 : 0;
+    return size ? PyList_SetSlice(list, at, at + 1, nullptr) : 0;
+  }
+  PyObject* taken = PySequence_Size(list) ? PyObject_CallMethod(list, last ? "pop" : "popleft", nullptr)
+                                          : Py_NewRef(Py_None);
+  Py_XDECREF(taken);
+  return taken ? 0 : -1;
+}
 }  // namespace
 
 void Effect::apply(PyObject* owner_now, PyObject* value) const {
@@ -46,6 +58,9 @@ void Effect::apply(PyObject* owner_now, PyObject* value) const {
       break;
     case Kind::Class:
       failed = PyType_Type.tp_setattro(owner_now, key.ptr(), value);
+      break;
+    case Kind::Drop:
+      failed = drop(owner_now, index < 0);
       break;
   }
   if (failed < 0) throw py::error_already_set();
@@ -89,6 +104,7 @@ py::object pushed_out(PyObject* deque) {
 
 py::object Effect::taken(PyObject* container) const {
   if (kind == Kind::Append) return pushed_out(container);
+  if (kind == Kind::Drop) return py::reinterpret_steal<py::object>(entry_of_list(container, index));
   return kind == Kind::Content ? py::reinterpret_borrow<py::object>(container) : held(container);
 }
 

@@ -10,13 +10,24 @@ namespace lazytrace {
 namespace py = pybind11;
 
 // One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`. Content
-// is all that a list or dict holds, Class an attribute of a class.
+// is all that a list or dict holds, Class an attribute of a class. Drop takes the first entry of a list or a
+// deque away, or its last.
 struct Effect {
-  enum class Kind : uint8_t { Attribute, Item, At, Append, Cell, Content, Class } kind = Kind::Attribute;
-  int owner = -1;         // guard node
-  py::object key;         // Attribute, Item, Class
-  Py_ssize_t index = -1;  // At, Cell
-  int serial = -1;        // among all that a recording has written
+  enum class Kind : uint8_t {
+    Attribute,
+    Item,
+    At,
+    Append,
+    Cell,
+    Content,
+    Class,
+    Drop
+  } kind = Kind::Attribute;
+  int owner = -1;  // guard node
+  py::object key;  // Attribute, Item, Class
+  // At, Cell. Drop: which entry of before the call it is, counted from the end where it is negative.
+  Py_ssize_t index = -1;
+  int serial = -1;  // among all that a recording has written
   // The steps before the first and the last write to the place, as Step::node.
   int64_t first = -1, last = -1;
   // Whether a list, tuple or dict that was written held at each step that could have raised what it holds in

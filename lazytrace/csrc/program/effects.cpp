@@ -138,7 +138,7 @@ void Writes::take_over(Write write) {
     const Effect& effect = writes_[i].effect;
     if (effect.kind == Effect::Kind::Content)
       taken_over_[writes_[i].container.ptr()] = i;
-    else if (effect.kind != Effect::Kind::Append)
+    else if (effect.kind != Effect::Kind::Append && effect.kind != Effect::Kind::Drop)
       slots_.push_back({writes_[i].container.ptr(), effect.key.ptr(), effect.index, i});
   }
   containers_.insert(container);
@@ -154,7 +154,7 @@ void Writes::add(Write write) {
   note_content(&write);
   PyObject* container = write.container.ptr();
   containers_.insert(container);
-  if (write.effect.kind == Effect::Kind::Append) {
+  if (write.effect.kind == Effect::Kind::Append || write.effect.kind == Effect::Kind::Drop) {
     appended_.insert(container);
     writes_.push_back(std::move(write));
     return;

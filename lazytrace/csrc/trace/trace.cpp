@@ -570,15 +570,37 @@ bool Trace::differs_in_size(int node, const Call& call) const {
 
 std::vector<std::string> Trace::differing_numbers(const Call& call,
                                                   const std::vector<std::string>& names) const {
-  return tree_.differing_numbers(call.roots.data(), call.roots.size(), call.tensors, names);
+  auto is_number = [](const Tree& tree) { return tree.kind == Tree::Kind::Number; };
+  std::vector<int> rewritten;
+  for (size_t i = 0; i < effects_.size() && i + 1 < output_.items.size(); ++i) {
+    const std::vector<Tree>& held = output_.items[i + 1].items;
+    if (effects_[i].kind == Effect::Kind::Content && std::any_of(held.begin(), held.end(), is_number))
+      rewritten.push_back(effects_[i].owner);
+  }
+  return tree_.differing_numbers(call.roots.data(), call.roots.size(), call.tensors, names, rewritten);
 }
+
+namespace {
+// The list whose length and entries are followed that the node is read of, or -1.
+int list_above(const GuardTree& tree, int node) {
+  for (; node >= 0; node = tree[node].parent)
+    if (is_of_live_list(tree[node].access)) return tree[node].parent;
+  return -1;
+}
+}  // namespace
 
 std::pair<std::vector<std::string>, std::vector<std::string>> Trace::numbers_behind(int step) const {
   std::pair<std::vector<std::string>, std::vector<std::string>> names;
   const Numbers& numbers = program().numbers;
   auto add = [&](Number::Kind kind, int id, std::vector<std::string>* found) {
-    for (int leaf : leaves_of(numbers, id, [&](const Number& number) { return number.kind == kind; }))
-      if (auto& name = numbers[static_cast<size_t>(leaf)].name) found->push_back(*name);
+    for (int leaf : leaves_of(numbers, id, [&](const Number& number) { return number.kind == kind; })) {
+      const Number& number = numbers[static_cast<size_t>(leaf)];
+      int list = kind == Number::Kind::State ? list_above(tree_, static_cast<int>(number.which)) : -1;
+      if (list >= 0)
+        found->push_back(tree_.path(list, program_->root_names));
+      else if (number.name)
+        found->push_back(*number.name);
+    }
   };
   auto add_both = [&](int id) {
     add(Number::Kind::State, id, &names.first);

@@ -220,13 +220,16 @@ int NumberRecorder::leaf(Kind kind, int reg, int64_t which, const at::Tensor& te
   return add(number, NumberValue::of(ask(number, tensor)));
 }
 
-int NumberRecorder::given(Kind kind, int64_t which, bool real, NumberValue value, std::string name) {
+int NumberRecorder::given(Kind kind, int64_t which, bool real, NumberValue value, std::string name,
+                          bool size) {
   Number number;
   number.kind = kind;
   number.which = which;
   number.real = real;
   number.name = std::make_shared<const std::string>(std::move(name));
-  return add(number, value);
+  int id = add(number, value);
+  if (size) wide_[static_cast<size_t>(id)] = 0;
+  return id;
 }
 
 int NumberRecorder::item(int reg, const c10::IValue& value) {

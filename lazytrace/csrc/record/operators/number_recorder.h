@@ -53,8 +53,10 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   int real_constant(double value);
   // What the tensor of a register answers now.
   int leaf(Number::Kind kind, int reg, int64_t which, const at::Tensor& tensor);
-  // What the call has brought: an argument, or the value at a guard. `which` of them, and its name.
-  int given(Number::Kind kind, int64_t which, bool real, NumberValue value, std::string name);
+  // What the call has brought: an argument, or the value at a guard. `which` of them, and its name. `size`:
+  // it is how many of something there are.
+  int given(Number::Kind kind, int64_t which, bool real, NumberValue value, std::string name,
+            bool size = false);
   // What `item()` of a register has given just now: a number of its own, as its memory may change.
   int item(int reg, const c10::IValue& value);
   // What a function has answered just now, an exact int or float: a number of its own. -1 of an int of more

@@ -255,6 +255,10 @@ bool Exchange::is_loose(PyObject* object) {
   return object && is_tensor(object) && live() && recorder_->is_loose(THPVariable_Unpack(object));
 }
 
+py::object Exchange::exchanged(PyObject* function) {
+  return py::reinterpret_borrow<py::object>(*configuration().callables.find(function));
+}
+
 void Exchange::settle(PyObject* object) {
   if (object && is_followed(object) && live()) recorder_->numbers()->settle(object);
 }
@@ -371,11 +375,16 @@ void Exchange::after() {
 }
 
 namespace {
-// What gives an entry as it is: dict.get, dict.setdefault, getattr.
+// What gives an entry as it is: dict.get, dict.setdefault, getattr, pop() of a list or a deque.
 bool looks_up(PyObject* callable) {
   static PyObject* const getter = builtin("getattr");
-  static PyObject* const methods[] = {PyDict_GetItemString(PyDict_Type.tp_dict, "get"),
-                                      PyDict_GetItemString(PyDict_Type.tp_dict, "setdefault")};
+  static PyObject* const deque = from_module("collections", "deque").release().ptr();
+  static PyObject* const methods[] = {
+      PyDict_GetItemString(PyDict_Type.tp_dict, "get"),
+      PyDict_GetItemString(PyDict_Type.tp_dict, "setdefault"),
+      PyDict_GetItemString(PyList_Type.tp_dict, "pop"),
+      PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(deque)->tp_dict, "pop"),
+      PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(deque)->tp_dict, "popleft")};
   if (callable == getter) return true;
   bool bound = PyCFunction_Check(callable);
   return std::any_of(std::begin(methods), std::end(methods), [&](PyObject* method) {

@@ -53,6 +53,9 @@ class Exchange {
     if (!texts_due_.empty()) deliver_texts(f);
   }
 
+  // What is called in the place of a function that is exchanged.
+  static py::object exchanged(PyObject* function);
+
   // C code, or Python code that is not watched, takes this for its own.
   void hand_over(PyObject* object, int depth = 0);
   // Stays behind when the call has ended, or is compared with what stays.

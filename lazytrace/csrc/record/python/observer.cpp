@@ -12,14 +12,15 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       new_objects_(&provenance_),
       asides_(recorder, &provenance_, &pause_),
       classes_(recorder, &provenance_),
-      containers_(recorder, tree, &provenance_, &log_, &classes_),
+      lists_(recorder, tree, &provenance_, &exchange_),
+      containers_(recorder, tree, &provenance_, &log_, &classes_, &lists_),
       default_dicts_(recorder, &provenance_, &containers_),
       attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &gradients_, &unseen_),
       names_(recorder, tree, &provenance_, &log_),
       consumption_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &attributes_),
       functions_(tree, &provenance_, &log_, &names_, &consumption_),
       pure_functions_(&provenance_, &log_, &classes_, &attributes_, &names_, &functions_),
-      writes_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &containers_, &names_,
+      writes_(recorder, tree, &exchange_, &provenance_, &log_, &classes_, &lists_, &containers_, &names_,
               &consumption_, &gradients_),
       protocols_(recorder, &provenance_, &classes_, &containers_, &consumption_, &writes_),
       context_variables_(recorder, &provenance_),
@@ -30,8 +31,9 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
                     &writes_, &protocols_, &calls_),
       modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
                &instructions_),
-      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &default_dicts_, &asides_, &new_objects_,
-               &classes_, &consumption_, &functions_, &protocols_, &instructions_, &modules_) {}
+      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &default_dicts_, &asides_,
+               &new_objects_, &classes_, &consumption_, &functions_, &protocols_, &instructions_, &modules_) {
+}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

@@ -89,6 +89,7 @@ class Observer {
   NewObjects new_objects_;
   Asides asides_;
   ClassReads classes_;
+  LiveLists lists_;
   ContainerReads containers_;
   DefaultDicts default_dicts_;
   AttributeReads attributes_;

@@ -206,6 +206,7 @@ void Provenance::learn(int node, PyObject* value) {
   if (is_fresh(value)) return;
   known_[value] = node;
   hold(value);
+  if (recorder_->follows_state()) follow_list(node, value);
   if (PyMethod_Check(value)) read_method(node, value);
   read_generator(node, value);
   read_kind(node, value);
@@ -222,12 +223,23 @@ void Provenance::read_kind(int node, PyObject* object) {
 
 // From now on what is read there is exchanged for a number that is followed, or compared.
 void Provenance::follow_number(int node, PyObject* value) {
-  std::string path = tree_->path(node, names_);
+  const Guard& guard = (*tree_)[node];
+  bool of_list = is_of_live_list(guard.access);
+  std::string path = tree_->path(of_list ? guard.parent : node, names_);
   NumberRecorder* numbers = recorder_->numbers();
   // A kernel in Python is no part of the program.
   if (!numbers || recorder_->inside_operator() || !recorder_->follows_state(path)) return;
   if (PyTuple_CheckExact(value)) return follow_items(node, value);
-  follow(node, value, std::move(path));
+  follow(node, value, of_list ? tree_->path(node, names_) : std::move(path));
+}
+
+// Of one that was reached by another path before, reads may have been guarded already.
+void Provenance::follow_list(int node, PyObject* value) {
+  if (!PyList_CheckExact(value) && !is_deque(value)) return;
+  if (!exchange_ || !recorder_->numbers() || recorder_->inside_operator() || structural(node)) return;
+  if (!recorder_->follows_state(tree_->path(node, names_))) return;
+  live_[value] = node;
+  any_live_ = true;
 }
 
 // Each number in the tuple by itself.
@@ -247,7 +259,8 @@ void Provenance::follow(int node, PyObject* value, std::string path) {
   NumberValue found =
       real ? NumberValue::of_real(PyFloat_AS_DOUBLE(value)) : NumberValue::of(PyLong_AsLongLong(value));
   (*tree_)[node].loose = true;
-  state_[node] = recorder_->numbers()->given(Number::Kind::State, node, real, found, std::move(path));
+  bool size = (*tree_)[node].access == Access::Length;
+  state_[node] = recorder_->numbers()->given(Number::Kind::State, node, real, found, std::move(path), size);
 }
 
 std::vector<std::string> Provenance::varying(const std::vector<std::string>& names) const {
@@ -302,6 +315,12 @@ void Provenance::read_operand(int node, Access access, PyObject* key, Py_ssize_t
   int child = learn_node(node, access, key, index, value, &made);
   c10::ArrayRef<int> numbers = numbers_of(child);
   if (!numbers.empty() && value) exchange_->expect(value, numbers);
+}
+
+c10::ArrayRef<int> Provenance::follow_child(int node, Access access, PyObject* key, Py_ssize_t index,
+                                            PyObject* value) {
+  bool made;
+  return numbers_of(learn_node(node, access, key, index, value, &made));
 }
 
 void Provenance::read_operands(int node, PyObject** sequence, c10::function_ref<bool(PyObject*)> held) {

@@ -81,6 +81,14 @@ class Provenance {
   void read_operand(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   // The same of all entries of a list or tuple that the instruction takes apart, but for those that are held.
   void read_operands(int node, PyObject** sequence, c10::function_ref<bool(PyObject*)> held);
+  // The numbers that are followed there, of a value that is not put on the stack.
+  c10::ArrayRef<int> follow_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
+  // The node of a list or a deque whose length and entries are followed, or -1.
+  int live(PyObject* object) const {
+    const int* found = live_.find(object);
+    return found ? *found : -1;
+  }
+  bool has_live() const { return any_live_; }
   // Which object it is.
   void read_self(int node, PyObject* object);
   // That the object is none of those that were compared with it.
@@ -113,7 +121,7 @@ class Provenance {
     return recorder_->follows_state() && owner >= 0 &&
            recorder_->follows_state(tree_->path_below(owner, access, key, index, names_));
   }
-  // A number that was read there will be another one at the next call.
+  // A number that was read there will be another one at the next call, or a list another length.
   void note_varying(int node) { varying_.push_back(node); }
   std::vector<std::string> varying(const std::vector<std::string>& names) const;
 
@@ -172,6 +180,7 @@ class Provenance {
   int learn_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value, bool* made);
   void learn(int node, PyObject* value);
   void follow_number(int node, PyObject* value);
+  void follow_list(int node, PyObject* value);
   void follow_items(int node, PyObject* tuple);
   void follow(int node, PyObject* value, std::string path);
   // The numbers that are followed at a node, or none.
@@ -211,6 +220,8 @@ class Provenance {
   std::vector<std::string> names_;
   std::unordered_map<int, int> state_;               // guard node -> number
   std::unordered_map<int, std::vector<int>> items_;  // guard node of a tuple -> those of its items
+  AddressMap<int> live_;                             // list or deque -> guard node
+  bool any_live_ = false;
   std::vector<int> varying_;
   std::vector<Late> late_;
   AddressSet late_seen_;

@@ -24,7 +24,25 @@ void StateWrites::write(PyObject* object, Wording what) {
   provenance_->remember_write(object, what);
 }
 
+// Of a list whose length and entries are followed.
+void StateWrites::append(PyObject* list, PyObject* value, Wording what) {
+  if (!lists_->append(list)) return recorder_->fail(what());
+  enter({Effect::Kind::Append, provenance_->live(list), {}, -1}, list, value, what());
+}
+
+void StateWrites::drop(PyObject* list, Py_ssize_t place, Wording what) {
+  enter({Effect::Kind::Drop, provenance_->live(list), {}, place}, list, Py_None, what());
+}
+
+void StateWrites::take_out(PyObject* list, bool last, Wording what) {
+  Py_ssize_t place;
+  if (is_deque(list) && provenance_->known(list) >= 0) provenance_->note_varying(provenance_->known(list));
+  if (!lists_->is(list)) return rewrite(list, what);
+  lists_->take_out(list, last, &place) ? drop(list, place, what) : recorder_->fail(what());
+}
+
 void StateWrites::rewrite(PyObject* object, Wording what) {
+  if (lists_->is(object)) return recorder_->fail(what());
   if (provenance_->is_fresh(object) || containers_->take_over(object, what)) return;
   write(object, what);
 }
@@ -42,11 +60,11 @@ bool StateWrites::read_as_other_number(int node, PyObject* key) const {
 }
 
 void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
-  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,
-                                   Access::Cell,     Access::Item, Access::Own};
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At,  Access::At,
+                                   Access::Cell,     Access::Item, Access::Own, Access::At};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   py::object original = effect.held(container);
-  bool appends = effect.kind == Effect::Kind::Append;
+  bool drops = effect.kind == Effect::Kind::Drop, appends = drops || effect.kind == Effect::Kind::Append;
   py::object taken = appends ? effect.taken(container) : original;
   if (shows_its_end(taken.ptr())) {
     // What is held until the recording ends would go too late. Its destructor runs aside.
@@ -58,8 +76,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   }
   Writes::Write entry;
   exchange_->leave(value);
-  if (effect.kind != Effect::Kind::Append)
-    entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
+  if (!appends) entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
   entry.effect = std::move(effect);
   entry.effect.first = entry.effect.last = recorder_->last_node();
   entry.container = py::reinterpret_borrow<py::object>(container);
@@ -74,6 +91,7 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
                               Py_ssize_t index, PyObject* value, Wording what) {
   if (provenance_->is_fresh(object)) return;
   if (recorder_->inside_operator()) return recorder_->fail(what());
+  if (kind == Effect::Kind::Append && lists_->is(object)) return append(object, value, what);
   int node = provenance_->known(object);
   if (node < 0) return write(object, what);
   int root = tree_->root_of(node);
@@ -230,6 +248,12 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     return (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) + "] of a " +
            type_name(object);
   };
+  std::vector<Py_ssize_t> places;
+  if (!value && lists_->is(object)) {
+    if (!lists_->remove(object, key, &places)) recorder_->fail(said());
+    for (Py_ssize_t place : places) drop(object, place, said);
+    return;
+  }
   if (value && PySlice_Check(key))
     consumption_->consume(value, Consumer::Reads);  // whose items go into the list
   // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
@@ -252,7 +276,7 @@ void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value
     PyErr_Clear();
     index = size;
   }
-  if (log_->appended_to(list) || log_->took_over(list)) return rewrite(list, what);
+  if (log_->appended_to(list) || log_->took_over(list) || lists_->is(list)) return rewrite(list, what);
   if (index < 0) index += size;
   if (index >= 0 && index < size)
     return write_again(Effect::Kind::At, list, list, nullptr, index, value, what);
@@ -365,6 +389,9 @@ void StateWrites::settle() {
         entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());
     if (is_carrier(entry.value.ptr()) && hangs_on_value(entry)) exchange_->hand_over(entry.value.ptr());
     Verdict verdict = shared ? Verdict::Refused : verdict_on(entry);
+    bool list = entry.effect.kind == Effect::Kind::Content && PyList_Check(entry.container.ptr());
+    // The next recording may follow it.
+    if (list && verdict == Verdict::Refused) provenance_->note_varying(entry.effect.owner);
     if (verdict == Verdict::Dropped) continue;
     if (verdict == Verdict::Refused) {
       recorder_->place = entry.place;

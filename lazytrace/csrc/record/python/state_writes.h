@@ -10,6 +10,7 @@
 #include "record/python/reads/classes.h"
 #include "record/python/reads/consumption.h"
 #include "record/python/reads/containers.h"
+#include "record/python/reads/live_lists.h"
 #include "record/python/reads/names.h"
 
 namespace lazytrace {
@@ -18,14 +19,15 @@ namespace lazytrace {
 class StateWrites {
  public:
   StateWrites(Recorder* recorder, GuardTree* tree, Exchange* exchange, Provenance* provenance, Writes* log,
-              ClassReads* classes, ContainerReads* containers, NameReads* names, Consumption* consumption,
-              Gradients* gradients)
+              ClassReads* classes, LiveLists* lists, ContainerReads* containers, NameReads* names,
+              Consumption* consumption, Gradients* gradients)
       : recorder_(recorder),
         tree_(tree),
         exchange_(exchange),
         provenance_(provenance),
         log_(log),
         classes_(classes),
+        lists_(lists),
         containers_(containers),
         names_(names),
         consumption_(consumption),
@@ -36,6 +38,8 @@ class StateWrites {
   // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
   void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
                    PyObject* value, Wording what);
+  // The first entry of a list or a deque, or the last, is taken out and comes to Python.
+  void take_out(PyObject* list, bool last, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().
   void rewrite(PyObject* container, Wording what);
   // `value`: null where it is deleted.
@@ -72,6 +76,8 @@ class StateWrites {
   void write_class(PyObject* type, PyObject* name, PyObject* value, Wording what);
   void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
   void write_list_item(PyObject* list, PyObject* index, PyObject* value, Wording what);
+  void append(PyObject* list, PyObject* value, Wording what);
+  void drop(PyObject* list, Py_ssize_t place, Wording what);
 
   Recorder* recorder_;
   GuardTree* tree_;
@@ -79,6 +85,7 @@ class StateWrites {
   Provenance* provenance_;
   Writes* log_;
   ClassReads* classes_;
+  LiveLists* lists_;
   ContainerReads* containers_;
   NameReads* names_;
   Consumption* consumption_;

@@ -295,10 +295,11 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   PyObject** callee = apart ? callee_of(f, operation) : nullptr;
   PyObject* asked = callee ? *callee : nullptr;
   if (apart && !function_mode_listens()) unseen_->exchange(f, operation);
+  if (exchanges && !function_mode_listens()) lists_->before(f, operation);
   if (exchanges) around_.exchange->before(f, operation);
   instructions_->dispatch(f, operation, seen_facts_);
   if (around_.recorder->stopped()) let_go();
-  if (exchanges) around_.exchange->after();
+  if (exchanges) around_.exchange->after(), lists_->exchange();
   if (apart) unseen_->exchange_shape(f, operation);
   // What stands in for C code gives its result to this frame, whoever evaluates frames.
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);

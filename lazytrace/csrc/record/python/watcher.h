@@ -21,6 +21,7 @@
 #include "record/python/provenance.h"
 #include "record/python/reads/consumption.h"
 #include "record/python/reads/functions.h"
+#include "record/python/reads/live_lists.h"
 #include "record/python/unseen.h"
 #include "record/python/whole_calls.h"
 
@@ -31,13 +32,14 @@ namespace lazytrace {
 class Watcher {
  public:
   Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Unseen* unseen,
-          DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects, ClassReads* classes,
-          Consumption* consumption, FunctionReads* functions, Protocols* protocols,
+          LiveLists* lists, DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects,
+          ClassReads* classes, Consumption* consumption, FunctionReads* functions, Protocols* protocols,
           Instructions* instructions, Modules* modules)
       : around_(around),
         gradients_(gradients),
         whole_calls_(whole_calls),
         unseen_(unseen),
+        lists_(lists),
         default_dicts_(default_dicts),
         asides_(asides),
         new_objects_(new_objects),
@@ -85,6 +87,7 @@ class Watcher {
   Gradients* gradients_;
   WholeCalls* whole_calls_;
   Unseen* unseen_;
+  LiveLists* lists_;
   DefaultDicts* default_dicts_;
   Asides* asides_;
   NewObjects* new_objects_;

@@ -29,6 +29,10 @@ namespace {
 
 using Names = std::unordered_set<std::string>;
 
+const Names kDequeWriters = {"append",      "appendleft",  "extend",   "extendleft", "insert",
+                             "pop",         "popleft",     "remove",   "rotate",     "clear",
+                             "reverse",     "__init__",    "__iadd__", "__imul__",   "__setitem__",
+                             "__delitem__", "__setstate__"};
 const Names kListWriters = {"append",   "extend",   "insert",  "remove",      "pop",
                             "clear",    "sort",     "reverse", "__setitem__", "__delitem__",
                             "__iadd__", "__imul__", "__init__"};
@@ -237,6 +241,9 @@ void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, P
   Does does = tensor ? tensor_method_does(name) : method_does(type, name);
   // The keys that it is asked for are not seen, so all entries count as read.
   bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
+  // One of another type, or that is not followed, fails or is the call's own.
+  bool followed = self ? containers_->follows(self) : provenance_->has_live();
+  if (followed && starts_with(type->tp_name, "collections.deque")) writers = &kDequeWriters;
   if (!known || enters || (writers && writers->count(name)))
     return recorder_->fail("hands ." + name + "() to C code");
   expect_of(does);
@@ -868,6 +875,11 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (is_deque(self) && name == "append" && count == 1)
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0],
                                 [&] { return "calls .append() of a " + type_name(self); });
+  if (is_deque(self) && (name == "popleft" || name == "pop") && !count)
+    return writes_->take_out(self, name == "pop",
+                             [&] { return "calls ." + name + "() of a " + type_name(self); });
+  if (is_deque(self) && containers_->follows(self) && kDequeWriters.count(name))
+    return writes_->rewrite(self, [&] { return "calls ." + name + "() of a " + type_name(self); });
   Does does = method_does(type, name);
   if (does == Does::Unknown && PyExceptionInstance_Check(self))
     does = method_does(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), name);
@@ -957,6 +969,9 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   auto what = [&] { return "calls ." + name + "() of a " + type_name(self); };
   if (PyList_CheckExact(self) && name == "append" && count == 1)
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
+  bool first = count == 1 && PyLong_CheckExact(args[0]) && PyLong_AsLong(args[0]) == 0;
+  if (PyList_CheckExact(self) && name == "pop" && (first || !count))
+    return writes_->take_out(self, !first, what);
   if (PyDict_CheckExact(self) && name == "__setitem__" && count == 2) {
     consumption_->use_as_key(args[0]);
     return writes_->write_item(self, args[0], args[1]);

@@ -37,7 +37,7 @@ void Protocols::read_length(PyObject* object) {
   classes_->read_special(object, "__bool__");
   classes_->read_special(object, "__len__");
   if (is_tensor(object) || is_immutable(object)) return;
-  if (c_base(Py_TYPE(object)) != &PyBaseObject_Type && !is_container(object))
+  if (c_base(Py_TYPE(object)) != &PyBaseObject_Type && !is_container(object) && !containers_->follows(object))
     return consumption_->consume(object, Consumer::Reads);
   containers_->read_length(object);
 }

@@ -198,8 +198,16 @@ void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
   // What such an object holds now, and how far it is, no guard sees; one that was made by this call follows
   // from what it was made of.
   int node = provenance_->known(object);
+  if (is_deque(object) && containers_->read_deque(object)) return consume_entries(object, how, depth);
+  if (node >= 0 && is_deque(object)) provenance_->note_varying(node);  // the next recording may follow it
   if (node >= 0 && provenance_->by_path(node)) return recorder_->fail("reads a " + type_name(object));
   consume_parts(object, how, depth);
+}
+
+void Consumption::consume_entries(PyObject* deque, Consumer how, int depth) {
+  py::object items = py::reinterpret_steal<py::object>(PySequence_List(deque));
+  if (!items) throw py::error_already_set();
+  for (py::handle item : items) consume(item.ptr(), how, depth + 1);
 }
 
 // The objects that an object of C holds, as the garbage collector sees them: the list behind an iterator, the

@@ -70,6 +70,7 @@ class Consumption {
   void consume_reference(PyObject* reference, Consumer how, int depth);
   void consume_match(PyObject* match, Consumer how, int depth);
   void consume_c_object(PyObject* object, Consumer how, int depth);
+  void consume_entries(PyObject* deque, Consumer how, int depth);
   void consume_parts(PyObject* object, Consumer how, int depth);
   void consume_container(PyObject* object, Consumer how, int depth);
   void consume_instance(PyObject* object, int depth);

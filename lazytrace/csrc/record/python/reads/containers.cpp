@@ -63,6 +63,7 @@ bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
 
 void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   int node = provenance_->owner(sequence);
+  if (lists_->is(sequence)) return lists_->read_item(sequence, key);
   if (node < 0 || log_->took_over(sequence)) return;
   bool structural = provenance_->structural(node);
   // The signature has all of it, and the program may have the same tuple for a constant of its own.
@@ -85,7 +86,7 @@ bool ContainerReads::read_unpacked(PyObject** place) {
   if (!plain || !recorder_->follows_state() || recorder_->inside_operator()) return false;
   if (is_immutable(sequence)) return false;
   int node = provenance_->owner(sequence);
-  if (node < 0 || log_->wrote_to(sequence) || log_->took_over(sequence)) return false;
+  if (node < 0 || log_->wrote_to(sequence) || log_->took_over(sequence) || lists_->is(sequence)) return false;
   if (!provenance_->structural(node)) tree_->expect_length(node, sequence);
   provenance_->read_operands(node, place, [&](PyObject* item) { return holds(node, item); });
   return true;
@@ -100,9 +101,10 @@ void ContainerReads::read_member(PyObject* set, PyObject* key) {
 }
 
 void ContainerReads::read_length(PyObject* container) {
-  if (!is_container(container)) return;
+  if (!is_container(container) && !lists_->is(container)) return;
   int node = provenance_->owner(container);
   if (node < 0 || provenance_->structural(node)) return;
+  if (lists_->is(container)) return lists_->read_length(container);
   if (log_->wrote_to(container)) return settle(container);
   tree_->expect_length(node, container);
 }
@@ -119,6 +121,7 @@ bool is_namespace(PyObject* dict, const Guard& guard) {
 bool ContainerReads::can_take_over(PyObject* object) const {
   int node = provenance_->known(object);
   if (node < 0 || provenance_->is_fresh(object) || recorder_->inside_operator()) return false;
+  if (lists_->is(object)) return false;
   if (provenance_->touched(object)) return false;
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
@@ -168,6 +171,7 @@ void ContainerReads::read_whole(PyObject* object) {
   if (!is_container(object)) return;
   int node = provenance_->owner(object);
   if (node < 0) return;
+  if (lists_->is(object)) return lists_->read_whole(object);
   // What it holds was there, or was made in the call: the values among the former are guarded.
   if (provenance_->structural(node)) {
     bool left = provenance_->leaves_values(node) && !is_immutable(object) && !log_->took_over(object);
@@ -176,6 +180,12 @@ void ContainerReads::read_whole(PyObject* object) {
   }
   if (log_->wrote_to(object)) return settle(object);
   if (whole_.insert(object)) read_entries(node, object);
+}
+
+bool ContainerReads::read_deque(PyObject* object) {
+  if (!lists_->is(object)) return false;
+  lists_->read_whole(object);
+  return true;
 }
 
 void ContainerReads::read_values(int node, PyObject* object) {

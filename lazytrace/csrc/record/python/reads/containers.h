@@ -5,6 +5,7 @@
 #include "record/operators/recorder.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
+#include "record/python/reads/live_lists.h"
 
 namespace lazytrace {
 
@@ -17,8 +18,13 @@ bool can_ask_for_member(PyObject* v, PyObject* key);
 class ContainerReads {
  public:
   ContainerReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, Writes* log,
-                 ClassReads* classes)
-      : recorder_(recorder), tree_(tree), provenance_(provenance), log_(log), classes_(classes) {}
+                 ClassReads* classes, LiveLists* lists)
+      : recorder_(recorder),
+        tree_(tree),
+        provenance_(provenance),
+        log_(log),
+        classes_(classes),
+        lists_(lists) {}
 
   void read_dict_item(PyObject* dict, PyObject* key);
   // What a dict has under an object that is known, whatever else it has; false where it is not that simple.
@@ -38,6 +44,10 @@ class ContainerReads {
   // What a list or dict held before the call is read, and what it holds in the end is one write: neither
   // reads nor writes of it count from now on. False where that cannot be; `what` is about to be done.
   bool take_over(PyObject* container, Wording what);
+  // The same of a deque, where its length and entries are followed; false of any other.
+  bool read_deque(PyObject* deque);
+  // Whether the length and entries of a list or a deque are followed.
+  bool follows(PyObject* list) const { return lists_->is(list); }
   // The order of a set, which hangs on the addresses of members without a __hash__ of their own.
   void read_order(PyObject* set);
   // The classes that a class has for bases, which can be assigned to.
@@ -63,6 +73,7 @@ class ContainerReads {
   Provenance* provenance_;
   Writes* log_;
   ClassReads* classes_;
+  LiveLists* lists_;
   AddressSet whole_;  // containers whose contents are all guarded
 };
 

@@ -1,0 +1,91 @@
+// Lists and deques that differ from call to call: how long they are, and the numbers in them, are followed.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpython/frame.h"
+#include "cpython/operations.h"
+#include "record/operators/recorder.h"
+#include "record/python/exchange.h"
+#include "record/python/provenance.h"
+
+namespace lazytrace {
+
+// Which lists and deques these are, Provenance knows: their paths are followed. Of each it is known what the
+// call has done to it so far: entries of before the call are gone at its ends, others were put behind them.
+// So whatever is read of it is an entry of before the call, a number that follows from how long it was then,
+// or what the call has put there. Before an instruction that reads one a list of just these lies in its place
+// on the stack. Anything else that looks at one reads all of it, and how long it is, exactly.
+//
+// The guard reads what was there before the call; nothing of it is compared but what kind of number it is.
+// Needs the GIL.
+class LiveLists {
+ public:
+  LiveLists(Recorder* recorder, GuardTree* tree, Provenance* provenance, Exchange* exchange)
+      : recorder_(recorder), tree_(tree), provenance_(provenance), exchange_(exchange) {}
+
+  bool is(PyObject* object) const { return provenance_->has_live() && provenance_->live(object) >= 0; }
+
+  // Puts something else in the place of lists on the stack, before the instruction is judged.
+  void before(Frame f, const Operation& operation);
+  // The same of what is called, once it was judged.
+  void exchange();
+
+  // Reads, exactly. `key`: anything that Python code gave.
+  void read_length(PyObject* list);
+  void read_item(PyObject* list, PyObject* key);
+  void read_whole(PyObject* list);
+
+  // Something is about to be put behind its entries, or taken from them. False: a replay could not do it.
+  bool append(PyObject* list);
+  // The first entry, or the last, comes to Python. `place`: see Effect::index.
+  bool take_out(PyObject* list, bool last, Py_ssize_t* place);
+  // What `del list[key]` takes, some at its begin or the last.
+  bool remove(PyObject* list, PyObject* key, std::vector<Py_ssize_t>* places);
+
+ private:
+  struct List {
+    PyObject* object = nullptr;               // Provenance holds it
+    int node = -1;                            // its guard
+    Py_ssize_t length = 0;                    // before the call
+    Py_ssize_t from_start = 0, from_end = 0;  // how many of these are gone at its begin, and at its end
+    Py_ssize_t added = 0;                     // how many were put behind them
+    std::vector<py::object> iterated;         // lists in its place that may be gone through still
+
+    Py_ssize_t left() const { return length - from_start - from_end; }
+  };
+
+  List* of(PyObject* object);
+  int length_number(const List& list);
+  bool had_at_least(const List& list, Py_ssize_t count);
+  bool has_at_least(const List& list, Py_ssize_t count);
+  void fix_length(const List& list);
+  Py_ssize_t length_now(const List& list) { return list.left() + list.added; }
+  py::object entry(const List& list, Py_ssize_t index);
+  py::object entry_from_end(const List& list, Py_ssize_t place);
+  py::object followed(py::object value, c10::ArrayRef<int> numbers);
+  py::object added(const List& list, Py_ssize_t place);
+  py::object item(const List& list, Py_ssize_t index);
+  bool slice(const List& list, PyObject* key, py::list* found);
+  bool entries(const List& list, py::list* found);
+  bool total(const List& list, PyObject* function, py::list* found);
+  bool may_change(List* list);
+  void put(PyObject** place, py::list made);
+  void put_entries(PyObject** place, bool iterates);
+  void before_item(PyObject** list, PyObject** key);
+  void ask_truth(PyObject* object);
+  void before_length(PyObject** callee, PyObject** list);
+  void before_call(PyObject** callee, PyObject** args, Py_ssize_t count);
+
+  Recorder* recorder_;
+  GuardTree* tree_;
+  Provenance* provenance_;
+  Exchange* exchange_;
+  std::vector<std::pair<PyObject*, List>> lists_;  // few
+  std::vector<std::pair<PyObject**, py::object>> later_;
+  PyObject* asked_ = nullptr;  // whether it has entries, and nothing else, is what the instruction reads
+};
+
+}  // namespace lazytrace
