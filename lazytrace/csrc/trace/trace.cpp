@@ -597,7 +597,7 @@ std::pair<std::vector<std::string>, std::vector<std::string>> Trace::numbers_beh
       const Number& number = numbers[static_cast<size_t>(leaf)];
       int list = kind == Number::Kind::State ? list_above(tree_, static_cast<int>(number.which)) : -1;
       if (list >= 0)
-        found->push_back(tree_.path(list, program_->root_names));
+        found->push_back(tree_.path(list, program().root_names));
       else if (number.name)
         found->push_back(*number.name);
     }
