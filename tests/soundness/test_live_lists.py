@@ -639,7 +639,7 @@ def an_opaque_function_looks_on(trace):
     return runs(trace, s, fn)
 
 
-@cases(eager="after writing to Python state that it may read")
+@cases(eager="reads a list that an opaque function has changed")
 def an_opaque_function_appends(trace):
     import lazytrace
 
