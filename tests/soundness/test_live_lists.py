@@ -194,6 +194,17 @@ def nans_and_zeros(trace):
     return runs(trace, s, fn, *changes)
 
 
+@cases(eager="reads a nan in a list")
+def nans_where_it_is_recorded(trace):
+    s = Thing(log=[1.0, 2.0])
+
+    def fn(x):
+        s.log.append(x.sum().item())
+        return tuple(s.log), len(s.log), s.log[-5:], sum(s.log), x * s.log[-2]
+
+    return runs(trace, s, fn, lambda: s.log.append(math.nan))
+
+
 @cases(hits=3)
 def one_that_stands_for_itself_or_another(trace):
     s = Thing(log=[])
@@ -549,6 +560,28 @@ def two_that_become_one(trace):
         s.b = s.a
 
     return runs(trace, s, fn, join)
+
+
+@cases(hits=4)
+def two_that_become_one_before_a_branch(trace):
+    s = Thing(a=[1.0], b=[2.0], w=torch.zeros(3))
+
+    def fn(x):
+        s.w.add_(x)
+        y = x * len(s.a)
+        if len(s.b) > 3:
+            del s.b[:2]
+        return y
+
+    made = []
+    for i in range(4):
+        made += [call(other(i)), lambda: s.a.append(1.0), lambda: s.b.append(1.0) if len(s.b) < 3 else 0]
+
+    def join():
+        s.a = [1.0] * 5
+        s.b = s.a
+
+    return trace(fn), [*made, join, *(call(other(i)) for i in range(4))], lambda: [vars(s)]
 
 
 @cases(hits=3)

@@ -105,6 +105,7 @@ void ContainerReads::read_length(PyObject* container) {
   int node = provenance_->owner(container);
   if (node < 0 || provenance_->structural(node)) return;
   if (lists_->is(container)) return lists_->read_length(container);
+  if (provenance_->has_live()) tree_->expect_distinct(node);
   if (log_->wrote_to(container)) return settle(container);
   tree_->expect_length(node, container);
 }
@@ -172,6 +173,7 @@ void ContainerReads::read_whole(PyObject* object) {
   int node = provenance_->owner(object);
   if (node < 0) return;
   if (lists_->is(object)) return lists_->read_whole(object);
+  if (provenance_->has_live() && PyList_Check(object)) tree_->expect_distinct(node);
   // What it holds was there, or was made in the call: the values among the former are guarded.
   if (provenance_->structural(node)) {
     bool left = provenance_->leaves_values(node) && !is_immutable(object) && !log_->took_over(object);

@@ -61,6 +61,8 @@ LiveLists::List* LiveLists::of(PyObject* object) {
   list.object = object;
   list.node = node;
   list.length = size_of_list(object);
+  // Of two that have become one a function that runs again would ask for other numbers.
+  tree_->expect_distinct(node);
   lists_.emplace_back(object, std::move(list));
   return &lists_.back().second;
 }
@@ -70,15 +72,17 @@ int LiveLists::length_number(const List& list) {
   auto numbers = provenance_->follow_child(list.node, Access::Length, nullptr, -1, length.ptr());
   if (!numbers.empty()) return numbers[0];
   recorder_->fail("reads a " + type_name(list.object) + " inside an operator");
-  return recorder_->numbers()->constant(list.length);
+  return -1;
 }
 
 // Before the call: a comparison that each replay makes. A function that runs again must make the same ones,
 // so nothing else is decided by how long a list is unless that is guarded.
 bool LiveLists::had_at_least(const List& list, Py_ssize_t count) {
   if (count <= 0) return true;
+  int length = recorder_->stopped() || !recorder_->numbers() ? -1 : length_number(list);
+  if (length < 0) return list.length >= count;  // the recording has failed
   NumberRecorder& numbers = *recorder_->numbers();
-  int number = numbers.apply(Number::Kind::LessEqual, numbers.constant(count), length_number(list));
+  int number = numbers.apply(Number::Kind::LessEqual, numbers.constant(count), length);
   return numbers.read(number).whole != 0;
 }
 
@@ -92,7 +96,7 @@ void LiveLists::fix_length(const List& list) { (*tree_)[list.node].length = list
 
 // A nan is given as it is, and is none the next time: a function that runs again would not read it.
 py::object LiveLists::followed(py::object value, c10::ArrayRef<int> numbers) {
-  if (numbers.empty()) return value;
+  if (numbers.empty() || recorder_->stopped() || !recorder_->numbers()) return value;
   py::object made = exchange_->carried(value.ptr(), numbers);
   if (made.is(value) && !PyTuple_Check(made.ptr())) recorder_->fail("reads a nan in a list");
   return made;
@@ -207,7 +211,7 @@ bool LiveLists::total(const List& list, PyObject* function, py::list* found) {
   py::object value = total_of(names[at], entries.ptr(), 0);
   if (!value) return false;
   auto numbers = provenance_->follow_child(list.node, Access::Total, names[at], list.from_start, value.ptr());
-  if (numbers.empty()) return false;
+  if (numbers.empty() || recorder_->stopped() || !recorder_->numbers()) return false;
   found->append(py::reinterpret_steal<py::object>(recorder_->numbers()->carrier(numbers[0])));
   for (Py_ssize_t i = list.added; i > 0; --i) found->append(added(list, i));
   return true;
@@ -258,6 +262,7 @@ void LiveLists::before_length(PyObject** callee, PyObject** place) {
   if (!list) return;
   NumberRecorder& numbers = *recorder_->numbers();
   int number = length_number(*list);
+  if (number < 0) return;
   Py_ssize_t more = list->added - list->from_start - list->from_end;
   if (more) number = numbers.apply(Number::Kind::Add, number, numbers.constant(more));
   if (number < 0) return;
