@@ -574,7 +574,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   if (!prove) trace->first_.clear();
   if (program->dynamic) tree_.loosen();
   auto start = std::chrono::steady_clock::now();
-  trace->plan_ = make_plan(std::move(program), outputs);
+  trace->take_plan(make_plan(std::move(program), outputs));
   seconds_lowering_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   trace->tree_ = std::move(tree_);
   trace->tree_.group();

@@ -82,7 +82,7 @@ class Trace {
   // The same of all guards that fail.
   py::list explain_all(const Call& call, const std::vector<std::string>& names) const;
 
-  const Program& program() const { return plan_->program(); }
+  const Program& program() const { return *program_; }
   const FlatCourse& flat() const { return flat_; }
   size_t guards() const { return tree_.size() - tree_.left_out(); }
   // How many guards on state a promise leaves out.
@@ -151,7 +151,13 @@ class Trace {
                                      GuardTree::Values* values) const;
   Miss miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const;
 
+  void take_plan(std::shared_ptr<const Plan> plan) {
+    plan_ = std::move(plan);
+    program_ = &plan_->program();
+  }
+
   std::shared_ptr<const Plan> plan_;
+  const Program* program_ = nullptr;  // of the plan: each replay asks for it
   std::shared_ptr<Family> family_;
   GuardTree tree_;
   Tree output_;  // (the result, what is written...)
