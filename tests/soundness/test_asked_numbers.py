@@ -349,9 +349,14 @@ def more_bits_than_an_int_has(trace):
     return trace(lambda x: x * (random.getrandbits(100) % 7)), calls(5)
 
 
-@cases(eager="asked-value")
+@cases(hits=4)
 def a_drawn_number_as_text(trace):
     return trace(lambda x: (x * 2, f"{random.random():.3f}")), calls(5)
+
+
+@cases(eager="asked-value")
+def a_drawn_number_as_text_that_is_looked_at(trace):
+    return trace(lambda x: (x * 2, f"{random.random():.3f}".split("."))), calls(5)
 
 
 @cases(hits=8, eager="raised ValueError")

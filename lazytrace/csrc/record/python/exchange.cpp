@@ -614,6 +614,7 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if ((*callable == isinstance || (*callable == type && count == 1)) && first && is_carrier(*first))
     return put_plain(first);
   settle_texts(*callable, args, count);
+  if (!live()) return;
   bool numbers = false;
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_carrier(args[i]);
   // What a generator gives is not seen before it is asked.
@@ -660,6 +661,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
   PyObject* const all[] = {args, kwargs};
   settle_texts(*callable, all, kwargs ? 2 : 1);
+  if (!live()) return;
   if (shows_its_sizes(f, callable, first, holds_carrier(args) || holds_carrier(kwargs))) return;
   hand_over(args);
   hand_over(kwargs);
@@ -720,7 +722,8 @@ void Exchange::settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_
   bool watched = is_python(callable) && (!PyType_Check(callable) || only_stores(callable));
   if (watched || all.texts.find(callable) || all.keepers.count(unbound(callable).ptr())) return;
   bool leaves_inside = looks_at_none(callable, args, count);
-  for (Py_ssize_t i = 0; i < count; ++i)
+  // Reading may end the recording.
+  for (Py_ssize_t i = 0; i < count && live(); ++i)
     leaves_inside ? settle_text(args[i]) : recorder_->numbers()->texts().settle_inside(args[i]);
 }
 
