@@ -53,8 +53,8 @@ def test_a_clock_has_no_memory_and_a_generator_has() -> None:
 
 def test_a_look_at_the_value_has_a_reason() -> None:
     @traced
-    def told(x: torch.Tensor) -> str:
-        return f"{x.sum()} at {time.time()}"
+    def told(x: torch.Tensor) -> list[str]:
+        return f"{x.sum()} at {time.time()}".split()
 
     for _ in range(3):
         told(torch.ones(2))

@@ -394,8 +394,13 @@ def helper_in_between(x):
     return values(x) + 1
 
 
+class Shown:
+    def __str__(self):
+        return "shown"
+
+
 def prints(x):
-    print("hello")
+    print(Shown())
     return x * 2
 
 

@@ -458,6 +458,7 @@ PYBIND11_MODULE(_core, m) {
       .def("follow_state", &lt::Recording::follow_state)
       .def("fix_sizes", &lt::Recording::fix_sizes)
       .def("varying", &lt::Recording::varying)
+      .def("stiff", &lt::Recording::stiff)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)
       .def_property_readonly("seconds_lowering", &lt::Recording::seconds_lowering)

@@ -35,7 +35,8 @@ class Recorded:
 
     `seconds` is what the call took, its proof included, `phases` what of it each phase took. `wrong` says how
     a replay differed from the eager result, which is a bug of lazytrace; `native` is the program then, too.
-    `varying` are the paths of numbers that the call has changed, for which there is no program.
+    `varying` are the paths of numbers that the call has changed, for which there is no program; `stiff` those
+    of lists that were followed, and have changed in a way that a replay cannot follow.
     """
 
     result: Any
@@ -45,6 +46,7 @@ class Recorded:
     seconds: float
     wrong: str = ""
     varying: tuple[str, ...] = ()
+    stiff: tuple[str, ...] = ()
     phases: Phases = _NO_PHASES
 
     @property
@@ -141,6 +143,7 @@ def record(
         if wrong:
             return Recorded(result, native, say("replay-differed"), "", end - start, wrong, phases=phases)
         varying = tuple(recording.varying([*names])) if native is None else ()
+        stiff = tuple(recording.stiff([*names])) if native is None else ()
         return Recorded(
             result,
             native,
@@ -148,6 +151,7 @@ def record(
             place(recording.where),
             end - start,
             varying=varying,
+            stiff=stiff,
             phases=phases,
         )
     finally:

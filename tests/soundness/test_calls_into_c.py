@@ -525,7 +525,7 @@ def printing(trace):
     return fn, [call(X()), call(X()), call(X() + 1)], out.getvalue
 
 
-@cases(eager="calls-function")
+@cases(hits=1)
 def print_to_a_file(trace):
     out = io.StringIO()
 

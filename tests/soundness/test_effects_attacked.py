@@ -655,7 +655,7 @@ def index_out_of_range(trace):
     return trace(fn), then(ring.clear), lambda: [ring, o]
 
 
-@cases(hits=4)
+@cases(hits=3)
 def index_in_range_later(trace):
     o = Thing(items=[], failed=None)
 

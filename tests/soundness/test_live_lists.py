@@ -726,6 +726,22 @@ def gradients(trace):
     return runs(trace, s, fn, count=8)
 
 
+@cases(hits=6, eager="calls .clear() of a list")
+def one_that_cannot_be_followed_is_recorded_for_each_length(trace):
+    s = Thing(log=[])
+
+    def fn(x):
+        n = len(s.log)
+        s.log.clear()
+        return x * n
+
+    def fill(n):
+        return lambda: s.log.extend([1.0] * n)
+
+    steps = [step for n in (2, 3, 2, 3, 2, 3, 2, 3, 2, 3) for step in (fill(n), call(torch.ones(2)))]
+    return trace(fn), steps, lambda: s
+
+
 @cases.parametrize
 def test_live_lists(make, expected):
     check(make, **expected)

@@ -107,8 +107,8 @@ def test_mean_of_so_many(count):
 
 @cases(eager="computes with")
 def mean_of_many(trace):
-    fn = trace(lambda x: told(np.mean([x[i].item() for i in range(65)])))
-    return fn, [call(torch.randn(65)) for _ in range(3)]
+    fn = trace(lambda x: told(np.mean([x[i].item() for i in range(129)])))
+    return fn, [call(torch.randn(129)) for _ in range(3)]
 
 
 @cases(hits=2)

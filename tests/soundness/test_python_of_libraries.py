@@ -375,9 +375,9 @@ def test_a_container_that_is_taken_over_before_python_code_looks(content):
             held.pop() if content == "list" else held.pop("c")
             return y
 
-        return trace(fn), [call(X())] * 4, lambda: held
+        return trace(fn), [call(X())] * 6, lambda: held
 
-    check(make, hits=2)
+    check(make, hits=3)
 
 
 # ---------------------------------------------------------------- modules with properties

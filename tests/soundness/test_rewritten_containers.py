@@ -66,7 +66,7 @@ def stack_of_contexts(trace):
     return trace(fn), [call(X())] * 8, lambda: len(stack)
 
 
-@cases(hits=6)
+@cases(hits=5)
 def outer_context_that_comes(trace):
     """A recording for an empty stack is none for a stack that holds something."""
     stack: list[object] = []
@@ -122,7 +122,7 @@ def sorted_sliced_and_extended(trace):
     return trace(fn), [call(X() * k) for k in range(1, 8)], lambda: s
 
 
-@cases(hits=6)
+@cases(hits=5)
 def emptied_each_time(trace):
     s = Thing(outputs=[])
 
@@ -138,7 +138,7 @@ def emptied_each_time(trace):
     return trace(fn), steps, lambda: s
 
 
-@cases(eager="reads a list that it has written to")
+@cases(hits=2, eager="reads a list that it has written to")
 def grows_and_is_asked_for_its_length(trace):
     s = Thing(seen=[])
 

@@ -52,6 +52,9 @@ class Recording {
   std::vector<std::string> varying(const std::vector<std::string>& names) const {
     return observer_.varying(names);
   }
+  std::vector<std::string> stiff(const std::vector<std::string>& names) const {
+    return observer_.stiff(names);
+  }
   // The sizes of these dimensions of arguments are read before the function runs. Before run(); a function
   // that resumes reads those that its first steps have read so.
   void fix_sizes(std::vector<std::pair<at::Tensor, int64_t>> sizes) {

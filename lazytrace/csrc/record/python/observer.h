@@ -37,6 +37,9 @@ class Observer {
   std::vector<std::string> varying(const std::vector<std::string>& names) const {
     return provenance_.varying(names);
   }
+  std::vector<std::string> stiff(const std::vector<std::string>& names) const {
+    return provenance_.stiff(names);
+  }
 
   // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
   void add_root(PyObject* object, Py_ssize_t index, bool structural) {

@@ -263,9 +263,10 @@ void Provenance::follow(int node, PyObject* value, std::string path) {
   state_[node] = recorder_->numbers()->given(Number::Kind::State, node, real, found, std::move(path), size);
 }
 
-std::vector<std::string> Provenance::varying(const std::vector<std::string>& names) const {
+std::vector<std::string> Provenance::paths_of(const std::vector<int>& nodes,
+                                              const std::vector<std::string>& names) const {
   std::vector<std::string> paths;
-  for (int node : varying_) paths.push_back(tree_->path(node, names));
+  for (int node : nodes) paths.push_back(tree_->path(node, names));
   return paths;
 }
 

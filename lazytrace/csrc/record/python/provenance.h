@@ -123,7 +123,14 @@ class Provenance {
   }
   // A number that was read there will be another one at the next call, or a list another length.
   void note_varying(int node) { varying_.push_back(node); }
-  std::vector<std::string> varying(const std::vector<std::string>& names) const;
+  std::vector<std::string> varying(const std::vector<std::string>& names) const {
+    return paths_of(varying_, names);
+  }
+  // A list that is followed was changed in a way that a replay cannot follow.
+  void note_stiff(int node) { stiff_.push_back(node); }
+  std::vector<std::string> stiff(const std::vector<std::string>& names) const {
+    return paths_of(stiff_, names);
+  }
 
   // What opaque steps, and what runs aside, have written to.
   void touch(PyObject* object);
@@ -182,6 +189,8 @@ class Provenance {
   void follow_number(int node, PyObject* value);
   void follow_list(int node, PyObject* value);
   void follow_items(int node, PyObject* tuple);
+  std::vector<std::string> paths_of(const std::vector<int>& nodes,
+                                    const std::vector<std::string>& names) const;
   void follow(int node, PyObject* value, std::string path);
   // The numbers that are followed at a node, or none.
   c10::ArrayRef<int> numbers_of(int node) const;
@@ -222,7 +231,7 @@ class Provenance {
   std::unordered_map<int, std::vector<int>> items_;  // guard node of a tuple -> those of its items
   AddressMap<int> live_;                             // list or deque -> guard node
   bool any_live_ = false;
-  std::vector<int> varying_;
+  std::vector<int> varying_, stiff_;
   std::vector<Late> late_;
   AddressSet late_seen_;
   std::vector<std::pair<const void*, const void*>> asked_;  // (owner, name), once each

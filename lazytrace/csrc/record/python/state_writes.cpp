@@ -24,9 +24,15 @@ void StateWrites::write(PyObject* object, Wording what) {
   provenance_->remember_write(object, what);
 }
 
+// The next recording does not follow it.
+void StateWrites::refuse(PyObject* list, Wording what) {
+  provenance_->note_stiff(provenance_->live(list));
+  recorder_->fail(what());
+}
+
 // Of a list whose length and entries are followed.
 void StateWrites::append(PyObject* list, PyObject* value, Wording what) {
-  if (!lists_->append(list)) return recorder_->fail(what());
+  if (!lists_->append(list)) return refuse(list, what);
   enter({Effect::Kind::Append, provenance_->live(list), {}, -1}, list, value, what());
 }
 
@@ -38,11 +44,11 @@ void StateWrites::take_out(PyObject* list, bool last, Wording what) {
   Py_ssize_t place;
   if (is_deque(list) && provenance_->known(list) >= 0) provenance_->note_varying(provenance_->known(list));
   if (!lists_->is(list)) return rewrite(list, what);
-  lists_->take_out(list, last, &place) ? drop(list, place, what) : recorder_->fail(what());
+  lists_->take_out(list, last, &place) ? drop(list, place, what) : refuse(list, what);
 }
 
 void StateWrites::rewrite(PyObject* object, Wording what) {
-  if (lists_->is(object)) return recorder_->fail(what());
+  if (lists_->is(object)) return refuse(object, what);
   if (provenance_->is_fresh(object) || containers_->take_over(object, what)) return;
   write(object, what);
 }
@@ -250,7 +256,7 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   };
   std::vector<Py_ssize_t> places;
   if (!value && lists_->is(object)) {
-    if (!lists_->remove(object, key, &places)) recorder_->fail(said());
+    if (!lists_->remove(object, key, &places)) refuse(object, said);
     for (Py_ssize_t place : places) drop(object, place, said);
     return;
   }

@@ -77,6 +77,7 @@ class StateWrites {
   void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
   void write_list_item(PyObject* list, PyObject* index, PyObject* value, Wording what);
   void append(PyObject* list, PyObject* value, Wording what);
+  void refuse(PyObject* list, Wording what);
   void drop(PyObject* list, Py_ssize_t place, Wording what);
 
   Recorder* recorder_;
