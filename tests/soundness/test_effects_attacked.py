@@ -640,7 +640,7 @@ def appended_and_then_assigned(trace):
     return trace(fn), then(cut), lambda: log
 
 
-@cases(eager="calls-method")
+@cases(hits=1, eager="calls-method")
 def index_out_of_range(trace):
     ring, o = [], Thing(failed=None)
 
