@@ -465,6 +465,26 @@ def printed_between_writes(trace):
     return trace(run), values(*SOME), lambda: (logs, sink.getvalue(), state.n)
 
 
+@cases(hits=9)
+def printed_behind_a_list_that_is_capped(trace):
+    window, out = [], io.StringIO()
+
+    def run(t):
+        window.append(t.item())
+        if len(window) > 3:
+            window.pop(0)
+        print(f"mean {sum(window) / len(window):.3f}")
+        return t
+
+    function = trace(run)
+
+    def through(t):
+        with contextlib.redirect_stdout(out):
+            return function(t)
+
+    return function, [call(torch.tensor(v)).of(through) for v in SOME * 2], lambda: (window, out.getvalue())
+
+
 @cases(hits=5)
 def printed_in_a_step(trace):
     torch.manual_seed(0)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
@@ -66,6 +67,16 @@ bool minds_its_own(PyObject* function) {
                      [&](const char* folder) { return text.rfind(folder, 0) == 0; });
 }
 
+// What print() is asked to print was looked at before (printing.py), and is none of the state that a function
+// writes to.
+bool prints_values(PyObject* function, const Tree& call) {
+  static PyObject* const print = from_module("builtins", "print").release().ptr();
+  std::function<bool(const Tree&)> is_value = [&](const Tree& tree) {
+    return tree.kind != Tree::Kind::State && std::all_of(tree.items.begin(), tree.items.end(), is_value);
+  };
+  return function == print && is_value(call);
+}
+
 // Asking for it may run Python code, as that of a class with a __getattr__, which is no part of the call.
 std::string name_of(PyObject* function, Pause* pause) {
   struct Aside {
@@ -125,7 +136,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     step_->call = Tree::of(call_.ptr(), source);
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
     source.text = [&](PyObject* v) { return is_text(v) ? numbers->texts().find(v) : nullptr; };
-    step_->free = python && !minds_its_own(function);
+    step_->free = python && !minds_its_own(function) && !prints_values(function, step_->call);
     if (step_->free) show_writes(source);
     if (step_->free && !recorder->stopped()) read_before_ = provenance->look();
   } catch (const std::runtime_error& error) {
