@@ -181,13 +181,11 @@ py::object apply_to_carriers(const std::string& kind, py::object a, py::object b
 
 py::object read_carrier(py::object carrier) {
   auto* numbers = numbers_now();
-  if (lt::is_text(carrier.ptr())) {
-    if (numbers) numbers->settle(carrier.ptr());
-    return py::reinterpret_steal<py::object>(lt::plain_of_text(carrier.ptr()));
-  }
-  if (numbers)
-    if (int id = numbers->number_of(carrier.ptr()); id >= 0) numbers->read(id);
-  return py::reinterpret_steal<py::object>(lt::plain_of_carrier(carrier.ptr()));
+  if (numbers && lt::is_text(carrier.ptr()))
+    numbers->settle(carrier.ptr());
+  else if (int id = numbers ? numbers->number_of(carrier.ptr()) : -1; id >= 0)
+    numbers->read(id);
+  return py::reinterpret_steal<py::object>(lt::plain_of_followed(carrier.ptr()));
 }
 
 py::object tensor_number(const std::string& name, const at::Tensor& tensor, int64_t which) {

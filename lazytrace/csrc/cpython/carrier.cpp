@@ -14,13 +14,6 @@ PyObject* bases_of(bool real, PyObject* made, PyObject* symbolic) {
               : PyTuple_Pack(4, made, &PyLong_Type, symbolic, &PyBaseObject_Type);
 }
 
-bool add_methods(PyObject* made, PyObject* methods) {
-  PyObject *name, *value;
-  for (Py_ssize_t at = 0; PyDict_Next(methods, &at, &name, &value);)
-    if (PyObject_SetAttr(made, name, value) < 0) return false;
-  return true;
-}
-
 // In C: what a function of Python gives back is watched.
 PyObject* float_class(PyObject*, void*) {
   Py_INCREF(&PyFloat_Type);
@@ -30,6 +23,13 @@ PyObject* float_class(PyObject*, void*) {
 PyObject* scalar_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(numpy_float)); }
 
 }  // namespace
+
+bool add_methods(PyObject* made, PyObject* methods) {
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(methods, &at, &name, &value);)
+    if (PyObject_SetAttr(made, name, value) < 0) return false;
+  return true;
+}
 
 PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic) {
   // Not by a class statement: instances of such classes have room for the collector, which a number has not.

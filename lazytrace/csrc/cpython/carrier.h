@@ -16,6 +16,8 @@ namespace lazytrace {
 PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic);
 // The same for numpy's float64, which is a float of Python's, too, and has its layout.
 PyObject* make_scalar_class(PyTypeObject* scalar, PyObject* methods, PyObject* symbolic);
+// Gives a class these attributes. False with an exception set.
+bool add_methods(PyObject* made, PyObject* methods);
 bool is_carrier(PyObject* object);
 // Of a float, be it Python's or numpy's.
 bool is_real_carrier(PyObject* object);

@@ -17,4 +17,6 @@ py::object module_of_name(const char* module) {
 
 py::object from_module(const char* module, const char* name) { return module_of_name(module).attr(name); }
 
+PyObject* builtin(const char* name) { return from_module("builtins", name).release().ptr(); }
+
 }  // namespace lazytrace

@@ -12,5 +12,7 @@ namespace py = pybind11;
 // has none. Throws what the import raises. Needs the GIL.
 py::object module_of_name(const char* module);
 py::object from_module(const char* module, const char* name);
+// A builtin of Python's; borrowed, and never freed, as the module.
+PyObject* builtin(const char* name);
 
 }  // namespace lazytrace

@@ -24,11 +24,8 @@ PyObject* make_text_class(PyObject* methods) {
   PyType_Slot none[] = {{0, nullptr}};
   PyType_Spec spec = {"lazytrace.texts.Text", 0, 0, Py_TPFLAGS_DEFAULT, none};
   PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyUnicode_Type));
-  if (!made) return nullptr;
-  PyObject *name, *value;
-  for (Py_ssize_t at = 0; PyDict_Next(methods, &at, &name, &value);) {
-    if (PyObject_SetAttr(made, name, value) == 0) continue;
-    Py_DECREF(made);
+  if (!made || !add_methods(made, methods)) {
+    Py_XDECREF(made);
     return nullptr;
   }
   text_type = reinterpret_cast<PyTypeObject*>(made);
@@ -47,8 +44,6 @@ PyObject* new_text(PyObject* plain) {
   Py_SET_TYPE(made, text_type);
   return made;
 }
-
-PyObject* plain_of_text(PyObject* text) { return is_text(text) ? copy_of(text) : Py_NewRef(text); }
 
 void retire_text(PyObject* text) {
   if (!is_text(text)) return;

@@ -16,8 +16,6 @@ bool is_text(PyObject* object);
 // A new reference to one with the characters of a str, of which there is at least one; null with an exception
 // set.
 PyObject* new_text(PyObject* plain);
-// A str of the same characters: a new reference, or null with an exception set.
-PyObject* plain_of_text(PyObject* text);
 // From now on it is a str, whoever holds it.
 void retire_text(PyObject* text);
 

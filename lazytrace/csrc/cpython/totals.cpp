@@ -1,5 +1,8 @@
 #include "cpython/totals.h"
 
+#include <algorithm>
+#include <array>
+
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 
@@ -13,14 +16,22 @@ bool are_numbers(PyObject* list) {
   return true;
 }
 
-PyObject* function_of(PyObject* name) {
-  static PyObject* const functions[] = {from_module("builtins", "sum").release().ptr(),
-                                        from_module("builtins", "max").release().ptr(),
-                                        from_module("builtins", "min").release().ptr()};
-  const char* text = PyUnicode_AsUTF8(name);
-  return functions[!text || text[0] == 's' ? 0 : text[1] == 'a' ? 1 : 2];
+struct TotalFunction {
+  PyObject *name, *function;
+};
+
+const std::array<TotalFunction, 3>& total_functions() {
+  auto one = [](const char* name) { return TotalFunction{PyUnicode_InternFromString(name), builtin(name)}; };
+  static const std::array<TotalFunction, 3> all{one("sum"), one("max"), one("min")};
+  return all;
 }
 }  // namespace
+
+PyObject* name_of_total(PyObject* function) {
+  for (const TotalFunction& one : total_functions())
+    if (one.function == function) return one.name;
+  return nullptr;
+}
 
 py::object total_of(PyObject* name, PyObject* list, Py_ssize_t from) {
   Py_ssize_t size = size_of_list(list);
@@ -31,7 +42,11 @@ py::object total_of(PyObject* name, PyObject* list, Py_ssize_t from) {
   if (!entries || (!PyList_Check(list) && PyList_SetSlice(entries.ptr(), 0, from, nullptr) < 0))
     throw py::error_already_set();
   if (!are_numbers(entries.ptr())) return {};
-  auto total = py::reinterpret_steal<py::object>(PyObject_CallOneArg(function_of(name), entries.ptr()));
+  const auto& all = total_functions();
+  auto named = std::find_if(all.begin(), all.end(),
+                            [&](const TotalFunction& one) { return PyUnicode_Compare(one.name, name) == 0; });
+  if (named == all.end()) return {};
+  auto total = py::reinterpret_steal<py::object>(PyObject_CallOneArg(named->function, entries.ptr()));
   if (!total) PyErr_Clear();
   return total;
 }

@@ -339,9 +339,20 @@ void Tree::each_register(const std::function<void(int)>& visit) const {
   for (auto& item : items) item.each_register(visit);
 }
 
+void Tree::each_number(const std::function<void(int)>& visit) const {
+  if (kind == Kind::Number) visit(index);
+  for (auto& item : items) item.each_number(visit);
+}
+
 bool Tree::takes_numbers() const {
-  return kind == Kind::Number ||
-         std::any_of(items.begin(), items.end(), [](const Tree& item) { return item.takes_numbers(); });
+  bool any = false;
+  each_number([&](int) { any = true; });
+  return any;
+}
+
+bool Tree::is_plain() const {
+  return kind == Kind::Register || kind == Kind::Number || kind == Kind::Text || kind == Kind::Constant ||
+         kind == Kind::State;
 }
 
 void Tree::each_state(const std::function<void(int&)>& visit) {

@@ -68,8 +68,13 @@ class Tree {
 
   // Calls `visit` on every register number in the tree, arrays' among them.
   void each_register(const std::function<void(int)>& visit) const;
-  // Whether a number that is followed is among its holes.
+  // Calls `visit` on every number in the tree that is followed.
+  void each_number(const std::function<void(int)>& visit) const;
+  // Whether there is one.
   bool takes_numbers() const;
+  // Whether it is nothing that the call has made of parts, which others could hold, or change: a tensor, a
+  // number, a text, a constant, what was there.
+  bool is_plain() const;
   // Calls `visit` on every state node in the tree.
   void each_state(const std::function<void(int&)>& visit);
   // The ids of the objects that this tree was made of, valid while the original value lives.

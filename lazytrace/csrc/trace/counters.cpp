@@ -48,11 +48,6 @@ std::vector<int> taken_by_steps(const Program& program) {
   return taken;
 }
 
-void add_numbers(const Tree& tree, std::vector<int>* found) {
-  if (tree.kind == Tree::Kind::Number) found->push_back(tree.index);
-  for (const Tree& item : tree.items) add_numbers(item, found);
-}
-
 // What the place holds, if it is a number of that kind.
 std::optional<NumberValue> number_in(const Effect& effect, PyObject* owner, bool real) {
   PyObject* container = effect.container(owner);
@@ -103,7 +98,7 @@ void Counters::find(const Program& program, const GuardTree& tree, const std::ve
       if (!looked_at && hangs_on(value.index, leaf)) counters_.push_back({i, leaf});
     }
   }
-  if (!counters_.empty()) add_numbers(output, &left_);
+  if (!counters_.empty()) output.each_number([&](int number) { left_.push_back(number); });
 }
 
 void Counters::catch_up(const Program& program, const std::vector<Effect>& effects,

@@ -445,14 +445,10 @@ py::object Trace::end(Workspace* space) const {
 }
 
 namespace {
-// Whether nothing that the value is built of can have been changed since: numbers, tensors, what was there.
-bool is_plain(const Tree& tree) {
-  return tree.kind == Tree::Kind::Register || tree.kind == Tree::Kind::Number ||
-         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State || tree.kind == Tree::Kind::Text;
-}
+// Whether nothing that the value is built of can have been changed since.
 bool is_plain_inside(const Tree& tree) {
   if (tree.kind != Tree::Kind::Tuple && tree.kind != Tree::Kind::List && tree.kind != Tree::Kind::Dict)
-    return is_plain(tree);
+    return tree.is_plain();
   return std::all_of(tree.items.begin(), tree.items.end(), is_plain_inside);
 }
 }  // namespace
@@ -464,7 +460,7 @@ bool Trace::knows_writes(int64_t node) const {
   for (size_t i = 0; i < effects_.size(); ++i) {
     // What is built may have been changed since it was written.
     const Tree& value = written_whole() ? output_ : output_.items[i + 1];
-    bool known = effects_[i].steady ? is_plain_inside(value) : is_plain(value);
+    bool known = effects_[i].steady ? is_plain_inside(value) : value.is_plain();
     if (!known && effects_[i].first < node) return false;
   }
   return true;

@@ -14,11 +14,6 @@ namespace {
 
 constexpr int kDeepest = 16;
 
-void add_numbers(const Tree& tree, std::vector<int>* found) {
-  if (tree.kind == Tree::Kind::Number) found->push_back(tree.index);
-  for (const Tree& item : tree.items) add_numbers(item, found);
-}
-
 template <typename Visit>
 void each_item(PyObject* container, Visit visit) {
   if (PyDict_Check(container)) {
@@ -84,7 +79,7 @@ const Tree* TextRecorder::find(PyObject* text) const {
 
 void TextRecorder::settle(PyObject* text) {
   std::vector<int> made_of;
-  if (const Tree* tree = find(text)) add_numbers(*tree, &made_of);
+  if (const Tree* tree = find(text)) tree->each_number([&](int number) { made_of.push_back(number); });
   // The first that is read may end the recording.
   for (int number : made_of) numbers_->read(number);
   retire_text(text);

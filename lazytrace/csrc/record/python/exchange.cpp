@@ -193,8 +193,6 @@ bool only_stores(PyObject* callable) {
          base == &PyTuple_Type || base == &PyList_Type;
 }
 
-PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
-
 }  // namespace
 
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
@@ -346,7 +344,7 @@ void Exchange::deliver_texts(Frame f) {
   auto due = std::exchange(texts_due_, {});
   for (DueText& one : due) {
     PyObject** top = one.frame == f ? f.place(1) : nullptr;
-    py::object plain = py::reinterpret_steal<py::object>(plain_of_text(one.text.ptr()));
+    py::object plain = py::reinterpret_steal<py::object>(plain_of_followed(one.text.ptr()));
     if (!plain) throw py::error_already_set();
     if (top && PyUnicode_CheckExact(*top) && PyUnicode_Compare(*top, plain.ptr()) == 0)
       Py_SETREF(*top, Py_NewRef(one.text.ptr()));

@@ -26,10 +26,6 @@ bool hands_on(PyObject* callee) {
   return is_python_class(Py_TYPE(callee));
 }
 
-PyObject* builtin(const char* name) {
-  return from_module("builtins", name).release().ptr();  // never freed, as the module
-}
-
 bool is_named(PyObject* callee, const char* name) {
   py::object own = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callee, "__name__"));
   return text_of(own.ptr()) == name;

@@ -27,12 +27,6 @@ std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, PyObje
   return followed;
 }
 
-// What is no object that the call has made, so that others may hold it.
-bool is_plain(const Tree& tree) {
-  return tree.kind == Tree::Kind::Register || tree.kind == Tree::Kind::Number ||
-         tree.kind == Tree::Kind::Constant || tree.kind == Tree::Kind::State || tree.kind == Tree::Kind::Text;
-}
-
 // In a list or a deque: the last of those entries that are this very object. False where there is none.
 bool exchange_entry(PyObject* container, PyObject* entry, PyObject* by) {
   for (Py_ssize_t i = PySequence_Size(container); i-- > 0;) {
@@ -70,7 +64,7 @@ bool minds_its_own(PyObject* function) {
 // What print() is asked to print was looked at before (printing.py), and is none of the state that a function
 // writes to.
 bool prints_values(PyObject* function, const Tree& call) {
-  static PyObject* const print = from_module("builtins", "print").release().ptr();
+  static PyObject* const print = builtin("print");
   std::function<bool(const Tree&)> is_value = [&](const Tree& tree) {
     return tree.kind != Tree::Kind::State && std::all_of(tree.items.begin(), tree.items.end(), is_value);
   };
@@ -179,8 +173,9 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
     bool followed = is_followed(value.ptr());
     Tree tree = takes_apart(value, source);
     bool whole = tree.kind == Tree::Kind::List || tree.kind == Tree::Kind::Dict;
+    auto is_plain = [](const Tree& item) { return item.is_plain(); };
     bool plain =
-        content ? whole && std::all_of(tree.items.begin(), tree.items.end(), is_plain) : is_plain(tree);
+        content ? whole && std::all_of(tree.items.begin(), tree.items.end(), is_plain) : tree.is_plain();
     if (!plain) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
     step_->written.push_back({write.effect, std::move(tree)});
     shown_.push_back(py::reinterpret_steal<py::object>(plain_of_followed(value.ptr())));

@@ -18,10 +18,6 @@ namespace {
 // Of more entries, steps of their own would take longer than the call.
 constexpr Py_ssize_t kMost = 256;
 
-PyObject* builtin(const char* name) {
-  return from_module("builtins", name).release().ptr();  // never freed, as the module
-}
-
 // Functions that look at the entries alone, whatever holds them, and keep nothing but these.
 const AddressSet& takers_of_entries() {
   static const auto* all = [] {
@@ -199,18 +195,14 @@ bool LiveLists::slice(const List& list, PyObject* key, py::list* found) {
 // What a function of numbers gives for all that is left of before the call, followed by what was put there:
 // sum(), max() and min() go through it from its begin, and know no more of it by then.
 bool LiveLists::total(const List& list, PyObject* function, py::list* found) {
-  static PyObject* const functions[] = {builtin("sum"), builtin("max"), builtin("min")};
-  static PyObject* const names[] = {PyUnicode_InternFromString("sum"), PyUnicode_InternFromString("max"),
-                                    PyUnicode_InternFromString("min")};
-  auto at = std::find(std::begin(functions), std::end(functions), function) - std::begin(functions);
-  bool known = static_cast<size_t>(at) < std::size(functions);
-  if (!known || list.from_end || !has_at_least(list, 1)) return false;
+  PyObject* name = name_of_total(function);
+  if (!name || list.from_end || !has_at_least(list, 1)) return false;
   auto entries = py::reinterpret_steal<py::object>(PySequence_List(list.object));
   if (!entries || PyList_SetSlice(entries.ptr(), list.left(), length_now(list), nullptr) < 0)
     throw py::error_already_set();
-  py::object value = total_of(names[at], entries.ptr(), 0);
+  py::object value = total_of(name, entries.ptr(), 0);
   if (!value) return false;
-  auto numbers = provenance_->follow_child(list.node, Access::Total, names[at], list.from_start, value.ptr());
+  auto numbers = provenance_->follow_child(list.node, Access::Total, name, list.from_start, value.ptr());
   if (numbers.empty() || recorder_->stopped() || !recorder_->numbers()) return false;
   found->append(py::reinterpret_steal<py::object>(recorder_->numbers()->carrier(numbers[0])));
   for (Py_ssize_t i = list.added; i > 0; --i) found->append(added(list, i));
