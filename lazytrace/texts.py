@@ -68,12 +68,8 @@ def _number(value: Any) -> Any:
 def _formatted(value: Any, conversion: int, spec: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return None
-    if conversion:
-        value = (
-            value
-            if conversion == 1 and type(value) is Text
-            else core.follow_text(_CONVERSIONS[conversion], value)
-        )
+    if conversion and not (conversion == 1 and type(value) is Text):
+        value = core.follow_text(_CONVERSIONS[conversion], value)
     if value is None or (type(value) is Text and not spec):
         return value
     return core.follow_text(format, value, spec) if _is_steady(spec) else None
@@ -127,11 +123,8 @@ def _made(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _format(*args: Any, **kwargs: Any) -> Any:
-    made = (
-        _formatted(args[0], 0, args[1] if len(args) > 1 else "")
-        if 0 < len(args) <= 2 and not kwargs
-        else None
-    )
+    follows = 0 < len(args) <= 2 and not kwargs
+    made = _formatted(args[0], 0, args[1] if len(args) > 1 else "") if follows else None
     return _plainly(format, args, kwargs) if made is None else made
 
 
