@@ -37,6 +37,8 @@ WATCHING = (
     "callables",
     "code_facts",
     "pause",
+    "swaps",
+    "text_exchange",
     "exchange",
     "unseen",
     "gradients",

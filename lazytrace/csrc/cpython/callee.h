@@ -1,6 +1,8 @@
 // The callable that an instruction is about to call.
 #pragma once
 
+#include <descrobject.h>
+
 #include "cpython/frame.h"
 #include "cpython/imports.h"
 #include "cpython/operations.h"
@@ -13,6 +15,17 @@ inline PyObject** callee_of(Frame f, const Operation& operation) {
   if (operation.action != Action::Calls) return nullptr;
   return f.place(f.peek(operation.first) ? operation.first : operation.second);
 }
+
+// A slot of C that is bound to an object, as Objects/descrobject.c of CPython 3.11 lays it out.
+struct MethodWrapper {
+  PyObject_HEAD PyWrapperDescrObject* descriptor;
+  PyObject* self;
+
+  static const MethodWrapper* of(PyObject* object) {
+    return Py_IS_TYPE(object, &_PyMethodWrapper_Type) ? reinterpret_cast<MethodWrapper*>(object) : nullptr;
+  }
+  PyObject* name() const { return PyDescr_NAME(descriptor); }
+};
 
 // What a functools.partial calls, borrowed; null of anything else.
 inline PyObject* function_of_partial(PyObject* callable) {

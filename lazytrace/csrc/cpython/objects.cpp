@@ -1,10 +1,18 @@
 #include "cpython/objects.h"
 
+#include <Python.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
+
+// CPython's own headers are C: they take other atomics in C++, and define this once more.
+#undef HAVE_STD_ATOMIC
+#undef _PyGC_FINALIZED
+#define Py_BUILD_CORE
+#include <internal/pycore_dict.h>
+#undef Py_BUILD_CORE
 
 #include "cpython/imports.h"
 #include "cpython/values.h"
@@ -319,6 +327,10 @@ bool has_attributes(PyObject* v) {
   if (PyObject* dict = reinterpret_cast<PyObject**>(v)[-3]) return PyDict_GET_SIZE(dict);
   const unsigned char* values = reinterpret_cast<unsigned char**>(v)[-4];
   return values && values[-2];
+}
+
+bool has_plain_keys(PyObject* dict) {
+  return reinterpret_cast<PyDictObject*>(dict)->ma_keys->dk_kind != DICT_KEYS_GENERAL;
 }
 
 bool handles_exception() {

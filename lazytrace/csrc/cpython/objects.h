@@ -53,6 +53,8 @@ int fill_mapping(PyObject* mapping, PyObject* items);
 std::string type_name(PyObject* v);
 // Whether an object of a class with a __dict__ has anything in it. Makes none where there is none yet.
 bool has_attributes(PyObject* v);
+// Whether all keys of a dict are of type str itself, so that it compares none with Python code.
+bool has_plain_keys(PyObject* dict);
 // Whether this thread is in the handler of an exception.
 bool handles_exception();
 std::string short_repr(PyObject* v);

@@ -1,8 +1,14 @@
 #include "cpython/text_carrier.h"
 
+#include <torch/csrc/utils/pybind.h>
+
 #include <cstring>
 
+#include "cpython/objects.h"
+
 namespace lazytrace {
+
+namespace py = pybind11;
 
 namespace {
 
@@ -54,6 +60,28 @@ void retire_text(PyObject* text) {
 PyObject* plain_of_followed(PyObject* object) {
   if (is_text(object)) return copy_of(object);
   return is_carrier(object) ? plain_of_carrier(object) : Py_NewRef(object);
+}
+
+bool holds_followed(PyObject* object, int depth) {
+  constexpr int kDeepest = 16;
+  if (!object) return false;
+  if (is_followed(object)) return true;
+  if (depth > kDeepest) return false;  // which is refused when it is handed over
+  if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);)
+      if (holds_followed(value, depth + 1)) return true;
+    return false;
+  }
+  if (is_deque(object)) {
+    py::object items = py::reinterpret_steal<py::object>(PySequence_List(object));
+    if (!items) throw py::error_already_set();
+    return holds_followed(items.ptr(), depth + 1);
+  }
+  if (!(PyTuple_Check(object) || PyList_Check(object))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+    if (holds_followed(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
+  return false;
 }
 
 }  // namespace lazytrace

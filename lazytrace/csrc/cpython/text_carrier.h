@@ -22,6 +22,9 @@ void retire_text(PyObject* text);
 // Whether it stands for a number or a text that is followed.
 inline bool is_followed(PyObject* object) { return is_carrier(object) || is_text(object); }
 
+// Whether one stands there, or inside of what Python code puts together: tuples, lists, dicts and deques.
+bool holds_followed(PyObject* object, int depth = 0);
+
 // A plain object in place of one of them; of anything else the object itself. New reference, or null with an
 // exception set.
 PyObject* plain_of_followed(PyObject* object);

@@ -55,8 +55,10 @@ bool surely_mutable(PyObject* v) {
       type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyCell_Type ||
       type == &PyType_Type || type == &PyODict_Type || type == &PyMethod_Type)
     return true;
-  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type && !PyTuple_Check(v) &&
-         type->tp_base == &PyBaseObject_Type;
+  // By the bases that give the layout: those of scalars of numpy, tuples and carriers do not end in object.
+  for (; PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type; type = type->tp_base)
+    if (type->tp_base == &PyBaseObject_Type) return !PyTuple_Check(v);
+  return false;
 }
 }  // namespace
 

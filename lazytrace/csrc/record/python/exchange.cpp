@@ -12,7 +12,6 @@
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
-#include "signature/ambient.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -20,10 +19,9 @@ namespace lazytrace {
 namespace {
 
 struct Configuration {
-  AddressMap<PyObject*> callables, texts;
+  AddressMap<PyObject*> callables;
   AddressSet keepers, items;
   py::object indexed;
-  TextFunctions text;
   std::vector<py::object> held;
 };
 
@@ -172,16 +170,11 @@ PyObject* name_of(PyObject* callable) {
 py::object unbound(PyObject* callable) {
   py::object as_it_is = py::reinterpret_borrow<py::object>(callable);
   PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
-  bool wrapper = Py_IS_TYPE(callable, &_PyMethodWrapper_Type);
+  const MethodWrapper* wrapper = MethodWrapper::of(callable);
   if (!wrapper && (!self || PyModule_Check(self) || PyType_Check(self))) return as_it_is;
-  py::object name = wrapper ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"))
-                            : py::reinterpret_borrow<py::object>(name_of(callable));
-  py::object type = wrapper
-                        ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__objclass__"))
-                        : py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(self)));
-  PyErr_Clear();
-  if (!name || !type || !PyType_Check(type.ptr())) return as_it_is;
-  PyObject* found = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(type.ptr()), name.ptr());
+  PyObject* name = wrapper ? wrapper->name() : name_of(callable);
+  PyTypeObject* type = wrapper ? PyDescr_TYPE(wrapper->descriptor) : Py_TYPE(self);
+  PyObject* found = name ? _PyType_Lookup(type, name) : nullptr;
   return found ? py::reinterpret_borrow<py::object>(found) : as_it_is;
 }
 
@@ -209,16 +202,6 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   }
   for (auto& item : items) all.items.insert(item.ptr());
   all.indexed = std::move(indexed);
-}
-
-void configure_texts(const py::dict& callables, TextFunctions functions) {
-  Configuration& all = configuration();
-  for (auto [from, to] : callables) {
-    all.texts[from.ptr()] = to.ptr();
-    all.held.push_back(py::reinterpret_borrow<py::object>(from));
-    all.held.push_back(py::reinterpret_borrow<py::object>(to));
-  }
-  all.text = std::move(functions);
 }
 
 bool is_index(PyObject* object) {
@@ -317,8 +300,6 @@ void Exchange::check_call() {
 }
 
 // ---------------------------------------------------------------- instructions
-void Exchange::swap(PyObject** place, py::object made) { swaps_.emplace_back(place, std::move(made)); }
-
 void Exchange::expect(PyObject* plain, c10::ArrayRef<int> numbers) {
   if (!recorder_->numbers()) return;
   if (reading_)
@@ -340,19 +321,6 @@ void Exchange::deliver_now(Frame f) {
     for (int number : one.numbers) numbers->read(number);
 }
 
-void Exchange::deliver_texts(Frame f) {
-  auto due = std::exchange(texts_due_, {});
-  for (DueText& one : due) {
-    PyObject** top = one.frame == f ? f.place(1) : nullptr;
-    py::object plain = py::reinterpret_steal<py::object>(plain_of_followed(one.text.ptr()));
-    if (!plain) throw py::error_already_set();
-    if (top && PyUnicode_CheckExact(*top) && PyUnicode_Compare(*top, plain.ptr()) == 0)
-      Py_SETREF(*top, Py_NewRef(one.text.ptr()));
-    else
-      settle(one.text.ptr());  // the instruction raised, or what it called runs on
-  }
-}
-
 py::object Exchange::carried(PyObject* plain, c10::ArrayRef<int> numbers) {
   auto one = [&](int number, PyObject* value) {
     return py::reinterpret_steal<py::object>(recorder_->numbers()->carrier_of(number, value));
@@ -367,8 +335,7 @@ py::object Exchange::carried(PyObject* plain, c10::ArrayRef<int> numbers) {
 
 void Exchange::after() {
   reading_ = Frame();
-  for (auto& [place, made] : swaps_) Py_SETREF(*place, made.release().ptr());
-  swaps_.clear();
+  swaps_.make();
   handing_ = Handing::Pins;
 }
 
@@ -391,19 +358,31 @@ bool looks_up(PyObject* callable) {
            (bound && reinterpret_cast<PyCFunctionObject*>(callable)->m_ml == descriptor->d_method);
   });
 }
+
+// Whether the instruction puts on the stack what it reads. A name of a class body may be one of its own.
+bool puts_what_it_reads(Frame f, const Operation& operation) {
+  switch (operation.action) {
+    case Action::ReadsAttribute:
+    case Action::GetsItem:
+      return true;
+    case Action::ReadsGlobal:
+    case Action::ReadsVariable:
+      return !f.locals();
+    case Action::Calls: {
+      PyObject* callee = *callee_of(f, operation);
+      return callee && looks_up(callee);
+    }
+    default:
+      return false;
+  }
+}
 }  // namespace
 
-void Exchange::before(Frame f, const Operation& operation) {
-  swaps_.clear();
+void Exchange::before(Frame f, const Operation& operation, bool told) {
+  swaps_.drop();
   handing_ = Handing::Pins;
-  told_ = function_mode_listens();
-  PyObject** callee = operation.action == Action::Calls ? callee_of(f, operation) : nullptr;
-  // A name of a class body may be one of its own.
-  bool reads =
-      (callee && *callee && looks_up(*callee)) || operation.action == Action::ReadsAttribute ||
-      operation.action == Action::GetsItem ||
-      ((operation.action == Action::ReadsGlobal || operation.action == Action::ReadsVariable) && !f.locals());
-  reading_ = reads ? f : Frame();
+  told_ = told;
+  reading_ = puts_what_it_reads(f, operation) ? f : Frame();
   if (!live()) return before_item_call(f, operation);
   auto first = [&] { return f.place(operation.first); };
   auto second = [&] { return f.place(operation.second); };
@@ -432,8 +411,9 @@ void Exchange::before(Frame f, const Operation& operation) {
       handing_ = Handing::Ignored;
       return;
     case Action::Operates:
-      if (operate_on_text(f, operation)) return;
-      return before_operation(*first(), *second());
+      if (!texts_.operate(f, operation)) return before_operation(*first(), *second());
+      handing_ = Handing::Ignored;
+      return;
     case Action::Compares:
       return before_operation(*first(), *second());
     case Action::OperatesAlone:
@@ -448,7 +428,7 @@ void Exchange::before(Frame f, const Operation& operation) {
     case Action::FormatsText:
       return format_text(f, operation);
     case Action::JoinsTexts:
-      return join_texts(f, operation);
+      return texts_.join(f, operation);
     case Action::UsesKeys:
       for (int i = 0; i < operation.third; ++i)
         settle_inside(f.peek(operation.first + i * (operation.name + 1)));
@@ -516,7 +496,7 @@ bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numb
     swap(callable, py::reinterpret_borrow<py::object>(*found));
     return true;
   }
-  if (PyObject** text = numbers ? configuration().texts.find(*callable) : nullptr) {
+  if (PyObject* const* text = numbers ? TextExchange::in_place_of(*callable) : nullptr) {
     swap(callable, py::reinterpret_borrow<py::object>(*text));
     return true;
   }
@@ -562,30 +542,6 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (self && is_tensor(self)) exchange_callable(callable, first ? *first : nullptr, false);
 }
 
-namespace {
-bool holds_carrier(PyObject* object, int depth = 0) {
-  constexpr int kDeepest = 16;
-  if (!object) return false;
-  if (is_followed(object)) return true;
-  if (depth > kDeepest) return false;  // which is refused when it is handed over
-  if (PyDict_Check(object)) {
-    PyObject *key, *value;
-    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);)
-      if (holds_carrier(value, depth + 1)) return true;
-    return false;
-  }
-  if (is_deque(object)) {
-    py::object items = py::reinterpret_steal<py::object>(PySequence_List(object));
-    if (!items) throw py::error_already_set();
-    return holds_carrier(items.ptr(), depth + 1);
-  }
-  if (!(PyTuple_Check(object) || PyList_Check(object))) return false;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
-    if (holds_carrier(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
-  return false;
-}
-}  // namespace
-
 // Whether what the callee does with sizes will be seen: it is one of ours now, keeps what it is given, runs
 // frames that are watched, or is an operator of torch, which is checked once it has run.
 bool Exchange::shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers) {
@@ -614,9 +570,9 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   settle_texts(*callable, args, count);
   if (!live()) return;
   bool numbers = false;
-  for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_carrier(args[i]);
+  for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_followed(args[i]);
   // What a generator gives is not seen before it is asked.
-  if (recorder_->numbers()->has_carriers() && configuration().texts.find(*callable))
+  if (recorder_->numbers()->has_carriers() && TextExchange::in_place_of(*callable))
     for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && PyGen_CheckExact(args[i]);
   if (configuration().keepers.count(unbound(*callable).ptr())) {
     // A key is compared; what is inside of others is not.
@@ -660,7 +616,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject* const all[] = {args, kwargs};
   settle_texts(*callable, all, kwargs ? 2 : 1);
   if (!live()) return;
-  if (shows_its_sizes(f, callable, first, holds_carrier(args) || holds_carrier(kwargs))) return;
+  if (shows_its_sizes(f, callable, first, holds_followed(args) || holds_followed(kwargs))) return;
   hand_over(args);
   hand_over(kwargs);
 }
@@ -668,7 +624,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
 // torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
 void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value) {
   if (!is_tensor(*container)) {
-    settle_text(*container);
+    texts_.settle(*container);
     hand_over(key);  // of a tensor as an index of a list C code asks how many elements it has
     return settle_inside(key);
   }
@@ -676,15 +632,15 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
   if (!number) settle_inside(value);
   handing_ = Handing::Ignored;
   if (told_) return;
-  if (number || is_loose(*container) || holds_carrier(key) || PySlice_Check(key) || is_loose(value) ||
+  if (number || is_loose(*container) || holds_followed(key) || PySlice_Check(key) || is_loose(value) ||
       has_index(key))
     swap(container, configuration().indexed(py::handle(*container)));
 }
 
 // Numbers and tensors have operators of their own; anything else is told the value.
 void Exchange::before_operation(PyObject* left, PyObject* right) {
-  settle_text(left);
-  settle_text(right);
+  texts_.settle(left);
+  texts_.settle(right);
   auto is_number = [](PyObject* v) { return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v); };
   // These ask a tensor how many elements it has.
   auto is_sequence = [](PyObject* v) {
@@ -708,89 +664,26 @@ void Exchange::before_operation(PyObject* left, PyObject* right) {
 }
 
 // ---------------------------------------------------------------- texts
-void Exchange::settle_text(PyObject* object) {
-  if (object && is_text(object)) settle(object);
-}
-
 // C code asks whether it is given a str, and a text is none to it.
 void Exchange::settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   static PyObject* const isinstance = builtin("isinstance");
   if (recorder_->numbers()->texts().empty() || callable == isinstance) return;
-  Configuration& all = configuration();
   bool watched = is_python(callable) && (!PyType_Check(callable) || only_stores(callable));
-  if (watched || all.texts.find(callable) || all.keepers.count(unbound(callable).ptr())) return;
+  if (watched || TextExchange::in_place_of(callable) ||
+      configuration().keepers.count(unbound(callable).ptr()))
+    return;
   bool leaves_inside = looks_at_none(callable, args, count);
   // Reading may end the recording.
   for (Py_ssize_t i = 0; i < count && live(); ++i)
-    leaves_inside ? settle_text(args[i]) : recorder_->numbers()->texts().settle_inside(args[i]);
+    leaves_inside ? texts_.settle(args[i]) : recorder_->numbers()->texts().settle_inside(args[i]);
 }
 
-namespace {
-// What Python is given where there are numbers and texts that are followed, at the top, in a tuple or a list.
-py::object plain_inside(PyObject* object) {
-  PyObject* plain = plain_of_followed(object);
-  if (!plain) throw py::error_already_set();
-  py::object made = py::reinterpret_steal<py::object>(plain);
-  if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return made;
-  py::list items;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
-    items.append(plain_inside(PySequence_Fast_GET_ITEM(object, i)));
-  return PyTuple_CheckExact(object) ? py::object(py::tuple(items)) : py::object(items);
-}
-}  // namespace
-
-// The instruction works with plain operands, and what it gives is the text.
-bool Exchange::take_text(Frame f, py::object text, c10::ArrayRef<PyObject**> operands) {
-  if (!is_text(text.ptr())) return false;
-  for (PyObject** operand : operands)
-    if (holds_carrier(*operand)) swap(operand, plain_inside(*operand));
-  expect_text(f, std::move(text));
-  handing_ = Handing::Ignored;
-  return true;
-}
-
-// Of a tensor, Python formats the value.
+// Where it is not followed, the numbers in the value are read.
 void Exchange::format_text(Frame f, const Operation& operation) {
-  PyObject** value = f.place(operation.first);
-  py::object spec = py::str();
-  if (operation.second) {
-    settle_text(f.peek(operation.second));
-    spec = py::reinterpret_borrow<py::object>(f.peek(operation.second));
-  }
-  bool tensor = !told_ && !operation.name && THPVariable_CheckExact(*value);
-  bool several = (PyTuple_CheckExact(*value) || PyList_CheckExact(*value)) && holds_carrier(*value);
-  if (is_followed(*value) || several || tensor) {
-    py::object number = configuration().text.number(py::handle(*value));
-    py::object text = configuration().text.formatted(number, operation.name, spec);
-    if (tensor && is_text(text.ptr())) swap(value, plain_inside(number.ptr()));
-    if (take_text(f, text, {value})) return;
-  }
-  if (live()) settle_inside(*value);
-}
-
-void Exchange::join_texts(Frame f, const Operation& operation) {
-  std::vector<PyObject**> pieces;
-  bool any = false;
-  for (int i = 0; i < operation.third; ++i) {
-    pieces.push_back(f.place(operation.first - i));
-    any |= is_text(*pieces.back());
-  }
-  if (!any) return;
-  py::tuple items(pieces.size());
-  for (size_t i = 0; i < pieces.size(); ++i) items[i] = py::reinterpret_borrow<py::object>(*pieces[i]);
-  if (take_text(f, configuration().text.joined(*items), pieces)) return;
-  for (PyObject** piece : pieces) settle(*piece);
-}
-
-// text + text, and "%d" % number.
-bool Exchange::operate_on_text(Frame f, const Operation& operation) {
-  PyObject **left = f.place(operation.first), **right = f.place(operation.second);
-  auto is_string = [](PyObject* v) { return is_text(v) || PyUnicode_CheckExact(v); };
-  if (!is_string(*left) || !(is_text(*left) || holds_carrier(*right))) return false;
-  py::object l = py::reinterpret_borrow<py::object>(*left), r = py::reinterpret_borrow<py::object>(*right);
-  const TextFunctions& make = configuration().text;
-  if (is_addition(operation.name)) return is_string(*right) && take_text(f, make.added(l, r), {left, right});
-  return is_remainder(operation.name) && take_text(f, make.filled(l, r), {left, right});
+  if (texts_.format(f, operation, told_))
+    handing_ = Handing::Ignored;
+  else
+    settle_inside(f.peek(operation.first));
 }
 
 }  // namespace lazytrace

@@ -11,6 +11,8 @@
 #include "cpython/frame.h"
 #include "cpython/operations.h"
 #include "record/operators/recorder.h"
+#include "record/python/swaps.h"
+#include "record/python/text_exchange.h"
 
 namespace lazytrace {
 
@@ -23,14 +25,16 @@ namespace lazytrace {
 // patched was tried for lazytrace.
 class Exchange {
  public:
-  explicit Exchange(Recorder* recorder) : recorder_(recorder) {}
+  explicit Exchange(Recorder* recorder) : recorder_(recorder), texts_(recorder, &swaps_) {}
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
 
   // Until this is said nothing is exchanged, and sizes are what they are.
   void follow() { follows_ = true; }
   bool follows() const { return follows_; }
 
-  // Around the judgement of an instruction.
-  void before(Frame f, const Operation& operation);
+  // Around the judgement of an instruction. `told`: a mode is told of what it calls.
+  void before(Frame f, const Operation& operation, bool told);
   void after();
   // What the last call into C of this frame did with sizes; at its next instruction, and when it is left.
   void settle_call(Frame f) {
@@ -43,14 +47,12 @@ class Exchange {
   void expect(PyObject* plain, c10::ArrayRef<int> numbers);
   // What carries these in the place of a number, or of a tuple of numbers.
   py::object carried(PyObject* plain, c10::ArrayRef<int> numbers);
-  // The instruction that is judged now puts a str on the stack that is to be this text.
-  void expect_text(Frame f, py::object text) { texts_due_.push_back({f, std::move(text)}); }
   // An operand of the instruction that is judged now is `made` when it runs.
-  void swap(PyObject** place, py::object made);
+  void swap(PyObject** place, py::object made) { swaps_.note(place, std::move(made)); }
   // At the next instruction of the frame, and before anything else runs.
   void deliver(Frame f) {
     if (!expected_.empty()) deliver_now(f);
-    if (!texts_due_.empty()) deliver_texts(f);
+    texts_.deliver(f);
   }
 
   // What is called in the place of a function that is exchanged.
@@ -95,7 +97,6 @@ class Exchange {
   // Whether there is anything to exchange or to hand over.
   bool live() const { return recorder_->follows_any(); }
   void deliver_now(Frame f);
-  void deliver_texts(Frame f);
   void before_item_call(Frame f, const Operation& operation);
   bool gives_item(PyObject* callable, PyObject* first) const;
   bool is_loose(PyObject* object);
@@ -110,12 +111,8 @@ class Exchange {
   void before_call_extended(Frame f, const Operation& operation);
   void before_item(PyObject** container, PyObject* key, PyObject* value);
   void before_operation(PyObject* left, PyObject* right);
-  void settle_text(PyObject* object);
   void settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void format_text(Frame f, const Operation& operation);
-  void join_texts(Frame f, const Operation& operation);
-  bool operate_on_text(Frame f, const Operation& operation);
-  bool take_text(Frame f, py::object text, c10::ArrayRef<PyObject**> operands);
   bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);
   bool shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers);
   void settle_identity(PyObject** place, PyObject* other);
@@ -125,8 +122,9 @@ class Exchange {
   bool follows_ = false;
   Handing handing_ = Handing::Pins;
   bool told_ = false;  // a mode is told of what the instruction calls, as it is
-  std::vector<std::pair<PyObject**, py::object>> swaps_;  // to be made once the instruction is judged
-  std::vector<CallIntoC> called_;                         // the innermost last
+  Swaps swaps_;
+  TextExchange texts_;
+  std::vector<CallIntoC> called_;  // the innermost last
   struct Expected {
     Frame frame;
     py::object plain;
@@ -134,11 +132,6 @@ class Exchange {
   };
   Frame reading_;  // whose instruction puts on the stack what it reads
   std::vector<Expected> expected_;
-  struct DueText {
-    Frame frame;
-    py::object text;
-  };
-  std::vector<DueText> texts_due_;
   std::vector<std::pair<py::object, py::object>> tuples_;  // of carriers, and what they were given for
 };
 
@@ -147,14 +140,6 @@ class Exchange {
 // they are given and look at none of it.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         const std::vector<py::object>& keepers);
-// The same of texts. `callables`: what makes texts of numbers, which is called where numbers or texts that
-// are followed are among the arguments. `formatted(value, conversion, spec)`, `joined(*pieces)`, `added(left,
-// right)` and `filled(left, right)` give the text that an instruction makes, or None where it is not
-// followed; `number(value)` what is formatted for a tensor.
-struct TextFunctions {
-  py::object number, formatted, joined, added, filled;
-};
-void configure_texts(const py::dict& callables, TextFunctions functions);
 
 // Whether it is a tensor whose value torch takes for an index; of bool and uint8 it makes masks.
 bool is_index(PyObject* object);

@@ -26,18 +26,14 @@ bool hands_on(PyObject* callee) {
   return is_python_class(Py_TYPE(callee));
 }
 
-bool is_named(PyObject* callee, const char* name) {
-  py::object own = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callee, "__name__"));
-  return text_of(own.ptr()) == name;
-}
-
 // C code that gives what the Python code gives which it runs: next() and the methods of generators, getattr()
 // and what a `__getattribute__` asks for the rest.
 bool relays(PyObject* callee, PyObject* first) {
   static PyObject *const next = builtin("next"), *const getattr = builtin("getattr");
+  static PyObject* const asks = PyUnicode_InternFromString("__getattribute__");
   if (callee == getattr) return true;
-  if (Py_IS_TYPE(callee, &_PyMethodWrapper_Type) || Py_IS_TYPE(callee, &PyWrapperDescr_Type))
-    return is_named(callee, "__getattribute__");
+  if (const MethodWrapper* bound = MethodWrapper::of(callee)) return is_text(bound->name(), asks);
+  if (Py_IS_TYPE(callee, &PyWrapperDescr_Type)) return is_text(PyDescr_NAME(callee), asks);
   if (!PyGen_CheckExact(first)) return false;
   return callee == next || (Py_IS_TYPE(callee, &PyMethodDescr_Type) && PyDescr_TYPE(callee) == &PyGen_Type);
 }

@@ -288,15 +288,17 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (paused) return instructions_->note_opaque_write(f, operation);
   if (seen_facts_->flags & kUser)
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
-  whole_calls_->exchange_unseen(f, operation, !asides_->allows_print());
+  PyObject** calls = callee_of(f, operation);
+  if (calls) whole_calls_->exchange_unseen(f, operation, !asides_->allows_print());
   default_dicts_->exchange(f, operation);
   bool apart = !around_.recorder->inside_operator();
   bool exchanges = around_.exchange->follows() && apart;
-  PyObject** callee = apart ? callee_of(f, operation) : nullptr;
+  PyObject** callee = apart ? calls : nullptr;
   PyObject* asked = callee ? *callee : nullptr;
-  if (apart && !function_mode_listens()) unseen_->exchange(f, operation);
-  if (exchanges && !function_mode_listens()) lists_->before(f, operation);
-  if (exchanges) around_.exchange->before(f, operation);
+  bool told = (callee || exchanges) && function_mode_listens();
+  if (callee && !told) unseen_->exchange(f, operation);
+  if (exchanges && !told) lists_->before(f, operation);
+  if (exchanges) around_.exchange->before(f, operation, told);
   instructions_->dispatch(f, operation, seen_facts_);
   if (around_.recorder->stopped()) let_go();
   if (exchanges) around_.exchange->after(), lists_->exchange();
@@ -304,7 +306,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   // What stands in for C code gives its result to this frame, whoever evaluates frames.
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);
   gradients_->exchange(f, operation);
-  whole_calls_->exchange(f, operation);
+  if (calls) whole_calls_->exchange(f, operation);
   // Somebody who looks on sees all frames.
   if (!older_) modules_->exchange(f, operation);
 }

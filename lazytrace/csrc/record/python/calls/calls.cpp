@@ -10,6 +10,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
@@ -346,14 +347,12 @@ void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_
 }
 
 void Calls::call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
-  py::object bound = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__self__"));
-  py::object name = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, "__name__"));
-  if (!bound || !name) return PyErr_Clear();
+  const MethodWrapper* wrapper = MethodWrapper::of(callable);
   if (int node = provenance_->owner(callable); node >= 0) {
-    provenance_->read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, bound.ptr());
-    provenance_->read_child(node, Access::Attribute, py::str("__name__").ptr(), -1, name.ptr());
+    provenance_->read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, wrapper->self);
+    provenance_->read_child(node, Access::Attribute, py::str("__name__").ptr(), -1, wrapper->name());
   }
-  call_method(c_base(Py_TYPE(bound.ptr())), text_of(name.ptr()), bound.ptr(), args, count);
+  call_method(c_base(Py_TYPE(wrapper->self)), text_of(wrapper->name()), wrapper->self, args, count);
 }
 
 // What a functools cache holds is what the plain call would be given, whatever it was made of: an entry that

@@ -39,6 +39,7 @@ void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
 
 // A key of a class that Python code has made is equal to this one for as long as the class says so.
 void ContainerReads::read_keys_like(PyObject* dict, PyObject* key) {
+  if (has_plain_keys(dict)) return;
   Py_hash_t wanted = PyObject_Hash(key), hash;
   if (wanted == -1) return PyErr_Clear();
   PyObject *other, *value;
