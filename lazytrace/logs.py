@@ -169,7 +169,9 @@ def log_at(
 
 def print_at(*args: Any, **kwargs: Any) -> None:
     """Print, as a step: each replay prints, too. Code of the user's may do anything when it is printed."""
-    file = kwargs.get("file") or sys.stdout
+    if (file := kwargs.get("file")) is None:
+        file = sys.stdout
+        core.look_at_stdout()
     if core.aside(functools.partial(is_printable, (*args, file))):
         core.opaque_call(print, "", print, args, kwargs, True)
     else:

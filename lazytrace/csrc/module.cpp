@@ -512,6 +512,9 @@ PYBIND11_MODULE(_core, m) {
   m.def("refuse_print", [] {
     if (auto* recorder = lt::Recorder::active()) recorder->fail("calls print()");
   });
+  m.def("look_at_stdout", [] {
+    if (auto* active = lt::Recording::active()) active->look_at_stdout();
+  });
   m.def("refuse_array", [] { lt::Recorder::active()->fail(lt::say(lt::reason::HandsArrayToC)); });
   m.def("made_array", [](py::object array, const at::Tensor& tensor) {
     lt::Recording::active()->unseen()->add_made(std::move(array), tensor);

@@ -460,6 +460,15 @@ void Recording::log(const py::tuple& what, const py::object& exc_info, LogCall::
   make_opaque(&call, py::cpp_function(now), given, py::dict());
 }
 
+void Recording::look_at_stdout() {
+  static PyObject* const name = PyUnicode_InternFromString("stdout");
+  PyObject* file = PySys_GetObject("stdout");
+  if (!file || recorder_.paused() || recorder_.stopped()) return;
+  Provenance* provenance = observer_.surroundings().provenance;
+  int system = provenance->weak_node(PyImport_AddModule("sys"));
+  provenance->read_child(system, Access::Instance, name, -1, file);
+}
+
 py::object Recording::aside(py::object function) {
   Aside here(this);
   return function();

@@ -85,6 +85,9 @@ class Recording {
   void module_inputs(const py::object& now, py::object hook, py::object made);
   void module_outputs(const py::object& again, const py::object& now, py::object hook, py::object made);
 
+  // Where print() writes to is guarded for its class.
+  void look_at_stdout();
+
   // Calls a function of ours that is no part of the recording.
   py::object aside(py::object function);
 
