@@ -94,11 +94,13 @@ def _are_its_own(value: object, names: tuple[str, ...]) -> bool:
 def _of_formatter(formatter: Any) -> int:
     if formatter is None:
         formatter = logging._defaultFormatter  # type: ignore[attr-defined]
+    # One of another class may have none of what is asked for.
+    if _name(formatter) not in _FORMATTERS or _name(formatter._style) not in _STYLES:
+        return ANYTHING
     style = formatter._style
-    known = _name(formatter) in _FORMATTERS and _name(style) in _STYLES
-    known = known and _folder(formatter.converter) == "time" and style._defaults is None
-    own = known and _are_its_own(formatter, OF_FORMATTERS) and _are_its_own(style, OF_STYLES)
-    return AT_ONCE if own else ANYTHING
+    plain = _folder(formatter.converter) == "time" and style._defaults is None
+    own = _are_its_own(formatter, OF_FORMATTERS) and _are_its_own(style, OF_STYLES)
+    return AT_ONCE if plain and own else ANYTHING
 
 
 def _of_handler(handler: Any) -> int:
@@ -122,17 +124,19 @@ def judge(logger: logging.Logger) -> int:
     >>> judge(logger) == ANYTHING
     True
     """
-    factory = logging.getLogRecordFactory() is logging.LogRecord
-    plain = factory and not logger.filters and _are_its_own(logger, OF_LOGGERS)
     handlers: list[Any] = []
     at: logging.Logger | None = logger
-    while plain and at is not None:
-        plain = type(at) in (logging.Logger, logging.RootLogger)
+    while at is not None:
+        if type(at) not in (logging.Logger, logging.RootLogger):
+            return ANYTHING
         handlers += at.handlers
         at = at.parent if at.propagate else None
+    factory = logging.getLogRecordFactory() is logging.LogRecord
+    if not factory or logger.filters or not _are_its_own(logger, OF_LOGGERS):
+        return ANYTHING
     if not handlers and logging.lastResort is not None:
         handlers = [logging.lastResort]
-    return min([AT_ONCE, *map(_of_handler, handlers)]) if plain else ANYTHING
+    return min([AT_ONCE, *map(_of_handler, handlers)])
 
 
 def judge_aside(logger: logging.Logger, values: tuple[Any, ...]) -> int:

@@ -358,6 +358,48 @@ def a_formatter_of_ones_own(trace):
     return trace(run), values(*SOME), lambda: (out.getvalue(), state.last, state.losses)
 
 
+class Bare:
+    """No more than a handler or a formatter must have."""
+
+    __module__ = None
+    level = 0
+
+    def __init__(self):
+        self.seen = []
+
+    def format(self, record):
+        return f"bare {record.getMessage()}"
+
+    def handle(self, record):
+        self.seen.append(fields(record))
+
+
+@cases(hits=6)
+def handlers_and_formatters_of_no_class_of_logging(trace):
+    logger, out = written()
+    logger.handlers[0].setFormatter(Bare())
+    bare = Bare()
+    logger.handlers.append(bare)
+
+    def run(t):
+        logger.info("value %s", t.item())
+        return t * 2
+
+    return trace(run), values(*SOME), lambda: (out.getvalue(), bare.seen)
+
+
+@cases(hits=4)
+def a_formatter_of_no_class_of_logging(trace):
+    logger, out = written()
+    logger.handlers[0].setFormatter(Bare())
+
+    def run(t):
+        logger.info("value %s", t.item())
+        return t * 2
+
+    return trace(run), values(*SOME), out.getvalue
+
+
 @cases(eager="calls logging after writing to Python state that it may read")
 def a_handler_of_ones_own_behind_an_object_that_was_stored(trace):
     handler, history = Keeping(), []

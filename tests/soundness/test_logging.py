@@ -301,6 +301,29 @@ def the_frames_of_the_caller(trace):
     return function, [call(torch.tensor(v)).of(outer) for v in SOME], lambda: handler.seen
 
 
+@cases(hits=4)
+def the_frames_of_the_caller_behind_an_exit(trace):
+    logger, out = written()
+
+    def run(t):
+        logger.info("first", stacklevel=2)
+        if t.item() > 1:
+            logger.info("large", stacklevel=2)
+            t = t + 1
+        logger.info("last %s", t.item(), stacklevel=3)
+        return t * 2
+
+    function = trace(run)
+
+    def outer(t):
+        return function(t)
+
+    def outermost(t):
+        return outer(t)
+
+    return function, [call(torch.tensor(v)).of(outermost) for v in SOME * 2], out.getvalue
+
+
 @cases(hits=6)
 def the_stack_as_a_text(trace):
     out = io.StringIO()
