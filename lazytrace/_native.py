@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from lazytrace import _torch, asked, printing, pure, stand_ins
+from lazytrace import _torch, asked, pure, stand_ins
 from lazytrace.errors import ExtensionWarning, missing_extension
 
 if TYPE_CHECKING:
@@ -77,7 +76,6 @@ def load() -> str:
         _core.configure_asked(asked.functions(), _core.ask_number, asked.of_numpy)
         _core.configure_default_dicts(stand_ins.Filling)
         _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
-        _core.configure_print(print, _print_step)
         globals()["core"] = _core
     return found
 
@@ -87,16 +85,6 @@ def _scripted_step(scripted: Any, /, *args: Any, **kwargs: Any) -> Any:
     # Printing its graph runs operators.
     python = core.aside(functools.partial(_torch.runs_python, scripted))
     return core.opaque_call(scripted, "", scripted, args, kwargs, python)
-
-
-def _print_step(*args: Any, **kwargs: Any) -> None:
-    """The same of `print`: each replay prints, too. Code of the user's may do anything when it is printed."""
-    file = kwargs.get("file") or sys.stdout
-    if core.aside(functools.partial(printing.is_printable, (*args, file))):
-        core.opaque_call(print, "", print, args, kwargs, True)
-    else:
-        core.refuse_print()
-        print(*args, **kwargs)
 
 
 def available() -> bool:

@@ -20,7 +20,7 @@ def is_printable(value: object, depth: int = 0) -> bool:
     >>> is_printable([type("Mine", (), {"__module__": "mine"})()])
     False
     """
-    if depth > _DEEPEST or type(value).__module__.partition(".")[0] not in _KNOWN:
+    if depth > _DEEPEST or str(type(value).__module__).partition(".")[0] not in _KNOWN:
         return False
     items: list[Any] = []
     if isinstance(value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
 import types
 import warnings
@@ -128,6 +129,14 @@ def raising(x):
         return x
 
 
+def logging_of_an_exception(x):
+    try:
+        raise ValueError
+    except ValueError:
+        LOGGER.exception("caught")
+    return x * 2
+
+
 def std_of_one(x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -135,6 +144,7 @@ def std_of_one(x):
 
 
 X = torch.tensor([-1.0, 0.5, 2.0])
+LOGGER = logging.getLogger("test_reason_codes")
 STATE = leaf(x=torch.ones(3), made=None)
 # Code -> a function of a tensor, and what it is called with.
 CASES = {
@@ -146,6 +156,7 @@ CASES = {
     "takes-array": (lambda x: x.copy(), X.numpy()[::-1]),
     "takes-iterator": (lambda x: next(x) * 2, iter([X, X])),
     "operator-raised": (raising, X),
+    "logs-exception": (logging_of_an_exception, X),
     "operator-warned": (std_of_one, X),
     "returns-cycle": (lambda x: cyclic(), X),
     "returns-too-deep": (lambda x: nested(120), X),

@@ -492,6 +492,12 @@ PYBIND11_MODULE(_core, m) {
   m.def("configure_whole_calls", &lt::configure_whole_calls);
   m.def("configure_default_dicts", &lt::configure_default_dicts);
   m.def("configure_print", &lt::configure_print);
+  m.def("configure_logging", &lt::LogCall::configure);
+  m.def("log", [](const py::tuple& what, const py::object& exc_info, int kind) {
+    if (auto* active = lt::Recording::active())
+      return active->log(what, exc_info, static_cast<lt::LogCall::Kind>(kind));
+    lt::LogCall::now(py::args(py::make_tuple(py::tuple()) + what), exc_info);
+  });
   m.def("configure_scripted_calls", &lt::configure_scripted_calls);
   m.def("configure_unseen", &lt::configure_unseen);
   m.def("take_array", [](py::handle array, bool itself) {
@@ -505,6 +511,9 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("refuse_print", [] {
     if (auto* recorder = lt::Recorder::active()) recorder->fail("calls print()");
+  });
+  m.def("look_at_stdout", [] {
+    if (auto* active = lt::Recording::active()) active->look_at_stdout();
   });
   m.def("refuse_array", [] { lt::Recorder::active()->fail(lt::say(lt::reason::HandsArrayToC)); });
   m.def("made_array", [](py::object array, const at::Tensor& tensor) {

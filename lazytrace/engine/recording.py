@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lazytrace import carriers, texts, unseen
+from lazytrace import carriers, stand_ins_of_logging, texts, unseen
 from lazytrace._native import available, core
 from lazytrace.marks import static_sizes
 from lazytrace.recorded import NUMBERS, SIZES, Trace
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 if available():
     carriers.configure()
+    stand_ins_of_logging.configure()
     texts.configure()
     unseen.configure()
 

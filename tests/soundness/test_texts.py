@@ -595,6 +595,30 @@ def a_file_that_is_closed(trace):
     return trace(run), steps, lambda: (logs, Files.current.closed)
 
 
+@cases(hits=4)
+def stdout_of_another_class(trace):
+    state = types.SimpleNamespace(count=0)
+    seen, files = [], [io.StringIO()]
+
+    class Stream:
+        def write(self, text):
+            seen.append((state.count, text))
+
+    def run(t):
+        state.count += 1
+        print(t.item())
+        return t * 2
+
+    function = trace(run)
+
+    def through(t):
+        with contextlib.redirect_stdout(files[0]):
+            return function(t)
+
+    steps = [call(torch.tensor(v)).of(through) for v in SOME]
+    return function, [*steps, lambda: files.__setitem__(0, Stream()), *steps], lambda: (seen, state.count)
+
+
 @cases(hits=6)
 def printed_containers(trace):
     sink = io.StringIO()

@@ -11,6 +11,7 @@
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
+#include "record/python/whole_calls.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
 #include "torch/record_key.h"
@@ -213,6 +214,31 @@ py::object plain_of(py::handle value) {
   if (!plain) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(plain);
 }
+
+// Of a list, a tuple or a dict of the call's own with such numbers in it: one with plain numbers.
+py::object plain_inside(py::handle value, const Provenance& provenance) {
+  if (provenance.known(value.ptr()) >= 0) return plain_of(value);
+  if (PyTuple_CheckExact(value.ptr()) || PyList_CheckExact(value.ptr())) {
+    py::list items;
+    bool changed = false;
+    for (py::handle item : value) {
+      py::object plain = plain_inside(item, provenance);
+      changed |= !plain.is(item);
+      items.append(plain);
+    }
+    if (!changed) return py::reinterpret_borrow<py::object>(value);
+    return PyTuple_CheckExact(value.ptr()) ? py::object(py::tuple(items)) : py::object(items);
+  }
+  if (!PyDict_CheckExact(value.ptr())) return plain_of(value);
+  py::dict entries;
+  bool changed = false;
+  for (auto [key, item] : py::reinterpret_borrow<py::dict>(value)) {
+    py::object plain = plain_inside(item, provenance);
+    changed |= !plain.is(item);
+    entries[key] = plain;
+  }
+  return changed ? py::object(entries) : py::reinterpret_borrow<py::object>(value);
+}
 }  // namespace
 
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
@@ -394,6 +420,53 @@ py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tup
     throw;
   }
   return call->finish(result.ptr());
+}
+
+namespace {
+// Whether others than the call can come to a list or the like, and change it once it was logged.
+bool may_change(PyObject* value, const Provenance& provenance, Py_ssize_t holders) {
+  if (is_immutable(value) || is_tensor(value) || is_followed(value) || provenance.known(value) >= 0)
+    return false;
+  if (!PyTuple_CheckExact(value)) return Py_REFCNT(value) > holders;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
+    if (may_change(PyTuple_GET_ITEM(value, i), provenance, 1)) return true;
+  return false;
+}
+
+// An argument is held by three tuples on its way here. Of `extra` a record takes what is in it.
+bool logs_what_may_change(const py::tuple& call, const Provenance& provenance) {
+  for (size_t i = LogCall::kLogger; i < call.size(); ++i)
+    if (may_change(PyTuple_GET_ITEM(call.ptr(), i), provenance, 3)) return true;
+  PyObject *key, *value, *extra = PyTuple_GET_ITEM(call.ptr(), LogCall::kExtra);
+  for (Py_ssize_t at = 0; PyDict_CheckExact(extra) && PyDict_Next(extra, &at, &key, &value);)
+    if (may_change(value, provenance, 1)) return true;
+  return false;
+}
+}  // namespace
+
+void Recording::log(const py::tuple& what, const py::object& exc_info, LogCall::Kind kind) {
+  py::tuple args = py::tuple(py::make_tuple(observer_.frames()) + what);
+  auto now = [&](const py::args& call) { return LogCall::now(call, exc_info); };
+  if (recorder_.paused() || recorder_.stopped()) return (void)now(args);
+  Provenance* provenance = observer_.surroundings().provenance;
+  if (!exc_info.is_none() && exc_info.ptr() != Py_False) recorder_.fail(say(reason::LogsException));
+  if (kind != LogCall::kAtOnce && logs_what_may_change(args, *provenance))
+    recorder_.fail(say(reason::OpaqueArgument, "logging"));
+  PyObject* again = LogCall::functions[kind];
+  provenance->weak_node(again);
+  OpaqueCall call(observer_.surroundings(), again, "", args.ptr(), nullptr, true, true);
+  py::tuple given(args.size());
+  for (size_t i = 0; i < args.size(); ++i) given[i] = plain_inside(args[i], *provenance);
+  make_opaque(&call, py::cpp_function(now), given, py::dict());
+}
+
+void Recording::look_at_stdout() {
+  static PyObject* const name = PyUnicode_InternFromString("stdout");
+  PyObject* file = PySys_GetObject("stdout");
+  if (!file || recorder_.paused() || recorder_.stopped()) return;
+  Provenance* provenance = observer_.surroundings().provenance;
+  int system = provenance->weak_node(PyImport_AddModule("sys"));
+  provenance->read_child(system, Access::Instance, name, -1, file);
 }
 
 py::object Recording::aside(py::object function) {

@@ -10,6 +10,7 @@
 #include "record/operators/recorder.h"
 #include "record/python/observer.h"
 #include "record/python/opaque_call.h"
+#include "record/python/whole_calls.h"
 #include "signature/signature.h"
 #include "trace/trace.h"
 
@@ -71,6 +72,8 @@ class Recording {
   // `told`: its result always looks as it does now, or it raises.
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python, bool told = false);
+  // The same for a call of logging.Logger._log(), which LogCall says with what, but for the frames.
+  void log(const py::tuple& what, const py::object& exc_info, LogCall::Kind kind);
   // The same for a function of torch that stays whole.
   py::object whole(py::object function, py::tuple args, py::dict kwargs);
   // The same for torch's function that runs autograd's engine.
@@ -81,6 +84,9 @@ class Recording {
   // has made; `again` is called with both at each replay.
   void module_inputs(const py::object& now, py::object hook, py::object made);
   void module_outputs(const py::object& again, const py::object& now, py::object hook, py::object made);
+
+  // Where print() writes to is guarded for its class.
+  void look_at_stdout();
 
   // Calls a function of ours that is no part of the recording.
   py::object aside(py::object function);

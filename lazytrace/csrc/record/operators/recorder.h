@@ -87,6 +87,8 @@ class Recorder {
 
   // Whether an operator inside the last opaque step has looked at values.
   bool hidden_varies() const { return resuming_.hidden_varies(); }
+  // Whatever it has come to, the function gives nothing back.
+  void forget_hidden() { resuming_.begin_opaque(); }
   // A backward pass may come to this custom function of autograd: its code comes to operators alone.
   void know_pure(const void* function) { pure_.insert(function); }
   // An operator inside an opaque step.

@@ -40,7 +40,10 @@ const TrustedCode kBookkeepers[] = {
 };
 
 // What stands for code in C is watched, though nobody has written it.
-bool stands_in(const std::string& file) { return !own_folder.empty() && file == own_folder + "stand_ins.py"; }
+bool stands_in(const std::string& file) {
+  std::string start = own_folder + "stand_ins";
+  return !own_folder.empty() && file.compare(0, start.size(), start) == 0;
+}
 
 bool trusted(const std::string& file, const std::string& name) {
   if (stands_in(file)) return false;

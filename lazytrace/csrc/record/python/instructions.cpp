@@ -414,6 +414,20 @@ PyObject* changed_by(Frame f, const Operation& operation) {
 }
 }  // namespace
 
+namespace {
+// Of a file of Python's own: nothing that a function reads of it changes.
+bool writes_to_file(PyObject* callable) {
+  bool method = Py_IS_TYPE(callable, &PyMethodDescr_Type);
+  if (!method && !PyCFunction_Check(callable)) return false;
+  PyObject* self = method ? nullptr : PyCFunction_GET_SELF(callable);
+  PyTypeObject* type = method ? PyDescr_TYPE(callable) : self ? Py_TYPE(self) : nullptr;
+  const char* name = method ? PyUnicode_AsUTF8(PyDescr_NAME(callable))
+                            : reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  bool writes = std::strcmp(name, "write") == 0 || std::strcmp(name, "flush") == 0;
+  return writes && type && std::strncmp(type->tp_name, "_io.", 4) == 0;
+}
+}  // namespace
+
 void Instructions::note_opaque_write(Frame f, const Operation& operation) {
   auto touch = [&](PyObject* target) {
     if (!is_tensor(target) && !is_immutable(target) && !is_autograd_context(target))
@@ -426,7 +440,7 @@ void Instructions::note_opaque_write(Frame f, const Operation& operation) {
   else if (target && !PyType_Check(target) && (sets || !PyModule_Check(target)))
     touch(target);
   std::vector<PyObject*> handed = handed_on(f, operation);
-  if (handed.empty() || PyFunction_Check(handed[0])) return;
+  if (handed.empty() || PyFunction_Check(handed[0]) || writes_to_file(handed[0])) return;
   if (auto [type, name] = written_name(handed); type) return provenance_->touch(type, name);
   PyObject* callable = handed[0];
   PyObject* first = handed.size() > 1 ? handed[1] : nullptr;

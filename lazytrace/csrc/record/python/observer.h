@@ -62,6 +62,9 @@ class Observer {
   // Whether an exception that is raised now could be caught by the Python code of the recording.
   bool would_catch() { return watcher_.would_catch(); }
 
+  // The frames that run, from the function on.
+  py::tuple frames() const { return watcher_.frames(); }
+
   // Checks what only the end of the call can tell; `result` is what the function returned, and beside it all
   // that it has written.
   void finish(PyObject* result);

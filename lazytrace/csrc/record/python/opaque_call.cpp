@@ -8,14 +8,33 @@
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
+#include "record/python/whole_calls.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
 
 namespace {
-std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, PyObject* args, PyObject* kwargs) {
+// What a list, a tuple or a dict of the call's own holds, and is of no other such thing.
+void take_out(PyObject* value, const Provenance& provenance, std::vector<PyObject*>* all, int depth = 0) {
+  constexpr int kDeepest = 16;
+  bool sequence = PyTuple_CheckExact(value) || PyList_CheckExact(value);
+  if (depth > kDeepest || (!sequence && !PyDict_CheckExact(value)) || provenance.known(value) >= 0)
+    return all->push_back(value);
+  PyObject *key, *item;
+  for (Py_ssize_t i = 0; sequence && i < PySequence_Fast_GET_SIZE(value); ++i)
+    take_out(PySequence_Fast_GET_ITEM(value, i), provenance, all, depth + 1);
+  for (Py_ssize_t at = 0; !sequence && PyDict_Next(value, &at, &key, &item);) {
+    all->push_back(key);
+    take_out(item, provenance, all, depth + 1);
+  }
+}
+
+// `inside`: those that are in containers, too.
+std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, const Provenance& provenance,
+                                                 bool inside, PyObject* args, PyObject* kwargs) {
   std::vector<PyObject*> all;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) all.push_back(PyTuple_GET_ITEM(args, i));
+  if (inside) take_out(args, provenance, &all);
+  for (Py_ssize_t i = 0; !inside && i < PyTuple_GET_SIZE(args); ++i) all.push_back(PyTuple_GET_ITEM(args, i));
   PyObject *key, *value;
   for (Py_ssize_t at = 0; kwargs && PyDict_Next(kwargs, &at, &key, &value);) all.push_back(value);
   std::unordered_set<PyObject*> followed;
@@ -61,14 +80,22 @@ bool minds_its_own(PyObject* function) {
                      [&](const char* folder) { return text.rfind(folder, 0) == 0; });
 }
 
-// What print() is asked to print was looked at before (printing.py), and is none of the state that a function
-// writes to.
-bool prints_values(PyObject* function, const Tree& call) {
+bool is_print(PyObject* function) {
   static PyObject* const print = builtin("print");
+  return function == print;
+}
+
+// What is printed or logged was looked at before (printing.py, logs.py), and is none of the state that a
+// function writes to.
+bool prints_values(PyObject* function, const Tree& call) {
   std::function<bool(const Tree&)> is_value = [&](const Tree& tree) {
     return tree.kind != Tree::Kind::State && std::all_of(tree.items.begin(), tree.items.end(), is_value);
   };
-  return function == print && is_value(call);
+  if (!LogCall::looks_at_nothing(function)) return is_print(function) && is_value(call);
+  const std::vector<Tree>& args = call.items[0].items;
+  auto is_logger = [&](const Tree& tree) { return &tree == &args[LogCall::kLogger]; };
+  return std::all_of(args.begin(), args.end(),
+                     [&](const Tree& tree) { return is_logger(tree) || is_value(tree); });
 }
 
 // Asking for it may run Python code, as that of a class with a __getattr__, which is no part of the call.
@@ -87,10 +114,11 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     : around_(around), step_(std::make_shared<OpaqueStep>()) {
   Recorder* recorder = around_.recorder;
   Provenance* provenance = around_.provenance;
-  step_->name = name_of(function, around_.pause);
+  step_->name = LogCall::logs(function) ? "logging" : name_of(function, around_.pause);
   step_->attribute = attribute;
   step_->python = python;
   step_->feedable = feedable;
+  prints_ = is_print(function) || LogCall::logs(function);
   if (const AskedFunction* asked = asked_function(function)) {
     step_->asks = step_->told = true;
     step_->name = asked->name;
@@ -120,7 +148,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     call_ = py::make_tuple(py::reinterpret_borrow<py::object>(args), kw);
     NumberRecorder* numbers = recorder->numbers();
     // A replay works out those that are arguments themselves. What else holds a number fixes it.
-    auto followed = followed_arguments(numbers, args, kwargs);
+    auto followed = followed_arguments(numbers, *provenance, LogCall::logs(function), args, kwargs);
     auto constant = [&](PyObject* v) { numbers ? numbers->settle_inside(v) : void(); };
     auto number = [&](PyObject* v) { return followed.count(v) ? numbers->number_of(v) : -1; };
     auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
@@ -138,7 +166,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   }
   touched_ = provenance->touched_count();
   around_.recorder->pause();
-  around_.pause->begin(python);
+  // What is written to a stream or a file is nothing that a function reads.
+  around_.pause->begin(python && function != LogCall::functions[LogCall::kAtOnce]);
 }
 
 // One of C that is asked for numbers is there for as long as the process.
@@ -223,6 +252,7 @@ int OpaqueCall::add(PyObject* result) {
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
   for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
+  if (prints_) recorder->forget_hidden();
   step_->random = draws_ || random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
   return recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());

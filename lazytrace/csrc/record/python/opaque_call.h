@@ -64,7 +64,8 @@ class OpaqueCall {
   size_t touched_ = 0;
   GuardTree::Look read_before_;
   Modes modes_ = Modes::current();
-  bool draws_ = false;  // random numbers that are none of torch's
+  bool prints_ = false;  // or logs, and gives nothing back
+  bool draws_ = false;   // random numbers that are none of torch's
   bool paused_ = true;
 };
 

@@ -79,6 +79,19 @@ bool Watcher::would_catch() {
   return false;
 }
 
+py::tuple Watcher::frames() const {
+  py::list rows;
+  for (Frame f = Frame::current(); f && f != base_; f = f.previous()) {
+    if (code_flags(f.code()) & (kOwn | kStandsIn | kThrough)) continue;
+    PyCodeObject* code = f.code_object();
+    PyObject* module = PyDict_GetItemString(f.globals(), "__name__");
+    rows.append(py::make_tuple(py::handle(code->co_filename), py::handle(code->co_name),
+                               py::handle(code->co_qualname), PyCode_Addr2Line(code, f.lasti()),
+                               module && PyUnicode_CheckExact(module) ? py::handle(module) : py::str("")));
+  }
+  return py::tuple(rows);
+}
+
 int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) try {
   Watcher* watcher = watching;
   if (!watcher) return 0;
@@ -307,6 +320,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);
   gradients_->exchange(f, operation);
   if (calls) whole_calls_->exchange(f, operation);
+  if (calls && !asides_->allows_logging()) whole_calls_->exchange_logging(f, operation);
   // Somebody who looks on sees all frames.
   if (!older_) modules_->exchange(f, operation);
 }

@@ -59,6 +59,8 @@ class Watcher {
   bool stop();
   // Whether an exception that is raised now could be caught by the Python code of the recording.
   bool would_catch();
+  // Those that run, from the function on, the innermost first: (file, name, qualified name, line, module).
+  py::tuple frames() const;
   std::vector<py::object> take_codes() { return places_.take_codes(); }
   std::vector<Scope> take_scopes() { return places_.take_scopes(); }
 

@@ -1,0 +1,183 @@
+"""Calls of `logging` and `print()` as steps; a replay logs as if it stood where the function did."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Final
+
+from lazytrace._native import core
+from lazytrace.printing import is_printable
+
+# Before anybody replaces them: who does is left alone.
+LOG: Final = logging.Logger._log
+IS_ENABLED_FOR: Final = logging.Logger.isEnabledFor
+
+# What the handlers of a logger do with a record, as far as it can be told: `ANYTHING` where code of the
+# user's runs, `AT_ONCE` where they write it and forget it. The core has the same numbers.
+ANYTHING: Final = 0
+KEEPS: Final = 1
+AT_ONCE: Final = 2
+
+# Classes by name, as importing all of them takes time: whether they keep what they are given, and attributes
+# that hold code of the user's unless they are None.
+_HANDLERS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "logging.StreamHandler": (AT_ONCE, ()),
+    "logging._StderrHandler": (AT_ONCE, ()),
+    "logging.FileHandler": (AT_ONCE, ()),
+    "logging.NullHandler": (AT_ONCE, ()),
+    "logging.handlers.WatchedFileHandler": (AT_ONCE, ()),
+    "logging.handlers.RotatingFileHandler": (AT_ONCE, ("namer", "rotator")),
+    "logging.handlers.TimedRotatingFileHandler": (AT_ONCE, ("namer", "rotator")),
+    "unittest._log._CapturingHandler": (KEEPS, ()),
+    "_pytest.logging._LiveLoggingNullHandler": (AT_ONCE, ()),
+    "_pytest.logging._FileHandler": (AT_ONCE, ()),
+    "_pytest.logging.LogCaptureHandler": (KEEPS, ()),
+}
+_FORMATTERS: Final = {"logging.Formatter", "_pytest.logging.ColoredLevelFormatter"}
+_STYLES: Final = {"logging.PercentStyle", "logging.StrFormatStyle", "logging.StringTemplateStyle"}
+_STREAMS: Final = {"_io", "_pytest", "ipykernel"}
+# What they are asked for while a record is handled.
+OF_LOGGERS: Final = ("findCaller", "makeRecord", "handle", "filter", "callHandlers")
+OF_HANDLERS: Final = ("handle", "filter", "acquire", "release", "emit", "format", "flush", "handleError")
+OF_FORMATTERS: Final = ("format", "formatTime", "formatException", "formatStack", "formatMessage", "usesTime")
+OF_STYLES: Final = ("format", "usesTime", "_format")
+
+# (file, name, qualified name, line, module)
+_Frame = tuple[str, str, str, int, str]
+_CODE: Final = (lambda *args, call: call(*args)).__code__
+_MOST: Final = 1024
+
+
+@functools.lru_cache(maxsize=_MOST)
+def as_called_from(frames: tuple[_Frame, ...]) -> Callable[..., None]:
+    """`logging.Logger._log` for a caller that looks like these frames, the innermost first.
+
+    It finds the place of a record by the frames around it, as filters may, and shows them when a handler
+    fails.
+
+    >>> import io
+    >>> out = io.StringIO()
+    >>> logger = logging.Logger("mine")
+    >>> logger.addHandler(logging.StreamHandler(out))
+    >>> logger.handlers[0].setFormatter(logging.Formatter("%(filename)s:%(lineno)d %(funcName)s %(message)s"))
+    >>> log = as_called_from((("a.py", "step", "Net.step", 12, "a"),))
+    >>> log(logger, logging.INFO, "loss %s", (0.5,))
+    >>> out.getvalue()
+    'a.py:12 step loss 0.5\\n'
+    """
+    call: Any = LOG
+    for file, name, qualified, line, module in frames:
+        code = _CODE.replace(co_filename=file, co_name=name, co_qualname=qualified, co_firstlineno=line)
+        frame = FunctionType(code, {"__name__": module})
+        frame.__kwdefaults__ = {"call": call}
+        call = frame
+    return call  # type: ignore[no-any-return]
+
+
+def _name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _folder(value: object) -> str:
+    return str(getattr(value, "__module__", "")).partition(".")[0]
+
+
+def _are_its_own(value: object, names: tuple[str, ...]) -> bool:
+    """Whether nobody has replaced a method, in the object or in its class."""
+    return all(_folder(getattr(value, name)) in ("logging", _folder(type(value))) for name in names)
+
+
+def _of_formatter(formatter: Any) -> int:
+    if formatter is None:
+        formatter = logging._defaultFormatter  # type: ignore[attr-defined]
+    # One of another class may have none of what is asked for.
+    if _name(formatter) not in _FORMATTERS or _name(formatter._style) not in _STYLES:
+        return ANYTHING
+    style = formatter._style
+    plain = _folder(formatter.converter) == "time" and style._defaults is None
+    own = _are_its_own(formatter, OF_FORMATTERS) and _are_its_own(style, OF_STYLES)
+    return AT_ONCE if plain and own else ANYTHING
+
+
+def _of_handler(handler: Any) -> int:
+    kind, callables = _HANDLERS.get(_name(handler), (ANYTHING, ()))
+    if kind == ANYTHING or handler.filters or not _are_its_own(handler, OF_HANDLERS):
+        return ANYTHING
+    if any(getattr(handler, name) is not None for name in callables):
+        return ANYTHING
+    if _folder(type(getattr(handler, "stream", None))) not in {*_STREAMS, "builtins"}:
+        return ANYTHING
+    return min(kind, _of_formatter(handler.formatter))
+
+
+def judge(logger: logging.Logger) -> int:
+    """What the handlers of a logger do with a record.
+
+    >>> logger = logging.Logger("mine")
+    >>> judge(logger) == AT_ONCE
+    True
+    >>> logger.addHandler(type("Mine", (logging.Handler,), {"__module__": "mine"})())
+    >>> judge(logger) == ANYTHING
+    True
+    """
+    handlers: list[Any] = []
+    at: logging.Logger | None = logger
+    while at is not None:
+        if type(at) not in (logging.Logger, logging.RootLogger):
+            return ANYTHING
+        handlers += at.handlers
+        at = at.parent if at.propagate else None
+    factory = logging.getLogRecordFactory() is logging.LogRecord
+    if not factory or logger.filters or not _are_its_own(logger, OF_LOGGERS):
+        return ANYTHING
+    if not handlers and logging.lastResort is not None:
+        handlers = [logging.lastResort]
+    return min([AT_ONCE, *map(_of_handler, handlers)])
+
+
+def judge_aside(logger: logging.Logger, values: tuple[Any, ...]) -> int:
+    """The same of what is logged, which is no part of the recording."""
+    return int(core.aside(lambda: judge(logger) if is_printable(values) else ANYTHING))
+
+
+def fill(logger: logging.Logger, level: Any) -> None:
+    """Have a logger note whether it logs this level, which takes a lock when it is asked for the first time.
+
+    >>> logger = logging.Logger("mine", logging.INFO)
+    >>> fill(logger, logging.DEBUG)
+    >>> logger._cache
+    {10: False}
+    """
+    if type(level) is int and not logger.disabled:
+        core.aside(functools.partial(IS_ENABLED_FOR, logger, level))
+
+
+def log_at(
+    kind: int,
+    logger: logging.Logger,
+    level: Any,
+    msg: Any,
+    args: tuple[Any, ...],
+    exc_info: Any,
+    extra: Any,
+    stack_info: Any,
+    stacklevel: Any,
+) -> None:
+    """Log, as a step of the program that is recorded."""
+    core.log((level, extra, stack_info, stacklevel, logger, msg, *args), exc_info, kind)
+
+
+def print_at(*args: Any, **kwargs: Any) -> None:
+    """Print, as a step: each replay prints, too. Code of the user's may do anything when it is printed."""
+    if (file := kwargs.get("file")) is None:
+        file = sys.stdout
+        core.look_at_stdout()
+    if core.aside(functools.partial(is_printable, (*args, file))):
+        core.opaque_call(print, "", print, args, kwargs, True)
+    else:
+        core.refuse_print()
+        print(*args, **kwargs)
