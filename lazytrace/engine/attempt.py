@@ -442,6 +442,7 @@ class Attempt:
                 loose=loose,
                 numbers=self._follows_numbers(),
                 state=state,
+                fixed=self.cache.shapes.fixed(self.call.structure),
                 names=names,
             )
         except core.Diverged:

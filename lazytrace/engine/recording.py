@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,6 +98,7 @@ def record(
     loose: int = 0,
     numbers: bool = False,
     state: tuple[str, ...] = (),
+    fixed: Collection[str] = (),
     names: Sequence[str] = (),
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
@@ -110,8 +111,9 @@ def record(
     Raises `Diverged` where the function does not ask for them.
 
     `loose` says what may differ between calls that the program fits (`SIZES`, `NUMBERS`): Python is given
-    numbers that are followed in place of these. With `numbers` so it is for what `item()` gives. `state` has
-    the paths of numbers in state that are followed, from roots with these `names`.
+    numbers that are followed in place of these. With `numbers` so it is for what `item()` gives, and for
+    numbers in state that code reads and sets in one line. `state` has the paths of others in state that are
+    followed, `fixed` of those that are not, from roots with these `names`.
 
     `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
     and a program must not be stored for what they were before.
@@ -119,8 +121,8 @@ def record(
     start = time.perf_counter()
     recording = core.Recording(call, resume, bool(loose & SIZES), numbers, bool(loose & NUMBERS))
     try:
-        if state:
-            recording.follow_state([*state], [*names])
+        if state or numbers:
+            recording.follow_state([*state], [*names], [*fixed])
         if loose & SIZES:
             recording.fix_sizes(static_sizes(call.tensors))
         recording.ignore("print" in ignore, "logging" in ignore)

@@ -291,6 +291,15 @@ class Shapes:
         known = self._of(structure)
         return () if known.plain else known.state
 
+    def fixed(self, structure: bytes) -> frozenset[str]:
+        """The paths of the numbers in state that have recordings of their own.
+
+        >>> Shapes().fixed(b"f32[?]")
+        frozenset()
+        """
+        with self._lock:
+            return frozenset(self._of(structure).fixed)
+
     def clear(self) -> None:
         """Forget all."""
         with self._lock:

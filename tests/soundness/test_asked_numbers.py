@@ -49,6 +49,12 @@ def of_many_kinds(x):
     return x * np.random.rand(), np.random.gamma(2.0), np.random.exponential(), random.getrandbits(12)
 
 
+def how_many(x):
+    n = np.random.binomial(6, 0.5)
+    rows = torch.cat([torch.rand(n, 3), x.new_zeros(8 - n, 3)])
+    return rows * np.random.poisson(3.0), np.random.geometric(0.4), np.random.standard_t(3.0)
+
+
 def worked_out(x):
     a, b = random.random(), np.random.random()
     return x * (a + b) / (1 + a * b), int(a * 1e6), round(b), max(a, b)
@@ -74,9 +80,9 @@ def drawn_in_a_branch(x):
 
 DRAWS = [
     mixed_up, of_numpy, of_python, of_many_kinds, worked_out, branched, between_draws_of_torch,
-    drawn_in_a_branch,
+    drawn_in_a_branch, how_many,
 ]  # fmt: skip
-FEWER = {branched: 7, drawn_in_a_branch: 9}
+FEWER = {branched: 7, drawn_in_a_branch: 9, how_many: 8}
 
 
 @pytest.mark.parametrize("body", DRAWS, ids=lambda body: body.__name__)

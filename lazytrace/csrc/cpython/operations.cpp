@@ -14,6 +14,7 @@ Operation operation_of(int opcode, int oparg) {
             Action::action,                                                    \
             Gives::gives,                                                      \
             builds,                                                            \
+            false,                                                             \
             0,                                                                 \
             first,                                                             \
             second,                                                            \
@@ -23,6 +24,41 @@ Operation operation_of(int opcode, int oparg) {
 #undef OPCODE
     default:
       return {};
+  }
+}
+
+// What reads that which the instruction sets.
+Action reader_of(Action action) {
+  switch (action) {
+    case Action::SetsAttribute:
+      return Action::ReadsAttribute;
+    case Action::SetsGlobal:
+      return Action::ReadsGlobal;
+    case Action::SetsVariable:
+      return Action::ReadsVariable;
+    case Action::SetsItem:
+      return Action::GetsItem;
+    default:
+      return Action::Nothing;
+  }
+}
+
+void mark_renewals(PyCodeObject* code, std::vector<Operation>* operations) {
+  auto line_of = [&](size_t i) { return PyCode_Addr2Line(code, static_cast<int>(2 * i)); };
+  auto copies = [&](size_t i) { return (*operations)[i].opcode == COPY; };
+  for (size_t i = 0; i < operations->size(); ++i) {
+    const Operation set = (*operations)[i];
+    Action reader = reader_of(set.action);
+    if (reader == Action::Nothing) continue;
+    // Of an item the key is not known: x[k] += 1 copies it and the container.
+    bool item = reader == Action::GetsItem;
+    auto reads = [&](size_t j) {
+      const Operation& read = (*operations)[j];
+      return read.action == reader && (item ? j > 1 && copies(j - 1) && copies(j - 2) : read.name == set.name);
+    };
+    bool renews = false;
+    for (size_t j = 0; j < i && !renews; ++j) renews = reads(j) && line_of(j) == line_of(i);
+    for (size_t j = 0; renews && j < operations->size(); ++j) (*operations)[j].renews |= reads(j);
   }
 }
 
@@ -73,6 +109,7 @@ std::vector<Operation> operations_of(PyCodeObject* code) {
     operations[i] = operation_of(opcode, oparg);
   }
   Py_DECREF(bytes);
+  mark_renewals(code, &operations);
   return operations;
 }
 

@@ -68,6 +68,7 @@ struct Operation {
   Action action = Action::NotFollowed;
   Gives gives = Gives::Python;
   bool builds = false;  // puts a new container on the stack
+  bool renews = false;  // reads what the code sets in the same line: x.n += 1, n = n % 8 + 1
   uint16_t memo = 0;    // of whoever keeps something for it; 0: none
   int first = 0, second = 0, third = 0;
   int name = 0;  // the number of a name, a constant or a variable

@@ -39,6 +39,9 @@ class Recorder {
   // Numbers in state that the observer follows from here on: a function that resumes has read what it read
   // before as the steps did that have run.
   void note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names);
+  void follow_from_here(const std::string& path) {
+    program_->state_paths.emplace(path, program_->steps.size());
+  }
   // Whether the number at this path is followed where it is read now.
   bool follows_state(const std::string& path) const {
     auto found = program_->state_paths.find(path);

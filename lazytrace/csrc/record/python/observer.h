@@ -33,6 +33,7 @@ class Observer {
 
   // And numbers in state, whose paths begin with these names of roots; the recorder knows which.
   void follow_state(const std::vector<std::string>& names) { provenance_.follow_state(&exchange_, names); }
+  void leave_state(const std::vector<std::string>& paths) { provenance_.leave(paths); }
   // The paths of numbers that the call has changed, where a recording that does not follow them is no use.
   std::vector<std::string> varying(const std::vector<std::string>& names) const {
     return provenance_.varying(names);

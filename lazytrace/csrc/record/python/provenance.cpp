@@ -186,6 +186,7 @@ bool Provenance::touched_what_was_read() const {
 void Provenance::learn(int node, PyObject* value) {
   tree_->expect(node, value);
   Expect expected = (*tree_)[node].expect;
+  if (renews_ && value && (PyLong_CheckExact(value) || PyFloat_CheckExact(value))) follow_renewed(node);
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant || is_enum_member(value)) return;
@@ -219,6 +220,12 @@ void Provenance::read_kind(int node, PyObject* object) {
   bool may_change = PyType_Check(object) ? PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)
                                          : PyModule_Check(object) != 0;
   if (node >= 0 && may_change) read_child(node, Access::Type, nullptr, -1, kind);
+}
+
+// What has run before a function resumes has followed what it has.
+void Provenance::follow_renewed(int node) {
+  if (!exchange_ || recorder_->feeding() || !tree_->can_be_loose(node)) return;
+  if (std::string path = tree_->path(node, names_); !fixed_.count(path)) recorder_->follow_from_here(path);
 }
 
 // From now on what is read there is exchanged for a number that is followed, or compared.

@@ -116,6 +116,11 @@ class Provenance {
     exchange_ = exchange;
     names_ = std::move(names);
   }
+  // Those at these paths are not.
+  void leave(const std::vector<std::string>& paths) { fixed_.insert(paths.begin(), paths.end()); }
+  // Whether the instruction that is judged now reads what its code sets: a number will be another one at the
+  // next call, and is followed from here on.
+  void note_renewal(bool renews) { renews_ = renews; }
   // Whether a number in this place is followed, or would be if it was read.
   bool follows(int owner, Access access, PyObject* key, Py_ssize_t index) const {
     return recorder_->follows_state() && owner >= 0 &&
@@ -232,6 +237,9 @@ class Provenance {
   AddressMap<int> live_;                             // list or deque -> guard node
   bool any_live_ = false;
   std::vector<int> varying_, stiff_;
+  std::unordered_set<std::string> fixed_;
+  bool renews_ = false;
+  void follow_renewed(int node);
   std::vector<Late> late_;
   AddressSet late_seen_;
   std::vector<std::pair<const void*, const void*>> asked_;  // (owner, name), once each

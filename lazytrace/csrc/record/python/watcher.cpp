@@ -312,7 +312,9 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (callee && !told) unseen_->exchange(f, operation);
   if (exchanges && !told) lists_->before(f, operation);
   if (exchanges) around_.exchange->before(f, operation, told);
+  around_.provenance->note_renewal(operation.renews);
   instructions_->dispatch(f, operation, seen_facts_);
+  around_.provenance->note_renewal(false);
   if (around_.recorder->stopped()) let_go();
   if (exchanges) around_.exchange->after(), lists_->exchange();
   if (apart) unseen_->exchange_shape(f, operation);
