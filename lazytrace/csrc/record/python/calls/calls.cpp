@@ -22,6 +22,7 @@
 #include "record/python/unseen.h"
 #include "record/python/whole_calls.h"
 #include "support/reasons.h"
+#include "torch/autocast_regions.h"
 
 namespace lazytrace {
 
@@ -670,6 +671,10 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::AsksRecursionLimit:
       return provenance_->read_child(-1, Access::RecursionLimit, nullptr, -1,
                                      py::int_(Py_GetRecursionLimit()).ptr());
+    case Does::ClearsCasts:
+      // Outside of all regions a replay does so by itself.
+      if (is_in_autocast_region()) recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
+      return;
     case Does::SetsFrameEvaluator:
       return context_variables_->set_frame_evaluator(first);
     case Does::AsksHandled:
