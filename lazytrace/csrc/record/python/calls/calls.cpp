@@ -548,6 +548,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   Does does = type_does(type);
   if (judges_callback_ || does == Does::Computes) expect_of(does);
   expect_texts(type->tp_name, args, count);
+  if (judges_callback_) consumption_->refuse_type(reinterpret_cast<PyObject*>(type));
   if (does == Does::AsksType) return call_type_itself(args, count);
   if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();
   if (type == &PyUnicode_Type || type == &PyBytes_Type) read_codec(args + 1, count - 1);
