@@ -472,6 +472,95 @@ def another_matmul_precision_between_calls(trace):
     return use, [call(X(), "highest"), call(X(), "medium"), call(X(), "high"), call(X(), "highest")]
 
 
+# ---------------------------------------------------------------- casts of the caller's autocast
+def with_casts(trace, fn, on, off):
+    """A weight is written to by each call, while what the caller's autocast has cast of it stays."""
+    linear = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        linear.weight.copy_(torch.arange(6.0).reshape(2, 3))
+
+    def step(x):
+        return fn(linear, x)
+
+    calls = [call(torch.ones(4, 3) * (i + 1)) for i in range(4)]
+    return trace(step), [*calls, on, *calls, off, *calls], lambda: linear.weight
+
+
+def halve(linear):
+    with torch.no_grad():
+        linear.weight.mul_(0.5)
+
+
+def around_casts(trace, fn):
+    region = autocast()
+    return with_casts(trace, fn, region.__enter__, lambda: region.__exit__(None, None, None))
+
+
+def outside_of_regions(trace, fn):
+    def off():
+        torch.set_autocast_enabled("cpu", False)
+        torch.clear_autocast_cache()
+
+    return with_casts(trace, fn, lambda: torch.set_autocast_enabled("cpu", True), off)
+
+
+def casts_stay(linear, x):
+    first = linear(x)
+    halve(linear)
+    return first, linear(x)
+
+
+def casts_are_cleared(linear, x):
+    first = linear(x)
+    halve(linear)
+    torch.clear_autocast_cache()
+    return first, linear(x)
+
+
+def casts_are_cleared_at_the_end(linear, x):
+    first = linear(x)
+    halve(linear)
+    torch.clear_autocast_cache()
+    return first
+
+
+def regions_of_its_own(linear, x):
+    with autocast():
+        first = linear(x)
+    halve(linear)
+    with autocast():
+        return first, linear(x)
+
+
+CASTS = [casts_stay, casts_are_cleared, casts_are_cleared_at_the_end, regions_of_its_own]
+
+
+@pytest.mark.parametrize("fn", CASTS, ids=lambda fn: fn.__name__)
+def test_casts_of_the_caller(fn):
+    cleared = {"eager": "calls clear_autocast_cache()"} if "cleared" in fn.__name__ else {}
+    check(lambda trace: around_casts(trace, fn), hits=6 if cleared else 9, **cleared)
+
+
+# Outside of all regions nothing clears what was cast, but the end of the next one.
+@pytest.mark.parametrize("fn", CASTS, ids=lambda fn: fn.__name__)
+def test_autocast_outside_of_regions(fn):
+    check(lambda trace: outside_of_regions(trace, fn), hits=6, eager="leaves-modes")
+
+
+def test_autocast_that_is_switched_inside_and_not_in_a_region():
+    def switched(linear, x):
+        torch.set_autocast_enabled("cpu", True)
+        first = linear(x)
+        torch.set_autocast_enabled("cpu", False)
+        halve(linear)
+        return first
+
+    nothing = lambda: None  # noqa: E731
+    check(
+        lambda trace: with_casts(trace, switched, nothing, torch.clear_autocast_cache), eager="leaves-modes"
+    )
+
+
 @cases.parametrize
 def test_modes(make, expected):
     check(make, **expected)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import functools
+import itertools
 import math
 import random
+import statistics
 import types
 from decimal import Decimal
 from fractions import Fraction
@@ -823,6 +826,35 @@ def test_a_number_is_read_where_its_recording_ends(read, number):
         return tried, [call(torch.ones(2), n, torch.ones(2)) for n in (number, 2.5, number)]
 
     agree(make)
+
+
+# ---------------------------------------------------------------- the class of a number, asked by C code
+ITERABLES = {
+    "deque": collections.deque,
+    "iterator": iter,
+    "reversed": reversed,
+    "values": lambda items: dict(enumerate(items)).values(),
+    "keys": dict.fromkeys,
+    "chain": itertools.chain,
+    "list": list,
+}
+ASKED_FOR_CLASSES = {
+    "set": lambda numbers: len(set(map(type, numbers))),
+    "groups": lambda numbers: [kind.__name__ for kind, _ in itertools.groupby(numbers, type)],
+    "mean": statistics.mean,
+    "partial": lambda numbers: len(set(map(functools.partial(type), numbers))),
+    "made before": lambda numbers: len({*map(type, (number for number in numbers))}),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED_FOR_CLASSES)
+@pytest.mark.parametrize("iterable", ITERABLES)
+def test_type_is_handed_to_c_code(iterable, ask):
+    def step(x):
+        return x * 2, ASKED_FOR_CLASSES[ask](ITERABLES[iterable]([x.sum().item(), 1.5, x.max().item()]))
+
+    calls = [call(torch.ones(3) * value) for value in (1.0, 2.0, 0.5, 1.0)]
+    check(lambda trace: (trace(step), calls), eager="hands type() to C code")
 
 
 # ---------------------------------------------------------------- handed on in the place of a number

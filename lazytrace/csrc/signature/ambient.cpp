@@ -16,6 +16,7 @@
 #include "cpython/objects.h"
 #include "support/reasons.h"
 #include "torch/autocast.h"
+#include "torch/autocast_regions.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -164,9 +165,23 @@ bool function_mode_listens() {
   return found;
 }
 
+namespace {
+bool any_autocast(const Ambient& now) {
+  static const c10::DispatchKeySet all = [] {
+    c10::DispatchKeySet keys;
+    for (c10::DispatchKey key : autocast_keys()) keys = keys.add(key);
+    return keys;
+  }();
+  return (all.raw_repr() & ~now.excluded) != 0;
+}
+}  // namespace
+
 void append_ambient(Call* call) {
   SavedHooks hooks = saved_hooks();
-  call->key.put(Ambient::now(hooks));
+  Ambient now = Ambient::now(hooks);
+  call->key.put(now);
+  // What it has cast stays until somebody clears it, which the regions of this call would do at their ends.
+  if (any_autocast(now) && !is_in_autocast_region()) return call->refuse(say(reason::LeavesModes));
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return call->refuse(say(reason::DispatchMode));
   if (hooks == SavedHooks::Others) return call->refuse(say(reason::SavedHooks));
   if (at::impl::torch_function_mode_enabled()) append_function_modes(call);

@@ -60,7 +60,8 @@ void ModeSwitch::to(const Modes& modes) {
 }
 
 void ModeSwitch::apply_autocast(const Modes& modes) {
-  if (modes.any_autocast() && !nested_) {
+  // The casts of the caller's autocast stay.
+  if (modes.any_autocast() && !base_->any_autocast() && !nested_) {
     at::autocast::increment_nesting();
     nested_ = true;
   } else if (!modes.any_autocast()) {

@@ -13,6 +13,7 @@
 #include "program/flatten.h"
 #include "record/operators/storage.h"
 #include "support/reasons.h"
+#include "torch/autocast_regions.h"
 #include "torch/autograd_graph.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
@@ -462,6 +463,8 @@ void Recorder::note_modes(Step* step) {
   modes_ = now;
   // Its cache of cast weights goes when a replay stops inside it.
   bool own = now.any_autocast() && !program_->modes[0].any_autocast();
+  // A replay clears what it has cast, as the end of a region does.
+  if (own && !is_in_autocast_region()) fail(say(reason::LeavesModes));
   resuming_.enter(own ? "it enters an autocast region of its own" : "");
   for (size_t i = 0; i < program_->modes.size(); ++i)
     if (program_->modes[i] == now) {

@@ -40,6 +40,7 @@ enum class Does : uint8_t {
   AsksType,            // the class of its argument; with three arguments it makes a class
   GivesFrame,          // a frame that is part of the call
   AsksRecursionLimit,  // sys.getrecursionlimit()
+  ClearsCasts,         // nothing where a region of autocast ends; else what the caller has cast is gone
   SetsFrameEvaluator,  // what torch's compiler does with the frames that run: it must be put back
   AsksHandled,         // the exception that is handled around the call
   AsksAbc,             // everything, and what abstract classes were told

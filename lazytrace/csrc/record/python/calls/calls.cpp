@@ -23,6 +23,7 @@
 #include "record/python/unseen.h"
 #include "record/python/whole_calls.h"
 #include "support/reasons.h"
+#include "torch/autocast_regions.h"
 
 namespace lazytrace {
 
@@ -546,6 +547,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   Does does = type_does(type);
   if (judges_callback_ || does == Does::Computes) expect_of(does);
   expect_texts(type->tp_name, args, count);
+  if (judges_callback_) consumption_->refuse_type(reinterpret_cast<PyObject*>(type));
   if (does == Does::AsksType) return call_type_itself(args, count);
   if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();
   if (type == &PyUnicode_Type || type == &PyBytes_Type) read_codec(args + 1, count - 1);
@@ -669,6 +671,10 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::AsksRecursionLimit:
       return provenance_->read_child(-1, Access::RecursionLimit, nullptr, -1,
                                      py::int_(Py_GetRecursionLimit()).ptr());
+    case Does::ClearsCasts:
+      // Outside of all regions a replay does so by itself.
+      if (is_in_autocast_region()) recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
+      return;
     case Does::SetsFrameEvaluator:
       return context_variables_->set_frame_evaluator(first);
     case Does::AsksHandled:

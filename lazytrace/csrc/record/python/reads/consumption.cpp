@@ -88,8 +88,14 @@ void Consumption::hand_over(PyObject* const* args, Py_ssize_t count, Consumer ho
   // What a function of C that is among them does with the others.
   for (Py_ssize_t i = 0; i < count && count > 1; ++i)
     if (args[i] && is_c_callable(args[i])) judge_(args[i]);
+  for (Py_ssize_t i = 0; i < count && count > 1; ++i) refuse_type(args[i]);
   for (Py_ssize_t i = 0; i < count; ++i)
     if (args[i]) consume(args[i], how);
+}
+
+void Consumption::refuse_type(PyObject* object) {
+  if (object == reinterpret_cast<PyObject*>(&PyType_Type) && exchange_->follows())
+    recorder_->fail(say(reason::HandsToC, "type"));
 }
 
 // Values that cannot change.
@@ -228,7 +234,7 @@ void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {
   PyObject** copied = wrapper ? _PyObject_GetDictPtr(object) : nullptr;
   for (PyObject* part : parts)
     if (part != reinterpret_cast<PyObject*>(Py_TYPE(object)) && !(copied && part == *copied))
-      consume(part, how, depth + 1);
+      refuse_type(part), consume(part, how, depth + 1);
 }
 
 void Consumption::consume_container(PyObject* object, Consumer how, int depth) {

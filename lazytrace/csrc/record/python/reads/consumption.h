@@ -58,6 +58,8 @@ class Consumption {
   void expect_arithmetic() { expects_arithmetic_ = true; }
   // An object is looked up in a dict or a set.
   void use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
+  // C code may call it, if it is `type`: of what stands for a number it would get another class.
+  void refuse_type(PyObject* object);
   // The text of an object that has no __repr__ of its own tells where it lies.
   void read_names(PyObject* object);
   void name_by_address(PyObject* object);
