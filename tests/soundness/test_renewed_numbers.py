@@ -6,6 +6,7 @@ code has read before.
 
 from __future__ import annotations
 
+import copy
 import math
 import types
 
@@ -48,7 +49,7 @@ def keeping(body, **attributes):
     """A case with an object whose attributes are compared after each call."""
 
     def make(trace):
-        kept = types.SimpleNamespace(**attributes)
+        kept = types.SimpleNamespace(**copy.deepcopy(attributes))
         return trace(lambda x: body(kept, x)), calls(10), lambda: vars(kept)
 
     return make
@@ -107,11 +108,12 @@ WHERE = {
 def test_the_first_recording_is_the_last():
     for body, attributes in WHERE.items():
         tracer = agree(keeping(body, **attributes))
-        counts = [tracer.count(what) for what in ("hits", "recordings", "eager")]
+        counts = [tracer.count("hits"), tracer.count("recordings"), len(tracer.reasons())]
         assert counts == [9, 1, 0], f"{body.__name__}: {tracer.account()}"
 
 
-@cases(hits=9)
+# Other code has read the count before.
+@cases(hits=8)
 def a_meter(trace):
     kept = types.SimpleNamespace(meter=Meter())
     return trace(lambda x: metered(kept, x)), calls(10), lambda: vars(kept.meter)
@@ -143,7 +145,27 @@ def a_variable_of_an_enclosing_function(trace):
 
 
 # ---------------------------------------------------------------- what they are
-VALUES = [1, 2.5, -0.0, True, 7, 2**62, 2**70, math.nan, math.inf, 3, 4, 5.5, 6.5, None, "a", 8, 9, 1 + 2j, 10]
+VALUES = [
+    1,
+    2.5,
+    -0.0,
+    True,
+    7,
+    2**62,
+    2**70,
+    math.nan,
+    math.inf,
+    3,
+    4,
+    5.5,
+    6.5,
+    None,
+    "a",
+    8,
+    9,
+    1 + 2j,
+    10,
+]
 
 
 @cases(hits=10)
@@ -161,7 +183,7 @@ def another_kind_at_each_call(trace):
     return trace(run), between(changes), lambda: kept.n
 
 
-@cases(hits=6)
+@cases(hits=2)
 def numbers_that_grow_too_large(trace):
     kept = types.SimpleNamespace(n=1, f=1e300)
 
@@ -295,7 +317,9 @@ def changed_from_outside(trace):
         kept.n += 1
         return x * kept.n
 
-    changes = [lambda value=value: setattr(kept, "n", value) for value in (5, 5, -3, 0, 0, 8, 9, 9, 2, 1, 0, 0)]
+    changes = [
+        lambda value=value: setattr(kept, "n", value) for value in (5, 5, -3, 0, 0, 8, 9, 9, 2, 1, 0, 0)
+    ]
     return trace(run), between(changes), lambda: kept.n
 
 
@@ -355,7 +379,7 @@ def test_two_lines_are_followed_from_the_second_on():
         return x * n
 
     tracer = agree(keeping(body, n=0))
-    assert [tracer.count(what) for what in ("hits", "eager")] == [8, 1], tracer.account()
+    assert (tracer.count("hits"), len(tracer.reasons())) == (8, 1), tracer.account()
 
 
 def test_what_is_not_followed_stays_so():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import types
+
+import pytest
 import torch
-from torch.func import functional_call, grad, hessian, jacrev, jvp, stack_module_state, vjp, vmap
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, stack_module_state, vjp, vmap
 
 from tests.soundness.runner import Cases, X, call, check
 
@@ -186,6 +190,47 @@ def fake_tensors(trace):
 def meta_tensors(trace):
     fn = trace(lambda x: x @ x.t())
     return fn, [call(torch.empty(2, 3, device="meta"))] * 3 + [call(X(2, 3))] * 2
+
+
+# ---------------------------------------------------------------- functions that transforms have made
+MADE = {
+    "vmap": vmap,
+    "vmap of vmap": lambda fn: vmap(vmap(fn)),
+    "grad": lambda fn: grad(lambda x: fn(x).sum()),
+    "vmap of grad": lambda fn: vmap(grad(lambda x: fn(x).sum())),
+    "partial of vmap": lambda fn: functools.partial(vmap(fn)),
+    "no_grad": lambda fn: torch.no_grad()(fn),
+    "list of vmap": lambda fn: [vmap(fn)],
+}
+ASKED = {
+    "jvp": lambda fn, x: jvp(fn, (x,), (x + 1,)),
+    "jacfwd": lambda fn, x: jacfwd(fn)(x),
+    "grad": lambda fn, x: grad(lambda y: fn(y).sum())(x),
+    "vmap": lambda fn, x: vmap(fn)(x.expand(2, *x.shape)),
+    "linearize": lambda fn, x: torch.func.linearize(fn, x)[1](x),
+    "itself": lambda fn, x: fn(x),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("made", MADE)
+def test_another_function_of_the_same_code(made, asked):
+    """What a transform has made is handed to another one: its code says nothing of the function that it holds."""
+
+    def make(trace):
+        state = types.SimpleNamespace(fn=MADE[made](torch.sin))
+
+        def run(x):
+            return ASKED[asked](state.fn[0] if isinstance(state.fn, list) else state.fn, x)
+
+        def change(to):
+            return lambda: setattr(state, "fn", MADE[made](to))
+
+        x = [call(X(2, 3))] * 3
+        return trace(run), [*x, change(torch.cos), *x, change(torch.sin), *x, change(torch.tanh), *x]
+
+    # What linearize() gives is a graph that is made anew at each call.
+    check(make, **({"eager": "calls"} if asked == "linearize" else {"hits": 4}))
 
 
 @cases.parametrize

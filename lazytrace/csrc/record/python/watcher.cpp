@@ -142,7 +142,7 @@ void Watcher::on_call(PyFrameObject* frame) {
   if (pause.active()) return;
   modules_->on_call(f);
   if (flags & kOpaque) return begin_opaque(frame);
-  if (is_trusted(flags)) return f.previous() && !is_trusted(caller) ? enter_trusted(f) : void();
+  if (is_trusted(flags)) return f.previous() && !is_trusted(caller) ? enter_trusted(f) : meet_trusted(f);
   if (!watch) return;
   new_objects_->enter(f);
   if (f.function()) enter_function(f);
@@ -180,6 +180,12 @@ void Watcher::enter_trusted(Frame f) {
   int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
               ((code->co_flags & CO_VARKEYWORDS) != 0);
   for (int i = 0; i < count; ++i) consumption_->consume(f.variable(i), Consumer::Trusted);
+}
+
+// One that trusted code was handed: what torch.vmap() gives has the same code for all functions.
+void Watcher::meet_trusted(Frame f) {
+  if (f.previous() && f.function() && around_.provenance->known(f.function()) >= 0)
+    functions_->consume_function(f.function());
 }
 
 void Watcher::enter_function(Frame f) {

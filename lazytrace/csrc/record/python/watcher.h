@@ -75,6 +75,7 @@ class Watcher {
   void enter(PyObject* code);
   // Frames of code that is not watched.
   void enter_trusted(Frame f);
+  void meet_trusted(Frame f);
   void enter_function(Frame f);
   void meet_function(Frame f, PyObject* self);
   bool asked_by_c(Frame f) const;

@@ -327,7 +327,7 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
 
 // What stands behind `**` is formatted like the rest.
 void Calls::read_format(PyObject* const* args, Py_ssize_t count) {
-  c10::SmallVector<PyObject*, 16> all(args, args + count);
+  std::vector<PyObject*> all(args, args + count);
   PyObject *key, *value;
   for (Py_ssize_t at = 0; keywords_ && PyDict_Check(keywords_) && PyDict_Next(keywords_, &at, &key, &value);)
     all.push_back(value);
