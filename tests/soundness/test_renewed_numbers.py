@@ -1,7 +1,7 @@
 """Numbers in state that code reads and sets in one line: they are followed from the first recording on.
 
-What such a line reads may be anything all the same: no number, a number of another kind at the next call, or one that other
-code has read before.
+What such a line reads may be anything all the same: no number, a number of another kind at the next call, or
+one that other code has read before.
 """
 
 from __future__ import annotations

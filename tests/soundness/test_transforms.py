@@ -215,7 +215,7 @@ ASKED = {
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("made", MADE)
 def test_another_function_of_the_same_code(made, asked):
-    """What a transform has made is handed to another one: its code says nothing of the function that it holds."""
+    """A transform is handed what another one has made, whose code says nothing of the function in it."""
 
     def make(trace):
         state = types.SimpleNamespace(fn=MADE[made](torch.sin))

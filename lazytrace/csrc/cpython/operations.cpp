@@ -54,7 +54,8 @@ void mark_renewals(PyCodeObject* code, std::vector<Operation>* operations) {
     bool item = reader == Action::GetsItem;
     auto reads = [&](size_t j) {
       const Operation& read = (*operations)[j];
-      return read.action == reader && (item ? j > 1 && copies(j - 1) && copies(j - 2) : read.name == set.name);
+      return read.action == reader &&
+             (item ? j > 1 && copies(j - 1) && copies(j - 2) : read.name == set.name);
     };
     bool renews = false;
     for (size_t j = 0; j < i && !renews; ++j) renews = reads(j) && line_of(j) == line_of(i);

@@ -43,9 +43,9 @@ class Recording {
   // Runs the function for real. Its exceptions pass through unchanged; nothing stays switched. Raises
   // Diverged where a function that resumes does not ask for the steps that have run.
   py::object run(py::object function, py::tuple args, py::dict kwargs);
-  // Numbers in state at these paths, from roots of these names, may differ from call to call, and so may those
-  // that code reads and sets in one line, but not at the paths `fixed`. Before run(); a function that resumes
-  // follows those that its first steps followed, and what it reads after them.
+  // Numbers in state at these paths, from roots of these names, may differ from call to call, and so may
+  // those that code reads and sets in one line, but not at the paths `fixed`. Before run(); a function that
+  // resumes follows those that its first steps followed, and what it reads after them.
   void follow_state(const std::vector<std::string>& paths, const std::vector<std::string>& names,
                     const std::vector<std::string>& fixed = {}) {
     recorder_.note_state(paths, names);
