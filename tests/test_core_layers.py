@@ -44,6 +44,7 @@ WATCHING = (
     "gradients",
     "handlers",
     "asked",
+    "log_call",
     "whole_calls",
     "provenance",
     "new_objects",

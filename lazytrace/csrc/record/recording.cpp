@@ -11,7 +11,6 @@
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
-#include "record/python/whole_calls.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
 #include "torch/record_key.h"

@@ -8,9 +8,9 @@
 
 #include "guard/guards.h"
 #include "record/operators/recorder.h"
+#include "record/python/log_call.h"
 #include "record/python/observer.h"
 #include "record/python/opaque_call.h"
-#include "record/python/whole_calls.h"
 #include "signature/signature.h"
 #include "trace/trace.h"
 

@@ -8,7 +8,7 @@
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
-#include "record/python/whole_calls.h"
+#include "record/python/log_call.h"
 #include "support/reasons.h"
 
 namespace lazytrace {

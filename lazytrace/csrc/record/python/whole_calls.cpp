@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "cpython/callee.h"
-#include "cpython/hide_frames.h"
 #include "record/python/asked.h"
 #include "record/python/code_facts.h"
+#include "record/python/log_call.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -23,44 +23,6 @@ void configure_whole_calls(const py::dict& by_function) {
     Py_INCREF(function.ptr());
     steps()[function.ptr()] = Py_NewRef(step.ptr());
   }
-}
-
-namespace {
-AddressMap<PyObject*>& logging_steps() {
-  static auto* known = new AddressMap<PyObject*>();
-  return *known;
-}
-PyObject *frames_for_log = nullptr, *log_function = nullptr;
-
-py::object log_as(const py::object& log, const py::args& call, const py::object& exc_info,
-                  bool (*hidden)(PyObject*)) {
-  py::tuple args = call[py::slice(LogCall::kArguments, static_cast<py::ssize_t>(call.size()), 1)];
-  HideFrames hide(hidden);
-  return log(call[LogCall::kLogger], call[LogCall::kLevel], call[LogCall::kMessage], args, exc_info,
-             call[LogCall::kExtra], call[LogCall::kStackInfo], call[LogCall::kStackLevel]);
-}
-
-bool is_ours(PyObject* code) { return code_flags(code) & (kOwn | kThrough | kStandsIn); }
-}  // namespace
-
-PyObject* LogCall::functions[LogCall::kKinds] = {};
-
-void LogCall::configure(const py::dict& by_function, const py::object& as_called_from,
-                        const py::object& log) {
-  frames_for_log = Py_NewRef(as_called_from.ptr());
-  log_function = Py_NewRef(log.ptr());
-  for (auto [function, step] : by_function)
-    logging_steps()[Py_NewRef(function.ptr())] = Py_NewRef(step.ptr());
-  for (PyObject*& one : functions) one = py::cpp_function(&LogCall::again, py::name("log")).release().ptr();
-}
-
-py::object LogCall::now(const py::args& call, const py::object& exc_info) {
-  return log_as(py::reinterpret_borrow<py::object>(log_function), call, exc_info, is_ours);
-}
-
-py::object LogCall::again(const py::args& call) {
-  py::object log = py::reinterpret_borrow<py::object>(frames_for_log)(call[kFrames]);
-  return log_as(log, call, py::none(), is_engine_code);
 }
 
 namespace {
@@ -127,8 +89,8 @@ void WholeCalls::exchange_logging(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || recorder_->stopped() || (code_flags(f.code()) & kStandsIn)) return;
   bool bound = PyMethod_Check(*callee);
-  PyObject* const* step = logging_steps().find(bound ? PyMethod_GET_FUNCTION(*callee) : *callee);
-  if (step) replace(callee, *step, bound ? PyMethod_GET_SELF(*callee) : nullptr);
+  PyObject* step = LogCall::step_of(bound ? PyMethod_GET_FUNCTION(*callee) : *callee);
+  if (step) replace(callee, step, bound ? PyMethod_GET_SELF(*callee) : nullptr);
 }
 
 void WholeCalls::replace(PyObject** callee, PyObject* step, PyObject* self) {

@@ -45,29 +45,6 @@ void configure_scripted_calls(const py::tuple& classes, const py::object& step);
 // Told by Python once: print(), and what is called in its place.
 void configure_print(const py::object& function, const py::object& step);
 
-// A call of logging.Logger._log() as the arguments of a step:
-// (frames, level, extra, stack_info, stacklevel, logger, msg, *args).
-struct LogCall {
-  enum { kFrames, kLevel, kExtra, kStackInfo, kStackLevel, kLogger, kMessage, kArguments };
-
-  // Told by Python once: methods of loggers, and what is called in the place of each; `as_called_from` gives
-  // `log`, which is logging.Logger._log(), for a caller that looks like these frames.
-  static void configure(const py::dict& steps, const py::object& as_called_from, const py::object& log);
-  // The frames are those that run, but for ours.
-  static py::object now(const py::args& call, const py::object& exc_info);
-  // There are none of the function's.
-  static py::object again(const py::args& call);
-  // What the handlers do, as far as Python knows (logs.py): run code of the user's, keep what they are given,
-  // or write it and forget it. A replay calls the same function under another name.
-  enum Kind { kAnything, kKeeps, kAtOnce, kKinds };
-  static PyObject* functions[kKinds];
-  static bool logs(PyObject* function) {
-    return function && (function == functions[kAnything] || looks_at_nothing(function));
-  }
-  static bool looks_at_nothing(PyObject* function) {
-    return function && (function == functions[kKeeps] || function == functions[kAtOnce]);
-  }
-};
 // Whether a function is one of these two that are called in the place of another.
 bool is_step_of_ours(PyObject* function);
 
