@@ -226,7 +226,7 @@ def parsed_arguments(trace):
     return trace(lambda x: x * args.k * len(args.names)), around(lambda: args.names.append("b"), X())
 
 
-@cases(hits=2, eager="sets-attribute")
+@cases(hits=3)
 def attribute_counter(trace):
     o = Box(n=0)
 
@@ -305,7 +305,7 @@ def setattr_by_c(trace):
     return fn, [call(X())] * 3, lambda: o.n
 
 
-@cases(hits=1, eager="sets-item")
+@cases(hits=2)
 def writes_through_vars(trace):
     o = Box(n=0)
 

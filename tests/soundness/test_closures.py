@@ -82,7 +82,7 @@ def zero_to_negative_zero_to_nan(trace):
     return trace(lambda x: (torch.copysign(x, torch.tensor(k)), k)), steps
 
 
-@cases(hits=2, eager="sets-variable")
+@cases(hits=3)
 def nonlocal_counter(trace):
     count = 0
 

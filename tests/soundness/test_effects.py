@@ -369,7 +369,7 @@ def class_attribute_shadowed(trace):
     return trace(fn), [call(X())] * 4 + [lambda: vars(o).clear(), call(X()), call(X())], lambda: [o, Model.h]
 
 
-@cases(hits=4, eager="sets-attribute")
+@cases(hits=5)
 def dataclass_field_replaced(trace):
     @dataclass
     class State:
@@ -413,7 +413,7 @@ def written_before_and_after_a_read(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -2, 2, 3, -1)], lambda: o
 
 
-@cases(hits=11, eager="sets-attribute")
+@cases(hits=12)
 def written_before_random_and_a_read(trace):
     o = Thing(a=None, n=0)
 
@@ -427,7 +427,7 @@ def written_before_random_and_a_read(trace):
     return trace(fn), [call(X())] * 14, lambda: o
 
 
-@cases(hits=2, eager="sets-attribute")
+@cases(hits=3)
 def exception_after_a_write(trace):
     o = Thing(cache=None, n=0)
 
@@ -935,7 +935,7 @@ def nonlocal_shared_by_two_functions(trace):
     return write, both * 3, lambda: h
 
 
-@cases(hits=4, eager="sets-variable")
+@cases(hits=5)
 def nonlocal_counter(trace):
     n = 0
 
@@ -961,7 +961,7 @@ def global_tensor(trace):
     return trace(fn), [reset, call(X()), call(X()), call(X()), reset, call(X()), call(X())], lambda: WRITTEN
 
 
-@cases(hits=5, eager="sets-global")
+@cases(hits=6)
 def global_counter(trace):
     def fn(x):
         global COUNT
@@ -989,7 +989,7 @@ def cell_deleted_and_made_again(trace):
     return trace(fn), [call(X())] * 5, lambda: h
 
 
-@cases(hits=3, eager="sets-attribute")
+@cases(hits=4)
 def function_attribute(trace):
     def fn(x):
         helper.calls += 1
@@ -1035,7 +1035,7 @@ def buffer_assigned(trace):
 
 
 # Could be a hit, as buffer_assigned.
-@cases(hits=5, eager="sets-attribute")
+@cases(hits=5)
 def buffer_assigned_in_a_traced_module(trace):
     class Cell(Recurrent):
         def forward(self, x):
@@ -1074,7 +1074,7 @@ def buffer_updated_in_place(trace):
     return trace(m.forward), [call(X())] * 5, lambda: [m.h, m._buffers["h"]]
 
 
-@cases(hits=1, eager="sets-attribute")
+@cases(hits=2)
 def moving_average_of_parameters(trace):
     model, shadow = Recurrent(), Recurrent()
 
@@ -1258,7 +1258,7 @@ def cache_position_in_a_tensor(trace):
     return trace(fn), [call(k * X()) for k in range(8)], lambda: [keys, position]
 
 
-@cases(hits=5, eager="sets-attribute")
+@cases(hits=6)
 def ring_buffer_of_views(trace):
     memory, o = torch.zeros(3, 3), Thing(rows=[], n=0)
 
@@ -1286,7 +1286,7 @@ def accumulated_outside_and_inside(trace):
 
 
 # ---------------------------------------------------------------- nesting, threads, lifetimes
-@cases(hits=1, eager="sets-attribute")
+@cases(hits=2)
 def nested_function_writes(trace):
     o = Thing(h=torch.zeros(3), n=0)
 
@@ -1587,7 +1587,7 @@ def written_by_attribute_read_by_dictionary(trace):
     return trace(fn), changing(), lambda: o
 
 
-@cases(hits=3, eager="sets-attribute")
+@cases(hits=4)
 def names_computed(trace):
     o = Thing(h0=X(), h1=X(), turn=0)
 
@@ -1877,7 +1877,7 @@ def write_in_a_recursion(trace):
     return trace(fn), [call(X())] * 4, lambda: o
 
 
-@cases(hits=2, eager="sets-attribute")
+@cases(hits=3)
 def write_in_a_comprehension_and_a_generator(trace):
     o = Thing(n=0, h=X())
 
@@ -1893,7 +1893,7 @@ def write_in_a_comprehension_and_a_generator(trace):
     )
 
 
-@cases(eager="sets-attribute")
+@cases(recordings=6)
 def limit_of_one_trace(trace):
     o = Thing(h=torch.zeros(3), n=0)
 

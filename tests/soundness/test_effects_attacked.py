@@ -1162,7 +1162,7 @@ def opaque_function_keeps_what_is_written_after(trace):
     return trace(fn), [call(k * X()) for k in (1, 1, -1, -1, 1, -1, 1)], lambda: [o, seen]
 
 
-@cases(hits=4, eager="sets-attribute")
+@cases(hits=5)
 def exception_of_an_inner_function_caught(trace):
     o = Thing(h=None, n=0, error=None)
 

@@ -274,7 +274,7 @@ def raised_from_another(trace):
     return fn, [call(X())] * 3
 
 
-@cases(hits=1, eager="sets-item")
+@cases(hits=2)
 def keyboard_interrupt_like(trace):
     count = [0]
 

@@ -81,7 +81,7 @@ def helper_replaced(trace):
     return trace(lambda x: helper(x)), around(put(helper=lambda x: x - 1), X())
 
 
-@cases(hits=2, eager="sets-global")
+@cases(hits=3)
 def counter(trace):
     reset()
 

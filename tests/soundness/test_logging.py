@@ -550,7 +550,7 @@ def in_one_branch_behind_a_change(trace):
     return trace(run), values(*SOME, *SOME), lambda: (out.getvalue(), state)
 
 
-@cases(hits=4)
+@cases(hits=3)
 def in_one_branch_for_a_handler_of_ones_own(trace):
     handler = Keeping()
     logger = fresh(handler)

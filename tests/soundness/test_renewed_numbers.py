@@ -309,6 +309,22 @@ def a_counter_that_decides(trace):
     return trace(run), calls(16), lambda: vars(kept)
 
 
+@cases(hits=14)
+def a_counter_behind_a_branch(trace):
+    kept = types.SimpleNamespace(n=0, m=0.0)
+
+    def run(x):
+        x = x * 2
+        if x.sum() > 0:
+            x = x.flip(0).exp().sin()
+            kept.m = kept.m * 0.5 + 1
+        kept.n += 1
+        return x * kept.n + kept.m
+
+    x = ones()
+    return trace(run), [call(x if i % 3 else -x) for i in range(1, 17)], lambda: vars(kept)
+
+
 @cases(hits=10)
 def changed_from_outside(trace):
     kept = types.SimpleNamespace(n=0)

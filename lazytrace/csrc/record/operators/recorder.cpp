@@ -1006,6 +1006,8 @@ void Recorder::feed(std::shared_ptr<Resume> resume) {
   }
   program_->state_paths = resume->program->state_paths;
   feeding_.begin(std::move(resume));
+  // The way to what the other branch has read later may be shorter here.
+  for (auto& [path, after] : program_->state_paths) after = std::min(after, feeding_.steps());
 }
 
 void Recorder::note_state(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
