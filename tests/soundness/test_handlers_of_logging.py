@@ -11,7 +11,7 @@ import unittest._log
 import torch
 
 from tests.soundness.runner import Cases, call, check
-from tests.soundness.test_logging import SOME, Keeping, changing, fields, fresh, values, written
+from tests.soundness.test_logging import SOME, Keeping, changing, check_apart, fields, fresh, values, written
 
 cases = Cases()
 
@@ -647,7 +647,6 @@ def a_list_that_changes_in_a_record_that_is_kept(trace):
     return trace(run), values(*SOME), lambda: [one.getMessage() for one in kept]
 
 
-@cases(hits=6)
 def a_list_that_nobody_else_has(trace):
     handler = Keeping()
     logger = fresh(handler)
@@ -667,7 +666,6 @@ class Shown:
         return f"Shown({self.value})"
 
 
-@cases(hits=4)
 def an_object_of_ones_own(trace):
     box = Shown(1)
     logger, out = written()
@@ -696,3 +694,11 @@ def a_list_in_state(trace):
 @cases.parametrize
 def test_case(make, expected):
     check(make, **expected)
+
+
+def test_a_list_that_nobody_else_has():
+    check_apart(a_list_that_nobody_else_has, 6)
+
+
+def test_an_object_of_ones_own():
+    check_apart(an_object_of_ones_own, 4)
