@@ -6,7 +6,7 @@ import array
 import collections
 import csv
 import ctypes
-import functools  # noqa: F401, programs of the cases name it
+import functools
 import io
 import itertools
 import math
@@ -268,3 +268,46 @@ def test_nothing_is_asked_of_an_object_that_the_function_does_not_ask():
         return trace(fn), [call(X())], lambda: Loud.asked
 
     check(make, eager="sets .asked of a ")
+
+
+# ---------------------------------------------------------------- texts of callables
+HELD = {
+    "partial": lambda cls: functools.partial(len, cls),
+    "partial by keyword": lambda cls: functools.partial(sorted, key=cls),
+    "partial of a class": lambda cls: functools.partial(cls),
+    "partial of a partial's list": lambda cls: functools.partial(len, [functools.partial(len, cls)]),
+    "getter": lambda cls: operator.itemgetter(cls, 0),
+    "caller": lambda cls: operator.methodcaller("run", cls),
+    "method of a slot": lambda cls: cls().__init__,
+    "method of C": lambda cls: type("Under", (cls, list), {})().append,
+    "in a list": lambda cls: [functools.partial(len, cls)],
+    "in a dict": lambda cls: {"a": cls().__repr__},
+}
+
+
+@pytest.mark.parametrize("written", [ascii, repr, str, "{}".format], ids=["ascii", "repr", "str", "format"])
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("passed", [True, False], ids=["passed", "in state"])
+def test_names_of_classes_in_the_texts_of_callables(held, written, passed):
+    def make(trace):
+        class Short:
+            pass
+
+        kept = HELD[held](Short)
+        named = type(kept.__self__) if held == "method of C" else Short
+
+        def fn(x, given):
+            return x + len(written(given if passed else kept))
+
+        def rename():
+            named.__name__ = named.__qualname__ = named.__name__ + "er"
+
+        x = [call(X(), kept if passed else None)] * 3
+        return trace(fn), [*x, rename, *x, rename, *x], lambda: None
+
+    if held in ("getter", "caller", "method of C"):
+        check(make, eager="to C code")
+    elif passed and (held.startswith("partial") or held == "in a list"):
+        check(make, eager="reads a dict of unknown origin")  # of its keywords
+    else:
+        check(make, hits=6)

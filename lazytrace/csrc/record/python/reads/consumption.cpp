@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "cpython/callee.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
@@ -136,7 +137,10 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   provenance_->hold(object);
   if (is_numpy_array(object)) return recorder_->fail("hands a numpy array to C code");
   if (is_container(object)) return consume_container(object, how, depth);
-  if (is_c_callable(object)) return judge_(object);
+  if (is_c_callable(object)) {
+    if (reads_text(how)) read_callable_as_text(object, how, depth);
+    return judge_(object);
+  }
   if (PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object))
     return containers_->advance(object);
   consume_object(object, how, depth);
@@ -276,6 +280,19 @@ void Consumption::consume_instance(PyObject* object, int depth) {
 }
 
 // C code writes a class by its names, and some instances with the name of their class; they can be set.
+// A method that is bound is written with the class of its object, a partial or a getter with all that it
+// holds.
+void Consumption::read_callable_as_text(PyObject* callable, Consumer how, int depth) {
+  const MethodWrapper* wrapper = MethodWrapper::of(callable);
+  PyObject* self = wrapper                       ? wrapper->self
+                   : PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable)
+                                                 : nullptr;
+  if (self && !PyModule_Check(self)) return read_names(self);
+  bool slot = Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
+              Py_IS_TYPE(callable, &PyClassMethodDescr_Type);
+  if (!slot && !PyCFunction_Check(callable)) consume_parts(callable, how, depth);
+}
+
 void Consumption::read_names(PyObject* object) {
   static PyObject* const kNames[] = {PyUnicode_InternFromString("__name__"),
                                      PyUnicode_InternFromString("__qualname__"),

@@ -74,6 +74,7 @@ class Consumption {
   void consume_c_object(PyObject* object, Consumer how, int depth);
   void consume_entries(PyObject* deque, Consumer how, int depth);
   void consume_parts(PyObject* object, Consumer how, int depth);
+  void read_callable_as_text(PyObject* callable, Consumer how, int depth);
   void consume_container(PyObject* object, Consumer how, int depth);
   void consume_instance(PyObject* object, int depth);
 
