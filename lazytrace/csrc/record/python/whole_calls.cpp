@@ -1,5 +1,6 @@
 #include "record/python/whole_calls.h"
 
+#include <utility>
 #include <vector>
 
 #include "cpython/callee.h"
@@ -63,6 +64,12 @@ void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool print
 }
 
 namespace {
+// The function that is called, and what it is bound to, or null.
+std::pair<PyObject*, PyObject*> taken_apart(PyObject* callee) {
+  if (!PyMethod_Check(callee)) return {callee, nullptr};
+  return {PyMethod_GET_FUNCTION(callee), PyMethod_GET_SELF(callee)};
+}
+
 // Of arguments that stand on the stack one by one.
 AskedCall asked_by(Frame f, const Operation& operation) {
   if (operation.action != Action::Calls) return {};
@@ -79,18 +86,15 @@ void WholeCalls::exchange(Frame f, const Operation& operation) {
   if (!callee || recorder_->stopped()) return;
   if (AskedCall call = asked_by(f, operation); call.asked && recorder_->numbers())
     return replace(callee, call.asked->step, call.self);
-  bool bound = PyMethod_Check(*callee);
-  PyObject* const* step = steps().find(bound ? PyMethod_GET_FUNCTION(*callee) : *callee);
-  if (!step) return;
-  replace(callee, *step, bound ? PyMethod_GET_SELF(*callee) : nullptr);
+  auto [function, self] = taken_apart(*callee);
+  if (PyObject* const* step = steps().find(function)) replace(callee, *step, self);
 }
 
 void WholeCalls::exchange_logging(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || recorder_->stopped() || (code_flags(f.code()) & kStandsIn)) return;
-  bool bound = PyMethod_Check(*callee);
-  PyObject* step = LogCall::step_of(bound ? PyMethod_GET_FUNCTION(*callee) : *callee);
-  if (step) replace(callee, step, bound ? PyMethod_GET_SELF(*callee) : nullptr);
+  auto [function, self] = taken_apart(*callee);
+  if (PyObject* step = LogCall::step_of(function)) replace(callee, step, self);
 }
 
 void WholeCalls::replace(PyObject** callee, PyObject* step, PyObject* self) {
