@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import itertools
 import json  # noqa: F401 (the texts below name it)
 import math
 import operator  # noqa: F401 (the texts below name it)
@@ -13,6 +15,7 @@ import re  # noqa: F401 (the texts below name it)
 import string  # noqa: F401 (the texts below name it)
 import sys
 import types
+import typing
 from collections import deque
 
 import pytest
@@ -416,6 +419,81 @@ def numbers_in_state(trace):
         return t
 
     return trace(run), values(*SOME), lambda: (state.step, logs)
+
+
+# ---------------------------------------------------------------- functools caches
+@functools.lru_cache
+def cached(*keys):
+    return len(keys)
+
+
+class Key:
+    """A key of a cache, that holds a text."""
+
+    text = ""
+
+    def __hash__(self):
+        return hash(self.text)
+
+    def __eq__(self, other):
+        return self.text == other.text
+
+
+@cases(hits=7)
+def while_a_cache_is_asked(trace):
+    plain = object()
+    cached(plain)
+    _ = typing.Literal["a", "b"]  # typing keeps what it has made in such a cache
+
+    def run(t):
+        text = f"{t.item():.2f}"
+        return text, cached(plain), typing.Literal["a", "b"] is None
+
+    return trace(run), values(*SOME)
+
+
+@cases(hits=1, recordings=7)
+def as_the_key_of_a_cache(trace):
+    for v in SOME:
+        cached(f"{v:.2f}")
+        cached((f"{v:.2f}", "a"))
+
+    def run(t):
+        return cached(f"{t.item():.2f}"), cached((f"{t.item():.2f}", "a"))
+
+    return trace(run), values(*SOME)
+
+
+@cases(eager="calls a function with a functools cache, which has no entry for the call")
+def behind_the_key_of_a_cache(trace):
+    key = Key()
+
+    def run(t):
+        key.text = f"{t.item():.2f}"
+        return cached(key, key)
+
+    return trace(run), values(*SOME)
+
+
+@cases(hits=6)
+def while_views_of_dicts_are_chained(trace):
+    """As an optimizer does with its hooks."""
+    names = {"a": 1, "b": 2}
+
+    def run(t):
+        text = f"{t.item():.2f}"
+        return text, list(itertools.chain(names.values(), names.keys(), names.items()))
+
+    return trace(run), values(*SOME)
+
+
+@cases(hits=1, recordings=7)
+def in_a_dict_whose_views_are_chained(trace):
+    def run(t):
+        names = {"a": f"{t.item():.2f}"}
+        return [len(name) for name in itertools.chain(names.values(), names.keys())]
+
+    return trace(run), values(*SOME)
 
 
 # ---------------------------------------------------------------- print

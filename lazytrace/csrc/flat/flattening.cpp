@@ -98,10 +98,17 @@ void Flattening::after(size_t at) {
   if (following_ && step.kind == Step::Kind::RequireGrad && step.effect)
     return hinder("it sets requires_grad of a tensor from before the call");
   // Its proof runs what is kept twice.
-  if (step.opaque && step.opaque->python) return hinder(step.opaque->name + " runs Python code");
+  if (step.opaque && step.opaque->python && !only_tells(step))
+    return hinder(step.opaque->name + " runs Python code");
   for (const Argument& argument : step.arguments)
     if (argument.kind == Argument::Kind::Generator) return hinder("a generator is drawn from");
   keep(step);
+}
+
+// Prints or logs numbers and texts: nothing is done twice, whoever runs the program again. A tensor would be
+// shown without its graph.
+bool Flattening::only_tells(const Step& step) {
+  return step.opaque && step.opaque->tells && step.arguments.empty();
 }
 
 // Whether the function may go on in another way after the step.
@@ -260,7 +267,7 @@ void Flattening::keep(const Step& step) {
     gradients_[step.arguments[0].reg] = step.arguments.size() > 1 ? step.arguments[1].reg : -1;
   if (step.kind == Step::Kind::SetData)
     kernels_.set_data(step.arguments[0].reg, registers_[step.arguments[0].reg], step.effect);
-  if (step.opaque && !step.opaque->asks) gradients_.clear();
+  if (step.opaque && !step.opaque->asks && !only_tells(step)) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
   copy.exit = leads_away(step);
@@ -540,7 +547,8 @@ int Flattening::place_undo(std::vector<Step>* made, FlatForm* form) {
   };
   auto remains = [&](const Step& step) {
     return step.once() && step.kind != Step::Kind::SetGradient && step.kind != Step::Kind::SetData &&
-           ((step.opaque && !step.opaque->asks) || step.python || (step.early && !can_be_kept(step)));
+           ((step.opaque && !step.opaque->asks && !only_tells(step)) || step.python ||
+            (step.early && !can_be_kept(step)));
   };
   auto fixed = std::find_if(steps.begin(), steps.end(), remains);
   bool changed = false;

@@ -38,7 +38,7 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory
   at::Tensor after = entry_.defined() ? random_state() : at::Tensor();
   rewind();
   Earlier earlier = form_.earlier(registers_);
-  obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.answered);
+  obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.done);
   if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
   if (entry_.defined()) drawn_ = random_state();
   rewind();

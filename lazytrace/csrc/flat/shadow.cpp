@@ -27,13 +27,13 @@ std::string Shadow::obstacle(const Program& program) {
 
 std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
                        const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness,
-                       const std::vector<int>& answered) {
+                       const DoneOnce& done) {
   try {
     OpaqueResults opaque;
     EarlyWrites early;
     InterpreterMemory memory;
     memory.numbers = given;
-    memory.answered = answered;
+    memory.done = done;
     Outcome outcome = Interpreter(plan, *registers, state, opaque, early, memory).run(0, nullptr, witness);
     return outcome.ok() ? "" : "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {

@@ -8,15 +8,16 @@
 
 #include "flat/twins.h"
 #include "passes/plan.h"
+#include "replay/interpreter.h"
 #include "replay/witness.h"
 
 namespace lazytrace {
 
-// Runs a plan; why there is nothing to see of it, or nothing. `answered`: those of the given numbers that
-// it would ask for otherwise. Needs the GIL.
+// Runs a plan; why there is nothing to see of it, or nothing. `done`: by a run that it repeats. Needs the
+// GIL.
 std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
                        const std::vector<PyObject*>& state, const NumberValues& given,
-                       Witness* witness = nullptr, const std::vector<int>& answered = {});
+                       Witness* witness = nullptr, const DoneOnce& done = {});
 
 // On copies, so that a backward pass through the graph that it leaves ends at these, and meets no history and
 // no hooks of the user's. Made before the program runs on `registers`. Needs the GIL.

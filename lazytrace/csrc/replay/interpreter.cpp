@@ -536,7 +536,7 @@ bool Interpreter::left_alone(const OpaqueStep& step) const {
 // A number that a run before this one was given, which was given up or is rehearsed, is that of this one.
 bool Interpreter::ask_number(const Step& s, size_t at) {
   int id = s.results[0].number;
-  if (std::find(answered_.begin(), answered_.end(), id) == answered_.end()) {
+  if (std::find(done_.answered.begin(), done_.answered.end(), id) == done_.answered.end()) {
     py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
     value_ = py::reinterpret_steal<py::object>(PyObject_Call(
         s.opaque->function.value.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
@@ -545,7 +545,7 @@ bool Interpreter::ask_number(const Step& s, size_t at) {
     const Flattened flattened(value_.ptr(), nullptr);
     if (!matches_value(s, flattened)) return false;
     store_value(s, flattened);
-    answered_.push_back(id);
+    done_.answered.push_back(id);
   }
   if (static_cast<int>(at) <= plan_.keep_until)
     opaque_.emplace_back(
@@ -554,10 +554,22 @@ bool Interpreter::ask_number(const Step& s, size_t at) {
   return true;
 }
 
+// Whether a run before this one has told already what the step tells, which gives nothing.
+bool Interpreter::is_told(const Step& s, size_t at) {
+  if (!s.opaque->tells) return false;
+  if (std::find(done_.told.begin(), done_.told.end(), s.node) == done_.told.end()) {
+    done_.told.push_back(s.node);
+    return false;
+  }
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, py::none());
+  return true;
+}
+
 bool Interpreter::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
   if (s.opaque->asks) return ask_number(s, at);
+  if (is_told(s, at)) return true;
   for (const WrittenByThen& one : s.opaque->written)
     early_.make(one, state_[one.effect.owner],
                 one.value.build({registers_, state_, &program_.numbers, numbers_.data()}));

@@ -51,6 +51,14 @@ struct Outcome {
 
 using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 
+// What a run has done that is not done twice in a call: where it is given up, or rehearsed, another run
+// follows.
+struct DoneOnce {
+  std::vector<int> answered;  // numbers that were asked for
+  std::vector<int64_t> told;  // the nodes of steps that told somebody something
+  void clear() { answered.clear(), told.clear(); }
+};
+
 // What a run works in; kept from run to run by one thread.
 struct InterpreterMemory {
   torch::jit::Stack stack;
@@ -58,7 +66,7 @@ struct InterpreterMemory {
   Recycler recycler;
   at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
   SetTensors set;
-  std::vector<int> answered;  // numbers that were asked for already, and are not asked for twice
+  DoneOnce done;
 };
 
 class Interpreter {
@@ -79,7 +87,7 @@ class Interpreter {
         recycler_(memory.recycler),
         scalar_(memory.scalar),
         set_(memory.set),
-        answered_(memory.answered) {}
+        done_(memory.done) {}
 
   // How to ask whether the Python state that the program depends on is what it was when the call began.
   void ask_state_by(std::function<bool()> holds) { state_holds_ = std::move(holds); }
@@ -111,6 +119,7 @@ class Interpreter {
   bool warned(size_t at);
   bool opaque(const Step& step, size_t at);
   bool ask_number(const Step& step, size_t at);
+  bool is_told(const Step& step, size_t at);
   bool left_alone(const OpaqueStep& step) const;
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);
@@ -144,7 +153,7 @@ class Interpreter {
   Recycler& recycler_;
   at::Tensor& scalar_;
   SetTensors& set_;
-  std::vector<int>& answered_;
+  DoneOnce& done_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {
     void process(const c10::Warning& warning) override { all.push_back(warning); }

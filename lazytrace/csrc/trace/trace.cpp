@@ -222,7 +222,7 @@ Interpreter Trace::interpreter(const Call& call, Workspace* space) const {
 }
 
 Answer Trace::replay(const Call& call, Workspace* space) const {
-  space->memory.answered.clear();  // by another trace
+  space->memory.done.clear();  // by another trace
   std::vector<at::Tensor>& registers = space->registers;
   GuardTree::Values& values = space->values;
   Loan loan(&registers);
@@ -659,7 +659,7 @@ void answer_as_recorded(const Program& program, InterpreterMemory* memory) {
     memory->numbers[static_cast<size_t>(id)] = PyFloat_Check(value)
                                                    ? NumberValue::of_real(PyFloat_AS_DOUBLE(value))
                                                    : NumberValue::of(PyLong_AsLongLong(value));
-    memory->answered.push_back(id);
+    memory->done.answered.push_back(id);
   }
 }
 }  // namespace

@@ -430,13 +430,16 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   if (step->exit && resuming_.changed() && resuming_.ended())
     fail(say(reason::ReadAfterChange, step->op.schema().name(), resuming_.change(), resuming_.why()));
   bool once = resuming_.changed() || step->once() || conditions_.hooks != SavedHooks::None;
-  if (once && !step->exit && !(followed && gives_its_number(arguments[0].toTensor(), *step)) &&
-      would_catch()) {
-    step->exit = true;
-    step->after_writes = !catches();
-    if (resuming_.ended_before())
-      fail(say(reason::CaughtAfterChange, step->op.schema().name(), resuming_.why()));
-  }
+  if (once && !step->exit && !(followed && gives_its_number(arguments[0].toTensor(), *step)))
+    note_catching(step->op.schema().name(), step);
+}
+
+// Of a step that leads nowhere unless it raises.
+void Recorder::note_catching(const std::string& name, Step* step) {
+  if (!would_catch()) return;
+  step->exit = true;
+  step->after_writes = !catches();
+  if (resuming_.ended_before()) fail(say(reason::CaughtAfterChange, name, resuming_.why()));
 }
 
 void Recorder::push(Step step) {
@@ -915,6 +918,7 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
   step.random = opaque->random;
   program_->random |= step.random;
   step.exit = !opaque->told;
+  if (opaque->tells) note_catching(opaque->name, &step);
   if (!opaque->feedable) resuming_.end("it calls " + opaque->name + ", which cannot be fed");
   for (int reg : uses)
     if (opaque->python && !unseen.count(reg) && made_by_factory(reg))

@@ -223,6 +223,7 @@ class Recorder {
   bool raises_by_itself();
   bool leaves_out_reads();
   void note_given(const Step& step);
+  void note_catching(const std::string& name, Step* step);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
   void push(Step step);

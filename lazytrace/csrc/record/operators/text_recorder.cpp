@@ -29,6 +29,12 @@ bool is_container(PyObject* object) {
   return PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object);
 }
 
+// The dict that a view of it shows; the object itself otherwise.
+PyObject* shown_by(PyObject* object) {
+  if (!PyDictViewSet_Check(object) && !PyDictValues_Check(object)) return object;
+  return reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict);
+}
+
 }  // namespace
 
 // How numpy writes its numbers is a setting.
@@ -85,18 +91,22 @@ void TextRecorder::settle(PyObject* text) {
   retire_text(text);
 }
 
-void TextRecorder::settle_inside(PyObject* object, int depth) {
+void TextRecorder::settle_inside(PyObject* object, bool behind_objects, int depth) {
   if (!object || empty()) return;
   if (is_text(object)) return settle(object);
   if (is_tensor(object) || PyType_Check(object) || (is_immutable(object) && !PyTuple_Check(object))) return;
   // What else C code comes to from an object, nobody knows.
-  if (!is_container(object) || depth > kDeepest) return settle_all();
-  each_item(object, [&](PyObject* item) { settle_inside(item, depth + 1); });
+  object = shown_by(object);
+  bool ends = !is_container(object);
+  if (ends && !behind_objects) return;
+  if (ends || depth > kDeepest) return settle_all();
+  each_item(object, [&](PyObject* item) { settle_inside(item, behind_objects, depth + 1); });
 }
 
 void TextRecorder::settle_all() {
-  // Reading may end the recording, and this with it.
-  for (size_t i = 0; i < texts_.size(); ++i) settle(texts_[i]);
+  // Reading may end the recording, and this with it. To what nobody else holds, nobody comes.
+  for (size_t i = 0; i < texts_.size(); ++i)
+    if (Py_REFCNT(texts_[i]) > 1) settle(texts_[i]);
 }
 
 void TextRecorder::end() {

@@ -35,12 +35,15 @@ class TextRecorder {
   // Reads the numbers of a text and makes it a str; nothing for other objects.
   void settle(PyObject* text);
   // The same of all texts that C code may come to from an object.
-  void settle_inside(PyObject* object, int depth = 0);
+  void settle_inside(PyObject* object) { settle_inside(object, true); }
+  // The same where C code hashes and compares it, which is for the methods of an object to do.
+  void settle_in_key(PyObject* object) { settle_inside(object, false); }
   void settle_all();
   // Makes all texts plain; the program learns nothing.
   void end();
 
  private:
+  void settle_inside(PyObject* object, bool behind_objects, int depth = 0);
   bool can_follow(PyObject* value, int depth = 0) const;
 
   NumberRecorder* numbers_;

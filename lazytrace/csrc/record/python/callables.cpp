@@ -54,17 +54,19 @@ class Found {
   template <size_t N, typename KeyOf>
   Does find(const Row (&rows)[N], const void* key, KeyOf key_of) {
     if (const Does* known = known_.find(key)) return *known;
-    Does does = Does::Unknown;
-    for (const Row& row : rows) {
-      PyObject* object = find_object(row.holder, row.name);
-      if (object && key_of(object) == key) does = row.does;
+    open_.resize(N, true);
+    for (size_t i = 0; i < N; ++i) {
+      PyObject* object = open_[i] ? find_object(rows[i].holder, rows[i].name) : nullptr;
+      if (!object) continue;
+      open_[i] = false;
+      if (const void* of = key_of(object)) known_[of] = rows[i].does;
     }
-    known_.emplace(key, does);
-    return does;
+    return known_[key];  // Unknown of what no row has found
   }
 
  private:
   AddressMap<Does> known_;
+  std::vector<bool> open_;
 };
 
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }

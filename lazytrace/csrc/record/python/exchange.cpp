@@ -10,6 +10,7 @@
 #include "cpython/callee.h"
 #include "cpython/holder.h"
 #include "cpython/imports.h"
+#include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "support/reasons.h"
@@ -672,10 +673,15 @@ void Exchange::settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_
   if (watched || TextExchange::in_place_of(callable) ||
       configuration().keepers.count(unbound(callable).ptr()))
     return;
-  bool leaves_inside = looks_at_none(callable, args, count);
+  TextRecorder& texts = recorder_->numbers()->texts();
+  bool leaves_inside = looks_at_none(callable, args, count), looks_up = is_lru_cache(callable);
   // Reading may end the recording.
-  for (Py_ssize_t i = 0; i < count && live(); ++i)
-    leaves_inside ? texts_.settle(args[i]) : recorder_->numbers()->texts().settle_inside(args[i]);
+  for (Py_ssize_t i = 0; i < count && live(); ++i) {
+    if (leaves_inside)
+      texts_.settle(args[i]);
+    else
+      looks_up ? texts.settle_in_key(args[i]) : texts.settle_inside(args[i]);
+  }
 }
 
 // Where it is not followed, the numbers in the value are read.

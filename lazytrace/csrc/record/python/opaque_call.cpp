@@ -158,7 +158,9 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     step_->call = Tree::of(call_.ptr(), source);
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
     source.text = [&](PyObject* v) { return is_text(v) ? numbers->texts().find(v) : nullptr; };
-    step_->free = python && !minds_its_own(function) && !prints_values(function, step_->call);
+    step_->tells = python && prints_values(function, step_->call);
+    step_->told |= step_->tells;
+    step_->free = python && !minds_its_own(function) && !step_->tells;
     if (step_->free) show_writes(source);
     if (step_->free && !recorder->stopped()) read_before_ = provenance->look();
   } catch (const std::runtime_error& error) {
