@@ -122,7 +122,7 @@ const char* operator_of(const std::string& name) {
       new Names{"float", "double", "half", "bfloat16", "int",    "long",    "short", "bool",
                 "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
   if (to->count(name)) return "aten::to";
-  return nullptr;
+  return name == "new" ? "aten::sparse_coo_tensor" : nullptr;  // no other one is recorded
 }
 
 // The name of an operator of torch as a function or a method, or "".

@@ -839,6 +839,13 @@ void Calls::call_torch(const char* name, PyObject* const* args, Py_ssize_t count
   }
 }
 
+namespace {
+// Whether `x.new(...)` is the operator sparse_coo_tensor; else it may take any memory, or look at a sequence.
+bool makes_sparse(PyObject* const* args, Py_ssize_t count) {
+  return count >= 3 && THPVariable_Unpack(args[0]).is_sparse() && is_tensor(args[1]) && is_tensor(args[2]);
+}
+}  // namespace
+
 void Calls::call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count) {
   if (name == "__setattr__" || name == "__delattr__") return recorder_->fail("sets an attribute of a tensor");
   if ((name == "__getattribute__" || name == "__getattr__") && count == 2)
@@ -848,7 +855,8 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
   if (name == "requires_grad_" && (count == 1 || args[1] == Py_True || args[1] == Py_False) &&
       writes_->write_requires_grad(args[0], count == 1 || args[1] == Py_True))
     return;
-  if (tensor_method_does(name) == Does::Unknown) return recorder_->fail("calls ." + name + "() of a tensor");
+  if (tensor_method_does(name) == Does::Unknown && !(name == "new" && makes_sparse(args, count)))
+    return recorder_->fail("calls ." + name + "() of a tensor");
   call_torch(name.c_str(), args, count);
 }
 
