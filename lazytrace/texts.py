@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import operator
 import re
 import string
@@ -158,8 +160,22 @@ def _join(*args: Any, **kwargs: Any) -> Any:
     return _plainly(str.join, args, kwargs) if made is None else made
 
 
+def _written(dumps: Callable[..., str]) -> Callable[..., Any]:
+    """With the options of its own: others may be anybody's code."""
+
+    def write(*args: Any, **kwargs: Any) -> Any:
+        own = len(args) == 1 and not kwargs
+        # Its code would be watched, and is Python's: it does nothing but write.
+        made = core.aside(functools.partial(core.follow_text, dumps, *args)) if own else None
+        return _plainly(dumps, args, kwargs) if made is None else made
+
+    return write
+
+
 def configure() -> None:
     """Tell the core of all this, once."""
-    made = {str: _made(str), repr: _made(repr), ascii: _made(ascii)}
+    made: dict[Any, Any] = {function: _made(function) for function in (str, repr, ascii)}
+    if json.dumps.__code__.co_filename == json.__file__:  # whoever has replaced it is left alone
+        made[json.dumps] = _written(json.dumps)
     callables = {**made, format: _format, str.format: _format_text, str.join: _join}
     core.configure_texts(callables, _number, _formatted, _joined, _added, _filled)

@@ -85,10 +85,13 @@ FOLLOWED = [
     "dict(a=f'{n}')",
     "(lambda a, *b: (a, b))(*[f'{n}', f'{n}'])",
     "next(iter([f'{n}']))",
+    "json.dumps({'a': n, 'b': [n, f'{n}', None, True], 'c': {'d': (n,)}})",
+    "(json.dumps(n), json.dumps([n, [x.shape[0], n]]))",
     "list(zip([f'{n}'], [1]))",
 ]
 # The characters are looked at: each takes a way of its own, and one that comes again hits.
 READ = [
+    "json.dumps([n], separators=(',', ':'))",
     "len(f'{n}')",
     "f'{n}'.upper()",
     "(f'{n}' == '0.5', '0.5' == f'{n}', f'{n}' != f'{n + 1}', f'{n}' is None)",
@@ -137,7 +140,10 @@ READ = [
 ]
 # It goes to code that no recording sees into.
 REFUSED = [
-    "json.dumps({'a': f'{n}'})",
+    "json.dumps({'a': n}, sort_keys=True)",
+    "json.dumps([n, Box(1)], default=str)",
+    "json.dumps([n], indent=1)",
+    "json.dumps([n], cls=json.JSONEncoder)",
     "pickle.loads(pickle.dumps(f'{n}'))",
     "os.path.join('a', f'{n}')",
     "eval(f'{n}')",
