@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
 import functools
 import math
@@ -452,6 +453,25 @@ def _product(items: Any, /, *, start: Any = 1) -> Any:
     return math.prod(items, start=start)
 
 
+def _bisect(function: Callable[..., Any], goes_right: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """As Python's own, by comparisons: which ones are true is read, and not the number that is looked for."""
+
+    def search(*args: Any, **kwargs: Any) -> Any:
+        if len(args) != 2 or kwargs or type(args[0]) not in (list, tuple):
+            return function(*map(_read, args), **{name: _read(value) for name, value in kwargs.items()})
+        items, value = args
+        low, high = 0, len(items)
+        while low < high:
+            middle = (low + high) // 2
+            if goes_right(items[middle], value):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    return search
+
+
 def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
     takes = 2 if kind in _OF_TWO else 1
 
@@ -833,6 +853,8 @@ def _exchanged() -> dict[Any, Any]:
         min: _smallest,
         sum: _sum,
         math.prod: _product,
+        bisect.bisect_left: _bisect(bisect.bisect_left, lambda item, value: item < value),
+        bisect.bisect_right: _bisect(bisect.bisect_right, lambda item, value: not value < item),
         math.floor: math.floor,
         math.ceil: math.ceil,
         math.trunc: math.trunc,

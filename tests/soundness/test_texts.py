@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
+import gc
 import io
 import itertools
 import json  # noqa: F401 (the texts below name it)
 import math
-import operator  # noqa: F401 (the texts below name it)
+import operator
 import os  # noqa: F401 (the texts below name it)
 import pickle
 import re  # noqa: F401 (the texts below name it)
@@ -425,6 +427,140 @@ def numbers_in_state(trace):
         return t
 
     return trace(run), values(*SOME), lambda: (state.step, logs)
+
+
+# ---------------------------------------------------------------- who comes to a text
+class Holder:
+    """An object that C code is handed, and is led on by."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __lt__(self, other):
+        return self.value < other.value
+
+    def __len__(self):
+        return len(self.value)
+
+
+def by_attribute(text):
+    return operator.attrgetter("value")(Holder(text)).title()
+
+
+def by_a_key_function(text):
+    return [one.value for one in sorted([Holder(text), Holder("1")], key=operator.attrgetter("value"))]
+
+
+def by_its_methods(text):
+    return [one.value for one in sorted([Holder(text), Holder("1")])], list(map(len, [Holder(text)]))
+
+
+def by_a_copy(text):
+    return copy.copy(Holder(text)).value, copy.deepcopy([Holder(text)])[0].value
+
+
+def by_its_namespace(text):
+    holder = Holder(text)
+    return sorted(vars(holder).values()), sorted(holder.__dict__.items())
+
+
+def by_a_closure(text):
+    def added(end):
+        return text + end
+
+    return list(map(added, ["!"]))
+
+
+def by_a_default(text):
+    def given(number, value=text):
+        return value * number
+
+    return list(map(given, [1, 2]))
+
+
+def by_a_partial(text):
+    return list(map(functools.partial(operator.add, text), ["a"]))
+
+
+def by_a_generator(text):
+    waiting = (value for value in [text, "a"])
+    return sorted(waiting)
+
+
+def by_a_method(text):
+    return list(map(Holder(text).__len__, [])), sum(map(Holder.__len__, [Holder(text)]))
+
+
+def by_a_view(text):
+    names = {"a": text, text: "b"}
+    return sorted(names.values()), max(names.keys()), sorted(names.items())
+
+
+def by_locals(text):
+    return sorted(locals().values()), len(locals()["text"])
+
+
+def by_a_frame(text):
+    return sys._getframe().f_locals["text"].title()
+
+
+def by_an_error(text):
+    try:
+        raise ValueError
+    except ValueError as error:
+        return error.__traceback__.tb_frame.f_locals["text"].title()
+
+
+def by_its_arguments(text):
+    return list(map(str, ValueError(text, 1).args)), str(ValueError(text))
+
+
+def by_eval(text):
+    return eval("text.title()")
+
+
+def by_referents(text):
+    return [one for one in gc.get_referents([text]) if isinstance(one, str)]
+
+
+WAYS = [value for name, value in list(globals().items()) if name.startswith("by_")]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
+@pytest.mark.parametrize("beside", [False, True])
+def test_ways_to_a_text(way, beside):
+    """In a variable and in an object, and in a variable alone, while C code is handed objects."""
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+
+    def run(x, t):
+        text = f"{t.item():.2f}"
+        found = way(text)
+        count = sum(p.numel() for p in net.parameters())
+        return (x * 2, found, text, count) if beside else (x * 2, found, count)
+
+    agree(over(run, FLOATS))
+    agree(over(run, FLOATS, dynamic=True))
+
+
+@cases(hits=7)
+def beside_what_torch_does_with_modules(trace):
+    """Texts in variables are in no object."""
+    net = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Dropout(), torch.nn.Linear(2, 1))
+    mean = torch.optim.swa_utils.AveragedModel(net)
+
+    def run(t):
+        text = f"{t.item():.2f}"
+        net.train()
+        net(t.view(1, 1)).sum().backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        net.zero_grad()
+        with torch.no_grad():
+            for a, b in zip(mean.module.parameters(), net.parameters(), strict=True):
+                a.lerp_(b, 0.1)
+        names = [name for name, _ in net.named_modules()]
+        return text, names, norm
+
+    return trace(run), values(*SOME), lambda: list(mean.module.parameters())
 
 
 # ---------------------------------------------------------------- functools caches

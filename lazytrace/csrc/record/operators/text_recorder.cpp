@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
@@ -103,10 +104,21 @@ void TextRecorder::settle_inside(PyObject* object, bool behind_objects, int dept
   each_item(object, [&](PyObject* item) { settle_inside(item, behind_objects, depth + 1); });
 }
 
+namespace {
+// Whether more refers to it than whoever keeps it and variables of functions that run, to which no object
+// leads: code that asks for these is given them by name, or in a dict.
+bool may_be_in_an_object(PyObject* text) {
+  Py_ssize_t others = Py_REFCNT(text) - 1;
+  for (Frame f = Frame::current(); f && others > 0; f = f.previous())
+    for (int i = 0; i < f.code_object()->co_nlocalsplus; ++i) others -= f.slot(i) == text;
+  return others > 0;
+}
+}  // namespace
+
 void TextRecorder::settle_all() {
-  // Reading may end the recording, and this with it. To what nobody else holds, nobody comes.
+  // Reading may end the recording, and this with it.
   for (size_t i = 0; i < texts_.size(); ++i)
-    if (Py_REFCNT(texts_[i]) > 1) settle(texts_[i]);
+    if (may_be_in_an_object(texts_[i])) settle(texts_[i]);
 }
 
 void TextRecorder::end() {
