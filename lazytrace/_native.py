@@ -58,7 +58,9 @@ def load() -> str:
         _core.configure_overrides(_torch.registered_kernels())
         _core.configure_saved_hooks(_torch.is_own_saved_hook)
         _core.configure_gradients(
-            _torch.run_backward, functools.partial(_core.backward_call, _torch.run_backward)
+            _torch.run_backward,
+            functools.partial(_core.backward_call, _torch.run_backward),
+            functools.partial(_core.batched_backward_call, _torch.run_backward),
         )
         _core.configure_pure_functions(pure.reads_of)
         whole: dict[Callable[..., Any], Any] = {

@@ -13,6 +13,7 @@
 #include "signature/ambient.h"
 #include "support/reasons.h"
 #include "torch/autocast.h"
+#include "torch/batched.h"
 #include "torch/overrides.h"
 #include "trace/stored.h"
 
@@ -421,6 +422,24 @@ py::object backward_call(py::object run, py::args args, py::kwargs kwargs) {
   return run(*args, **kwargs);
 }
 
+// The engine for many gradients at once: those of each input, with their dimension first.
+py::object batched_backward_call(py::object run, py::object roots, py::tuple gradients, py::args rest,
+                                 py::kwargs kwargs) {
+  lt::VmapLevel vmap;
+  auto wrap = [](const at::Tensor& tensor) {
+    return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+  };
+  py::list hidden, shown;
+  for (py::handle gradient : gradients)
+    hidden.append(wrap(lt::hide_dimension(THPVariable_Unpack(gradient.ptr()), vmap.level())));
+  py::tuple found = run(roots, py::tuple(hidden), *rest, **kwargs);
+  for (py::handle gradient : found)
+    shown.append(THPVariable_Check(gradient.ptr())
+                     ? wrap(lt::show_dimension(THPVariable_Unpack(gradient.ptr()), vmap.level()))
+                     : py::reinterpret_borrow<py::object>(gradient));
+  return py::tuple(shown);
+}
+
 py::object whole_call(py::object function, py::args args, py::kwargs kwargs) {
   if (auto* recording = lt::Recording::active()) return recording->whole(function, args, kwargs);
   return function(*args, **kwargs);
@@ -473,6 +492,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("opaque_call", &opaque_call, py::arg("wrapper"), py::arg("attribute"), py::arg("function"),
         py::arg("args"), py::arg("kwargs"), py::arg("python"), py::arg("told") = false);
   m.def("backward_call", &backward_call);
+  m.def("batched_backward_call", &batched_backward_call);
   m.def("hook_call",
         [](py::object again, py::object now, py::object find, py::object tensor, py::object hook) {
           auto* active = lt::Recording::active();

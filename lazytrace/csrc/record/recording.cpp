@@ -13,7 +13,9 @@
 #include "record/python/asked.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
+#include "torch/batched.h"
 #include "torch/record_key.h"
+#include "torch/transforms.h"
 
 namespace lazytrace {
 
@@ -32,6 +34,19 @@ std::vector<std::pair<int, int64_t>> fixed_sizes(const Program& program) {
   }
   return found;
 }
+
+namespace {
+// Whether all places that were written to have by now the very object that they had before the call, as the
+// parameters of a module behind functional_call(): nobody finds that they were written to.
+bool hold_what_they_held(const std::vector<Writes::Write>& writes) {
+  return std::all_of(writes.begin(), writes.end(), [](const Writes::Write& write) {
+    Effect::Kind kind = write.effect.kind;
+    bool entry = kind == Effect::Kind::Attribute || kind == Effect::Kind::Item || kind == Effect::Kind::At ||
+                 kind == Effect::Kind::Cell;
+    return entry && write.original && write.value.is(write.original);
+  });
+}
+}  // namespace
 
 // ---------------------------------------------------------------- recording
 Recording* Recording::active() { return current_recording; }
@@ -65,6 +80,7 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
   recorder_.would_catch = [this] {
     if (observer_.writes().empty()) return observer_.would_catch();
     py::gil_scoped_acquire gil;
+    if (hold_what_they_held(observer_.writes())) return observer_.would_catch();
     observer_.watch_writes();
     return true;
   };
@@ -256,12 +272,6 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   return make_opaque(&call, function, plain, named);
 }
 
-namespace {
-bool is_transforming() {
-  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
-}
-}  // namespace
-
 // Whether it is a custom function of autograd whose code comes to operators alone. Under a transform of
 // torch.func its operators are those of the transform.
 bool Recording::is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
@@ -313,7 +323,8 @@ py::object Recording::forward_alone(const py::object& cls, const py::tuple& args
 py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object hook) {
   if (recorder_.paused() || recorder_.stopped()) return calls.now(tensor, hook);
   if (!is_tensor(tensor.ptr()) || !recorder_.made(THPVariable_Unpack(tensor.ptr()))) {
-    recorder_.fail(say(reason::HookOutside));
+    bool transformed = is_tensor(tensor.ptr()) && belongs_to_transform(THPVariable_Unpack(tensor.ptr()));
+    recorder_.fail(say(transformed ? reason::PythonInTransform : reason::HookOutside));
     return calls.now(tensor, hook);
   }
   observer_.surroundings().provenance->weak_node(calls.again.ptr());
@@ -374,14 +385,45 @@ bool makes_gradients(Frame caller) {
 }
 }  // namespace
 
+namespace {
+std::vector<at::Tensor> tensors_of(const py::handle& sequence) {
+  std::vector<at::Tensor> tensors;
+  for (py::handle item : sequence)
+    if (is_tensor(item.ptr())) tensors.push_back(THPVariable_Unpack(item.ptr()));
+  return tensors;
+}
+
+py::object wrap(const at::Tensor& tensor) {
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+}
+
+// The one level that hides the first dimension of all these gradients.
+std::optional<int64_t> level_of_all(const py::handle& gradients) {
+  std::optional<int64_t> level;
+  for (py::handle gradient : gradients) {
+    auto found = is_tensor(gradient.ptr()) ? level_of(THPVariable_Unpack(gradient.ptr())) : std::nullopt;
+    if (!found || (level && *level != *found)) return {};
+    level = found;
+  }
+  return level;
+}
+
+bool accumulates_gradients(const py::dict& kwargs) {
+  py::str name("accumulate_grad");
+  return !kwargs.contains(name) || kwargs[name].cast<bool>();
+}
+}  // namespace
+
 py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) {
   if (recorder_.paused() || recorder_.stopped()) return run(*args, **kwargs);
-  std::vector<at::Tensor> roots;
-  for (py::handle root : args[0])
-    if (is_tensor(root.ptr())) roots.push_back(THPVariable_Unpack(root.ptr()));
+  std::vector<at::Tensor> roots = tensors_of(args[0]);
   if (is_transforming()) return transformed_backward(roots, run, args, kwargs);
-  py::str name("accumulate_grad");
-  bool accumulates = !kwargs.contains(name) || kwargs[name].cast<bool>();
+  // What vjp() gives runs the engine when its transform has ended.
+  bool transformed = std::any_of(roots.begin(), roots.end(), belongs_to_transform);
+  if (transformed && follows_backward(roots, args, kwargs))
+    return transformed_backward(roots, run, args, kwargs);
+  if (auto level = level_of_all(args[1])) return batched_backward(roots, *level, args, kwargs);
+  bool accumulates = accumulates_gradients(kwargs);
   Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);
@@ -392,11 +434,49 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   return make_opaque(&call, run, args, kwargs);
 }
 
+// One step, which is given the gradients with the dimension that is hidden here.
+py::object Recording::batched_backward(const std::vector<at::Tensor>& roots, int64_t level,
+                                       const py::tuple& args, const py::dict& kwargs) {
+  auto run = py::reinterpret_borrow<py::object>(batched_engine());
+  py::list all(args), shown;
+  for (py::handle gradient : args[1])
+    shown.append(wrap(show_dimension(THPVariable_Unpack(gradient.ptr()), level)));
+  all[1] = py::tuple(shown);
+  Recorder::Backward facts = recorder_.look_ahead(roots, false);
+  observer_.surroundings().provenance->weak_node(run.ptr());
+  OpaqueCall call(observer_.surroundings(), run.ptr(), "", py::tuple(all).ptr(), kwargs.ptr(), facts.python,
+                  true);
+  py::tuple found = make_opaque(&call, run, py::tuple(all), kwargs);
+  py::list hidden;
+  constexpr size_t kInputs = 4;
+  py::tuple inputs(args[kInputs]);
+  for (size_t i = 0; i < found.size(); ++i) {
+    bool batched = is_tensor(found[i].ptr()) && is_tensor(inputs[i].ptr()) &&
+                   THPVariable_Unpack(found[i].ptr()).dim() > THPVariable_Unpack(inputs[i].ptr()).dim();
+    hidden.append(batched ? wrap(hide_dimension(THPVariable_Unpack(found[i].ptr()), level))
+                          : py::object(found[i]));
+  }
+  return py::tuple(hidden);
+}
+
+// Whether all that a backward pass does comes to operators that hang on this call alone. Gradients that it
+// adds up come to none.
+bool Recording::follows_backward(const std::vector<at::Tensor>& roots, const py::tuple& args,
+                                 const py::dict& kwargs) {
+  constexpr size_t kInputs = 4;
+  if (accumulates_gradients(kwargs) || args.size() <= kInputs) return false;
+  std::vector<at::Tensor> inputs = tensors_of(args[kInputs]);
+  // What is no tensor is an edge of the graph.
+  if (roots.size() != py::len(args[0]) || inputs.size() != py::len(args[kInputs])) return false;
+  return recorder_.follows_way(roots, inputs);
+}
+
 // Inside a transform the engine runs operators of the transform, which arrive as those that they are made of.
 // Python code among them would not be seen.
 py::object Recording::transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
                                            const py::tuple& args, const py::dict& kwargs) {
   if (AutogradGraph::of(roots).python) recorder_.fail(say(reason::PythonInTransform));
+  if (!follows_backward(roots, args, kwargs)) recorder_.fail(say(reason::GraphOfOthers));
   struct Unwatched {
     Observer* observer;
     explicit Unwatched(Observer* o) : observer(o) { o->pause(); }

@@ -107,6 +107,9 @@ class Recording {
   };
   bool is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs);
   py::object forward_alone(const py::object& cls, const py::tuple& args);
+  bool follows_backward(const std::vector<at::Tensor>& roots, const py::tuple& args, const py::dict& kwargs);
+  py::object batched_backward(const std::vector<at::Tensor>& roots, int64_t level, const py::tuple& args,
+                              const py::dict& kwargs);
   py::object transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
                                   const py::tuple& args, const py::dict& kwargs);
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "torch/transforms.h"
+
 namespace lazytrace {
 
 namespace {
@@ -81,6 +83,32 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
     for (const auto& edge : node->next_edges()) meet(edge.function.get());
   }
   return graph;
+}
+
+AutogradWay AutogradWay::between(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs,
+                                 const OwnNodes& own) {
+  AutogradWay way;
+  // The way ends at an input, unless another input may lie behind it.
+  torch::autograd::edge_list begins, end;
+  for (const at::Tensor& root : roots) begins.push_back(torch::autograd::impl::gradient_edge(root));
+  if (inputs.size() == 1) end.push_back(torch::autograd::impl::gradient_edge(inputs[0]));
+  std::unordered_set<Node*> met;
+  std::vector<Node*> open;
+  auto meet = [&](Node* node) {
+    bool ends = !end.empty() && node == end[0].function.get();
+    if (node && !ends && met.insert(node).second) open.push_back(node);
+  };
+  for (const auto& edge : begins) meet(edge.function.get());
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
+      way.plain |= leaf->variable.defined() && !belongs_to_transform(leaf->variable);
+    else
+      way.others |= !own.holds(*node);
+    for (const auto& edge : node->next_edges()) meet(edge.function.get());
+  }
+  return way;
 }
 
 bool has_hooks(const at::Tensor& tensor) {

@@ -7,6 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "torch/own_nodes.h"
+
 namespace lazytrace {
 
 // The graph behind some tensors, as autograd would go through it. Needs the GIL, as nodes may belong to
@@ -23,6 +25,17 @@ struct AutogradGraph {
   // `pure`: those whose Python code comes to operators alone.
   static AutogradGraph of(const std::vector<at::Tensor>& roots, const Nodes& histories = {},
                           const Functions& pure = {});
+};
+
+// What is known of the graph between some roots and the inputs whose gradients are asked for, where the
+// operators of a backward pass become steps: which of them run hangs on the graph alone.
+struct AutogradWay {
+  bool others = false;  // it has nodes that the call has not made, and may be another one at the next call
+  bool plain =
+      false;  // it comes to leaves that do not belong to a transform, which are told by their identity
+
+  static AutogradWay between(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs,
+                             const OwnNodes& own);
 };
 
 // What counts the versions of a tensor; tensors that share it are written to together. Compared only.

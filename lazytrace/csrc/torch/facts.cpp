@@ -80,7 +80,8 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   // calls it.
   facts.changes_metadata =
       (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
-  facts.asks_looks = name == "aten::_has_compatible_shallow_copy_type";
+  // What torch.autograd.grad(is_grads_batched=True) hides a dimension with: the step is the backward pass.
+  facts.asks_looks = name == "aten::_has_compatible_shallow_copy_type" || name == "aten::_add_batch_dim";
   facts.leaves_unfilled = name.rfind("aten::resize", 0) == 0;
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   for (size_t i = 0; i < schema.arguments().size(); ++i) {

@@ -17,6 +17,7 @@
 #include "torch/autograd_graph.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
+#include "torch/transforms.h"
 
 namespace lazytrace {
 
@@ -67,11 +68,11 @@ void Recorder::fail(const std::string& reason) {
 }
 
 void Recorder::pause() {
-  ++paused_;
+  if (!paused_++) own_nodes_.pause();
   resuming_.begin_opaque();
 }
 void Recorder::resume() {
-  --paused_;
+  if (!--paused_) own_nodes_.resume();
   random_mark_ = RandomMark::now();
 }
 
@@ -139,24 +140,37 @@ int Recorder::output_register(const at::Tensor& tensor) {
 void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack) {
   Sizes::Lifted lifted = sizes_.lift(op.schema(), stack);
-  // Inside a transform the operator comes again from the batching rule, as the plain operators that it is
-  // made of.
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
-    if (numbers() && follows_sizes()) fail(say(reason::SizesInTransform));
-    if (numbers()) numbers()->settle(lifted);
-    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
-    return;
-  }
+  std::vector<at::Tensor> transformed = transformed_arguments(op, *stack);
+  // Of a transform before the call, in state: what it stands for may be an argument of this call alone.
+  bool found = std::any_of(transformed.begin(), transformed.end(),
+                           [&](const at::Tensor& tensor) { return origins_.knows(tensor); });
+  if (is_transforming() && found) fail(say(reason::UnknownTensor));
+  if (is_transforming() || (!transformed.empty() && !found)) return transform(op, keys, stack, lifted);
   if (stopped() || facts_of(op).profiling) return run_plain(op, stack);
   record_operator(op, stack, std::move(lifted));
 }
 
+namespace {
+// Counts how deep operators call each other.
+struct Deeper {
+  int* depth;
+  explicit Deeper(int* d) : depth(d) { ++*depth; }
+  ~Deeper() { --*depth; }
+};
+}  // namespace
+
+// Inside a transform the operator comes again from the batching rule, as the plain operators that it is made
+// of. So it does on tensors of a transform that has ended, as those that they stand for.
+void Recorder::transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+                         const Sizes::Lifted& lifted) {
+  if (numbers() && follows_sizes()) fail(say(reason::SizesInTransform));
+  if (numbers()) numbers()->settle(lifted);
+  Deeper inside(&inside_transformed_);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
+}
+
 void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  struct Inside {
-    int& depth;
-    explicit Inside(int& d) : depth(d) { ++depth; }
-    ~Inside() { --depth; }
-  } inside(inside_operator_);
+  Deeper inside(&inside_operator_);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
 }
@@ -217,10 +231,33 @@ bool Recorder::encode_all(const c10::OperatorHandle& op, const OperatorFacts& fa
       step->literal = argument.constant.toTensor().clone();
       continue;
     }
-    if (constant && schema.arguments()[i].alias_info()) fail(say(reason::NumberReturned, schema.name()));
     step->arguments.push_back(std::move(argument));
   }
   return true;
+}
+
+// A number that comes out again must be a new tensor at each replay.
+void Recorder::refuse_constants(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
+                                const Step& step) {
+  const auto& schema = step.op.schema();
+  auto shows = [](const c10::IValue& value, const c10::StorageImpl* memory) {
+    return value.isTensor() && value.toTensor().defined() && storage_of(value.toTensor()) == memory;
+  };
+  auto comes_out = [&](const c10::StorageImpl* memory) {
+    return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(schema.returns().size()), stack.end(),
+                       [&](const c10::IValue& value) {
+                         if (!value.isTensorList()) return shows(value, memory);
+                         auto items = value.toListRef();
+                         return std::any_of(items.begin(), items.end(),
+                                            [&](const c10::IValue& item) { return shows(item, memory); });
+                       });
+  };
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    bool number = step.arguments[i].kind == Argument::Kind::Constant && arguments[i].isTensor() &&
+                  arguments[i].toTensor().defined() && schema.arguments()[i].alias_info();
+    if (number && comes_out(storage_of(arguments[i].toTensor())))
+      fail(say(reason::NumberReturned, schema.name()));
+  }
 }
 
 void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack,
@@ -251,6 +288,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   note_kernel(op, &step);
   note_effects(op, facts, before, &step);
   run_watched(op, stack);
+  refuse_constants(before, *stack, step);
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.
   RandomMark now = RandomMark::now();
   step.random |= random_mark_ != now;
@@ -733,7 +771,7 @@ bool Recorder::is_loose(const at::Tensor& tensor) {
     return false;
   }
   int reg = register_of(tensor);
-  if (reg < 0) fail(say(reason::SizesUnknown));
+  if (reg < 0) fail(say(belongs_to_transform(tensor) ? reason::SizesInTransform : reason::SizesUnknown));
   return sizes_.is_loose(reg);
 }
 
@@ -1130,6 +1168,13 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
   program_->backward |= !facts.python;
   hooks_ran_ |= facts.python;
   return facts;
+}
+
+bool Recorder::follows_way(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
+  AutogradWay way = AutogradWay::between(roots, inputs, own_nodes_);
+  // Two leaves that are one tensor at the next call would be one input: `merged` compares what is there.
+  program_->changes_looks |= way.plain && !way.others;
+  return !way.others;
 }
 
 // ---------------------------------------------------------------- the program

@@ -73,6 +73,8 @@ class Recorder {
   void feed(std::shared_ptr<Resume> resume);
   // Whether Python code that runs now was called by an operator: a hook, which a replay calls by itself.
   bool inside_operator() const { return inside_operator_ > 0; }
+  // The same of an operator on tensors of a transform, whose own operators are recorded.
+  bool inside_transformed() const { return inside_transformed_ > 0; }
   bool feeding() const { return feeding_.active(); }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const { return feeding_.divergence(); }
@@ -134,6 +136,9 @@ class Recorder {
     bool effects;  // changes the gradients of tensors that were there before
   };
   Backward look_ahead(const std::vector<at::Tensor>& roots, bool accumulates);
+  // Whether the operators of a backward pass may be steps of their own: all of its nodes come from operators
+  // that were seen, and a replay tells apart what this call does.
+  bool follows_way(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
 
   // `source.data`, which makes a tensor behind the dispatcher, was read.
   void saw_data(const at::Tensor& source) {
@@ -205,6 +210,10 @@ class Recorder {
   friend class RecordingScope;
 
   void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+                 const Sizes::Lifted& lifted);
+  void refuse_constants(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
+                        const Step& step);
   // The same for an operator that is recorded: says what ends that.
   void run_watched(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_kernel(const c10::OperatorHandle& op, Step* step);
@@ -291,7 +300,9 @@ class Recorder {
   bool wants_item_ = false;
   int item_ = -1;
   int inside_operator_ = 0;
+  int inside_transformed_ = 0;
   int paused_ = 0;
+  OwnNodes own_nodes_;
   std::string reason_;
   Place failed_at_;
 };

@@ -102,6 +102,7 @@ uintptr_t flags_of(PyObject* code) {
   // What torch.compile returns is entered here; naming the file does not import dynamo, which costs a second.
   bool compiled = text_of(reinterpret_cast<PyCodeObject*>(code)->co_name) == "compile_wrapper" &&
                   file == torch_folder + "_dynamo/eval_frame.py";
+  if (file.compare(0, torch_folder.size(), torch_folder) == 0) flags |= kTorchs;
   for (const TrustedCode& row : kBookkeepers)
     if (file == torch_folder + row.file && name == row.name) flags |= kBookkeeping;
   if (notes_for_people(code, name)) flags |= kBookkeeping;

@@ -29,6 +29,7 @@ enum CodeFlags : uintptr_t {
   kFinds = 4096,       // what looks for a module in a folder, of which it keeps a list
   kStandsIn = 8192,    // what is called in the place of other code while a recording is made
   kRunsHooks = 16384,  // its exception handlers run the forward hooks of a module that are called always
+  kTorchs = 32768,     // in a file of torch's
 };
 uintptr_t code_flags(PyObject* code);
 

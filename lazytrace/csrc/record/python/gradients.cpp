@@ -17,6 +17,7 @@ namespace {
 struct Engine {
   PyObject* run = nullptr;
   PyObject* step = nullptr;
+  PyObject* batched = nullptr;
 };
 
 Engine& engine() {
@@ -34,9 +35,11 @@ py::object stand_in(const at::Tensor& gradient) {
 
 }  // namespace
 
-void configure_gradients(py::object run, py::object step) {
-  engine() = {run.release().ptr(), step.release().ptr()};
+void configure_gradients(py::object run, py::object step, py::object batched) {
+  engine() = {run.release().ptr(), step.release().ptr(), batched.release().ptr()};
 }
+
+PyObject* batched_engine() { return engine().batched; }
 
 void Gradients::read(PyObject* tensor) {
   const at::Tensor& of = THPVariable_Unpack(tensor);

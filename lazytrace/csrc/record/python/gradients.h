@@ -32,7 +32,10 @@ class Gradients {
   py::object instead_;
 };
 
-// Told by Python once: `run` is torch's function that runs the engine, `step` what is called in its place.
-void configure_gradients(py::object run, py::object step);
+// Told by Python once: `run` is torch's function that runs the engine, `step` what is called in its place,
+// `batched` what runs it for many gradients at once.
+void configure_gradients(py::object run, py::object step, py::object batched);
+// Borrowed.
+PyObject* batched_engine();
 
 }  // namespace lazytrace

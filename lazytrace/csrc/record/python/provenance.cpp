@@ -8,6 +8,7 @@
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "program/value_tree.h"
+#include "record/python/code_facts.h"
 
 namespace lazytrace {
 
@@ -506,6 +507,22 @@ void Provenance::collect_cycles() {
   }
 }
 
+namespace {
+// One that code of torch which is not watched has made to call it by itself: it is in a cycle with its own
+// cell, and holds nothing else but numbers and the like.
+bool calls_itself(PyObject* object) {
+  if (!PyFunction_Check(object) || !is_trusted_code(PyFunction_GET_CODE(object))) return false;
+  PyObject* closure = PyFunction_GET_CLOSURE(object);
+  bool itself = false;
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
+    PyObject* value = PyCell_GET(PyTuple_GET_ITEM(closure, i));
+    itself |= value == object;
+    if (value && value != object && !is_immutable(value)) return false;
+  }
+  return itself;
+}
+}  // namespace
+
 void Provenance::judge_late(const std::vector<PyObject*>& returned) {
   // One that only another of them holds goes with it.
   for (bool progress = true; progress;) {
@@ -522,7 +539,7 @@ void Provenance::judge_late(const std::vector<PyObject*>& returned) {
     if (recorder_->failed()) return;
     if (!late.object) continue;
     bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
-    if (gone || is_fresh(late.object)) continue;
+    if (gone || is_fresh(late.object) || calls_itself(late.object)) continue;
     if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) continue;
     int node = late.read ? known(late.object) : -1;
     if (node >= 0 && by_path(node)) continue;

@@ -140,6 +140,10 @@ void Watcher::on_call(PyFrameObject* frame) {
   trace_instructions(frame, watch);
   if (!older_) trace_lines(frame, false);
   if (pause.active()) return;
+  if (is_kernel(f)) {
+    kernels_.insert(f.address());
+    return trace_instructions(frame, false);
+  }
   modules_->on_call(f);
   if (flags & kOpaque) return begin_opaque(frame);
   if (is_trusted(flags)) return f.previous() && !is_trusted(caller) ? enter_trusted(f) : meet_trusted(f);
@@ -148,6 +152,16 @@ void Watcher::on_call(PyFrameObject* frame) {
   if (f.function()) enter_function(f);
   enter_module(f);
   if (modules_->enter(f)) trace_instructions(frame, false);
+}
+
+// Its operators are recorded, and it is the same for as long as the process. No read has led to a function
+// that C code has called.
+bool Watcher::is_kernel(Frame f) const {
+  if (!around_.recorder->inside_transformed() || !f.previous()) return false;
+  uintptr_t flags = code_flags(f.code());
+  if (kernels_.count(f.previous().address())) return !(flags & (kUser | kOpaque | kOwn));
+  return (flags & kTorchs) && !(flags & kOpaque) && f.function() &&
+         around_.provenance->known(f.function()) < 0 && !around_.provenance->is_fresh(f.function());
 }
 
 // What it is given counts as read, and what it writes must not be.
@@ -270,6 +284,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   places_.leave(f.address(), &around_.recorder->place);
   new_objects_->forget(f);
   if (opaque_frame_ == f) end_opaque(result);
+  if (kernels_.erase(f.address())) return trace_lines(frame, true);
   bool watched = result && !around_.pause->active() && !around_.recorder->stopped();
   if (watched && is_carrier(result) && must_be_plain(f)) around_.exchange->hand_over(result);
   // C code that has asked for a str takes no other object for one.

@@ -73,6 +73,9 @@ class Watcher {
   void on_return(PyFrameObject* frame, PyObject* result);
   void on_instruction(PyFrameObject* frame);
   void enter(PyObject* code);
+  // A kernel of torch's that is written in Python, under a transform, and what it calls of torch and of the
+  // standard library.
+  bool is_kernel(Frame f) const;
   // Frames of code that is not watched.
   void enter_trusted(Frame f);
   void meet_trusted(Frame f);
@@ -111,6 +114,7 @@ class Watcher {
   py::object seen_code_;     // of the frame that ran last
   CodeFacts* seen_facts_ = nullptr;
   Handlers handlers_;
+  std::unordered_set<const void*> kernels_;  // frames of such kernels
   Frame opaque_frame_;
   std::unique_ptr<OpaqueCall> opaque_;
 };

@@ -34,7 +34,7 @@ namespace {
 // Whose functions code of torch finds among its globals.
 bool is_of_torch_or_library(const std::string& module) {
   return module == "torch" || module.rfind("torch.", 0) == 0 || module == "importlib._bootstrap" ||
-         module == "functools";
+         module == "functools" || module == "typing";
 }
 
 // The module that a function says that it is of, or that whose globals it has.
