@@ -339,30 +339,30 @@ def _dimension(tensor: torch.Tensor, dim: Any) -> int | None:
     return index % count if -count <= index < count else None
 
 
-def _size(tensor: torch.Tensor, dim: Any = None) -> Any:
+def _size(tensor: torch.Tensor, /, dim: Any = None) -> Any:
     if dim is None:
         return core.shape_of(tensor)
     index = _dimension(tensor, dim)
     return torch.Tensor.size(tensor, _read(dim)) if index is None else _size_of("Size", tensor, index)
 
 
-def _stride(tensor: torch.Tensor, dim: Any = None) -> Any:
+def _stride(tensor: torch.Tensor, /, dim: Any = None) -> Any:
     if dim is None:
         return tuple(_size_of("Stride", tensor, i) for i in range(tensor.dim()))
     index = _dimension(tensor, dim)
     return torch.Tensor.stride(tensor, _read(dim)) if index is None else _size_of("Stride", tensor, index)
 
 
-def _count(input: torch.Tensor) -> int:
-    return _size_of("Count", input)
+def _count(input: Any) -> int:
+    return _size_of("Count", input) if isinstance(input, torch.Tensor) else torch.numel(_read_inside(input))
 
 
-def _storage_offset(tensor: torch.Tensor) -> int:
+def _storage_offset(tensor: torch.Tensor, /) -> int:
     return _size_of("Offset", tensor)
 
 
 def _is_contiguous(
-    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+    tensor: torch.Tensor, /, *, memory_format: torch.memory_format = torch.contiguous_format
 ) -> bool:
     if tensor.layout is not torch.strided:
         return torch.Tensor.is_contiguous(tensor, memory_format=memory_format)
@@ -371,19 +371,19 @@ def _is_contiguous(
 
 
 def _contiguous(
-    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+    tensor: torch.Tensor, /, *, memory_format: torch.memory_format = torch.contiguous_format
 ) -> torch.Tensor:
     # torch's binding calls no operator for a tensor that is contiguous already.
     return core.call_contiguous(tensor, memory_format)
 
 
-def _length(value: Any) -> int:
+def _length(value: Any, /) -> int:
     if isinstance(value, torch.Tensor) and value.dim():
         return _size_of("Size", value, 0)
     return len(_read(value))
 
 
-def _item(tensor: torch.Tensor) -> Any:
+def _item(tensor: torch.Tensor, /) -> Any:
     return core.item_number(tensor, torch.Tensor.item)
 
 
@@ -404,7 +404,7 @@ def _int(*args: Any, **kwargs: Any) -> Any:
     return int(*map(_read, args), **kwargs)
 
 
-def _index(value: Any) -> Any:
+def _index(value: Any, /) -> Any:
     return value if type(value) is Dim else operator.index(value)
 
 
@@ -470,6 +470,12 @@ def _bisect(function: Callable[..., Any], goes_right: Callable[[Any, Any], Any])
         return low
 
     return search
+
+
+def _elements(size: torch.Size, /) -> Any:
+    found = _product(size)
+    # torch counts in 64 bits.
+    return found if type(found) is Dim else torch.Size.numel(torch.Size(_read_inside(size)))
 
 
 def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -541,7 +547,7 @@ def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         made = _vector(data, kwargs.get("dtype"))
     else:
         made = None
-    return torch.tensor(_read_inside(data), *args, **kwargs) if made is None else made
+    return _called(torch.tensor, _read_inside(data), *args, **kwargs) if made is None else made
 
 
 def _scalar(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
@@ -577,10 +583,11 @@ def _narrowed(wide: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     return wide.to(dtype or torch.get_default_dtype()) if wide.is_floating_point() else wide
 
 
-def _as_tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
     if type(data) in (Dim, Real) or isinstance(data, list | tuple | collections.deque):
-        return _tensor(data, *args, **kwargs)
-    return torch.as_tensor(data, *args, **kwargs)
+        return _tensor(data, dtype=dtype, device=device)
+    made: torch.Tensor = _called(torch.as_tensor, data, dtype=dtype, device=device)
+    return made
 
 
 def _deque(*args: Any, **kwargs: Any) -> collections.deque[Any]:
@@ -599,13 +606,22 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _call_plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return function(*map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
+    return _called(function, *map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
+
+
+def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Called where the user's code stands: what it warns of names that line."""
+    return core.call_as_caller(function, args, kwargs)
 
 
 def _read_inside(data: Any) -> Any:
-    if isinstance(data, list | tuple | collections.deque):
-        return [_read_inside(item) for item in data]
-    return _read(data)
+    """The same where no number inside is followed, else a list, or a tuple, of the plain values."""
+    if not isinstance(data, list | tuple | collections.deque):
+        return _read(data)
+    items = [_read_inside(item) for item in data]
+    if all(map(operator.is_, items, data)):
+        return data
+    return tuple(items) if isinstance(data, tuple) else items
 
 
 def _with_scales(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -615,7 +631,7 @@ def _with_scales(function: Callable[..., Any]) -> Callable[..., Any]:
         return _read_inside(value) if isinstance(value, list | tuple) else value
 
     def resampled(tensor: Any, size: Any, *rest: Any, **kwargs: Any) -> Any:
-        return function(tensor, size, *map(plain, rest), **{k: plain(v) for k, v in kwargs.items()})
+        return _called(function, tensor, size, *map(plain, rest), **{k: plain(v) for k, v in kwargs.items()})
 
     return resampled
 
@@ -627,7 +643,7 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
             if isinstance(value, list | tuple):
                 given += value
         if has_torch_function(given):
-            return function(*args, **kwargs)
+            return _called(function, *args, **kwargs)
         return core.call_with_floats(function, name, overload, args, kwargs)
 
     return call
@@ -635,8 +651,10 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
 
 # What C code raises before it calls an operator may follow from sizes, and the function may catch it. Not by
 # a `try` of Python's: where an exception could be caught, what an operator gives is an exit.
-def _minded(function: Callable[..., Any]) -> Callable[..., Any]:
-    return functools.wraps(function)(lambda *args, **kwargs: core.minding(function, *args, **kwargs))
+def _minded(function: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+    # Arguments that `own` does not take `function` refuses in its own words.
+    plain = functools.partial(_call_plainly, function)
+    return functools.wraps(own)(lambda *args, **kwargs: core.minding(own, plain, *args, **kwargs))
 
 
 # ---------------------------------------------------------------- in place of operands
@@ -785,10 +803,10 @@ class _Indexed:
         self.tensor = tensor
 
     def __getitem__(self, key: Any) -> torch.Tensor:
-        return core.minding(self._get, key, self.tensor)  # type: ignore[no-any-return]
+        return core.minding(self._get, None, key, self.tensor)  # type: ignore[no-any-return]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        core.minding(self._set, key, value, self.tensor)
+        core.minding(self._set, None, key, value, self.tensor)
 
     def _get(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
         key = _without_lists(key)
@@ -800,7 +818,8 @@ class _Indexed:
         tensor, rest = _selected(tensor, key)
         if rest is Ellipsis and key is not Ellipsis:
             return tensor
-        return torch.Tensor.__getitem__(tensor, _as_dims(rest))
+        item: torch.Tensor = _called(torch.Tensor.__getitem__, tensor, _as_dims(rest))
+        return item
 
     def _set(self, key: Any, value: Any, *_: Any) -> None:
         key = _without_lists(key)
@@ -823,7 +842,7 @@ class _Indexed:
             if not _chooses(items) or (value.dim() and _size_of("Size", value, 0) == 1):
                 core.pin_sizes(value)
                 core.pin_sizes(tensor)
-        torch.Tensor.__setitem__(tensor, _as_dims(rest), value)
+        _called(torch.Tensor.__setitem__, tensor, _as_dims(rest), value)
 
 
 def _exchanged() -> dict[Any, Any]:
@@ -837,7 +856,7 @@ def _exchanged() -> dict[Any, Any]:
         tensor.storage_offset: _storage_offset,
         tensor.is_contiguous: _is_contiguous,
         tensor.contiguous: _contiguous,
-        torch.Size.numel: _product,
+        torch.Size.numel: _elements,
         torch.tensor: _tensor,
         torch.as_tensor: _as_tensor,
         collections.deque: _deque,
@@ -977,5 +996,5 @@ _KEEPERS += [
 def configure() -> None:
     """Tell the core of all this, once."""
     core.configure_numbers(_WORKED_OUT)
-    exchanged = {function: _minded(own) for function, own in _exchanged().items()}
+    exchanged = {function: _minded(function, own) for function, own in _exchanged().items()}
     core.configure_exchange(exchanged, list(_items()), _Indexed, _KEEPERS)

@@ -15,6 +15,8 @@ from lazytrace.printing import is_printable
 # Before anybody replaces them: who does is left alone.
 LOG: Final = logging.Logger._log
 IS_ENABLED_FOR: Final = logging.Logger.isEnabledFor
+# Somebody may put another function in its place.
+PRINT: Final = print
 
 # What the handlers of a logger do with a record, as far as it can be told: `ANYTHING` where code of the
 # user's runs, `AT_ONCE` where they write it and forget it. The core has the same numbers.
@@ -177,7 +179,7 @@ def print_at(*args: Any, **kwargs: Any) -> None:
         file = sys.stdout
         core.look_at_stdout()
     if core.aside(functools.partial(is_printable, (*args, file))):
-        core.opaque_call(print, "", print, args, kwargs, True)
+        core.opaque_call(PRINT, "", PRINT, args, kwargs, True)
     else:
         core.refuse_print()
-        print(*args, **kwargs)
+        PRINT(*args, **kwargs)

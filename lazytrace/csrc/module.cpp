@@ -211,8 +211,9 @@ py::object item_number(const at::Tensor& tensor, py::object ask, py::object obje
   return id < 0 ? value : py::reinterpret_steal<py::object>(recorder->numbers()->carrier(id));
 }
 
-// What the function gives. Where it raises, the sizes of the tensors that it was given are fixed.
-py::object minding(py::object function, py::args args, py::kwargs kwargs) {
+// What the function gives. Where it raises, the sizes of the tensors that it was given are fixed. What it
+// does not take, so that none of its code has run, `plain` refuses.
+py::object minding(py::object function, py::object plain, py::args args, py::kwargs kwargs) {
   auto pin = [](py::handle value) {
     auto* recorder = lt::Recorder::active();
     if (recorder && recorder->numbers() && THPVariable_Check(value.ptr()))
@@ -220,11 +221,12 @@ py::object minding(py::object function, py::args args, py::kwargs kwargs) {
   };
   try {
     return function(*args, **kwargs);
-  } catch (py::error_already_set&) {
+  } catch (py::error_already_set& error) {
     for (py::handle value : args) pin(value);
     for (auto& [name, value] : kwargs) pin(value);
-    throw;
+    if (plain.is_none() || error.trace() || !error.matches(PyExc_TypeError)) throw;
   }
+  return plain(args, kwargs);
 }
 
 py::object constant_carrier(py::object value) {

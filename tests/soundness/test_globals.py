@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import inspect
 import math
 import os
 import sys
@@ -322,6 +323,49 @@ def recursion_limit(trace):
     start = sys.getrecursionlimit()
     steps = around(lambda: sys.setrecursionlimit(start + 1), X())
     return trace(lambda x: x * sys.getrecursionlimit()), [*steps, lambda: sys.setrecursionlimit(start)]
+
+
+def deep(n):
+    return n if n == 0 else deep(n - 1) + 1
+
+
+# Some callers leave fewer frames than the recording had.
+@cases(hits=2)
+def limit_of_recursion_lowered(trace):
+    start = sys.getrecursionlimit()
+
+    def below(frames, x):
+        return fn(x) if frames == 0 else below(frames - 1, x)
+
+    def function(x):
+        try:
+            return x * deep(200)
+        except RecursionError:
+            return x - 1
+
+    fn = trace(function)
+    lower = start - 150
+
+    def run(x, frames):
+        sys.setrecursionlimit(start)
+        used = len(inspect.stack(0))
+        try:
+            return below(lower - used - frames, x)
+        finally:
+            sys.setrecursionlimit(start)
+
+    return run, [call(X(), frames) for frames in (600, 600, 100, 600, 100)]
+
+
+@cases(eager="meets the limit of recursion")
+def limit_of_recursion_met(trace):
+    def fn(x):
+        try:
+            return x * deep(100_000)
+        except RecursionError:
+            return x - 1
+
+    return trace(fn), [call(X()) for _ in range(4)]
 
 
 def module_of(name, **values):

@@ -380,6 +380,8 @@ a[0] = 1.0; return torch.from_numpy(a)*2
 t = torch.from_numpy(a); a[0] = 5.0; return t*2
 a += 1; return torch.tensor(a)
 a.shape = (3, 1); return torch.tensor(a)
+return x * len(a), a.shape, a.shape[:1], a.shape + (1,), str(a.shape), {a.shape: 1}
+return torch.from_numpy(a) + x, a.shape == x.shape, [a.shape], isinstance(a.shape, torch.Size)
 return x[a.shape[0]-1]
 return x.new_tensor(a)
 return torch.from_numpy(-a)

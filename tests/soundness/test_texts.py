@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import copy
 import functools
@@ -853,6 +854,25 @@ def printed_containers(trace):
         kept["t"].add_(1)
 
     return trace(run), [step for v in SOME for step in (*values(v), change)], lambda: sink.getvalue()
+
+
+# The step of a print() calls the function that print() was, whatever has its name.
+@cases(hits=3)
+def print_of_builtins_replaced(trace):
+    sink, plain = io.StringIO(), builtins.print
+
+    def run(t):
+        print(t.item(), file=sink)
+        return t
+
+    def change():
+        builtins.print = lambda value, file: plain("mine", value, file=file)
+
+    def change_back():
+        builtins.print = plain
+
+    steps = [*values(*SOME[:3]), change, *values(*SOME[:4]), change_back, *values(*SOME[:2])]
+    return trace(run), steps, lambda: sink.getvalue()
 
 
 @cases(hits=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import operator
 import re
 import types
 import weakref
@@ -239,3 +240,56 @@ def test_the_id_of_a_tensor_that_was_hashed_before():
     assert all(torch.equal(traces[0](x), fn(x)) for x in kept)
     assert all(torch.equal(traces[1](kept[0]), fn(kept[0])) for _ in range(3))
     assert traces[1].stats().hits == 2
+
+
+# Small ints are one object each, whatever they were counted from.
+NUMBERS_AS_OBJECTS = [
+    "operator.is_(len(x), len(y))",
+    "operator.is_(*[len(x), len(y)])",
+    "operator.is_(len(x), 3)",
+    "operator.is_(x.shape[0], x.size(0))",
+    "operator.is_not(len(x), y.shape[0])",
+    "len(x) is y.shape[0]",
+]
+
+
+@pytest.mark.parametrize("text", NUMBERS_AS_OBJECTS)
+def test_which_object_a_size_is(text):
+    def make(trace):
+        fn = eval(f"lambda x, y: (x.sum() + y.sum(), {text})", {"operator": operator})
+        sizes = [(3, 3), (2, 3), (4, 4), (4, 4), (300, 300), (4, 5), (3, 3), (3, 4)]
+        return trace(fn), [call(torch.ones(n), torch.ones(m)) for n, m in sizes]
+
+    check(make, hits=1)
+
+
+def test_the_id_of_a_size():
+    def make(trace):
+        def fn(x, y):
+            return x.sum(), id(len(x)) == id(len(y)), id(*[len(x)]) == id(len(y))
+
+        return trace(fn), [call(torch.ones(n), torch.ones(n)) for n in (3, 4, 5, 6)]
+
+    check(make, eager="calls id()")
+
+
+@pytest.mark.parametrize("name", ["node", "__sym_max__", "__sym_float__", "real", "__index__", "is_integer"])
+def test_which_attributes_a_number_has(name):
+    def make(trace):
+        values = [(3, 1.5), (2, 2.5), (4, 2.5), (5, 0.0), (2, 2.5)]
+        steps = [call(torch.ones(n), torch.tensor(v, dtype=torch.float64)) for n, v in values]
+        return trace(lambda x, t: (x * 2, hasattr(len(x), name), hasattr(t.item(), name))), steps
+
+    check(make, hits=2)
+
+
+@pytest.mark.parametrize("name", ["sym_float", "sym_int", "sym_max", "sym_min"])
+def test_functions_of_torch_for_symbolic_numbers(name):
+    def make(trace):
+        function = getattr(torch, name)
+        more = (3,) if name in ("sym_max", "sym_min") else ()
+        values = [(3, 1.5), (2, 2.5), (4, 2.5), (5, 0.0), (2, 2.5)]
+        steps = [call(torch.ones(n), torch.tensor(v, dtype=torch.float64)) for n, v in values]
+        return trace(lambda x, t: (x * 2, function(len(x), *more), function(t.item(), *more))), steps
+
+    check(make, hits=1)

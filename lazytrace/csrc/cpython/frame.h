@@ -16,8 +16,12 @@
 
 namespace lazytrace {
 
+// How many more may be entered on this thread, as the limit of recursion has it.
+inline int frames_left() { return PyThreadState_Get()->recursion_remaining; }
+
 // A frame that runs, or none. Borrows it: good for as long as the frame runs. All that it gives is borrowed,
 // too. Needs the GIL.
+
 class Frame {
  public:
   Frame() = default;

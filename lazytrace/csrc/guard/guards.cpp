@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpython/frame.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
@@ -370,6 +371,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
       return abc_token();
     case Access::RecursionLimit:
       return PyLong_FromLong(Py_GetRecursionLimit());
+    case Access::FramesLeft:
+      return PyBool_FromLong(frames_left() >= g.index);
     case Access::WarningFilters:
       return PyLong_FromLong(warning_filters_version());
     case Access::FrameEvaluator:
@@ -999,6 +1002,8 @@ std::string name_of_state(Access access) {
       return "classes registered with an ABC";
     case Access::RecursionLimit:
       return "sys.getrecursionlimit()";
+    case Access::FramesLeft:
+      return "how many frames the limit of recursion leaves";
     case Access::WarningFilters:
       return "the filters of warnings";
     case Access::FrameEvaluator:

@@ -38,6 +38,7 @@ enum class Access : uint8_t {
   Globals,         // the globals of a function
   AbcToken,        // the number that every ABC.register() raises
   RecursionLimit,  // sys.getrecursionlimit()
+  FramesLeft,      // whether so many frames may be entered below this one
   WarningFilters,  // the number that every change of the filters of warnings raises
   FrameEvaluator,  // what torch's compiler does with the frames that run
   Handled,         // whether an exception is handled around the call

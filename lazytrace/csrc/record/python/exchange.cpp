@@ -489,6 +489,25 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
   if (!overflow) Py_SETREF(*at, PyLong_FromLongLong(value));
 }
 
+void Exchange::settle_identities(PyObject** objects, Py_ssize_t count) {
+  static PyObject* const any_int = PyLong_FromLong(0);
+  handing_ = Handing::Ignored;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (objects[i]) settle_identity(objects + i, count == 2 && objects[1 - i] ? objects[1 - i] : any_int);
+}
+
+// `f(*args)`: what stands in a tuple or a list is no place of its own.
+void Exchange::settle_identities_in(PyObject** arguments) {
+  if (!PyTuple_Check(*arguments) && !PyList_Check(*arguments)) return;
+  PyObject** items = PySequence_Fast_ITEMS(*arguments);
+  std::vector<PyObject*> objects(items, items + PySequence_Fast_GET_SIZE(*arguments));
+  for (PyObject* object : objects) Py_INCREF(object);
+  settle_identities(objects.data(), static_cast<Py_ssize_t>(objects.size()));
+  py::tuple settled(objects.size());
+  for (size_t i = 0; i < objects.size(); ++i) settled[i] = py::reinterpret_steal<py::object>(objects[i]);
+  Py_SETREF(*arguments, settled.release().ptr());
+}
+
 bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numbers) {
   if (told_) return false;
   auto& callables = configuration().callables;
@@ -562,12 +581,23 @@ bool Exchange::shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bo
   return true;
 }
 
+namespace {
+// Functions of C that ask which objects they are given.
+bool asks_identity(PyObject* callable) {
+  static PyObject* const functions[] = {builtin("id"), from_module("_operator", "is_").release().ptr(),
+                                        from_module("_operator", "is_not").release().ptr()};
+  return std::find(std::begin(functions), std::end(functions), callable) != std::end(functions);
+}
+
+}  // namespace
+
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
                            Py_ssize_t count) {
-  static PyObject *isinstance = builtin("isinstance"), *type = builtin("type");
-  // These ask what kind of object it is, whatever its value.
-  if ((*callable == isinstance || (*callable == type && count == 1)) && first && is_carrier(*first))
-    return put_plain(first);
+  static PyObject *isinstance = builtin("isinstance"), *type = builtin("type"), *has = builtin("hasattr");
+  // These ask what kind of object it is, whatever its value. A carrier has more attributes than a number.
+  bool asks_kind = *callable == isinstance || *callable == has || (*callable == type && count == 1);
+  if (asks_kind && first && is_carrier(*first)) return put_plain(first);
+  if (asks_identity(*callable)) return settle_identities(args, count);
   settle_texts(*callable, args, count);
   if (!live()) return;
   bool numbers = false;
@@ -614,6 +644,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject** callable = f.place(operation.first);
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  if (asks_identity(*callable)) return settle_identities_in(f.place(operation.second));
   PyObject* const all[] = {args, kwargs};
   settle_texts(*callable, all, kwargs ? 2 : 1);
   if (!live()) return;

@@ -116,6 +116,8 @@ class Exchange {
   bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);
   bool shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers);
   void settle_identity(PyObject** place, PyObject* other);
+  void settle_identities(PyObject** objects, Py_ssize_t count);
+  void settle_identities_in(PyObject** arguments);
   void check_call();
 
   Recorder* recorder_;

@@ -37,6 +37,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();
+  watcher_.read_depth();
   provenance_.finish(result);
 }
 

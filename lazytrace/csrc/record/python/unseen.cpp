@@ -104,7 +104,11 @@ py::object Unseen::take(PyObject* array, bool itself) {
 py::object Unseen::shape_of_given(PyObject* array) const {
   const Given* found = given(array);
   if (!found) throw py::type_error("an array that the call was not given");
-  return py::tuple(shape_of(recorder_, THPVariable_Unpack(found->tensor.ptr())));
+  // A torch.Size is a tuple to pybind, too.
+  py::object size = shape_of(recorder_, THPVariable_Unpack(found->tensor.ptr()));
+  PyObject* shape = PySequence_Tuple(size.ptr());
+  if (!shape) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(shape);
 }
 
 void Unseen::exchange(Frame f, const Operation& operation) {

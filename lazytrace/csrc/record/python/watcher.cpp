@@ -9,6 +9,7 @@
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "signature/ambient.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -42,6 +43,7 @@ void Watcher::start() {
   older_argument_ = py::reinterpret_borrow<py::object>(thread->c_traceobj);
   outer_ = watching;
   watching = this;
+  before_ = least_ = frames_left();
   // A collection in the middle would run finalizers as if the function had called them.
   collecting_ = PyGC_Disable();
   PyEval_SetTrace(&Watcher::trace, Py_None);
@@ -69,6 +71,13 @@ void Watcher::let_go() {
   collect_again();
   around_.provenance->let_go();
   around_.writes->all().clear();
+}
+
+// Few frames are there for every call.
+void Watcher::read_depth() {
+  constexpr int kFew = 50;
+  int depth = before_ - least_;
+  if (depth > kFew) around_.provenance->read_child(-1, Access::FramesLeft, nullptr, depth, Py_True);
 }
 
 bool Watcher::would_catch() {
@@ -127,6 +136,7 @@ uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().
 
 void Watcher::on_call(PyFrameObject* frame) {
   Frame f(frame);
+  least_ = std::min(least_, frames_left());
   around_.exchange->deliver(Frame());
   handlers_.enter(f);
   new_objects_->forget(f);
@@ -301,7 +311,10 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
 }
 
 void Watcher::on_exception(PyFrameObject* frame, PyObject* raised) {
-  if (!PyTuple_Check(raised) || PyTuple_GET_ITEM(raised, 0) != PyExc_TypeError) return;
+  PyObject* type = PyTuple_Check(raised) ? PyTuple_GET_ITEM(raised, 0) : nullptr;
+  // How deep the function gets hangs on its caller, and a recording needs frames of its own.
+  if (type == PyExc_RecursionError) return around_.recorder->fail(say(reason::MeetsRecursionLimit));
+  if (type != PyExc_TypeError) return;
   CodeFacts* facts = facts_of(Frame(frame).code());
   if (facts->operations.empty()) return;
   Action action = facts->operations[static_cast<size_t>(std::max(Frame(frame).instruction(), 0))].action;

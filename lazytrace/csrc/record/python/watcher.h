@@ -57,6 +57,8 @@ class Watcher {
   void start();
   // False where somebody else replaced the trace function meanwhile.
   bool stop();
+  // How many frames the limit of recursion must leave, as it did, where these are many.
+  void read_depth();
   // Whether an exception that is raised now could be caught by the Python code of the recording.
   bool would_catch();
   // Those that run, from the function on, the innermost first: (file, name, qualified name, line, module).
@@ -109,9 +111,10 @@ class Watcher {
   Py_tracefunc older_ = nullptr;
   py::object older_argument_;
   Watcher* outer_ = nullptr;
-  bool collecting_ = false;  // garbage is collected once this is over
-  Frame base_;               // the frame that called the recorded function
-  py::object seen_code_;     // of the frame that ran last
+  bool collecting_ = false;     // garbage is collected once this is over
+  int before_ = 0, least_ = 0;  // how many frames could be entered, before the function and at its deepest
+  Frame base_;                  // the frame that called the recorded function
+  py::object seen_code_;        // of the frame that ran last
   CodeFacts* seen_facts_ = nullptr;
   Handlers handlers_;
   std::unordered_set<const void*> kernels_;  // frames of such kernels
