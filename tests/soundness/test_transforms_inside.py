@@ -25,6 +25,7 @@ from torch.func import (
 from tests.soundness.runner import Cases, X, call, check
 
 cases = Cases()
+FIRST = torch.tensor([1])
 
 
 def curve(x):
@@ -102,6 +103,8 @@ OF_A_VECTOR = {
     "jacrev of jacrev": lambda x: jacrev(jacrev(total))(x),
     "jacrev of jacfwd": lambda x: jacrev(jacfwd(total))(x),
     "hessian": lambda x: hessian(total)(x),
+    "hessian of a loss": lambda x: hessian(lambda y: nn.functional.cross_entropy(y[None], FIRST))(x),
+    "hessian of a norm": lambda x: hessian(lambda y: nn.functional.layer_norm(y, y.shape).pow(3).sum())(x),
     "vector times hessian": lambda x: vjp(grad(total), x)[1](x)[0] @ x,
 }
 
@@ -633,6 +636,12 @@ def branch_behind_many(trace):
     return trace(step), [
         call(X(grad=True).detach().mul(k).requires_grad_(), torch.eye(3)) for k in (1, 1, 3, 3, 1)
     ]
+
+
+@cases(eager="uses a tensor of unknown origin")
+def literal_inside(trace):
+    fn = trace(lambda x: grad(lambda y: (y * torch.tensor([1.0, 2.0, 3.0])).sum())(x))
+    return fn, [call(X()) for _ in range(3)]
 
 
 # ---------------------------------------------------------------- torch.autograd.functional

@@ -124,12 +124,16 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
 }
 
 namespace {
-// What dataclasses have written for a class of torch.
-bool is_generated_for_torch(Frame f) {
+// Whether the code was written by other code, for a module whose name begins so.
+bool is_generated_for(Frame f, const std::string& begin) {
   if (text_of(f.code_object()->co_filename) != "<string>") return false;
   PyObject* module = PyDict_GetItemString(f.globals(), "__name__");
-  return module && text_of(module).compare(0, 6, "torch.") == 0;
+  return module && text_of(module).compare(0, begin.size(), begin) == 0;
 }
+// By dataclasses, for a class of torch.
+bool is_generated_for_torch(Frame f) { return is_generated_for(f, "torch."); }
+// What makes a named tuple.
+bool makes_named_tuple(Frame f) { return is_generated_for(f, "namedtuple_"); }
 
 uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().code()) : 0; }
 }  // namespace
@@ -169,7 +173,8 @@ void Watcher::on_call(PyFrameObject* frame) {
 bool Watcher::is_kernel(Frame f) const {
   if (!around_.recorder->inside_transformed() || !f.previous()) return false;
   uintptr_t flags = code_flags(f.code());
-  if (kernels_.count(f.previous().address())) return !(flags & (kUser | kOpaque | kOwn));
+  if (kernels_.count(f.previous().address()))
+    return !(flags & (kUser | kOpaque | kOwn)) || is_generated_for_torch(f) || makes_named_tuple(f);
   return (flags & kTorchs) && !(flags & kOpaque) && f.function() &&
          around_.provenance->known(f.function()) < 0 && !around_.provenance->is_fresh(f.function());
 }
