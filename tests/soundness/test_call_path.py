@@ -247,6 +247,13 @@ def recursion_that_raises_at_its_end(trace):
     return fn, [call(X(), 5, i) for i in (good, good, bad, good, bad, bad, good)]
 
 
+# The frames of lazytrace between one call and the next count for no limit of recursion.
+@cases(hits=3)
+def recursion_of_a_traced_function(trace):
+    fn = trace(lambda x, n: fn(x + n, n - 1) if n else x)
+    return fn, [call(X(), n) for n in (250, 250, 250, 3, 3)]
+
+
 @cases(hits=6)
 def hit_inside_a_destructor(trace):
     inner = trace(lambda x: x * 2)

@@ -7,14 +7,24 @@ namespace lazytrace {
 namespace {
 // The innermost of this thread. They lie on the stack; one that goes takes itself out, in whatever order.
 thread_local HideFrames* hiding = nullptr;
+
+// How many frames of this thread count for no limit of recursion.
+thread_local int allowed = 0;
+constexpr int kMostAllowed = 3000;
 }  // namespace
 
 HideFrames::HideFrames(bool (*hidden)(PyObject*)) {
-  _PyCFrame* entered = PyThreadState_Get()->cframe;
+  PyThreadState* thread = PyThreadState_Get();
+  _PyCFrame* entered = thread->cframe;
   for (visible_ = entered->current_frame; visible_ && hidden(reinterpret_cast<PyObject*>(visible_->f_code));
-       visible_ = visible_->previous)
+       visible_ = visible_->previous) {
     outer_ = visible_;
+    ++allowed_;
+  }
   if (!outer_) return;
+  if (allowed > kMostAllowed) allowed_ = 0;
+  allowed += allowed_;
+  thread->recursion_remaining += allowed_;
   entered_ = entered;
   inner_ = std::exchange(entered->current_frame, visible_);
   around_ = std::exchange(hiding, this);
@@ -22,6 +32,8 @@ HideFrames::HideFrames(bool (*hidden)(PyObject*)) {
 
 HideFrames::~HideFrames() {
   if (!entered_) return;
+  allowed -= allowed_;
+  PyThreadState_Get()->recursion_remaining -= allowed_;
   entered_->current_frame = inner_;
   HideFrames** link = &hiding;
   while (*link != this) link = &(*link)->around_;

@@ -43,7 +43,7 @@ void Watcher::start() {
   older_argument_ = py::reinterpret_borrow<py::object>(thread->c_traceobj);
   outer_ = watching;
   watching = this;
-  before_ = least_ = frames_left();
+  before_ = least_ = -1;
   // A collection in the middle would run finalizers as if the function had called them.
   collecting_ = PyGC_Disable();
   PyEval_SetTrace(&Watcher::trace, Py_None);
@@ -140,6 +140,7 @@ uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().
 
 void Watcher::on_call(PyFrameObject* frame) {
   Frame f(frame);
+  if (before_ < 0) before_ = least_ = frames_left() + 1;  // the function's own
   least_ = std::min(least_, frames_left());
   around_.exchange->deliver(Frame());
   handlers_.enter(f);
