@@ -201,6 +201,7 @@ def configure_exchange(
     callables: dict[Any, Any],
     items: list[Any],
     indexed: Callable[[torch.Tensor], Any],
+    among: Callable[[Any], Any],
     keepers: list[Any],
 ) -> None: ...
 def call_with_floats(

@@ -794,6 +794,21 @@ def _filled(tensor: torch.Tensor, value: Any) -> Any:
     return torch.full((), value, dtype=tensor.dtype)
 
 
+class _Among:
+    """Stands for a container of ints that is asked whether it holds one."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+
+    def __contains__(self, number: Any) -> bool:
+        for item in self.container:  # noqa: SIM110 (any() would be handed the number)
+            if item == number:
+                return True
+        return False
+
+
 class _Indexed:
     """Stands for a tensor that is indexed."""
 
@@ -997,4 +1012,4 @@ def configure() -> None:
     """Tell the core of all this, once."""
     core.configure_numbers(_WORKED_OUT)
     exchanged = {function: _minded(function, own) for function, own in _exchanged().items()}
-    core.configure_exchange(exchanged, list(_items()), _Indexed, _KEEPERS)
+    core.configure_exchange(exchanged, list(_items()), _Indexed, _Among, _KEEPERS)

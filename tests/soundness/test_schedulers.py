@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import collections
 import warnings
 
 import pytest
 import torch
 from torch.optim import lr_scheduler as of
 
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, agree, call, check
 
 cases = Cases()
 
@@ -23,12 +24,12 @@ def in_three_parts(opt):
     return of.SequentialLR(opt, parts, [3, 7])
 
 
-# Each with the least number of 24 calls that hit. MultiStepLR is missing: its places are keys, so it reads
-# its counter.
+# Each with the least number of 24 calls that hit.
 SCHEDULERS = {
     "lambda": (lambda opt: of.LambdaLR(opt, lambda n: 0.9**n), 16),
     "multiplicative": (lambda opt: of.MultiplicativeLR(opt, lambda n: 0.9), 16),
     "step": (lambda opt: of.StepLR(opt, 3, 0.5), 16),
+    "milestones": (lambda opt: of.MultiStepLR(opt, [4, 9], 0.5), 12),
     "constant": (lambda opt: of.ConstantLR(opt, 0.5, 5), 14),
     "linear": (lambda opt: of.LinearLR(opt, 0.1, total_iters=6), 14),
     "exponential": (lambda opt: of.ExponentialLR(opt, 0.9), 16),
@@ -109,6 +110,101 @@ def places_that_change(trace):
     steps = [call(X()) for _ in range(18)]
     steps[9:9] = [change]
     return trace(step), steps, lambda: (places, state)
+
+
+class Keys(dict):
+    """Holds what is written in it elsewhere."""
+
+    def __contains__(self, key):
+        return key == 5
+
+
+def counted(container, hits_of=16):
+    def make(trace):
+        state = {"n": 0}
+
+        def step(x):
+            state["n"] += 1
+            found = "yes" if state["n"] in container else "no"
+            return x * 2, found, state["n"] not in container
+
+        return trace(step), [call(X()) for _ in range(hits_of)], lambda: (state, container)
+
+    return make
+
+
+FEW = {
+    "list": [4, 9],
+    "tuple": (9, 4, 4),
+    "set": {4, 9},
+    "frozenset": frozenset({2, 11}),
+    "dict": {4: "a", 9: "b"},
+    "counter": collections.Counter([4, 9, 9]),
+    "defaultdict": collections.defaultdict(list, {4: []}),
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_counter_among_a_few(name):
+    check(counted(FEW[name]), hits=9)
+
+
+OTHERS = {
+    "floats": [4.0, 9.0],
+    "bools": [True, 4],
+    "texts": ["4", 4],
+    "ordered": collections.OrderedDict({9: 1, 4: 2}),
+    "many": list(range(4, 40)),
+    "range": range(4, 6),
+    "keys": Keys({4: 1}),
+    "values": {"a": 4}.values(),
+    "nested": [[4], 4],
+    "none": [None, 4],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_counter_among_others(name):
+    agree(counted(OTHERS[name]))
+
+
+@pytest.mark.parametrize("kind", [list, set, dict.fromkeys, collections.Counter])
+def test_a_few_that_change(kind):
+    def make(trace):
+        state, held = {"n": 0}, {"places": kind([3, 8])}
+
+        def step(x):
+            state["n"] += 1
+            return x * 2, state["n"] in held["places"]
+
+        def replaced():
+            held["places"] = kind([12, 3])
+
+        def cleared():
+            held["places"].clear()
+
+        def seventeen():
+            held["places"] = kind(range(20, 37))
+
+        steps = []
+        for change in (replaced, cleared, seventeen, replaced):
+            steps += [*(call(X()) for _ in range(5)), change]
+        return trace(step), [*steps, call(X()), call(X())], lambda: (state, list(held["places"]))
+
+    check(make, hits=6)
+
+
+@cases(hits=6)
+def a_key_of_a_dict_that_the_call_makes(trace):
+    state = {"n": 0}
+
+    def step(x):
+        state["n"] += 1
+        names = {2: "two", 5: "five"}
+        return names[5] if 5 in names and state["n"] in names else "other", x + 1
+
+    return trace(step), [call(X()) for _ in range(12)], lambda: state
 
 
 @cases(hits=4)

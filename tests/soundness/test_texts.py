@@ -558,8 +558,7 @@ def beside_what_torch_does_with_modules(trace):
         with torch.no_grad():
             for a, b in zip(mean.module.parameters(), net.parameters(), strict=True):
                 a.lerp_(b, 0.1)
-        names = [name for name, _ in net.named_modules()]
-        return text, names, norm
+        return text, [name for name, _ in net.named_modules()], norm
 
     return trace(run), values(*SOME), lambda: list(mean.module.parameters())
 

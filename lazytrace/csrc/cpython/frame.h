@@ -14,6 +14,8 @@
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
 
+#include <algorithm>
+
 namespace lazytrace {
 
 // How many more may be entered on this thread, as the limit of recursion has it.
@@ -21,7 +23,6 @@ inline int frames_left() { return PyThreadState_Get()->recursion_remaining; }
 
 // A frame that runs, or none. Borrows it: good for as long as the frame runs. All that it gives is borrowed,
 // too. Needs the GIL.
-
 class Frame {
  public:
   Frame() = default;
@@ -75,6 +76,12 @@ class Frame {
   PyObject* variable(int index) const {
     PyObject* value = slot(index);
     return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+  }
+  // How often its variables and its stack hold the object. While C code runs that it has called, its stack is
+  // not known, and counts as empty.
+  Py_ssize_t holds(PyObject* object) const {
+    int count = std::max(f_->stacktop, f_->f_code->co_nlocalsplus);
+    return std::count(f_->localsplus, f_->localsplus + count, object);
   }
   // Of a frame that begins; null where it has fewer.
   PyObject* argument(int index) const { return f_->f_code->co_argcount > index ? variable(index) : nullptr; }

@@ -105,12 +105,11 @@ void TextRecorder::settle_inside(PyObject* object, bool behind_objects, int dept
 }
 
 namespace {
-// Whether more refers to it than whoever keeps it and variables of functions that run, to which no object
-// leads: code that asks for these is given them by name, or in a dict.
+// Whether more refers to it than whoever keeps it and functions that run, to whose variables no object leads:
+// code that asks for these is given them by name, or in a dict.
 bool may_be_in_an_object(PyObject* text) {
   Py_ssize_t others = Py_REFCNT(text) - 1;
-  for (Frame f = Frame::current(); f && others > 0; f = f.previous())
-    for (int i = 0; i < f.code_object()->co_nlocalsplus; ++i) others -= f.slot(i) == text;
+  for (Frame f = Frame::current(); f && others > 0; f = f.previous()) others -= f.holds(text);
   return others > 0;
 }
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 struct Configuration {
   AddressMap<PyObject*> callables;
   AddressSet keepers, items;
-  py::object indexed;
+  py::object indexed, among;
   std::vector<py::object> held;
 };
 
@@ -190,7 +190,7 @@ bool only_stores(PyObject* callable) {
 }  // namespace
 
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
-                        const std::vector<py::object>& keepers) {
+                        py::object among, const std::vector<py::object>& keepers) {
   Configuration& all = configuration();
   for (auto [from, to] : callables) {
     all.callables[from.ptr()] = to.ptr();
@@ -203,6 +203,7 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   }
   for (auto& item : items) all.items.insert(item.ptr());
   all.indexed = std::move(indexed);
+  all.among = std::move(among);
 }
 
 bool is_index(PyObject* object) {
@@ -379,11 +380,36 @@ bool puts_what_it_reads(Frame f, const Operation& operation) {
 }
 }  // namespace
 
+namespace {
+// Whether a whole number is looked for among a few others, as a counter among milestones: which of them it
+// is, is all that the function learns.
+bool is_looked_for(PyObject* value, PyObject* container) {
+  constexpr Py_ssize_t kMost = 16;
+  if (!is_carrier(value) || is_real_carrier(value)) return false;
+  static PyObject* const contains = PyUnicode_InternFromString("__contains__");
+  // As collections.Counter, which asks and iterates as a dict does.
+  bool dict = PyDict_Check(container) && Py_TYPE(container)->tp_iter == PyDict_Type.tp_iter &&
+              _PyType_Lookup(Py_TYPE(container), contains) == _PyType_Lookup(&PyDict_Type, contains);
+  bool plain =
+      PyAnySet_CheckExact(container) || PyList_CheckExact(container) || PyTuple_CheckExact(container);
+  if (!dict && !plain) return false;
+  if (PyObject_Size(container) > kMost) return false;
+  py::object items = py::reinterpret_steal<py::object>(PySequence_Tuple(container));
+  if (!items) throw py::error_already_set();
+  PyObject** first = PySequence_Fast_ITEMS(items.ptr());
+  return std::all_of(first, first + PyTuple_GET_SIZE(items.ptr()),
+                     [](PyObject* v) { return PyLong_CheckExact(v); });
+}
+}  // namespace
+
 void Exchange::before(Frame f, const Operation& operation, bool told) {
   swaps_.drop();
   handing_ = Handing::Pins;
   told_ = told;
   reading_ = puts_what_it_reads(f, operation) ? f : Frame();
+  PyObject** container = operation.action == Action::Contains ? f.place(operation.first) : nullptr;
+  looks_for_number_ = container && is_looked_for(*f.place(operation.second), *container);
+  if (looks_for_number_) return swap(container, configuration().among(py::handle(*container)));
   if (!live()) return before_item_call(f, operation);
   auto first = [&] { return f.place(operation.first); };
   auto second = [&] { return f.place(operation.second); };

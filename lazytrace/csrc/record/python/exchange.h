@@ -35,6 +35,8 @@ class Exchange {
 
   // Around the judgement of an instruction. `told`: a mode is told of what it calls.
   void before(Frame f, const Operation& operation, bool told);
+  // Whether the instruction asks a container for a number, which is compared with what is in there.
+  bool looks_for_number() const { return looks_for_number_; }
   void after();
   // What the last call into C of this frame did with sizes; at its next instruction, and when it is left.
   void settle_call(Frame f) {
@@ -123,6 +125,7 @@ class Exchange {
   Recorder* recorder_;
   bool follows_ = false;
   Handing handing_ = Handing::Pins;
+  bool looks_for_number_ = false;
   bool told_ = false;  // a mode is told of what the instruction calls, as it is
   Swaps swaps_;
   TextExchange texts_;
@@ -138,10 +141,11 @@ class Exchange {
 };
 
 // Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the
-// value of a tensor. `indexed(tensor)`: what is indexed in its place. `keepers`: C callables that store what
-// they are given and look at none of it.
+// value of a tensor. `indexed(tensor)`: what is indexed in its place. `among(container)`: what is asked in
+// its place whether it holds a number. `keepers`: C callables that store what they are given and look at none
+// of it.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
-                        const std::vector<py::object>& keepers);
+                        py::object among, const std::vector<py::object>& keepers);
 
 // Whether it is a tensor whose value torch takes for an index; of bool and uint8 it makes masks.
 bool is_index(PyObject* object);

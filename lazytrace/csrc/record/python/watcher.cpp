@@ -353,7 +353,10 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (exchanges && !told) lists_->before(f, operation);
   if (exchanges) around_.exchange->before(f, operation, told);
   around_.provenance->note_renewal(operation.renews);
-  instructions_->dispatch(f, operation, seen_facts_);
+  if (exchanges && around_.exchange->looks_for_number())
+    protocols_->read_members(*f.place(operation.first));
+  else
+    instructions_->dispatch(f, operation, seen_facts_);
   around_.provenance->note_renewal(false);
   if (around_.recorder->stopped()) let_go();
   if (exchanges) around_.exchange->after(), lists_->exchange();

@@ -66,6 +66,12 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
   consumption_->ask_for_members(container);
 }
 
+void Protocols::read_members(PyObject* container) {
+  classes_->read_special(container, "__contains__");
+  classes_->read_special(container, "__iter__");
+  consumption_->consume(container, Consumer::Reads);
+}
+
 namespace {
 
 // Values of which there is one object in a process.

@@ -30,6 +30,8 @@ class Protocols {
   void read_length(PyObject* object);
   void read_iteration(PyObject* object);
   void read_contains(PyObject* container, PyObject* item);
+  // What a container of plain ints holds, for a number that is compared with each.
+  void read_members(PyObject* container);
   void read_identity(PyObject* a, PyObject* b);
   void read_operand(PyObject* object);
   void read_comparison(PyObject* left, PyObject* right);
