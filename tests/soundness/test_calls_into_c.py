@@ -637,7 +637,7 @@ def compiled_pattern(trace):
     return trace(lambda x: x * 2 if o.pattern.match("aa") else x * 3), steps
 
 
-@cases(eager="makes-unseen")
+@cases(hits=1)
 def json_of_state(trace):
     d = {"k": 2.0}
     return trace(lambda x: (x, json.dumps(d))), around(lambda: d.update(k=3.0), X())

@@ -94,6 +94,8 @@ FOLLOWED = [
 
 # The value is looked at: each size takes a way of its own, and a size that comes again hits.
 READ = [
+    "x * len(json.dumps({'n': x.shape[0]}))",
+    "x * len(json.dumps({'n': x.shape[0]}, sort_keys=True))",
     "x * {3: 1.0, 5: 2.0}.get(x.shape[0], 7.0)",
     "x * (2 if x.shape[0] in {3, 7} else 3)",
     "x * (2 if x.shape[0] in (3, 7) else 3)",
@@ -131,7 +133,6 @@ READ = [
 
 # Python hands the value to code that no recording sees into, with or without sizes that are followed.
 REFUSED = [
-    ("x * len(json.dumps({'n': x.shape[0]}))", "makes-unseen"),
     ("x * float(np.array([x.shape[0]]).sum())", "calls-unseen-function"),
     ("x * int(np.int64(x.shape[0]))", ""),
     ("x * (2 if id(x.shape[0]) == id(None) else 3)", ""),

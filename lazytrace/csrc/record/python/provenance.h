@@ -103,8 +103,11 @@ class Provenance {
   void read_names_in_errors();
 
   // Objects that were made during the call.
-  bool is_fresh(PyObject* object) const { return fresh_addresses_.count(object); }
+  bool is_fresh(PyObject* object) const { return fresh_addresses_.count(object) && !older_.count(object); }
   void note_made(PyObject* object) { fresh_addresses_.insert(object); }
+  // Part of an object of before the call, which Python makes when it is asked for, where something may have
+  // lain that the call has made and let go of.
+  void note_older(PyObject* object) { older_.insert(object); }
   void note_fresh(PyObject* made);
 
   // Whether this was asked before in this recording: state does not change in one that is reusable.
@@ -216,7 +219,7 @@ class Provenance {
   std::vector<char> structural_;  // by node
   bool leaves_values_ = false;
   AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference
-  AddressSet fresh_addresses_;
+  AddressSet fresh_addresses_, older_;
   AddressMap<int> input_;  // tensor argument -> register
   AddressMap<std::pair<int, Py_ssize_t>> cells_;
   AddressSet shared_cells_;

@@ -262,6 +262,8 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
         Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     if (!again) PyErr_Clear();
     if (again.ptr() != value.ptr()) return recorder_->fail("reads ." + text + " of a " + type_name(object));
+    // A function makes its __annotations__ when they are asked for.
+    if (node >= 0 && PyDict_CheckExact(value.ptr())) provenance_->note_older(value.ptr());
   }
   if (node >= 0) provenance_->read_child(node, Access::Attribute, name, -1, value.ptr());
 }
@@ -282,8 +284,10 @@ void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {
     py::object found =
         py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));  // __name__, __mro__ and the like
     if (!found) return PyErr_Clear();
-    if (int node = is_python_class(type) ? provenance_->owner(object) : -1; node >= 0)
+    if (int node = is_python_class(type) ? provenance_->owner(object) : -1; node >= 0) {
+      if (PyDict_CheckExact(found.ptr())) provenance_->note_older(found.ptr());
       provenance_->read_child(node, Access::Attribute, name, -1, found.ptr());
+    }
     return PyTuple_Check(found.ptr()) ? containers_->read_whole(found.ptr()) : void();
   }
   if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) classes_->read_class(meta, name, meta_value);
