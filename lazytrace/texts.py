@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import operator
 import re
@@ -111,12 +110,19 @@ def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return function(*args, **kwargs)
 
 
-def _made(function: Callable[..., Any]) -> Callable[..., Any]:
+def _followed_aside(function: Callable[..., Any], value: Any) -> Any:
+    """Code of Python's own would be watched, and does nothing but make the text."""
+    return core.aside(lambda: core.follow_text(function, value))
+
+
+def _made(function: Callable[..., Any], follow: Callable[..., Any]) -> Callable[..., Any]:
+    """In place of a function of one value; options may be anybody's code."""
+
     def make(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs:
             if function is str and type(args[0]) is Text:
                 return args[0]
-            made = core.follow_text(function, *args)
+            made = follow(function, *args)
             if made is not None:
                 return made
         return _plainly(function, args, kwargs)
@@ -160,22 +166,10 @@ def _join(*args: Any, **kwargs: Any) -> Any:
     return _plainly(str.join, args, kwargs) if made is None else made
 
 
-def _written(dumps: Callable[..., str]) -> Callable[..., Any]:
-    """With the options of its own: others may be anybody's code."""
-
-    def write(*args: Any, **kwargs: Any) -> Any:
-        own = len(args) == 1 and not kwargs
-        # Its code would be watched, and is Python's: it does nothing but write.
-        made = core.aside(functools.partial(core.follow_text, dumps, *args)) if own else None
-        return _plainly(dumps, args, kwargs) if made is None else made
-
-    return write
-
-
 def configure() -> None:
     """Tell the core of all this, once."""
-    made: dict[Any, Any] = {function: _made(function) for function in (str, repr, ascii)}
+    made: dict[Any, Any] = {one: _made(one, core.follow_text) for one in (str, repr, ascii)}
     if json.dumps.__code__.co_filename == json.__file__:  # whoever has replaced it is left alone
-        made[json.dumps] = _written(json.dumps)
+        made[json.dumps] = _made(json.dumps, _followed_aside)
     callables = {**made, format: _format, str.format: _format_text, str.join: _join}
     core.configure_texts(callables, _number, _formatted, _joined, _added, _filled)

@@ -428,16 +428,13 @@ py::object backward_call(py::object run, py::args args, py::kwargs kwargs) {
 py::object batched_backward_call(py::object run, py::object roots, py::tuple gradients, py::args rest,
                                  py::kwargs kwargs) {
   lt::VmapLevel vmap;
-  auto wrap = [](const at::Tensor& tensor) {
-    return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
-  };
   py::list hidden, shown;
   for (py::handle gradient : gradients)
-    hidden.append(wrap(lt::hide_dimension(THPVariable_Unpack(gradient.ptr()), vmap.level())));
+    hidden.append(lt::hide_dimension(THPVariable_Unpack(gradient.ptr()), vmap.level()));
   py::tuple found = run(roots, py::tuple(hidden), *rest, **kwargs);
   for (py::handle gradient : found)
     shown.append(THPVariable_Check(gradient.ptr())
-                     ? wrap(lt::show_dimension(THPVariable_Unpack(gradient.ptr()), vmap.level()))
+                     ? py::cast(lt::show_dimension(THPVariable_Unpack(gradient.ptr()), vmap.level()))
                      : py::reinterpret_borrow<py::object>(gradient));
   return py::tuple(shown);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 
 import pytest
 import torch
@@ -129,6 +130,30 @@ def test_an_exception_of_a_handler():
         return step, steps, lambda: [state(), out.getvalue()]
 
     agree(make)
+
+
+@pytest.mark.parametrize("between", [None, is_small, has_a_small_norm])
+def test_a_pipe_that_breaks(between):
+    """It is raised where a value decides what follows, too: all is put back, and the program runs again."""
+
+    def make(trace):
+        reads, writes = os.pipe()
+        out = os.fdopen(writes, "w", buffering=1)
+
+        def tell(what, loss, kept):
+            print(what, loss.item(), kept["n"])
+
+        step, steps, state = training(trace, tell, between)
+
+        def run(x):
+            with contextlib.redirect_stdout(out):
+                return step(x)
+
+        last = [lambda: os.close(reads), call(torch.randn(4, 4)), lambda: os.close(out.fileno())]
+        return run, [*steps, *last], state
+
+    tracer = agree(make)
+    assert "flat" in forms(tracer), forms(tracer)
 
 
 def test_one_that_is_caught():

@@ -111,6 +111,11 @@ bool Flattening::only_tells(const Step& step) {
   return step.opaque && step.opaque->tells && step.arguments.empty();
 }
 
+// Whether it may do what nobody sees: what is asked for and told is not done twice.
+bool Flattening::may_do_anything(const Step& step) {
+  return step.opaque && !step.opaque->asks && !only_tells(step);
+}
+
 // Whether the function may go on in another way after the step.
 bool Flattening::leads_away(const Step& step) const {
   if (!step.exit || step.kind == Step::Kind::Gradient) return false;
@@ -267,7 +272,7 @@ void Flattening::keep(const Step& step) {
     gradients_[step.arguments[0].reg] = step.arguments.size() > 1 ? step.arguments[1].reg : -1;
   if (step.kind == Step::Kind::SetData)
     kernels_.set_data(step.arguments[0].reg, registers_[step.arguments[0].reg], step.effect);
-  if (step.opaque && !step.opaque->asks && !only_tells(step)) gradients_.clear();
+  if (may_do_anything(step)) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
   copy.exit = leads_away(step);
@@ -547,8 +552,7 @@ int Flattening::place_undo(std::vector<Step>* made, FlatForm* form) {
   };
   auto remains = [&](const Step& step) {
     return step.once() && step.kind != Step::Kind::SetGradient && step.kind != Step::Kind::SetData &&
-           ((step.opaque && !step.opaque->asks && !only_tells(step)) || step.python ||
-            (step.early && !can_be_kept(step)));
+           (may_do_anything(step) || step.python || (step.early && !can_be_kept(step)));
   };
   auto fixed = std::find_if(steps.begin(), steps.end(), remains);
   bool changed = false;

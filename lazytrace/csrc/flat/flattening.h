@@ -62,6 +62,7 @@ class Flattening final : public Witness, public KernelSink {
   Step gradient_step(Step::Kind kind, int leaf) const;
   bool is_pure(const Step& step) const;
   static bool only_tells(const Step& step);
+  static bool may_do_anything(const Step& step);
   bool leads_away(const Step& step) const;
   static bool gives_numbers(const Step& step);
   bool takes_graph(const Step& step) const;

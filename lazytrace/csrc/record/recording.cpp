@@ -386,15 +386,13 @@ bool makes_gradients(Frame caller) {
 }  // namespace
 
 namespace {
+constexpr size_t kInputs = 4;  // which argument of the engine has the inputs whose gradients are asked for
+
 std::vector<at::Tensor> tensors_of(const py::handle& sequence) {
   std::vector<at::Tensor> tensors;
   for (py::handle item : sequence)
     if (is_tensor(item.ptr())) tensors.push_back(THPVariable_Unpack(item.ptr()));
   return tensors;
-}
-
-py::object wrap(const at::Tensor& tensor) {
-  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
 }
 
 // The one level that hides the first dimension of all these gradients.
@@ -417,11 +415,11 @@ bool accumulates_gradients(const py::dict& kwargs) {
 py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) {
   if (recorder_.paused() || recorder_.stopped()) return run(*args, **kwargs);
   std::vector<at::Tensor> roots = tensors_of(args[0]);
-  if (is_transforming()) return transformed_backward(roots, run, args, kwargs);
   // What vjp() gives runs the engine when its transform has ended.
-  bool transformed = std::any_of(roots.begin(), roots.end(), belongs_to_transform);
-  if (transformed && follows_backward(roots, args, kwargs))
-    return transformed_backward(roots, run, args, kwargs);
+  bool inside = is_transforming();
+  bool transformed = inside || std::any_of(roots.begin(), roots.end(), belongs_to_transform);
+  bool follows = transformed && follows_backward(roots, args, kwargs);
+  if (inside || follows) return transformed_backward(roots, run, args, kwargs, follows);
   if (auto level = level_of_all(args[1])) return batched_backward(roots, *level, args, kwargs);
   bool accumulates = accumulates_gradients(kwargs);
   Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
@@ -439,8 +437,7 @@ py::object Recording::batched_backward(const std::vector<at::Tensor>& roots, int
                                        const py::tuple& args, const py::dict& kwargs) {
   auto run = py::reinterpret_borrow<py::object>(batched_engine());
   py::list all(args), shown;
-  for (py::handle gradient : args[1])
-    shown.append(wrap(show_dimension(THPVariable_Unpack(gradient.ptr()), level)));
+  for (py::handle gradient : args[1]) shown.append(show_dimension(THPVariable_Unpack(gradient.ptr()), level));
   all[1] = py::tuple(shown);
   Recorder::Backward facts = recorder_.look_ahead(roots, false);
   observer_.surroundings().provenance->weak_node(run.ptr());
@@ -448,12 +445,11 @@ py::object Recording::batched_backward(const std::vector<at::Tensor>& roots, int
                   true);
   py::tuple found = make_opaque(&call, run, py::tuple(all), kwargs);
   py::list hidden;
-  constexpr size_t kInputs = 4;
   py::tuple inputs(args[kInputs]);
   for (size_t i = 0; i < found.size(); ++i) {
     bool batched = is_tensor(found[i].ptr()) && is_tensor(inputs[i].ptr()) &&
                    THPVariable_Unpack(found[i].ptr()).dim() > THPVariable_Unpack(inputs[i].ptr()).dim();
-    hidden.append(batched ? wrap(hide_dimension(THPVariable_Unpack(found[i].ptr()), level))
+    hidden.append(batched ? py::cast(hide_dimension(THPVariable_Unpack(found[i].ptr()), level))
                           : py::object(found[i]));
   }
   return py::tuple(hidden);
@@ -463,7 +459,6 @@ py::object Recording::batched_backward(const std::vector<at::Tensor>& roots, int
 // adds up come to none.
 bool Recording::follows_backward(const std::vector<at::Tensor>& roots, const py::tuple& args,
                                  const py::dict& kwargs) {
-  constexpr size_t kInputs = 4;
   if (accumulates_gradients(kwargs) || args.size() <= kInputs) return false;
   std::vector<at::Tensor> inputs = tensors_of(args[kInputs]);
   // What is no tensor is an edge of the graph.
@@ -474,9 +469,9 @@ bool Recording::follows_backward(const std::vector<at::Tensor>& roots, const py:
 // Inside a transform the engine runs operators of the transform, which arrive as those that they are made of.
 // Python code among them would not be seen.
 py::object Recording::transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
-                                           const py::tuple& args, const py::dict& kwargs) {
+                                           const py::tuple& args, const py::dict& kwargs, bool follows) {
   if (AutogradGraph::of(roots).python) recorder_.fail(say(reason::PythonInTransform));
-  if (!follows_backward(roots, args, kwargs)) recorder_.fail(say(reason::GraphOfOthers));
+  if (!follows) recorder_.fail(say(reason::GraphOfOthers));
   struct Unwatched {
     Observer* observer;
     explicit Unwatched(Observer* o) : observer(o) { o->pause(); }

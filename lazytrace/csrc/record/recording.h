@@ -111,7 +111,7 @@ class Recording {
   py::object batched_backward(const std::vector<at::Tensor>& roots, int64_t level, const py::tuple& args,
                               const py::dict& kwargs);
   py::object transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
-                                  const py::tuple& args, const py::dict& kwargs);
+                                  const py::tuple& args, const py::dict& kwargs, bool follows);
   py::object make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs);
   py::object call(py::object function, py::tuple args, py::dict kwargs);
   void put_carriers(PyObject* function, py::tuple* args, py::dict* kwargs);

@@ -554,13 +554,17 @@ bool Interpreter::ask_number(const Step& s, size_t at) {
   return true;
 }
 
-// Whether a run before this one has told already what the step tells, which gives nothing.
+// Whether a run before this one has told already what the step tells, which gives nothing, or raises what was
+// raised then; notes that this one does.
 bool Interpreter::is_told(const Step& s, size_t at) {
   if (!s.opaque->tells) return false;
-  if (std::find(done_.told.begin(), done_.told.end(), s.node) == done_.told.end()) {
-    done_.told.push_back(s.node);
+  auto told = std::find_if(done_.told.begin(), done_.told.end(),
+                           [&](const DoneOnce::Told& one) { return one.node == s.node; });
+  if (told == done_.told.end()) {
+    done_.told.push_back({s.node, nullptr});
     return false;
   }
+  if (told->error) std::rethrow_exception(std::exchange(told->error, nullptr));
   if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, py::none());
   return true;
 }

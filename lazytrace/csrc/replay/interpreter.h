@@ -54,8 +54,12 @@ using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
 // What a run has done that is not done twice in a call: where it is given up, or rehearsed, another run
 // follows.
 struct DoneOnce {
+  struct Told {
+    int64_t node;              // of a step that has told somebody something
+    std::exception_ptr error;  // that it has raised, and that the run which follows has not; else null
+  };
   std::vector<int> answered;  // numbers that were asked for
-  std::vector<int64_t> told;  // the nodes of steps that told somebody something
+  std::vector<Told> told;
   void clear() { answered.clear(), told.clear(); }
 };
 

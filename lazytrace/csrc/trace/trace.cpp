@@ -406,7 +406,13 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     if (!changed && undo) undo->roll_back();
     space->memory.set.take_back();
     space->memory.set.clear();
-    if (!changed) return again();
+    if (!changed) {
+      // What was raised while it told something, the program raises: it tells nothing twice.
+      const Step& stopped = form->program().steps[step];
+      if (outcome.given.error && stopped.opaque && stopped.opaque->tells)
+        space->memory.done.told.back().error = outcome.given.error;
+      return again();
+    }
     Answer answer;
     answer.miss = Miss{-1, outcome.step, true, outcome.found, number, nullptr};
     return answer;

@@ -378,9 +378,7 @@ bool puts_what_it_reads(Frame f, const Operation& operation) {
       return false;
   }
 }
-}  // namespace
 
-namespace {
 // Whether a whole number is looked for among a few others, as a counter among milestones: which of them it
 // is, is all that the function learns.
 bool is_looked_for(PyObject* value, PyObject* container) {
@@ -614,7 +612,6 @@ bool asks_identity(PyObject* callable) {
                                         from_module("_operator", "is_not").release().ptr()};
   return std::find(std::begin(functions), std::end(functions), callable) != std::end(functions);
 }
-
 }  // namespace
 
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,

@@ -279,8 +279,7 @@ void Consumption::consume_instance(PyObject* object, int depth) {
   consume(*dict, Consumer::Trusted, depth + 1);
 }
 
-// C code writes a class by its names, and some instances with the name of their class; they can be set.
-// A method that is bound is written with the class of its object, a partial or a getter with all that it
+// C code writes a method that is bound with the class of its object, a partial or a getter with all that it
 // holds.
 void Consumption::read_callable_as_text(PyObject* callable, Consumer how, int depth) {
   const MethodWrapper* wrapper = MethodWrapper::of(callable);
@@ -293,6 +292,7 @@ void Consumption::read_callable_as_text(PyObject* callable, Consumer how, int de
   if (!slot && !PyCFunction_Check(callable)) consume_parts(callable, how, depth);
 }
 
+// C code writes a class by its names, and some instances with the name of their class; they can be set.
 void Consumption::read_names(PyObject* object) {
   static PyObject* const kNames[] = {PyUnicode_InternFromString("__name__"),
                                      PyUnicode_InternFromString("__qualname__"),
