@@ -375,7 +375,7 @@ def test_making_tracing_and_dropping_leaves_nothing(make):
         for happens in EVENTS:
             happens(make(**options_for(happens)))
 
-    python, native = growth(cycle, 10)
+    python, native = growth(cycle, 5)
     assert python < PYTHON_BOUND
     assert native < NATIVE_BOUND
 

@@ -287,7 +287,7 @@ def test_owners_may_die_in_other_threads_while_the_registry_is_read():
     workers = [threading.Thread(target=churn) for _ in range(4)]
     for worker in workers:
         worker.start()
-    for _ in range(200):
+    for _ in range(50):
         stats()
     stop.set()
     for worker in workers:

@@ -71,7 +71,7 @@ def holds_itself(x, later):
 
 def nested_deeply(x, later):
     inner = [x * 2]
-    for _ in range(100000 if later else 99999):
+    for _ in range(50000 if later else 49999):
         inner = [inner]
     return inner
 

@@ -12,7 +12,7 @@ struct CarriedIterator {
 
 CarriedIterator* of(PyObject* self) { return reinterpret_cast<CarriedIterator*>(self); }
 
-void drop(PyObject* self) {
+void drop_iterator(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   Py_XDECREF(of(self)->inner);
   Py_XDECREF(of(self)->plain);
@@ -32,7 +32,7 @@ PyObject* advance(PyObject* self) {
 
 PyTypeObject* type_of_iterator() {
   static PyTypeObject* const made = [] {
-    static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(drop)},
+    static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(drop_iterator)},
                                   {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
                                   {Py_tp_iternext, reinterpret_cast<void*>(advance)},
                                   {0, nullptr}};

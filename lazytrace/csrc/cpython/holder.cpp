@@ -17,7 +17,7 @@ PyObject* get(PyObject* self, PyObject* name) {
   return nullptr;
 }
 
-void drop(PyObject* self) {
+void drop_holder(PyObject* self) {
   auto* holder = reinterpret_cast<Holder*>(self);
   Py_DECREF(holder->value);
   Py_DECREF(holder->name);
@@ -30,7 +30,7 @@ void drop(PyObject* self) {
 PyTypeObject* holder_type() {
   static auto* made = [] {
     static PyType_Slot slots[] = {{Py_tp_getattro, reinterpret_cast<void*>(get)},
-                                  {Py_tp_dealloc, reinterpret_cast<void*>(drop)},
+                                  {Py_tp_dealloc, reinterpret_cast<void*>(drop_holder)},
                                   {0, nullptr}};
     static PyType_Spec spec = {"lazytrace.Holder", sizeof(Holder), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -6,10 +6,10 @@
 namespace lazytrace {
 
 namespace {
-PyObject* stand_in = nullptr;  // kept for the life of the process
+PyObject* make_stand_in = nullptr;  // kept for the life of the process
 }
 
-void configure_default_dicts(py::object made_of) { stand_in = made_of.release().ptr(); }
+void configure_default_dicts(py::object made_of) { make_stand_in = made_of.release().ptr(); }
 
 void DefaultDicts::exchange(Frame f, const Operation& operation) {
   if (operation.action != Action::GetsItem || recorder_->stopped()) return;
@@ -18,7 +18,7 @@ void DefaultDicts::exchange(Frame f, const Operation& operation) {
       provenance_->known(object) < 0 || PyDict_Contains(object, key) != 0)
     return;
   containers_->read_dict_item(object, key);
-  py::object made = py::reinterpret_steal<py::object>(PyObject_CallOneArg(stand_in, object));
+  py::object made = py::reinterpret_steal<py::object>(PyObject_CallOneArg(make_stand_in, object));
   if (!made) throw py::error_already_set();
   Py_SETREF(*f.place(operation.first), made.release().ptr());
 }

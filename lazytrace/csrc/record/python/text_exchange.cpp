@@ -12,15 +12,15 @@ namespace lazytrace {
 
 namespace {
 
-struct Configuration {
+struct Texts {
   AddressMap<PyObject*> callables;
   TextFunctions make;
   py::dict held;
 };
 
 // Filled once, before the first recording, and never changed.
-Configuration& configuration() {
-  static auto* made = new Configuration();
+Texts& texts() {
+  static auto* made = new Texts();
   return *made;
 }
 
@@ -39,15 +39,13 @@ py::object plain_inside(PyObject* object) {
 }  // namespace
 
 void configure_texts(const py::dict& callables, TextFunctions functions) {
-  Configuration& all = configuration();
+  Texts& all = texts();
   all.held = py::reinterpret_steal<py::dict>(PyDict_Copy(callables.ptr()));
   for (auto [from, to] : all.held) all.callables[from.ptr()] = to.ptr();
   all.make = std::move(functions);
 }
 
-PyObject* const* TextExchange::in_place_of(PyObject* callable) {
-  return configuration().callables.find(callable);
-}
+PyObject* const* TextExchange::in_place_of(PyObject* callable) { return texts().callables.find(callable); }
 
 void TextExchange::settle(PyObject* object) {
   if (object && is_text(object) && recorder_->follows_any()) recorder_->numbers()->settle(object);
@@ -72,8 +70,8 @@ bool TextExchange::format(Frame f, const Operation& operation, bool told) {
   bool tensor = !told && !operation.name && THPVariable_CheckExact(*value);
   bool several = (PyTuple_CheckExact(*value) || PyList_CheckExact(*value)) && holds_followed(*value);
   if (!is_followed(*value) && !several && !tensor) return false;
-  py::object number = configuration().make.number(py::handle(*value));
-  py::object text = configuration().make.formatted(number, operation.name, spec);
+  py::object number = texts().make.number(py::handle(*value));
+  py::object text = texts().make.formatted(number, operation.name, spec);
   if (tensor && is_text(text.ptr())) swaps_->note(value, plain_inside(number.ptr()));
   return take(f, std::move(text), {value});
 }
@@ -88,7 +86,7 @@ void TextExchange::join(Frame f, const Operation& operation) {
   if (!any) return;
   py::tuple items(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) items[i] = py::reinterpret_borrow<py::object>(*pieces[i]);
-  if (take(f, configuration().make.joined(*items), pieces)) return;
+  if (take(f, texts().make.joined(*items), pieces)) return;
   for (PyObject** piece : pieces) settle(*piece);
 }
 
@@ -97,7 +95,7 @@ bool TextExchange::operate(Frame f, const Operation& operation) {
   auto is_string = [](PyObject* v) { return is_text(v) || PyUnicode_CheckExact(v); };
   if (!is_string(*left) || !(is_text(*left) || holds_followed(*right))) return false;
   py::object l = py::reinterpret_borrow<py::object>(*left), r = py::reinterpret_borrow<py::object>(*right);
-  const TextFunctions& make = configuration().make;
+  const TextFunctions& make = texts().make;
   if (is_addition(operation.name)) return is_string(*right) && take(f, make.added(l, r), {left, right});
   return is_remainder(operation.name) && take(f, make.filled(l, r), {left, right});
 }

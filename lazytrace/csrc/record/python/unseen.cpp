@@ -15,14 +15,14 @@
 namespace lazytrace {
 
 namespace {
-struct Configuration {
+struct OwnSteps {
   // Callable -> step; both are kept for the life of the process.
   AddressMap<PyObject*> lists, arrays, tensors;
   AddressSet steps;
 };
 
-Configuration& configuration() {
-  static auto* made = new Configuration();
+OwnSteps& own_steps() {
+  static auto* made = new OwnSteps();
   return *made;
 }
 
@@ -37,7 +37,7 @@ bool is_ordinary(const at::Tensor& tensor) {
 }
 
 // The descriptor of a method that is bound to a tensor; anything else as it is.
-PyObject* unbound(PyObject* callable) {
+PyObject* descriptor_of(PyObject* callable) {
   PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
   if (!self || !THPVariable_CheckExact(self)) return callable;
   auto name = py::reinterpret_steal<py::object>(
@@ -51,15 +51,15 @@ void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::d
   auto fill = [](AddressMap<PyObject*>* known, const py::dict& by_callable) {
     for (auto [callable, own] : by_callable) {
       (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
-      configuration().steps.insert(own.ptr());
+      own_steps().steps.insert(own.ptr());
     }
   };
-  fill(&configuration().lists, lists);
-  fill(&configuration().arrays, arrays);
-  fill(&configuration().tensors, tensors);
+  fill(&own_steps().lists, lists);
+  fill(&own_steps().arrays, arrays);
+  fill(&own_steps().tensors, tensors);
 }
 
-bool is_unseen_step(PyObject* function) { return configuration().steps.count(function); }
+bool is_unseen_step(PyObject* function) { return own_steps().steps.count(function); }
 
 void Unseen::add_given(PyObject* array, PyObject* tensor) {
   if (is_given(array)) return;  // passed twice
@@ -127,13 +127,13 @@ void Unseen::exchange(Frame f, const Operation& operation) {
   if (THPVariable_CheckExact(object)) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
     if (!is_ordinary(tensor)) return;
-    PyObject* asked = unbound(*callee);
-    if (recorder_->numbers() && holds_few_values(tensor)) own = configuration().lists.find(asked);
+    PyObject* asked = descriptor_of(*callee);
+    if (recorder_->numbers() && holds_few_values(tensor)) own = own_steps().lists.find(asked);
     // Those of which an array shows the memory as it is.
     bool shows = !tensor.requires_grad() && !tensor.is_conj() && !tensor.is_neg();
-    if (!own && shows) own = configuration().arrays.find(asked);
+    if (!own && shows) own = own_steps().arrays.find(asked);
   } else if (!given_.empty() && is_given(object)) {
-    own = configuration().tensors.find(*callee);
+    own = own_steps().tensors.find(*callee);
   }
   if (!own) return;
   PyObject* instead = bound ? PyMethod_New(*own, self) : Py_NewRef(*own);
