@@ -136,9 +136,9 @@ def test_plain_values_are_apart_by_type_and_value():
     assert fn.cache_info()[:2] == (len(PLAIN), len(PLAIN))
 
 
-def test_nan_is_the_same_with_the_same_sign():
-    fn = traced(uses)
-    assert recordings(fn, (X, NAN), (X, float("nan")), (X, -NAN)) == 2
+def test_a_nan_is_the_same_object():
+    fn, other = traced(uses), float("nan")
+    assert recordings(fn, (X, NAN), (X, other), (X, NAN), (X, -NAN)) == 3
 
 
 @pytest.mark.parametrize(

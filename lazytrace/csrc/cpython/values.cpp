@@ -22,8 +22,16 @@ bool is_plain_immutable(PyObject* v) {
          THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v) || is_followed(v);
 }
 
-// Bit for bit: Python can tell 0.0 from -0.0, and nan from -nan.
-bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+// Bit for bit: Python can tell 0.0 from -0.0.
+bool same_float(double a, double b) { return a == b && std::memcmp(&a, &b, sizeof a) == 0; }
+
+bool is_equal(PyObject* a, PyObject* b) {
+  PyObject* equal = PyObject_RichCompare(a, b, Py_EQ);
+  int truth = equal ? PyObject_IsTrue(equal) : -1;
+  Py_XDECREF(equal);
+  if (truth < 0) PyErr_Clear();
+  return truth == 1;
+}
 
 bool same_attribute(PyObject* a, PyObject* b, const char* name) {
   PyObject *x = PyObject_GetAttrString(a, name), *y = PyObject_GetAttrString(b, name);
@@ -114,10 +122,10 @@ bool is_key(PyObject* v) { return key_within(v, kDeepest); }
 bool same_immutable(PyObject* a, PyObject* b) {
   if (a == b) return true;
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyFloat_CheckExact(a)) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (PyFloat_CheckExact(a)) return same_float(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
   if (PyComplex_CheckExact(a)) {
     Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
-    return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+    return same_float(x.real, y.real) && same_float(x.imag, y.imag);
   }
   if (is_enum_member(a)) return false;  // members are singletons, and a == b was asked above
   if (PyTuple_Check(a)) {
@@ -135,11 +143,9 @@ bool same_immutable(PyObject* a, PyObject* b) {
   // Ranges are equal where they give the same numbers, whatever their stop is.
   if (PyRange_Check(a))
     return same_attribute(a, b, "start") && same_attribute(a, b, "stop") && same_attribute(a, b, "step");
-  // The bytes of a date do not say its unit.
-  if (is_numpy_scalar(a)) return numpy_bytes(a) == numpy_bytes(b);
-  int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-  if (equal < 0) PyErr_Clear();
-  return equal == 1;
+  // The bytes of a date do not say its unit, and some values are not equal to themselves.
+  if (is_numpy_scalar(a)) return numpy_bytes(a) == numpy_bytes(b) && is_equal(a, b);
+  return is_equal(a, b);
 }
 
 }  // namespace lazytrace

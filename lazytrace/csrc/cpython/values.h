@@ -3,6 +3,8 @@
 
 #include <Python.h>
 
+#include <cmath>
+
 namespace lazytrace {
 
 // All need the GIL; none runs Python code of the user.
@@ -11,7 +13,12 @@ namespace lazytrace {
 bool is_immutable(PyObject* value);
 // What a guard may use as a dictionary key: hashing and comparing it runs no user code.
 bool is_key(PyObject* value);
-// Whether two immutable values are interchangeable: True is not 1, 0.0 is not -0.0, nan is nan.
+// Whether it is a float that is not equal to itself.
+inline bool is_nan(PyObject* value) {
+  return PyFloat_CheckExact(value) && std::isnan(PyFloat_AS_DOUBLE(value));
+}
+// Whether two immutable values are interchangeable: True is not 1, 0.0 is not -0.0, and a nan is no other
+// nan: which object it is shows in containers that hold it.
 bool same_immutable(PyObject* a, PyObject* b);
 
 }  // namespace lazytrace

@@ -12,6 +12,7 @@
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "cpython/totals.h"
+#include "cpython/values.h"
 #include "cpython/warning_filters.h"
 #include "program/value_tree.h"
 #include "torch/autograd_graph.h"
@@ -499,7 +500,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObj
       return false;
     case Expect::Constant:
       if (value != g.value.ptr() && !same_immutable(value, g.value.ptr()) &&
-          !(g.loose && same_kind_of_number(g.value.ptr(), value)))
+          !(g.loose && same_kind_of_number(g.value.ptr(), value) && !is_nan(value)))  // see same_immutable()
         return false;
       break;
     case Expect::Identity:

@@ -23,7 +23,7 @@ bool same_value(const c10::IValue& a, const c10::IValue& b) {
   if (a.tagKind() != b.tagKind()) return false;
   if (a.isDouble()) {
     double x = a.toDouble(), y = b.toDouble();
-    return std::memcmp(&x, &y, sizeof x) == 0 || (x != x && y != y);
+    return std::memcmp(&x, &y, sizeof x) == 0;
   }
   if (a.isComplexDouble()) {
     auto x = a.toComplexDouble(), y = b.toComplexDouble();

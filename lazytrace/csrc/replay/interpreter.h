@@ -176,7 +176,7 @@ class Interpreter {
   std::function<bool()> state_holds_;
 };
 
-// Equality of values that Python can see: nan is nan, 0.0 is not -0.0.
+// Equality of values that Python can see: a nan is one of the same sign, 0.0 is not -0.0.
 bool same_value(const c10::IValue& a, const c10::IValue& b);
 
 }  // namespace lazytrace

@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/tensor_numpy.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -115,6 +116,7 @@ struct Signature::Flattener {
     bool real = PyFloat_CheckExact(v);
     if (real) {
       double bits = PyFloat_AS_DOUBLE(v);
+      if (std::isnan(bits)) return false;
       std::memcpy(&value, &bits, sizeof value);
     } else {
       if (!PyLong_CheckExact(v)) return false;
@@ -325,6 +327,14 @@ bool Call::is_value(PyObject* v) {
          (PyTuple_CheckExact(v) && is_immutable(v));
 }
 
+namespace {
+// Which object a nan is shows in containers that hold it. It lives as long as the call, and so does one that
+// the program knows, so that equal addresses are one object.
+void put_nan(PyObject* v, double value, Key* key) {
+  if (std::isnan(value)) key->put(v);
+}
+}  // namespace
+
 bool Call::put_constant(PyObject* v, Key* key, int depth) {
   if (v == Py_None || PyBool_Check(v)) {
     key->put_tag(v == Py_None ? 'N' : v == Py_True ? 't' : 'f');
@@ -337,8 +347,9 @@ bool Call::put_constant(PyObject* v, Key* key, int depth) {
     else
       key->put(value);
   } else if (PyFloat_CheckExact(v)) {
-    key->put_tag('d');  // bit for bit: copysign() tells nan from -nan
+    key->put_tag('d');  // bit for bit: copysign() tells 0.0 from -0.0
     key->put(PyFloat_AS_DOUBLE(v));
+    put_nan(v, PyFloat_AS_DOUBLE(v), key);
   } else if (PyUnicode_CheckExact(v)) {
     key->put_tag('s');
     put_text(v, key);
@@ -359,7 +370,9 @@ bool Call::put_constant(PyObject* v, Key* key, int depth) {
       if (!put_constant(PyTuple_GET_ITEM(v, i), key, depth - 1)) return false;
   } else if (PyComplex_CheckExact(v)) {
     key->put_tag('c');
-    key->put(PyComplex_AsCComplex(v));
+    Py_complex value = PyComplex_AsCComplex(v);
+    key->put(value);
+    put_nan(v, value.real + value.imag, key);
   } else {
     return false;
   }

@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "cpython/text_carrier.h"
+#include "cpython/values.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -352,7 +353,7 @@ bool NumberRecorder::follows_nan(int id) const {
 }
 
 PyObject* NumberRecorder::carrier_of(int id, PyObject* original) {
-  if (PyFloat_CheckExact(original) && std::isnan(PyFloat_AS_DOUBLE(original)) && !follows_nan(id)) {
+  if (is_nan(original) && !follows_nan(id)) {
     read(id);
     return Py_NewRef(original);
   }

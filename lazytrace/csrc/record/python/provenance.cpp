@@ -3,6 +3,8 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "cpython/ends.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -229,10 +231,20 @@ void Provenance::follow_renewed(int node) {
   if (std::string path = tree_->path(node, names_); !fixed_.count(path)) recorder_->follow_from_here(path);
 }
 
+namespace {
+// Which object a nan is shows in containers that hold it: it is guarded, not followed.
+bool is_or_holds_nan(PyObject* value) {
+  if (!PyTuple_CheckExact(value)) return is_nan(value);
+  PyObject* const* items = &PyTuple_GET_ITEM(value, 0);
+  return std::any_of(items, items + PyTuple_GET_SIZE(value), is_or_holds_nan);
+}
+}  // namespace
+
 // From now on what is read there is exchanged for a number that is followed, or compared.
 void Provenance::follow_number(int node, PyObject* value) {
   const Guard& guard = (*tree_)[node];
   bool of_list = is_of_live_list(guard.access);
+  if (!of_list && is_or_holds_nan(value)) return;
   std::string path = tree_->path(of_list ? guard.parent : node, names_);
   NumberRecorder* numbers = recorder_->numbers();
   // A kernel in Python is no part of the program.

@@ -69,20 +69,6 @@ bool has_many_digits(PyObject* v) {
   return false;
 }
 
-bool holds_nan(PyObject* v, bool inside) {
-  if (PyFloat_Check(v)) return inside && PyFloat_AS_DOUBLE(v) != PyFloat_AS_DOUBLE(v);
-  if (PyTuple_Check(v)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
-      if (holds_nan(PyTuple_GET_ITEM(v, i), true)) return true;
-  } else if (PyFrozenSet_CheckExact(v)) {
-    PyObject* member;
-    Py_hash_t hash;
-    for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
-      if (holds_nan(member, true)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 void Consumption::hand_over(PyObject* const* args, Py_ssize_t count, Consumer how) {
@@ -100,14 +86,11 @@ void Consumption::refuse_type(PyObject* object) {
 }
 
 // Values that cannot change.
-void Consumption::consume_value(PyObject* object, Consumer how, int depth) {
+void Consumption::consume_value(PyObject* object, Consumer how) {
   if (reads_text(how) && has_many_digits(object)) recorder_->fail(say(reason::ManyDigits));
   // How numpy writes its scalars is set for a thread, and so is what it does about a division by zero.
   if ((reads_text(how) || expects_arithmetic_) && holds_numpy_scalar(object))
     recorder_->fail(say(reason::ComputesWithScalar, type_name(object)));
-  // In a container a nan is equal to itself alone, and its guard knows its value, not which object it is.
-  if (how == Consumer::Compares && holds_nan(object, depth > 0))
-    recorder_->fail("compares the identity of two values of type float");
 }
 
 void Consumption::consume(PyObject* object, Consumer how, int depth) {
@@ -122,7 +105,7 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
     if (how == Consumer::Compares && depth > 0) provenance_->compare_as_itself(object);
     return;
   }
-  if (is_immutable(object) || is_device_context(object)) return consume_value(object, how, depth);
+  if (is_immutable(object) || is_device_context(object)) return consume_value(object, how);
   if (depth > 50) return recorder_->fail("reads a container that is nested too deeply");
   if (provenance_->touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");

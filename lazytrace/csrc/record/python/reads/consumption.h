@@ -65,7 +65,7 @@ class Consumption {
   void name_by_address(PyObject* object);
 
  private:
-  void consume_value(PyObject* object, Consumer how, int depth);
+  void consume_value(PyObject* object, Consumer how);
   void consume_object(PyObject* object, Consumer how, int depth);
   void read_function_name(PyObject* function);
   bool reads_text(Consumer how) const { return how == Consumer::Text || expects_text_; }

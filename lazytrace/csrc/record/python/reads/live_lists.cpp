@@ -1,7 +1,6 @@
 #include "record/python/reads/live_lists.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cpython/callee.h"
 #include "cpython/carried_iterator.h"
@@ -9,6 +8,7 @@
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/totals.h"
+#include "cpython/values.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -352,8 +352,7 @@ bool LiveLists::take_out(PyObject* object, bool last, Py_ssize_t* place) {
   List* list = of(object);
   if (!may_change(list) || (last && list->added) || !has_at_least(*list, 1)) return false;
   auto value = py::reinterpret_steal<py::object>(entry_of_list(object, last ? -1 : 0));
-  bool nan = PyFloat_CheckExact(value.ptr()) && std::isnan(PyFloat_AS_DOUBLE(value.ptr()));
-  if (nan && !recorder_->feeding()) return false;  // see followed()
+  if (is_nan(value.ptr()) && !recorder_->feeding()) return false;  // see followed()
   Access access = last ? Access::FromEnd : Access::FromStart;
   Py_ssize_t at = last ? ++list->from_end : list->from_start++;
   provenance_->read_operand(list->node, access, nullptr, at, value.ptr());
