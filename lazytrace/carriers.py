@@ -398,7 +398,8 @@ def _converted(function: Any, own: type, kind: str, value: Any) -> Any:
 
 def _int(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs:
-        value = _converted(int, Dim, "Trunc", args[0])
+        given = _float(args[0]) if type(args[0]) is Scalar else args[0]
+        value = _converted(int, Dim, "Trunc", given)
         if value is not args[0] or type(value) is Dim:
             return value
     return int(*map(_read, args), **kwargs)
@@ -506,10 +507,26 @@ def _asks(function: Callable[[Any], bool], ask: Callable[[Any], Any]) -> Callabl
 
 def _of_numpy(kind: str, function: Callable[[Any], Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and not kwargs and type(args[0]) in (Real, Scalar):
-            made = core.apply_to_carriers(kind, args[0], None)
+        value = args[0] if len(args) == 1 and not kwargs else None
+        if type(value) is Dim and kind != "NumpyAbsolute":
+            value = _float(value)  # as numpy does
+        if type(value) in (Real, Scalar):
+            made = core.apply_to_carriers(kind, value, None)
             if made is not None:
                 return _as_scalar(made)
+        core.refuse_scalar()
+        return _call_plainly(function, args, kwargs)
+
+    return call
+
+
+def _rounded_by_numpy(function: Callable[[Any], Any], rounds: Callable[[Any], Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and type(args[0]) in (Real, Scalar):
+            value = _float(args[0])
+            # Of what is below 0 it may make -0.0.
+            if value > 0 and _is_ordinary(value):
+                return _as_scalar(_float(rounds(value)))
         core.refuse_scalar()
         return _call_plainly(function, args, kwargs)
 
@@ -906,6 +923,8 @@ def _of_numpys() -> dict[Any, Any]:
     if numpy is None:
         return {}
     functions = {function: _of_numpy(kind, function) for kind, (function, _) in _NUMPY.items()}
+    rounds = {numpy.ceil: math.ceil, numpy.floor: math.floor}
+    functions.update({function: _rounded_by_numpy(function, rounds[function]) for function in rounds})
     return {**functions, numpy.mean: _mean_by_numpy}
 
 

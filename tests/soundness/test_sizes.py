@@ -55,6 +55,21 @@ def of_text(text):
 
 # The value goes to operators, or nothing but one branch hangs on it: two recordings or three serve all sizes.
 FOLLOWED = [
+    # A number on the left of a tensor: methods of the tensor that are written in Python.
+    "x.shape[0] - x",
+    "x.shape[0] / (x.abs() + 1)",
+    "x.shape[0] // (x.abs() + 1)",
+    "x.shape[0] % (x.abs() + 1)",
+    "x.shape[0] ** x.abs()",
+    "x.shape[0] ** -1.0 * x",
+    "(x ** 2 + x ** x.shape[0]) // (x.abs() + 1)",
+    "0.5 * x.shape[0] ** x",
+    # Functions of numpy take an int for the float that it is.
+    "x / np.sqrt(x.shape[1])",
+    "x * np.log(x.shape[0] + 2) * np.log2(x.shape[0] + 2) / np.log10(x.shape[0] + 2)",
+    "x * float(np.sqrt(x.shape[0] + 1))",
+    "x[: int(np.ceil((x.shape[0] + 1) / 2))]",
+    "x[: int(np.floor((x.shape[0] + 3) / 2))] * np.exp(x.shape[0] / 9)",
     "x * 1 if isinstance(x.shape[0], int) else x",
     "x * 1 if type(x.shape[0]) is int else x * 2",
     "x.view(x.shape[0], -1) * x.shape[0]",

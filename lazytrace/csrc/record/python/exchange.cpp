@@ -398,6 +398,14 @@ bool is_looked_for(PyObject* value, PyObject* container) {
   return std::all_of(first, first + PyTuple_GET_SIZE(items.ptr()),
                      [](PyObject* v) { return PyLong_CheckExact(v); });
 }
+
+// C code passes on what the method of a tensor gives, and some of these methods are written in Python.
+bool is_operator_of_tensors(PyObject* left, PyObject* right) {
+  auto is_operand = [](PyObject* v) {
+    return THPVariable_CheckExact(v) || is_carrier(v) || PyLong_CheckExact(v) || PyFloat_CheckExact(v);
+  };
+  return (is_tensor(left) || is_tensor(right)) && is_operand(left) && is_operand(right);
+}
 }  // namespace
 
 void Exchange::before(Frame f, const Operation& operation, bool told) {
@@ -436,8 +444,12 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
       handing_ = Handing::Ignored;
       return;
     case Action::Operates:
-      if (!texts_.operate(f, operation)) return before_operation(*first(), *second());
-      handing_ = Handing::Ignored;
+      if (texts_.operate(f, operation)) {
+        handing_ = Handing::Ignored;
+        return;
+      }
+      before_operation(*first(), *second());
+      if (is_operator_of_tensors(*first(), *second())) expect_nothing(f);
       return;
     case Action::Compares:
       return before_operation(*first(), *second());
