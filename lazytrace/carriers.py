@@ -520,6 +520,17 @@ def _of_numpy(kind: str, function: Callable[[Any], Any]) -> Callable[..., Any]:
     return call
 
 
+def _asks_numpy(function: Callable[[Any], Any], ask: Callable[[Any], Any]) -> Callable[..., Any]:
+    def asks(*args: Any, **kwargs: Any) -> Any:
+        value = args[0] if len(args) == 1 and not kwargs else None
+        if type(value) in _CARRIERS:
+            return numpy.bool_(bool(ask(_float(value))))
+        core.refuse_scalar()
+        return _call_plainly(function, args, kwargs)
+
+    return asks
+
+
 def _rounded_by_numpy(function: Callable[[Any], Any], rounds: Callable[[Any], Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and type(args[0]) in (Real, Scalar):
@@ -910,9 +921,7 @@ def _exchanged() -> dict[Any, Any]:
         math.ceil: math.ceil,
         math.trunc: math.trunc,
         math.log: _log,
-        math.isfinite: _asks(math.isfinite, lambda value: abs(value) < math.inf),
-        math.isinf: _asks(math.isinf, lambda value: abs(value) == math.inf),
-        math.isnan: _asks(math.isnan, lambda value: value != value),
+        **{getattr(math, name): _asks(getattr(math, name), ask) for name, ask in _ODD.items()},
         **{function: _math(kind, function) for kind, function in _MATH.items()},
         **{function: _with_floats(function, *op) for function, op in takers_of_floats().items()},
         **_of_numpys(),
@@ -923,9 +932,18 @@ def _of_numpys() -> dict[Any, Any]:
     if numpy is None:
         return {}
     functions = {function: _of_numpy(kind, function) for kind, (function, _) in _NUMPY.items()}
+    functions.update({getattr(numpy, name): _asks_numpy(getattr(numpy, name), _ODD[name]) for name in _ODD})
     rounds = {numpy.ceil: math.ceil, numpy.floor: math.floor}
     functions.update({function: _rounded_by_numpy(function, rounds[function]) for function in rounds})
     return {**functions, numpy.mean: _mean_by_numpy}
+
+
+# What is asked of a float by this name, by math and by numpy.
+_ODD: dict[str, Callable[[Any], Any]] = {
+    "isfinite": lambda value: abs(value) < math.inf,
+    "isinf": lambda value: abs(value) == math.inf,
+    "isnan": lambda value: value != value,
+}
 
 
 def _as_numpy(function: Callable[[float], Any], fits: Callable[[float], bool]) -> Callable[[float], Any]:

@@ -105,6 +105,73 @@ def test_mean_of_so_many(count):
     check(make, hits=4)
 
 
+QUESTIONS = [np.isnan, np.isinf, np.isfinite]
+
+
+@pytest.mark.parametrize("function", QUESTIONS)
+def test_question_about_a_number(function):
+    def make(trace):
+        def fn(x):
+            loss = x.mean().item()
+            return x * 2 if function(loss) else x * 3, type(function(x.shape[0])).__name__
+
+        steps = values(0.5, 1.5, math.nan, 2.5, math.inf, math.nan, -math.inf, 3.5, 0.0)
+        return trace(fn), steps
+
+    check(make, hits=6)
+
+
+@pytest.mark.parametrize("function", QUESTIONS)
+def test_question_about_state(function):
+    class State:
+        value = 0.5
+
+    def make(trace):
+        state = State()
+
+        def put(value):
+            state.value = value
+
+        twice = [call(X()) for _ in range(2)]
+        odd = (0.5, math.nan, 1.5, math.inf, 2.5, 3.5, -math.inf)
+        steps = [one for value in odd for one in (lambda value=value: put(value), *twice)]
+        return trace(lambda x: x * 2 if function(state.value) else x), steps
+
+    check(make, hits=7)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+def test_scalars_that_the_function_makes(kind):
+    def make(trace):
+        fn = trace(lambda x, n: (x * kind(n), told(kind(n)), told(kind(x.shape[0]))))
+        return fn, [call(torch.ones(size), n) for size, n in ((2, 1), (2, 1), (3, 1), (3, 2), (3, 2), (2, 1))]
+
+    check(make, hits=2)
+
+
+@cases(eager="makes a numpy.float32")
+def scalar_of_what_numpy_warns_of(trace):
+    return trace(lambda x: x * np.float32(1e30)), values(1.0, 2.0)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "log", "log2", "log10", "exp", "ceil", "floor"])
+def test_function_of_a_size(name):
+    function = getattr(np, name)
+
+    def make(trace):
+        fn = trace(lambda x: (x * function((x.shape[0] + 1) / 2), told(function(x.shape[0] / 3 + 0.5))))
+        return fn, [call(torch.ones(size)) for size in (2, 3, 5, 7, 4, 9, 1)]
+
+    check(make, recordings=2, hits=5)
+
+
+@cases(hits=2)
+def rounded_below_zero(trace):
+    """Numpy makes -0.0 there."""
+    fn = trace(lambda x: (told(np.ceil(x.sum().item())), math.copysign(1.0, np.ceil(x.sum().item()))))
+    return fn, values(0.25, 0.25, 0.3, 0.4, -0.25, -0.25, -0.4, 0.0)
+
+
 @cases(eager="computes with")
 def mean_of_many(trace):
     fn = trace(lambda x: told(np.mean([x[i].item() for i in range(129)])))

@@ -56,6 +56,7 @@ enum class Does : uint8_t {
   OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
   OfPositive,          // the same, of one above 0
   OfNumbers,           // the values of a list or tuple of ordinary numbers: the same
+  OfAnyNumber,         // the value of its only argument, an int or a float
   OfExponent,          // the same, of one whose power is neither 0 nor infinite
 };
 

@@ -509,14 +509,15 @@ bool Calls::computes(Does does, PyObject* const* args, Py_ssize_t count) {
     consumption_->hand_over(args, count, Consumer::Reads);
     return are_ordinary(args[0]);
   }
-  if ((does != Does::OfNumber && does != Does::OfPositive && does != Does::OfExponent) || count != 1)
-    return false;
+  bool of_number = does == Does::OfNumber || does == Does::OfPositive || does == Does::OfExponent;
+  if ((!of_number && does != Does::OfAnyNumber) || count != 1) return false;
   consumption_->hand_over(args, count, Consumer::Reads);
   if (is_carrier(args[0])) return true;  // what is called instead asks for ordinary numbers
   bool number = PyLong_CheckExact(args[0]) || PyFloat_CheckExact(args[0]) ||
                 (is_immutable(args[0]) && PyFloat_Check(args[0]));
   double value = number ? PyFloat_AsDouble(args[0]) : 0;
   if (PyErr_Occurred()) PyErr_Clear(), number = false;
+  if (does == Does::OfAnyNumber) return number;
   constexpr double kSmallest = 1e-300, kLargest = 1e15, kPower = 700;
   if (!number || !(std::fabs(value) < kLargest)) return false;
   if (does == Does::OfPositive) return value > kSmallest;
@@ -551,7 +552,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   if (does == Does::AsksType) return call_type_itself(args, count);
   if (does == Does::AsksTruth) return count ? protocols_->read_length(args[0]) : void();
   if (type == &PyUnicode_Type || type == &PyBytes_Type) read_codec(args + 1, count - 1);
-  if (does == Does::Unknown)
+  if (does == Does::Unknown || (does == Does::OfNumber && !computes(does, args, count)))
     return recorder_->fail("makes a " + std::string(type->tp_name) + ", which lazytrace cannot see into");
   // What these hand on is seen when Python uses it, as in a loop over the argument itself.
   if (does == Does::Iterates) {
