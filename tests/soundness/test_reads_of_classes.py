@@ -163,6 +163,41 @@ OF_A_NAMESPACE = [
         hits=3),
 ]  # fmt: skip
 
+KINDS = """
+class List(list): pass
+class Dict(dict): pass
+class Int(int): pass
+class Text(str): pass
+class Pair(tuple): pass
+class Set(set): pass
+class Float(float): pass
+kinds = [List(), Dict(), Int(3), Text('a'), Pair(), Set(), Float(2)]
+for o in kinds: o.n = 1
+"""
+BY_METHODS_OF_OBJECT = [
+    row("attributes", KINDS, "x, [o.__getattribute__('n') for o in kinds]", "for o in kinds: o.n = 5",
+        "for o in kinds: type(o).n = property(lambda o: 4)", hits=3),
+    row("attributes by super", KINDS, "x, [super(type(o), o).__getattribute__('n') for o in kinds]",
+        "for o in kinds: o.n = 5", "for o in kinds: type(o).n = property(lambda o: 4)", hits=3),
+    row("attributes by the class", KINDS + "s = kinds[0]", "x * list.__getattribute__(s, 'n')",
+        "s.n = 5", "List.n = property(lambda o: 4)", hits=3),
+    row("names", "class Some(frozenset): pass\ns = Some()",
+        "x * ('m' in super(Some, s).__dir__())", "Some.m = 3", eager="calls .__dir__()"),
+    row("parts", KINDS + "s = Set()\ns.n = 3", "x * s.__reduce__()[2]['n']", "s.n = 5", "Set.m = 2", hits=1),
+    row("copy", "import copy\n" + KINDS + "s = List([1])\ns.n = 2",
+        "c = copy.copy(s)\nreturn x * c.n, len(c), hasattr(c, 'm')", "s.n = 5", "s.append(2)", "s.m = 1",
+        hits=3),
+    row("copy without attributes", "import copy\n" + KINDS + "s = Dict(a=1)",
+        "c = copy.copy(s)\nreturn x * len(c), hasattr(c, 'm')", "s.m = 5", "s['b'] = 2", hits=2),
+    row("text", "class Part: pass\ns = [Part]", "x * len(s.__str__())",
+        "Part.__qualname__ = 'Longer'", "s.append(1)", hits=2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", BY_METHODS_OF_OBJECT)
+def test_by_methods_that_all_objects_have(program):
+    program.check()
+
 
 @pytest.mark.parametrize("program", [*OF_A_METACLASS, *OF_A_MODULE])
 def test_of_a_class_that_classes_and_modules_have(program):
