@@ -193,6 +193,20 @@ BY_METHODS_OF_OBJECT = [
         "Part.__qualname__ = 'Longer'", "s.append(1)", hits=2),
 ]  # fmt: skip
 
+HOLDS_NUMBER = "k = x.sum().item()\nt = [q, k]\nreturn x * max(len(t), 1)"
+# Walks that take each way to a part for another part would not come to an end.
+REACHED_IN_MANY_WAYS = [
+    row("list of itself", "q = [1]\nq += [q] * 9", HOLDS_NUMBER, "q.append(2)", hits=2),
+    row("dict of itself", "q = {}\nq.update((i, q) for i in range(9))", HOLDS_NUMBER, "q['a'] = 2", hits=2),
+    row("pairs of pairs", "q = 1, 2\nfor _ in range(60): q = (q, q)", "x * len(q)", "q = q, q, 1", hits=2),
+    row("slices", "q = 1\nfor _ in range(60): q = slice(q, q, q)", "x * callable(q)", "q = 0", hits=2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", REACHED_IN_MANY_WAYS)
+def test_of_what_is_reached_in_many_ways(program):
+    program.check()
+
 
 @pytest.mark.parametrize("program", BY_METHODS_OF_OBJECT)
 def test_by_methods_that_all_objects_have(program):
