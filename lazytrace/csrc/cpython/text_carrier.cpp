@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
+#include <unordered_set>
 
 #include "cpython/objects.h"
 
@@ -62,26 +63,45 @@ PyObject* plain_of_followed(PyObject* object) {
   return is_carrier(object) ? plain_of_carrier(object) : Py_NewRef(object);
 }
 
-bool holds_followed(PyObject* object, int depth) {
-  constexpr int kDeepest = 16;
-  if (!object) return false;
-  if (is_followed(object)) return true;
-  if (depth > kDeepest) return false;  // which is refused when it is handed over
-  if (PyDict_Check(object)) {
-    PyObject *key, *value;
-    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);)
-      if (holds_followed(value, depth + 1)) return true;
-    return false;
-  }
-  if (is_deque(object)) {
+namespace {
+
+// Looks for one. What lies in containers of containers is looked at once: it may be reached in many ways.
+class Search {
+ public:
+  bool finds(PyObject* object, int depth) {
+    constexpr int kDeepest = 16;
+    if (!object) return false;
+    if (is_followed(object)) return true;
+    if (depth > kDeepest || !is_walked(object)) return false;  // which is refused when it is handed over
+    if (depth > 1 && !seen_.insert(object).second) return false;
+    if (PyDict_Check(object)) return finds_in_dict(object, depth);
+    if (!is_deque(object)) return finds_in_sequence(object, depth);
     py::object items = py::reinterpret_steal<py::object>(PySequence_List(object));
     if (!items) throw py::error_already_set();
-    return holds_followed(items.ptr(), depth + 1);
+    return finds_in_sequence(items.ptr(), depth);
   }
-  if (!(PyTuple_Check(object) || PyList_Check(object))) return false;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
-    if (holds_followed(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
-  return false;
-}
+
+ private:
+  static bool is_walked(PyObject* object) {
+    return PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || is_deque(object);
+  }
+  bool finds_in_dict(PyObject* dict, int depth) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
+      if (finds(value, depth + 1)) return true;
+    return false;
+  }
+  bool finds_in_sequence(PyObject* sequence, int depth) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i)
+      if (finds(PySequence_Fast_GET_ITEM(sequence, i), depth + 1)) return true;
+    return false;
+  }
+
+  std::unordered_set<PyObject*> seen_;
+};
+
+}  // namespace
+
+bool holds_followed(PyObject* object, int depth) { return Search().finds(object, depth); }
 
 }  // namespace lazytrace

@@ -71,53 +71,60 @@ bool surely_mutable(PyObject* v) {
 }  // namespace
 
 namespace {
-// What is nested deeper is taken for something that can change: a walk must not exhaust the stack.
-constexpr int kDeepest = 64;
+// What is nested deeper is taken for something that can change: a walk must not exhaust the stack. So is what
+// has more parts: a pair of one pair, and so on, has very many.
+constexpr int kDeepest = 64, kMost = 1 << 16;
 
-bool immutable_within(PyObject* v, int depth);
+bool immutable_within(PyObject* v, int depth, int* left);
 
-bool all_immutable(PyObject* const* items, Py_ssize_t n, int depth) {
+bool all_immutable(PyObject* const* items, Py_ssize_t n, int depth, int* left) {
   for (Py_ssize_t i = 0; i < n; ++i)
-    if (!immutable_within(items[i], depth)) return false;
+    if (!immutable_within(items[i], depth, left)) return false;
   return true;
 }
 
-bool immutable_within(PyObject* v, int depth) {
+bool immutable_within(PyObject* v, int depth, int* left) {
   if (surely_mutable(v)) return false;
   if (is_plain_immutable(v) || is_numpy_scalar(v) || is_enum_member(v)) return true;
-  if (depth == 0) return false;
+  if (depth == 0 || --*left < 0) return false;
   if (THPSize_Check(v) || PyTuple_CheckExact(v) || is_named_tuple(v))
-    return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v), depth - 1);
+    return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v), depth - 1, left);
   if (PySlice_Check(v)) {
     auto* s = reinterpret_cast<PySliceObject*>(v);
     PyObject* ends[] = {s->start, s->stop, s->step};
-    return all_immutable(ends, 3, depth - 1);
+    return all_immutable(ends, 3, depth - 1, left);
   }
   if (PyFrozenSet_CheckExact(v)) {
     PyObject* key;
     Py_hash_t hash;
     Py_ssize_t pos = 0;
     while (_PySet_NextEntry(v, &pos, &key, &hash))
-      if (!immutable_within(key, depth - 1)) return false;
+      if (!immutable_within(key, depth - 1, left)) return false;
     return true;
   }
   return false;
 }
 
-bool key_within(PyObject* v, int depth) {
-  if (immutable_within(v, depth)) return true;
+bool key_within(PyObject* v, int depth, int* left) {
+  if (immutable_within(v, depth, left)) return true;
   if (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash) return true;
   if (is_free_builtin(v)) return true;  // compared by what it is
-  if (!PyTuple_CheckExact(v) || depth == 0) return false;
+  if (!PyTuple_CheckExact(v) || depth == 0 || *left < 0) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
-    if (!key_within(PyTuple_GET_ITEM(v, i), depth - 1)) return false;
+    if (!key_within(PyTuple_GET_ITEM(v, i), depth - 1, left)) return false;
   return true;
 }
 }  // namespace
 
-bool is_immutable(PyObject* v) { return immutable_within(v, kDeepest); }
+bool is_immutable(PyObject* v) {
+  int left = kMost;
+  return immutable_within(v, kDeepest, &left);
+}
 
-bool is_key(PyObject* v) { return key_within(v, kDeepest); }
+bool is_key(PyObject* v) {
+  int left = kMost;
+  return key_within(v, kDeepest, &left);
+}
 
 bool same_immutable(PyObject* a, PyObject* b) {
   if (a == b) return true;

@@ -243,7 +243,7 @@ bool sets_as_dict(PyObject* object) {
 void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   classes_->read_special(object, value ? "__setitem__" : "__delitem__");
-  if (!is_immutable(key)) consumption_->use_as_key(key);
+  is_immutable(key) ? consumption_->read_specials_of(key) : consumption_->use_as_key(key);
   if (is_tensor(object)) return consumption_->consume(value, Consumer::Reads);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     static PyObject* name = PyUnicode_InternFromString("__setitem__");

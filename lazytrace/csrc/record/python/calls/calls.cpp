@@ -861,6 +861,20 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
   call_torch(name.c_str(), args, count);
 }
 
+namespace {
+// Whether a class of C has the method from `object`, or looks attributes up as that does.
+bool is_method_of_objects(PyTypeObject* type, const std::string& name) {
+  if (PyType_IsSubtype(type, &PyModule_Type)) return false;
+  if (name == "__getattribute__") return type->tp_getattro == PyObject_GenericGetAttr;
+  PyObject* found = PyDict_GetItemString(PyBaseObject_Type.tp_dict, name.c_str());
+  py::str key(name);
+  return found && found == _PyType_Lookup(type, key.ptr());
+}
+
+// Methods of classes of C that give away the attributes which Python code has set on an instance.
+bool may_read_namespace(const std::string& name) { return name == "__reduce__" || name == "__getstate__"; }
+}  // namespace
+
 void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* self, PyObject* const* args,
                         Py_ssize_t count) {
   if (is_tensor(self)) {
@@ -874,8 +888,11 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
       new_objects_->expect(calling_, reinterpret_cast<PyTypeObject*>(args[0]));
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
-  if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type)
+  if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type ||
+      is_method_of_objects(type, name))
     return call_object_method(name, self, args, count);
+  if (may_read_namespace(name) && _PyObject_GetDictPtr(self) && !take_apart(self))
+    return recorder_->fail("calls ." + name + "()");
   // torch.backends hands on what a module is asked for. One of Python's own class looks nowhere else.
   if (PyModule_CheckExact(self) && name == "__getattribute__" && count == 1 && PyUnicode_Check(args[0]))
     return attributes_->read_module_attribute(self, args[0]);
@@ -932,19 +949,27 @@ void Calls::call_object_method(const std::string& name, PyObject* self, PyObject
 }
 
 // object.__reduce_ex__(), which copies and pickles: the class, the special methods that say what an object
-// consists of, and its __dict__.
+// consists of, its __dict__, and what it holds as a container or a value.
 bool Calls::take_apart(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
+  PyTypeObject *type = Py_TYPE(object), *base = c_base(type);
   static PyObject* slots = PyUnicode_InternFromString("__slotnames__");
-  PyObject* names = PyDict_GetItemWithError(type->tp_dict, slots);
-  bool plain = is_python_class(type) && c_base(type) == &PyBaseObject_Type && _PyObject_GetDictPtr(object);
-  if (!plain || !names || !PyList_CheckExact(names) || PyList_GET_SIZE(names)) return false;
-  for (const char* asked :
-       {"__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__", "__getnewargs__"})
-    classes_->read_special(object, asked);
-  int node = provenance_->class_node(type);
-  if (node >= 0) provenance_->read_child(node, Access::Own, slots, -1, names);
-  containers_->read_length(names);
+  bool value = is_container(object) || is_immutable(object) || PyUnicode_Check(object) ||
+               PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object);
+  if (base != &PyBaseObject_Type && !value) return false;
+  if (value) consumption_->consume(object, Consumer::Reads);
+  if (is_python_class(type)) {
+    PyObject* names = PyDict_GetItemWithError(type->tp_dict, slots);
+    if (!names || !PyList_CheckExact(names) || PyList_GET_SIZE(names)) return false;
+    for (const char* asked :
+         {"__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__", "__getnewargs__"})
+      classes_->read_special(object, asked);
+    int node = provenance_->class_node(type);
+    if (node >= 0) provenance_->read_child(node, Access::Own, slots, -1, names);
+    containers_->read_length(names);
+  } else if (!value) {
+    return false;
+  }
+  if (!_PyObject_GetDictPtr(object)) return value;
   static PyObject* maker = from_module("copyreg", "__newobj__").release().ptr();
   provenance_->weak_node(maker);
   static PyObject* dict = PyUnicode_InternFromString("__dict__");

@@ -13,7 +13,7 @@
 namespace lazytrace {
 
 void Protocols::read_item(PyObject* object, PyObject* key) {
-  if (!is_immutable(key)) consumption_->use_as_key(key);
+  is_immutable(key) ? consumption_->read_specials_of(key) : consumption_->use_as_key(key);
   classes_->read_special(object, "__getitem__");
   if (is_tensor(object)) return;
   PyTypeObject* type = Py_TYPE(object);
@@ -54,8 +54,8 @@ void Protocols::read_iteration(PyObject* object) {
 }
 
 void Protocols::read_contains(PyObject* container, PyObject* item) {
-  classes_->read_special(container, "__contains__");
-  classes_->read_special(container, "__iter__");
+  for (const char* name : {"__contains__", "__iter__", "__getitem__"})
+    classes_->read_special(container, name);
   if (is_tensor(container)) return consumption_->consume(item, Consumer::Reads);
   consumption_->consume(item, Consumer::Compares);
   if (is_immutable(container)) return;

@@ -273,9 +273,8 @@ void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) provenance_->owner(object);
   PyTypeObject* meta = Py_TYPE(object);
   PyObject* meta_value = _PyType_Lookup(meta, name);
-  if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE) && meta->tp_getattro != PyType_Type.tp_getattro &&
-      overrides_getattribute(meta))
-    return classes_->read_special(object, "__getattribute__");
+  classes_->read_special(object, "__getattribute__");
+  if (meta->tp_getattro != PyType_Type.tp_getattro && overrides_getattribute(meta)) return;
   bool data = meta_value && Py_TYPE(meta_value)->tp_descr_set;
   // One made in Python shows itself in its __get__.
   if (data && is_python_class(Py_TYPE(meta_value))) return classes_->read_class(meta, name, meta_value);
@@ -318,20 +317,45 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
       int node = PyType_HasFeature(cls, Py_TPFLAGS_HEAPTYPE) ? provenance_->class_node(cls) : -1;
       if (node < 0) {
         classes_->know_static(value);
-        if (value) return classes_->read_binding(value);
-        continue;
+        if (value) classes_->read_binding(value);
+      } else {
+        auto [child, made] = provenance_->read_node(node, Access::Own, name, -1, value);
+        if (made && value) classes_->read_behind(child, value);
       }
-      auto [child, made] = provenance_->read_node(node, Access::Own, name, -1, value);
-      if (made && value) classes_->read_behind(child, value);
-      if (value) return;
+      if (value) return read_through_super(object, name, value);
     }
     after |= reinterpret_cast<PyObject*>(cls) == start.ptr();
   }
 }
 
+// What a descriptor that super() has found reads of the object: a slot, a field, what C code computes.
+void AttributeReads::read_through_super(PyObject* super, PyObject* name, PyObject* descriptor) {
+  static PyObject *const self_name = PyUnicode_InternFromString("__self__"), *const class_name =
+                                                                                 PyUnicode_InternFromString(
+                                                                                     "__self_class__");
+  if (!Py_TYPE(descriptor)->tp_descr_set) return;
+  py::object self = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(super, self_name));
+  py::object type = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(super, class_name));
+  if (!self || !type) return PyErr_Clear();
+  if (self.is(type)) return;  // a class, which is given the descriptor itself
+  PyTypeObject* own = Py_TYPE(self.ptr());
+  if (Py_IS_TYPE(descriptor, &PyProperty_Type) || is_python_class(Py_TYPE(descriptor)))
+    return read_data_descriptor(self.ptr(), name, descriptor);
+  if (_PyType_Lookup(own, name) != descriptor)
+    return recorder_->fail("reads ." + text_of(name) + " of a super");
+  // What guards read again is what the object itself gives under the name.
+  if (is_tensor(self.ptr())) return read_tensor_attribute(self.ptr(), name);
+  if (PyType_Check(self.ptr())) return read_type_attribute(self.ptr(), name);
+  if (PyModule_Check(self.ptr())) return read_module_attribute(self.ptr(), name);
+  if (PyType_HasFeature(own, Py_TPFLAGS_HEAPTYPE)) classes_->read_class(own, name, descriptor);
+  read_data_descriptor(self.ptr(), name, descriptor);
+}
+
 void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
   if (!PyModule_CheckExact(module)) {
     // A module with a class of its own: torch.backends and others have properties.
+    classes_->read_special(module, "__getattribute__");
+    if (overrides_getattribute(Py_TYPE(module))) return;
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(module), name);
     classes_->read_class(Py_TYPE(module), name, descriptor);
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set)
@@ -349,6 +373,10 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
   py::str fallback("__getattr__");
   PyObject* getter = PyDict_GetItemWithError(PyModule_GetDict(module), fallback.ptr());
   provenance_->read_child(node, Access::Instance, fallback.ptr(), -1, getter);
+  if (!getter) return classes_->read_special(module, "__getattr__");
+  PyObject* code = PyMethod_Check(getter) ? PyMethod_GET_FUNCTION(getter) : getter;
+  if (!PyFunction_Check(code) && !is_python_class(Py_TYPE(code)))
+    recorder_->fail("looks up __getattr__ of a module, which is a " + type_name(code));
 }
 
 // ---------------------------------------------------------------- tensors

@@ -85,8 +85,26 @@ void Consumption::refuse_type(PyObject* object) {
     recorder_->fail(say(reason::HandsToC, "type"));
 }
 
+// The special methods of a value and of what it holds: members of enums and named tuples, whose classes can
+// change.
+void Consumption::read_specials_of(PyObject* value) {
+  if (is_followed(value)) return;
+  classes_->read_specials(Py_TYPE(value));
+  if (PyTuple_Check(value)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) read_specials_of(PyTuple_GET_ITEM(value, i));
+  } else if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    for (PyObject* end : {slice->start, slice->stop, slice->step}) read_specials_of(end);
+  } else if (PyFrozenSet_CheckExact(value)) {
+    PyObject* member;
+    Py_hash_t hash;
+    for (Py_ssize_t at = 0; _PySet_NextEntry(value, &at, &member, &hash);) read_specials_of(member);
+  }
+}
+
 // Values that cannot change.
 void Consumption::consume_value(PyObject* object, Consumer how) {
+  read_specials_of(object);
   if (reads_text(how) && has_many_digits(object)) recorder_->fail(say(reason::ManyDigits));
   // How numpy writes its scalars is set for a thread, and so is what it does about a division by zero.
   if ((reads_text(how) || expects_arithmetic_) && holds_numpy_scalar(object))
@@ -157,7 +175,7 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   if (PyFunction_Check(object) || PyType_Check(object) || is_steady(object)) return;
   if (PyCell_Check(object)) return consume_parts(object, how, depth);
   if (c_base(Py_TYPE(object)) != &PyBaseObject_Type) return consume_c_object(object, how, depth);
-  if (how == Consumer::Trusted && !is_torch_module(object)) consume_instance(object, depth);
+  if (how == Consumer::Trusted && !is_torch_module(object)) consume_instance(object, how, depth);
 }
 
 void Consumption::consume_reference(PyObject* reference, Consumer how, int depth) {
@@ -182,7 +200,7 @@ void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
   PyTypeObject* base = c_base(Py_TYPE(object));
   // Is compared and written with its attributes.
   if (std::strcmp(base->tp_name, "types.SimpleNamespace") == 0)
-    return how == Consumer::Reads ? void() : consume_instance(object, depth);
+    return how == Consumer::Reads && !reads_text(how) ? void() : consume_instance(object, how, depth);
   // Text, numbers and bytes of a class of their own, whose value a guard compares.
   if (PyUnicode_Check(object) || PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object) ||
       PyComplex_Check(object))
@@ -253,13 +271,13 @@ void Consumption::consume_container(PyObject* object, Consumer how, int depth) {
   }
 }
 
-// Code of torch that is not watched reads attributes by name.
-void Consumption::consume_instance(PyObject* object, int depth) {
+// Code of torch that is not watched reads attributes by name, C code compares and writes all of them.
+void Consumption::consume_instance(PyObject* object, Consumer how, int depth) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   if (!dict || !*dict) return;
   int node = provenance_->owner(object);
   if (node >= 0) provenance_->read_child(node, Access::Namespace, nullptr, -1, *dict);
-  consume(*dict, Consumer::Trusted, depth + 1);
+  consume(*dict, how, depth + 1);
 }
 
 // C code writes a method that is bound with the class of its object, a partial or a getter with all that it

@@ -58,6 +58,7 @@ class Consumption {
   void expect_arithmetic() { expects_arithmetic_ = true; }
   // An object is looked up in a dict or a set.
   void use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
+  void read_specials_of(PyObject* value);
   // C code may call it, if it is `type`: of what stands for a number it would get another class.
   void refuse_type(PyObject* object);
   // The text of an object that has no __repr__ of its own tells where it lies.
@@ -76,7 +77,7 @@ class Consumption {
   void consume_parts(PyObject* object, Consumer how, int depth);
   void read_callable_as_text(PyObject* callable, Consumer how, int depth);
   void consume_container(PyObject* object, Consumer how, int depth);
-  void consume_instance(PyObject* object, int depth);
+  void consume_instance(PyObject* object, Consumer how, int depth);
 
   Recorder* recorder_;
   GuardTree* tree_;
