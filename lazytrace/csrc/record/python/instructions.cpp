@@ -103,6 +103,15 @@ void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* fact
   }
 }
 
+void Instructions::take_numbers(Frame f, const Operation& operation) {
+  static PyObject *const tensor = from_module("torch", "tensor").release().ptr(),
+                         *const as_tensor = from_module("torch", "as_tensor").release().ptr();
+  if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
+  PyObject** callee = callee_of(f, operation);
+  if (!callee || !operation.third || operation.action != Action::Calls) return;
+  if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));
+}
+
 void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts* facts) {
   static PyObject* build_class = PyUnicode_InternFromString("__build_class__");
   PyObject* first = f.peek(operation.first);
