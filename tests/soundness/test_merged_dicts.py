@@ -144,10 +144,9 @@ def the_call_writes_and_merges(trace):
 
 @cases(hits=1)
 def of_an_argument(trace):
-    return trace(lambda settings: {**settings, "m": 1}), [
-        call({"n": 2, "x": X()}), call({"n": 2, "x": X()}), call({"n": 3, "x": X()}), call({"n": 4, "x": X()}),
-        call({"k": 3, "x": X()}), call({"x": X(), "k": 3}),
-    ]  # fmt: skip
+    values = [{"n": 2}, {"n": 2}, {"n": 3}, {"n": 4}, {"k": 3}]
+    steps = [call({**value, "x": X()}) for value in values]
+    return trace(lambda settings: {**settings, "m": 1}), [*steps, call({"x": X(), "k": 3})]
 
 
 @cases.parametrize

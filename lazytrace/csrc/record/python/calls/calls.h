@@ -32,6 +32,7 @@ class Calls {
 
   // The frame that makes the call that comes next, and its keywords, borrowed from its code.
   void enter(Frame f) { calling_ = f; }
+  PyObject* keyword_names() const { return keyword_names_; }
   void name_keywords(PyObject* names) { keyword_names_ = names; }
 
   void call(PyObject* callable, PyObject* const* args, Py_ssize_t count);
