@@ -75,6 +75,33 @@ def of_ints_that_do_not_fit(trace):
     return trace(step), [call(torch.tensor(value)) for value in ([1, 2], [3, 4], [5, 6])]
 
 
+def rate_in_a_tensor(optimizer, **options):
+    def make(trace):
+        lr = torch.tensor(0.1)
+        w = torch.nn.Parameter(torch.ones(3))
+        opt = optimizer([w], lr=lr, **options)
+
+        def step(x):
+            opt.zero_grad()
+            (x * w).pow(2).sum().backward()
+            opt.step()
+
+        steps = [part for one in calls(9) for part in (one, lambda: lr.mul_(0.9))]
+        return trace(step), steps, lambda: [w, opt.state_dict()["state"]]
+
+    return make
+
+
+@cases(hits=6)
+def rate_of_adam(trace):
+    return rate_in_a_tensor(torch.optim.Adam, foreach=False)(trace)
+
+
+@cases(hits=6)
+def rate_of_sgd(trace):
+    return rate_in_a_tensor(torch.optim.SGD, foreach=False, momentum=0.9)(trace)
+
+
 def lbfgs(**options):
     def make(trace):
         torch.manual_seed(3)
