@@ -354,7 +354,11 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   PyObject* asked = callee ? *callee : nullptr;
   bool told = (callee || exchanges) && function_mode_listens();
   if (callee && !told) unseen_->exchange(f, operation);
-  if (exchanges && !told) lists_->before(f, operation), instructions_->take_numbers(f, operation);
+  if (exchanges && !told) {
+    unseen_->exchange_made(f, operation);
+    lists_->before(f, operation);
+    instructions_->take_numbers(f, operation);
+  }
   if (exchanges) around_.exchange->before(f, operation, told);
   around_.provenance->note_renewal(operation.renews);
   if (exchanges && around_.exchange->looks_for_number())
