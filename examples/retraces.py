@@ -48,7 +48,7 @@ def soften(logits: Tensor, temperature: float) -> Tensor:
 def log_loss(probabilities: Tensor) -> Tensor:
     """The mean negative logarithm, kept for a plot."""
     loss = -probabilities.log().mean()
-    history.extend([loss.item()])  # planted: changing a list
+    history.insert(0, loss.item())  # planted: changing a list
     return loss
 
 

@@ -257,7 +257,18 @@ def hook_call(
     hook: Any,
 ) -> Any: ...
 def configure_default_dicts(stand_in: type) -> None: ...
-def configure_print(function: Callable[..., None], step: Callable[..., None]) -> None: ...
+def configure_stand_ins(
+    by_function: dict[Any, Callable[..., Any]],
+    dropped: dict[Any, Callable[..., Any]],
+    by_code: dict[Any, Callable[..., Any]],
+    text: Callable[[Any], str],
+) -> None: ...
+def configure_print(
+    function: Callable[..., None],
+    step: Callable[..., None],
+    is_printable: Callable[[tuple[Any, ...]], bool],
+    parts: Callable[..., None],
+) -> None: ...
 def configure_logging(
     steps: dict[Callable[..., Any], Callable[..., Any]],
     as_called_from: Callable[..., Callable[..., None]],

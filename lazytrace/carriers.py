@@ -571,7 +571,7 @@ def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     followed = not args and set(kwargs) <= {"dtype", "device"} and kwargs.get("device") is None
     if followed and type(data) in (Dim, Real):
         made = _scalar(data, kwargs.get("dtype"))
-    elif followed and isinstance(data, list | tuple | collections.deque) and len(data) <= _FEW:
+    elif followed and isinstance(data, list | tuple | collections.deque):
         made = _vector(data, kwargs.get("dtype"))
     else:
         made = None
@@ -585,16 +585,37 @@ def _scalar(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
 
 
 def _vector(data: Sequence[Any], dtype: torch.dtype | None) -> torch.Tensor | None:
-    """A tensor of numbers of which some are followed, by an operator for each; None of anything else."""
-    kinds = {_KINDS.get(type(item)) for item in data}
-    if None in kinds or not any(type(item) in (Dim, Real) for item in data):
+    """A tensor of numbers of which some are followed, by an operator for each; None of anything else.
+
+    `data` may hold lists of these, all of one length.
+    """
+    flat = _flat(data)
+    kinds = {_KINDS.get(type(item)) for item in flat}
+    if None in kinds or len(flat) > _FEW or not any(type(item) in (Dim, Real) for item in flat):
         return None
     wide = _wide(kinds, dtype)
-    if wide is torch.float64:
-        data = [float(item) if type(item) is int else item for item in data]
-    elif wide is None or any(type(item) is int and abs(item) >> 63 for item in data):
+    fits = wide is torch.float64 or not any(type(item) is int and abs(item) >> 63 for item in flat)
+    if wide is None or not fits or _lengths(data) is None:
         return None
-    return _narrowed(torch.stack([torch.full((), item, dtype=wide) for item in data]), dtype)
+    return _narrowed(_stacked(data, wide), dtype)
+
+
+def _flat(data: Sequence[Any]) -> list[Any]:
+    return [one for item in data for one in (_flat(item) if type(item) is list else [item])]
+
+
+def _lengths(data: Any) -> tuple[int, ...] | None:
+    """As the shape of a tensor; None where lists that stand side by side differ."""
+    if not isinstance(data, list | tuple | collections.deque):
+        return ()
+    inside = {_lengths(item) for item in data}
+    return None if len(inside) != 1 or None in inside else (len(data), *inside.pop())  # type: ignore[misc]
+
+
+def _stacked(data: Any, wide: torch.dtype) -> torch.Tensor:
+    if isinstance(data, list | tuple | collections.deque):
+        return torch.stack([_stacked(item, wide) for item in data])
+    return torch.full((), float(data) if wide is torch.float64 and type(data) is int else data, dtype=wide)
 
 
 def _wide(kinds: set[Any], dtype: torch.dtype | None) -> torch.dtype | None:
@@ -888,6 +909,35 @@ class _Indexed:
         _called(torch.Tensor.__setitem__, tensor, _as_dims(rest), value)
 
 
+class _Table:
+    """Stands for a list or a dict of texts that a number is looked up in."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self, texts: Any) -> None:
+        self.texts = texts
+
+    def __getitem__(self, number: Any) -> Any:
+        made = core.minding(_picked, None, self.texts, number)
+        return self.texts[_read(number)] if made is None else made
+
+
+def _picked(texts: Any, number: Any) -> Any:
+    """The text under a number, as one that follows from it; None where there may be none."""
+    count = len(texts)
+    if type(texts) is dict:
+        if not all(i in texts for i in range(count)) or not 0 <= number < count:
+            return None
+        texts = [texts[i] for i in range(count)]
+    elif not -count <= number < count:
+        return None
+    return core.follow_text(operator.getitem, tuple(texts), number)
+
+
+def _indexed(container: Any) -> Any:
+    return _Indexed(container) if isinstance(container, torch.Tensor) else _Table(container)
+
+
 def _exchanged() -> dict[Any, Any]:
     tensor = torch.Tensor
     return {
@@ -1049,4 +1099,4 @@ def configure() -> None:
     """Tell the core of all this, once."""
     core.configure_numbers(_WORKED_OUT)
     exchanged = {function: _minded(function, own) for function, own in _exchanged().items()}
-    core.configure_exchange(exchanged, list(_items()), _Indexed, _Among, _KEEPERS)
+    core.configure_exchange(exchanged, list(_items()), _indexed, _Among, _KEEPERS)

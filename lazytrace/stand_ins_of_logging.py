@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from types import FunctionType
 from typing import Any, Final
+
+import torch
 
 from lazytrace._native import core
 from lazytrace.logs import (
@@ -20,6 +23,8 @@ from lazytrace.logs import (
     log_at,
     print_at,
 )
+from lazytrace.printing import is_printable
+from lazytrace.stand_ins_of_library import text_of
 
 _GET_LOGGER: Final = logging.Manager.getLogger
 
@@ -93,8 +98,28 @@ def log(
     log_at(kind, logger, level, msg, args, exc_info, extra, stack_info, stacklevel)
 
 
+def _printed(value: Any) -> Any:
+    """A text for an object whose class has a method of Python for it; anything else as it is."""
+    if isinstance(value, str | int | float | torch.Tensor):
+        return value
+    kind: Any = type(value)
+    make = kind.__repr__ if kind.__str__ is object.__str__ else kind.__str__
+    return text_of(value) if type(make) is FunctionType else str(value)
+
+
+def print_parts(
+    *values: Any, sep: Any = None, end: Any = None, file: Any = None, flush: Any = False, **other: Any
+) -> None:
+    """`print()` of objects whose text the user's code makes: a call for each, as it writes one by one."""
+    if other or not values:
+        return print(*values, sep=sep, end=end, file=file, flush=flush, **other)
+    for value in values[:-1]:
+        print(_printed(value), end=" " if sep is None else sep, file=file)
+    return print(_printed(values[-1]), end=end, file=file, flush=flush)
+
+
 def configure() -> None:
     """Tell the core of all this, once."""
     steps: dict[Any, Any] = {IS_ENABLED_FOR: is_enabled_for, _GET_LOGGER: get_logger, LOG: log}
     core.configure_logging(steps, as_called_from, LOG)
-    core.configure_print(print, print_at)
+    core.configure_print(print, print_at, is_printable, print_parts)

@@ -6,6 +6,7 @@ import json
 import operator
 import re
 import string
+import sys
 from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
@@ -26,6 +27,26 @@ def _reading(name: str) -> Callable[..., Any]:
         return function(core.read_carrier(self), *args, **kwargs)
 
     return read
+
+
+# Those that give a text for every text, and look at nothing but that and their arguments.
+_TEXTS_OF_TEXTS = (
+    "capitalize", "casefold", "center", "expandtabs", "ljust", "lower", "lstrip", "removeprefix",
+    "removesuffix", "rjust", "rstrip", "strip", "swapcase", "title", "upper", "zfill",
+)  # fmt: skip
+
+
+def _changing(name: str) -> Callable[..., Any]:
+    function = getattr(str, name)
+    read = _reading(name)
+
+    def change(self: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = not kwargs and all(type(arg) in (str, int) for arg in args)
+        # Of wrong arguments Python raises, whatever the text.
+        made = core.follow_text(function, self, *args) if plain else None
+        return read(self, *args, **kwargs) if made is None else made
+
+    return change
 
 
 def _reduce(self: Any, protocol: Any = None) -> Any:
@@ -172,4 +193,6 @@ def configure() -> None:
     if json.dumps.__code__.co_filename == json.__file__:  # whoever has replaced it is left alone
         made[json.dumps] = _made(json.dumps, _followed_aside)
     callables = {**made, format: _format, str.format: _format_text, str.join: _join}
+    # Methods, by name.
+    callables |= {sys.intern(name): _changing(name) for name in _TEXTS_OF_TEXTS}
     core.configure_texts(callables, _number, _formatted, _joined, _added, _filled)

@@ -38,11 +38,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("explain", "programs"),
     ("recorded",),
     ("carriers", "unseen", "signature", "callsite", "marks", "buckets", "stand_ins_of_logging"),
-    ("texts", "logs"),
+    ("texts", "logs", "stand_ins_of_library"),
     ("stats", "config"),
     ("_native", "checks"),
     ("errors", "pure", "stand_ins"),
-    ("_torch", "asked", "printing"),
+    ("_torch", "asked", "library", "printing"),
     ("_core",),
 )
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}

@@ -162,7 +162,7 @@ CASES = {
     "returns-too-deep": (lambda x: nested(120), X),
     "leaves-modes": (lambda x: (torch.set_grad_enabled(False), x * 2)[1], X),
     "tensor-escapes": (lambda x: x * sum(x.repeat(99).tolist()), X),
-    "calls-function": (lambda x: (print(Shown(), end=""), x * 2)[1], X),
+    "calls-function": (lambda x: (print(*[Shown()], end=""), x * 2)[1], X),
     "checks-invariants": (
         lambda x: torch.sparse_coo_tensor(torch.tensor([[0]]), x[:1], (3,), check_invariants=True),
         X,

@@ -400,7 +400,7 @@ class Shown:
 
 
 def prints(x):
-    print(Shown())
+    print(*[Shown()])
     return x * 2
 
 

@@ -510,6 +510,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("whole_call", &whole_call);
   m.def("configure_whole_calls", &lt::configure_whole_calls);
   m.def("configure_default_dicts", &lt::configure_default_dicts);
+  m.def("configure_stand_ins", &lt::configure_stand_ins);
   m.def("configure_print", &lt::configure_print);
   m.def("configure_logging", &lt::LogCall::configure);
   m.def("log", [](const py::tuple& what, const py::object& exc_info, int kind) {

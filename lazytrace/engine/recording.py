@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lazytrace import carriers, stand_ins_of_logging, texts, unseen
+from lazytrace import carriers, stand_ins_of_library, stand_ins_of_logging, texts, unseen
 from lazytrace._native import available, core
 from lazytrace.marks import static_sizes
 from lazytrace.recorded import NUMBERS, SIZES, Trace
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 if available():
     carriers.configure()
     stand_ins_of_logging.configure()
+    stand_ins_of_library.configure()
     texts.configure()
     unseen.configure()
 

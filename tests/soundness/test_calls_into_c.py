@@ -349,7 +349,7 @@ def bisect_of_state(trace):
     return trace(lambda x: x * bisect.bisect(s, 2)), around(lambda: s.insert(0, 0), X())
 
 
-@cases(eager="calls-unseen-function")
+@cases(eager="calls-method")
 def heap(trace):
     s = []
 
@@ -537,7 +537,7 @@ def print_to_a_file(trace):
     return fn, [call(X()), call(X()), call(X() + 1)], out.getvalue
 
 
-@cases(eager="calls-method")
+@cases(hits=2)
 def writing_to_a_stream(trace):
     out = io.StringIO()
 

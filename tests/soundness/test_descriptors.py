@@ -84,7 +84,7 @@ def slots(trace):
     return trace(lambda x: x * o.k), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases(eager="sets-attribute")
+@cases(hits=2)
 def slots_written(trace):
     class A:
         __slots__ = ("k",)

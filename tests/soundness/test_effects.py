@@ -281,7 +281,7 @@ def method_keeps_its_last_result(trace):
     return a.step, [call(X())] * 4 + [call(X()).of(b.step)] * 3 + [call(X())], lambda: [a, b]
 
 
-@cases(eager="sets-attribute")
+@cases(hits=4)
 def slots_and_properties(trace):
     class Slotted:
         __slots__ = ("h", "n")

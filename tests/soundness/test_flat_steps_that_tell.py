@@ -104,6 +104,45 @@ def test_what_is_printed():
     assert "flat" in forms(tracer), forms(tracer)
 
 
+def test_what_is_written_to_a_file():
+    def make(trace):
+        out = io.StringIO()
+
+        def tell(what, loss, kept):
+            print(what, loss.item(), file=out, flush=True)
+            out.write(f"{kept['n']}\n")
+
+        step, steps, state = training(trace, tell, is_small)
+        return step, steps, lambda: [state(), out.getvalue()]
+
+    tracer = agree(make)
+    assert "flat" in forms(tracer), forms(tracer)
+
+
+def test_what_is_printed_between_two_passes():
+    """What is printed sets no hook on the graph of the next pass."""
+
+    def make(trace):
+        out = io.StringIO()
+        model = Linear()
+        opt = sgd(model)
+
+        def step(x):
+            for part in x.chunk(2):
+                opt.zero_grad()
+                loss = model(part).pow(2).mean()
+                loss.backward()
+                opt.step()
+                print(f"{loss.item():.6f}", file=out)
+            return loss.detach()
+
+        steps = [call(torch.randn(4, 4)) for _ in range(ENOUGH)]
+        return trace(step), steps, lambda: [parts(model), out.getvalue()]
+
+    tracer = agree(make)
+    assert "flat" in forms(tracer), forms(tracer)
+
+
 def test_an_exception_of_a_handler():
     """It comes where the step is: what comes before is done, what comes behind is not."""
 

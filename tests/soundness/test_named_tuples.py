@@ -46,7 +46,7 @@ def returned(trace):
     return trace(lambda x: (BySuper(x * 2), ByName(x).a)), [call(X())] * 4
 
 
-@cases(eager="hands .pop() to C code")
+@cases(hits=3)
 def made_by_replace_and_make(trace):
     def fn(x):
         pair = BySuper(x)._replace(b=4.0)

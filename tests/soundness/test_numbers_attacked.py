@@ -546,7 +546,7 @@ def negative_exponents(trace):
 # ---------------------------------------------------------------- what runs again, and has changed less
 # The first recording writes a flag before it computes with numbers, so that it asks whether they work out.
 # The function that runs again finds the flag as it is.
-@cases(recordings=5)
+@cases(hits=3)
 def flag_that_was_set_by_the_first_call(trace):
     w = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([w], lr=torch.tensor(0.1), foreach=False)
@@ -1020,5 +1020,39 @@ def test_a_nan_that_was_recorded_behind_a_side_exit(reads):
         calls = [call(x), lambda: setattr(state, "best", math.nan), *(call(k * x) for k in (-1, 1, -1, 1, 1))]
         calls += [lambda: setattr(state, "best", 2.0), *(call(k * x) for k in (1, -1, 1, -1))]
         return trace(step), calls, lambda: vars(state)
+
+    check(make, hits=2)
+
+
+BY_LAMBDAS = {
+    "index": lambda q, x: x[q, ...],
+    "range": lambda q, x: [x] * len(range(q)),
+    "int": lambda q, x: x * int(q),
+    "float": lambda q, x: x * float(q),
+    "sqrt": lambda q, x: x * math.sqrt(q),
+    "complex": lambda q, x: x * complex(q).real,
+}
+
+
+@pytest.mark.parametrize("use", BY_LAMBDAS)
+def test_special_methods_that_are_called_otherwise(use):
+    """C code takes what they give for a number, whatever the function is called."""
+
+    def make(trace):
+        class Size:
+            def __init__(self, value):
+                self.value = value
+
+        Size.__index__ = Size.__int__ = lambda self: self.value
+        Size.__float__ = lambda self: float(self.value)
+        Size.__complex__ = lambda self: complex(self.value)
+        state = types.SimpleNamespace(size=Size(1))
+
+        def change(value):
+            return lambda: setattr(state.size, "value", value)
+
+        step = trace(lambda x: BY_LAMBDAS[use](state.size, x))
+        calls = [call(torch.arange(4.0)) for _ in range(2)]
+        return step, [*calls, change(2), *calls, change(3), *calls, change(7), *calls]
 
     check(make, hits=2)

@@ -890,7 +890,7 @@ def another_print(trace):
     )
 
 
-@cases(eager="calls print()")
+@cases(recordings=8)
 def an_object_whose_text_changes(trace):
     box, sink = Box(1.0), io.StringIO()
 

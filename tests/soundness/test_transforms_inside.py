@@ -638,7 +638,7 @@ def branch_behind_many(trace):
     ]
 
 
-@cases(eager="uses a tensor of unknown origin")
+@cases(hits=2)
 def literal_inside(trace):
     fn = trace(lambda x: grad(lambda y: (y * torch.tensor([1.0, 2.0, 3.0])).sum())(x))
     return fn, [call(X()) for _ in range(3)]

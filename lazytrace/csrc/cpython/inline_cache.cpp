@@ -6,4 +6,6 @@ namespace lazytrace {
 
 bool is_inline_cache(const Operation& operation) { return operation.opcode == CACHE; }
 
+bool drops_value(const Operation& operation) { return operation.opcode == POP_TOP; }
+
 }  // namespace lazytrace

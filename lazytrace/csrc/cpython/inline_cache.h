@@ -1,4 +1,4 @@
-// Where a frame stands whose callee the interpreter has entered by itself.
+// What comes behind the instruction of a call.
 #pragma once
 
 #include "cpython/operations.h"
@@ -7,5 +7,7 @@ namespace lazytrace {
 
 // Whether it stands behind the instruction that called, among the memory that belongs to that.
 bool is_inline_cache(const Operation& operation);
+// Whether the instruction drops what lies on the stack.
+bool drops_value(const Operation& operation);
 
 }  // namespace lazytrace

@@ -1,6 +1,7 @@
 #include "program/effect.h"
 
 #include "cpython/objects.h"
+#include "cpython/slots.h"
 #include "cpython/values.h"
 
 namespace lazytrace {
@@ -70,7 +71,7 @@ PyObject* Effect::container(PyObject* owner_now) const {
   if (kind == Kind::Cell) return PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index);
   if (kind != Kind::Attribute) return owner_now;
   if (PyModule_Check(owner_now)) return PyModule_GetDict(owner_now);
-  PyObject** dict = _PyObject_GetDictPtr(owner_now);
+  PyObject** dict = is_slot(owner_now, key.ptr()) ? nullptr : _PyObject_GetDictPtr(owner_now);
   return dict && *dict ? *dict : owner_now;
 }
 
@@ -82,6 +83,7 @@ py::object Effect::held(PyObject* container) const {
                                       : py::object();
   PyObject* found = nullptr;
   if (kind == Kind::At && index < PyList_GET_SIZE(container)) found = PyList_GET_ITEM(container, index);
+  if (kind == Kind::Attribute && !PyDict_Check(container)) return held_by_slot(container, key.ptr());
   if (kind == Kind::Item || kind == Kind::Attribute) found = PyDict_GetItemWithError(container, key.ptr());
   if (kind == Kind::Cell) found = PyCell_GET(container);
   if (kind == Kind::Class)
@@ -110,6 +112,10 @@ py::object Effect::taken(PyObject* container) const {
 
 void Effect::put_back(PyObject* container, PyObject* before) const {
   int failed = -1;
+  if (kind == Kind::Attribute && !PyDict_Check(container)) {
+    if (PyObject_GenericSetAttr(container, key.ptr(), before) < 0) throw py::error_already_set();
+    return;
+  }
   switch (kind) {
     case Kind::Attribute:
     case Kind::Item:

@@ -5,7 +5,12 @@
 namespace lazytrace {
 
 bool is_transforming() {
-  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+  constexpr auto kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+  constexpr auto kBack = c10::DispatchKey::FuncTorchDynamicLayerBackMode;
+  // torch.tensor() makes its memory outside of all transforms.
+  bool outside =
+      c10::impl::tls_is_dispatch_key_excluded(kFront) && c10::impl::tls_is_dispatch_key_excluded(kBack);
+  return c10::impl::tls_is_dispatch_key_included(kFront) && !outside;
 }
 
 bool belongs_to_transform(const at::Tensor& tensor) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "cpython/slots.h"
 #include "cpython/values.h"
 
 namespace lazytrace {
@@ -22,7 +23,8 @@ bool is_place(const Effect& effect, const Guard& guard) {
   if (guard.parent != effect.owner) return false;
   switch (effect.kind) {
     case Effect::Kind::Attribute:
-      return guard.access == Access::Instance && same_immutable(guard.key.ptr(), effect.key.ptr());
+      return (guard.access == Access::Instance || guard.access == Access::Attribute) &&
+             same_immutable(guard.key.ptr(), effect.key.ptr());
     case Effect::Kind::Item:
       return guard.access == Access::Item && is_immutable(effect.key.ptr()) &&
              same_immutable(guard.key.ptr(), effect.key.ptr());
@@ -51,7 +53,8 @@ std::vector<int> taken_by_steps(const Program& program) {
 // What the place holds, if it is a number of that kind.
 std::optional<NumberValue> number_in(const Effect& effect, PyObject* owner, bool real) {
   PyObject* container = effect.container(owner);
-  bool by_key = effect.kind == Effect::Kind::Attribute || effect.kind == Effect::Kind::Item;
+  bool slot = effect.kind == Effect::Kind::Attribute && is_slot(owner, effect.key.ptr());
+  bool by_key = !slot && (effect.kind == Effect::Kind::Attribute || effect.kind == Effect::Kind::Item);
   if ((by_key && !PyDict_Check(container)) || (effect.kind == Effect::Kind::At && !PyList_Check(container)))
     return std::nullopt;
   py::object held = effect.held(container);

@@ -12,6 +12,7 @@
 #include <functional>
 #include <unordered_set>
 
+#include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "support/reasons.h"
@@ -414,7 +415,7 @@ void NumberRecorder::settle_odd(PyObject* object, int depth) {
   constexpr int kDeepest = 16;
   if (!object || !live() || !has_carriers() || is_followed(object)) return;
   if (depth > kDeepest) return settle_inside(object, depth);
-  if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || is_named_tuple(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       settle_odd(PySequence_Fast_GET_ITEM(object, i), depth + 1);
   } else if (PyDict_CheckExact(object)) {

@@ -964,7 +964,7 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
   if (step.exit && resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
-  resuming_.end_opaque(opaque->python);
+  resuming_.end_opaque(opaque->python && !opaque->tells);  // which sets no hooks
   std::string name = opaque->name;
   step.opaque = std::move(opaque);
   push(std::move(step));

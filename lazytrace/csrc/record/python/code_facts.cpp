@@ -161,4 +161,9 @@ bool is_copying(PyObject* globals) {
   return globals == names;
 }
 
+bool is_caching(PyObject* globals) {
+  static PyObject* names = PyModule_GetDict(module_of_name("functools").release().ptr());
+  return globals == names;
+}
+
 }  // namespace lazytrace

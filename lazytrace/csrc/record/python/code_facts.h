@@ -48,6 +48,8 @@ bool is_trusted_callable(PyObject* object);
 // Whether a frame with these globals runs code of the module copy: there, an id() is a key of its memo, and
 // which object a value is says whether a copy of it was made.
 bool is_copying(PyObject* globals);
+// The same of the module functools.
+bool is_caching(PyObject* globals);
 
 // The globals that an instruction has read a name of, and in which recording.
 struct GlobalMemo {

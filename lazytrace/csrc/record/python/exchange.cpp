@@ -475,7 +475,24 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
   }
 }
 
+namespace {
+// Of those that make another text of it, new reference; null of any other.
+PyObject* method_of_text(PyObject* text, PyObject* name) {
+  PyObject* const* own = TextExchange::in_place_of(name);
+  if (!own) return nullptr;
+  PyObject* method = PyMethod_New(*own, text);
+  if (!method) throw py::error_already_set();
+  return method;
+}
+}  // namespace
+
 void Exchange::before_attribute(PyObject** object, PyObject* name) {
+  if (PyObject* method = is_text(*object) ? method_of_text(*object, name) : nullptr) {
+    PyObject* holder = new_holder(*object, name, method);
+    Py_DECREF(method);
+    if (!holder) throw py::error_already_set();
+    return swap(object, py::reinterpret_steal<py::object>(holder));
+  }
   if (is_followed(*object)) return settle(*object);
   if (!is_tensor(*object)) return;
   PyObject* found = _PyType_Lookup(Py_TYPE(*object), name);
@@ -558,8 +575,13 @@ bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numb
   }
   // One that is bound already: `f = x.size`, getattr(x, "size").
   PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
-  if (!self || !is_tensor(self)) return false;
+  bool of_text = self && numbers && PyUnicode_CheckExact(self);  // "{loss}".format(**values)
+  if (!self || !(of_text || is_tensor(self))) return false;
   py::object method = unbound(*callable);
+  if (PyObject* const* text = of_text ? TextExchange::in_place_of(method.ptr()) : nullptr) {
+    swap(callable, py::reinterpret_steal<py::object>(PyMethod_New(*text, self)));
+    return true;
+  }
   found = callables.find(method.ptr());
   if (!found || !(numbers || is_loose(self) || gives_item(method.ptr(), self))) return false;
   swap(callable, py::reinterpret_steal<py::object>(PyMethod_New(*found, self)));
@@ -688,8 +710,35 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   hand_over(kwargs);
 }
 
+namespace {
+bool is_whole_number(PyObject* v) { return is_carrier(v) && !is_real_carrier(v); }
+
+bool are_texts(PyObject* const* items, Py_ssize_t count) {
+  return std::all_of(items, items + count,
+                     [](PyObject* v) { return PyUnicode_CheckExact(v) && PyUnicode_GET_LENGTH(v); });
+}
+
+// Names of classes, words of a vocabulary: the text under a number follows from the number.
+bool is_table_of_texts(PyObject* v) {
+  constexpr Py_ssize_t kMost = 2048;
+  if (PyList_CheckExact(v) || PyTuple_CheckExact(v)) {
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(v);
+    return count && count <= kMost && are_texts(PySequence_Fast_ITEMS(v), count);
+  }
+  if (!PyDict_CheckExact(v) || !PyDict_GET_SIZE(v) || PyDict_GET_SIZE(v) > kMost) return false;
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(v, &at, &key, &value);)
+    if (!PyLong_CheckExact(key) || !are_texts(&value, 1)) return false;
+  return true;
+}
+}  // namespace
+
 // torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
 void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value) {
+  if (!value && is_whole_number(key) && is_table_of_texts(*container)) {
+    handing_ = Handing::Ignored;
+    return swap(container, configuration().indexed(py::handle(*container)));
+  }
   if (!is_tensor(*container)) {
     texts_.settle(*container);
     hand_over(key);  // of a tensor as an index of a list C code asks how many elements it has

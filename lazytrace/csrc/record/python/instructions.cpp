@@ -1,5 +1,7 @@
 #include "record/python/instructions.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -101,6 +103,55 @@ void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* fact
     default:
       return dispatch_protocols(f, operation);
   }
+}
+
+namespace {
+bool is_method_of_tensor(PyObject* callee, PyObject* first) {
+  if (PyCFunction_Check(callee)) {
+    PyObject* self = PyCFunction_GET_SELF(callee);
+    return self && THPVariable_CheckExact(self);
+  }
+  return Py_IS_TYPE(callee, &PyMethodDescr_Type) && THPVariable_CheckExact(first) &&
+         std::strncmp(PyDescr_TYPE(callee)->tp_name, "torch.", 6) == 0;
+}
+
+// Whether torch's binding takes the value out of it where it wants a number.
+bool is_taken_as_number(PyObject* name, PyObject* value) {
+  static PyObject *const alpha = PyUnicode_InternFromString("alpha"), *const scale =
+                                                                          PyUnicode_InternFromString("value");
+  if ((name != alpha && name != scale) || !THPVariable_CheckExact(value)) return false;
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  return tensor.dim() == 0 && tensor.is_floating_point() && !tensor.requires_grad() && tensor.is_cpu() &&
+         tensor.layout() == at::kStrided;
+}
+}  // namespace
+
+// x.add_(y, alpha=t), as an optimizer has it, which calls no operator that takes the number of a tensor.
+void Instructions::take_scales(Frame f, const Operation& operation) {
+  PyObject* names = calls_->keyword_names();
+  PyObject** callee = callee_of(f, operation);
+  if (!names || !callee || !operation.third || !recorder_->numbers() || recorder_->inside_operator()) return;
+  bool method = f.peek(operation.first);
+  PyObject* first = f.peek(method ? operation.second : operation.third);
+  if (!is_method_of_tensor(*callee, first)) return;
+  static PyObject* const ask = py::object(from_module("torch", "Tensor").attr("item")).release().ptr();
+  Py_ssize_t count = PyTuple_GET_SIZE(names);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject** value = f.place(static_cast<int>(count - i));
+    if (!is_taken_as_number(PyTuple_GET_ITEM(names, i), *value)) continue;
+    py::object number = Exchange::exchanged(ask)(py::handle(*value));
+    Py_SETREF(*value, number.release().ptr());
+  }
+}
+
+void Instructions::take_numbers(Frame f, const Operation& operation) {
+  static PyObject *const tensor = from_module("torch", "tensor").release().ptr(),
+                         *const as_tensor = from_module("torch", "as_tensor").release().ptr();
+  if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
+  PyObject** callee = callee_of(f, operation);
+  if (!callee || !operation.third || operation.action != Action::Calls) return;
+  take_scales(f, operation);
+  if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));
 }
 
 void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts* facts) {

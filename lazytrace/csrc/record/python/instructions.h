@@ -32,6 +32,9 @@ class Instructions {
 
   // The instruction that comes next in `f`.
   void dispatch(Frame f, const Operation& operation, CodeFacts* facts);
+  // Before it: puts numbers that are followed in the place of a list that becomes a tensor, and of a dict
+  // that becomes part of another.
+  void take_numbers(Frame f, const Operation& operation);
   // What Python code inside an opaque step writes to: the function must not go on to read it, for its guards
   // are checked before.
   void note_opaque_write(Frame f, const Operation& operation);
@@ -45,6 +48,7 @@ class Instructions {
   bool goes_to_c(Frame caller, const CodeFacts& facts, PyObject* result) const;
 
  private:
+  void take_scales(Frame f, const Operation& operation);
   void dispatch_names(Frame f, const Operation& operation, CodeFacts* facts);
   void dispatch_protocols(Frame f, const Operation& operation);
   void call(Frame f, const Operation& operation);

@@ -85,13 +85,26 @@ bool is_print(PyObject* function) {
   return function == print;
 }
 
+// Of print(): where it writes to was looked at, too.
+bool prints_to_file(const Tree& keywords, const std::function<bool(const Tree&)>& is_value) {
+  if (keywords.kind != Tree::Kind::Dict) return is_value(keywords);
+  for (size_t i = 0; i + 1 < keywords.items.size(); i += 2) {
+    PyObject* name = keywords.items[i].value.ptr();
+    bool file = name && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "file") == 0;
+    if (!(file && keywords.items[i + 1].kind == Tree::Kind::State) && !is_value(keywords.items[i + 1]))
+      return false;
+  }
+  return true;
+}
+
 // What is printed or logged was looked at before (printing.py, logs.py), and is none of the state that a
 // function writes to.
 bool prints_values(PyObject* function, const Tree& call) {
   std::function<bool(const Tree&)> is_value = [&](const Tree& tree) {
     return tree.kind != Tree::Kind::State && std::all_of(tree.items.begin(), tree.items.end(), is_value);
   };
-  if (!LogCall::looks_at_nothing(function)) return is_print(function) && is_value(call);
+  if (!LogCall::looks_at_nothing(function))
+    return is_print(function) && is_value(call.items[0]) && prints_to_file(call.items[1], is_value);
   const std::vector<Tree>& args = call.items[0].items;
   auto is_logger = [&](const Tree& tree) { return &tree == &args[LogCall::kLogger]; };
   return std::all_of(args.begin(), args.end(),

@@ -7,6 +7,7 @@
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/objects.h"
+#include "cpython/slots.h"
 #include "cpython/values.h"
 #include "support/reasons.h"
 
@@ -69,6 +70,8 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   static const Access kAccess[] = {Access::Instance, Access::Item, Access::At,  Access::At,
                                    Access::Cell,     Access::Item, Access::Own, Access::At};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
+  if (effect.kind == Effect::Kind::Attribute && is_slot(container, effect.key.ptr()))
+    access = Access::Attribute;
   py::object original = effect.held(container);
   bool drops = effect.kind == Effect::Kind::Drop, appends = drops || effect.kind == Effect::Kind::Append;
   py::object taken = appends ? effect.taken(container) : original;
@@ -147,6 +150,15 @@ void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value,
   write_again(Effect::Kind::Attribute, object, *dict, name, -1, value, what);
 }
 
+void StateWrites::write_slot(PyObject* object, PyObject* name, PyObject* value, Wording what) {
+  py::object before = held_by_slot(object, name);
+  int owner = provenance_->known(object);
+  bool same = owner >= 0 && !log_->wrote(object, name) &&
+              changes_nothing(owner, Access::Attribute, name, -1, before.ptr(), value);
+  if (same) return provenance_->read_child(owner, Access::Attribute, name, -1, before.ptr());
+  write_again(Effect::Kind::Attribute, object, object, name, -1, value, what);
+}
+
 void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
   if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
@@ -167,6 +179,7 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
   }
   if (PyType_Check(object)) return write_class(object, name, value, what);
   PyObject** dict = _PyObject_GetDictPtr(object);
+  if (value && is_slot(object, name)) return write_slot(object, name, value, what);
   bool plain = value && dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
   plain ? write_entry(object, name, value, what) : write(object, what);
 }
@@ -228,6 +241,7 @@ void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value)
   if (PyUnicode_Check(name) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE))
     classes_->read_class(Py_TYPE(self), name, descriptor);
   if (plain) return write_entry(self, name, value, sets);
+  if (PyUnicode_Check(name) && is_slot(self, name)) return write_slot(self, name, value, sets);
   write(self, sets);
 }
 

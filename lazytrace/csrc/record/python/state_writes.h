@@ -73,6 +73,7 @@ class StateWrites {
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool read_as_other_number(int node, PyObject* key) const;
   void write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what);
+  void write_slot(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_class(PyObject* type, PyObject* name, PyObject* value, Wording what);
   void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
   void write_list_item(PyObject* list, PyObject* index, PyObject* value, Wording what);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "cpython/callee.h"
 #include "cpython/holder.h"
@@ -139,6 +140,21 @@ void Unseen::exchange(Frame f, const Operation& operation) {
   PyObject* instead = bound ? PyMethod_New(*own, self) : Py_NewRef(*own);
   if (!instead) throw py::error_already_set();
   Py_SETREF(*callee, instead);
+}
+
+void Unseen::exchange_made(Frame f, const Operation& operation) {
+  if (operation.action != Action::ReadsAttribute || made_.empty() || recorder_->stopped()) return;
+  static PyObject* const list = PyUnicode_InternFromString("tolist");
+  PyObject** array = f.place(operation.first);
+  if (f.name(operation.name) != list || !is_made(*array) || !recorder_->numbers()) return;
+  at::Tensor tensor;
+  try {
+    tensor = shown_by(*array);
+  } catch (const std::runtime_error&) {
+    return;  // it has other memory by now
+  }
+  if (!holds_few_values(tensor)) return;
+  Py_SETREF(*array, THPVariable_Wrap(std::move(tensor)));
 }
 
 void Unseen::exchange_shape(Frame f, const Operation& operation) {

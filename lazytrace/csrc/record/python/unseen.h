@@ -41,6 +41,8 @@ class Unseen {
 
   // Before an instruction is judged.
   void exchange(Frame f, const Operation& operation);
+  // The same of an array that the call has made: its tensor gives the same list.
+  void exchange_made(Frame f, const Operation& operation);
   // Once it is judged: a shape that is read.
   void exchange_shape(Frame f, const Operation& operation);
 

@@ -260,11 +260,15 @@ bool Watcher::goes_to_c(Frame f, PyObject* result) const {
 }
 
 namespace {
-// Methods whose result C code takes for a number without asking it.
+// Methods whose result C code takes for a number without asking it, whatever the function is called itself.
 bool must_be_plain(Frame f) {
-  static const char* const kNames[] = {"__float__", "__int__", "__index__", "__complex__"};
-  std::string name = text_of(f.code_name());
-  return std::any_of(std::begin(kNames), std::end(kNames), [&](const char* one) { return name == one; });
+  static PyObject* const names[] = {
+      PyUnicode_InternFromString("__float__"), PyUnicode_InternFromString("__int__"),
+      PyUnicode_InternFromString("__index__"), PyUnicode_InternFromString("__complex__")};
+  PyObject* self = f.argument(0);
+  return std::any_of(std::begin(names), std::end(names), [&](PyObject* name) {
+    return is_text(f.code_name(), name) || (self && _PyType_Lookup(Py_TYPE(self), name) == f.function());
+  });
 }
 }  // namespace
 
@@ -350,7 +354,11 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   PyObject* asked = callee ? *callee : nullptr;
   bool told = (callee || exchanges) && function_mode_listens();
   if (callee && !told) unseen_->exchange(f, operation);
-  if (exchanges && !told) lists_->before(f, operation);
+  if (exchanges && !told) {
+    unseen_->exchange_made(f, operation);
+    lists_->before(f, operation);
+    instructions_->take_numbers(f, operation);
+  }
   if (exchanges) around_.exchange->before(f, operation, told);
   around_.provenance->note_renewal(operation.renews);
   if (exchanges && around_.exchange->looks_for_number())

@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "cpython/callee.h"
+#include "cpython/inline_cache.h"
+#include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "record/python/asked.h"
 #include "record/python/code_facts.h"
 #include "record/python/log_call.h"
@@ -32,7 +35,8 @@ std::vector<PyTypeObject*>& scripted_classes() {
   return *known;
 }
 PyObject *scripted_step = nullptr, *print_step = nullptr;
-PyObject* print_function = nullptr;
+PyObject *print_function = nullptr, *print_parts = nullptr, *is_printable = nullptr;
+PyObject* text_of_object = nullptr;
 }  // namespace
 
 void configure_scripted_calls(const py::tuple& classes, const py::object& step) {
@@ -41,19 +45,122 @@ void configure_scripted_calls(const py::tuple& classes, const py::object& step) 
   scripted_step = Py_NewRef(step.ptr());
 }
 
-void configure_print(const py::object& function, const py::object& step) {
+void configure_print(const py::object& function, const py::object& step, const py::object& printable,
+                     const py::object& parts) {
   print_function = Py_NewRef(function.ptr());
   print_step = Py_NewRef(step.ptr());
+  is_printable = Py_NewRef(printable.ptr());
+  print_parts = Py_NewRef(parts.ptr());
+}
+
+namespace {
+struct StandIns {
+  AddressMap<PyObject*> by_function, dropped, by_code;
+  AddressSet all;
+};
+
+// Kept for the life of the process.
+StandIns& stand_ins() {
+  static auto* known = new StandIns();
+  return *known;
+}
+
+// The function that is called, and what it is bound to, or null.
+std::pair<PyObject*, PyObject*> taken_apart(PyObject* callee) {
+  if (!PyMethod_Check(callee)) return {callee, nullptr};
+  return {PyMethod_GET_FUNCTION(callee), PyMethod_GET_SELF(callee)};
+}
+
+// What is the same of a function of C and of the methods that are bound to objects.
+const void* key_of(PyObject* callable) {
+  if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type))
+    return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method;
+  return callable;
+}
+
+// Whether the frame drops what its call gives, or the call gives nothing.
+bool drops_result(Frame f) {
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  auto at = static_cast<size_t>(f.instruction()) + 1;
+  while (at < operations.size() && is_inline_cache(operations[at])) ++at;
+  return at < operations.size() && drops_value(operations[at]);
+}
+}  // namespace
+
+void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, const py::dict& by_code,
+                         const py::object& text) {
+  text_of_object = Py_NewRef(text.ptr());
+  stand_ins().all.insert(text_of_object);
+  auto fill = [](AddressMap<PyObject*>* known, const py::dict& rows) {
+    for (auto [callable, own] : rows) {
+      (*known)[key_of(Py_NewRef(callable.ptr()))] = Py_NewRef(own.ptr());
+      stand_ins().all.insert(own.ptr());
+    }
+  };
+  fill(&stand_ins().by_function, by_function);
+  fill(&stand_ins().dropped, dropped);
+  fill(&stand_ins().by_code, by_code);
 }
 
 bool is_step_of_ours(PyObject* function) {
-  return function && (function == scripted_step || function == print_step);
+  return function && (function == scripted_step || function == print_step || function == print_parts ||
+                      stand_ins().all.count(function));
 }
+
+namespace {
+// str(x) of an object whose class has a method of Python for it: C code would take what that gives for a str.
+bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
+  if (callee != reinterpret_cast<PyObject*>(&PyUnicode_Type) || operation.third != 1 || !text_of_object)
+    return false;
+  PyObject* value = f.peek(operation.third);
+  PyTypeObject* type = Py_TYPE(value);
+  if (is_followed(value) || !is_python_class(type)) return false;
+  static PyObject *const name = PyUnicode_InternFromString("__str__"), *const other =
+                                                                           PyUnicode_InternFromString(
+                                                                               "__repr__");
+  PyObject* method = _PyType_Lookup(type, name);
+  if (method == PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, name))
+    method = _PyType_Lookup(type, other);
+  return method && PyFunction_Check(method);
+}
+}  // namespace
+
+bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyObject** callee) {
+  // Python code that stands for a function calls it for real.
+  if (operation.action != Action::Calls || (code_flags(f.code()) & kStandsIn)) return false;
+  auto [function, self] = taken_apart(*callee);
+  if (PyFunction_Check(function)) {
+    // One that is bound by now has two objects before its arguments.
+    PyObject* const* own = self ? nullptr : stand_ins().by_code.find(PyFunction_GET_CODE(function));
+    if (own) return replace(callee, *own, function), true;
+  }
+  if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
+  const void* key = key_of(function);
+  PyObject* const* own = stand_ins().by_function.find(key);
+  if (!own && drops_result(f)) own = stand_ins().dropped.find(key);
+  if (!own) return false;
+  if (PyCFunction_Check(function) && !is_free_builtin(function)) self = PyCFunction_GET_SELF(function);
+  return replace(callee, *own, self), true;
+}
+
+namespace {
+// Whether code of the user's runs for what is printed. What stands for print() is given texts.
+bool prints_objects(Frame f, const Operation& operation) {
+  if (operation.action != Action::Calls || (code_flags(f.code()) & kStandsIn)) return false;
+  py::tuple values(operation.third);
+  PyObject* const* first = f.top(operation.third);
+  for (int i = 0; i < operation.third; ++i) values[static_cast<size_t>(i)] = py::handle(first[i]);
+  return !py::handle(is_printable)(values).cast<bool>();
+}
+}  // namespace
 
 void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool prints) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || !*callee || recorder_->stopped()) return;
-  if (*callee == print_function && prints) return replace(callee, print_step, nullptr);
+  if (*callee == print_function && prints)
+    return replace(callee, prints_objects(f, operation) ? print_parts : print_step, nullptr);
+  if (exchange_for_stand_in(f, operation, callee)) return;
   for (PyTypeObject* cls : scripted_classes()) {
     if (!Py_IS_TYPE(*callee, cls)) continue;
     PyObject* instead = PyMethod_New(scripted_step, *callee);
@@ -64,12 +171,6 @@ void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool print
 }
 
 namespace {
-// The function that is called, and what it is bound to, or null.
-std::pair<PyObject*, PyObject*> taken_apart(PyObject* callee) {
-  if (!PyMethod_Check(callee)) return {callee, nullptr};
-  return {PyMethod_GET_FUNCTION(callee), PyMethod_GET_SELF(callee)};
-}
-
 // Of arguments that stand on the stack one by one.
 AskedCall asked_by(Frame f, const Operation& operation) {
   if (operation.action != Action::Calls) return {};

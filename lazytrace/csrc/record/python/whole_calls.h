@@ -31,6 +31,7 @@ class WholeCalls {
   bool exchanges(PyObject* function) const;
 
  private:
+  bool exchange_for_stand_in(Frame f, const Operation& operation, PyObject** callee);
   // `self`: of what is called with it before its other arguments, or null.
   static void replace(PyObject** callee, PyObject* step, PyObject* self);
 
@@ -42,10 +43,19 @@ void configure_whole_calls(const py::dict& steps);
 // Told by Python once: the classes of what TorchScript has compiled, and what is called with one of these and
 // its arguments.
 void configure_scripted_calls(const py::tuple& classes, const py::object& step);
-// Told by Python once: print(), and what is called in its place.
-void configure_print(const py::object& function, const py::object& step);
+// Told by Python once: print(), and what is called in its place. `is_printable(values)`: whether no code of
+// the user's runs for it; where it does, `parts` prints what that gives.
+void configure_print(const py::object& function, const py::object& step, const py::object& is_printable,
+                     const py::object& parts);
 
-// Whether a function is one of these two that are called in the place of another.
+// Told by Python once: functions and methods of Python's library, and Python code that stands for each. Of
+// those in `dropped` only where what they give is not used. What is in `by_code` is called with the function
+// before its arguments: all functions with this code.
+// `text(object)` is called for str(object) where the class has a method of Python for it.
+void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, const py::dict& by_code,
+                         const py::object& text);
+
+// Whether a function is one of these that are called in the place of another.
 bool is_step_of_ours(PyObject* function);
 
 }  // namespace lazytrace

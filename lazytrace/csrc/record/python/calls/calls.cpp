@@ -15,6 +15,7 @@
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "record/python/asked.h"
 #include "record/python/callables.h"
@@ -258,12 +259,16 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   PyTypeObject* type = Py_TYPE(callable);
   // The frame of a Python function shows itself, or is entered as trusted code.
   if (PyFunction_Check(callable)) {
+    // A method of a text that is followed, which makes another one of it.
+    if (count && is_text(args[0]) && is_own_code(PyFunction_GET_CODE(callable))) return;
     if (!is_unseen_step(callable) && !is_step_of_ours(callable)) provenance_->owner(callable);
     return;
   }
   if (PyMethod_Check(callable)) {
     PyObject* function = PyMethod_GET_FUNCTION(callable);
-    if (is_step_of_ours(function) || is_unseen_step(function)) return;
+    if (is_text(PyMethod_GET_SELF(callable)) && is_own_code(PyFunction_GET_CODE(function))) return;
+    if (is_step_of_ours(function) || is_unseen_step(function))
+      return call_stand_in(PyMethod_GET_SELF(callable));
     provenance_->owner(callable);
     if (PyFunction_Check(function)) return provenance_->owner(function), void();
     auto all = with_self(PyMethod_GET_SELF(callable), args, count);
@@ -290,6 +295,12 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   if (starts_with(type->tp_name, "operator.")) return call_operator_object(callable, args, count);
   if (is_lru_cache(callable)) return call_cache(callable, args, count);
   call_instance(callable, args, count);
+}
+
+// What it stands for, if it is told of that, has a closure.
+void Calls::call_stand_in(PyObject* self) {
+  int node = PyFunction_Check(self) ? provenance_->owner(self) : -1;
+  if (node >= 0) provenance_->read_self(node, self);
 }
 
 bool Calls::asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
@@ -873,6 +884,13 @@ bool is_method_of_objects(PyTypeObject* type, const std::string& name) {
 
 // Methods of classes of C that give away the attributes which Python code has set on an instance.
 bool may_read_namespace(const std::string& name) { return name == "__reduce__" || name == "__getstate__"; }
+// Of a deque: whether it lets go of its first entry for a new one.
+bool has_limit(PyObject* deque) {
+  static PyObject* const name = PyUnicode_InternFromString("maxlen");
+  auto limit = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(deque, name));
+  if (!limit) throw py::error_already_set();
+  return !limit.is_none();
+}
 }  // namespace
 
 void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* self, PyObject* const* args,
@@ -896,16 +914,24 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   // torch.backends hands on what a module is asked for. One of Python's own class looks nowhere else.
   if (PyModule_CheckExact(self) && name == "__getattribute__" && count == 1 && PyUnicode_Check(args[0]))
     return attributes_->read_module_attribute(self, args[0]);
+  // Of the lock of a cached_property, which nobody else takes.
+  if (name == "__exit__" && std::strcmp(Py_TYPE(self)->tp_name, "_thread.RLock") == 0 && calling_ &&
+      is_caching(calling_.globals()))
+    return;
   if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self, count > 0);
   if (PyDict_Check(self) || PyList_Check(self) || PyAnySet_Check(self) || PyTuple_Check(self))
     return call_container_method(type, name, self, args, count);
-  if (PyIter_Check(self) && (name == "__next__" || name == "send" || name == "close" || name == "__iter__")) {
+  if (PyIter_Check(self) &&
+      (name == "__next__" || name == "send" || name == "throw" || name == "close" || name == "__iter__")) {
     containers_->advance(self);
     return consumption_->hand_over(args, count, Consumer::Reads);
   }
   if (is_deque(self) && name == "append" && count == 1)
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0],
                                 [&] { return "calls .append() of a " + type_name(self); });
+  if (is_deque(self) && name == "extend" && count == 1 && !has_limit(self) &&
+      extend(self, args[0], [&] { return "calls .extend() of a " + type_name(self); }))
+    return;
   if (is_deque(self) && (name == "popleft" || name == "pop") && !count)
     return writes_->take_out(self, name == "pop",
                              [&] { return "calls ." + name + "() of a " + type_name(self); });
@@ -1002,12 +1028,26 @@ bool Calls::update_dict(PyObject* dict, PyObject* const* args, Py_ssize_t count)
   return true;
 }
 
+// extend() of a list or a deque, as one write for each item; false where it is not that simple.
+bool Calls::extend(PyObject* list, PyObject* items, Wording what) {
+  constexpr Py_ssize_t kMost = 256;
+  bool plain = PyList_CheckExact(items) || PyTuple_CheckExact(items);
+  if (!plain || items == list || provenance_->is_fresh(list)) return false;
+  if (PySequence_Fast_GET_SIZE(items) > kMost) return false;
+  consumption_->hand_over(&items, 1, Consumer::Reads);
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i)
+    writes_->write_again(Effect::Kind::Append, list, list, nullptr, -1, PySequence_Fast_GET_ITEM(items, i),
+                         what);
+  return true;
+}
+
 void Calls::call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
                                   PyObject* const* args, Py_ssize_t count) {
   const Names* writers = writers_of(self);
   auto what = [&] { return "calls ." + name + "() of a " + type_name(self); };
   if (PyList_CheckExact(self) && name == "append" && count == 1)
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
+  if (PyList_CheckExact(self) && name == "extend" && count == 1 && extend(self, args[0], what)) return;
   bool first = count == 1 && PyLong_CheckExact(args[0]) && PyLong_AsLong(args[0]) == 0;
   if (PyList_CheckExact(self) && name == "pop" && (first || !count))
     return writes_->take_out(self, !first, what);

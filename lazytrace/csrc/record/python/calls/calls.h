@@ -32,6 +32,7 @@ class Calls {
 
   // The frame that makes the call that comes next, and its keywords, borrowed from its code.
   void enter(Frame f) { calling_ = f; }
+  PyObject* keyword_names() const { return keyword_names_; }
   void name_keywords(PyObject* names) { keyword_names_ = names; }
 
   void call(PyObject* callable, PyObject* const* args, Py_ssize_t count);
@@ -70,6 +71,8 @@ class Calls {
   void call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
                              PyObject* const* args, Py_ssize_t count);
   bool take_apart(PyObject* object);
+  void call_stand_in(PyObject* self);
+  bool extend(PyObject* list, PyObject* items, Wording what);
   bool update_dict(PyObject* dict, PyObject* const* args, Py_ssize_t count);
   void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   // What a row of callables.def says.

@@ -4,6 +4,7 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 
+#include "cpython/carrier.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/operations.h"
@@ -24,6 +25,8 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
     bool plain = PyDict_CheckExact(object) || (is_key_by_identity(key) && entry_of(object, key)) ||
                  (is_key(key) && PyDict_Contains(object, key) == 1);
     PyErr_Clear();
+    // A number that is followed, looked up among texts.
+    if (is_carrier(key) && PyDict_CheckExact(object)) return containers_->read_whole(object);
     if (!plain && provenance_->known(object) >= 0)
       return writes_->write(object, [&] { return "looks up a missing key of a " + type_name(object); });
     return containers_->read_dict_item(object, key);
@@ -42,12 +45,25 @@ void Protocols::read_length(PyObject* object) {
   containers_->read_length(object);
 }
 
+namespace {
+// The plain dict that a view of C shows; null of anything else.
+PyObject* dict_behind(PyObject* view) {
+  if (!Py_IS_TYPE(view, &PyDictItems_Type) && !Py_IS_TYPE(view, &PyDictValues_Type) &&
+      !Py_IS_TYPE(view, &PyDictKeys_Type))
+    return nullptr;
+  auto* dict = reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(view)->dv_dict);
+  return PyDict_CheckExact(dict) || is_default_dict(dict) ? dict : nullptr;
+}
+}  // namespace
+
 void Protocols::read_iteration(PyObject* object) {
   classes_->read_special(object, "__iter__");
   classes_->read_special(object, "__getitem__");
   if (is_tensor(object) || is_immutable(object)) return;
   if (PyIter_Check(object)) return containers_->advance(object);
   if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return provenance_->owner(object), void();
+  // What it gives Python comes from the dict as it is.
+  if (PyObject* dict = dict_behind(object)) return containers_->read_whole(dict);
   if (!is_container(object)) return consumption_->consume(object, Consumer::Reads);
   containers_->read_whole(object);
   containers_->read_order(object);

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "support/reasons.h"
 
@@ -129,6 +130,7 @@ PyObject* AttributeReads::read_attribute(PyObject* object, PyObject* name) {
   if (PyType_Check(object)) return read_type_attribute(object, name), nullptr;
   if (Py_IS_TYPE(object, &PySuper_Type)) return read_super_attribute(object, name), nullptr;
   if (overrides_getattribute(type)) return classes_->read_special(object, "__getattribute__"), nullptr;
+  if (is_text(object)) return nullptr;
   if (unseen_->is_made(object)) return recorder_->fail(say(reason::ComputesWithArray)), nullptr;
   if (is_known_of_array(object, name)) return nullptr;
   if (!generic_lookup(type)) return read_strange_attribute(object, name), nullptr;
@@ -265,7 +267,9 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
     // A function makes its __annotations__ when they are asked for.
     if (node >= 0 && PyDict_CheckExact(value.ptr())) provenance_->note_older(value.ptr());
   }
-  if (node >= 0) provenance_->read_child(node, Access::Attribute, name, -1, value.ptr());
+  if (node < 0 || (member && log_->wrote(object, name))) return;
+  // What it puts on the stack is what the slot holds.
+  provenance_->read_operand(node, Access::Attribute, name, -1, value.ptr());
 }
 
 void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {

@@ -1,5 +1,6 @@
 #include "record/python/reads/containers.h"
 
+#include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -91,6 +92,76 @@ bool ContainerReads::read_unpacked(PyObject** place) {
   if (!provenance_->structural(node)) tree_->expect_length(node, sequence);
   provenance_->read_operands(node, place, [&](PyObject* item) { return holds(node, item); });
   return true;
+}
+
+// How many numbers there are in a list that holds nothing else, or lists of these; none where one of them
+// cannot be followed.
+Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth) const {
+  constexpr int kDeepest = 3;
+  int node = provenance_->known(list);
+  bool known = node >= 0 || depth;
+  if (depth > kDeepest || !known || !PyList_CheckExact(list) || provenance_->is_fresh(list)) return 0;
+  if (log_->wrote_to(list) || log_->took_over(list) || lists_->is(list)) return 0;
+  if (node >= 0 && provenance_->structural(node) && !provenance_->leaves_values(node)) return 0;
+  Py_ssize_t all = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, i);
+    bool number = PyLong_CheckExact(item) || PyFloat_CheckExact(item);
+    Py_ssize_t found = number ? 1 : count_numbers(item, depth + 1);
+    if (!found) return 0;
+    all += found;
+  }
+  return all;
+}
+
+void ContainerReads::read_numbers(PyObject** place) {
+  constexpr Py_ssize_t kMost = 64;  // of more, steps of their own would take longer than the call
+  if (!recorder_->numbers() || recorder_->inside_operator()) return;
+  Py_ssize_t count = count_numbers(*place, 0);
+  if (!count || count > kMost) return;
+  provenance_->note_renewal(true);
+  py::list made = lists_->numbers_in(*place);
+  provenance_->note_renewal(false);
+  Py_SETREF(*place, made.release().ptr());
+}
+
+// Of one with names for keys, which the call has given no others.
+bool ContainerReads::can_merge(int node, PyObject* dict) const {
+  constexpr Py_ssize_t kMost = 64;
+  if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) > kMost || provenance_->is_fresh(dict)) return false;
+  if (node < 0 || provenance_->structural(node) || log_->took_over(dict) || provenance_->touched(dict))
+    return false;
+  for (const Writes::Write& write : log_->all())
+    if (write.container.is(py::handle(dict)) && !write.original) return false;
+  PyObject *key, *value;
+  bool numbers = false;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
+    if (!PyUnicode_CheckExact(key)) return false;
+    numbers |= PyLong_CheckExact(value) || PyFloat_CheckExact(value) || is_carrier(value);
+  }
+  return numbers;
+}
+
+void ContainerReads::read_merged(PyObject** place) {
+  PyObject* dict = *place;
+  int node = provenance_->known(dict);
+  if (!recorder_->numbers() || recorder_->inside_operator() || !can_merge(node, dict)) return;
+  if (log_->wrote_to(dict)) read_as_namespace(dict);
+  tree_->expect_length(node, dict);
+  py::list keys;
+  py::dict found;
+  PyObject *key, *value;
+  provenance_->note_renewal(true);
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
+    keys.append(py::handle(key));
+    c10::ArrayRef<int> numbers;
+    if (!log_->wrote(dict, key)) numbers = provenance_->follow_child(node, Access::Item, key, -1, value);
+    found[py::handle(key)] = lists_->followed(py::reinterpret_borrow<py::object>(value), numbers);
+  }
+  provenance_->note_renewal(false);
+  (*tree_)[node].keys = py::tuple(keys);
+  provenance_->note_made(found.ptr());
+  Py_SETREF(*place, found.release().ptr());
 }
 
 void ContainerReads::read_member(PyObject* set, PyObject* key) {

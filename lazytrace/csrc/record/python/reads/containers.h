@@ -36,6 +36,12 @@ class ContainerReads {
   // The entries of one that an instruction takes apart, which may be numbers that are followed: false where
   // they are to be read as those of any other iterable.
   bool read_unpacked(PyObject** sequence);
+  // Puts a dict of the same in the place of one that becomes part of another, with the numbers that are
+  // followed: f(**self.__dict__).
+  void read_merged(PyObject** place);
+  // Puts a list of the numbers in its place of a list of numbers, or of lists of these, that becomes a
+  // tensor: all of them will be others at the next call.
+  void read_numbers(PyObject** place);
   // Whether a set holds an equal of `key`.
   void read_member(PyObject* set, PyObject* key);
   void read_length(PyObject* container);
@@ -56,6 +62,8 @@ class ContainerReads {
   void advance(PyObject* iterator);
 
  private:
+  bool can_merge(int node, PyObject* dict) const;
+  Py_ssize_t count_numbers(PyObject* list, int depth) const;
   void read_keys_like(PyObject* dict, PyObject* key);
   void fix_hash(PyObject* member);
   bool can_take_over(PyObject* container) const;

@@ -209,6 +209,25 @@ bool LiveLists::total(const List& list, PyObject* function, py::list* found) {
   return true;
 }
 
+py::list LiveLists::numbers_in(PyObject* list) {
+  py::list found;
+  int node = provenance_->owner(list);
+  if (!provenance_->structural(node)) tree_->expect_length(node, list);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    auto value = py::reinterpret_borrow<py::object>(PyList_GET_ITEM(list, i));
+    if (PyList_Check(value.ptr())) {
+      if (provenance_->known(value.ptr()) < 0)
+        provenance_->read_child(node, Access::At, nullptr, i, value.ptr());
+      found.append(numbers_in(value.ptr()));
+      continue;
+    }
+    auto numbers = provenance_->follow_child(node, Access::At, nullptr, i, value.ptr());
+    found.append(followed(value, numbers));
+  }
+  provenance_->note_made(found.ptr());
+  return found;
+}
+
 // ---------------------------------------------------------------- on the stack
 void LiveLists::put(PyObject** place, py::list made) {
   provenance_->note_made(made.ptr());

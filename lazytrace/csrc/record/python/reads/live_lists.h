@@ -38,6 +38,12 @@ class LiveLists {
   void read_item(PyObject* list, PyObject* key);
   void read_whole(PyObject* list);
 
+  // The same of a list that is none of them, and holds nothing but ints, floats and lists of these: another
+  // list, with the numbers that are followed.
+  py::list numbers_in(PyObject* list);
+  // A value of a container, as Python is given it where these numbers, or none, are followed.
+  py::object followed(py::object value, c10::ArrayRef<int> numbers);
+
   // Something is about to be put behind its entries, or taken from them. False: a replay could not do it.
   bool append(PyObject* list);
   // The first entry, or the last, comes to Python. `place`: see Effect::index.
@@ -65,7 +71,6 @@ class LiveLists {
   Py_ssize_t length_now(const List& list) { return list.left() + list.added; }
   py::object entry(const List& list, Py_ssize_t index);
   py::object entry_from_end(const List& list, Py_ssize_t place);
-  py::object followed(py::object value, c10::ArrayRef<int> numbers);
   py::object added(const List& list, Py_ssize_t place);
   py::object item(const List& list, Py_ssize_t index);
   bool slice(const List& list, PyObject* key, py::list* found);

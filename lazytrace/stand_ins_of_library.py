@@ -1,0 +1,89 @@
+"""Python code that stands for that of Python's library in a recording, watched as the user's is."""
+
+from __future__ import annotations
+
+import heapq
+import io
+from typing import Any, Final
+
+from lazytrace._native import core
+from lazytrace.library import REPLACE, fields_of
+
+_HEAPPUSH: Final = heapq.heappush
+_HEAPPOP: Final = heapq.heappop
+_SIFT_DOWN: Final[Any] = heapq._siftdown  # type: ignore[attr-defined]
+_SIFT_UP: Final[Any] = heapq._siftup  # type: ignore[attr-defined]
+
+
+def replace(function: Any, record: Any, /, **changes: Any) -> Any:
+    """`_replace` of a named tuple, which pops what has changed out of a dict in C."""
+    fields = record._fields
+    known = fields_of(function)
+    if fields != known or any(name not in known for name in changes):
+        return function(record, **changes)
+    values = []
+    for place, name in enumerate(fields):
+        values.append(changes[name] if name in changes else record[place])
+    return record._make(values)
+
+
+def write(file: Any, text: Any, /) -> Any:
+    """`write` of a text file, whose result nobody asks for."""
+    if not isinstance(text, str):
+        return file.write(text)
+    print(text, end="", file=file)
+    return None
+
+
+def flush(file: Any, /) -> Any:
+    """`flush` of a text file."""
+    if not isinstance(file, io.TextIOBase):
+        return file.flush()
+    print(end="", file=file, flush=True)
+    return None
+
+
+def text_of(value: Any) -> Any:
+    """`str(value)` where the class has a method of Python for it."""
+    kind: Any = type(value)
+    name, make = "__str__", kind.__str__
+    if make is object.__str__:
+        name, make = "__repr__", kind.__repr__
+    made: Any = make(value)
+    if not isinstance(made, str):  # as Python says it
+        raise TypeError(f"{name} returned non-string (type {type(made).__name__})")
+    return made
+
+
+def heappush(heap: Any, item: Any, /) -> None:
+    """`heapq.heappush`, as the library has it in Python."""
+    if type(heap) is not list:
+        return _HEAPPUSH(heap, item)
+    heap.append(item)
+    _SIFT_DOWN(heap, 0, len(heap) - 1)
+    return None
+
+
+def heappop(heap: Any, /) -> Any:
+    """`heapq.heappop`."""
+    if type(heap) is not list or not heap:
+        return _HEAPPOP(heap)
+    last = heap.pop()
+    if len(heap) == 0:
+        return last
+    first = heap[0]
+    heap[0] = last
+    _SIFT_UP(heap, 0)
+    return first
+
+
+def configure() -> None:
+    """Tell the core of all this, once."""
+    functions: dict[Any, Any] = {_HEAPPUSH: heappush, _HEAPPOP: heappop}
+    dropped: dict[Any, Any] = {
+        io.TextIOWrapper.write: write,
+        io.StringIO.write: write,
+        io.TextIOWrapper.flush: flush,
+        io.StringIO.flush: flush,
+    }
+    core.configure_stand_ins(functions, dropped, {REPLACE.__code__: replace}, text_of)

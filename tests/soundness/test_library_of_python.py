@@ -1,0 +1,480 @@
+"""Functions of Python's library that a recording sees into: files, heaps, named tuples, texts of objects."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import heapq
+import io
+from typing import Any, NamedTuple
+
+import torch
+
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+
+
+def calls(count=6):
+    return [call(k * X()) for k in range(1, count + 1)]
+
+
+# ---------------------------------------------------------------- files
+@cases(hits=5, recordings=1)
+def writes_to_a_file(trace):
+    out = io.StringIO()
+
+    def step(x):
+        out.write(f"loss {x.sum().item():.3f}\n")
+        out.flush()
+        return x * 2
+
+    return trace(step), calls(), out.getvalue
+
+
+class Log:
+    def __init__(self):
+        self.out, self.files = io.StringIO(), []
+
+    def next_file(self):
+        self.files.append(self.out)
+        self.out = io.StringIO()
+
+    def seen(self):
+        return [f.getvalue() for f in [*self.files, self.out]]
+
+
+@cases(hits=2)
+def another_file(trace):
+    log = Log()
+
+    def step(x):
+        log.out.write(str(x.sum().item()))
+        return x
+
+    return trace(step), around(log.next_file, X()), log.seen
+
+
+@cases(hits=1)
+def a_closed_file(trace):
+    log = Log()
+
+    def step(x):
+        log.out.write(str(x.sum().item()))
+        return x
+
+    return trace(step), around(lambda: log.out.close(), X()), lambda: log.out.closed
+
+
+class Shouting(io.StringIO):
+    def write(self, text):
+        return super().write(text.upper())
+
+
+@cases(hits=1)
+def a_file_of_another_class(trace):
+    log = Log()
+
+    def change():
+        log.next_file()
+        log.out = Shouting()
+
+    def step(x):
+        log.out.write(f"sum {x.sum().item()}")
+        return x
+
+    return trace(step), around(change, X()), log.seen
+
+
+@cases(eager="calls-method")
+def what_is_written_is_counted(trace):
+    out = io.StringIO()
+    return trace(lambda x: out.write(f"{x.sum().item():.3f}")), calls(), out.getvalue
+
+
+@cases(eager="raised TypeError")
+def what_is_written_is_no_text(trace):
+    out = io.StringIO()
+
+    def step(x):
+        out.write(3)
+        return x
+
+    return trace(step), calls(), out.getvalue
+
+
+@cases(eager="calls-method")
+def what_was_written_is_read(trace):
+    out = io.StringIO()
+
+    def step(x):
+        out.write("a")
+        return x * len(out.getvalue())
+
+    return trace(step), calls(), out.getvalue
+
+
+# ---------------------------------------------------------------- texts of objects
+class Meter:
+    def __init__(self):
+        self.total, self.count = 0.0, 0
+
+    def update(self, value):
+        self.total += value
+        self.count += 1
+
+    def __str__(self):
+        return f"{self.total / self.count:.4f}"
+
+
+class Named(Meter):
+    __str__ = object.__str__
+
+    def __repr__(self):
+        return f"mean {self.total / self.count:.4f}"
+
+
+def printing(cls):
+    def make(trace):
+        meter, out = cls(), io.StringIO()
+
+        def step(x):
+            meter.update(x.sum().item())
+            print("loss", meter, 3, sep="|", file=out, flush=True)
+            return x * 2
+
+        return trace(step), calls(), lambda: (out.getvalue(), vars(meter))
+
+    return make
+
+
+@cases(hits=5, recordings=1)
+def prints_an_object(trace):
+    return printing(Meter)(trace)
+
+
+@cases(hits=5, recordings=1)
+def prints_what_has_a_repr(trace):
+    return printing(Named)(trace)
+
+
+@cases(hits=5, recordings=1)
+def text_of_an_object(trace):
+    meter = Meter()
+
+    def step(x):
+        meter.update(x.sum().item())
+        return " ".join([str(meter), "/", str(meter)])
+
+    return trace(step), calls(), lambda: vars(meter)
+
+
+@cases(hits=2)
+def its_method_is_replaced(trace):
+    class Mine(Meter):
+        pass
+
+    meter, out = Mine(), io.StringIO()
+    meter.update(1.0)
+
+    def step(x):
+        print(meter, file=out)
+        return x * 2
+
+    return trace(step), around(lambda: setattr(Mine, "__str__", lambda self: "mine"), X()), out.getvalue
+
+
+@cases(eager="raised ValueError")
+def its_method_raises(trace):
+    class Bad:
+        def __str__(self):
+            raise ValueError("no text")
+
+    out, bad = io.StringIO(), Bad()
+
+    def step(x):
+        print("a", bad, "b", file=out)
+        return x
+
+    return trace(step), calls(), out.getvalue
+
+
+@cases(hits=1)
+def its_method_gives_no_text(trace):
+    class Bad:
+        def __str__(self):
+            return 3
+
+    out, bad = io.StringIO(), Bad()
+
+    def step(x):
+        try:
+            print("a", bad, "b", file=out)
+        except TypeError as error:
+            return str(error)
+        return x
+
+    return trace(step), calls(), out.getvalue
+
+
+@cases(hits=5)
+def its_method_prints_itself(trace):
+    out = io.StringIO()
+
+    class Loud:
+        def __str__(self):
+            print("<", end="", file=out)
+            return "loud"
+
+    loud = Loud()
+
+    def step(x):
+        print("a", loud, "b", file=out)
+        return x
+
+    return trace(step), calls(), out.getvalue
+
+
+# ---------------------------------------------------------------- named tuples
+class State(NamedTuple):
+    total: Any
+    count: int = 0
+
+
+@cases(hits=4)
+def replaced_fields(trace):
+    def step(x):
+        state = State(x)._replace(count=3)
+        return state._replace(total=state.total * state.count)
+
+    return trace(step), calls()
+
+
+@cases(hits=3)
+def carried_from_call_to_call(trace):
+    class Model:
+        state = State(torch.zeros(3))
+
+    model = Model()
+
+    def step(x):
+        model.state = model.state._replace(total=model.state.total + x, count=model.state.count + 1)
+        return model.state.total.sum() * model.state.count
+
+    return trace(step), calls(7), lambda: model.state
+
+
+@cases(eager="hands-method-to-c")
+def a_field_that_is_none(trace):
+    def step(x):
+        try:
+            return State(x)._replace(other=3)
+        except ValueError as error:
+            return str(error)
+
+    return trace(step), calls()
+
+
+@cases(hits=1)
+def its_fields_are_renamed(trace):
+    Pair = collections.namedtuple("Pair", "a b")
+    state = Pair(1, 2)
+
+    def step(x):
+        return state._replace(a=x)
+
+    def change():
+        Pair._fields = ("b", "a")
+
+    return trace(step), around(change, X())
+
+
+@cases(hits=1)
+def its_method_is_that_of_another_class(trace):
+    Pair, Other = collections.namedtuple("Pair", "a b"), collections.namedtuple("Other", "b a")
+    state = Pair(1, 2)
+    return trace(lambda x: state._replace(a=x)), around(
+        lambda: setattr(Pair, "_replace", Other._replace), X()
+    )
+
+
+# ---------------------------------------------------------------- heaps
+@cases(hits=5)
+def a_heap_of_the_call(trace):
+    def step(x):
+        heap: list[Any] = []
+        for value in (3, 1, 2):
+            heapq.heappush(heap, (value, f"n{value}"))
+        first = heapq.heappop(heap)
+        return x * first[0], first[1], len(heap), heapq.nsmallest(1, heap)
+
+    return trace(step), calls()
+
+
+@cases(hits=1)
+def a_heap_in_state(trace):
+    heap = [1, 5, 3]
+
+    def step(x):
+        heapq.heappush(heap, 2)
+        return x * heapq.heappop(heap)
+
+    return trace(step), around(lambda: heap.__setitem__(0, 0), X()), lambda: heap
+
+
+@cases(eager="calls-unseen-function")
+def an_empty_heap(trace):
+    def step(x):
+        try:
+            heapq.heappop([])
+        except IndexError as error:
+            return x, str(error)
+        return x
+
+    return trace(step), calls()
+
+
+# ---------------------------------------------------------------- properties, generators
+@cases(hits=5)
+def a_cached_property(trace):
+    class Batch:
+        def __init__(self, x):
+            self.x = x
+
+        @functools.cached_property
+        def total(self):
+            return self.x.sum()
+
+    def step(x):
+        batch = Batch(x)
+        return batch.total * batch.total
+
+    return trace(step), calls()
+
+
+@cases(hits=2)
+def a_cached_property_of_the_state(trace):
+    class Model:
+        scale = 2
+
+        @functools.cached_property
+        def twice(self):
+            return 2 * self.scale
+
+    model = Model()
+
+    def change():
+        model.scale = 5
+        del model.__dict__["twice"]
+
+    return trace(lambda x: x * model.twice), [*calls(3), change, *calls(3)], lambda: vars(model)
+
+
+@cases(hits=5)
+def thrown_into_a_generator(trace):
+    def parts(x):
+        try:
+            yield x
+        except ValueError as error:
+            yield x * 2, str(error)
+
+    def step(x):
+        it = parts(x)
+        return next(it), it.throw(ValueError("next"))
+
+    return trace(step), calls()
+
+
+# ---------------------------------------------------------------- lists that grow by several
+@cases(hits=5, recordings=1)
+def extended(trace):
+    seen: list[Any] = []
+
+    def step(x):
+        seen.extend((x * 2).tolist())
+        seen.extend([x.sum().item(), x])
+
+    return trace(step), calls(), lambda: seen
+
+
+@cases(hits=4)
+def extended_and_counted(trace):
+    seen: list[Any] = []
+
+    def step(x):
+        seen.extend((x.sum().item(), 1.0))
+        return len(seen), seen[-2], sum(seen)
+
+    return trace(step), calls(7), lambda: seen
+
+
+@cases(hits=2)
+def extended_by_what_is_there(trace):
+    @dataclasses.dataclass
+    class Seen:
+        all: list[Any]
+        more: list[Any]
+
+    seen = Seen([], [1, 2])
+
+    def step(x):
+        seen.all.extend(seen.more)
+        return x * 2
+
+    return trace(step), around(lambda: seen.more.append(3), X()), lambda: vars(seen)
+
+
+@cases(hits=1)
+def extended_by_itself(trace):
+    seen = [1]
+
+    def step(x):
+        seen.extend(seen)
+        return x
+
+    return trace(step), [call(X()), call(X()), lambda: seen.clear(), call(X()), call(X())], lambda: seen
+
+
+@cases(hits=4)
+def a_window_is_extended(trace):
+    window: Any = collections.deque(maxlen=3)
+
+    def step(x):
+        window.append(x.sum().item())
+        window.append(1.0)
+        return x
+
+    return trace(step), calls(7), lambda: list(window)
+
+
+# ---------------------------------------------------------------- entries of dicts
+@cases(hits=4)
+def lists_in_a_dict(trace):
+    history: Any = collections.defaultdict(list)
+
+    def step(x):
+        history["loss"].append(x.sum().item())
+        history["max"].append(x.max().item())
+        return {name: values[-1] for name, values in history.items()}, [len(v) for v in history.values()]
+
+    return trace(step), calls(8), lambda: history
+
+
+@cases(hits=2)
+def a_dict_of_lists_gets_another(trace):
+    history = {"loss": [1.0]}
+
+    def step(x):
+        history["loss"].append(x.sum().item())
+        return {name: values[-1] for name, values in history.items()}
+
+    def change():
+        history["other"] = [3.0]
+
+    return trace(step), [*calls(5), change, *calls(5)], lambda: history
+
+
+@cases.parametrize
+def test_library(make, expected):
+    check(make, **expected)

@@ -1,0 +1,171 @@
+"""Tensors of lists of numbers that are passed or kept: ids of tokens, lengths, rewards."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+
+def lists(*values):
+    return [call(value) for value in values]
+
+
+@cases(hits=4)
+def ids(trace):
+    weight = torch.randn(20, 4)
+    return trace(lambda ids: weight[torch.tensor(ids)]), lists(
+        [1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 1, 1], [0, 19, 3], [5, 5, 6]
+    )
+
+
+@cases(hits=3)
+def a_batch_of_ids(trace):
+    weight = torch.randn(20, 4)
+    return trace(lambda ids: weight[torch.tensor(ids)]), lists(
+        [[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 1], [2, 3]], [[0, 0], [1, 1]], [[2, 2], [3, 3]]
+    )
+
+
+@cases(hits=3)
+def floats_with_a_dtype(trace):
+    return trace(lambda r: torch.tensor(r, dtype=torch.float64) * 2), lists(
+        [0.5, 1.5], [2.5, 3.5], [0.25, 1e300], [float("inf"), -0.0], [1.0, 2.0]
+    )
+
+
+@cases(hits=2)
+def ints_become_floats(trace):
+    return trace(lambda r: torch.tensor(r)), lists([1, 2], [3, 4], [5, 6], [0.5, 2], [1, 2.5], [7, 8])
+
+
+@cases(hits=2)
+def ints_and_floats_in_rows(trace):
+    return trace(lambda r: torch.tensor(r)), lists([[1], [2.0]], [[3], [4.5]], [[5], [6.5]], [[7], [8.5]])
+
+
+@cases(hits=2)
+def by_as_tensor(trace):
+    return trace(lambda r: torch.as_tensor(r)), lists([1, 2], [3, 4], [5, 6], [7, 8])
+
+
+@cases(hits=1)
+def of_another_length(trace):
+    return trace(lambda r: torch.tensor(r)), lists([1, 2], [3, 4], [5, 6], [1, 2, 3], [4, 5, 6], [7, 8])
+
+
+@cases(eager="raised ValueError")
+def of_several_lengths(trace):
+    return trace(lambda r: torch.tensor(r)), lists([[1, 2], [3]], [[4, 5], [6]], [[7, 8], [9]])
+
+
+@cases(hits=1)
+def with_an_entry_that_is_none(trace):
+    def step(r):
+        try:
+            return torch.tensor(r)
+        except (TypeError, RuntimeError) as error:
+            return type(error).__name__
+
+    return trace(step), lists([1, 2], [3, 4], [5, 6], [1, None], [7, 8])
+
+
+@cases(hits=1)
+def with_a_bool(trace):
+    return trace(lambda r: torch.tensor(r)), lists([1, 2], [3, 4], [5, 6], [True, 1], [True, False], [7, 8])
+
+
+NAN = float("nan")
+
+
+@cases(eager="reads a nan in a list")
+def with_a_nan(trace):
+    return trace(lambda r: torch.tensor(r)), lists(
+        [1.0, 2.0], [NAN, 3.0], [4.0, 3.0], [NAN, 1.0], [5.0, 6.0], [NAN, NAN]
+    )
+
+
+@cases(eager="reads a nan in a list")
+def with_a_nan_after_a_write(trace):
+    kept = torch.zeros(2)
+
+    def step(r):
+        kept.add_(1)
+        kept.add_(torch.tensor(r))
+
+    return (
+        trace(step),
+        lists([NAN, 2.0], [NAN, 3.0], [4.0, 3.0], [NAN, 1.0], [5.0, 6.0], [7.0, 8.0]),
+        lambda: kept,
+    )
+
+
+@cases(hits=2)
+def of_large_ints(trace):
+    def step(r):
+        try:
+            return torch.tensor(r)
+        except (OverflowError, RuntimeError) as error:
+            return str(error)
+
+    return trace(step), lists([1, 2], [3, 4], [5, 2**62], [2**63 - 1, -(2**63)], [2**63, 1], [7, 8])
+
+
+@cases(hits=3)
+def kept_from_call_to_call(trace):
+    rewards = [0.5, 1.5]
+
+    def change():
+        rewards[0] += 1.0
+
+    steps = [call(X()), change] * 6
+    return trace(lambda x: x * torch.tensor(rewards).sum()), steps, lambda: rewards
+
+
+@cases(hits=2)
+def changed_by_the_call(trace):
+    rewards = [0.5, 1.5]
+
+    def step(x):
+        rewards[1] = 2.5
+        made = torch.tensor(rewards)
+        rewards[1] = 1.5
+        return made
+
+    def change():
+        rewards[0] = 3.0
+
+    return trace(step), [call(X())] * 3 + [change] + [call(X())] * 3, lambda: rewards
+
+
+@cases(hits=2)
+def the_list_is_handed_on_too(trace):
+    def step(r):
+        return torch.tensor(r), r, len(r)
+
+    return trace(step), lists([1, 2], [3, 4], [5, 6], [7, 8])
+
+
+@cases(hits=1)
+def one_list_twice(trace):
+    row = [1, 2]
+    other = [3, 4]
+    return trace(lambda r: torch.tensor(r)), lists(
+        [row, row], [row, other], [other, other], [other, row], [row, row]
+    )
+
+
+@cases(hits=2)
+def a_number_decides_as_well(trace):
+    def step(r):
+        made = torch.tensor(r)
+        return made + 1 if r[0] > 2 else made
+
+    return trace(step), lists([1, 2], [3, 4], [0, 4], [2, 9], [5, 6], [7, 8])
+
+
+@cases.parametrize
+def test_lists(make, expected):
+    check(make, **expected)

@@ -1,0 +1,154 @@
+"""Dicts that become part of others, `text.format(**self.__dict__)`: the numbers in them are followed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+
+
+def calls(count=6):
+    return [call(k * X()) for k in range(1, count + 1)]
+
+
+class Meter:
+    """As the training scripts for ImageNet have it."""
+
+    def __init__(self, name="loss", fmt=":.3f"):
+        self.name, self.fmt = name, fmt
+        self.reset()
+
+    def reset(self):
+        self.val, self.avg, self.sum, self.count = 0.0, 0.0, 0.0, 0
+
+    def update(self, val, n=1):
+        self.val = val
+        self.sum += val * n
+        self.count += n
+        self.avg = self.sum / self.count
+
+    def __str__(self):
+        return ("{name} {val" + self.fmt + "} ({avg" + self.fmt + "})").format(**self.__dict__)
+
+
+@cases(hits=4)
+def a_meter(trace):
+    meter = Meter()
+
+    def step(x):
+        meter.update(x.sum().item(), x.size(0))
+        return "\t".join(["epoch", str(meter)])
+
+    return trace(step), calls(7), lambda: vars(meter)
+
+
+def after(change):
+    def make(trace):
+        meter = Meter()
+
+        def step(x):
+            meter.update(x.sum().item())
+            return str(meter)
+
+        return trace(step), [*calls(4), lambda: change(meter), *calls(4)], lambda: vars(meter)
+
+    return make
+
+
+@cases(hits=4)
+def it_is_reset(trace):
+    return after(Meter.reset)(trace)
+
+
+@cases(hits=3)
+def its_name_changes(trace):
+    return after(lambda meter: setattr(meter, "name", "other"))(trace)
+
+
+@cases(hits=3)
+def it_gets_another_attribute(trace):
+    return after(lambda meter: setattr(meter, "more", 1))(trace)
+
+
+@cases(hits=3)
+def it_loses_an_attribute(trace):
+    return after(lambda meter: delattr(meter, "name"))(trace)
+
+
+@cases(hits=3)
+def its_attributes_change_order(trace):
+    return after(lambda meter: setattr(meter, "name", meter.__dict__.pop("name")))(trace)
+
+
+@cases(hits=3)
+def a_number_becomes_a_text(trace):
+    return after(lambda meter: setattr(meter, "extra", meter.__dict__.pop("extra", "none")))(trace)
+
+
+@cases(hits=3)
+def its_namespace_is_replaced(trace):
+    return after(lambda meter: setattr(meter, "__dict__", {**meter.__dict__, "name": "new"}))(trace)
+
+
+@cases(hits=2)
+def of_the_state(trace):
+    settings: dict[str, Any] = {"lr": 0.5, "name": "a"}
+
+    def change():
+        settings["lr"] += 0.25
+
+    def scaled(x, lr, name):
+        return x * lr, name
+
+    steps = [call(X()), change] * 6
+    return trace(lambda x: scaled(x, **settings)), steps, lambda: settings
+
+
+@cases(hits=1)
+def the_function_looks_at_a_number(trace):
+    settings = {"n": 2, "name": "a"}
+    return trace(lambda x: [x] * {**settings}["n"]), around(lambda: settings.update(n=3), X())
+
+
+@cases(hits=2)
+def another_key_comes(trace):
+    settings = {"n": 2, "name": "a"}
+    return trace(lambda x: (x * 2, {**settings, "m": 1})), around(lambda: settings.update(k=3), X())
+
+
+@cases(hits=1)
+def the_call_adds_a_key(trace):
+    settings = {"n": 2}
+
+    def step(x):
+        settings["m"] = 3
+        return x * 2, {**settings}
+
+    return trace(step), around(lambda: settings.pop("m"), X()), lambda: settings
+
+
+@cases(hits=2)
+def the_call_writes_and_merges(trace):
+    settings = {"n": 2, "m": 1}
+
+    def step(x):
+        settings["m"] = 3
+        merged = {**settings}
+        settings["m"] = 1
+        return x * merged["m"], merged["n"]
+
+    return trace(step), around(lambda: settings.update(n=5), X()), lambda: settings
+
+
+@cases(hits=1)
+def of_an_argument(trace):
+    values = [{"n": 2}, {"n": 2}, {"n": 3}, {"n": 4}, {"k": 3}]
+    steps = [call({**value, "x": X()}) for value in values]
+    return trace(lambda settings: {**settings, "m": 1}), [*steps, call({"x": X(), "k": 3})]
+
+
+@cases.parametrize
+def test_merged(make, expected):
+    check(make, **expected)
