@@ -29,7 +29,7 @@ class Shown:
 
 
 def refused(x, k=1):
-    print(Shown(), end="")
+    print(*[Shown()], end="")
     return x * k
 
 

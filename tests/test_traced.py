@@ -917,7 +917,7 @@ def test_objects_that_print_themselves_run_eagerly(capsys):
 
     @traced
     def step(x):
-        print(Shown())
+        print(*[Shown()])
         return x + 1
 
     step(torch.ones(2)), step(torch.ones(2))

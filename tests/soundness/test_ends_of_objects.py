@@ -367,7 +367,7 @@ def written_over_once_the_recording_has_failed(trace):
         box = holder.held = Box()
         reference = weakref.ref(box)
         assert any([box])
-        print(Shown(), end="")
+        print(*[Shown()], end="")
         holder.held = box = None
         return x * (1 if reference() is None else 2)
 
