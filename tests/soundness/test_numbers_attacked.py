@@ -1056,3 +1056,43 @@ def test_special_methods_that_are_called_otherwise(use):
         return step, [*calls, change(2), *calls, change(3), *calls, change(7), *calls]
 
     check(make, hits=2)
+
+
+ASKED_IN_C = {
+    "key": lambda q: {q: 1}[q],
+    "get": lambda q: {7: 1}.get(q, 0),
+    "member": lambda q: q in {1, 2},
+    "hash": lambda q: hash(q) % 7,
+    "list": lambda q: list(q),
+}
+
+
+@pytest.mark.parametrize("use", ASKED_IN_C)
+def test_special_methods_of_which_c_code_wants_an_int(use):
+    def make(trace):
+        class Size:
+            def __init__(self, value):
+                self.value = value
+
+            def __hash__(self):
+                return self.value
+
+            def __eq__(self, other):
+                return self.value == getattr(other, "value", other)
+
+            def __length_hint__(self):
+                return self.value
+
+            def __iter__(self):
+                return iter([1, 2])
+
+        state = types.SimpleNamespace(size=Size(1))
+
+        def change(value):
+            return lambda: setattr(state.size, "value", value)
+
+        step = trace(lambda x: (x * 2, ASKED_IN_C[use](state.size)))
+        calls = [call(ones()) for _ in range(2)]
+        return step, [*calls, change(2), *calls, change(3), *calls, change(7), *calls]
+
+    check(make, hits=1)

@@ -264,7 +264,8 @@ namespace {
 bool must_be_plain(Frame f) {
   static PyObject* const names[] = {
       PyUnicode_InternFromString("__float__"), PyUnicode_InternFromString("__int__"),
-      PyUnicode_InternFromString("__index__"), PyUnicode_InternFromString("__complex__")};
+      PyUnicode_InternFromString("__index__"), PyUnicode_InternFromString("__complex__"),
+      PyUnicode_InternFromString("__hash__"),  PyUnicode_InternFromString("__length_hint__")};
   PyObject* self = f.argument(0);
   return std::any_of(std::begin(names), std::end(names), [&](PyObject* name) {
     return is_text(f.code_name(), name) || (self && _PyType_Lookup(Py_TYPE(self), name) == f.function());
