@@ -212,7 +212,7 @@ def its_method_gives_no_text(trace):
         try:
             print("a", bad, "b", file=out)
         except TypeError as error:
-            return str(error)
+            return error.args
         return x
 
     return trace(step), calls(), out.getvalue

@@ -115,6 +115,7 @@ COMPARED = [
 ]
 # The value is looked at: each takes a way of its own, and one that comes again hits.
 READ = [
+    "x * float(np.float64(n))",
     "x * len(json.dumps({'n': n}))",
     "x * len(f'{n}')",
     "(str(n), repr(n), format(n, '.3e'), '%.2f' % n, x)",
@@ -141,7 +142,6 @@ READ = [
 # Python hands the value to code that no recording sees into.
 REFUSED = [
     "x * float(np.array([n]).sum())",
-    "x * float(np.float64(n))",
     "x * pickle.loads(pickle.dumps(n))",
     "x * len(struct.pack('d', n))",
 ]

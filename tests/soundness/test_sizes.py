@@ -144,12 +144,12 @@ READ = [
     "x * math.log(x.shape[0] + 1) + math.gcd(x.shape[0], 6)",
     "x * len(bytes(x.shape[0])) + ord(chr(x.shape[0] + 65))",
     "torch.tensor([x.shape[0], 1])",
+    "x * int(np.int64(x.shape[0]))",
 ]
 
 # Python hands the value to code that no recording sees into, with or without sizes that are followed.
 REFUSED = [
     ("x * float(np.array([x.shape[0]]).sum())", "calls-unseen-function"),
-    ("x * int(np.int64(x.shape[0]))", ""),
     ("x * (2 if id(x.shape[0]) == id(None) else 3)", ""),
     ("x * pickle.loads(pickle.dumps(x.shape[0]))", "calls-unseen-function"),
 ]

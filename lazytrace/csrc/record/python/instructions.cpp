@@ -117,8 +117,8 @@ bool is_method_of_tensor(PyObject* callee, PyObject* first) {
 
 // Whether torch's binding takes the value out of it where it wants a number.
 bool is_taken_as_number(PyObject* name, PyObject* value) {
-  static PyObject *const alpha = PyUnicode_InternFromString("alpha"), *const scale =
-                                                                          PyUnicode_InternFromString("value");
+  static PyObject* const alpha = PyUnicode_InternFromString("alpha");
+  static PyObject* const scale = PyUnicode_InternFromString("value");
   if ((name != alpha && name != scale) || !THPVariable_CheckExact(value)) return false;
   const at::Tensor& tensor = THPVariable_Unpack(value);
   return tensor.dim() == 0 && tensor.is_floating_point() && !tensor.requires_grad() && tensor.is_cpu() &&
@@ -145,8 +145,8 @@ void Instructions::take_scales(Frame f, const Operation& operation) {
 }
 
 void Instructions::take_numbers(Frame f, const Operation& operation) {
-  static PyObject *const tensor = from_module("torch", "tensor").release().ptr(),
-                         *const as_tensor = from_module("torch", "as_tensor").release().ptr();
+  static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
+  static PyObject* const as_tensor = from_module("torch", "as_tensor").release().ptr();
   if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
   PyObject** callee = callee_of(f, operation);
   if (!callee || !operation.third || operation.action != Action::Calls) return;

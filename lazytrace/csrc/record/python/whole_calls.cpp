@@ -116,9 +116,8 @@ bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
   PyObject* value = f.peek(operation.third);
   PyTypeObject* type = Py_TYPE(value);
   if (is_followed(value) || !is_python_class(type)) return false;
-  static PyObject *const name = PyUnicode_InternFromString("__str__"), *const other =
-                                                                           PyUnicode_InternFromString(
-                                                                               "__repr__");
+  static PyObject* const name = PyUnicode_InternFromString("__str__");
+  static PyObject* const other = PyUnicode_InternFromString("__repr__");
   PyObject* method = _PyType_Lookup(type, name);
   if (method == PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, name))
     method = _PyType_Lookup(type, other);

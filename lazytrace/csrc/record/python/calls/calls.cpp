@@ -884,6 +884,7 @@ bool is_method_of_objects(PyTypeObject* type, const std::string& name) {
 
 // Methods of classes of C that give away the attributes which Python code has set on an instance.
 bool may_read_namespace(const std::string& name) { return name == "__reduce__" || name == "__getstate__"; }
+
 // Of a deque: whether it lets go of its first entry for a new one.
 bool has_limit(PyObject* deque) {
   static PyObject* const name = PyUnicode_InternFromString("maxlen");

@@ -334,9 +334,8 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
 
 // What a descriptor that super() has found reads of the object: a slot, a field, what C code computes.
 void AttributeReads::read_through_super(PyObject* super, PyObject* name, PyObject* descriptor) {
-  static PyObject *const self_name = PyUnicode_InternFromString("__self__"), *const class_name =
-                                                                                 PyUnicode_InternFromString(
-                                                                                     "__self_class__");
+  static PyObject* const self_name = PyUnicode_InternFromString("__self__");
+  static PyObject* const class_name = PyUnicode_InternFromString("__self_class__");
   if (!Py_TYPE(descriptor)->tp_descr_set) return;
   py::object self = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(super, self_name));
   py::object type = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(super, class_name));
