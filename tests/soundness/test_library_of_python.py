@@ -211,8 +211,8 @@ def its_method_gives_no_text(trace):
     def step(x):
         try:
             print("a", bad, "b", file=out)
-        except TypeError as error:
-            return error.args
+        except TypeError:  # its text may name an address, if torch evaluates frames: it is not looked at
+            return x * 3
         return x
 
     return trace(step), calls(), out.getvalue
