@@ -505,43 +505,36 @@ def _asks(function: Callable[[Any], bool], ask: Callable[[Any], Any]) -> Callabl
     return asks
 
 
-def _of_numpy(kind: str, function: Callable[[Any], Any]) -> Callable[..., Any]:
+def _by_numpy(function: Callable[..., Any], follow: Callable[[Any], Any]) -> Callable[..., Any]:
+    """What is called for a function of numpy; `follow` gives None for what is not followed."""
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        value = args[0] if len(args) == 1 and not kwargs else None
-        if type(value) is Dim and kind != "NumpyAbsolute":
-            value = _float(value)  # as numpy does
-        if type(value) in (Real, Scalar):
-            made = core.apply_to_carriers(kind, value, None)
-            if made is not None:
-                return _as_scalar(made)
+        made = follow(args[0]) if len(args) == 1 and not kwargs else None
+        if made is not None:
+            return made
         core.refuse_scalar()
         return _call_plainly(function, args, kwargs)
 
     return call
 
 
-def _asks_numpy(function: Callable[[Any], Any], ask: Callable[[Any], Any]) -> Callable[..., Any]:
-    def asks(*args: Any, **kwargs: Any) -> Any:
-        value = args[0] if len(args) == 1 and not kwargs else None
-        if type(value) in _CARRIERS:
-            return numpy.bool_(bool(ask(_float(value))))
-        core.refuse_scalar()
-        return _call_plainly(function, args, kwargs)
-
-    return asks
+def _of_numpy(kind: str, value: Any) -> Any:
+    if type(value) is Dim and kind != "NumpyAbsolute":
+        value = _float(value)  # as numpy does
+    made = core.apply_to_carriers(kind, value, None) if type(value) in (Real, Scalar) else None
+    return None if made is None else _as_scalar(made)
 
 
-def _rounded_by_numpy(function: Callable[[Any], Any], rounds: Callable[[Any], Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and not kwargs and type(args[0]) in (Real, Scalar):
-            value = _float(args[0])
-            # Of what is below 0 it may make -0.0.
-            if value > 0 and _is_ordinary(value):
-                return _as_scalar(_float(rounds(value)))
-        core.refuse_scalar()
-        return _call_plainly(function, args, kwargs)
+def _asked_by_numpy(ask: Callable[[Any], Any], value: Any) -> Any:
+    return numpy.bool_(bool(ask(_float(value)))) if type(value) in _CARRIERS else None
 
-    return call
+
+def _rounded_by_numpy(rounds: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) not in (Real, Scalar):
+        return None
+    value = _float(value)
+    # Of what is below 0 it may make -0.0.
+    return _as_scalar(_float(rounds(value))) if value > 0 and _is_ordinary(value) else None
 
 
 def _pairwise_sum(items: list[Any]) -> Any:
@@ -555,15 +548,14 @@ def _pairwise_sum(items: list[Any]) -> Any:
     return functools.reduce(operator.add, items[whole:], ((a + b) + (c + d)) + ((e + f) + (g + h)))
 
 
-def _mean_by_numpy(*args: Any, **kwargs: Any) -> Any:
-    items = args[0] if len(args) == 1 and not kwargs and type(args[0]) in (list, tuple) else ()
-    if 0 < len(items) <= _AT_ONCE and all(type(item) in (int, float, Dim, Real, Scalar) for item in items):
+def _mean_by_numpy(items: Any) -> Any:
+    few = type(items) in (list, tuple) and 0 < len(items) <= _AT_ONCE
+    if few and all(type(item) in (int, float, Dim, Real, Scalar) for item in items):
         # An array has one kind of numbers, and adds to 0.
         total = 0.0 + _pairwise_sum([_float(item) for item in items])
         if _is_followable(total) and _is_ordinary(total):
             return _as_scalar(total / len(items))
-    core.refuse_scalar()
-    return _call_plainly(numpy.mean, args, kwargs)
+    return None
 
 
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -981,11 +973,14 @@ def _exchanged() -> dict[Any, Any]:
 def _of_numpys() -> dict[Any, Any]:
     if numpy is None:
         return {}
-    functions = {function: _of_numpy(kind, function) for kind, (function, _) in _NUMPY.items()}
-    functions.update({getattr(numpy, name): _asks_numpy(getattr(numpy, name), _ODD[name]) for name in _ODD})
-    rounds = {numpy.ceil: math.ceil, numpy.floor: math.floor}
-    functions.update({function: _rounded_by_numpy(function, rounds[function]) for function in rounds})
-    return {**functions, numpy.mean: _mean_by_numpy}
+    follows: dict[Any, Callable[[Any], Any]] = {
+        **{function: functools.partial(_of_numpy, kind) for kind, (function, _) in _NUMPY.items()},
+        **{getattr(numpy, name): functools.partial(_asked_by_numpy, ask) for name, ask in _ODD.items()},
+        numpy.ceil: functools.partial(_rounded_by_numpy, math.ceil),
+        numpy.floor: functools.partial(_rounded_by_numpy, math.floor),
+        numpy.mean: _mean_by_numpy,
+    }
+    return {function: _by_numpy(function, follow) for function, follow in follows.items()}
 
 
 # What is asked of a float by this name, by math and by numpy.

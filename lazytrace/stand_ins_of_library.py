@@ -43,12 +43,15 @@ def flush(file: Any, /) -> Any:
     return None
 
 
+def maker_of_text(kind: Any) -> tuple[str, Any]:
+    """The method that `str()` calls for an instance of a class, and its name."""
+    make = kind.__str__
+    return ("__repr__", kind.__repr__) if make is object.__str__ else ("__str__", make)
+
+
 def text_of(value: Any) -> Any:
     """`str(value)` where the class has a method of Python for it."""
-    kind: Any = type(value)
-    name, make = "__str__", kind.__str__
-    if make is object.__str__:
-        name, make = "__repr__", kind.__repr__
+    name, make = maker_of_text(type(value))
     made: Any = make(value)
     if not isinstance(made, str):  # as Python says it
         raise TypeError(f"{name} returned non-string (type {type(made).__name__})")

@@ -24,7 +24,7 @@ from lazytrace.logs import (
     print_at,
 )
 from lazytrace.printing import is_printable
-from lazytrace.stand_ins_of_library import text_of
+from lazytrace.stand_ins_of_library import maker_of_text, text_of
 
 _GET_LOGGER: Final = logging.Manager.getLogger
 
@@ -102,8 +102,7 @@ def _printed(value: Any) -> Any:
     """A text for an object whose class has a method of Python for it; anything else as it is."""
     if isinstance(value, str | int | float | torch.Tensor):
         return value
-    kind: Any = type(value)
-    make = kind.__repr__ if kind.__str__ is object.__str__ else kind.__str__
+    _, make = maker_of_text(type(value))
     return text_of(value) if type(make) is FunctionType else str(value)
 
 
