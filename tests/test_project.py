@@ -226,6 +226,32 @@ def test_importing_and_calling_takes_little() -> None:
     assert {name for name in found if name.split(".")[0] not in IMPORTED_AT_ONCE} == set()
 
 
+COUNTS_COLLECTIONS = """
+import gc, torch
+seen = []
+gc.callbacks.append(lambda phase, info: seen.append(info["generation"]))
+{before}
+import lazytrace
+print(seen.count(2), gc.isenabled())
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [("gc.enable()", "0 True"), ("gc.disable()", "0 False")])
+def test_importing_looks_at_none_of_torchs_objects_and_leaves_the_collector_as_it_was(
+    before: str, after: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTS_COLLECTIONS.format(before=before)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.split() == after.split()
+
+
 @pytest.mark.parametrize("path", FILES, ids=label)
 def test_modules_say_why_they_exist(path: Path) -> None:
     doc = ast.get_docstring(ast.parse(path.read_text()))
