@@ -7,6 +7,7 @@ else, then for gradients alone again.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import types
@@ -15,6 +16,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import lazytrace
@@ -293,6 +295,28 @@ def writes_behind_its_back(out, x, w, b):
     loss_of(out).backward()
 
 
+def writes_behind_the_back_of_a_result(out, x, w, b):
+    each(out)[0].data.mul_(0.5)
+    return torch.autograd.grad(loss_of(out), x)
+
+
+def writes_to_a_result_after_more(out, x, w, b):
+    loss = loss_of(out)
+    first = torch.autograd.grad(loss, x, create_graph=True)
+    each(out)[0].detach().mul_(0.5)
+    try:
+        return first, torch.autograd.grad(loss, x)
+    except RuntimeError as error:
+        return first, str(error)
+
+
+def writes_behind_the_back_of_a_result_after_more(out, x, w, b):
+    loss = loss_of(out)
+    first = torch.autograd.grad(loss, x, create_graph=True)
+    each(out)[0].data.mul_(0.5)
+    return first, torch.autograd.grad(loss, x)
+
+
 def writes_between_passes(out, x, w, b):
     loss = loss_of(out)
     loss.backward(retain_graph=True)
@@ -340,6 +364,19 @@ def raises_in_a_hook(out, x, w, b):
 def under_anomaly_mode(out, x, w, b):
     with torch.autograd.detect_anomaly(check_nan=True):
         loss_of(out).backward()
+
+
+def under_hooks_of_saved_tensors(out, x, w, b):
+    seen = []
+    loss = loss_of(out)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t.clone()) or t, lambda t: t):
+        return torch.autograd.grad(loss, x, create_graph=True), seen
+
+
+def under_a_dispatch_mode(out, x, w, b):
+    loss = loss_of(out)
+    with Doubled():
+        return torch.autograd.grad(loss, x)
 
 
 def under_autocast(out, x, w, b):
@@ -475,6 +512,15 @@ CASES = [case for case in CASES if case[:2] not in TO_THE_LAST_BIT_BUT_ONE]
 CASES += [
     (model, asks, bool(i % 2)) for model in MODELS if model not in FULLY for i, asks in enumerate(OF_OTHERS)
 ]
+
+
+class Doubled(TorchDispatchMode):
+    """Doubles what all operators give that a forward pass runs."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        mine = func.overloadpacket.__name__ in ("exp", "sigmoid", "tanh", "native_layer_norm", "gelu")
+        return torch.utils._pytree.tree_map(lambda t: t * 2, out) if mine else out
 
 
 @pytest.mark.parametrize(
@@ -789,6 +835,109 @@ def test_calls_under_hooks_of_saved_tensors(body):
     check(loop(body), hits=1)
 
 
+# ---------------------------------------------------------------- what is set before the pass
+def hooks_in_turn(seen, leaves):
+    return [p.register_hook(lambda g, i=i: seen.append(i)) for i, p in enumerate(leaves)]
+
+
+def hooks_behind(seen, leaves):
+    def look(p, i):
+        seen.append((i, [q.grad is None for q in leaves]))
+
+    return [p.register_post_accumulate_grad_hook(lambda p, i=i: look(p, i)) for i, p in enumerate(leaves)]
+
+
+def hooks_of_accumulators(seen, leaves):
+    nodes = [p.view_as(p).grad_fn.next_functions[0][0] for p in leaves]
+    seen.append(None)
+    return [n.register_hook(lambda *_, i=i, n=n: seen.append(i)) for i, n in enumerate(nodes)]
+
+
+def hooks_of_many(seen, leaves):
+    look = torch.autograd.graph.register_multi_grad_hook
+    return [look(leaves, lambda gradients: seen.append([g is None for g in gradients]))]
+
+
+def a_hook_that_raises(seen, leaves):
+    return [leaves[2].register_hook(lambda g: 1 // 0)]
+
+
+def a_hook_that_writes(seen, leaves):
+    return [leaves[4].register_hook(lambda g: leaves[2].detach().mul_(2) and None)]
+
+
+def steps_in_the_pass(seen, leaves):
+    def step(p):
+        p.data.sub_(p.grad)
+        p.grad = None
+
+    return [p.register_post_accumulate_grad_hook(step) for p in leaves]
+
+
+class Named(TorchDispatchMode):
+    """Writes down which operators run."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        hooks_in_turn,
+        hooks_behind,
+        hooks_of_accumulators,
+        hooks_of_many,
+        a_hook_that_raises,
+        a_hook_that_writes,
+        steps_in_the_pass,
+        Named,
+    ],
+    ids=lambda sets: sets.__name__,
+)
+def test_what_is_set_between_a_call_and_its_backward_pass(sets):
+    """It sees, and does, what it would between the nodes that one stands for."""
+
+    def make(trace):
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(
+            *(layer for _ in range(3) for layer in (torch.nn.Linear(4, 4), torch.nn.Sigmoid()))
+        )
+        leaves = list(model.parameters())
+        inner = trace(lambda x: model(x))
+
+        def step(x, late):
+            seen = []
+            for p in leaves:
+                p.grad = None
+            out = inner(x)
+            if not late:
+                return out.sum().backward()
+            made = sets(seen, leaves) if sets is not Named else [Named(seen)]
+            try:
+                with made[0] if sets is Named else contextlib.nullcontext():
+                    out.sum().backward()
+            except (RuntimeError, ZeroDivisionError) as error:
+                seen.append(str(error))
+            for handle in made if sets is not Named else ():
+                handle.remove()
+            return seen
+
+        calls = [call(torch.randn(3, 4), False) for _ in range(ENOUGH)]
+        calls.append(lambda: seen.extend(forms_of(inner) if hasattr(inner, "stats") else ()))
+        calls += [call(torch.randn(3, 4), late) for late in (True, False, True)]
+        return step, calls, lambda: [(p, p.grad) for p in leaves]
+
+    seen = []
+    check(make, hits=ENOUGH)
+    assert seen == ["one node"], seen
+
+
 def ready(model=layers, usual=plainly):
     """A traced function whose replays are one node, and its state."""
     w, b = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4))
@@ -882,6 +1031,21 @@ def hooks_after_a_pass_that_asked_for_more(out, x, w, b):
 def test_hooks_of_a_result_that_gets_gradients_from_the_caller_too(asks):
     """What comes to it is added up in another order."""
     agree_to_the_last_bit_but_one(loss_and_scores, asks, of_the_first_result)
+
+
+def writes_to_what_others_have_saved(out, x, w, b):
+    out[1].detach().mul_(2)
+    try:
+        loss_of(out[0]).backward()
+    except RuntimeError as error:
+        w.grad = b.grad = None
+        return str(error)
+
+
+def test_what_is_said_of_a_result_that_was_written_to():
+    seen = []
+    agree(asking(loss_and_scores, writes_to_what_others_have_saved, seen, usual=of_the_first_result))
+    assert seen == ["one node"], seen
 
 
 def test_a_hook_on_the_node_of_a_result():

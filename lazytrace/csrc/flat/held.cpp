@@ -39,8 +39,11 @@ std::string Held::description() const {
   if (!tensor.defined() || (is_other_ && tensor.is_same(kept_))) return "";
   std::ostringstream text;
   text << '[' << tensor.toString() << ' ' << tensor.sizes() << ']';
-  if (const auto& maker = tensor.grad_fn())
-    text << ", which is output " << tensor.output_nr() << " of " << maker->name() << ',';
+  if (const auto& maker = tensor.grad_fn()) {
+    std::string name = maker->name();
+    text << ", which is output " << tensor.output_nr() << " of " << name.substr(0, name.find("Backward"))
+         << ',';
+  }
   return text.str();
 }
 

@@ -27,10 +27,10 @@ class Held {
   bool shows_the_same(const TensorMeta& look) const;
   // What torch calls the tensor in an error; empty where it is gone.
   std::string description() const;
-
- private:
+  // The tensor itself; what is kept in its place where it is gone.
   at::Tensor owner() const;
 
+ private:
   at::Tensor kept_;
   bool is_other_ = false;
   int64_t version_ = 0, offset_ = 0;

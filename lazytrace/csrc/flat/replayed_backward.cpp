@@ -1,9 +1,11 @@
 #include "flat/replayed_backward.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -176,12 +178,38 @@ bool ReplayedBackward::as_recorded(const variable_list& gradients) const {
 }
 
 variable_list ReplayedBackward::apply(variable_list&& gradients) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  if (!graph_ && as_recorded(gradients)) return replay(gradients);
+  if (!graph_ && !has_new_hooks() && as_recorded(gradients)) return replay(gradients);
   form_->surprised = true;
-  return pass(gradients);
+  return !graph_ && is_all_between() ? pass_to_leaves(gradients, &lock) : pass(gradients);
+}
+
+// Whether a leaf that the call began with has hooks by now; none had any then.
+bool ReplayedBackward::has_new_hooks() const {
+  return std::any_of(begins_.begin(), begins_.end(), [](const Held& held) {
+    return held.tensor().defined() && held.tensor().requires_grad() && has_hooks(held.tensor());
+  });
+}
+
+// Whether all that this pass brings to the tensors that the call began with, which are leaves, comes from
+// here, and none of it is returned.
+bool ReplayedBackward::is_all_between() const {
+  const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
+  const auto* all = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (!all || (chosen && !chosen->empty()) || !form_->inner.empty()) return false;
+  std::unordered_set<Node*> leaves;
+  for (const auto& edge : next_edges()) {
+    if (!edge.is_valid()) continue;
+    if (!dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get())) return false;
+    leaves.insert(edge.function.get());
+  }
+  return std::all_of(all->begin(), all->end(), [&](Node* node) {
+    return node == this ||
+           std::none_of(node->next_edges().begin(), node->next_edges().end(),
+                        [&](const auto& edge) { return leaves.count(edge.function.get()) > 0; });
+  });
 }
 
 namespace {
@@ -346,9 +374,60 @@ class RandomOfThen {
   at::Tensor now_;
 };
 
+// Of the memory of results, what the nodes of the graph have saved: whoever writes to a result from now on,
+// and whoever has, with or without a count, writes to that.
+void share_memory(const at::Tensor& saved, const at::Tensor& result) {
+  const c10::Storage &to = saved.storage(), &from = result.storage();
+  if (to.is_alias_of(from)) return;
+  bool same = to.nbytes() == from.nbytes() && saved.storage_offset() == result.storage_offset() &&
+              saved.device().is_cpu() && result.device().is_cpu();
+  TORCH_CHECK(same || same_bits(saved, result), kCannotBuild, "a result was written to since, by .data",
+              kNext);
+  if (!same) return;
+  auto let_go = [](void* held) { delete static_cast<c10::Storage*>(held); };
+  to.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      at::DataPtr(from.mutable_data(), new c10::Storage(from), let_go, from.device()));
+}
+
+void share_version(const at::Tensor& saved, const at::Tensor& result) {
+  if (!result.defined() || result.is_inference() || saved._version() != result._version()) return;
+  const void* known = version_counter_of(result);
+  auto share = [&](const at::TensorBase& tensor) {
+    tensor.unsafeGetTensorImpl()->set_version_counter(saved.unsafeGetTensorImpl()->version_counter());
+  };
+  if (result.is_view() && version_counter_of(at::Tensor(result._base())) == known) share(result._base());
+  share(result);
+}
+
+// What somebody has switched on for the pass is none of the program's business, which ran before it.
+class AsThen {
+ public:
+  AsThen() : hooks_(at::SavedTensorDefaultHooks::get_tls_state()) {
+    at::SavedTensorDefaultHooks::set_tls_state({});
+    torch::autograd::AnomalyMode::set_enabled(false, checks_);
+  }
+  ~AsThen() {
+    at::SavedTensorDefaultHooks::set_tls_state(hooks_);
+    torch::autograd::AnomalyMode::set_enabled(anomaly_, checks_);
+  }
+  AsThen(const AsThen&) = delete;
+  AsThen& operator=(const AsThen&) = delete;
+
+ private:
+  const at::impl::SavedTensorDefaultHooksTLS hooks_;
+  const bool anomaly_ = torch::autograd::AnomalyMode::is_enabled();
+  const bool checks_ = torch::autograd::AnomalyMode::should_check_nan();
+  // A pass under vmap brings many gradients; what they are gradients of was computed outside of it.
+  c10::impl::ExcludeDispatchKeyGuard outside_{c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+       c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode, c10::DispatchKey::Python,
+       c10::DispatchKey::PythonTLSSnapshot})};
+};
+
 }  // namespace
 
-void ReplayedBackward::build_graph() {
+// `leaves`: the graph leads to the leaves themselves, and can be passed through as a whole only.
+void ReplayedBackward::build_graph(bool leaves) {
   const Program& whole = form_->whole->program();
   auto is_written = [&](int reg) {
     return std::find(form_->written.begin(), form_->written.end(), reg) != form_->written.end();
@@ -365,10 +444,7 @@ void ReplayedBackward::build_graph() {
     TORCH_CHECK(is_written(form_->begins[i].reg) || begins_[i].is_as_it_was(), kCannotBuild, "a tensor of ",
                 form_->begins[i].look.text(), " that the call began with has been written to since", kNext);
   check_memory(true);
-  // A pass under vmap brings many gradients; what they are gradients of was computed outside of it.
-  c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKeySet(
-      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
-       c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode}));
+  AsThen as_then;
   ModeSwitch modes;
   modes.to(whole.modes[0]);
   auto graph = std::make_unique<Graph>();
@@ -376,7 +452,7 @@ void ReplayedBackward::build_graph() {
   for (size_t i = 0; i < begins_.size(); ++i) {
     const at::Tensor& tensor = begins_[i].tensor();
     registers[form_->begins[i].reg] =
-        tensor.defined() && tensor.requires_grad() ? beginning_of(tensor) : tensor;
+        tensor.defined() && tensor.requires_grad() && !leaves ? beginning_of(tensor) : tensor;
   }
   for (size_t i = 0; i < form_->written.size(); ++i) registers[form_->written[i]] = earlier_.written[i];
   std::vector<at::Tensor> begins = registers;
@@ -398,17 +474,16 @@ void ReplayedBackward::build_graph() {
                 kCannotBuild, "memory that the call began with was written to since, by .data", kNext);
   }
   // What was written to since was saved here, too: who comes to it is told.
-  for (size_t i = 0; i < watched_.size(); ++i)
-    for (int64_t n = watched_[i].then(); n < watched_[i].now() && !is_begin(form_->watched[i].reg); ++n)
-      registers[form_->watched[i].reg].unsafeGetTensorImpl()->bump_version();
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    const at::Tensor& saved = registers[form_->watched[i].reg];
+    if (is_begin(form_->watched[i].reg)) continue;
+    for (int64_t n = watched_[i].then(); n < watched_[i].now(); ++n)
+      saved.unsafeGetTensorImpl()->bump_version();
+    share_memory(saved, watched_[i].tensor());
+    share_version(saved, watched_[i].owner());
+  }
   for (const auto& root : form_->roots) graph->roots.push_back(Roots::root_of(registers[root.of]));
-  Ends ends(form_->begin_registers(), begins);
-  graph->open.emplace(graph->roots, ends.edges);
-  const auto& exits = graph->open->exits();
-  bool same = graph->open->obstacle().empty() && exits.size() == form_->exits.size();
-  for (size_t i = 0; i < exits.size() && same; ++i)
-    same = ends.registers[exits[i].end] == form_->exits[i].end;
-  TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
+  if (!leaves) open(graph.get(), begins);
   for (const auto& one : form_->inner)
     graph->inner.push_back(torch::autograd::impl::gradient_edge(registers[one.reg]));
   graph_ = std::move(graph);
@@ -418,8 +493,51 @@ void ReplayedBackward::build_graph() {
   given_.clear();
 }
 
+// `begins`: the registers that the program began with.
+void ReplayedBackward::open(Graph* graph, const std::vector<at::Tensor>& begins) const {
+  Ends ends(form_->begin_registers(), begins);
+  graph->open.emplace(graph->roots, ends.edges);
+  const auto& exits = graph->open->exits();
+  bool same = graph->open->obstacle().empty() && exits.size() == form_->exits.size();
+  for (size_t i = 0; i < exits.size() && same; ++i)
+    same = ends.registers[exits[i].end] == form_->exits[i].end;
+  TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
+}
+
+// The graph is passed through to the leaves, as it stands there, and nothing comes from this node to them: so
+// hooks of leaves are called, and gradients added up, between its nodes. `lock`: this node's, which they may
+// come to.
+variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
+                                               std::unique_lock<std::mutex>* lock) {
+  build_graph(true);
+  edge_list roots;
+  variable_list given;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    roots.push_back(torch::autograd::impl::gradient_edge(graph_->roots[i]));
+    given.push_back(gradients[i]);
+  }
+  bool keep = torch::autograd::get_current_graph_task_keep_graph(), create = at::GradMode::is_enabled();
+  set_next_edges({});
+  std::exception_ptr raised;
+  {
+    pybind11::gil_scoped_release released;
+    lock->unlock();
+    try {
+      torch::autograd::Engine::get_default_engine().execute(roots, given, keep, create, true);
+    } catch (...) {
+      raised = std::current_exception();
+    }
+    lock->lock();
+  }
+  lead_on(create);
+  if (raised) std::rethrow_exception(raised);
+  return {};
+}
+
 variable_list ReplayedBackward::pass(const variable_list& gradients) {
   if (!graph_) build_graph();
+  TORCH_CHECK(graph_->open, kCannotBuild, "another pass goes through it", kNext);
   OpenGraph::Pass how;
   how.keep = torch::autograd::get_current_graph_task_keep_graph();
   how.create = at::GradMode::is_enabled();
@@ -512,6 +630,7 @@ void ReplayedBackward::bring_inside(size_t root, const at::Tensor& gradient, var
   form_->surprised = true;
   if (!asked.empty()) check_hooks_inside(asked, goes_on);
   if (!graph_) build_graph();
+  TORCH_CHECK(graph_->open, kCannotBuild, "another pass goes through it", kNext);
   // They must be given what comes to such a result from here, too, and are not called yet.
   if (asked.empty()) return take_hooks_over();
   OpenGraph::Pass how;

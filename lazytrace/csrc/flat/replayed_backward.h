@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -62,7 +63,12 @@ class ReplayedBackward final : public torch::autograd::Node {
   bool as_recorded(const torch::autograd::variable_list& gradients) const;
   torch::autograd::variable_list replay(const torch::autograd::variable_list& gradients);
   torch::autograd::variable_list pass(const torch::autograd::variable_list& gradients);
-  void build_graph();
+  bool has_new_hooks() const;
+  bool is_all_between() const;
+  torch::autograd::variable_list pass_to_leaves(const torch::autograd::variable_list& gradients,
+                                                std::unique_lock<std::mutex>* lock);
+  void build_graph(bool leaves = false);
+  void open(Graph* graph, const std::vector<at::Tensor>& begins) const;
 
   std::shared_ptr<const BackwardForm> form_;
   std::vector<at::Tensor> saved_;
