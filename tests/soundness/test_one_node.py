@@ -900,7 +900,8 @@ class Named(TorchDispatchMode):
     ],
     ids=lambda sets: sets.__name__,
 )
-def test_what_is_set_between_a_call_and_its_backward_pass(sets):
+@pytest.mark.parametrize("more", [False, True], ids=["of_leaves", "of_a_history_and_two_results"])
+def test_what_is_set_between_a_call_and_its_backward_pass(sets, more):
     """It sees, and does, what it would between the nodes that one stands for."""
 
     def make(trace):
@@ -909,28 +910,37 @@ def test_what_is_set_between_a_call_and_its_backward_pass(sets):
             *(layer for _ in range(3) for layer in (torch.nn.Linear(4, 4), torch.nn.Sigmoid()))
         )
         leaves = list(model.parameters())
-        inner = trace(lambda x: model(x))
+
+        def results(x):
+            first = model[:4](x)
+            return (first, model[4:](first)) if more else model[4:](first)
+
+        inner = trace(results)
 
         def step(x, late):
             seen = []
             for p in leaves:
                 p.grad = None
-            out = inner(x)
+            out = inner(torch.tanh(x) if more else x)
+            loss = each(out)[-1].sum()
             if not late:
-                return out.sum().backward()
+                return loss.backward()
             made = sets(seen, leaves) if sets is not Named else [Named(seen)]
             try:
                 with made[0] if sets is Named else contextlib.nullcontext():
-                    out.sum().backward()
+                    loss.backward()
             except (RuntimeError, ZeroDivisionError) as error:
                 seen.append(str(error))
             for handle in made if sets is not Named else ():
                 handle.remove()
             return seen
 
-        calls = [call(torch.randn(3, 4), False) for _ in range(ENOUGH)]
+        def some(late):
+            return call(torch.randn(3, 4, requires_grad=more), late)
+
+        calls: list = [some(False) for _ in range(ENOUGH)]
         calls.append(lambda: seen.extend(forms_of(inner) if hasattr(inner, "stats") else ()))
-        calls += [call(torch.randn(3, 4), late) for late in (True, False, True)]
+        calls += [some(late) for late in (True, False, True)]
         return step, calls, lambda: [(p, p.grad) for p in leaves]
 
     seen = []

@@ -5,7 +5,6 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -186,29 +185,46 @@ variable_list ReplayedBackward::apply(variable_list&& gradients) {
   return !graph_ && is_all_between() ? pass_to_leaves(gradients, &lock) : pass(gradients);
 }
 
-// Whether a leaf that the call began with has hooks by now; none had any then.
+// Whether a tensor that the call began with has hooks by now; none had any then.
 bool ReplayedBackward::has_new_hooks() const {
   return std::any_of(begins_.begin(), begins_.end(), [](const Held& held) {
     return held.tensor().defined() && held.tensor().requires_grad() && has_hooks(held.tensor());
   });
 }
 
-// Whether all that this pass brings to the tensors that the call began with, which are leaves, comes from
-// here, and none of it is returned.
+namespace {
+
+// The nodes that a pass from these edges comes to.
+std::unordered_set<Node*> nodes_behind(const edge_list& edges) {
+  std::unordered_set<Node*> found;
+  std::vector<Node*> open;
+  auto meet = [&](const torch::autograd::Edge& edge) {
+    if (edge.is_valid() && found.insert(edge.function.get()).second) open.push_back(edge.function.get());
+  };
+  for (const auto& edge : edges) meet(edge);
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) meet(edge);
+  }
+  return found;
+}
+
+}  // namespace
+
+// Whether all that this pass brings to what there was before the call comes from here, and none of it is
+// returned.
 bool ReplayedBackward::is_all_between() const {
   const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
   const auto* all = torch::autograd::get_current_graph_task_nodes_in_graph();
-  if (!all || (chosen && !chosen->empty()) || !form_->inner.empty()) return false;
-  std::unordered_set<Node*> leaves;
-  for (const auto& edge : next_edges()) {
-    if (!edge.is_valid()) continue;
-    if (!dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get())) return false;
-    leaves.insert(edge.function.get());
-  }
-  return std::all_of(all->begin(), all->end(), [&](Node* node) {
-    return node == this ||
-           std::none_of(node->next_edges().begin(), node->next_edges().end(),
-                        [&](const auto& edge) { return leaves.count(edge.function.get()) > 0; });
+  if (!all || (chosen && !chosen->empty())) return false;
+  for (const Inner& inner : inner_)
+    if (auto node = inner.node.lock(); node && calls_python(*node)) return false;
+  std::unordered_set<Node*> before = nodes_behind(next_edges());
+  auto leads_there = [&](const auto& edge) { return before.count(edge.function.get()) > 0; };
+  return std::none_of(all->begin(), all->end(), [&](Node* node) {
+    const edge_list& edges = node->next_edges();
+    return node != this && !before.count(node) && std::any_of(edges.begin(), edges.end(), leads_there);
   });
 }
 
@@ -426,7 +442,7 @@ class AsThen {
 
 }  // namespace
 
-// `leaves`: the graph leads to the leaves themselves, and can be passed through as a whole only.
+// `leaves`: the graph leads on to the tensors of then, and can be passed through as a whole only.
 void ReplayedBackward::build_graph(bool leaves) {
   const Program& whole = form_->whole->program();
   auto is_written = [&](int reg) {
@@ -504,9 +520,9 @@ void ReplayedBackward::open(Graph* graph, const std::vector<at::Tensor>& begins)
   TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
 }
 
-// The graph is passed through to the leaves, as it stands there, and nothing comes from this node to them: so
-// hooks of leaves are called, and gradients added up, between its nodes. `lock`: this node's, which they may
-// come to.
+// The graph is passed through to the leaves, as it stands before the tensors of then, and nothing comes from
+// this node to them: so their hooks are called, and gradients added up, between its nodes. `lock`: this
+// node's, which they may come to.
 variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
                                                std::unique_lock<std::mutex>* lock) {
   build_graph(true);
