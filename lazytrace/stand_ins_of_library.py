@@ -17,6 +17,8 @@ _SIFT_UP: Final[Any] = heapq._siftup  # type: ignore[attr-defined]
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
     """`_replace` of a named tuple, which pops what has changed out of a dict in C."""
+    if not issubclass(type(record), tuple):
+        return function(record, **changes)
     fields = record._fields
     known = fields_of(function)
     if fields != known or any(name not in known for name in changes):
@@ -43,18 +45,17 @@ def flush(file: Any, /) -> Any:
     return None
 
 
-def maker_of_text(kind: Any) -> tuple[str, Any]:
-    """The method that `str()` calls for an instance of a class, and its name."""
+def maker_of_text(kind: Any) -> Any:
+    """The method that `str()` calls for an instance of a class."""
     make = kind.__str__
-    return ("__repr__", kind.__repr__) if make is object.__str__ else ("__str__", make)
+    return kind.__repr__ if make is object.__str__ else make
 
 
 def text_of(value: Any) -> Any:
     """`str(value)` where the class has a method of Python for it."""
-    name, make = maker_of_text(type(value))
-    made: Any = make(value)
-    if not isinstance(made, str):  # as Python says it
-        raise TypeError(f"{name} returned non-string (type {type(made).__name__})")
+    made: Any = maker_of_text(type(value))(value)
+    if not isinstance(made, str):  # as Python says it, of a __repr__, too
+        raise TypeError(f"__str__ returned non-string (type {type(made).__name__})")
     return made
 
 

@@ -102,7 +102,7 @@ def _printed(value: Any) -> Any:
     """A text for an object whose class has a method of Python for it; anything else as it is."""
     if isinstance(value, str | int | float | torch.Tensor):
         return value
-    _, make = maker_of_text(type(value))
+    make = maker_of_text(type(value))
     return text_of(value) if type(make) is FunctionType else str(value)
 
 
@@ -110,7 +110,8 @@ def print_parts(
     *values: Any, sep: Any = None, end: Any = None, file: Any = None, flush: Any = False, **other: Any
 ) -> None:
     """`print()` of objects whose text the user's code makes: a call for each, as it writes one by one."""
-    if other or not values:
+    refused = not all(isinstance(text, str | None) for text in (sep, end))
+    if other or refused or not values:
         return print(*values, sep=sep, end=end, file=file, flush=flush, **other)
     for value in values[:-1]:
         print(_printed(value), end=" " if sep is None else sep, file=file)
@@ -120,5 +121,7 @@ def print_parts(
 def configure() -> None:
     """Tell the core of all this, once."""
     steps: dict[Any, Any] = {IS_ENABLED_FOR: is_enabled_for, _GET_LOGGER: get_logger, LOG: log}
+    for function, own in steps.items():  # what Python says of wrong arguments names the function
+        own.__qualname__ = function.__qualname__
     core.configure_logging(steps, as_called_from, LOG)
     core.configure_print(print, print_at, is_printable, print_parts)

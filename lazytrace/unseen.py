@@ -15,7 +15,9 @@ import torch
 from lazytrace._native import core
 
 
-def _list(tensor: torch.Tensor) -> Any:
+def _list(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if args or kwargs:  # it takes none, and says so
+        return torch.Tensor.tolist(tensor, *args, **kwargs)
     core.pin_sizes(tensor)
     return _values(tensor.detach() if tensor.requires_grad else tensor)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import inspect
+import json
 import math
 import os
 import sys
@@ -454,6 +455,41 @@ def longest_int_of_a_text(trace):
     twice = [call(X()), call(X())]
     unlimited, limited = (lambda: sys.set_int_max_str_digits(0)), (lambda: sys.set_int_max_str_digits(most))
     return trace(fn), [*twice, unlimited, *twice, limited, *twice]
+
+
+# Functions of C that make the text of an int, or the other way round, and are no str() or int().
+LOOKS = {
+    "json_writes": lambda number, text: len(json.dumps([number])),
+    "json_reads": lambda number, text: json.loads(text) % 7,
+    "map_of_int": lambda number, text: next(iter(map(int, [text]))) % 7,
+    "new_of_int": lambda number, text: int.__new__(int, text) % 7,
+    "repr_of_int": lambda number, text: len(number.__repr__()),
+    "text_of_a_range": lambda number, text: len(str(range(number))),
+    "text_of_a_slice": lambda number, text: len(repr(slice(number))),
+}
+
+
+def digits_limited(name):
+    def make(trace):
+        most, look = sys.get_int_max_str_digits(), LOOKS[name]
+        number, text = 10**700, "1" * 700
+
+        def fn(x):
+            try:
+                return x, look(number, text)
+            except ValueError:
+                return x + 1, 0
+
+        twice = [call(X()), call(X())]
+        tight, loose = (lambda: sys.set_int_max_str_digits(640)), (lambda: sys.set_int_max_str_digits(most))
+        return trace(fn), [*twice, tight, *twice, loose, *twice]
+
+    make.__name__ = name
+    return make
+
+
+for name in LOOKS:
+    cases(digits_limited(name), eager="many-digits")
 
 
 @cases.parametrize

@@ -7,10 +7,13 @@ import dataclasses
 import functools
 import heapq
 import io
+import logging
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 
+import lazytrace
 from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
@@ -473,6 +476,60 @@ def a_dict_of_lists_gets_another(trace):
         history["other"] = [3.0]
 
     return trace(step), [*calls(5), change, *calls(5)], lambda: history
+
+
+# ---------------------------------------------------------------- arguments that the functions do not take
+class Spoken:
+    def __str__(self):
+        return "named"
+
+
+class Mute:
+    def __repr__(self):
+        return 3
+
+
+Pair = collections.namedtuple("Pair", "a b")
+LOGGER = logging.getLogger("lazytrace.test_library_of_python")
+WRONG = [
+    "heapq.heappush([1])",
+    "heapq.heappush([1], item=2)",
+    "heapq.heappop([1], 1)",
+    "heapq.heappop(heap=[1])",
+    "out.write()",
+    "out.write('a', 'b')",
+    "out.write(text='a')",
+    "io.StringIO.write('a')",
+    "Pair(1, 2)._replace(3)",
+    "Pair._replace(3, a=1)",
+    "str(Mute())",
+    "str(Spoken(), 'utf-8')",
+    "LOGGER.isEnabledFor()",
+    "LOGGER.critical('a', color=1)",
+    "print('a', Spoken(), end=3)",
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_arguments_are_refused_in_the_same_words(wrong, capsys):
+    names = {**globals(), "out": io.StringIO()}
+    exec(f"def step(x):\n    {wrong}\n    return x", names)
+
+    def said(function):
+        with pytest.raises((TypeError, AttributeError)) as raised:
+            function(X())
+        return type(raised.value), str(raised.value), capsys.readouterr().out
+
+    traced = lazytrace.traced(names["step"])
+    assert [said(traced), said(traced)] == [said(names["step"])] * 2
+
+
+@cases(hits=1)
+def the_text_of_an_object_by_name(trace):
+    def step(x):
+        return x, str(object=Spoken())
+
+    return trace(step), calls(2)
 
 
 @cases.parametrize

@@ -79,6 +79,25 @@ const void* key_of(PyObject* callable) {
   return callable;
 }
 
+// The names of the arguments that the call passes by name, or null. They stand right before the call.
+PyObject* keywords_of(Frame f) {
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  int at = f.instruction() - 1;
+  auto before = [&]() -> const Operation& { return operations[static_cast<size_t>(at)]; };
+  while (at >= 0 && (is_inline_cache(before()) || before().harmless())) --at;
+  return at >= 0 && before().action == Action::NamesKeywords ? f.constant(before().name) : nullptr;
+}
+
+// Whether Python code takes the arguments of the call. Of others the function itself says what is wrong with
+// them, in its own words.
+bool takes_arguments(PyObject* own, Frame f, const Operation& operation, bool bound) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(own));
+  PyObject* names = keywords_of(f);
+  int count = operation.third + (f.peek(operation.first) != nullptr) + bound;
+  if (names) count -= static_cast<int>(PyTuple_GET_SIZE(names));
+  return count == code->co_argcount && (!names || (code->co_flags & CO_VARKEYWORDS));
+}
+
 // Whether the frame drops what its call gives, or the call gives nothing.
 bool drops_result(Frame f) {
   const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
@@ -111,7 +130,8 @@ bool is_step_of_ours(PyObject* function) {
 namespace {
 // str(x) of an object whose class has a method of Python for it: C code would take what that gives for a str.
 bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
-  if (callee != reinterpret_cast<PyObject*>(&PyUnicode_Type) || operation.third != 1 || !text_of_object)
+  if (callee != reinterpret_cast<PyObject*>(&PyUnicode_Type) || !text_of_object ||
+      !takes_arguments(text_of_object, f, operation, false))
     return false;
   PyObject* value = f.peek(operation.third);
   PyTypeObject* type = Py_TYPE(value);
@@ -132,7 +152,7 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
   if (PyFunction_Check(function)) {
     // One that is bound by now has two objects before its arguments.
     PyObject* const* own = self ? nullptr : stand_ins().by_code.find(PyFunction_GET_CODE(function));
-    if (own) return replace(callee, *own, function), true;
+    if (own && takes_arguments(*own, f, operation, true)) return replace(callee, *own, function), true;
   }
   if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
   const void* key = key_of(function);
@@ -140,6 +160,7 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
   if (!own && drops_result(f)) own = stand_ins().dropped.find(key);
   if (!own) return false;
   if (PyCFunction_Check(function) && !is_free_builtin(function)) self = PyCFunction_GET_SELF(function);
+  if (!takes_arguments(*own, f, operation, self)) return false;
   return replace(callee, *own, self), true;
 }
 

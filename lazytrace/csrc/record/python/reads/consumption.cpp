@@ -1,5 +1,6 @@
 #include "record/python/reads/consumption.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "cpython/callee.h"
@@ -54,15 +55,39 @@ bool is_c_callable(PyObject* v) {
 }
 
 // Python has a limit for the texts of ints, which can be set to this many digits and more.
+constexpr Py_ssize_t kDigits = 640;
+
+// A text that holds the digits of one, with underscores between them or not.
+bool has_many_in_a_row(PyObject* text) {
+  Py_ssize_t digits = 0;
+  auto is_over = [&](Py_UCS4 letter) {
+    if (letter != '_') digits = Py_UNICODE_TODECIMAL(letter) < 0 ? 0 : digits + 1;
+    return digits > kDigits;
+  };
+  if (PyBytes_Check(text)) {
+    const char* letters = PyBytes_AS_STRING(text);
+    return PyBytes_GET_SIZE(text) > kDigits &&
+           std::any_of(letters, letters + PyBytes_GET_SIZE(text),
+                       [&](char letter) { return is_over(static_cast<unsigned char>(letter)); });
+  }
+  for (Py_ssize_t i = 0; PyUnicode_GET_LENGTH(text) > kDigits && i < PyUnicode_GET_LENGTH(text); ++i)
+    if (is_over(PyUnicode_READ_CHAR(text, i))) return true;
+  return false;
+}
+
 bool has_many_digits(PyObject* v) {
-  constexpr size_t kBits = 2126;  // of 640 digits
+  constexpr size_t kBits = 2126;  // of as many digits
   if (PyLong_Check(v)) return _PyLong_NumBits(v) > kBits;
+  if (PyUnicode_Check(v) || PyBytes_Check(v)) return has_many_in_a_row(v);
   if (PyFrozenSet_CheckExact(v)) {
     PyObject* member;
     Py_hash_t hash;
     for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
       if (has_many_digits(member)) return true;
   }
+  if (PySlice_Check(v) || PyRange_Check(v))
+    for (const char* name : {"start", "stop", "step"})
+      if (has_many_digits(py::handle(v).attr(name).ptr())) return true;
   if (!PyTuple_Check(v)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
     if (has_many_digits(PyTuple_GET_ITEM(v, i))) return true;
@@ -105,7 +130,8 @@ void Consumption::read_specials_of(PyObject* value) {
 // Values that cannot change.
 void Consumption::consume_value(PyObject* object, Consumer how) {
   read_specials_of(object);
-  if (reads_text(how) && has_many_digits(object)) recorder_->fail(say(reason::ManyDigits));
+  // C code may make the text of an int, or the other way round, whatever it is asked for.
+  if (has_many_digits(object)) recorder_->fail(say(reason::ManyDigits));
   // How numpy writes its scalars is set for a thread, and so is what it does about a division by zero.
   if ((reads_text(how) || expects_arithmetic_) && holds_numpy_scalar(object))
     recorder_->fail(say(reason::ComputesWithScalar, type_name(object)));
