@@ -95,12 +95,20 @@ def metered(kept, x):
     return f"{kept.meter.value:.3f} ({kept.meter.average:.3f})"
 
 
+def of_a_dict_that_is_asked_first(kept, x):
+    if "n" not in kept.d:
+        kept.d["n"] = 0
+    kept.d["n"] += 1
+    return x * (1 - 0.9 ** kept.d["n"])
+
+
 WHERE = {
     counted: {"n": 0},
     counted_in_full: {"n": 0},
     counted_after_it_was_used: {"n": 1},
     smallest: {"n": 0, "best": math.inf},
     of_a_dict: {"d": {"n": 0, "sum": 0.0}},
+    of_a_dict_that_is_asked_first: {"d": {"n": 0}},
     of_a_list: {"l": [1, 8.0]},
 }
 
@@ -323,6 +331,53 @@ def a_counter_behind_a_branch(trace):
 
     x = ones()
     return trace(run), [call(x if i % 3 else -x) for i in range(1, 17)], lambda: vars(kept)
+
+
+@cases(hits=9)
+def an_entry_that_comes_goes_and_changes_its_kind(trace):
+    kept = {"other": 1}
+
+    def run(x):
+        found = "n" in kept, "no" in kept
+        if not found[0]:
+            kept["n"] = 0
+        if "n" in kept:
+            kept["n"] += 1
+        return x * kept["n"], found
+
+    changes = [
+        *[lambda: None] * 4,
+        lambda: kept.pop("n"),
+        *[lambda: None] * 3,
+        lambda: kept.update(n=0.5),
+        *[lambda: None] * 3,
+        lambda: kept.update(n=True),
+        lambda: kept.update(n=2**70),
+        lambda: kept.update(n=7, no=1),
+        lambda: None,
+        lambda: kept.update(n=torch.ones(())),
+        lambda: kept.pop("no"),
+    ]
+    return trace(run), between(changes), lambda: dict(kept)
+
+
+@cases(hits=8)
+def an_entry_that_is_asked_for_alone(trace):
+    """Its value has no part in it, unless it is looked at, too."""
+    kept = {"n": 0}
+
+    def run(x):
+        return x + 1 if "n" in kept else x - 1
+
+    def run_and_look(x):
+        return (x + 1 if "n" in kept else x - 1), kept.get("n") == 4
+
+    both = trace(run), trace(run_and_look)
+
+    def fn(x):
+        return [one(x) for one in both]
+
+    return fn, between([lambda n=n: kept.update(n=n) for n in (1, 2, 3, 4, 5, 4, 0.5, -1)])
 
 
 @cases(hits=10)

@@ -26,7 +26,9 @@ bool ContainerReads::holds(int node, PyObject* value) const {
          !(provenance_->leaves_values(node) && value && Call::is_value(value));
 }
 
-void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
+void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) { read_entry_of(dict, key, true); }
+
+void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_value) {
   int node = provenance_->owner(dict);
   if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
@@ -35,7 +37,11 @@ void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) {
   if (holds(node, value)) return;
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   if (log_->wrote(dict, key)) return;
-  provenance_->read_operand(node, Access::Item, key, -1, value);
+  if (gives_value) return provenance_->read_operand(node, Access::Item, key, -1, value);
+  // That there is a number is all that Python learns; a counter is asked for in this way, and then set.
+  provenance_->note_renewal(true);
+  provenance_->follow_child(node, Access::Item, key, -1, value);
+  provenance_->note_renewal(false);
 }
 
 // A key of a class that Python code has made is equal to this one for as long as the class says so.
@@ -51,7 +57,7 @@ void ContainerReads::read_keys_like(PyObject* dict, PyObject* key) {
 
 void ContainerReads::read_key(PyObject* dict, PyObject* key) {
   int node = provenance_->owner(dict);
-  if (node < 0 || !provenance_->structural(node)) read_dict_item(dict, key);
+  if (node < 0 || !provenance_->structural(node)) read_entry_of(dict, key, false);
 }
 
 bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {

@@ -64,6 +64,8 @@ class ContainerReads {
  private:
   bool can_merge(int node, PyObject* dict) const;
   Py_ssize_t count_numbers(PyObject* list, int depth) const;
+  // What an entry holds, or, where it does not come to Python, that it is there.
+  void read_entry_of(PyObject* dict, PyObject* key, bool gives_value);
   void read_keys_like(PyObject* dict, PyObject* key);
   void fix_hash(PyObject* member);
   bool can_take_over(PyObject* container) const;
