@@ -262,6 +262,7 @@ def configure_stand_ins(
     dropped: dict[Any, Callable[..., Any]],
     by_code: dict[Any, Callable[..., Any]],
     text: Callable[[Any], str],
+    of_generators: dict[Any, Callable[..., Any]],
 ) -> None: ...
 def configure_print(
     function: Callable[..., None],

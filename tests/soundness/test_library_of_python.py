@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import fractions
 import functools
 import heapq
 import io
@@ -14,13 +15,152 @@ import pytest
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, X, agree, around, call, check
 
 cases = Cases()
 
 
 def calls(count=6):
     return [call(k * X()) for k in range(1, count + 1)]
+
+
+# ---------------------------------------------------------------- all that a generator gives
+@cases(hits=5, recordings=1)
+def norms_that_are_added_up(trace):
+    weights = [X() * i for i in range(3)]
+
+    def step(x):
+        return sum((w * x).norm().item() ** 2 for w in weights) ** 0.5
+
+    return trace(step), calls()
+
+
+@cases(hits=5, recordings=1)
+def the_largest_and_the_smallest(trace):
+    weights = [X() * i for i in range(3)]
+
+    def step(x):
+        return max((w - x).sum().item() for w in weights), min((w * x).sum().item() for w in weights)
+
+    return trace(step), calls()
+
+
+GIVEN = {
+    "numbers": (1, 2.5, -3),
+    "none": (),
+    "one": (7,),
+    "equal": (1, 1.0, True),
+    "nan": (1.0, float("nan"), 2.0),
+    "tensors": (torch.ones(2), torch.zeros(2)),
+    "lists": ([1], [2]),
+    "texts": ("a", "b"),
+    "kinds": (1, "a"),
+    "nothing": (None,),
+    "fractions": (fractions.Fraction(1, 3), 2),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("function", [sum, max, min])
+def test_what_a_generator_gives(function, given):
+    """What it raises says Python, and all that is asked for is asked for in its order."""
+
+    def make(trace):
+        held, asked = list(GIVEN[given]), []
+
+        def give(stop):
+            for item in held:
+                asked.append(str(item))
+                if item == stop if isinstance(item, int) else False:
+                    raise KeyError(item)
+                yield item
+
+        def step(x, stop=None):
+            try:
+                return x * 2, function(give(stop))
+            except (TypeError, ValueError, KeyError, RuntimeError) as error:
+                return type(error), str(error)
+
+        changes = [lambda: held.append(5), lambda: held.reverse(), lambda: held.clear()]
+        steps = [call(X()), call(X()), call(X(), 1)]
+        return (
+            trace(step),
+            [*steps, *(one for change in changes for one in (change, *steps))],
+            lambda: list(asked),
+        )
+
+    agree(make)
+
+
+class Odd:
+    """Adds and compares in ways of its own."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __radd__(self, other):
+        return self.value + other
+
+    def __gt__(self, other):
+        return self.value < other.value
+
+    def __lt__(self, other):
+        return self.value > other.value
+
+
+@cases(hits=3)
+def objects_whose_methods_are_exchanged(trace):
+    held = [Odd(1), Odd(3), Odd(2)]
+
+    def step(x):
+        a, b = max(o for o in held), min(o for o in held)
+        return x * sum(o for o in held), a.value, b.value
+
+    def exchange():
+        Odd.__radd__, Odd.__gt__ = (
+            lambda s, other: s.value * 2 + other,
+            lambda s, other: s.value > other.value,
+        )
+
+    plain = Odd.__radd__, Odd.__gt__
+
+    def put_back():
+        Odd.__radd__, Odd.__gt__ = plain
+
+    return trace(step), [*calls(3), exchange, *calls(3), put_back, *calls(2)]
+
+
+@pytest.mark.parametrize("options", [{"key": abs}, {"default": 3}, {"key": None}, {"start": 2}, {"foo": 1}])
+@pytest.mark.parametrize("function", [sum, max, min])
+def test_options_beside_a_generator(function, options):
+    def make(trace):
+        held = []
+
+        def step(x):
+            try:
+                return x, function((item for item in held), **options)
+            except (TypeError, ValueError) as error:
+                return str(error)
+
+        return trace(step), around(lambda: held.append(-len(held)), X())
+
+    agree(make)
+
+
+def test_more_beside_a_generator():
+    def make(trace):
+        def step(x):
+            found = [sum((v for v in (1, 2)), 3.5), sum(([v] for v in (1, 2)), [])]  # noqa: RUF017 (it is what is tried)
+            for function in (max, min, sum):
+                try:
+                    found.append(function((v for v in (1, 2)), "a"))
+                except TypeError as error:
+                    found.append(str(error).replace("generator", ""))
+            return x, found
+
+        return trace(step), calls()
+
+    agree(make)
 
 
 # ---------------------------------------------------------------- files

@@ -55,7 +55,7 @@ void configure_print(const py::object& function, const py::object& step, const p
 
 namespace {
 struct StandIns {
-  AddressMap<PyObject*> by_function, dropped, by_code;
+  AddressMap<PyObject*> by_function, dropped, by_code, of_generators;
   AddressSet all;
 };
 
@@ -108,7 +108,7 @@ bool drops_result(Frame f) {
 }  // namespace
 
 void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, const py::dict& by_code,
-                         const py::object& text) {
+                         const py::object& text, const py::dict& of_generators) {
   text_of_object = Py_NewRef(text.ptr());
   stand_ins().all.insert(text_of_object);
   auto fill = [](AddressMap<PyObject*>* known, const py::dict& rows) {
@@ -120,6 +120,7 @@ void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, c
   fill(&stand_ins().by_function, by_function);
   fill(&stand_ins().dropped, dropped);
   fill(&stand_ins().by_code, by_code);
+  fill(&stand_ins().of_generators, of_generators);
 }
 
 bool is_step_of_ours(PyObject* function) {
@@ -145,6 +146,12 @@ bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
 }
 }  // namespace
 
+namespace {
+bool takes_generator(Frame f, const Operation& operation) {
+  return operation.third && PyGen_CheckExact(*f.top(operation.third));
+}
+}  // namespace
+
 bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyObject** callee) {
   // Python code that stands for a function calls it for real.
   if (operation.action != Action::Calls || (code_flags(f.code()) & kStandsIn)) return false;
@@ -158,6 +165,7 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
   const void* key = key_of(function);
   PyObject* const* own = stand_ins().by_function.find(key);
   if (!own && drops_result(f)) own = stand_ins().dropped.find(key);
+  if (!own && takes_generator(f, operation)) own = stand_ins().of_generators.find(key);
   if (!own) return false;
   if (PyCFunction_Check(function) && !is_free_builtin(function)) self = PyCFunction_GET_SELF(function);
   if (!takes_arguments(*own, f, operation, self)) return false;

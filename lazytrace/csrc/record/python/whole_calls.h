@@ -51,9 +51,10 @@ void configure_print(const py::object& function, const py::object& step, const p
 // Told by Python once: functions and methods of Python's library, and Python code that stands for each. Of
 // those in `dropped` only where what they give is not used. What is in `by_code` is called with the function
 // before its arguments: all functions with this code.
-// `text(object)` is called for str(object) where the class has a method of Python for it.
+// `text(object)` is called for str(object) where the class has a method of Python for it. Those in
+// `of_generators` stand for functions of C that take all out of a generator, which Python code runs for.
 void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, const py::dict& by_code,
-                         const py::object& text);
+                         const py::object& text, const py::dict& of_generators);
 
 // Whether a function is one of these that are called in the place of another.
 bool is_step_of_ours(PyObject* function);
