@@ -483,12 +483,45 @@ def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
     takes = 2 if kind in _OF_TWO else 1
 
     def call(*args: Any) -> Any:
-        return _made(kind, function, *args) if len(args) == takes else function(*map(_read, args))
+        if len(args) != takes:
+            return function(*map(_read, args))
+        return _made(kind, function, *map(_as_math, args))
 
     return call
 
 
+def _as_math(value: Any) -> Any:
+    """What math works with; of a tensor it asks for the float."""
+    return _float(value) if isinstance(value, torch.Tensor) else value
+
+
+def _whole_by_math(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda *args: function(*map(_as_math, args))
+
+
+def _is_close(*args: Any, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> bool:
+    """As `math.isclose` does it: by comparisons."""
+    values = [*map(_as_math, args), rel_tol, abs_tol]
+    if len(args) != 2 or not all(map(_is_followable, values)) or rel_tol < 0 or abs_tol < 0:
+        return math.isclose(*map(_read, args), rel_tol=_read(rel_tol), abs_tol=_read(abs_tol))
+    a, b, rel, least = map(_float, values)
+    if a == b:
+        return True
+    if abs(a) == math.inf or abs(b) == math.inf:
+        return False
+    apart = abs(b - a)
+    return bool(apart <= abs(rel * b) or apart <= abs(rel * a) or apart <= least)
+
+
+def _pow(*args: Any, **kwargs: Any) -> Any:
+    # Of three, Python asks no method of the last ones.
+    if len(args) != 2 or kwargs:
+        return pow(*map(_read, args), **{name: _read(value) for name, value in kwargs.items()})
+    return args[0] ** args[1]
+
+
 def _log(*args: Any) -> Any:
+    args = tuple(map(_as_math, args))
     if len(args) == 2:  # as math.log does it
         return _log(args[0]) / _log(args[1])
     return _made("Log", math.log, *args) if len(args) == 1 else math.log(*args)
@@ -498,18 +531,17 @@ def _asks(function: Callable[[Any], bool], ask: Callable[[Any], Any]) -> Callabl
     def asks(*args: Any) -> bool:
         if len(args) != 1:
             return function(*map(_read, args))
-        # Of a tensor, math asks for the float first.
-        value = _float(args[0]) if isinstance(args[0], torch.Tensor) else args[0]
+        value = _as_math(args[0])
         return bool(ask(value)) if type(value) in (Dim, Real) else function(value)
 
     return asks
 
 
-def _by_numpy(function: Callable[..., Any], follow: Callable[[Any], Any]) -> Callable[..., Any]:
+def _by_numpy(function: Callable[..., Any], follow: Callable[..., Any], takes: int = 1) -> Callable[..., Any]:
     """What is called for a function of numpy; `follow` gives None for what is not followed."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        made = follow(args[0]) if len(args) == 1 and not kwargs else None
+        made = follow(*args) if len(args) == takes and not kwargs else None
         if made is not None:
             return made
         core.refuse_scalar()
@@ -537,6 +569,33 @@ def _rounded_by_numpy(rounds: Callable[[Any], Any], value: Any) -> Any:
     return _as_scalar(_float(rounds(value))) if value > 0 and _is_ordinary(value) else None
 
 
+def _power_by_numpy(base: Any, exponent: Any) -> Any:
+    # Of two ints it is an int.
+    if type(base) not in (float, Real, Scalar) or not _are_numbers(base, exponent):
+        return None
+    made = core.apply_to_carriers("NumpyPower", _float(base), _float(exponent))
+    return None if made is None else _as_scalar(made)
+
+
+def _are_numbers(*values: Any) -> bool:
+    return all(type(value) in (int, float, *_CARRIERS) for value in values)
+
+
+def _extreme_by_numpy(choose: Callable[[Any, Any], Any], *values: Any) -> Any:
+    if not _are_numbers(*values) or not any(type(value) in (float, Real, Scalar) for value in values):
+        return None
+    first, second = map(_float, values)
+    # A nan is handed on, and of two zeros it is not said which one.
+    if not (_is_ordinary(first) and _is_ordinary(second)) or (first == 0 and second == 0):
+        return None
+    return _as_scalar(choose(first, second))
+
+
+def _clip_by_numpy(value: Any, low: Any, high: Any) -> Any:
+    raised = _extreme_by_numpy(_largest, value, low) if type(value) in (Real, Scalar) else None
+    return None if raised is None else _extreme_by_numpy(_smallest, raised, high)
+
+
 def _pairwise_sum(items: list[Any]) -> Any:
     """As numpy adds up to 128 floats (pairwise_sum, numpy/_core/src/umath/loops_utils.h)."""
     width = 8
@@ -560,23 +619,40 @@ def _mean_by_numpy(items: Any) -> Any:
 
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     # The binding fills memory with the value; an operator can be given another one.
-    followed = not args and set(kwargs) <= {"dtype", "device"} and kwargs.get("device") is None
-    if followed and type(data) in (Dim, Real):
-        made = _scalar(data, kwargs.get("dtype"))
-    elif followed and isinstance(data, list | tuple | collections.deque):
-        made = _vector(data, kwargs.get("dtype"))
-    else:
-        made = None
+    made = None
+    if not args and set(kwargs) <= {"dtype", "device"}:
+        made = _tensor_of(data, **kwargs)
     return _called(torch.tensor, _read_inside(data), *args, **kwargs) if made is None else made
 
 
-def _scalar(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
+def _tensor_of(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor | None:
+    if device not in (None, "cpu", torch.device("cpu")):
+        return None
+    if type(data) in (Dim, Real):
+        return _scalar(data, dtype, device)
+    return _vector(data, dtype, device) if isinstance(data, list | tuple | collections.deque) else None
+
+
+def _new_tensor(
+    self: torch.Tensor, data: Any, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any
+) -> torch.Tensor:
+    plain = type(self) in (torch.Tensor, torch.nn.Parameter) and self.layout is torch.strided
+    if plain and not args and not kwargs:
+        followed = _tensor_of(data, dtype or self.dtype, self.device if device is None else device)
+        if followed is not None:
+            return followed
+    kwargs |= {"dtype": dtype, "device": device}
+    made: torch.Tensor = _called(torch.Tensor.new_tensor, self, _read_inside(data), *args, **kwargs)
+    return made
+
+
+def _scalar(data: Any, dtype: torch.dtype | None, device: Any) -> torch.Tensor | None:
     """A tensor of a number that is followed; None where the binding looks at the value."""
     wide = _wide({_KINDS[type(data)]}, dtype)
-    return None if wide is None else _narrowed(torch.full((), data, dtype=wide), dtype)
+    return None if wide is None else _narrowed(torch.full((), data, dtype=wide, device=device), dtype)
 
 
-def _vector(data: Sequence[Any], dtype: torch.dtype | None) -> torch.Tensor | None:
+def _vector(data: Sequence[Any], dtype: torch.dtype | None, device: Any) -> torch.Tensor | None:
     """A tensor of numbers of which some are followed, by an operator for each; None of anything else.
 
     `data` may hold lists of these, all of one length.
@@ -589,7 +665,7 @@ def _vector(data: Sequence[Any], dtype: torch.dtype | None) -> torch.Tensor | No
     fits = wide is torch.float64 or not any(type(item) is int and abs(item) >> 63 for item in flat)
     if wide is None or not fits or _lengths(data) is None:
         return None
-    return _narrowed(_stacked(data, wide), dtype)
+    return _narrowed(_stacked(data, wide, device), dtype)
 
 
 def _flat(data: Sequence[Any]) -> list[Any]:
@@ -604,10 +680,11 @@ def _lengths(data: Any) -> tuple[int, ...] | None:
     return None if len(inside) != 1 or None in inside else (len(data), *inside.pop())  # type: ignore[misc]
 
 
-def _stacked(data: Any, wide: torch.dtype) -> torch.Tensor:
+def _stacked(data: Any, wide: torch.dtype, device: Any) -> torch.Tensor:
     if isinstance(data, list | tuple | collections.deque):
-        return torch.stack([_stacked(item, wide) for item in data])
-    return torch.full((), float(data) if wide is torch.float64 and type(data) is int else data, dtype=wide)
+        return torch.stack([_stacked(item, wide, device) for item in data])
+    value = float(data) if wide is torch.float64 and type(data) is int else data
+    return torch.full((), value, dtype=wide, device=device)
 
 
 def _wide(kinds: set[Any], dtype: torch.dtype | None) -> torch.dtype | None:
@@ -944,6 +1021,7 @@ def _exchanged() -> dict[Any, Any]:
         torch.Size.numel: _elements,
         torch.tensor: _tensor,
         torch.as_tensor: _as_tensor,
+        torch.Tensor.new_tensor: _new_tensor,
         collections.deque: _deque,
         **{function: _of_values(function) for function in _MADE_OF_VALUES},
         **{function: _with_scales(function) for function in takers_of_scales()},
@@ -959,12 +1037,8 @@ def _exchanged() -> dict[Any, Any]:
         math.prod: _product,
         bisect.bisect_left: _bisect(bisect.bisect_left, lambda item, value: item < value),
         bisect.bisect_right: _bisect(bisect.bisect_right, lambda item, value: not value < item),
-        math.floor: math.floor,
-        math.ceil: math.ceil,
         math.trunc: math.trunc,
-        math.log: _log,
-        **{getattr(math, name): _asks(getattr(math, name), ask) for name, ask in _ODD.items()},
-        **{function: _math(kind, function) for kind, function in _MATH.items()},
+        pow: _pow,
         **{function: _with_floats(function, *op) for function, op in takers_of_floats().items()},
         **_of_numpys(),
     }
@@ -980,7 +1054,13 @@ def _of_numpys() -> dict[Any, Any]:
         numpy.floor: functools.partial(_rounded_by_numpy, math.floor),
         numpy.mean: _mean_by_numpy,
     }
-    return {function: _by_numpy(function, follow) for function, follow in follows.items()}
+    return {
+        **{function: _by_numpy(function, follow) for function, follow in follows.items()},
+        numpy.power: _by_numpy(numpy.power, _power_by_numpy, 2),
+        numpy.maximum: _by_numpy(numpy.maximum, functools.partial(_extreme_by_numpy, _largest), 2),
+        numpy.minimum: _by_numpy(numpy.minimum, functools.partial(_extreme_by_numpy, _smallest), 2),
+        numpy.clip: _by_numpy(numpy.clip, _clip_by_numpy, 3),
+    }
 
 
 # What is asked of a float by this name, by math and by numpy.
@@ -991,17 +1071,21 @@ _ODD: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _as_numpy(function: Callable[[float], Any], fits: Callable[[float], bool]) -> Callable[[float], Any]:
+def _as_numpy(function: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
     """The float that numpy gives; None where it may warn."""
-    return lambda value: float(function(value)) if fits(value) else None
+    return lambda *values: float(function(*values)) if fits(*values) else None
 
 
 def _is_positive(value: float) -> bool:
     return _SMALLEST < value < _LARGEST
 
 
+def _has_power(base: float, exponent: float) -> bool:
+    return _is_positive(base) and abs(exponent * math.log10(base)) < 280
+
+
 # What numpy's functions give, and for which numbers they have nothing to say of it.
-_NUMPY: dict[str, tuple[Any, Callable[[float], bool]]] = (
+_NUMPY: dict[str, tuple[Any, Callable[..., bool]]] = (
     {
         "NumpyAbsolute": (numpy.absolute, _is_ordinary),
         "NumpyExp": (numpy.exp, lambda value: abs(value) < 600),
@@ -1009,6 +1093,11 @@ _NUMPY: dict[str, tuple[Any, Callable[[float], bool]]] = (
         "NumpyLog10": (numpy.log10, _is_positive),
         "NumpyLog2": (numpy.log2, _is_positive),
         "NumpySqrt": (numpy.sqrt, lambda value: value == 0 or _is_positive(value)),
+        "NumpyLog1p": (numpy.log1p, _is_positive),
+        "NumpyExpm1": (numpy.expm1, lambda value: value == 0 or 1e-290 < abs(value) < 600),
+        "NumpySin": (numpy.sin, _is_ordinary),
+        "NumpyCos": (numpy.cos, _is_ordinary),
+        "NumpyTanh": (numpy.tanh, _is_ordinary),
     }
     if numpy
     else {}
@@ -1017,7 +1106,6 @@ _NUMPY: dict[str, tuple[Any, Callable[[float], bool]]] = (
 
 _MADE_OF_VALUES = (
     torch.asarray,
-    torch.Tensor.new_tensor,
     torch.sparse_coo_tensor,
     torch.sparse_compressed_tensor,
     *(getattr(torch, f"sparse_{kind}_tensor") for kind in ("csr", "csc", "bsr", "bsc")),
@@ -1025,11 +1113,21 @@ _MADE_OF_VALUES = (
 
 
 def _items() -> dict[Any, Any]:
-    """What gives the value of a tensor."""
-    return {torch.Tensor.item: _item, int: _int, float: _float}
+    """What gives the value of a tensor, or asks for it."""
+    return {
+        torch.Tensor.item: _item,
+        int: _int,
+        float: _float,
+        math.floor: _whole_by_math(math.floor),
+        math.ceil: _whole_by_math(math.ceil),
+        math.log: _log,
+        math.isclose: _is_close,
+        **{getattr(math, name): _asks(getattr(math, name), ask) for name, ask in _ODD.items()},
+        **{function: _math(kind, function) for kind, function in _MATH.items()},
+    }
 
 
-_OF_TWO = ("MathPow", "Atan2", "Copysign")
+_OF_TWO = ("MathPow", "Atan2", "Copysign", "Hypot", "Fmod")
 
 _MATH: dict[str, Callable[..., Any]] = {
     "MathPow": math.pow,
@@ -1041,6 +1139,13 @@ _MATH: dict[str, Callable[..., Any]] = {
         name.capitalize(): getattr(math, name)
         for name in ("sin", "cos", "tan", "atan", "sinh", "cosh", "tanh")
     },
+    **{
+        name.capitalize(): getattr(math, name)
+        for name in ("asin", "acos", "asinh", "acosh", "atanh", "erf", "erfc", "gamma", "lgamma")
+    },
+    **{name.capitalize(): getattr(math, name) for name in ("cbrt", "exp2", "degrees", "radians")},
+    "Hypot": math.hypot,
+    "Fmod": math.fmod,
 }
 
 # What Python does where the core has no short way.
@@ -1070,6 +1175,7 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
     "Scalar": float,
     **_MATH,
     **{kind: _as_numpy(*how) for kind, how in _NUMPY.items()},
+    **({"NumpyPower": _as_numpy(numpy.power, _has_power)} if numpy else {}),
 }
 
 

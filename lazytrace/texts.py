@@ -71,6 +71,7 @@ Text: Any = core.make_text_class(_methods()) if available() else None
 
 _CONVERSIONS: dict[int, Callable[..., str]] = {1: str, 2: repr, 3: ascii}
 _FORMAT = torch.Tensor.__format__
+_FLOAT = torch.Tensor.__float__
 
 
 def _is_steady(spec: Any) -> bool:
@@ -79,8 +80,13 @@ def _is_steady(spec: Any) -> bool:
 
 
 # ---------------------------------------------------------------- in place of instructions
-def _number(value: Any) -> Any:
-    """What is formatted for it: of a tensor without dimensions its value, as `Tensor.__format__` has it."""
+def _number(value: Any, text: Any = None) -> Any:
+    """What is formatted for it: of a tensor without dimensions its value, as `Tensor.__format__` has it.
+
+    With a `text` that is filled with `value` by `%`, what takes its place there.
+    """
+    if text is not None:
+        return _floats(value, text)
     plain = type(value) is torch.Tensor and torch.Tensor.__format__ is _FORMAT
     if not plain or value.dim() or value.is_meta:
         return value
@@ -103,6 +109,23 @@ def _joined(*pieces: Any) -> Any:
 
 def _added(left: Any, right: Any) -> Any:
     return core.follow_text(operator.add, left, right)
+
+
+def _floats(right: Any, left: str) -> Any:
+    """`right` with the floats of tensors that are written as floats; itself where there are other tensors."""
+    values = right if type(right) is tuple else (right,)
+    asked = [one for one in _ASKED.findall(left) if one[1] != "%"]
+    if len(asked) != len(values) or torch.Tensor.__float__ is not _FLOAT:
+        return right
+    tensors = [isinstance(value, torch.Tensor) for value in values]
+    for (_, kind), value, tensor in zip(asked, values, tensors, strict=True):
+        if tensor and (type(value) is not torch.Tensor or kind not in "eEfFgG"):
+            return right
+    made = tuple(
+        core.item_number(value, float) if tensor else value
+        for value, tensor in zip(values, tensors, strict=True)
+    )
+    return made if type(right) is tuple else made[0]
 
 
 # What a `%` in a text asks for: its flags, width and precision, and the conversion.
@@ -174,8 +197,12 @@ def _fill(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _format_text(*args: Any, **kwargs: Any) -> Any:
-    follows = args and _is_steady_format(args[0])
-    made = core.follow_text(_fill, args[0], args[1:], kwargs) if follows else None
+    made = None
+    if args and _is_steady_format(args[0]):
+        values, named = args[1:], kwargs
+        if not any(field[3] for field in string.Formatter().parse(args[0])):
+            values, named = tuple(map(_number, args[1:])), {k: _number(v) for k, v in kwargs.items()}
+        made = core.follow_text(_fill, args[0], values, named)
     return _plainly(str.format, args, kwargs) if made is None else made
 
 

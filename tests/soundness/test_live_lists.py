@@ -49,6 +49,70 @@ def length_after_an_append(trace):
     return runs(trace, s, fn, lambda: s.log.clear(), lambda: s.log.extend([1.0, 2.0]), count=6)
 
 
+@cases(hits=10)
+def length_after_a_sum_in_place(trace):
+    s = Thing(log=[])
+
+    def fn(x):
+        s.log += [x.sum().item(), len(s.log)]
+        s.log += (0.5,)
+        return x * len(s.log)
+
+    return runs(trace, s, fn, lambda: s.log.clear(), lambda: s.log.extend([1.0, 2.0]), count=6)
+
+
+@cases(hits=6)
+def a_list_that_is_summed_in_place_under_two_names(trace):
+    s = Thing(log=[1.0])
+    s.other = s.log
+
+    def fn(x):
+        held = s.log
+        held += [x.sum().item()]
+        return x * len(s.other), held is s.log, s.other is held
+
+    return runs(trace, s, fn, lambda: setattr(s, "other", []), count=6)
+
+
+class Added(list):
+    def __iadd__(self, items):
+        self.extend([7.0])
+        return [*self, *items]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        lambda log, v: [],
+        lambda log, v: log,
+        lambda log, v: {v: 1},
+        lambda log, v: "ab",
+        lambda log, v: (n for n in (v, v)),
+        lambda log, v: [v] * 300,
+        lambda log, v: Added([v]),
+        lambda log, v: 3,
+        lambda log, v: [[v], (v,)],
+        lambda log, v: [log],
+        lambda log, v: torch.ones(2),
+    ],
+)
+@pytest.mark.parametrize("kind", [list, Added])
+def test_sums_in_place(items, kind):
+    def make(trace):
+        s = Thing(log=kind([1.0]), error="")
+
+        def fn(x):
+            try:
+                s.log += items(s.log, x.sum().item())
+            except TypeError as error:
+                s.error = str(error)
+            return x * len(s.log)
+
+        return trace(fn), steps(4, lambda: s.log.clear()), lambda: [str(s.log), type(s.log), s.error]
+
+    agree(make)
+
+
 @cases(hits=7)
 def length_before_and_after(trace):
     s = Thing(log=[])

@@ -100,6 +100,27 @@ OF_FLOATS = [
     "(n ** 2, n ** 3.0, abs(n) ** 0.5, 2 ** n, 1 / (abs(n) + 1))",
     "x + 1 if math.isfinite(n) else x - 1",
     "(math.isnan(n), math.isinf(n), x)",
+    "x * math.asin(n % 1) + math.acos(n % 1) + math.asinh(n) + math.acosh(abs(n) + 1) + math.atanh(n % 1)",
+    "x * math.erf(n) + math.erfc(n) + math.gamma(abs(n) % 5 + 0.5) + math.lgamma(abs(n) + 0.5)",
+    "x * math.cbrt(n) + math.exp2(n % 3) + math.degrees(n) + math.radians(n)",
+    "x * math.hypot(n, 1.0) + math.fmod(n, 0.75) + math.hypot(2, n) + math.fmod(5, abs(n) + 1)",
+    "(pow(n, 2), pow(2.0, n), pow(abs(n), 0.5), x)",
+    "x.new_tensor(n) * x",
+    "x.new_tensor([n, 2.0, 3]) * x",
+    "torch.tensor([n, 1.0, 2], device=x.device) * x",
+    "torch.tensor([[n], [1]], dtype=torch.float32, device='cpu') * x",
+    "(torch.as_tensor(n, device=x.device), torch.as_tensor([n], dtype=torch.float64, device=x.device))",
+    "torch.tensor(n, dtype=torch.bfloat16, device=torch.device('cpu')) * x",
+]
+# Functions of math that are given the tensor itself ask it for a float.
+OF_TENSORS = [
+    "x * math.exp(-abs(t)) + math.sqrt(abs(t)) + math.log(abs(t) + 2) + math.log(abs(t) + 2, 10)",
+    "x * math.pow(abs(t) + 1, 0.5) + math.pow(t, 2) + math.sin(t) + math.tanh(t) + math.degrees(t)",
+    "(math.floor(t), math.ceil(t), math.fabs(t), x)",
+    "x * math.hypot(t, n) + math.atan2(t, 2.0) + math.copysign(t, -1)",
+    "x - 1 if math.isnan(t) or math.isinf(t) else x + 1",
+    "x + 1 if math.isfinite(t) else x - 1",
+    "x + 1 if math.isclose(t, 1) else x - 1",
 ]
 # Two or three ways hang on it.
 COMPARED = [
@@ -112,6 +133,8 @@ COMPARED = [
     "max(n, 1) * x",
     "x if n != n else x + 1",
     "x[: 1 if n < 0 else 2]",
+    "x + 1 if math.isclose(n, 0.5) else x - 1",
+    "x + 1 if math.isclose(3, n, rel_tol=0.4, abs_tol=0.1) else x - 1",
 ]
 # The value is looked at: each takes a way of its own, and one that comes again hits.
 READ = [
@@ -132,8 +155,9 @@ READ = [
     "x * sorted([n, 2.0, 1.0])[0]",
     "x * functools.reduce(operator.add, [n, 1.0])",
     "x * functools.partial(lambda a, b: a + b, n)(1)",
-    "x * math.hypot(n, 1.0) + math.fsum([n, n])",
+    "x * math.fsum([n, n])",
     "torch.tensor([n, 1.0])",
+    "(pow(7, int(abs(n)) % 5, 3), pow(int(n), 2, 5), x)",
     "x * float(fractions.Fraction(n))",
     "x.index_fill(0, torch.tensor([0]), n)",
     "torch.nn.functional.layer_norm(x, (3,), eps=abs(n))",
@@ -165,6 +189,51 @@ def test_followed_floats(text):
 @pytest.mark.parametrize("text", OF_FLOATS)
 def test_floats_that_are_out_of_the_ordinary(text):
     check(over(of_text(text), ODD), hits=2)
+
+
+@pytest.mark.parametrize("text", OF_TENSORS)
+def test_of_tensors(text):
+    function = of_text(text)
+    check(over(function, FLOATS), hits=12)
+    check(over(function, FLOATS, torch.float32), hits=12)
+    check(over(function, ODD), hits=2)
+    check(over(function, WHOLE, torch.int64), hits=6)
+    agree(over(function, (True, False, True, False), torch.bool))
+    agree(over(function, (0.5, 2.0, 0.5, 0.25), torch.complex64))
+
+
+@pytest.mark.parametrize("name", ["exp", "isnan", "floor", "log"])
+def test_math_of_a_tensor_that_holds_several(name):
+    function = getattr(math, name)
+
+    def make(trace):
+        def run(x):
+            try:
+                return function(x)
+            except (ValueError, RuntimeError, TypeError) as error:
+                return type(error), str(error)
+
+        sizes = ((1,), (1,), (1, 1), (2,), (2,), (0,), (1,), ())
+        return trace(run), [call(torch.full(size, 1.5 + i)) for i, size in enumerate(sizes)]
+
+    check(make, hits=1)
+
+
+@cases(hits=6)
+def math_of_a_loss_that_needs_gradients(trace):
+    weight = torch.ones(3, requires_grad=True)
+
+    def run(x):
+        loss = (weight * x).square().mean()
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"loss is {loss}")
+        loss.backward()
+        with torch.no_grad():
+            weight.sub_(weight.grad, alpha=0.1)
+        weight.grad = None
+        return math.exp(loss)
+
+    return trace(run), [call(torch.full((3,), 0.1 * i)) for i in range(8)], lambda: weight.detach().clone()
 
 
 @pytest.mark.parametrize("text", COMPARED)

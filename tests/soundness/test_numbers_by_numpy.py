@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, agree, call, check
 
 cases = Cases()
 
@@ -25,6 +25,7 @@ def told(value):
 
 
 FUNCTIONS = [np.log, np.log10, np.log2, np.sqrt, np.exp, np.abs, np.absolute]
+FUNCTIONS += [np.log1p, np.expm1, np.sin, np.cos, np.tanh]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -103,6 +104,66 @@ def test_mean_of_so_many(count):
         return trace(fn), [call(torch.randn(count, dtype=torch.float64) * 10**i) for i in range(-3, 4)]
 
     check(make, hits=4)
+
+
+OF_SEVERAL = {
+    "power": lambda v: np.power(v, 0.5),
+    "power of a number": lambda v: np.power(0.9, v),
+    "power of a size": lambda v: np.power(v, 3),
+    "maximum": lambda v: np.maximum(v, 1),
+    "minimum": lambda v: np.minimum(2.5, v),
+    "clip": lambda v: np.clip(v, 0, 2),
+    "clip to floats": lambda v: np.clip(v, 0.75, v + 1.0),
+    "one after the other": lambda v: np.clip(np.power(v, 2.0) * 0.5, 0.1, np.cos(v) + 3),
+}
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_function_of_several_numbers(name):
+    function = OF_SEVERAL[name]
+
+    def make(trace):
+        return trace(lambda x: told(function(x.mean().item()))), values(0.5, 1.5, 3.25, 7.0, 0.5, 2.0, 1.0)
+
+    check(make, hits=4)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_several_numbers_that_numpy_has_something_to_say_of(name):
+    function = OF_SEVERAL[name]
+    odd = (0.5, 1.5, 0.0, -0.0, -1.0, math.inf, -math.inf, math.nan, 1e300, 1e30, 1e-300, 0.5, 2.0)
+
+    def make(trace):
+        run = lambda x: told(function(x.mean().item()))  # noqa: E731
+        return trace(run), [call(torch.full((2,), v, dtype=torch.float64)) for v in odd]
+
+    agree(make)
+
+
+WHOLE = {
+    "clip": lambda n: np.clip(n, 0, 3),
+    "power": lambda n: np.power(n, 2),
+    "power of two": lambda n: np.power(2.0, n),
+    "maximum": lambda n: np.maximum(n, 2),
+    "minimum": lambda n: np.minimum(n, True),
+    "array": lambda n: np.clip(np.arange(4.0), 0, n).sum(),
+    "out": lambda n: np.maximum(n, 2, np.zeros(())),
+    "named": lambda n: np.clip(n, a_min=0, a_max=2.5),
+    "none": lambda n: np.clip(n, None, 2.5),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_and_arrays(name):
+    """Of ints numpy makes an int, of arrays an array."""
+
+    def make(trace):
+        function = WHOLE[name]
+        run = trace(lambda x: told(function(x.shape[0])))
+        return run, [call(torch.ones(n)) for n in (2, 2, 3, 4, 2)]
+
+    agree(make)
 
 
 QUESTIONS = [np.isnan, np.isinf, np.isfinite]
@@ -226,6 +287,7 @@ def mean_of_state(trace):
 
 
 USES = {
+    "clipped": lambda v: told(np.clip(v, 0.5, 1.5)),
     "returned": told,
     "in_containers": lambda v: ([v], {"a": v}, (v, v)),
     "as_float": lambda v: told(float(v)),
@@ -267,7 +329,6 @@ EAGER = {
     "item": lambda v: told(v.item()),
     "looks": lambda v: (v.dtype, v.shape, v.ndim, v.size, v.nbytes),
     "array": lambda v: told(np.asarray(v).sum()),
-    "clipped": lambda v: told(np.clip(v, 0.5, 1.5)),
     "whole": lambda v: (int(v), v.is_integer(), v.as_integer_ratio()),
 }
 
@@ -283,7 +344,6 @@ def test_what_is_not_recorded(use):
         eager={
             "looks": "returns-odd",
             "array": "asarray",
-            "clipped": "Dispatcher",
             **dict.fromkeys(("text", "rounded", "power", "rest"), "computes with"),
         }.get(use, "of a float64"),
     )

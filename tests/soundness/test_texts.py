@@ -91,6 +91,11 @@ FOLLOWED = [
     "json.dumps({'a': n, 'b': [n, f'{n}', None, True], 'c': {'d': (n,)}})",
     "(json.dumps(n), json.dumps([n, [x.shape[0], n]]))",
     "list(zip([f'{n}'], [1]))",
+    "'%.3f' % t",
+    "'%d%% %8.2e %g %s' % (3, t, t, n)",
+    "'{:.3f} {} {a:>12}'.format(t, t, a=t)",
+    "'{0:.1f} {b}'.format(t, b=n)",
+    "str.format('{:.3f}', t)",
 ]
 # The characters are looked at: each takes a way of its own, and one that comes again hits.
 READ = [
@@ -140,6 +145,8 @@ READ = [
     "f'{complex(n, 1)}'",
     "dict([(f'{n}', 1)])",
     "functools_of(f'{n}')",
+    "'%(a).2f' % {'a': t}",
+    "'{:.2f}'.format(t.clone().detach())",
 ]
 # It goes to code that no recording sees into.
 REFUSED = [
@@ -168,6 +175,79 @@ def test_followed(text):
 @pytest.mark.parametrize("text", ["f'{n} {n:5d} {n:x}'", "'%d %5s %x' % (n, n, n)", "str(n) + f'{n:03d}'"])
 def test_whole_numbers(text):
     check(over(of_text(text), WHOLE, torch.int64), hits=13, recordings=1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'%s' % t",
+        "'%r %.2f' % (t, t)",
+        "'{!r}'.format(t)",
+        "'{0!s} {0:.2f}'.format(t)",
+        "'{0.dtype}'.format(t)",
+        "'%d' % t",
+        "'%c' % t",
+        "'%.3f %d' % (t, t)",
+        "'%.2f' % t.new_ones(2)",
+        "'%.2f' % t.new_ones(1)",
+        "'%.2f' % (t, t)",
+        "'%.2f %.2f' % t",
+        "'%q' % t",
+        "'{:d}'.format(t)",
+        "'{:.2f}'.format(t.new_ones(1))",
+        "'{:.2f} {}'.format(t)",
+        "'{:zz}'.format(t)",
+        "'{.item}'.format(t)[:9]",
+    ],
+)
+@pytest.mark.parametrize("kind", [torch.float32, torch.int64, torch.bool, torch.complex64])
+def test_tensors_that_are_written_in_other_ways(text, kind):
+    run = eval(f"lambda x, t: _or(lambda: {text})", {"_or": _or_its_error})
+    agree(over(run, (1, 2, 1, 3, 0, 1), kind))
+
+
+def _or_its_error(make):
+    try:
+        return make()
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.filterwarnings("ignore")
+@cases(hits=4)
+def loss_that_is_printed_in_a_step_of_training(trace):
+    weight, seen = torch.ones(3, requires_grad=True), []
+
+    def run(x):
+        loss = (weight * x).square().sum()
+        loss.backward()
+        seen.append("loss %.4f" % loss)  # noqa: UP031 (this is what is tried)
+        seen.append("loss {:.4f}".format(loss))  # noqa: UP032
+        with torch.no_grad():
+            weight.sub_(weight.grad, alpha=0.01)
+        weight.grad = None
+
+    return (
+        trace(run),
+        [call(torch.full((3,), 0.25 * i)) for i in range(6)],
+        lambda: [weight.detach().clone(), *seen],
+    )
+
+
+@cases(hits=3)
+def classes_that_write_themselves(trace):
+    """Methods that are put in place of torch's own."""
+    plain = torch.Tensor.__format__, torch.Tensor.__float__
+
+    def put(text, number):
+        torch.Tensor.__format__, torch.Tensor.__float__ = text, number
+
+    def run(x):
+        return "%.2f" % x.sum(), "{:.2f}".format(x.sum())  # noqa: UP031, UP032
+
+    steps = [call(torch.full((2,), float(i))) for i in (1, 2, 3)]
+    changes = [lambda: put(lambda self, spec: "text", lambda self: 7.0), *steps, lambda: put(*plain)]
+    return trace(run), [*steps, *changes, *steps]
 
 
 @pytest.mark.parametrize("text", READ)

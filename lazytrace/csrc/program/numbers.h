@@ -70,13 +70,34 @@ namespace py = pybind11;
   NUMBER(Cosh, 1, "math.cosh")         \
   NUMBER(Tanh, 1, "math.tanh")         \
   NUMBER(Fabs, 1, "math.fabs")         \
+  NUMBER(Asin, 1, "math.asin")         \
+  NUMBER(Acos, 1, "math.acos")         \
+  NUMBER(Asinh, 1, "math.asinh")       \
+  NUMBER(Acosh, 1, "math.acosh")       \
+  NUMBER(Atanh, 1, "math.atanh")       \
+  NUMBER(Erf, 1, "math.erf")           \
+  NUMBER(Erfc, 1, "math.erfc")         \
+  NUMBER(Gamma, 1, "math.gamma")       \
+  NUMBER(Lgamma, 1, "math.lgamma")     \
+  NUMBER(Cbrt, 1, "math.cbrt")         \
+  NUMBER(Exp2, 1, "math.exp2")         \
+  NUMBER(Degrees, 1, "math.degrees")   \
+  NUMBER(Radians, 1, "math.radians")   \
+  NUMBER(Hypot, 2, "math.hypot")       \
+  NUMBER(Fmod, 2, "math.fmod")         \
   NUMBER(Scalar, 1, "np.float64")      \
   NUMBER(NumpyAbsolute, 1, "np.abs")   \
   NUMBER(NumpyExp, 1, "np.exp")        \
   NUMBER(NumpyLog, 1, "np.log")        \
   NUMBER(NumpyLog10, 1, "np.log10")    \
   NUMBER(NumpyLog2, 1, "np.log2")      \
-  NUMBER(NumpySqrt, 1, "np.sqrt")
+  NUMBER(NumpySqrt, 1, "np.sqrt")      \
+  NUMBER(NumpyLog1p, 1, "np.log1p")    \
+  NUMBER(NumpyExpm1, 1, "np.expm1")    \
+  NUMBER(NumpySin, 1, "np.sin")        \
+  NUMBER(NumpyCos, 1, "np.cos")        \
+  NUMBER(NumpyTanh, 1, "np.tanh")      \
+  NUMBER(NumpyPower, 2, "np.power")
 
 // Which of the two it is, the number says whose value it is.
 union NumberValue {

@@ -58,6 +58,8 @@ enum class Does : uint8_t {
   OfNumbers,           // the values of a list or tuple of ordinary numbers: the same
   OfAnyNumber,         // the value of its only argument, an int or a float
   OfExponent,          // the same, of one whose power is neither 0 nor infinite
+  OfSeveral,           // the values of its arguments, ordinary numbers
+  OfPower,             // the same of two, whose power is an ordinary number
 };
 
 // All need the GIL. Rows are found by the object that stands under the row's name when it is asked for first,

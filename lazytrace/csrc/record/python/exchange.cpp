@@ -606,6 +606,7 @@ bool has_index(PyObject* key) {
 void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (!recorder_->numbers() || told_) return;
   if (operation.action == Action::FormatsText) return format_text(f, operation);
+  if (operation.action == Action::Operates) return void(texts_.operate(f, operation));
   if (operation.action == Action::GetsItem || operation.action == Action::SetsItem) {
     PyObject** container = f.place(operation.first);
     if (THPVariable_CheckExact(*container) && has_index(*f.place(operation.second)))
@@ -616,8 +617,14 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
   bool is_method = operation.first && *method;
   PyObject** callable = is_method ? method : second;
   PyObject** first = is_method ? second : operation.third ? f.place(operation.third) : nullptr;
-  PyObject* self = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : first ? *first : nullptr;
-  if (self && is_tensor(self)) exchange_callable(callable, first ? *first : nullptr, false);
+  PyObject* bound = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
+  PyObject* self = bound && is_tensor(bound) ? bound : first ? *first : nullptr;
+  bool fills =
+      operation.third && TextExchange::fills_with_value(*callable, f.top(operation.third), operation.third);
+  if (fills)
+    exchange_callable(callable, first ? *first : nullptr, true);
+  else if (self && is_tensor(self))
+    exchange_callable(callable, first ? *first : nullptr, false);
 }
 
 // Whether what the callee does with sizes will be seen: it is one of ours now, keeps what it is given, runs
@@ -657,7 +664,7 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (asks_identity(*callable)) return settle_identities(args, count);
   settle_texts(*callable, args, count);
   if (!live()) return;
-  bool numbers = false;
+  bool numbers = TextExchange::fills_with_value(*callable, args, count);
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_followed(args[i]);
   // What a generator gives is not seen before it is asked.
   if (recorder_->numbers()->has_carriers() && TextExchange::in_place_of(*callable))

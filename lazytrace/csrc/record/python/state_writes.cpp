@@ -48,6 +48,17 @@ void StateWrites::take_out(PyObject* list, bool last, Wording what) {
   lists_->take_out(list, last, &place) ? drop(list, place, what) : refuse(list, what);
 }
 
+bool StateWrites::extend(PyObject* list, PyObject* items, Wording what) {
+  constexpr Py_ssize_t kMost = 256;
+  bool plain = PyList_CheckExact(items) || PyTuple_CheckExact(items);
+  if (!plain || items == list || provenance_->is_fresh(list)) return false;
+  if (PySequence_Fast_GET_SIZE(items) > kMost) return false;
+  consumption_->hand_over(&items, 1, Consumer::Reads);
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i)
+    write_again(Effect::Kind::Append, list, list, nullptr, -1, PySequence_Fast_GET_ITEM(items, i), what);
+  return true;
+}
+
 void StateWrites::rewrite(PyObject* object, Wording what) {
   if (lists_->is(object)) return refuse(object, what);
   if (provenance_->is_fresh(object) || containers_->take_over(object, what)) return;

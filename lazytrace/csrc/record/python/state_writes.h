@@ -38,6 +38,9 @@ class StateWrites {
   // A write that a replay can make again, or else write(). `container`: the dict, list or cell that changes.
   void write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key, Py_ssize_t index,
                    PyObject* value, Wording what);
+  // All of a list or tuple is put behind what a list or a deque holds, as one write for each item; false
+  // where it is not that simple.
+  bool extend(PyObject* list, PyObject* items, Wording what);
   // The first entry of a list or a deque, or the last, is taken out and comes to Python.
   void take_out(PyObject* list, bool last, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().

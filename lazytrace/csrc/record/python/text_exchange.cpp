@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cpython/objects.h"
@@ -90,12 +91,39 @@ void TextExchange::join(Frame f, const Operation& operation) {
   for (PyObject** piece : pieces) settle(*piece);
 }
 
+namespace {
+// A tensor without dimensions, alone or among several: what is written for it may be its value.
+bool holds_value(PyObject* v) {
+  auto one = [](PyObject* item) {
+    return THPVariable_CheckExact(item) && THPVariable_Unpack(item).dim() == 0;
+  };
+  if (!PyTuple_CheckExact(v)) return one(v);
+  PyObject** items = PySequence_Fast_ITEMS(v);
+  return std::any_of(items, items + PyTuple_GET_SIZE(v), one);
+}
+}  // namespace
+
+bool TextExchange::fills_with_value(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  static auto* const format =
+      reinterpret_cast<PyMethodDescrObject*>(PyDict_GetItemString(PyUnicode_Type.tp_dict, "format"));
+  bool bound =
+      PyCFunction_Check(callable) && reinterpret_cast<PyCFunctionObject*>(callable)->m_ml == format->d_method;
+  return (bound || callable == reinterpret_cast<PyObject*>(format)) &&
+         std::any_of(args, args + count, [](PyObject* v) { return v && holds_value(v); });
+}
+
 bool TextExchange::operate(Frame f, const Operation& operation) {
   PyObject **left = f.place(operation.first), **right = f.place(operation.second);
   auto is_string = [](PyObject* v) { return is_text(v) || PyUnicode_CheckExact(v); };
-  if (!is_string(*left) || !(is_text(*left) || holds_followed(*right))) return false;
+  bool value = is_remainder(operation.name) && PyUnicode_CheckExact(*left) && holds_value(*right);
+  if (!is_string(*left) || !(is_text(*left) || value || holds_followed(*right))) return false;
   py::object l = py::reinterpret_borrow<py::object>(*left), r = py::reinterpret_borrow<py::object>(*right);
   const TextFunctions& make = texts().make;
+  if (value) {
+    py::object given = make.number(r, l), text = make.filled(l, given);
+    if (is_text(text.ptr())) swaps_->note(right, plain_inside(given.ptr()));
+    return take(f, std::move(text), {});
+  }
   if (is_addition(operation.name)) return is_string(*right) && take(f, make.added(l, r), {left, right});
   return is_remainder(operation.name) && take(f, make.filled(l, r), {left, right});
 }

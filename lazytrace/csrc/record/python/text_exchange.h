@@ -27,6 +27,8 @@ class TextExchange {
   // text + text, and "%d" % number.
   bool operate(Frame f, const Operation& operation);
 
+  // Whether a call is "{}".format() of tensors for which their values are written.
+  static bool fills_with_value(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   // What is called in the place of a callable that makes texts of what it is given; null of any other.
   static PyObject* const* in_place_of(PyObject* callable);
 
@@ -57,7 +59,8 @@ class TextExchange {
 // Told by Python once. `callables`: what makes texts of numbers, and what is called in its place where
 // numbers or texts that are followed are among the arguments. `formatted(value, conversion, spec)`,
 // `joined(*pieces)`, `added(left, right)` and `filled(left, right)` give the text that an instruction makes,
-// or None where it is not followed; `number(value)` what is formatted for a tensor.
+// or None where it is not followed; `number(value)` what is formatted for a tensor,
+// and `number(value, text)` what takes its place, or that of a tuple of such, behind `text %`.
 struct TextFunctions {
   py::object number, formatted, joined, added, filled;
 };

@@ -498,11 +498,8 @@ void Calls::call_holder(PyObject* callable, PyObject* const* args, Py_ssize_t co
 
 namespace {
 // Of such numbers numpy makes a mean without a warning.
-bool are_ordinary(PyObject* items) {
+bool are_ordinary(PyObject* const* all, Py_ssize_t count) {
   constexpr double kLargest = 1e15;
-  if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) return false;
-  Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
-  PyObject** all = PySequence_Fast_ITEMS(items);
   return count && std::all_of(all, all + count, [](PyObject* item) {
            if (is_carrier(item)) return true;
            if (PyFloat_CheckExact(item)) return std::fabs(PyFloat_AS_DOUBLE(item)) < kLargest;
@@ -511,14 +508,31 @@ bool are_ordinary(PyObject* items) {
            return PyLong_CheckExact(item) && !overflow && std::fabs(static_cast<double>(whole)) < kLargest;
          });
 }
+bool are_ordinary(PyObject* items) {
+  if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) return false;
+  return are_ordinary(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items));
+}
+
+bool has_ordinary_power(PyObject* const* args, Py_ssize_t count) {
+  constexpr double kLargest = 280;  // digits
+  if (count != 2 || !are_ordinary(args, count)) return false;
+  if (is_carrier(args[0]) || is_carrier(args[1])) return true;
+  double base = PyFloat_AsDouble(args[0]), exponent = PyFloat_AsDouble(args[1]);
+  // Of ints it makes an int.
+  return PyFloat_CheckExact(args[0]) && base > 0 && std::fabs(exponent * std::log10(base)) < kLargest;
+}
 }  // namespace
 
-// Whether it is a function of one number, of which numpy cannot warn: the same number gives the same one
+// Whether it is a function of numbers, of which numpy cannot warn: the same number gives the same one
 // again.
 bool Calls::computes(Does does, PyObject* const* args, Py_ssize_t count) {
   if (does == Does::OfNumbers && count == 1 && !keyword_names_ && !keywords_) {
     consumption_->hand_over(args, count, Consumer::Reads);
     return are_ordinary(args[0]);
+  }
+  if ((does == Does::OfSeveral || does == Does::OfPower) && !keyword_names_ && !keywords_) {
+    consumption_->hand_over(args, count, Consumer::Reads);
+    return does == Does::OfPower ? has_ordinary_power(args, count) : are_ordinary(args, count);
   }
   bool of_number = does == Does::OfNumber || does == Does::OfPositive || does == Does::OfExponent;
   if ((!of_number && does != Does::OfAnyNumber) || count != 1) return false;
@@ -931,7 +945,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0],
                                 [&] { return "calls .append() of a " + type_name(self); });
   if (is_deque(self) && name == "extend" && count == 1 && !has_limit(self) &&
-      extend(self, args[0], [&] { return "calls .extend() of a " + type_name(self); }))
+      writes_->extend(self, args[0], [&] { return "calls .extend() of a " + type_name(self); }))
     return;
   if (is_deque(self) && (name == "popleft" || name == "pop") && !count)
     return writes_->take_out(self, name == "pop",
@@ -1029,26 +1043,14 @@ bool Calls::update_dict(PyObject* dict, PyObject* const* args, Py_ssize_t count)
   return true;
 }
 
-// extend() of a list or a deque, as one write for each item; false where it is not that simple.
-bool Calls::extend(PyObject* list, PyObject* items, Wording what) {
-  constexpr Py_ssize_t kMost = 256;
-  bool plain = PyList_CheckExact(items) || PyTuple_CheckExact(items);
-  if (!plain || items == list || provenance_->is_fresh(list)) return false;
-  if (PySequence_Fast_GET_SIZE(items) > kMost) return false;
-  consumption_->hand_over(&items, 1, Consumer::Reads);
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i)
-    writes_->write_again(Effect::Kind::Append, list, list, nullptr, -1, PySequence_Fast_GET_ITEM(items, i),
-                         what);
-  return true;
-}
-
 void Calls::call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
                                   PyObject* const* args, Py_ssize_t count) {
   const Names* writers = writers_of(self);
   auto what = [&] { return "calls ." + name + "() of a " + type_name(self); };
   if (PyList_CheckExact(self) && name == "append" && count == 1)
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
-  if (PyList_CheckExact(self) && name == "extend" && count == 1 && extend(self, args[0], what)) return;
+  if (PyList_CheckExact(self) && name == "extend" && count == 1 && writes_->extend(self, args[0], what))
+    return;
   bool first = count == 1 && PyLong_CheckExact(args[0]) && PyLong_AsLong(args[0]) == 0;
   if (PyList_CheckExact(self) && name == "pop" && (first || !count))
     return writes_->take_out(self, !first, what);

@@ -72,7 +72,6 @@ class Calls {
                              PyObject* const* args, Py_ssize_t count);
   bool take_apart(PyObject* object);
   void call_stand_in(PyObject* self);
-  bool extend(PyObject* list, PyObject* items, Wording what);
   bool update_dict(PyObject* dict, PyObject* const* args, Py_ssize_t count);
   void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   // What a row of callables.def says.

@@ -166,12 +166,15 @@ void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
   bool text = is_remainder(operation) && (PyUnicode_Check(left) || PyBytes_Check(left));
   Consumer how = text ? Consumer::Text : Consumer::Compares;
   if (refuse_array(left) || refuse_array(right) || refuse_scalars(operation, left, right)) return;
+  auto what = [&] { return "changes a " + type_name(left) + " in place"; };
+  if (in_place && is_addition(operation) && PyList_CheckExact(left) && writes_->extend(left, right, what))
+    return;
   const OperatorMethods& methods = methods_of_operation(operation);
   operate(right, how, methods);
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
       !PyTuple_Check(left)) {
     classes_->read_specials(Py_TYPE(left));
-    return writes_->rewrite(left, [&] { return "changes a " + type_name(left) + " in place"; });
+    return writes_->rewrite(left, what);
   }
   operate(left, how, methods);
 }
