@@ -153,7 +153,7 @@ def list_popped_and_pushed(trace):
     return fn, [call(X())] * 4, lambda: list(s)
 
 
-@cases(eager="changes a list in place")
+@cases(hits=2)
 def list_in_place_operator(trace):
     s = [1.0]
 

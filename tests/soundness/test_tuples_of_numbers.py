@@ -115,7 +115,6 @@ BODIES = [
 
 
 EXPECTED = {
-    as_arguments: {"recordings": 8},
     as_key: {"recordings": 8},
     identical: {"eager": "compares the identity of two values of type tuple"},
     branched: {"hits": 5},
