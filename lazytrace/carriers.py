@@ -276,7 +276,7 @@ def _scalar_operation(kind: type, name: str, side: str) -> Callable[[Any, Any], 
     def operate(self: Any, other: Any, *rest: Any) -> Any:
         if isinstance(other, torch.Tensor):
             return plain(self, other)
-        if (zero or name in ("mul", "truediv")) and type(other) in (int, float, *_CARRIERS):
+        if (zero or name in ("mul", "truediv")) and _are_numbers(other):
             left, right = (other, self) if side else (self, other)
             made = core.apply_to_carriers(_FOLLOWED[name], left, right)
             if made is not None and _is_ordinary(made, zero):
@@ -516,7 +516,7 @@ def _is_close(*args: Any, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> bool:
 def _pow(*args: Any, **kwargs: Any) -> Any:
     # Of three, Python asks no method of the last ones.
     if len(args) != 2 or kwargs:
-        return pow(*map(_read, args), **{name: _read(value) for name, value in kwargs.items()})
+        return _call_plainly(pow, args, kwargs)
     return args[0] ** args[1]
 
 
@@ -609,7 +609,7 @@ def _pairwise_sum(items: list[Any]) -> Any:
 
 def _mean_by_numpy(items: Any) -> Any:
     few = type(items) in (list, tuple) and 0 < len(items) <= _AT_ONCE
-    if few and all(type(item) in (int, float, Dim, Real, Scalar) for item in items):
+    if few and _are_numbers(*items):
         # An array has one kind of numbers, and adds to 0.
         total = 0.0 + _pairwise_sum([_float(item) for item in items])
         if _is_followable(total) and _is_ordinary(total):
@@ -1135,17 +1135,14 @@ _MATH: dict[str, Callable[..., Any]] = {
     "Copysign": math.copysign,
     "Fabs": math.fabs,
     **{name.capitalize(): getattr(math, name) for name in ("sqrt", "exp", "expm1", "log2", "log10", "log1p")},
+    **{name.capitalize(): getattr(math, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan")},
     **{
-        name.capitalize(): getattr(math, name)
-        for name in ("sin", "cos", "tan", "atan", "sinh", "cosh", "tanh")
+        name.capitalize(): getattr(math, name) for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
     },
     **{
         name.capitalize(): getattr(math, name)
-        for name in ("asin", "acos", "asinh", "acosh", "atanh", "erf", "erfc", "gamma", "lgamma")
+        for name in ("erf", "erfc", "gamma", "lgamma", "cbrt", "exp2", "degrees", "radians", "hypot", "fmod")
     },
-    **{name.capitalize(): getattr(math, name) for name in ("cbrt", "exp2", "degrees", "radians")},
-    "Hypot": math.hypot,
-    "Fmod": math.fmod,
 }
 
 # What Python does where the core has no short way.

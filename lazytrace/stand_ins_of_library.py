@@ -89,26 +89,24 @@ def add_up(items: Any) -> Any:
     return total
 
 
-def largest(items: Any) -> Any:
-    """`max` of what a generator gives, two by two."""
+def _extreme(items: Any, choose: Any) -> Any:
     for best in items:  # noqa: B007 (the first one)
         break
     else:
-        return max(())
+        return choose(())
     for item in items:
-        best = max(best, item)
+        best = choose(best, item)
     return best
+
+
+def largest(items: Any) -> Any:
+    """`max` of what a generator gives, two by two."""
+    return _extreme(items, max)
 
 
 def smallest(items: Any) -> Any:
     """`min` of what a generator gives."""
-    for best in items:  # noqa: B007 (the first one)
-        break
-    else:
-        return min(())
-    for item in items:
-        best = min(best, item)
-    return best
+    return _extreme(items, min)
 
 
 def configure() -> None:

@@ -113,8 +113,7 @@ def _added(left: Any, right: Any) -> Any:
 
 def _floats(right: Any, left: str) -> Any:
     """`right` with the floats of tensors that are written as floats; itself where there are other tensors."""
-    values = right if type(right) is tuple else (right,)
-    asked = [one for one in _ASKED.findall(left) if one[1] != "%"]
+    values, asked = _fillings(left, right)
     if len(asked) != len(values) or torch.Tensor.__float__ is not _FLOAT:
         return right
     tensors = [isinstance(value, torch.Tensor) for value in values]
@@ -132,9 +131,14 @@ def _floats(right: Any, left: str) -> Any:
 _ASKED = re.compile(r"%(?:\([^)]*\))?([#0\- +*\d.hlL]*)(.)", re.DOTALL)
 
 
-def _filled(left: Any, right: Any) -> Any:
+def _fillings(left: Any, right: Any) -> tuple[tuple[Any, ...], list[tuple[str, str]]]:
+    """The values of `left % right`, and how each is to be written."""
     values = right if type(right) is tuple else (right,)
-    asked = [one for one in _ASKED.findall(left) if one[1] != "%"] if type(left) is str else []
+    return values, [one for one in _ASKED.findall(left) if one[1] != "%"] if type(left) is str else []
+
+
+def _filled(left: Any, right: Any) -> Any:
+    values, asked = _fillings(left, right)
     if type(right) is dict or len(asked) != len(values):
         return None
     # nan and inf are no whole numbers, and few numbers are a character.

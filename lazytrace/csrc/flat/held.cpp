@@ -2,8 +2,8 @@
 
 #include <torch/csrc/autograd/function.h>
 
-#include <cstring>
 #include <sstream>
+#include <string_view>
 
 namespace lazytrace {
 
@@ -35,21 +35,18 @@ bool Held::shows_the_same(const TensorMeta& look) const {
          tensor.strides() == c10::IntArrayRef(look.strides());
 }
 
-namespace {
-constexpr const char* kBackward = "Backward";
-}  // namespace
-
 std::string Held::description() const {
   at::Tensor tensor = owner();
   if (!tensor.defined() || (is_other_ && tensor.is_same(kept_))) return "";
   std::ostringstream text;
   text << '[' << tensor.toString() << ' ' << tensor.sizes() << ']';
   if (const auto& maker = tensor.grad_fn()) {
+    constexpr std::string_view kBackward = "Backward";
     std::string name = maker->name();
     // torch leaves out how the node is numbered: "Tanh" of TanhBackward0, but all of CopyBackwards.
     size_t at = name.rfind(kBackward);
     bool last = at != std::string::npos &&
-                name.find_first_not_of("0123456789", at + std::strlen(kBackward)) == std::string::npos;
+                name.find_first_not_of("0123456789", at + kBackward.size()) == std::string::npos;
     text << ", which is output " << tensor.output_nr() << " of " << (last ? name.substr(0, at) : name) << ',';
   }
   return text.str();

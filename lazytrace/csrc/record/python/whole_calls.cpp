@@ -144,9 +144,7 @@ bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
     method = _PyType_Lookup(type, other);
   return method && PyFunction_Check(method);
 }
-}  // namespace
 
-namespace {
 bool takes_generator(Frame f, const Operation& operation) {
   return operation.third && PyGen_CheckExact(*f.top(operation.third));
 }
