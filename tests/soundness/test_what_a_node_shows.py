@@ -166,6 +166,90 @@ def test_other_memory_before_a_graph_is_built_late():
         torch.autograd.grad(loss_of(out), w, create_graph=True)
 
 
+def a_graph_of_the_gradients(w, b, out):
+    return torch.autograd.grad(loss_of(out), w, create_graph=True)[0]
+
+
+def a_pass_through_all(w, b, out):
+    loss_of(out).backward(create_graph=True)
+
+
+def gradients_of_some(w, b, out):
+    torch.autograd.grad(loss_of(out), w, retain_graph=True)
+
+
+def again(w, b, out, grad):
+    loss_of(out).backward()
+
+
+def again_for_one(w, b, out, grad):
+    return torch.autograd.grad(loss_of(out), w)[0]
+
+
+def of_the_gradients(w, b, out, grad):
+    grad.square().sum().backward()
+
+
+def to_a_result(w, b, out, grad):
+    torch.autograd.grad(out[1], out[0])
+
+
+THEN = [again, again_for_one, of_the_gradients]
+
+
+@pytest.mark.parametrize("change", OTHER_MEMORY[1:], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("then", THEN, ids=lambda one: one.__name__)
+def test_other_memory_between_passes_through_the_graph(then, change):
+    """Torch's nodes follow a tensor that they have saved to its other memory; those of a late graph say so."""
+    fn, w, b, x = ready(loss_and_its_parts)
+    out = fn(x)
+    grad = a_graph_of_the_gradients(w, b, out)
+    change(w, b, out)
+    with pytest.raises(RuntimeError, match=r"was given other memory \(.data, set_\(\)\) before the backward"):
+        then(w, b, out, grad)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Using backward.. with create_graph=True", "ignore:grad and param do not obey"
+)
+@pytest.mark.parametrize("change", OTHER_MEMORY[1:3], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("then", THEN, ids=lambda one: one.__name__)
+def test_other_memory_between_passes_through_the_leaves(then, change):
+    """A pass to all of them is one through a graph that has saved the tensors themselves."""
+
+    def observe(fn, w, b, x):
+        out = fn(x)
+        a_pass_through_all(w, b, out)
+        grad = w.grad
+        w.grad = b.grad = None
+        change(w, b, out)
+        returned = then(w, b, out, grad)
+        return [None if t is None else t.tolist() for t in (returned, w.grad, b.grad)]
+
+    both(loss_and_its_parts, observe)
+
+
+@pytest.mark.parametrize("first", [a_graph_of_the_gradients, gradients_of_some], ids=lambda one: one.__name__)
+def test_other_memory_of_what_the_graph_has_not_saved(first):
+    def observe(fn, w, b, x):
+        out = fn(x)
+        first(w, b, out)
+        b.data = b.data * 2  # added, which saves nothing
+        loss_of(out).backward()
+        return w.grad.tolist(), b.grad.tolist()
+
+    both(loss_and_its_parts, observe)
+
+
+def test_other_memory_and_a_pass_between_results():
+    fn, w, b, x = ready(loss_and_its_parts)
+    out = fn(x)
+    gradients_of_some(w, b, out)
+    on_a_result(w, b, out)
+    with pytest.raises(RuntimeError, match="was given other memory"):
+        to_a_result(w, b, out, None)
+
+
 def test_an_error_names_the_node_that_a_tensor_has_by_now():
     def observe(fn, w, b, x):
         h, loss = fn(x)

@@ -32,14 +32,16 @@ std::array<NodeName, kMostKinds>& names() {
 struct Passing : Node {
   // The engine leaves out what is no deeper than where a pass ends: this is as deep as what it stands for.
   void deepen(uint64_t by) { topological_nr_ += by; }
-  void lead_on(torch::autograd::Edge edge, bool whole) {
+  void lead_on(torch::autograd::Edge edge, bool whole, std::shared_ptr<const MemoryThen> shown) {
     next_edges_.resize(1);
     next_edges_[0] = std::move(edge);
     whole_ = whole;
+    shown_ = std::move(shown);
   }
 
  protected:
   bool whole_ = false;
+  std::shared_ptr<const MemoryThen> shown_;
 };
 
 template <size_t Kind>
@@ -49,6 +51,7 @@ struct Named final : Passing {
     TORCH_CHECK(passes_, torch::autograd::ERR_BACKWARD_TWICE);
     bool hooks = !tensor_pre_hooks().empty() || !retains_grad_hooks().empty();
     if (!post_hooks().empty() || (whole_ && hooks)) refuse_hooks();
+    if (shown_) shown_->check();
     // Of a result that is not the first of its node, the last gradient is its own.
     variable_list own = {std::move(gradients.back())};
     if (num_outputs() > 1) bring_inside(&own);
@@ -135,8 +138,8 @@ void skip_inputs(Node* node, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) node->add_input_metadata(Node::undefined_input());
 }
 
-void lead_on(Node* passing, torch::autograd::Edge edge, bool whole) {
-  static_cast<Passing*>(passing)->lead_on(std::move(edge), whole);
+void lead_on(Node* passing, torch::autograd::Edge edge, bool whole, std::shared_ptr<const MemoryThen> shown) {
+  static_cast<Passing*>(passing)->lead_on(std::move(edge), whole, std::move(shown));
 }
 
 c10::intrusive_ptr<Node> make_spent(int kind) { return makers()[static_cast<size_t>(kind)].make(false); }

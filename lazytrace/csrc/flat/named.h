@@ -3,9 +3,12 @@
 
 #include <torch/csrc/autograd/function.h>
 
+#include <memory>
 #include <string>
 
 namespace lazytrace {
+
+class MemoryThen;
 
 // A result has a history with the name that torch gave it, whatever computes its gradient.
 //
@@ -30,8 +33,10 @@ c10::intrusive_ptr<torch::autograd::Node> make_passing(int kind, torch::autograd
 // For a result that others of its node come before, which are not there.
 void skip_inputs(torch::autograd::Node* node, uint32_t count);
 // Behind such a node comes this edge from now on. `whole`: hooks that are set from then on would be called
-// before all was there that comes to the result, so it refuses them. Not while it runs; no GIL needed.
-void lead_on(torch::autograd::Node* passing, torch::autograd::Edge edge, bool whole);
+// before all was there that comes to the result, so it refuses them. `shown`: of the graph that the edge
+// leads into. Not while it runs; no GIL needed.
+void lead_on(torch::autograd::Node* passing, torch::autograd::Edge edge, bool whole,
+             std::shared_ptr<const MemoryThen> shown);
 // One whose graph a backward pass has used up: asked again, it says what torch says. No GIL needed.
 c10::intrusive_ptr<torch::autograd::Node> make_spent(int kind);
 

@@ -41,16 +41,16 @@ ReplayedBackward::Switches ReplayedBackward::Switches::now() {
   return {local.included_.raw_repr(), local.excluded_.raw_repr(), process_switches()};
 }
 
+const char* const kBuildsFromNowOn =
+    ". From now on the function builds its graph at each call; make this call again, or pass "
+    "create_graph=True in the first backward pass, too.";
+
 namespace {
 
 constexpr const char* kCannotBuild =
     "a backward pass through the replay of a traced function asked for more than the passes before it: for a "
     "graph of the gradients (create_graph), for some of them only (inputs), for those of other results, or "
     "under other switches of torch. That needs the whole graph of autograd, which cannot be built any more: ";
-constexpr const char* kNext =
-    ". From now on the function builds its graph at each call; make this call again, or pass "
-    "create_graph=True in the first backward pass, too.";
-
 // A result would hold its node, and the node the result. As torch's own saved results are, it is another
 // object, whose version is the same.
 at::Tensor without_history(const at::Tensor& result) {
@@ -247,7 +247,7 @@ void ReplayedBackward::take_hooks_over() {
     const auto& to = graph_->inner[i];
     if (!from || !calls_python(*from)) continue;
     TORCH_CHECK(to.input_nr == inner_[i].input && from->pre_hooks().empty() && from->post_hooks().empty(),
-                kCannotBuild, "the node of a result that another one is made of has hooks", kNext);
+                kCannotBuild, "the node of a result that another one is made of has hooks", kBuildsFromNowOn);
     move_hooks(from.get(), to.function.get());
   }
 }
@@ -263,7 +263,8 @@ void ReplayedBackward::lead_on(bool created) {
     if (torch::autograd::impl::gradient_edge(tensor) == inner_[i].edge())
       torch::autograd::impl::set_gradient_edge(tensor, graph_->inner[i]);
     if (form_->inner[i].kind < 0) continue;
-    if (auto from = inner_[i].node.lock()) lazytrace::lead_on(from.get(), graph_->inner[i], true);
+    if (auto from = inner_[i].node.lock())
+      lazytrace::lead_on(from.get(), graph_->inner[i], true, graph_->shown);
   }
   for (size_t i = 0; i < passing_.size(); ++i) {
     auto from = passing_[i].lock();
@@ -274,7 +275,7 @@ void ReplayedBackward::lead_on(bool created) {
     if (same_place) move_hooks(from.get(), to.function.get());
     bool inner =
         std::any_of(form_->inner.begin(), form_->inner.end(), [&](const auto& one) { return one.root == i; });
-    lazytrace::lead_on(from.get(), std::move(to), inner || created);
+    lazytrace::lead_on(from.get(), std::move(to), inner || created, graph_->shown);
   }
   passing_.clear();
 }
@@ -298,13 +299,7 @@ void ReplayedBackward::check_versions() const {
 // memory by now, the others what they did. `all`: the graph is built from all that the call began with.
 void ReplayedBackward::check_memory(bool all) const {
   auto check = [&](const Held& held, const BackwardForm::Open& one) {
-    if ((!all && !one.saved) || held.shows_the_same(one.look)) return;
-    form_->surprised = true;
-    TORCH_CHECK(
-        false, "a tensor of ", one.look.text(),
-        ", which a replay of a traced function was given or gave, was given other memory (.data, set_()) "
-        "before the backward pass",
-        kNext);
+    if (all || one.saved) MemoryThen::check(*form_, held, one.look);
   };
   for (size_t i = 0; i < begins_.size(); ++i) check(begins_[i], form_->begins[i]);
   for (size_t i = 0; i < given_.size() && !all; ++i) check(given_[i], form_->given[i]);
@@ -326,16 +321,24 @@ variable_list ReplayedBackward::replay(const variable_list& gradients) {
 namespace {
 
 // Hands gradients on as they are.
-struct Handing final : torch::autograd::Node {
-  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+class Handing final : public torch::autograd::Node {
+ public:
+  explicit Handing(std::shared_ptr<const MemoryThen> shown) : shown_(std::move(shown)) {}
+  variable_list apply(variable_list&& gradients) override {
+    shown_->check();
+    return std::move(gradients);
+  }
   std::string name() const override { return "Handing"; }
+
+ private:
+  std::shared_ptr<const MemoryThen> shown_;
 };
 
 // The same tensor with a node of its own before its history. A pass through the graph ends there, and the one
 // that it is part of goes on into the history, and calls what hooks there are.
-at::Tensor beginning_of(const at::Tensor& tensor) {
+at::Tensor beginning_of(const at::Tensor& tensor, std::shared_ptr<const MemoryThen> shown) {
   at::Tensor beginning = without_history(tensor);
-  auto node = c10::make_intrusive<Handing>();
+  auto node = c10::make_intrusive<Handing>(std::move(shown));
   node->set_next_edges({torch::autograd::impl::gradient_edge(tensor)});
   torch::autograd::set_history(beginning, node);
   return beginning;
@@ -398,7 +401,7 @@ void share_memory(const at::Tensor& saved, const at::Tensor& result) {
   bool same = to.nbytes() == from.nbytes() && saved.storage_offset() == result.storage_offset() &&
               saved.device().is_cpu() && result.device().is_cpu();
   TORCH_CHECK(same || same_bits(saved, result), kCannotBuild, "a result was written to since, by .data",
-              kNext);
+              kBuildsFromNowOn);
   if (!same) return;
   auto let_go = [](void* held) { delete static_cast<c10::Storage*>(held); };
   to.unsafeGetStorageImpl()->set_data_ptr_noswap(
@@ -442,6 +445,19 @@ class AsThen {
 
 }  // namespace
 
+// A graph that leads on to the tensors of then has saved these, not copies.
+std::shared_ptr<const MemoryThen> ReplayedBackward::shown_from_now_on(bool leaves) const {
+  auto shown = std::make_shared<MemoryThen>(form_);
+  auto add = [&](const at::Tensor& tensor, const BackwardForm::Open& one) {
+    if (one.saved) shown->add(tensor, one.look);
+  };
+  for (size_t i = 0; i < begins_.size() && !leaves; ++i)
+    if (begins_[i].tensor().defined() && begins_[i].tensor().requires_grad())
+      add(begins_[i].tensor(), form_->begins[i]);
+  for (size_t i = 0; i < given_.size(); ++i) add(given_[i].owner(), form_->given[i]);
+  return shown;
+}
+
 // `leaves`: the graph leads on to the tensors of then, and can be passed through as a whole only.
 void ReplayedBackward::build_graph(bool leaves) {
   const Program& whole = form_->whole->program();
@@ -458,17 +474,19 @@ void ReplayedBackward::build_graph(bool leaves) {
   };
   for (size_t i = 0; i < begins_.size(); ++i)
     TORCH_CHECK(is_written(form_->begins[i].reg) || begins_[i].is_as_it_was(), kCannotBuild, "a tensor of ",
-                form_->begins[i].look.text(), " that the call began with has been written to since", kNext);
+                form_->begins[i].look.text(), " that the call began with has been written to since",
+                kBuildsFromNowOn);
   check_memory(true);
   AsThen as_then;
   ModeSwitch modes;
   modes.to(whole.modes[0]);
   auto graph = std::make_unique<Graph>();
+  graph->shown = shown_from_now_on(leaves);
   std::vector<at::Tensor> registers(static_cast<size_t>(whole.registers));
   for (size_t i = 0; i < begins_.size(); ++i) {
     const at::Tensor& tensor = begins_[i].tensor();
     registers[form_->begins[i].reg] =
-        tensor.defined() && tensor.requires_grad() && !leaves ? beginning_of(tensor) : tensor;
+        tensor.defined() && tensor.requires_grad() && !leaves ? beginning_of(tensor, graph->shown) : tensor;
   }
   for (size_t i = 0; i < form_->written.size(); ++i) registers[form_->written[i]] = earlier_.written[i];
   std::vector<at::Tensor> begins = registers;
@@ -480,14 +498,15 @@ void ReplayedBackward::build_graph(bool leaves) {
       Interpreter(*form_->whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
           .run(0, nullptr, &made);
   if (outcome.given.error) std::rethrow_exception(outcome.given.error);
-  TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kNext);
+  TORCH_CHECK(outcome.ok(), kCannotBuild, "step ", outcome.step, " gave ", outcome.found, kBuildsFromNowOn);
   // Torch's nodes have what was computed then, whatever was done to the memory behind it without a count.
   for (size_t i = 0; i < saved_.size(); ++i) {
     int reg = form_->saved[i];
     const at::Tensor& now = made.of(reg);
     bool others_have_it = is_begin(reg) || is_given(reg);
     TORCH_CHECK(others_have_it || !now.defined() || !saved_[i].defined() || same_bits(now, saved_[i]),
-                kCannotBuild, "memory that the call began with was written to since, by .data", kNext);
+                kCannotBuild, "memory that the call began with was written to since, by .data",
+                kBuildsFromNowOn);
   }
   // What was written to since was saved here, too: who comes to it is told.
   for (size_t i = 0; i < watched_.size(); ++i) {
@@ -517,7 +536,7 @@ void ReplayedBackward::open(Graph* graph, const std::vector<at::Tensor>& begins)
   bool same = graph->open->obstacle().empty() && exits.size() == form_->exits.size();
   for (size_t i = 0; i < exits.size() && same; ++i)
     same = ends.registers[exits[i].end] == form_->exits[i].end;
-  TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kNext);
+  TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kBuildsFromNowOn);
 }
 
 // The graph is passed through to the leaves, as it stands before the tensors of then, and nothing comes from
@@ -553,7 +572,7 @@ variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
 
 variable_list ReplayedBackward::pass(const variable_list& gradients) {
   if (!graph_) build_graph();
-  TORCH_CHECK(graph_->open, kCannotBuild, "another pass goes through it", kNext);
+  TORCH_CHECK(graph_->open, kCannotBuild, "another pass goes through it", kBuildsFromNowOn);
   OpenGraph::Pass how;
   how.keep = torch::autograd::get_current_graph_task_keep_graph();
   how.create = at::GradMode::is_enabled();
@@ -618,7 +637,7 @@ void ReplayedBackward::check_hooks_inside(const std::vector<size_t>& asked, bool
     TORCH_CHECK(
         !node || !calls_python(*node) || (is_asked && !goes_on), kCannotBuild,
         "a result that another one is made of has a hook, and the gradient of such a result is asked for",
-        kNext);
+        kBuildsFromNowOn);
   }
 }
 
@@ -646,7 +665,7 @@ void ReplayedBackward::bring_inside(size_t root, const at::Tensor& gradient, var
   form_->surprised = true;
   if (!asked.empty()) check_hooks_inside(asked, goes_on);
   if (!graph_) build_graph();
-  TORCH_CHECK(graph_->open, kCannotBuild, "another pass goes through it", kNext);
+  TORCH_CHECK(graph_->open, kCannotBuild, "another pass goes through it", kBuildsFromNowOn);
   // They must be given what comes to such a result from here, too, and are not called yet.
   if (asked.empty()) return take_hooks_over();
   OpenGraph::Pass how;

@@ -10,10 +10,14 @@
 
 #include "flat/backward_form.h"
 #include "flat/held.h"
+#include "flat/memory_then.h"
 #include "flat/open_graph.h"
 #include "program/numbers.h"
 
 namespace lazytrace {
+
+// How errors end that are about what one node cannot do.
+extern const char* const kBuildsFromNowOn;
 
 // Replays the recorded backward pass. A pass that asks for more (a graph of the gradients, some of them only,
 // gradients of other results), or comes under other switches of torch, is given the graph itself: the program
@@ -48,6 +52,7 @@ class ReplayedBackward final : public torch::autograd::Node {
     std::vector<at::Tensor> roots;
     torch::autograd::edge_list inner;  // of the results that others are made of
     std::optional<OpenGraph> open;
+    std::shared_ptr<const MemoryThen> shown;
   };
 
   void check_versions() const;
@@ -68,6 +73,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   torch::autograd::variable_list pass_to_leaves(const torch::autograd::variable_list& gradients,
                                                 std::unique_lock<std::mutex>* lock);
   void build_graph(bool leaves = false);
+  std::shared_ptr<const MemoryThen> shown_from_now_on(bool leaves) const;
   void open(Graph* graph, const std::vector<at::Tensor>& begins) const;
 
   std::shared_ptr<const BackwardForm> form_;
