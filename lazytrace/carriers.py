@@ -6,6 +6,7 @@ import bisect
 import collections
 import functools
 import math
+import opcode
 import operator
 import sys
 from collections.abc import Callable, Sequence
@@ -64,7 +65,7 @@ def _made(kind: str, function: Callable[..., Any], *values: Any) -> Any:
 
 def _binary(kind: str, function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def work_out(left: Any, right: Any) -> Any:
-        if not (_is_number(left) and _is_number(right)):
+        if not (_is_number(left) and _is_number(right)) or Scalar in (type(left), type(right)):
             return NotImplemented
         return _made(kind, function, left, right) if kind else _plain_operation(function, left, right)
 
@@ -88,7 +89,7 @@ def _comparison(kind: str, swapped: bool, function: Callable[[Any, Any], bool]) 
             made = core.apply_to_carriers(kind, left, right)
             if made is not None:
                 return bool(core.read_carrier(made) if type(made) in (Dim, Real) else made)
-        if _is_number(other):
+        if _is_number(other) and type(other) is not Scalar:
             return function(_read(self), _read(other))
         return NotImplemented
 
@@ -114,6 +115,17 @@ _FOLLOWED = {
 }
 
 
+# How they come about, and whether of the operands the other way round.
+_COMPARISONS = (
+    ("lt", "Less", False),
+    ("le", "LessEqual", False),
+    ("gt", "Less", True),
+    ("ge", "LessEqual", True),
+    ("eq", "Equal", False),
+    ("ne", "NotEqual", False),
+)
+
+
 def _methods(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: _reading(kind, name) for name in vars(kind) if callable(getattr(kind, name))
@@ -129,14 +141,7 @@ def _methods(kind: type) -> dict[str, Any]:
         function = getattr(operator, name, None) or getattr(operator, name + "_")
         forward, reflected = _binary(_FOLLOWED.get(name, ""), function)
         found[f"__{name}__"], found[f"__r{name}__"] = forward, reflected
-    for name, how, swapped in (
-        ("lt", "Less", False),
-        ("le", "LessEqual", False),
-        ("gt", "Less", True),
-        ("ge", "LessEqual", True),
-        ("eq", "Equal", False),
-        ("ne", "NotEqual", False),
-    ):
+    for name, how, swapped in _COMPARISONS:
         found[f"__{name}__"] = _comparison(how, swapped, getattr(operator, name))
     return found
 
@@ -146,7 +151,7 @@ def _part(name: str, self: Any) -> Any:
 
 
 def _powered(base: Any, exponent: Any) -> Any:
-    if not (_is_number(base) and _is_number(exponent)):
+    if not (_is_number(base) and _is_number(exponent)) or Scalar in (type(base), type(exponent)):
         return NotImplemented
     if _is_whole(base) and _is_whole(exponent) and not exponent >= 0:
         # A float, by the power of floats (Objects/longobject.c).
@@ -165,7 +170,7 @@ def _reflected_power(self: Any, base: Any, modulus: Any = None) -> Any:
 
 
 def _divided(left: Any, right: Any) -> Any:
-    if not (_is_number(left) and _is_number(right)):
+    if not (_is_number(left) and _is_number(right)) or Scalar in (type(left), type(right)):
         return NotImplemented
     # Of zero it says something else than each part of it does.
     return (left // right, left % right) if right != 0 else _plain_operation(divmod, left, right)
@@ -259,32 +264,72 @@ def _as_scalar(number: Any) -> Any:
     return numpy.float64(_read(number)) if made is None else made
 
 
-def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        core.refuse_scalar()
-        return function(*args)
+# How CPython numbers the operators that are not followed for all values (_nb_ops of opcode.py).
+_NUMBERED = {name.removeprefix("NB_"): number for number, (name, _) in enumerate(opcode._nb_ops)}  # type: ignore[attr-defined]
+_OPERATIONS = {
+    "add": "ADD",
+    "sub": "SUBTRACT",
+    "mul": "MULTIPLY",
+    "truediv": "TRUE_DIVIDE",
+    "floordiv": "FLOOR_DIVIDE",
+    "mod": "REMAINDER",
+    "pow": "POWER",
+    "divmod": "FLOOR_DIVIDE",
+}
 
-    return call
+
+def _computes_quietly(name: str, left: Any, right: Any) -> bool:
+    """Whether numpy has nothing to say of the operation, whatever is set for the thread."""
+    return bool(core.computes_quietly(_NUMBERED[_OPERATIONS[name]], left, right))
 
 
-def _scalar_operation(kind: type, name: str, side: str) -> Callable[[Any, Any], Any]:
+def _scalar_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
     """Of float64: followed where the other operand is a number, too, and numpy has nothing to say of it."""
-    plain = _reading(kind, f"__{side}{name}__")
+    plain = getattr(kind, f"__{side}{name}__")
+    followed = {**_FOLLOWED, "pow": "Pow"}.get(name)
     # A product that is 0 may be one that is too small.
-    zero = name in ("add", "sub")
+    zero = name in ("add", "sub", "floordiv", "mod")
 
     def operate(self: Any, other: Any, *rest: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return plain(self, other)
-        if (zero or name in ("mul", "truediv")) and _are_numbers(other):
+            return plain(_read(self), other)
+        if followed and not rest and _are_numbers(other):
             left, right = (other, self) if side else (self, other)
-            made = core.apply_to_carriers(_FOLLOWED[name], left, right)
+            made = core.apply_to_carriers(followed, left, right)
             if made is not None and _is_ordinary(made, zero):
                 return _as_scalar(made)
-        core.refuse_scalar()
-        return plain(self, other, *rest)
+        value, other = _read(self), _read(other)
+        if not _computes_quietly(name, *((other, value) if side else (value, other))):
+            core.refuse_scalar()
+        return plain(value, other, *map(_read, rest))
 
     return operate
+
+
+def _scalar_comparison(kind: type, name: str, how: str, swapped: bool) -> Callable[..., Any]:
+    plain = getattr(kind, f"__{name}__")
+
+    def compare(self: Any, other: Any) -> Any:
+        if _are_numbers(other):
+            left, right = (other, self) if swapped else (self, other)
+            made = core.apply_to_carriers(how, left, right)
+            if made is not None:
+                return numpy.bool_(_read(made))
+        return plain(_read(self), _read(other))
+
+    return compare
+
+
+def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of float64 that is given no other number."""
+
+    def call(self: Any, *args: Any) -> Any:
+        value = _read(self)
+        if not _computes_quietly("add", value, value):
+            core.refuse_scalar()
+        return method(value, *map(_read, args))
+
+    return call
 
 
 def _of_scalar(numpy: Any) -> dict[str, Any]:
@@ -296,13 +341,20 @@ def _of_scalar(numpy: Any) -> dict[str, Any]:
             continue
         method = getattr(kind, name)
         found[name] = _reading(kind, name) if callable(method) else property(functools.partial(_part, name))
-    for name in (*_FOLLOWED, "pow", "divmod"):
+    for name in _OPERATIONS:
         for side in ("", "r"):
             found[f"__{side}{name}__"] = _scalar_operation(kind, name, side)
+    for name, how, swapped in _COMPARISONS:
+        found[f"__{name}__"] = _scalar_comparison(kind, name, how, swapped)
     return {
         **found,
+        # As that of numbers that are followed, below.
+        "__array_priority__": math.inf,
         "__neg__": lambda self: _as_scalar(core.apply_to_carriers("Neg", self, None)),
-        "__round__": _refused(found["__round__"]),
+        "__pos__": _same,
+        "__abs__": lambda self: _as_scalar(core.apply_to_carriers("Abs", self, None)),
+        "__bool__": lambda self: bool(self != 0),
+        "__round__": _quietly(kind.__round__),
         "__module__": "numpy",
         "__name__": "numpy.float64",
         "__qualname__": "float64",
@@ -491,8 +543,8 @@ def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_math(value: Any) -> Any:
-    """What math works with; of a tensor it asks for the float."""
-    return _float(value) if isinstance(value, torch.Tensor) else value
+    """What math works with; of a tensor it asks for the float, and numpy's float64 is one."""
+    return _float(value) if isinstance(value, torch.Tensor) or type(value) is Scalar else value
 
 
 def _whole_by_math(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -578,7 +630,7 @@ def _power_by_numpy(base: Any, exponent: Any) -> Any:
 
 
 def _are_numbers(*values: Any) -> bool:
-    return all(type(value) in (int, float, *_CARRIERS) for value in values)
+    return all(type(value) in (int, float, numpy.float64, *_CARRIERS) for value in values)
 
 
 def _extreme_by_numpy(choose: Callable[[Any, Any], Any], *values: Any) -> Any:
@@ -762,6 +814,8 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
                 given += value
         if has_torch_function(given):
             return _called(function, *args, **kwargs)
+        args = tuple(map(core.float_of_scalar, args))
+        kwargs = {name: core.float_of_scalar(value) for name, value in kwargs.items()}
         return core.call_with_floats(function, name, overload, args, kwargs)
 
     return call

@@ -100,6 +100,8 @@ def _formatted(value: Any, conversion: int, spec: Any) -> Any:
         value = core.follow_text(_CONVERSIONS[conversion], value)
     if value is None or (type(value) is Text and not spec):
         return value
+    # Numpy writes its own as it is set to, and with a format as Python does.
+    value = core.float_of_scalar(value) if spec else value
     return core.follow_text(format, value, spec) if _is_steady(spec) else None
 
 
@@ -144,7 +146,11 @@ def _filled(left: Any, right: Any) -> Any:
     # nan and inf are no whole numbers, and few numbers are a character.
     if any("*" in how or kind in _refused(value) for (how, kind), value in zip(asked, values, strict=True)):
         return None
-    return core.follow_text(operator.mod, left, right)
+    made = tuple(
+        core.float_of_scalar(value) if kind in "eEfFgG" else value
+        for (_, kind), value in zip(asked, values, strict=True)
+    )
+    return core.follow_text(operator.mod, left, made if type(right) is tuple else made[0] if made else right)
 
 
 def _refused(value: Any) -> str:

@@ -4,6 +4,8 @@
 #include <torch/extension.h>
 
 #include "call/wrapper.h"
+#include "cpython/carrier.h"
+#include "cpython/numpy_arithmetic.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
 #include "record/python/gradients.h"
@@ -173,7 +175,10 @@ lt::NumberRecorder* numbers_now() {
 py::object apply_to_carriers(const std::string& kind, py::object a, py::object b) {
   auto* numbers = numbers_now();
   if (!numbers) return py::none();
-  int x = numbers->number_of(a.ptr()), y = b.is_none() ? -1 : numbers->number_of(b.ptr());
+  auto operand = [&](PyObject* v) {
+    return lt::is_float64(v) ? numbers->real_constant(PyFloat_AS_DOUBLE(v)) : numbers->number_of(v);
+  };
+  int x = operand(a.ptr()), y = b.is_none() ? -1 : operand(b.ptr());
   if (x < 0 || (y < 0 && !b.is_none())) return py::none();
   int made = numbers->apply(lt::number_kind(kind), x, y);
   if (made < 0 || !numbers_now()) return py::none();
@@ -187,6 +192,13 @@ py::object read_carrier(py::object carrier) {
   else if (int id = numbers ? numbers->number_of(carrier.ptr()) : -1; id >= 0)
     numbers->read(id);
   return py::reinterpret_steal<py::object>(lt::plain_of_followed(carrier.ptr()));
+}
+
+// Anything but a float64 of numpy's that is followed is given back as it is.
+py::object float_of_scalar(py::object value) {
+  if (!lt::is_scalar_carrier(value.ptr())) return value;
+  py::object made = apply_to_carriers("Float", value, py::none());
+  return made.is_none() ? value : made;
 }
 
 py::object tensor_number(const std::string& name, const at::Tensor& tensor, int64_t which) {
@@ -528,6 +540,10 @@ PYBIND11_MODULE(_core, m) {
   m.def("refuse_scalar", [] {
     if (auto* recorder = lt::Recorder::active())
       recorder->fail(lt::say(lt::reason::ComputesWithScalar, "float"));
+  });
+  m.def("float_of_scalar", &float_of_scalar);
+  m.def("computes_quietly", [](int operation, py::handle left, py::handle right) {
+    return lt::computes_quietly(operation, left.ptr(), right.ptr());
   });
   m.def("refuse_print", [] {
     if (auto* recorder = lt::Recorder::active()) recorder->fail("calls print()");

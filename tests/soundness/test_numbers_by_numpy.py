@@ -317,15 +317,16 @@ USES = {
     "of_a_size": lambda v: torch.zeros(int(v) + 1),
     "hash": hash,
     "attributes": lambda v: (hasattr(v, "item"), hasattr(v, "other"), callable(v)),
+    "power": lambda v: told(v**2),
+    "power_of_it": lambda v: told(2.0**v),
+    "rest": lambda v: (told(v % 1), told(v // 0.5), told(7 % v)),
+    "text": lambda v: (f"{v:.3f}", format(v, ".2e"), "%.1f and %d" % (v, 3)),  # noqa: UP031
+    "compared_too": lambda v: (told(v > 1), told(v >= 1), told(v == 2), told(np.float64(1.5) != v)),
 }
 
 
 # What runs eagerly with any of numpy's numbers.
 EAGER = {
-    "rounded": lambda v: told(round(v, 2)),
-    "power": lambda v: told(v**2),
-    "rest": lambda v: told(v % 1),
-    "text": lambda v: (f"{v:.3f}", str(v)),
     "item": lambda v: told(v.item()),
     "looks": lambda v: (v.dtype, v.shape, v.ndim, v.size, v.nbytes),
     "array": lambda v: told(np.asarray(v).sum()),
@@ -341,12 +342,25 @@ def test_what_is_not_recorded(use):
 
     check(
         make,
-        eager={
-            "looks": "returns-odd",
-            "array": "asarray",
-            **dict.fromkeys(("text", "rounded", "power", "rest"), "computes with"),
-        }.get(use, "of a float64"),
+        eager={"looks": "returns-odd", "array": "asarray"}.get(use, "of a float64"),
     )
+
+
+READS = {
+    "rounded": lambda v: told(round(v, 2)),
+    "divmod": lambda v: divmod(v, 1)[0],
+    "text": str,
+    "more text": lambda v: (str(v), f"{v:.2f}"),
+}
+
+
+@pytest.mark.parametrize("use", READS)
+def test_what_takes_the_value(use):
+    def make(trace):
+        fn = trace(lambda x: READS[use](np.exp(x.mean().item())))
+        return fn, [*values(0.5, 0.25, 0.75)]
+
+    check(make, recordings=3)
 
 
 @pytest.mark.parametrize("use", USES)

@@ -200,7 +200,7 @@ THEN = [again, again_for_one, of_the_gradients]
 @pytest.mark.parametrize("change", OTHER_MEMORY[1:], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("then", THEN, ids=lambda one: one.__name__)
 def test_other_memory_between_passes_through_the_graph(then, change):
-    """Torch's nodes follow a tensor that they have saved to its other memory; those of a late graph say so."""
+    """Torch's nodes follow a tensor that they have saved to other memory; those of a late graph say so."""
     fn, w, b, x = ready(loss_and_its_parts)
     out = fn(x)
     grad = a_graph_of_the_gradients(w, b, out)

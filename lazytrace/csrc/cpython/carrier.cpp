@@ -75,6 +75,8 @@ PyObject* make_scalar_class(PyTypeObject* scalar, PyObject* methods, PyObject* s
 
 bool is_scalar_carrier(PyObject* object) { return scalar_type && Py_IS_TYPE(object, scalar_type); }
 
+bool is_float64(PyObject* object) { return numpy_float && Py_IS_TYPE(object, numpy_float); }
+
 bool is_real_carrier(PyObject* object) {
   return (real_type && Py_IS_TYPE(object, real_type)) || is_scalar_carrier(object);
 }
@@ -127,7 +129,7 @@ double real_carrier_value(PyObject* carrier) { return reinterpret_cast<PyFloatOb
 PyObject* plain_of_carrier(PyObject* carrier) {
   // It has been retired, as by a read that ended the recording.
   if (PyLong_CheckExact(carrier) || PyFloat_CheckExact(carrier)) return Py_NewRef(carrier);
-  if (numpy_float && Py_IS_TYPE(carrier, numpy_float)) return Py_NewRef(carrier);
+  if (is_float64(carrier)) return Py_NewRef(carrier);
   if (is_scalar_carrier(carrier)) return new_scalar(real_carrier_value(carrier));
   return is_real_carrier(carrier) ? PyFloat_FromDouble(real_carrier_value(carrier))
                                   : PyLong_FromLongLong(carrier_value(carrier));

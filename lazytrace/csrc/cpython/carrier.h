@@ -26,6 +26,8 @@ bool is_scalar_carrier(PyObject* object);
 PyObject* new_carrier(int64_t value);
 PyObject* new_real_carrier(double value);
 PyObject* new_scalar_carrier(double value);
+// Whether it is a plain float64 of numpy's; of none before there is a class of carriers for them.
+bool is_float64(PyObject* object);
 // A plain float64 of numpy's, once there is a class of carriers for them.
 PyObject* new_scalar(double value);
 // The value of one or the other, as no method of the carrier gives it.

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "cpython/carrier.h"
+
 namespace lazytrace {
 
 // All need the GIL; none runs Python code of the user.
@@ -15,7 +17,7 @@ bool is_immutable(PyObject* value);
 bool is_key(PyObject* value);
 // Whether it is a float that is not equal to itself.
 inline bool is_nan(PyObject* value) {
-  return PyFloat_CheckExact(value) && std::isnan(PyFloat_AS_DOUBLE(value));
+  return (PyFloat_CheckExact(value) || is_float64(value)) && std::isnan(PyFloat_AS_DOUBLE(value));
 }
 // Whether two immutable values are interchangeable: True is not 1, 0.0 is not -0.0, and a nan is no other
 // nan: which object it is shows in containers that hold it.

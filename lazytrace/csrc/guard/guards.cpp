@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
@@ -470,6 +471,7 @@ bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
 
 bool same_kind_of_number(PyObject* a, PyObject* b) {
   if (PyFloat_CheckExact(a)) return PyFloat_CheckExact(b);
+  if (is_float64(a)) return is_float64(b);
   if (!PyLong_CheckExact(a) || !PyLong_CheckExact(b)) return false;
   int overflow = 0, other = 0;
   PyLong_AsLongLongAndOverflow(a, &overflow);

@@ -60,9 +60,8 @@ std::optional<NumberValue> number_in(const Effect& effect, PyObject* owner, bool
   py::object held = effect.held(container);
   if (!held) return std::nullopt;
   if (real)
-    return PyFloat_CheckExact(held.ptr())
-               ? std::make_optional(NumberValue::of_real(PyFloat_AS_DOUBLE(held.ptr())))
-               : std::nullopt;
+    return PyFloat_Check(held.ptr()) ? std::make_optional(NumberValue::of_real(PyFloat_AS_DOUBLE(held.ptr())))
+                                     : std::nullopt;
   if (!PyLong_CheckExact(held.ptr())) return std::nullopt;
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(held.ptr(), &overflow);

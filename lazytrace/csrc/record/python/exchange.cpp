@@ -8,11 +8,13 @@
 #include <unordered_set>
 
 #include "cpython/callee.h"
+#include "cpython/carrier.h"
 #include "cpython/holder.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
+#include "cpython/values.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -449,6 +451,8 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
         return;
       }
       before_operation(*first(), *second());
+      follow_scalar(first(), *second());
+      follow_scalar(second(), *first());
       if (is_operator_of_tensors(*first(), *second())) expect_nothing(f);
       return;
     case Action::Compares:
@@ -784,6 +788,14 @@ void Exchange::before_operation(PyObject* left, PyObject* right) {
     settle_inside(left);
     settle_inside(right);
   }
+}
+
+// A float64 of numpy's that is put together with a number that is followed would ask for its value.
+void Exchange::follow_scalar(PyObject** place, PyObject* other) {
+  auto* numbers = recorder_->numbers();
+  if (!numbers || !is_carrier(other) || !is_float64(*place) || is_nan(*place)) return;
+  int made = numbers->apply(Number::Kind::Scalar, numbers->real_constant(PyFloat_AS_DOUBLE(*place)), -1);
+  if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
 }
 
 // ---------------------------------------------------------------- texts

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpython/callee.h"
+#include "cpython/carrier.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -180,6 +181,14 @@ void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts
   }
 }
 
+namespace {
+// With a format, numpy's float64 is written as Python's float: no setting of numpy's has a say.
+bool writes_float(const Operation& operation, PyObject* value, PyObject* format) {
+  return operation.second && !operation.name && is_float64(value) && PyUnicode_CheckExact(format) &&
+         PyUnicode_GET_LENGTH(format) > 0;
+}
+}  // namespace
+
 void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
   PyObject *first = f.peek(operation.first), *second = f.peek(operation.second);
   if (operation.gives == Gives::ToCallee)
@@ -213,7 +222,8 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::OperatesAlone:
       return protocols_->read_unary(first);
     case Action::FormatsText:
-      return consumption_->consume(first, Consumer::Text);
+      return consumption_->consume(first,
+                                   writes_float(operation, first, second) ? Consumer::Reads : Consumer::Text);
     case Action::UsesKeys:
       for (int i = 0; i < operation.third; ++i)
         consumption_->use_as_key(f.peek(operation.first + i * operation.name));

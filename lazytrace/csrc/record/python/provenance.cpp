@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -186,10 +187,14 @@ bool Provenance::touched_what_was_read() const {
 }
 
 // ---------------------------------------------------------------- reads
+namespace {
+bool is_float(PyObject* value) { return PyFloat_CheckExact(value) || is_float64(value); }
+}  // namespace
+
 void Provenance::learn(int node, PyObject* value) {
   tree_->expect(node, value);
   Expect expected = (*tree_)[node].expect;
-  if (renews_ && value && (PyLong_CheckExact(value) || PyFloat_CheckExact(value))) follow_renewed(node);
+  if (renews_ && value && (PyLong_CheckExact(value) || is_float(value))) follow_renewed(node);
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant || is_enum_member(value)) return;
@@ -275,12 +280,14 @@ void Provenance::follow_items(int node, PyObject* tuple) {
 }
 
 void Provenance::follow(int node, PyObject* value, std::string path) {
-  bool real = PyFloat_CheckExact(value);
+  bool real = is_float(value);
   NumberValue found =
       real ? NumberValue::of_real(PyFloat_AS_DOUBLE(value)) : NumberValue::of(PyLong_AsLongLong(value));
   (*tree_)[node].loose = true;
   bool size = (*tree_)[node].access == Access::Length;
-  state_[node] = recorder_->numbers()->given(Number::Kind::State, node, real, found, std::move(path), size);
+  NumberRecorder* numbers = recorder_->numbers();
+  int number = numbers->given(Number::Kind::State, node, real, found, std::move(path), size);
+  state_[node] = is_float64(value) ? numbers->apply(Number::Kind::Scalar, number, -1) : number;
 }
 
 std::vector<std::string> Provenance::paths_of(const std::vector<int>& nodes,

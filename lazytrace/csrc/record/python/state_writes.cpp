@@ -349,7 +349,8 @@ bool is_number_like(PyObject* number, PyObject* value) {
       same = is_number_like(PyTuple_GET_ITEM(number, i), PyTuple_GET_ITEM(value, i));
     return same;
   }
-  if (is_scalar_carrier(value)) return false;  // no number in state is followed as one of numpy's
+  if (is_scalar_carrier(value) || is_float64(number))
+    return is_float64(number) && (is_scalar_carrier(value) || is_float64(value));
   if (is_carrier(value)) return is_real_carrier(value) == PyFloat_CheckExact(number);
   return same_kind_of_number(number, value);
 }
