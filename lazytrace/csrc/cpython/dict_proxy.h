@@ -1,3 +1,4 @@
+// A proxy of a dict tells which one it shows to C code alone: where guards and reads find it.
 #pragma once
 #include <Python.h>
 
