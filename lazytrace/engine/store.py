@@ -27,6 +27,10 @@ _WANTED_KEPT = 16384
 _FOLLOWED_KEPT = 256
 # A call that could not be recorded once may be recordable later: lazily made state is there the second time.
 _TRIED_AGAIN_AT = (2, 8)
+# One that made state lazily may be followed by one that makes the rest of it: an optimizer that steps at each
+# second call only, layers that are left out at random.
+_MAKES_STATE = "looks up a missing key of a "
+_MADE_BY = 6
 # So many recordings in a row without a hit are no first pass over a few signatures any more.
 UNHIT_AT_MOST = 16
 _LONGEST_REST = 1 << 20
@@ -52,8 +56,12 @@ class Refusal:
         >>> refusal = Refusal(Reason("calls print()", where="train.py:3"))
         >>> [(refusal.due(), refusal.count())[0] for _ in range(8)]
         [True, False, False, False, False, False, True, False]
+        >>> refusal = Refusal(Reason("looks up a missing key of a defaultdict", where="train.py:5"))
+        >>> [(refusal.due(), refusal.count())[0] for _ in range(8)]
+        [True, True, True, True, True, False, True, False]
         """
-        return self.calls + 1 in _TRIED_AGAIN_AT and not self.final
+        made = self.calls < _MADE_BY and self.reason.path.startswith(_MAKES_STATE)
+        return not self.final and (made or self.calls + 1 in _TRIED_AGAIN_AT)
 
     @property
     def settled(self) -> bool:

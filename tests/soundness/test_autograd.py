@@ -469,7 +469,7 @@ def graph_kept_between_calls(trace):
     return use, [call(g())] * 4
 
 
-@cases(eager="reads a mappingproxy")
+@cases(eager="of unknown origin")
 def forward_mode(trace):
     fn = trace(lambda x: x.sin() * 2)
 

@@ -123,17 +123,25 @@ def test_iterators_of_c_advance_at_each_call(name):
     check(make, eager="advances an iterator that was there before the call")
 
 
-PROXIES = ["p.get('a')", "sum(p.values())", "p.copy()['a']", "(1 + v.isdisjoint({'b'}))", "len(p)", "len(v)"]
+def reads_through(text):
+    """A dict that changes, read through a proxy or a view that was there before."""
 
-
-@pytest.mark.parametrize("text", PROXIES)
-def test_kept_proxies_and_views_are_not_replayed(text):
     def make(trace):
         d = {"a": 2.0}
         fn = eval(f"lambda x: x * {text}", {"p": types.MappingProxyType(d), "v": d.keys()})
         return trace(fn), around(lambda: d.update(a=5.0, b=1.0), X())
 
-    check(make, eager="reads a ")
+    return make
+
+
+@pytest.mark.parametrize("text", ["p.get('a')", "sum(p.values())", "p.copy()['a']", "len(p)"])
+def test_kept_proxies_show_their_dict(text):
+    check(reads_through(text), hits=2)
+
+
+@pytest.mark.parametrize("text", ["(1 + v.isdisjoint({'b'}))", "len(v)"])
+def test_kept_views_are_not_replayed(text):
+    check(reads_through(text), eager="reads a ")
 
 
 def test_the_factory_of_a_defaultdict_shows_in_its_text():

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cpython/carrier.h"
+#include "cpython/dict_proxy.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
@@ -308,9 +309,11 @@ PyObject* field_of_function(PyObject* function, FunctionField field) {
   return value ? value : Py_None;
 }
 
-// What a member of a C struct refers to (__func__, __self__, a slot), straight from its place; null where
-// `name` is anything else. Borrowed from the owner.
+// What a member of a C struct refers to (__func__, __self__, a slot, the mapping of a proxy), straight from
+// its place; null where `name` is anything else. Borrowed from the owner.
 PyObject* member_of(PyObject* owner, PyObject* name) {
+  if (Py_IS_TYPE(owner, &PyDictProxy_Type) && PyUnicode_CompareWithASCIIString(name, kProxied) == 0)
+    return dict_behind(owner);
   if (PyFunction_Check(owner)) {
     FunctionField field = function_field(name);
     if (field != FunctionField::None) return field_of_function(owner, field);

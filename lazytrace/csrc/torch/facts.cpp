@@ -48,6 +48,40 @@ const Names kViews = {"aten::narrow",   "aten::view_as",  "aten::expand_as", "at
                       "aten::swapaxes", "aten::swapdims", "aten::movedim",   "aten::moveaxis",
                       "aten::numpy_T",  "aten::mT",       "aten::unflatten", "aten::split"};
 
+// Composite ones that compute something at all sizes, so that none gives back what it was given.
+const Names kComputing = {"aten::linear",
+                          "aten::matmul",
+                          "aten::conv1d",
+                          "aten::conv2d",
+                          "aten::conv3d",
+                          "aten::conv_transpose1d",
+                          "aten::conv_transpose2d",
+                          "aten::conv_transpose3d",
+                          "aten::batch_norm",
+                          "aten::layer_norm",
+                          "aten::group_norm",
+                          "aten::instance_norm",
+                          "aten::softmax",
+                          "aten::log_softmax",
+                          "aten::max_pool1d",
+                          "aten::max_pool2d",
+                          "aten::max_pool3d",
+                          "aten::cross_entropy_loss",
+                          "aten::scaled_dot_product_attention",
+                          "aten::outer",
+                          "aten::square",
+                          "aten::std",
+                          "aten::var",
+                          "aten::cdist",
+                          "aten::one_hot",
+                          "aten::relu6",
+                          "aten::subtract",
+                          "aten::multiply",
+                          "aten::divide",
+                          "aten::true_divide",
+                          "aten::concat",
+                          "aten::concatenate"};
+
 bool has_out(const c10::FunctionSchema& schema) {
   for (auto& argument : schema.arguments())
     if (argument.is_out()) return true;
@@ -94,7 +128,7 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
       name == "aten::_make_dual" || name == "aten::_unpack_dual" || name == "aten::_fw_primal";
   // Composite operators may give back what they were given (contiguous, dropout), and so does lift.
   bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  facts.makes_new = !facts.lift && !composite &&
+  facts.makes_new = !facts.lift && (!composite || kComputing.count(name)) &&
                     std::none_of(schema.returns().begin(), schema.returns().end(),
                                  [](const c10::Argument& one) { return one.alias_info() != nullptr; });
   facts.always_view =

@@ -264,11 +264,11 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
                                Sizes::Lifted lifted) {
   const auto& schema = op.schema();
   size_t count = schema.arguments().size(), returns = schema.returns().size();
+  const OperatorFacts& facts = facts_of(op);
+  if (facts.asks_looks) return run_plain(op, stack);  // no step, which could switch the modes
   Step step(op);
   step.place = place;
   note_modes(&step);
-  const OperatorFacts& facts = facts_of(op);
-  if (facts.asks_looks) return run_plain(op, stack);
   if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
@@ -440,14 +440,48 @@ bool Recorder::gives_its_number(const at::Tensor& tensor, const Step& step) cons
          !sizes_.is_loose(step.arguments[0].reg);
 }
 
+namespace {
+// A conversion that was a copy in the recording is one at all sizes: only what it is asked for in memory
+// could make the difference.
+bool converts(const Step& step) {
+  const auto& schema = step.op.schema();
+  if (schema.name() != "aten::to" || step.results.size() != 1 || step.results[0].base >= 0) return false;
+  for (size_t i = 0; i < step.arguments.size() && i < schema.arguments().size(); ++i) {
+    const Argument& argument = step.arguments[i];
+    if (schema.arguments()[i].name() == "memory_format")
+      return argument.kind == Argument::Kind::Constant && argument.constant.isNone();
+  }
+  return false;
+}
+
+// Whether torch's operator was given tensors of `own` alone: what it gives is new, or shows one of these.
+bool takes_only(const std::unordered_set<int>& own, const Step& step) {
+  if (step.op.schema().name().rfind("aten::", 0) != 0) return false;
+  bool any = false;
+  auto outside = [&](int reg) {
+    any |= reg >= 0;
+    return reg >= 0 && !own.count(reg);
+  };
+  for (const Argument& argument : step.arguments) {
+    if (argument.kind == Argument::Kind::Constant && argument.constant.isTensor()) return false;
+    if (argument.kind == Argument::Kind::Register && outside(argument.reg)) return false;
+    if (argument.kind == Argument::Kind::List &&
+        std::any_of(argument.list.begin(), argument.list.end(), outside))
+      return false;
+  }
+  return any;
+}
+}  // namespace
+
 // Whose memory results have, where that is the same whatever their sizes are.
 void Recorder::note_owner(const OperatorFacts& facts, const Step& step) {
   if (!sizes_.follows()) return;
   // `.data =` may have given what was there the memory of another tensor, which is a copy at some sizes.
   bool views = facts.always_view && !program_->changes_looks;
+  bool made = facts.makes_new || converts(step) || (!program_->changes_looks && takes_only(own_, step));
   auto note = [&](const Result& result) {
     if (result.kind != Result::Kind::Register || result.reg < 0 || result.known) return;
-    if (facts.makes_new || (facts.view && own_.count(result.base))) own_.insert(result.reg);
+    if (made || (facts.view && own_.count(result.base))) own_.insert(result.reg);
     if (views && result.base >= 0 && (was_there(result.base) || views_.count(result.base)))
       views_.insert(result.reg);
   };

@@ -224,15 +224,15 @@ void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObj
   if (text == "grad") return gradients_->write(tensor, value);
   // The next use of the tensor shows it, and makes a step of it.
   bool sets = text == "requires_grad" && (value == Py_True || value == Py_False);
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
+  bool own = value && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);  // is kept beside the tensor
   // torch takes the flag from leaves alone.
-  if (value != Py_True) recorder_->saw_gradients(of);
+  if (value != Py_True && !own) recorder_->saw_gradients(of);
   if (sets && write_requires_grad(tensor, value == Py_True)) return;
   bool plain = text == "data" && value && is_tensor(value) && THPVariable_CheckTypeExact(Py_TYPE(tensor)) &&
                THPVariable_CheckTypeExact(Py_TYPE(value));
   if (plain && recorder_->write_data(of, THPVariable_Unpack(value))) return;
   // One that the call has made is not what leaves it: that has none.
-  PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
-  bool own = value && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
   if (own && recorder_->made(of)) return;
   recorder_->fail(what());
 }

@@ -237,13 +237,25 @@ void Watcher::enter_function(Frame f) {
   functions_->read_function(function);
 }
 
+namespace {
+bool is_getter_of(PyObject* property, PyObject* function) {
+  if (!property || !Py_IS_TYPE(property, &PyProperty_Type)) return false;
+  static PyObject* const name = PyUnicode_InternFromString("fget");
+  py::object getter = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(property, name));
+  if (!getter) throw py::error_already_set();
+  return getter.ptr() == function;
+}
+}  // namespace
+
 // A function that no read has led to was found by C code: a special method of the class of its first
 // argument, which is guarded like one that Python code asks for. Any other is not known to be found again.
 void Watcher::meet_function(Frame f, PyObject* self) {
   PyObject* function = f.function();
   PyObject* name = f.code_name();
-  if (_PyType_Lookup(Py_TYPE(self), name) == function) {
-    classes_->read_class(Py_TYPE(self), name, function);
+  PyObject* own = _PyType_Lookup(Py_TYPE(self), name);
+  // Or one that computes an attribute: an import asks what its module is a part of.
+  if (own == function || is_getter_of(own, function)) {
+    classes_->read_class(Py_TYPE(self), name, own);
   } else if (PyType_Check(self)) {
     auto* type = reinterpret_cast<PyTypeObject*>(self);
     if (PyObject* found = _PyType_Lookup(type, name)) classes_->read_class(type, name, found);

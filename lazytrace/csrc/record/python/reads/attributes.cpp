@@ -71,6 +71,7 @@ TensorState tensor_state(PyObject* name, PyObject* descriptor) {
                              "is_quantized",
                              "is_meta",
                              "is_nested",
+                             "__class__",
                              "__dict__",
                              "_has_symbolic_sizes_strides",
                              "_python_dispatch"})

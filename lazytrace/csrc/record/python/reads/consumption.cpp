@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cpython/callee.h"
+#include "cpython/dict_proxy.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
@@ -222,6 +223,17 @@ void Consumption::consume_match(PyObject* match, Consumer how, int depth) {
   consume(text.ptr(), how, depth + 1);
 }
 
+namespace {
+// The dict that an object shows and keeps for good, or null. The namespace of a class is read as that of a
+// class.
+PyObject* dict_shown_by(PyObject* object) {
+  if (!Py_IS_TYPE(object, &PyDictProxy_Type)) return nullptr;
+  PyObject* dict = dict_behind(object);
+  static PyObject* const documentation = PyUnicode_InternFromString("__doc__");
+  return dict && !PyDict_Contains(dict, documentation) ? dict : nullptr;
+}
+}  // namespace
+
 void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
   PyTypeObject* base = c_base(Py_TYPE(object));
   // Is compared and written with its attributes.
@@ -237,6 +249,12 @@ void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
   int node = provenance_->known(object);
   if (is_deque(object) && containers_->read_deque(object)) return consume_entries(object, how, depth);
   if (node >= 0 && is_deque(object)) provenance_->note_varying(node);  // the next recording may follow it
+  // The parameters of a signature, which torchmetrics keeps of each metric.
+  if (PyObject* dict = node >= 0 ? dict_shown_by(object) : nullptr) {
+    static PyObject* const name = PyUnicode_InternFromString(kProxied);
+    provenance_->read_child(node, Access::Attribute, name, -1, dict);
+    return consume(dict, how, depth + 1);
+  }
   if (node >= 0 && provenance_->by_path(node)) return recorder_->fail("reads a " + type_name(object));
   consume_parts(object, how, depth);
 }
