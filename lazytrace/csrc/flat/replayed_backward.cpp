@@ -212,19 +212,40 @@ std::unordered_set<Node*> nodes_behind(const edge_list& edges) {
 
 }  // namespace
 
+namespace {
+
+using torch::autograd::GraphTask;
+
+// The pass that runs in this thread, or null. Torch gives one of its fields away.
+GraphTask* current_pass() {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (!nodes) return nullptr;
+  auto at = reinterpret_cast<uintptr_t>(nodes);
+  auto offset = reinterpret_cast<uintptr_t>(&reinterpret_cast<GraphTask*>(at)->nodes_in_graph_) - at;
+  return reinterpret_cast<GraphTask*>(at - offset);
+}
+
+}  // namespace
+
 // Whether all that this pass brings to what there was before the call comes from here, and none of it is
-// returned.
+// returned. The pass counts what is still to come to each node, also from where it began, which no node tells.
 bool ReplayedBackward::is_all_between() const {
-  const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
-  const auto* all = torch::autograd::get_current_graph_task_nodes_in_graph();
-  if (!all || (chosen && !chosen->empty())) return false;
+  GraphTask* task = current_pass();
+  if (!task || !task->exec_info_.empty()) return false;
   for (const Inner& inner : inner_)
     if (auto node = inner.node.lock(); node && calls_python(*node)) return false;
-  std::unordered_set<Node*> before = nodes_behind(next_edges());
-  auto leads_there = [&](const auto& edge) { return before.count(edge.function.get()) > 0; };
-  return std::none_of(all->begin(), all->end(), [&](Node* node) {
-    const edge_list& edges = node->next_edges();
-    return node != this && !before.count(node) && std::any_of(edges.begin(), edges.end(), leads_there);
+  std::unordered_map<Node*, int> arrivals;
+  auto count = [&](const Node& node) {
+    for (const auto& edge : node.next_edges())
+      if (edge.is_valid()) ++arrivals[edge.function.get()];
+  };
+  count(*this);
+  for (const Node* node : nodes_behind(next_edges())) count(*node);
+  std::lock_guard<std::mutex> lock(task->mutex_);
+  return std::all_of(arrivals.begin(), arrivals.end(), [&](const auto& arrival) {
+    auto [node, from_here] = arrival;
+    auto open = task->dependencies_.find(node);
+    return open != task->dependencies_.end() && open->second == from_here && !task->not_ready_.count(node);
   });
 }
 
