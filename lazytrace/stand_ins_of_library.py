@@ -11,8 +11,6 @@ from lazytrace.library import REPLACE, fields_of
 
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
-_SIFT_DOWN: Final[Any] = heapq._siftdown  # type: ignore[attr-defined]
-_SIFT_UP: Final[Any] = heapq._siftup  # type: ignore[attr-defined]
 
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
@@ -60,11 +58,11 @@ def text_of(value: Any) -> Any:
 
 
 def heappush(heap: Any, item: Any, /) -> None:
-    """`heapq.heappush`, as the library has it in Python."""
+    """`heapq.heappush`."""
     if type(heap) is not list:
         return _HEAPPUSH(heap, item)
     heap.append(item)
-    _SIFT_DOWN(heap, 0, len(heap) - 1)
+    _sift_down(heap, len(heap) - 1)
     return None
 
 
@@ -77,8 +75,41 @@ def heappop(heap: Any, /) -> Any:
         return last
     first = heap[0]
     heap[0] = last
-    _SIFT_UP(heap, 0)
+    _sift_up(heap)
     return first
+
+
+# As the library has these two in C (Modules/_heapqmodule.c): unlike its Python code, that one swaps, so the heap
+# has lost nothing when a comparison raises, or looks at it.
+def _sift_down(heap: list[Any], place: int) -> None:
+    size = len(heap)
+    while place > 0:
+        parent = (place - 1) >> 1
+        fits = not heap[place] < heap[parent]
+        if len(heap) != size:
+            raise RuntimeError("list changed size during iteration")
+        if fits:
+            break
+        above = heap[parent]
+        heap[parent] = heap[place]
+        heap[place] = above
+        place = parent
+
+
+def _sift_up(heap: list[Any]) -> None:
+    size, place = len(heap), 0
+    while place < size >> 1:
+        child = 2 * place + 1
+        if child + 1 < size:
+            if not heap[child] < heap[child + 1]:
+                child += 1
+            if len(heap) != size:
+                raise RuntimeError("list changed size during iteration")
+        below = heap[child]
+        heap[child] = heap[place]
+        heap[place] = below
+        place = child
+    _sift_down(heap, place)
 
 
 def add_up(items: Any) -> Any:

@@ -466,6 +466,52 @@ def a_heap_in_state(trace):
     return trace(step), around(lambda: heap.__setitem__(0, 0), X()), lambda: heap
 
 
+class Looks:
+    """Looks at the heap that it is in when it is compared; one of 0 cannot be."""
+
+    def __init__(self, value, heap, seen):
+        self.value, self.heap, self.seen = value, heap, seen
+
+    def __lt__(self, other):
+        self.seen.append([one.value for one in self.heap])
+        if self.seen[-1].count(7) > 1:
+            self.heap.clear()
+        if not self.value * other.value:
+            raise ValueError("no order")
+        return self.value < other.value
+
+
+@pytest.mark.parametrize("found", [[1, 4, 9, 16, 25], [0, 4, 9, 16, 25], [2, 0, 9, 16, 25], [7, 7, 9, 16]])
+def test_a_heap_that_is_looked_at_midway(found):
+    """The library's C code swaps, so nothing is missing meanwhile, nor when a comparison raises."""
+
+    def make(trace):
+        def step(x, value):
+            heap, seen = [], []
+            heap += [Looks(one, heap, seen) for one in found]
+            try:
+                heapq.heappush(heap, Looks(value, heap, seen))
+                first = heapq.heappop(heap).value
+            except (ValueError, RuntimeError) as error:
+                first = str(error)
+            return x * 2, first, [one.value for one in heap], seen
+
+        return trace(step), [call(X(), value) for value in (3, 3, 1, 30, 3)]
+
+    check(make, hits=1)
+
+
+@cases(eager="raised TypeError")
+def a_heap_of_what_cannot_be_compared(trace):
+    heap = ["a", 4, 5, 6, 7, 8]
+
+    def step(x):
+        heapq.heappush(heap, 1)
+        return x
+
+    return trace(step), calls(), lambda: heap
+
+
 @cases(eager="calls-unseen-function")
 def an_empty_heap(trace):
     def step(x):

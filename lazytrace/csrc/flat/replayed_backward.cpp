@@ -99,6 +99,27 @@ class Views {
 
 }  // namespace
 
+namespace {
+
+using torch::autograd::GraphTask;
+
+// The pass that runs in this thread, or null. Torch gives one of its fields away.
+GraphTask* current_pass() {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (!nodes) return nullptr;
+  auto at = reinterpret_cast<uintptr_t>(nodes);
+  auto offset = reinterpret_cast<uintptr_t>(&reinterpret_cast<GraphTask*>(at)->nodes_in_graph_) - at;
+  return reinterpret_cast<GraphTask*>(at - offset);
+}
+
+// How many passes wait for the one that runs in this thread, as code in their middle has begun it; -1 outside.
+int current_depth() {
+  const GraphTask* task = current_pass();
+  return task ? task->reentrant_depth_ : -1;
+}
+
+}  // namespace
+
 void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, std::vector<at::Tensor>* all,
                               const NumberValues& numbers, const Earlier& earlier) {
   std::vector<at::Tensor>& registers = *all;
@@ -106,6 +127,7 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   node->form_ = form;
   node->earlier_ = earlier;
   node->switches_ = Switches::now();
+  node->depth_ = current_depth();
   if (!form->whole->program().numbers.empty()) node->numbers_ = numbers;
   auto is_root = [&](int reg) {
     return std::any_of(form->roots.begin(), form->roots.end(), [&](auto& root) { return root.reg == reg; });
@@ -182,8 +204,13 @@ variable_list ReplayedBackward::apply(variable_list&& gradients) {
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   if (!graph_ && !has_new_hooks() && as_recorded(gradients)) return replay(gradients);
   form_->surprised = true;
-  return !graph_ && is_all_between() ? pass_to_leaves(gradients, &lock) : pass(gradients);
+  bool to_leaves = !graph_ && !is_inside_another() && is_all_between();
+  return to_leaves ? pass_to_leaves(gradients, &lock) : pass(gradients);
 }
+
+// Whether another pass waits for this one, which may be on its way through the nodes of the results: it goes by
+// the edges that it has found. One that was there at the call is not.
+bool ReplayedBackward::is_inside_another() const { return current_depth() > depth_ + 1; }
 
 // Whether a tensor that the call began with has hooks by now; none had any then.
 bool ReplayedBackward::has_new_hooks() const {
@@ -208,21 +235,6 @@ std::unordered_set<Node*> nodes_behind(const edge_list& edges) {
     for (const auto& edge : node->next_edges()) meet(edge);
   }
   return found;
-}
-
-}  // namespace
-
-namespace {
-
-using torch::autograd::GraphTask;
-
-// The pass that runs in this thread, or null. Torch gives one of its fields away.
-GraphTask* current_pass() {
-  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  if (!nodes) return nullptr;
-  auto at = reinterpret_cast<uintptr_t>(nodes);
-  auto offset = reinterpret_cast<uintptr_t>(&reinterpret_cast<GraphTask*>(at)->nodes_in_graph_) - at;
-  return reinterpret_cast<GraphTask*>(at - offset);
 }
 
 }  // namespace
@@ -277,6 +289,11 @@ void ReplayedBackward::take_hooks_over() {
 // results of its nodes from now on: it leads to these. `created`: gradients of that pass have graphs, which
 // lead into this one past the results' own nodes.
 void ReplayedBackward::lead_on(bool created) {
+  lead_past();
+  take_hooks_along(created);
+}
+
+void ReplayedBackward::lead_past() {
   for (size_t i = 0; i < inner_.size(); ++i) {
     auto result = inner_[i].result.lock();
     if (!result) continue;
@@ -286,6 +303,13 @@ void ReplayedBackward::lead_on(bool created) {
     if (form_->inner[i].kind < 0) continue;
     if (auto from = inner_[i].node.lock()) lazytrace::lead_on(from.get(), graph_->inner[i], true);
   }
+  for (size_t i = 0; i < passing_.size(); ++i)
+    if (auto from = passing_[i].lock())
+      lazytrace::lead_on(from.get(), torch::autograd::impl::gradient_edge(graph_->roots[i]), false);
+}
+
+// Those of the results' nodes go to the nodes of the graph.
+void ReplayedBackward::take_hooks_along(bool created) {
   for (size_t i = 0; i < passing_.size(); ++i) {
     auto from = passing_[i].lock();
     if (!from) continue;
@@ -556,6 +580,8 @@ variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
   }
   bool keep = torch::autograd::get_current_graph_task_keep_graph(), create = at::GradMode::is_enabled();
   set_next_edges({});
+  // Hooks may begin passes, which find the graph; those of the results have been called.
+  lead_past();
   std::exception_ptr raised;
   {
     pybind11::gil_scoped_release released;
@@ -567,7 +593,7 @@ variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
     }
     lock->lock();
   }
-  lead_on(create);
+  take_hooks_along(create);
   if (raised) std::rethrow_exception(raised);
   return {};
 }
@@ -592,7 +618,7 @@ variable_list ReplayedBackward::pass(const variable_list& gradients) {
     pybind11::gil_scoped_release released;
     brought = graph_->open->pass(gradients, how);
   }
-  lead_on(how.create);
+  if (!is_inside_another()) lead_on(how.create);
   return brought;
 }
 
@@ -689,6 +715,7 @@ void ReplayedBackward::bring_inside(size_t root, const at::Tensor& gradient, var
 
 // While it runs, it goes by the edges that it has found.
 void ReplayedBackward::lead_on_after_this_pass(bool created) {
+  if (is_inside_another()) return;
   c10::intrusive_ptr<ReplayedBackward> self = c10::intrusive_ptr<ReplayedBackward>::reclaim_copy(this);
   torch::autograd::Engine::get_default_engine().queue_callback([self, created] {
     std::lock_guard<std::mutex> lock(self->mutex_);
