@@ -112,32 +112,32 @@ def _sift_up(heap: list[Any]) -> None:
     _sift_down(heap, place)
 
 
+# The loops of these alone hold the generator, which ends as soon as one is left by an exception, as in C code.
 def add_up(items: Any) -> Any:
     """`sum` of what a generator gives."""
     total: Any = 0
     for item in items:
+        items = None
         total = total + item
     return total
 
 
-def _extreme(items: Any, choose: Any) -> Any:
-    for best in items:  # noqa: B007 (the first one)
-        break
-    else:
-        return choose(())
-    for item in items:
-        best = choose(best, item)
-    return best
-
-
 def largest(items: Any) -> Any:
     """`max` of what a generator gives, two by two."""
-    return _extreme(items, max)
+    best, found = None, False
+    for item in items:
+        items = None
+        best, found = (max(best, item) if found else item), True
+    return best if found else max(())
 
 
 def smallest(items: Any) -> Any:
     """`min` of what a generator gives."""
-    return _extreme(items, min)
+    best, found = None, False
+    for item in items:
+        items = None
+        best, found = (min(best, item) if found else item), True
+    return best if found else min(())
 
 
 def configure() -> None:

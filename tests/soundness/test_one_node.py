@@ -1072,6 +1072,33 @@ def test_passes_that_lead_to_a_leaf_where_they_begin(model, asks):
     agree_to_the_last_bit_but_one(model, asks)
 
 
+def inside_of_a_hook(of, keep):
+    """What asks for gradients in a hook of one of `of`, in the middle of a pass through the same results."""
+
+    def asks(out, x, w, b):
+        outs, seen = each(out), []
+        loss = sum((o * o).sum() for o in outs)
+
+        def look(_):
+            if not seen:
+                seen.append(None)  # that pass comes here, too
+                seen.extend(torch.autograd.grad(loss, (x, w, *outs[1:]), retain_graph=True))
+
+        place = outs[-1] if of == "result" else w
+        handle = place.register_hook(look)
+        ((loss_of(out) * 2) if of == "result" else outs[0].sum()).backward(retain_graph=keep)
+        handle.remove()
+        return seen
+
+    return asks
+
+
+@pytest.mark.parametrize("model", [layers, gives_two, loss_and_scores, ends_in_a_view])
+@pytest.mark.parametrize("of", ["result", "leaf"])
+def test_passes_that_hooks_begin(model, of):
+    agree_to_the_last_bit_but_one(model, inside_of_a_hook(of, keep=True))
+
+
 def writes_to_what_others_have_saved(out, x, w, b):
     out[1].detach().mul_(2)
     try:

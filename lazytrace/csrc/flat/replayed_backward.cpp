@@ -99,27 +99,6 @@ class Views {
 
 }  // namespace
 
-namespace {
-
-using torch::autograd::GraphTask;
-
-// The pass that runs in this thread, or null. Torch gives one of its fields away.
-GraphTask* current_pass() {
-  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  if (!nodes) return nullptr;
-  auto at = reinterpret_cast<uintptr_t>(nodes);
-  auto offset = reinterpret_cast<uintptr_t>(&reinterpret_cast<GraphTask*>(at)->nodes_in_graph_) - at;
-  return reinterpret_cast<GraphTask*>(at - offset);
-}
-
-// How many passes wait for the one that runs in this thread, as code in their middle has begun it; -1 outside.
-int current_depth() {
-  const GraphTask* task = current_pass();
-  return task ? task->reentrant_depth_ : -1;
-}
-
-}  // namespace
-
 void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, std::vector<at::Tensor>* all,
                               const NumberValues& numbers, const Earlier& earlier) {
   std::vector<at::Tensor>& registers = *all;
@@ -127,7 +106,7 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   node->form_ = form;
   node->earlier_ = earlier;
   node->switches_ = Switches::now();
-  node->depth_ = current_depth();
+  node->depth_ = pass_depth();
   if (!form->whole->program().numbers.empty()) node->numbers_ = numbers;
   auto is_root = [&](int reg) {
     return std::any_of(form->roots.begin(), form->roots.end(), [&](auto& root) { return root.reg == reg; });
@@ -172,7 +151,7 @@ void ReplayedBackward::keep_inner(const BackwardForm::Inner& inner, const at::Te
 }
 
 void ReplayedBackward::release_variables() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::recursive_mutex> lock(passes_);
   // The graph itself knows which of its parts a pass has used up.
   if (graph_ || !form_->spends) return;
   released_ = true;
@@ -199,7 +178,7 @@ bool ReplayedBackward::as_recorded(const variable_list& gradients) const {
 }
 
 variable_list ReplayedBackward::apply(variable_list&& gradients) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::recursive_mutex> lock(passes_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   if (!graph_ && !has_new_hooks() && as_recorded(gradients)) return replay(gradients);
@@ -210,7 +189,7 @@ variable_list ReplayedBackward::apply(variable_list&& gradients) {
 
 // Whether another pass waits for this one, which may be on its way through the nodes of the results: it goes by
 // the edges that it has found. One that was there at the call is not.
-bool ReplayedBackward::is_inside_another() const { return current_depth() > depth_ + 1; }
+bool ReplayedBackward::is_inside_another() const { return pass_depth() > depth_ + 1; }
 
 // Whether a tensor that the call began with has hooks by now; none had any then.
 bool ReplayedBackward::has_new_hooks() const {
@@ -242,7 +221,7 @@ std::unordered_set<Node*> nodes_behind(const edge_list& edges) {
 // Whether all that this pass brings to what there was before the call comes from here, and none of it is
 // returned. The pass counts what is still to come to each node, also from where it began, which no node tells.
 bool ReplayedBackward::is_all_between() const {
-  GraphTask* task = current_pass();
+  torch::autograd::GraphTask* task = current_pass();
   if (!task || !task->exec_info_.empty()) return false;
   for (const Inner& inner : inner_)
     if (auto node = inner.node.lock(); node && calls_python(*node)) return false;
@@ -569,7 +548,7 @@ void ReplayedBackward::open(Graph* graph, const std::vector<at::Tensor>& begins)
 // this node to them: so their hooks are called, and gradients added up, between its nodes. `lock`: this
 // node's, which they may come to.
 variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
-                                               std::unique_lock<std::mutex>* lock) {
+                                               std::unique_lock<std::recursive_mutex>* lock) {
   build_graph(true);
   edge_list roots;
   variable_list given;
@@ -687,7 +666,7 @@ void ReplayedBackward::bring_inside(size_t root, const at::Tensor& gradient, var
   std::vector<size_t> asked = asked_inside(form_->leads[root], returns);
   bool hooks = hooks_inside(root);
   if (asked.empty() && !(hooks && goes_on)) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::recursive_mutex> lock(passes_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   form_->surprised = true;
@@ -718,7 +697,7 @@ void ReplayedBackward::lead_on_after_this_pass(bool created) {
   if (is_inside_another()) return;
   c10::intrusive_ptr<ReplayedBackward> self = c10::intrusive_ptr<ReplayedBackward>::reclaim_copy(this);
   torch::autograd::Engine::get_default_engine().queue_callback([self, created] {
-    std::lock_guard<std::mutex> lock(self->mutex_);
+    std::lock_guard<std::recursive_mutex> lock(self->passes_);
     pybind11::gil_scoped_acquire gil;
     if (self->passing_.empty()) return;
     self->take_hooks_over();

@@ -69,10 +69,12 @@ class ReplayedBackward final : public torch::autograd::Node {
   bool is_inside_another() const;
   bool is_all_between() const;
   torch::autograd::variable_list pass_to_leaves(const torch::autograd::variable_list& gradients,
-                                                std::unique_lock<std::mutex>* lock);
+                                                std::unique_lock<std::recursive_mutex>* lock);
   void build_graph(bool leaves = false);
   void open(Graph* graph, const std::vector<at::Tensor>& begins) const;
 
+  // Held for a pass. Hooks in its middle may begin another one in the same thread.
+  std::recursive_mutex passes_;
   std::shared_ptr<const BackwardForm> form_;
   std::vector<at::Tensor> saved_;
   std::vector<Held> begins_, watched_, given_;
