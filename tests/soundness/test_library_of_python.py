@@ -9,6 +9,8 @@ import functools
 import heapq
 import io
 import logging
+import sys
+import warnings
 from typing import Any, NamedTuple
 
 import pytest
@@ -161,6 +163,78 @@ def test_more_beside_a_generator():
         return trace(step), calls()
 
     agree(make)
+
+
+@pytest.mark.parametrize("function", [sum, max, min])
+def test_a_generator_ends_before_the_exception_is_handled(function):
+    """In C code nothing holds it any more."""
+
+    def make(trace):
+        def given(value, seen):
+            try:
+                yield value
+                yield "a"
+            finally:
+                seen.append("closed")
+
+        def step(x):
+            seen = []
+            try:
+                function(given(x.sum().item(), seen))
+            except TypeError:
+                seen.append("handled")
+            return x * 2, seen
+
+        return trace(step), [call(X()) for _ in range(6)]
+
+    check(make, hits=4)
+
+
+def tells_its_caller(value):
+    yield value
+    yield float(len(sys._getframe(1).f_code.co_name))
+
+
+def asks_another(value):
+    yield value
+    yield float(len(name_of_caller(2)))
+
+
+def name_of_caller(depth):
+    return sys._getframe(depth).f_code.co_name
+
+
+def warns(value):
+    warnings.warn("from there", stacklevel=2)
+    yield value
+
+
+@pytest.mark.parametrize("function", [sum, max, min])
+def test_a_generator_that_looks_at_its_caller(function):
+    def make(trace):
+        return trace(lambda x: (x * 2, function(tells_its_caller(x.sum().item())))), calls()
+
+    check(make, hits=1)
+
+
+def test_a_generator_that_lets_another_function_look_at_its_caller():
+    """A recording sees what stands for `max`; no replay says so, too."""
+    step = lazytrace.traced(lambda x: max(asks_another(x.sum().item())))
+    given = [step(X()) for _ in range(4)]
+    assert given[-1] == len("<lambda>")
+    assert step.stats().hits == 0
+
+
+def test_where_a_generator_warns():
+    found = []
+    for trace in (lambda function: function, lazytrace.traced):
+        step = trace(lambda x: sum(warns(x.sum().item())))
+        for _ in range(3):
+            with warnings.catch_warnings(record=True) as given:
+                warnings.simplefilter("always")
+                step(X())
+            found.append([(one.filename, one.lineno) for one in given])
+    assert [file for ((file, _),) in found] == [__file__] * 6
 
 
 # ---------------------------------------------------------------- files
