@@ -79,8 +79,8 @@ def heappop(heap: Any, /) -> Any:
     return first
 
 
-# As the library has these two in C (Modules/_heapqmodule.c): unlike its Python code, that one swaps, so the heap
-# has lost nothing when a comparison raises, or looks at it.
+# As the library has these two in C (Modules/_heapqmodule.c): unlike its Python code, that one swaps, so the
+# heap has lost nothing when a comparison raises, or looks at it.
 def _sift_down(heap: list[Any], place: int) -> None:
     size = len(heap)
     while place > 0:
@@ -112,7 +112,7 @@ def _sift_up(heap: list[Any]) -> None:
     _sift_down(heap, place)
 
 
-# The loops of these alone hold the generator, which ends as soon as one is left by an exception, as in C code.
+# The loops of these alone hold the generator: it ends as soon as one is left by an exception, as in C code.
 def add_up(items: Any) -> Any:
     """`sum` of what a generator gives."""
     total: Any = 0

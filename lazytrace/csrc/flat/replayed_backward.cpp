@@ -187,8 +187,8 @@ variable_list ReplayedBackward::apply(variable_list&& gradients) {
   return to_leaves ? pass_to_leaves(gradients, &lock) : pass(gradients);
 }
 
-// Whether another pass waits for this one, which may be on its way through the nodes of the results: it goes by
-// the edges that it has found. One that was there at the call is not.
+// Whether another pass waits for this one, which may be on its way through the nodes of the results: it goes
+// by the edges that it has found. One that was there at the call is not.
 bool ReplayedBackward::is_inside_another() const { return pass_depth() > depth_ + 1; }
 
 // Whether a tensor that the call began with has hooks by now; none had any then.
@@ -219,7 +219,8 @@ std::unordered_set<Node*> nodes_behind(const edge_list& edges) {
 }  // namespace
 
 // Whether all that this pass brings to what there was before the call comes from here, and none of it is
-// returned. The pass counts what is still to come to each node, also from where it began, which no node tells.
+// returned. The pass counts what is still to come to each node, also from where it began, which no node
+// tells.
 bool ReplayedBackward::is_all_between() const {
   torch::autograd::GraphTask* task = current_pass();
   if (!task || !task->exec_info_.empty()) return false;

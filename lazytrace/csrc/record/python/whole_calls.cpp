@@ -147,7 +147,8 @@ bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
   return method && PyFunction_Check(method);
 }
 
-// Whether code asks, by these names, which frames are around it: Python code that stands for C code would be one.
+// Whether code asks, by these names, which frames are around it: Python code that stands for C code would be
+// one.
 bool asks_for_frames(PyCodeObject* code) {
   static const auto* asking = new std::unordered_set<std::string>{
       "warn",          "_getframe",    "currentframe", "stack",          "walk_stack",
@@ -159,8 +160,7 @@ bool asks_for_frames(PyCodeObject* code) {
 
 bool takes_generator(Frame f, const Operation& operation) {
   PyObject* items = operation.third ? *f.top(operation.third) : nullptr;
-  return items && PyGen_CheckExact(items) &&
-         !asks_for_frames(reinterpret_cast<PyGenObject*>(items)->gi_code);
+  return items && PyGen_CheckExact(items) && !asks_for_frames(reinterpret_cast<PyGenObject*>(items)->gi_code);
 }
 }  // namespace
 
