@@ -11,8 +11,6 @@ from lazytrace.library import REPLACE, fields_of
 
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
-_SIFT_DOWN: Final[Any] = heapq._siftdown  # type: ignore[attr-defined]
-_SIFT_UP: Final[Any] = heapq._siftup  # type: ignore[attr-defined]
 
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
@@ -60,11 +58,11 @@ def text_of(value: Any) -> Any:
 
 
 def heappush(heap: Any, item: Any, /) -> None:
-    """`heapq.heappush`, as the library has it in Python."""
+    """`heapq.heappush`."""
     if type(heap) is not list:
         return _HEAPPUSH(heap, item)
     heap.append(item)
-    _SIFT_DOWN(heap, 0, len(heap) - 1)
+    _sift_down(heap, len(heap) - 1)
     return None
 
 
@@ -77,36 +75,69 @@ def heappop(heap: Any, /) -> Any:
         return last
     first = heap[0]
     heap[0] = last
-    _SIFT_UP(heap, 0)
+    _sift_up(heap)
     return first
 
 
+# As the library has these two in C (Modules/_heapqmodule.c): unlike its Python code, that one swaps, so the
+# heap has lost nothing when a comparison raises, or looks at it.
+def _sift_down(heap: list[Any], place: int) -> None:
+    size = len(heap)
+    while place > 0:
+        parent = (place - 1) >> 1
+        fits = not heap[place] < heap[parent]
+        if len(heap) != size:
+            raise RuntimeError("list changed size during iteration")
+        if fits:
+            break
+        above = heap[parent]
+        heap[parent] = heap[place]
+        heap[place] = above
+        place = parent
+
+
+def _sift_up(heap: list[Any]) -> None:
+    size, place = len(heap), 0
+    while place < size >> 1:
+        child = 2 * place + 1
+        if child + 1 < size:
+            if not heap[child] < heap[child + 1]:
+                child += 1
+            if len(heap) != size:
+                raise RuntimeError("list changed size during iteration")
+        below = heap[child]
+        heap[child] = heap[place]
+        heap[place] = below
+        place = child
+    _sift_down(heap, place)
+
+
+# The loops of these alone hold the generator: it ends as soon as one is left by an exception, as in C code.
 def add_up(items: Any) -> Any:
     """`sum` of what a generator gives."""
     total: Any = 0
     for item in items:
+        items = None
         total = total + item
     return total
 
 
-def _extreme(items: Any, choose: Any) -> Any:
-    for best in items:  # noqa: B007 (the first one)
-        break
-    else:
-        return choose(())
-    for item in items:
-        best = choose(best, item)
-    return best
-
-
 def largest(items: Any) -> Any:
     """`max` of what a generator gives, two by two."""
-    return _extreme(items, max)
+    best, found = None, False
+    for item in items:
+        items = None
+        best, found = (max(best, item) if found else item), True
+    return best if found else max(())
 
 
 def smallest(items: Any) -> Any:
     """`min` of what a generator gives."""
-    return _extreme(items, min)
+    best, found = None, False
+    for item in items:
+        items = None
+        best, found = (min(best, item) if found else item), True
+    return best if found else min(())
 
 
 def configure() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import types
 import weakref
 
+import pytest
 import torch
 
 from tests.soundness.runner import Cases, X, call, check
@@ -372,6 +374,60 @@ def written_over_once_the_recording_has_failed(trace):
         return x * (1 if reference() is None else 2)
 
     return trace(function), [call(X())] * 4
+
+
+# ---------------------------------------------------------------- generators
+def closing(log, *values):
+    try:
+        yield from values
+    finally:
+        log.append("closed")
+
+
+LEFT_BY_C = {
+    "any": lambda given: any(given(1, 2)),
+    "in": lambda given: 1 in given(1, 2),
+    "any of a map": lambda given: any(map(bool, given(1, 2))),
+    "a list of a map that raises": lambda given: list(map(abs, given(1, "a", 2))),
+    "a sum of a map that raises": lambda given: sum(map(int, given(1, "a", 2))),
+    "zip": lambda given: list(zip([1], given(1, 2), strict=False)),
+    "unpacked zip": lambda given: [*zip([1], given(1, 2), strict=False)],
+    "zip that is left": lambda given: next(zip(given(1, 2), given(3, 4), strict=False)),
+    "enumerate": lambda given: next(enumerate(given(1, 2))),
+    "islice": lambda given: list(itertools.islice(given(1, 2), 1)),
+    "sum": lambda given: sum(given(1, "a")),
+    "max": lambda given: max(given(1, "a")),
+}
+
+
+@pytest.mark.parametrize("use", LEFT_BY_C.values(), ids=LEFT_BY_C)
+def test_a_generator_that_c_code_leaves(use):
+    """It is closed when the last iterator that goes through it is gone."""
+
+    def make(trace):
+        def step(x):
+            log = []
+            try:
+                use(lambda *values: closing(log, *values))
+            except (TypeError, ValueError):
+                log.append("raised")
+            log.append("end")
+            return x * 2, log
+
+        return trace(step), [call(X()) for _ in range(4)]
+
+    check(make, hits=3)
+
+
+@cases(eager="late-destructor")
+def a_generator_that_only_what_the_recording_holds_goes_through(trace):
+    log = []
+
+    def step(x):
+        given = itertools.chain.from_iterable([closing(log, 1, 2)])
+        return x * next(given)
+
+    return trace(step), [call(X()) for _ in range(4)], lambda: log
 
 
 @cases.parametrize

@@ -9,6 +9,8 @@ import functools
 import heapq
 import io
 import logging
+import sys
+import warnings
 from typing import Any, NamedTuple
 
 import pytest
@@ -161,6 +163,78 @@ def test_more_beside_a_generator():
         return trace(step), calls()
 
     agree(make)
+
+
+@pytest.mark.parametrize("function", [sum, max, min])
+def test_a_generator_ends_before_the_exception_is_handled(function):
+    """In C code nothing holds it any more."""
+
+    def make(trace):
+        def given(value, seen):
+            try:
+                yield value
+                yield "a"
+            finally:
+                seen.append("closed")
+
+        def step(x):
+            seen = []
+            try:
+                function(given(x.sum().item(), seen))
+            except TypeError:
+                seen.append("handled")
+            return x * 2, seen
+
+        return trace(step), [call(X()) for _ in range(6)]
+
+    check(make, hits=4)
+
+
+def tells_its_caller(value):
+    yield value
+    yield float(len(sys._getframe(1).f_code.co_name))
+
+
+def asks_another(value):
+    yield value
+    yield float(len(name_of_caller(2)))
+
+
+def name_of_caller(depth):
+    return sys._getframe(depth).f_code.co_name
+
+
+def warns(value):
+    warnings.warn("from there", stacklevel=2)
+    yield value
+
+
+@pytest.mark.parametrize("function", [sum, max, min])
+def test_a_generator_that_looks_at_its_caller(function):
+    def make(trace):
+        return trace(lambda x: (x * 2, function(tells_its_caller(x.sum().item())))), calls()
+
+    check(make, hits=1)
+
+
+def test_a_generator_that_lets_another_function_look_at_its_caller():
+    """A recording sees what stands for `max`; no replay says so, too."""
+    step = lazytrace.traced(lambda x: max(asks_another(x.sum().item())))
+    given = [step(X()) for _ in range(4)]
+    assert given[-1] == len("<lambda>")
+    assert step.stats().hits == 0
+
+
+def test_where_a_generator_warns():
+    found = []
+    for trace in (lambda function: function, lazytrace.traced):
+        step = trace(lambda x: sum(warns(x.sum().item())))
+        for _ in range(3):
+            with warnings.catch_warnings(record=True) as given:
+                warnings.simplefilter("always")
+                step(X())
+            found.append([(one.filename, one.lineno) for one in given])
+    assert [file for ((file, _),) in found] == [__file__] * 6
 
 
 # ---------------------------------------------------------------- files
@@ -464,6 +538,52 @@ def a_heap_in_state(trace):
         return x * heapq.heappop(heap)
 
     return trace(step), around(lambda: heap.__setitem__(0, 0), X()), lambda: heap
+
+
+class Looks:
+    """Looks at the heap that it is in when it is compared; one of 0 cannot be."""
+
+    def __init__(self, value, heap, seen):
+        self.value, self.heap, self.seen = value, heap, seen
+
+    def __lt__(self, other):
+        self.seen.append([one.value for one in self.heap])
+        if self.seen[-1].count(7) > 1:
+            self.heap.clear()
+        if not self.value * other.value:
+            raise ValueError("no order")
+        return self.value < other.value
+
+
+@pytest.mark.parametrize("found", [[1, 4, 9, 16, 25], [0, 4, 9, 16, 25], [2, 0, 9, 16, 25], [7, 7, 9, 16]])
+def test_a_heap_that_is_looked_at_midway(found):
+    """The library's C code swaps, so nothing is missing meanwhile, nor when a comparison raises."""
+
+    def make(trace):
+        def step(x, value):
+            heap, seen = [], []
+            heap += [Looks(one, heap, seen) for one in found]
+            try:
+                heapq.heappush(heap, Looks(value, heap, seen))
+                first = heapq.heappop(heap).value
+            except (ValueError, RuntimeError) as error:
+                first = str(error)
+            return x * 2, first, [one.value for one in heap], seen
+
+        return trace(step), [call(X(), value) for value in (3, 3, 1, 30, 3)]
+
+    check(make, hits=1)
+
+
+@cases(eager="raised TypeError")
+def a_heap_of_what_cannot_be_compared(trace):
+    heap = ["a", 4, 5, 6, 7, 8]
+
+    def step(x):
+        heapq.heappush(heap, 1)
+        return x
+
+    return trace(step), calls(), lambda: heap
 
 
 @cases(eager="calls-unseen-function")

@@ -1043,6 +1043,62 @@ def test_hooks_of_a_result_that_gets_gradients_from_the_caller_too(asks):
     agree_to_the_last_bit_but_one(loss_and_scores, asks, of_the_first_result)
 
 
+def begins_at_a_leaf_too(out, x, w, b):
+    outs = [x, w, *each(out)]
+    torch.autograd.backward(outs, [torch.ones_like(o) for o in outs], create_graph=True)
+    return x.grad.detach(), w.grad.detach()
+
+
+def adds_a_leaf_last(out, x, w, b):
+    """The node where the pass begins leads to the leaf, and no other node outside does."""
+    seen = []
+    handle = b.register_hook(lambda g: seen.append(g))
+    residual = each(out)[0].view(6, 4) + x
+    residual.backward(torch.ones(6, 4))
+    handle.remove()
+    return seen
+
+
+def begins_at_the_results_and_a_leaf(out, x, w, b):
+    handle = w.register_hook(lambda g: g * 2)
+    torch.autograd.backward([*each(out), b], [torch.ones_like(o) for o in (*each(out), b)])
+    handle.remove()
+
+
+@pytest.mark.parametrize("model", [layers, drops, gives_two])
+@pytest.mark.parametrize("asks", [begins_at_a_leaf_too, adds_a_leaf_last, begins_at_the_results_and_a_leaf])
+def test_passes_that_lead_to_a_leaf_where_they_begin(model, asks):
+    """Where a pass begins is none of its nodes; what it brings from there comes to leaves, too."""
+    agree_to_the_last_bit_but_one(model, asks)
+
+
+def inside_of_a_hook(of, keep):
+    """What asks for gradients in a hook of one of `of`, in the middle of a pass through the same results."""
+
+    def asks(out, x, w, b):
+        outs, seen = each(out), []
+        loss = sum((o * o).sum() for o in outs)
+
+        def look(_):
+            if not seen:
+                seen.append(None)  # that pass comes here, too
+                seen.extend(torch.autograd.grad(loss, (x, w, *outs[1:]), retain_graph=True))
+
+        place = outs[-1] if of == "result" else w
+        handle = place.register_hook(look)
+        ((loss_of(out) * 2) if of == "result" else outs[0].sum()).backward(retain_graph=keep)
+        handle.remove()
+        return seen
+
+    return asks
+
+
+@pytest.mark.parametrize("model", [layers, gives_two, loss_and_scores, ends_in_a_view])
+@pytest.mark.parametrize("of", ["result", "leaf"])
+def test_passes_that_hooks_begin(model, of):
+    agree_to_the_last_bit_but_one(model, inside_of_a_hook(of, keep=True))
+
+
 def writes_to_what_others_have_saved(out, x, w, b):
     out[1].detach().mul_(2)
     try:

@@ -1,5 +1,6 @@
 #include "cpython/ends.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "cpython/values.h"
@@ -55,6 +56,13 @@ std::vector<PyObject*> parts_of(PyObject* object) {
 bool has_destructor(PyObject* object) {
   if (!object || !find_destructor(object)) return false;
   return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) || !*PyObject_GET_WEAKREFS_LISTPTR(object);
+}
+
+bool goes_through(PyObject* object) {
+  auto is_iterator = [](PyObject* one) { return PyIter_Check(one) != 0; };
+  if (!PyTuple_CheckExact(object)) return is_iterator(object);
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  return std::any_of(items, items + PyTuple_GET_SIZE(object), is_iterator);
 }
 
 bool shows_its_end(PyObject* object) { return leads_to(object, tells); }

@@ -13,6 +13,8 @@ bool has_destructor(PyObject* object);
 // Whether Python code runs where the object goes, or where one goes that it holds: then nobody may hold it
 // for longer than the program does. Needs the GIL; runs no Python code.
 bool shows_its_end(PyObject* object);
+// An iterator, or a tuple of such, which one of C keeps.
+bool goes_through(PyObject* object);
 
 // Whether the object is wanted, or one that it holds. Looks two objects deep. Needs the GIL; runs no Python
 // code.

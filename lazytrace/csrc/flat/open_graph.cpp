@@ -16,6 +16,21 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
+torch::autograd::GraphTask* current_pass() {
+  using torch::autograd::GraphTask;
+  // Torch gives this field of it away.
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (!nodes) return nullptr;
+  auto at = reinterpret_cast<uintptr_t>(nodes);
+  auto offset = reinterpret_cast<uintptr_t>(&reinterpret_cast<GraphTask*>(at)->nodes_in_graph_) - at;
+  return reinterpret_cast<GraphTask*>(at - offset);
+}
+
+int pass_depth() {
+  const torch::autograd::GraphTask* task = current_pass();
+  return task ? task->reentrant_depth_ : -1;
+}
+
 Ends::Ends(const std::vector<int>& begins, const std::vector<at::Tensor>& all) {
   for (int reg : begins) {
     if (!all[reg].defined() || !all[reg].requires_grad()) continue;
@@ -85,13 +100,15 @@ bool OpenGraph::saves() const {
 namespace {
 
 // Takes hold of what a node gives: so the engine, which may add to what nobody else holds, leaves it as it
-// is.
+// is. Hooks in the middle may begin other passes through the same nodes.
 struct Catch final : torch::autograd::FunctionPostHook {
   std::vector<std::pair<size_t, size_t>> exits;  // and their edges
   variable_list* caught = nullptr;
   std::vector<size_t>* order = nullptr;
+  const int depth = pass_depth() + 1;  // of its pass, which is about to begin
 
   variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    if (pass_depth() != depth) return outputs;
     for (auto& [exit, edge] : exits) {
       (*caught)[exit] = outputs[edge];
       order->push_back(exit);
@@ -133,12 +150,14 @@ class Catches {
 struct Replace final : torch::autograd::FunctionPreHook {
   Replace(uint32_t to, at::Tensor by) : input(to), gradient(std::move(by)) {}
   variable_list operator()(const variable_list& gradients) override {
+    if (pass_depth() != depth) return gradients;
     variable_list others = gradients;
     others[input] = gradient;
     return others;
   }
   uint32_t input;
   at::Tensor gradient;
+  const int depth = pass_depth() + 1;
 };
 
 // The same of some edges, for as long as it lives.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <map>
 #include <string>
@@ -10,6 +11,11 @@
 #include <vector>
 
 namespace lazytrace {
+
+// The backward pass that runs in this thread, or null.
+torch::autograd::GraphTask* current_pass();
+// How many passes wait for it, as code in their middle has begun it; -1 outside of any.
+int pass_depth();
 
 // Of the registers that a program begins with, those that require gradients, and where these go.
 struct Ends {

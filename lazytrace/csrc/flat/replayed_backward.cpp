@@ -106,6 +106,7 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   node->form_ = form;
   node->earlier_ = earlier;
   node->switches_ = Switches::now();
+  node->depth_ = pass_depth();
   if (!form->whole->program().numbers.empty()) node->numbers_ = numbers;
   auto is_root = [&](int reg) {
     return std::any_of(form->roots.begin(), form->roots.end(), [&](auto& root) { return root.reg == reg; });
@@ -150,7 +151,7 @@ void ReplayedBackward::keep_inner(const BackwardForm::Inner& inner, const at::Te
 }
 
 void ReplayedBackward::release_variables() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::recursive_mutex> lock(passes_);
   // The graph itself knows which of its parts a pass has used up.
   if (graph_ || !form_->spends) return;
   released_ = true;
@@ -177,13 +178,18 @@ bool ReplayedBackward::as_recorded(const variable_list& gradients) const {
 }
 
 variable_list ReplayedBackward::apply(variable_list&& gradients) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::recursive_mutex> lock(passes_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   if (!graph_ && !has_new_hooks() && as_recorded(gradients)) return replay(gradients);
   form_->surprised = true;
-  return !graph_ && is_all_between() ? pass_to_leaves(gradients, &lock) : pass(gradients);
+  bool to_leaves = !graph_ && !is_inside_another() && is_all_between();
+  return to_leaves ? pass_to_leaves(gradients, &lock) : pass(gradients);
 }
+
+// Whether another pass waits for this one, which may be on its way through the nodes of the results: it goes
+// by the edges that it has found. One that was there at the call is not.
+bool ReplayedBackward::is_inside_another() const { return pass_depth() > depth_ + 1; }
 
 // Whether a tensor that the call began with has hooks by now; none had any then.
 bool ReplayedBackward::has_new_hooks() const {
@@ -213,18 +219,25 @@ std::unordered_set<Node*> nodes_behind(const edge_list& edges) {
 }  // namespace
 
 // Whether all that this pass brings to what there was before the call comes from here, and none of it is
-// returned.
+// returned. The pass counts what is still to come to each node, also from where it began, which no node
+// tells.
 bool ReplayedBackward::is_all_between() const {
-  const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
-  const auto* all = torch::autograd::get_current_graph_task_nodes_in_graph();
-  if (!all || (chosen && !chosen->empty())) return false;
+  torch::autograd::GraphTask* task = current_pass();
+  if (!task || !task->exec_info_.empty()) return false;
   for (const Inner& inner : inner_)
     if (auto node = inner.node.lock(); node && calls_python(*node)) return false;
-  std::unordered_set<Node*> before = nodes_behind(next_edges());
-  auto leads_there = [&](const auto& edge) { return before.count(edge.function.get()) > 0; };
-  return std::none_of(all->begin(), all->end(), [&](Node* node) {
-    const edge_list& edges = node->next_edges();
-    return node != this && !before.count(node) && std::any_of(edges.begin(), edges.end(), leads_there);
+  std::unordered_map<Node*, int> arrivals;
+  auto count = [&](const Node& node) {
+    for (const auto& edge : node.next_edges())
+      if (edge.is_valid()) ++arrivals[edge.function.get()];
+  };
+  count(*this);
+  for (const Node* node : nodes_behind(next_edges())) count(*node);
+  std::lock_guard<std::mutex> lock(task->mutex_);
+  return std::all_of(arrivals.begin(), arrivals.end(), [&](const auto& arrival) {
+    auto [node, from_here] = arrival;
+    auto open = task->dependencies_.find(node);
+    return open != task->dependencies_.end() && open->second == from_here && !task->not_ready_.count(node);
   });
 }
 
@@ -256,6 +269,11 @@ void ReplayedBackward::take_hooks_over() {
 // results of its nodes from now on: it leads to these. `created`: gradients of that pass have graphs, which
 // lead into this one past the results' own nodes.
 void ReplayedBackward::lead_on(bool created) {
+  lead_past();
+  take_hooks_along(created);
+}
+
+void ReplayedBackward::lead_past() {
   for (size_t i = 0; i < inner_.size(); ++i) {
     auto result = inner_[i].result.lock();
     if (!result) continue;
@@ -266,6 +284,13 @@ void ReplayedBackward::lead_on(bool created) {
     if (auto from = inner_[i].node.lock())
       lazytrace::lead_on(from.get(), graph_->inner[i], true, graph_->shown);
   }
+  for (size_t i = 0; i < passing_.size(); ++i)
+    if (auto from = passing_[i].lock())
+      lazytrace::lead_on(from.get(), torch::autograd::impl::gradient_edge(graph_->roots[i]), false);
+}
+
+// Those of the results' nodes go to the nodes of the graph.
+void ReplayedBackward::take_hooks_along(bool created) {
   for (size_t i = 0; i < passing_.size(); ++i) {
     auto from = passing_[i].lock();
     if (!from) continue;
@@ -543,7 +568,7 @@ void ReplayedBackward::open(Graph* graph, const std::vector<at::Tensor>& begins)
 // this node to them: so their hooks are called, and gradients added up, between its nodes. `lock`: this
 // node's, which they may come to.
 variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
-                                               std::unique_lock<std::mutex>* lock) {
+                                               std::unique_lock<std::recursive_mutex>* lock) {
   build_graph(true);
   edge_list roots;
   variable_list given;
@@ -554,6 +579,8 @@ variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
   }
   bool keep = torch::autograd::get_current_graph_task_keep_graph(), create = at::GradMode::is_enabled();
   set_next_edges({});
+  // Hooks may begin passes, which find the graph; those of the results have been called.
+  lead_past();
   std::exception_ptr raised;
   {
     pybind11::gil_scoped_release released;
@@ -565,7 +592,7 @@ variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
     }
     lock->lock();
   }
-  lead_on(create);
+  take_hooks_along(create);
   if (raised) std::rethrow_exception(raised);
   return {};
 }
@@ -590,7 +617,7 @@ variable_list ReplayedBackward::pass(const variable_list& gradients) {
     pybind11::gil_scoped_release released;
     brought = graph_->open->pass(gradients, how);
   }
-  lead_on(how.create);
+  if (!is_inside_another()) lead_on(how.create);
   return brought;
 }
 
@@ -659,7 +686,7 @@ void ReplayedBackward::bring_inside(size_t root, const at::Tensor& gradient, var
   std::vector<size_t> asked = asked_inside(form_->leads[root], returns);
   bool hooks = hooks_inside(root);
   if (asked.empty() && !(hooks && goes_on)) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::recursive_mutex> lock(passes_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   form_->surprised = true;
@@ -687,9 +714,10 @@ void ReplayedBackward::bring_inside(size_t root, const at::Tensor& gradient, var
 
 // While it runs, it goes by the edges that it has found.
 void ReplayedBackward::lead_on_after_this_pass(bool created) {
+  if (is_inside_another()) return;
   c10::intrusive_ptr<ReplayedBackward> self = c10::intrusive_ptr<ReplayedBackward>::reclaim_copy(this);
   torch::autograd::Engine::get_default_engine().queue_callback([self, created] {
-    std::lock_guard<std::mutex> lock(self->mutex_);
+    std::lock_guard<std::recursive_mutex> lock(self->passes_);
     pybind11::gil_scoped_acquire gil;
     if (self->passing_.empty()) return;
     self->take_hooks_over();

@@ -60,6 +60,8 @@ class ReplayedBackward final : public torch::autograd::Node {
   void take_hooks_over();
   void keep_inner(const BackwardForm::Inner& inner, const at::Tensor& result);
   void lead_on(bool created);
+  void lead_past();
+  void take_hooks_along(bool created);
   void lead_on_after_this_pass(bool created);
   std::vector<size_t> all_inner() const;
   std::vector<size_t> asked_inside(const std::vector<size_t>& inner, bool captured_only) const;
@@ -69,19 +71,23 @@ class ReplayedBackward final : public torch::autograd::Node {
   torch::autograd::variable_list replay(const torch::autograd::variable_list& gradients);
   torch::autograd::variable_list pass(const torch::autograd::variable_list& gradients);
   bool has_new_hooks() const;
+  bool is_inside_another() const;
   bool is_all_between() const;
   torch::autograd::variable_list pass_to_leaves(const torch::autograd::variable_list& gradients,
-                                                std::unique_lock<std::mutex>* lock);
+                                                std::unique_lock<std::recursive_mutex>* lock);
   void build_graph(bool leaves = false);
   std::shared_ptr<const MemoryThen> shown_from_now_on(bool leaves) const;
   void open(Graph* graph, const std::vector<at::Tensor>& begins) const;
 
+  // Held for a pass. Hooks in its middle may begin another one in the same thread.
+  std::recursive_mutex passes_;
   std::shared_ptr<const BackwardForm> form_;
   std::vector<at::Tensor> saved_;
   std::vector<Held> begins_, watched_, given_;
   NumberValues numbers_;
   Earlier earlier_;
   Switches switches_{};
+  int depth_ = -1;  // of the pass that the call was made in
   std::unique_ptr<Graph> graph_;
   // The nodes of results that others are made of. They hold this one.
   using WeakNode = c10::weak_intrusive_ptr<torch::autograd::Node>;

@@ -472,8 +472,21 @@ bool Provenance::holds_alone(PyObject* object) const {
              held_.begin(), held_.end(), [&](const py::object& one) { return leads_to(one.ptr(), is_it); });
 }
 
+namespace {
+// An iterator that only the caller's stack holds was not there before, and goes when it is due.
+bool passes_by(PyObject* object) {
+  return goes_through(object) && Py_REFCNT(object) == 1 && !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object));
+}
+
+// A generator that waits where code of its own would run at its end.
+bool waits_to_end(PyObject* object) {
+  Frame waiting = PyGen_CheckExact(object) ? Frame::waiting(object) : Frame();
+  return waiting && PyBytes_GET_SIZE(waiting.code_object()->co_exceptiontable) > 0;
+}
+}  // namespace
+
 Provenance::Late* Provenance::remember_late(PyObject* object) {
-  if (!late_seen_.insert(object)) return nullptr;
+  if (passes_by(object) || !late_seen_.insert(object)) return nullptr;
   Late late{object, weak_reference(object), {}, true, "", recorder_->place};
   if (!late.weak) late.held = py::reinterpret_borrow<py::object>(object);
   late_.push_back(std::move(late));
@@ -544,6 +557,12 @@ bool calls_itself(PyObject* object) {
 }  // namespace
 
 void Provenance::judge_late(const std::vector<PyObject*>& returned) {
+  // An iterator of C can only be remembered by being held, and the generators that it goes through with it.
+  for (const Late& late : late_) {
+    if (!late.held || !goes_through(late.object) || !leads_to(late.object, waits_to_end)) continue;
+    recorder_->place = late.place;
+    return recorder_->fail("makes a generator whose destructor runs after the call");
+  }
   // One that only another of them holds goes with it.
   for (bool progress = true; progress;) {
     progress = false;

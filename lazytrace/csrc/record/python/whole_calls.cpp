@@ -1,5 +1,7 @@
 #include "record/python/whole_calls.h"
 
+#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -145,8 +147,20 @@ bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
   return method && PyFunction_Check(method);
 }
 
+// Whether code asks, by these names, which frames are around it: Python code that stands for C code would be
+// one.
+bool asks_for_frames(PyCodeObject* code) {
+  static const auto* asking = new std::unordered_set<std::string>{
+      "warn",          "_getframe",    "currentframe", "stack",          "walk_stack",
+      "extract_stack", "format_stack", "print_stack",  "getouterframes", "_current_frames"};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i)
+    if (asking->count(text_of(PyTuple_GET_ITEM(code->co_names, i)))) return true;
+  return false;
+}
+
 bool takes_generator(Frame f, const Operation& operation) {
-  return operation.third && PyGen_CheckExact(*f.top(operation.third));
+  PyObject* items = operation.third ? *f.top(operation.third) : nullptr;
+  return items && PyGen_CheckExact(items) && !asks_for_frames(reinterpret_cast<PyGenObject*>(items)->gi_code);
 }
 }  // namespace
 

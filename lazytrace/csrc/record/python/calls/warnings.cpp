@@ -26,11 +26,12 @@ bool is_subtype(PyObject* type, PyObject* of) {
   return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), reinterpret_cast<PyTypeObject*>(of)) != 0;
 }
 
-// Null where it lies around the call.
+// Null where it lies around the call, or behind one of ours, which would not be there without a recording.
 Frame frame_above(Frame f, PyObject* level) {
+  auto is_ours = [](Frame one) { return code_flags(one.code()) & (kOwn | kStandsIn); };
   long above = level && PyLong_CheckExact(level) ? PyLong_AsLong(level) : 1;
-  for (; f && above > 1; --above) f = is_own_code(f.code()) ? Frame() : f.previous();
-  return f && !is_own_code(f.code()) ? f : Frame();
+  for (; f && above > 1; --above) f = is_ours(f) ? Frame() : f.previous();
+  return f && !is_ours(f) ? f : Frame();
 }
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/dict_proxy.h"
+#include "cpython/ends.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
@@ -158,11 +159,13 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   bool for_members = asks_for_members_ && depth == 0;
   // A container that the call has made may have grown since.
   bool steady = !is_container(object) || PyTuple_Check(object) || provenance_->known(object) >= 0;
-  if (steady && log_->empty() && provenance_->untouched() &&
+  // These must end when they are due: a generator may be closed then.
+  bool passes_by = goes_through(object) && provenance_->known(object) < 0;
+  if (steady && !passes_by && log_->empty() && provenance_->untouched() &&
       provenance_->asked(object,
                          &kHow[(for_members ? 4 : static_cast<size_t>(how)) + (expects_text_ ? 5 : 0)]))
     return;
-  provenance_->hold(object);
+  if (!passes_by) provenance_->hold(object);
   if (is_numpy_array(object)) return recorder_->fail("hands a numpy array to C code");
   if (is_container(object)) return consume_container(object, how, depth);
   if (is_c_callable(object)) {
