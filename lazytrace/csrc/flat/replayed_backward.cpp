@@ -286,7 +286,8 @@ void ReplayedBackward::lead_past() {
   }
   for (size_t i = 0; i < passing_.size(); ++i)
     if (auto from = passing_[i].lock())
-      lazytrace::lead_on(from.get(), torch::autograd::impl::gradient_edge(graph_->roots[i]), false);
+      lazytrace::lead_on(from.get(), torch::autograd::impl::gradient_edge(graph_->roots[i]), false,
+                         graph_->shown);
 }
 
 // Those of the results' nodes go to the nodes of the graph.
