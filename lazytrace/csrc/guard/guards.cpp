@@ -282,6 +282,9 @@ std::vector<int> GuardTree::prune() {
     ++kept;
   }
   nodes_.resize(kept);
+  for (size_t i = 0; i < kept; ++i)
+    if (nodes_[i].access == Access::Namespace)
+      namespaces_.emplace_back(nodes_[i].parent, static_cast<int>(i));
   for (int& node : distinct_) node = renamed[node];
   distinct_.erase(std::remove(distinct_.begin(), distinct_.end(), -1), distinct_.end());
   usual_size = std::max<size_t>(256, renamed.size() + renamed.size() / 8);
@@ -289,6 +292,13 @@ std::vector<int> GuardTree::prune() {
   index_ = {};
   weak_ = {};
   return renamed;
+}
+
+int GuardTree::first_of_namespace(int node) const {
+  int first = first_of(node);
+  for (auto [owner, names] : namespaces_)
+    if (first_of(owner) == first) return first_of(names);
+  return first;
 }
 
 // ---------------------------------------------------------------- checking

@@ -134,6 +134,9 @@ class GuardTree {
     while (nodes_[node].parent >= 0) node = nodes_[node].parent;
     return node;
   }
+  // Once pruned: the first node that had the same namespace as the object, if that was looked at, or the same
+  // object.
+  int first_of_namespace(int node) const;
   // The first node that had the same object.
   int first_of(int node) const {
     while (true) {
@@ -281,7 +284,8 @@ class GuardTree {
   void plan_again();
 
   std::vector<Guard> nodes_;
-  std::vector<int> distinct_;  // nodes whose objects are pairwise different
+  std::vector<std::pair<int, int>> namespaces_;  // of which node, once pruned
+  std::vector<int> distinct_;                    // nodes whose objects are pairwise different
   std::vector<int> tensors_;
   // What the last check that passed has seen. Changed with the GIL only.
   mutable std::vector<GuardGroup> groups_;

@@ -50,10 +50,7 @@ void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trac
 // one.
 int Trace::aliased(const GuardTree::Values& values) const {
   if (written_.empty()) return -1;
-  auto object_of = [&](int node) {
-    int first = tree_.first_of(node);
-    return tree_[first].access == Access::Namespace ? tree_.first_of(tree_[first].parent) : first;
-  };
+  auto object_of = [&](int node) { return tree_.first_of_namespace(node); };
   Containers containers;
   for (const Effect& effect : written_)
     // What a class has is guarded before it is written.

@@ -86,6 +86,19 @@ int Provenance::owner(PyObject* object) {
   return -1;
 }
 
+int Provenance::owner_of_namespace(PyObject* object, PyObject* dict) {
+  int own = owner(object);
+  if (own < 0 || Py_REFCNT(dict) == 1 || PyModule_Check(object)) return own;
+  for (const Shared& one : shared_) {
+    if (!one.dict.is(py::handle(dict))) continue;
+    if (own != one.owner)
+      for (int node : {one.owner, own}) read_child(node, Access::Namespace, nullptr, -1, dict);
+    return one.owner;
+  }
+  shared_.push_back({py::reinterpret_borrow<py::object>(dict), own});
+  return own;
+}
+
 int Provenance::class_node(PyTypeObject* type) {
   auto* object = reinterpret_cast<PyObject*>(type);
   int node = known(object);

@@ -43,6 +43,9 @@ class Provenance {
   int reach(PyObject* object);
   // The node of an object that was there before the call, or -1: then it shows at the end whether it was.
   int owner(PyObject* object);
+  // The same of an object with this namespace. Of several objects that share one, all is read and written as
+  // that of the first, as long as they do.
+  int owner_of_namespace(PyObject* object, PyObject* dict);
   // The node of the class of an object, which is guarded with the object.
   int class_node(PyTypeObject* type);
   // The node of a module, or of a function of C: made where there is none.
@@ -231,6 +234,12 @@ class Provenance {
   };
   std::vector<KeptCell> kept_cells_;
   AddressSet touched_;
+  struct Shared {
+    py::object dict;
+    int owner;
+  };
+  std::vector<Shared>
+      shared_;  // namespaces that others hold, too, and the first object that was found to have it
   std::vector<std::pair<py::object, py::object>> touched_names_;  // of classes
   std::vector<PyObject*> roots_, inputs_;                         // held_ keeps them
   Exchange* exchange_ = nullptr;                                  // where numbers in state are followed

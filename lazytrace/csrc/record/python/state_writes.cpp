@@ -114,6 +114,8 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
   if (kind == Effect::Kind::Append && lists_->is(object)) return append(object, value, what);
   int node = provenance_->known(object);
   if (node < 0) return write(object, what);
+  if (kind == Effect::Kind::Attribute && container != object)
+    node = provenance_->owner_of_namespace(object, container);
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return write(object, what);
   if (log_->took_over(container)) return rewrite(object, what);
@@ -152,9 +154,10 @@ bool StateWrites::changes_nothing(int owner, Access access, PyObject* key, Py_ss
 void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* before = PyDict_GetItemWithError(*dict, name);
-  bool same = provenance_->known(object) >= 0 && !log_->wrote(*dict, name) &&
-              changes_nothing(provenance_->owner(object), Access::Instance, name, -1, before, value);
-  if (same) return provenance_->read_child(provenance_->owner(object), Access::Instance, name, -1, before);
+  int own = provenance_->known(object) < 0 ? -1 : provenance_->owner_of_namespace(object, *dict);
+  bool same = own >= 0 && !log_->wrote(*dict, name) &&
+              changes_nothing(own, Access::Instance, name, -1, before, value);
+  if (same) return provenance_->read_child(own, Access::Instance, name, -1, before);
   // Whoever has the namespace by another way sees the write, as long as it is this one.
   int owner = provenance_->known(*dict) >= 0 ? provenance_->owner(object) : -1;
   if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);

@@ -194,7 +194,7 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
     return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
   if (value && log_->wrote(*dict, name)) {
     // By another way to the same namespace: that it is the same one.
-    int own = provenance_->owner(object);
+    int own = provenance_->owner_of_namespace(object, *dict);
     std::vector<int> others;
     for (const Writes::Write& write : log_->all())
       if (write.container.is(py::handle(*dict)) && write.effect.owner != own)
@@ -205,6 +205,7 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
     return nullptr;
   }
   int node = dict ? node_of(object) : -1;
+  if (node >= 0 && *dict && !is_enum_member(object)) node = provenance_->owner_of_namespace(object, *dict);
   if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
   if (value || descriptor) return nullptr;
   classes_->read_special(object, "__getattr__");
