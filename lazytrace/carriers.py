@@ -320,6 +320,14 @@ def _scalar_comparison(kind: type, name: str, how: str, swapped: bool) -> Callab
     return compare
 
 
+def _of_itself(kind: str, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(self: Any) -> Any:
+        made = core.apply_to_carriers(kind, self, None)
+        return method(_read(self)) if made is None else _as_scalar(made)
+
+    return call
+
+
 def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of float64 that is given no other number."""
 
@@ -350,9 +358,9 @@ def _of_scalar(numpy: Any) -> dict[str, Any]:
         **found,
         # As that of numbers that are followed, below.
         "__array_priority__": math.inf,
-        "__neg__": lambda self: _as_scalar(core.apply_to_carriers("Neg", self, None)),
+        "__neg__": _of_itself("Neg", kind.__neg__),
         "__pos__": _same,
-        "__abs__": lambda self: _as_scalar(core.apply_to_carriers("Abs", self, None)),
+        "__abs__": _of_itself("Abs", kind.__abs__),
         "__bool__": lambda self: bool(self != 0),
         "__round__": _quietly(kind.__round__),
         "__module__": "numpy",
