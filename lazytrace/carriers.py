@@ -764,7 +764,7 @@ def _narrowed(wide: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
     if type(data) in (Dim, Real) or isinstance(data, list | tuple | collections.deque):
         return _tensor(data, dtype=dtype, device=device)
-    made: torch.Tensor = _called(torch.as_tensor, data, dtype=dtype, device=device)
+    made: torch.Tensor = _called(torch.as_tensor, _read(data), dtype=dtype, device=device)
     return made
 
 
@@ -906,13 +906,18 @@ def _taken_out(tensor: torch.Tensor, items: list[tuple[int, Any]]) -> torch.Tens
 
 
 def _without_lists(key: Any) -> Any:
-    """`key` with the numbers in lists read, of which torch would make a tensor of the lower bits of each."""
+    """`key` with the numbers in lists read, of which torch would make a tensor of the lower bits of each.
+
+    And with numpy's floats read, which are no indices.
+    """
     items = key if isinstance(key, tuple) else (key,)
-    if not any(isinstance(item, list | tuple | collections.deque) for item in items):
+
+    def is_read(item: Any) -> bool:
+        return type(item) is Scalar or isinstance(item, list | tuple | collections.deque)
+
+    if not any(map(is_read, items)):
         return key
-    made = tuple(
-        _read_inside(item) if isinstance(item, list | tuple | collections.deque) else item for item in items
-    )
+    made = tuple(_read_inside(item) if is_read(item) else item for item in items)
     return made if isinstance(key, tuple) else made[0]
 
 

@@ -160,6 +160,13 @@ def test_odd_values(other, sign):
     agree(make)
 
 
+def told_error(use):
+    try:
+        return use()
+    except (TypeError, IndexError, ValueError) as error:
+        return type(error).__name__, str(error)
+
+
 ALONE = {
     "-": lambda n: -n,
     "+": lambda n: +n,
@@ -185,6 +192,12 @@ ALONE = {
     "sum": lambda n: sum([n, n, 1.0]),
     "clip": lambda n: np.clip(n, 1.0, 5.0),
     "tensor": lambda n: torch.tensor(n),
+    "as tensor": lambda n: (torch.as_tensor(n), torch.as_tensor([n, 1.0]), torch.asarray(n)),
+    "index": lambda n: told_error(lambda: X()[n]),
+    "index among others": lambda n: told_error(lambda: X()[..., n]),
+    "slice": lambda n: told_error(lambda: X()[:n]),
+    "size": lambda n: told_error(lambda: torch.zeros(n)),
+    "dimension": lambda n: told_error(lambda: X().sum(n)),
     "full": lambda n: torch.full((2,), n),
     "key": lambda n: {n: 1}[float(n)],
     "in": lambda n: n in (8.0, 3.0),
