@@ -185,8 +185,7 @@ def namespaces_that_become_one(trace):
     return trace(fn), then(join), lambda: [a.h, b.h]
 
 
-# Each call changes what the next one reads.
-@cases(recordings=6)
+@cases(hits=4)
 def one_namespace_for_all_instances(trace):
     state = {"h": X(), "k": 1.0}
 
