@@ -43,8 +43,11 @@ def _is_followable(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """What is worked out with the plain value. Of numpy's, not all are int or float."""
-    return (
+    """What is worked out with the plain value. Of numpy's, not all are int or float.
+
+    A float64 that is followed has operators of its own, which come next.
+    """
+    return type(value) is not Scalar and (
         _is_followable(value)
         or isinstance(value, int | float | complex)
         or hasattr(type(value), "__array_interface__")
@@ -65,7 +68,7 @@ def _made(kind: str, function: Callable[..., Any], *values: Any) -> Any:
 
 def _binary(kind: str, function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def work_out(left: Any, right: Any) -> Any:
-        if not (_is_number(left) and _is_number(right)) or Scalar in (type(left), type(right)):
+        if not (_is_number(left) and _is_number(right)):
             return NotImplemented
         return _made(kind, function, left, right) if kind else _plain_operation(function, left, right)
 
@@ -89,7 +92,7 @@ def _comparison(kind: str, swapped: bool, function: Callable[[Any, Any], bool]) 
             made = core.apply_to_carriers(kind, left, right)
             if made is not None:
                 return bool(core.read_carrier(made) if type(made) in (Dim, Real) else made)
-        if _is_number(other) and type(other) is not Scalar:
+        if _is_number(other):
             return function(_read(self), _read(other))
         return NotImplemented
 
@@ -151,7 +154,7 @@ def _part(name: str, self: Any) -> Any:
 
 
 def _powered(base: Any, exponent: Any) -> Any:
-    if not (_is_number(base) and _is_number(exponent)) or Scalar in (type(base), type(exponent)):
+    if not (_is_number(base) and _is_number(exponent)):
         return NotImplemented
     if _is_whole(base) and _is_whole(exponent) and not exponent >= 0:
         # A float, by the power of floats (Objects/longobject.c).
@@ -170,7 +173,7 @@ def _reflected_power(self: Any, base: Any, modulus: Any = None) -> Any:
 
 
 def _divided(left: Any, right: Any) -> Any:
-    if not (_is_number(left) and _is_number(right)) or Scalar in (type(left), type(right)):
+    if not (_is_number(left) and _is_number(right)):
         return NotImplemented
     # Of zero it says something else than each part of it does.
     return (left // right, left % right) if right != 0 else _plain_operation(divmod, left, right)
@@ -458,8 +461,7 @@ def _converted(function: Any, own: type, kind: str, value: Any) -> Any:
 
 def _int(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs:
-        given = _float(args[0]) if type(args[0]) is Scalar else args[0]
-        value = _converted(int, Dim, "Trunc", given)
+        value = _converted(int, Dim, "Trunc", core.float_of_scalar(args[0]))
         if value is not args[0] or type(value) is Dim:
             return value
     return int(*map(_read, args), **kwargs)
@@ -471,10 +473,7 @@ def _index(value: Any, /) -> Any:
 
 def _float(*args: Any) -> Any:
     if len(args) == 1:
-        if type(args[0]) is Scalar:
-            made = core.apply_to_carriers("Float", args[0], None)
-            return float(_read(args[0])) if made is None else made
-        value = _converted(float, Real, "Float", args[0])
+        value = _converted(float, Real, "Float", core.float_of_scalar(args[0]))
         if value is not args[0] or type(value) is Real:
             return value
     return float(*map(_read, args))
@@ -552,7 +551,7 @@ def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _as_math(value: Any) -> Any:
     """What math works with; of a tensor it asks for the float, and numpy's float64 is one."""
-    return _float(value) if isinstance(value, torch.Tensor) or type(value) is Scalar else value
+    return _float(value) if isinstance(value, torch.Tensor) else core.float_of_scalar(value)
 
 
 def _whole_by_math(function: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -51,6 +51,7 @@ constexpr const char* kCannotBuild =
     "a backward pass through the replay of a traced function asked for more than the passes before it: for a "
     "graph of the gradients (create_graph), for some of them only (inputs), for those of other results, or "
     "under other switches of torch. That needs the whole graph of autograd, which cannot be built any more: ";
+
 // A result would hold its node, and the node the result. As torch's own saved results are, it is another
 // object, whose version is the same.
 at::Tensor without_history(const at::Tensor& result) {

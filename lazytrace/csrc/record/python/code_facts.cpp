@@ -124,6 +124,12 @@ uintptr_t flags_of(PyObject* code) {
 
 }  // namespace
 
+Frame frame_above(Frame f, long steps) {
+  auto is_ours = [](Frame one) { return code_flags(one.code()) & (kOwn | kStandsIn); };
+  for (; f && steps > 0; --steps) f = is_ours(f) ? Frame() : f.previous();
+  return f && !is_ours(f) ? f : Frame();
+}
+
 CodeFacts* facts_of(PyObject* code) {
   void* extra = nullptr;
   _PyCode_GetExtra(code, code_slot, &extra);

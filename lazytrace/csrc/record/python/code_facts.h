@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cpython/frame.h"
 #include "cpython/operations.h"
 
 namespace lazytrace {
@@ -37,6 +38,10 @@ uintptr_t code_flags(PyObject* code);
 inline bool is_own_code(PyObject* code) { return code_flags(code) & kOwn; }
 // And what calls a traced object, in whose place the caller stands.
 inline bool is_engine_code(PyObject* code) { return code_flags(code) & (kOwn | kThrough); }
+
+// The frame so many above this one. Null where it lies around the call, or behind one of ours: what stands
+// for other code would not be there without a recording.
+Frame frame_above(Frame f, long steps);
 
 // Code of torch that is not watched: what it is handed counts as read.
 inline bool is_trusted(uintptr_t flags) { return (flags & (kSkipped | kOwn)) == kSkipped; }

@@ -844,12 +844,8 @@ void Calls::get_locals() {
 
 // What a frame says of itself follows from the call, if it belongs to it.
 void Calls::get_frame(PyObject* depth) {
-  // What stands for C code would not be there without a recording.
-  auto is_ours = [](Frame one) { return code_flags(one.code()) & (kOwn | kStandsIn); };
-  Frame f = calling_;
-  for (long above = depth && PyLong_CheckExact(depth) ? PyLong_AsLong(depth) : 0; f && above > 0; --above)
-    f = is_ours(f) ? Frame() : f.previous();
-  if (!f || is_ours(f)) recorder_->fail("calls sys._getframe() for a frame around the call");
+  if (!frame_above(calling_, depth && PyLong_CheckExact(depth) ? PyLong_AsLong(depth) : 0))
+    recorder_->fail("calls sys._getframe() for a frame around the call");
 }
 
 // ---------------------------------------------------------------- methods

@@ -25,19 +25,12 @@ PyObject* argument(const char* name, Py_ssize_t place, PyObject* const* args, Py
 bool is_subtype(PyObject* type, PyObject* of) {
   return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), reinterpret_cast<PyTypeObject*>(of)) != 0;
 }
-
-// Null where it lies around the call, or behind one of ours, which would not be there without a recording.
-Frame frame_above(Frame f, PyObject* level) {
-  auto is_ours = [](Frame one) { return code_flags(one.code()) & (kOwn | kStandsIn); };
-  long above = level && PyLong_CheckExact(level) ? PyLong_AsLong(level) : 1;
-  for (; f && above > 1; --above) f = is_ours(f) ? Frame() : f.previous();
-  return f && !is_ours(f) ? f : Frame();
-}
 }  // namespace
 
 void WarningReads::warn(Frame caller, PyObject* const* args, Py_ssize_t count, PyObject* names, bool spread) {
   read_filters();
-  Frame place = frame_above(caller, argument("stacklevel", 2, args, count, names));
+  PyObject* level = argument("stacklevel", 2, args, count, names);
+  Frame place = frame_above(caller, level && PyLong_CheckExact(level) ? PyLong_AsLong(level) - 1 : 0);
   PyObject* message = argument("message", 0, args, count, names);
   if (!place || spread || !message) return recorder_->fail(say(reason::WarnsAround));
   read_registry(place, message, argument("category", 1, args, count, names));

@@ -204,8 +204,8 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
       if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);
     return nullptr;
   }
-  int node = dict ? node_of(object) : -1;
-  if (node >= 0 && *dict && !is_enum_member(object)) node = provenance_->owner_of_namespace(object, *dict);
+  bool entry = dict && *dict && !is_enum_member(object);
+  int node = entry ? provenance_->owner_of_namespace(object, *dict) : dict ? node_of(object) : -1;
   if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
   if (value || descriptor) return nullptr;
   classes_->read_special(object, "__getattr__");
