@@ -11,7 +11,7 @@ from tests.soundness.runner import X
 from tests.soundness.small_programs import row
 
 CLASS = "class K: pass\n"
-# CPython leaves a slot as it is: from then on a class that inherits the `__new__` of `object` takes no arguments.
+# CPython leaves a slot as it is: a class that inherits the `__new__` of `object` takes no arguments any more.
 DELETED_NEW = "K.__new__ = lambda c, *given: object.__new__(c)\ndel K.__new__"
 INIT = "class K:\n    def __init__(self, n=1): self.n = n\nclass L(K): pass"
 ERROR = "class E(Exception): pass\n"
