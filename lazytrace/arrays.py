@@ -6,6 +6,7 @@ code does with an array itself (operators, items, methods) goes through an objec
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Callable
@@ -42,7 +43,6 @@ _FUNCTIONS: Final = [
     "cumprod",
     "cumsum",
     "delete",
-    "diff",
     "dot",
     "flatnonzero",
     "full_like",
@@ -146,13 +146,22 @@ class _Step:
 
 def _as_array(value: Any, given: list[Any]) -> Any:
     if isinstance(value, torch.Tensor):
-        given.append(torch.Tensor.numpy(value.detach()))
+        given.append(_memory_of(value))
         return given[-1]
     if type(value) in (tuple, list):
         return type(value)(_as_array(item, given) for item in value)
     if type(value) is numpy.ndarray:
         given.append(value)
     return value
+
+
+def _memory_of(tensor: torch.Tensor) -> Any:
+    return torch.Tensor.numpy(tensor.detach())
+
+
+def _shown(tensor: torch.Tensor) -> Any:
+    """An array of the same memory, which is no step."""
+    return core.aside(functools.partial(_memory_of, tensor))
 
 
 def _as_tensor(value: Any, given: list[Any]) -> Any:
@@ -211,7 +220,7 @@ _NUMBERS: Final = (bool, int, float, *((numpy.generic,) if numpy else ()))
 def _taken(value: Any) -> Any:
     """What Python is given for the result of a step."""
     if isinstance(value, torch.Tensor):
-        array = torch.Tensor.numpy(value)
+        array = _shown(value)
         core.made_array(array, value, True)
         return array
     if type(value) is tuple and len(value) == 1 and isinstance(value[0], torch.Tensor):
@@ -220,7 +229,7 @@ def _taken(value: Any) -> Any:
 
 
 def _scalar(tensor: torch.Tensor) -> Any:
-    kind = torch.Tensor.numpy(tensor.detach()).dtype.type
+    kind = _shown(tensor).dtype.type
     number = core.item_number(tensor, torch.Tensor.item)
     if kind is numpy.float64:
         return carriers.as_scalar(number)
@@ -241,7 +250,9 @@ def ask(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return core.ask_number(function, *args, **kwargs)
 
 
-def _made(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool) -> Any:
+def _made(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool, alone: bool = False
+) -> Any:
     try:
         first = args[:1] if draws else ()
         given = (*first, *(_as_given(value) for value in args[len(first) :]))
@@ -252,15 +263,17 @@ def _made(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: b
         core.refuse_array()
         return core.call_as_caller(function, args, kwargs)
     step = _step(function)
-    return _taken(core.opaque_call(step, "", step, given, named, False, False, draws))
+    found = core.opaque_call(step, "", step, given, named, False, False, draws)
+    scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
+    return _taken(found[0] if alone and scalar else found)
 
 
-def _shuffle(function: Callable[..., Any], generator: Any, items: Any, **kwargs: Any) -> None:
-    if type(items) is numpy.ndarray and not kwargs:
-        _write(function, items, generator)
+def _shuffle(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    if len(args) == 2 and not kwargs and type(args[1]) is numpy.ndarray:
+        _write(function, args[1], args[0])
         return
     core.refuse_array()
-    core.call_as_caller(function, (generator, items), kwargs)
+    core.call_as_caller(function, args, kwargs)
 
 
 def call_on_tensors(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -315,7 +328,7 @@ def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Calla
     core.pin_sizes(tensor)
     plain()  # what it raises numpy says
     shown = make(tensor)
-    made = torch.Tensor.numpy(shown)
+    made = _shown(shown)
     core.made_array(made, shown, core.may_write_to_array(array))
     return made
 
@@ -354,11 +367,16 @@ def _index_of(array: Any) -> torch.Tensor | None:
 class Operand:
     """An array that an instruction works with."""
 
-    __slots__ = ("array",)
+    __slots__ = ("alone", "array")
     __array_ufunc__ = None  # scalars of numpy leave operators to it
 
     def __init__(self, array: Any) -> None:
-        self.array = array
+        self.array, self.alone = array, False
+
+    @staticmethod
+    def for_number(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`call` where what it gives becomes a number of Python at once, and may be an array for so long."""
+        return _made(function, args, kwargs, False, alone=True)
 
     @classmethod
     def methods(cls) -> dict[str, Any]:
@@ -428,27 +446,34 @@ class Operand:
         plain = array.reshape(*sizes)
         return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
 
-    def item(self, *args: Any) -> Any:
+    def item(self, *args: Any, **kwargs: Any) -> Any:
         """The number, followed."""
         tensor = core.tensor_of_array(self.array)
-        if args or tensor is None or self.array.size != 1:
+        if args or kwargs or tensor is None or self.array.size != 1:
             core.refuse_array()
-            return self.array.item(*args)
+            return self.array.item(*args, **kwargs)
         core.pin_sizes(tensor)
-        return core.item_number(tensor.detach(), torch.Tensor.item)
+        return core.item_number(tensor, torch.Tensor.item)
 
-    def tolist(self) -> Any:
+    def tolist(self, *args: Any, **kwargs: Any) -> Any:
         """The numbers, followed, if there are few."""
         tensor = core.tensor_of_array(self.array)
-        if tensor is None or tensor.numel() > _MOST:
+        if args or kwargs or tensor is None or tensor.numel() > _MOST:
             core.refuse_array()
-            return self.array.tolist()
+            return self.array.tolist(*args, **kwargs)
         core.pin_sizes(tensor)
-        return _values(tensor.detach())
+        return _values(tensor)
 
-    def astype(self, dtype: Any) -> Any:
-        """A copy of another dtype."""
-        return call(numpy.ndarray.astype, self.array, dtype)
+    def astype(self, *args: Any, **kwargs: Any) -> Any:
+        """A copy of another dtype; itself where it is told to make none, and none is needed."""
+        array = self.array
+        copies = kwargs.get("copy", True)
+        if len(args) != 1 or not kwargs.keys() <= {"copy"} or type(copies) is not bool:
+            core.refuse_array()
+            return array.astype(*args, **kwargs)
+        if not copies and numpy.dtype(args[0]) == array.dtype:
+            return array
+        return _made(numpy.ndarray.astype, (array, args[0]), {}, False, self.alone)
 
 
 _MOST: Final = 64
@@ -503,8 +528,12 @@ def _set_operators() -> None:
     for name in _METHODS:
         if name not in vars(Operand):
             method = getattr(numpy.ndarray, name)
-            made = lambda self, *args, method=method, **kwargs: call(method, self.array, *args, **kwargs)  # noqa: E731
-            setattr(Operand, name, made)
+            setattr(Operand, name, _method(method))
+
+
+def _method(method: Callable[..., Any]) -> Callable[..., Any]:
+    # The core sets `alone` of one whose result becomes a number.
+    return lambda self, *args, **kwargs: _made(method, (self.array, *args), kwargs, False, self.alone)
 
 
 def _inside(value: Any) -> Any:
@@ -512,12 +541,12 @@ def _inside(value: Any) -> Any:
 
 
 def _number(kind: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(array: Any) -> Any:
+    def convert(array: Any, *args: Any, **kwargs: Any) -> Any:
         tensor = core.tensor_of_array(array)
-        if tensor is None or array.ndim or array.dtype.kind not in "biuf":
+        if args or kwargs or tensor is None or array.ndim or array.dtype.kind not in "biuf":
             core.refuse_array()
-            return kind(array)
-        number = core.item_number(tensor.detach(), torch.Tensor.item)
+            return kind(array, *args, **kwargs)
+        number = core.item_number(tensor, torch.Tensor.item)
         return carriers.as_float(number) if kind is float else kind(carriers.read(number))
 
     return convert

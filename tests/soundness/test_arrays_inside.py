@@ -119,6 +119,8 @@ COMPUTED = {
     "mean": lambda x: (x, x.numpy().mean(dtype=np.float64)),
     "mean_by_numpy": lambda x: np.mean(x.double().numpy()),
     "float_of_loss": lambda x: float((x * 2).sum().numpy()),
+    "float_of_mean": lambda x: float(np.mean(np.abs(x.numpy()))) + float(np.exp(x.numpy()).max()),
+    "float_of_root": lambda x: (float(np.sqrt(np.mean(x.numpy() ** 2))), int(np.sum(x.numpy() > 0)) > 5),
     "item_of_loss": lambda x: (x * 2).sum().numpy().item(),
     "int_of_count": lambda x: x * int((x > 0).sum().numpy()),
     "concatenated": lambda x: torch.from_numpy(np.concatenate([x.numpy(), np.ones(2, dtype=np.float32)])),
@@ -204,6 +206,57 @@ def two_arrays_of_one_memory(x):
     both = found.reshape(2, 3)
     both[0] = 3
     return x * torch.from_numpy(both), found.sum()
+
+
+def numbers_of_several(x):
+    found = np.exp(x.numpy())
+    try:
+        return float(found)
+    except TypeError as error:
+        return (
+            str(error),
+            float(found.max()),
+            int(found.sum()),
+            bool(found.min()),
+            float(np.max(found, axis=0)),
+        )
+
+
+def numbers_of_odd_kinds(x):
+    nothing = (x * float("nan")).numpy()
+    try:
+        return float(np.mean(nothing)), int(np.mean(nothing))
+    except ValueError as error:
+        return str(error)
+
+
+def options_of_methods(x):
+    found = np.exp(x.numpy())
+    same = found.astype(np.float32, copy=False)
+    other = found.astype(np.float64, copy=False)
+    order = np.arange(3)
+    np.random.shuffle(x=order)
+    return same is found, other, found.astype("f8", "C").sum(), found.tolist(), found[:1].item(0), order
+
+
+def wrong_arguments(x):
+    said = []
+    for ask in (
+        lambda a: int(a, 16),
+        lambda a: a.tolist(1),
+        lambda a: a.astype(),
+        lambda a: a.item(9),
+        lambda a: a.reshape(7),
+        lambda a: np.random.shuffle(),
+        lambda a: np.random.permutation(),
+        lambda a: np.mean(a, axis=4),
+        lambda a: np.zeros(),
+    ):
+        try:
+            said.append(ask(np.exp(x.numpy())))
+        except (TypeError, ValueError, IndexError) as error:
+            said.append(f"{type(error).__name__} {error}")
+    return said
 
 
 def texts(x):
@@ -338,6 +391,10 @@ HOSTILE = [
     types_of_scalars,
     raises_by_index,
     two_arrays_of_one_memory,
+    numbers_of_several,
+    numbers_of_odd_kinds,
+    options_of_methods,
+    wrong_arguments,
     texts,
 ]
 

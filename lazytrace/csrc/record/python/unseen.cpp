@@ -3,16 +3,16 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <opcode.h>
-
 #include <algorithm>
 #include <stdexcept>
 
 #include "cpython/callee.h"
 #include "cpython/holder.h"
+#include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
+#include "record/python/code_facts.h"
 #include "record/python/exchange.h"
 #include "support/address_map.h"
 #include "support/reasons.h"
@@ -67,6 +67,7 @@ void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::d
 namespace {
 struct OfArrays {
   PyObject *operand = nullptr, *index = nullptr, *methods = nullptr, *values = nullptr;
+  PyObject* for_number = nullptr;
   // Callable -> what is called instead. `makers`: whatever it is given.
   AddressMap<PyObject*> functions, makers;
   AddressSet steps;
@@ -85,6 +86,8 @@ bool is_plain_operand(PyObject* value) {
 
 void configure_arrays(ArrayCalls calls) {
   OfArrays& all = of_arrays();
+  all.for_number = py::object(calls.operand.attr("for_number")).release().ptr();
+  own_steps().steps.insert(all.for_number);
   all.operand = calls.operand.release().ptr();
   all.index = calls.index.release().ptr();
   all.methods = calls.methods.release().ptr();
@@ -100,6 +103,28 @@ void configure_arrays(ArrayCalls calls) {
   for (auto [name, method] : py::reinterpret_borrow<py::dict>(py::handle(all.operand).attr("methods")()))
     own_steps().steps.insert(Py_NewRef(method.ptr()));
 }
+
+namespace {
+// Whether what the call gives is made a number of Python's at once, or handed to a function of numpy: nobody
+// can tell an array without dimensions from a scalar then.
+bool becomes_number(Frame f, const Operation& operation) {
+  if (operation.action != Action::Calls) return false;
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  auto at = static_cast<size_t>(f.instruction()) + 1;
+  while (at < operations.size() && (is_inline_cache(operations[at]) || prepares_call(operations[at]))) ++at;
+  if (at == operations.size()) return false;
+  static PyObject* const item = PyUnicode_InternFromString("item");
+  if (loads_method(operations[at])) return f.name(operations[at].name) == item;
+  if (operations[at].action != Action::Calls || operations[at].third != 1) return false;
+  int below = operation.third + 2;  // what the call takes from the stack
+  if (f.peek(below + 2)) return false;
+  PyObject* next = f.peek(below + 1);
+  bool number = next == reinterpret_cast<PyObject*>(&PyFloat_Type) ||
+                next == reinterpret_cast<PyObject*>(&PyLong_Type) ||
+                next == reinterpret_cast<PyObject*>(&PyBool_Type);
+  return number || of_arrays().functions.find(next);
+}
+}  // namespace
 
 void keep_array_step(PyObject* step) { of_arrays().steps.insert(Py_NewRef(step)); }
 
@@ -133,9 +158,8 @@ bool Unseen::is_made(PyObject* array) const { return made(array) != nullptr; }
 bool Unseen::may_write(PyObject* array) const {
   const Made* found = made(array);
   if (!found || !found->own) return false;
-  return std::none_of(made_.begin(), made_.end(), [&](const Made& one) {
-    return one.taken && one.tensor.is_alias_of(found->tensor);
-  });
+  return std::none_of(made_.begin(), made_.end(),
+                      [&](const Made& one) { return one.taken && one.tensor.is_alias_of(found->tensor); });
 }
 
 py::object Unseen::tensor_of(PyObject* array) const {
@@ -158,7 +182,8 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
 py::object Unseen::take(PyObject* array, bool itself) {
   if (auto* own = const_cast<Made*>(made(array))) {
     // Nobody asks of an array whether it is a view of another one.
-    if (itself && (!own->own || own->taken || own->tensor.is_view())) return recorder_->fail(say(reason::TakesArrayTwice)), py::none();
+    if (itself && (!own->own || own->taken || own->tensor.is_view()))
+      return recorder_->fail(say(reason::TakesArrayTwice)), py::none();
     own->taken |= itself;
     return tensor_of(array);
   }
@@ -193,6 +218,11 @@ void Unseen::exchange(Frame f, const Operation& operation) {
   PyObject* self = PyCFunction_Check(*callee) ? PyCFunction_GET_SELF(*callee) : nullptr;
   bool bound = self && THPVariable_CheckExact(self);
   PyObject* object = bound ? self : first;
+  if (object && reinterpret_cast<PyObject*>(Py_TYPE(object)) == of_arrays().operand) {
+    if (becomes_number(f, operation) && PyObject_SetAttrString(object, "alone", Py_True) < 0)
+      throw py::error_already_set();
+    return;
+  }
   if (PyObject* const* maker = of_arrays().makers.find(*callee); maker && recorder_->numbers()) {
     PyObject* instead = PyMethod_New(*maker, *callee);
     if (!instead) throw py::error_already_set();
@@ -225,7 +255,7 @@ void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** c
   PyObject* const* args = f.top(operation.third);
   bool any = std::any_of(args, args + operation.third, [&](PyObject* value) { return follows_any(value); });
   if (!any) return;
-  PyObject* instead = PyMethod_New(*own, *callee);
+  PyObject* instead = PyMethod_New(becomes_number(f, operation) ? of_arrays().for_number : *own, *callee);
   if (!instead) throw py::error_already_set();
   Py_SETREF(*callee, instead);
 }
@@ -282,7 +312,7 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
 bool Unseen::exchange_attribute(Frame f, const Operation& operation) {
   PyObject** place = f.place(operation.first);
   if (!follows(*place)) return false;
-  PyObject* known = operation.opcode == LOAD_METHOD ? of_arrays().methods : of_arrays().values;
+  PyObject* known = loads_method(operation) ? of_arrays().methods : of_arrays().values;
   // What the signature holds of it.
   if (is_given(*place) && known == of_arrays().values) return false;
   int found = PySet_Contains(known, f.name(operation.name));
