@@ -539,10 +539,9 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("shape_of_array",
         [](py::handle array) { return lt::Recording::active()->unseen()->shape_of_array(array.ptr()); });
-  m.def("configure_arrays", [](py::object operand, py::object index, py::set methods, py::set values,
-                               py::dict functions, py::dict makers) {
-    lt::configure_arrays({operand, index, methods, values, functions, makers});
-  });
+  m.def("configure_arrays",
+        [](py::object operand, py::object index, py::set methods, py::set values, py::dict functions,
+           py::dict makers) { lt::configure_arrays({operand, index, methods, values, functions, makers}); });
   m.def("keep_array_step", [](py::handle step) { lt::keep_array_step(step.ptr()); });
   m.def("tensor_of_array", [](py::handle array) {
     py::object found = lt::Recording::active()->unseen()->tensor_of(array.ptr());
@@ -572,8 +571,7 @@ PYBIND11_MODULE(_core, m) {
   m.def(
       "made_array",
       [](py::object array, const at::Tensor& tensor, bool own) {
-        if (auto* active = lt::Recording::active())
-          active->unseen()->add_made(std::move(array), tensor, own);
+        if (auto* active = lt::Recording::active()) active->unseen()->add_made(std::move(array), tensor, own);
       },
       py::arg("array"), py::arg("tensor"), py::arg("own") = false);
   m.def("aside", [](py::object function) {

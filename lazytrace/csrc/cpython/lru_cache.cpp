@@ -78,7 +78,8 @@ bool drops_entries(PyObject* v) {
   if (!known_layout()) return false;
   constexpr Py_ssize_t kFew = 8;  // a larger one has the entry the next time, if it was full of others
   auto* cache = reinterpret_cast<Cache*>(v);
-  bool full = cache->limit >= 0 && cache->limit <= kFew && (!cache->entries || PyDict_GET_SIZE(cache->entries) == cache->limit);
+  bool full = cache->limit >= 0 && cache->limit <= kFew &&
+              (!cache->entries || PyDict_GET_SIZE(cache->entries) == cache->limit);
   return full && cache->misses > 2 * cache->limit && cache->misses > cache->hits;
 }
 

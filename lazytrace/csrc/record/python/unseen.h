@@ -47,8 +47,8 @@ class Unseen {
   void exchange(Frame f, const Operation& operation);
   // The same of an array that the call has made: its tensor gives the same list.
   void exchange_made(Frame f, const Operation& operation);
-  // The same of the operands of an instruction: an array is exchanged for an object that does what is asked of
-  // it by steps. Whether that has happened, so that there is nothing to judge.
+  // The same of the operands of an instruction: an array is exchanged for an object that does what is asked
+  // of it by steps. Whether that has happened, so that there is nothing to judge.
   bool exchange_operands(Frame f, const Operation& operation);
   // Once it is judged: a shape that is read.
   void exchange_shape(Frame f, const Operation& operation);
@@ -87,8 +87,8 @@ class Unseen {
 // that look at them.
 void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors);
 // Likewise: the class of what arrays are exchanged for as operands, what of its attributes are methods and
-// what are values, the functions that a call is handed over to with its arguments, by which function that does
-// it, and what makes an index of tensors of one of arrays.
+// what are values, the functions that a call is handed over to with its arguments, by which function that
+// does it, and what makes an index of tensors of one of arrays.
 struct ArrayCalls {
   py::object operand, index;
   py::set methods, values;
