@@ -331,10 +331,60 @@ def marks_and_branches(net, x):
     return cache.pow(2).sum() * (3 + cache.requires_grad)
 
 
+def average_of(net):
+    if not hasattr(net, "average"):
+        net.average = torch.zeros(4, 4)
+    return net.average
+
+
+def averages_and_branches(net, x):
+    """The tensor that `.data` gave is gone before anybody asks, so that code that runs again may go on."""
+    average_of(net).data.lerp_(net(x)[:4], 0.1)
+    average_of(net).data[1:].add_(net(x)[:3].mean())
+    if x.sum() > 0:
+        return net(x).pow(2).sum() * (1 + net.average.requires_grad + net.average.data.requires_grad)
+    return net(x).pow(2).sum() * (3 - net.average.data.requires_grad) + net.average.sum()
+
+
+def asks_at_once(net, x):
+    scale = 2.0 if average_of(net).data.lerp_(net(x)[:4], 0.1).requires_grad else 3.0
+    if x.sum() > 0:
+        return net(x).pow(2).sum() * scale
+    return net(x).pow(2).sum() - scale
+
+
+def keeps_it_for_a_while(net, x):
+    shown = average_of(net).data
+    shown.lerp_(net(x)[:4], 0.1)
+    first = net(x).sum() > 0
+    scale = 2.0 if shown.requires_grad else 3.0
+    del shown
+    return net(x).pow(2).sum() * scale if first else net(x).pow(2).sum()
+
+
+def keeps_a_view(net, x):
+    row = average_of(net).data.lerp_(net(x)[:4], 0.1)[0]
+    if x.sum() > 0:
+        return net(x).pow(2).sum() + row.sum() * (1 + row.requires_grad)
+    return net(x).pow(2).sum() - row.sum() * (1 + (row.grad_fn is None))
+
+
+def keeps_it_on_the_module(net, x):
+    net.shown = average_of(net).data.lerp_(net(x)[:4], 0.1)
+    if x.sum() > 0:
+        return net(x).pow(2).sum() * (1 + net.shown.requires_grad)
+    return net(x).pow(2).sum() * (3 + net.shown.requires_grad)
+
+
 cases(trained(fills_a_cache), hits=6)
 cases(trained(marks_and_branches, steps=12), hits=3)
+cases(trained(averages_by_data), hits=5)
+cases(trained(averages_and_branches, steps=12), hits=3)
 for body in (
-    averages_by_data,
+    asks_at_once,
+    keeps_it_for_a_while,
+    keeps_a_view,
+    keeps_it_on_the_module,
     asks_before_it_fills,
     branches_behind_data,
     branches_behind_data_that_is_written_to,

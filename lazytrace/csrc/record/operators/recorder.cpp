@@ -22,6 +22,7 @@
 namespace lazytrace {
 
 namespace {
+constexpr const char* kComesToRequire = "a tensor comes to require gradients in place";
 
 thread_local Recorder* current = nullptr;
 
@@ -491,6 +492,15 @@ void Recorder::note_owner(const OperatorFacts& facts, const Step& step) {
   }
 }
 
+namespace {
+// Whether an operator raises for nothing but the looks of its arguments, which a replay finds as they were:
+// one that gives a view. How much memory there is `as_strided` asks, too.
+bool raises_for_looks_alone(const OperatorFacts& facts, const Step& step) {
+  return facts.view && !facts.changes_metadata && !step.takes_numbers &&
+         step.op.schema().name() != "aten::as_strided";
+}
+}  // namespace
+
 void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step) {
   // A value that is followed leads nowhere by itself.
   bool followed = !step->results.empty() && step->results[0].kind == Result::Kind::Number;
@@ -498,17 +508,21 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
   step->exit |= (shape_depends_on_values(facts, arguments) && !followed) || step->python;
   step->by_size = !step->exit && sizes_.may_differ(facts, *step);
   step->exit |= step->by_size;
+  settle_flags();
+  if (step->exit && !flagged_.empty()) resuming_.end(kComesToRequire);  // by this step
   // What has been done cannot be undone to run the function again where the value differs.
   if (step->exit && resuming_.changed() && resuming_.ended())
     fail(say(reason::ReadAfterChange, step->op.schema().name(), resuming_.change(), resuming_.why()));
   bool once = resuming_.changed() || step->once() || conditions_.hooks != SavedHooks::None;
-  if (once && !step->exit && !(followed && gives_its_number(arguments[0].toTensor(), *step)))
+  bool safe = raises_for_looks_alone(facts, *step) && !sizes_.results_are_loose();
+  if (once && !step->exit && !safe && !(followed && gives_its_number(arguments[0].toTensor(), *step)))
     note_catching(step->op.schema().name(), step);
 }
 
 // Of a step that leads nowhere unless it raises.
 void Recorder::note_catching(const std::string& name, Step* step) {
   if (!would_catch()) return;
+  settle_flags();
   step->exit = true;
   step->after_writes = !catches();
   if (resuming_.ended_before()) fail(say(reason::CaughtAfterChange, name, resuming_.why()));
@@ -525,6 +539,7 @@ void Recorder::push(Step step) {
     if (stopped()) sizes_.end();
   }
   step.numbers = sizes_.take_new();
+  settle_flags();
   if (step.node < 0) step.node = serial++;
   if (step.branch < 0) step.branch = serial++;
   resuming_.add(step);
@@ -534,6 +549,7 @@ void Recorder::push(Step step) {
 
 void Recorder::note_modes(Step* step) {
   Modes now = Modes::current();
+  now.switches = switches_;
   if (now == modes_) return;
   modes_ = now;
   // Its cache of cast weights goes when a replay stops inside it.
@@ -652,7 +668,7 @@ void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
               program_->steps.back().results[0].reg == reg;
   const c10::StorageImpl* storage = storage_of(tensor);
   bool asked = !storage || seen_gradients_.count(storage) || (!sees_gradients_ && !born);
-  if (!feeding() && asked) resuming_.end("a tensor comes to require gradients in place");
+  if (!feeding() && asked) resuming_.end(kComesToRequire);
   push(std::move(step));
 }
 
@@ -708,10 +724,23 @@ void Recorder::note_gradients(const at::Tensor& tensor) {
   // more has views that do, or did.
   const c10::StorageImpl* storage = storage_of(tensor);
   bool asked = !tensor.requires_grad() || !sees_gradients_ || !storage || seen_gradients_.count(storage);
-  if (!feeding() && asked) resuming_.end("a tensor comes to require gradients in place");
+  if (feeding() || !asked) return;
+  // `p.data.lerp_(..)`: what `.data` gives is gone as a rule before anything else happens. A view that is
+  // alive keeps its base.
+  if (!tensor.requires_grad() || !sees_gradients_) return resuming_.end(kComesToRequire);
+  flagged_.emplace_back(at_step(), tensor.getIntrusivePtr());
+  if (tensor.is_view()) flagged_.emplace_back(at_step(), tensor._base().getIntrusivePtr());
+}
+
+void Recorder::settle_flags() {
+  for (auto& [step, tensor] : flagged_)
+    if (step < at_step() && !tensor.expired()) resuming_.end(kComesToRequire);
+  auto before = [this](const auto& one) { return one.first < at_step(); };
+  flagged_.erase(std::remove_if(flagged_.begin(), flagged_.end(), before), flagged_.end());
 }
 
 void Recorder::saw_gradients(const at::Tensor& tensor) {
+  settle_flags();
   if (const c10::StorageImpl* storage = tensor.defined() ? storage_of(tensor) : nullptr)
     seen_gradients_.insert(storage);
   else
@@ -876,6 +905,7 @@ void Recorder::read_number(int id, const c10::IValue& value) {
   step.results.push_back(result);
   step.exit = true;
   step.measures = numbers()->measures();
+  settle_flags();
   if (resuming_.changed() && resuming_.ended())
     return fail(say(reason::ReadAfterChange, "a number", resuming_.change(), resuming_.why()));
   push(std::move(step));
@@ -996,6 +1026,7 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
     if (opaque->python && !unseen.count(reg) && made_by_factory(reg))
       resuming_.end(opaque->name + " was given what a factory of torch made");
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
+  settle_flags();
   if (step.exit && resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
   resuming_.end_opaque(opaque->python && !opaque->tells);  // which sets no hooks
@@ -1037,6 +1068,7 @@ at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
   // It was there before the call, or a backward pass has made it: both outlive the call.
   if (value.defined() && !step.results[0].known) origins_.outlives(value);
   // What it was when the call began is compared then; what hooks have done to it since is not known.
+  settle_flags();
   step.exit = hooks_ran_ && !(resuming_.changed() && resuming_.ended());
   push(std::move(step));
   return value;

@@ -76,6 +76,8 @@ class Recorder {
   // The same of an operator on tensors of a transform, whose own operators are recorded.
   bool inside_transformed() const { return inside_transformed_ > 0; }
   bool feeding() const { return feeding_.active(); }
+  // The switches of torch/switches.def that the function has set to what they were not before the call.
+  Switches& switches() { return switches_; }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
@@ -250,6 +252,8 @@ class Recorder {
   void note_requires_grad(const at::Tensor& tensor, int reg);
   // Whether a step has made a tensor that was known before require gradients.
   void note_gradients(const at::Tensor& tensor);
+  // Code that runs again must not find a tensor that has come to require gradients in a step before.
+  void settle_flags();
   void note_written_gradients(const c10::Argument& schema, const c10::IValue& value);
   void note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
                     const torch::jit::Stack& arguments, Step* step);
@@ -276,6 +280,7 @@ class Recorder {
   Workload workload_;
   const Conditions conditions_;
   Modes modes_;
+  Switches switches_;
   // What `requires_grad` of tensors that were there before the call was, where it was set.
   std::unordered_map<const c10::TensorImpl*, bool> flags_;
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
@@ -295,6 +300,9 @@ class Recorder {
   // Memory of the tensors of which Python code knows whether they require gradients.
   std::unordered_set<const c10::StorageImpl*> seen_gradients_;
   bool sees_gradients_ = true;
+  // Tensors that have come to require gradients, each with its step, and of which nobody has asked that
+  // since.
+  std::vector<std::pair<int, Weakly>> flagged_;
   bool nested_ = false;  // inside another recording, which goes on when this one gives up
   RandomMark random_mark_ = RandomMark::now();
   bool wants_item_ = false;
