@@ -531,6 +531,9 @@ def obstacles(program: Program) -> Iterator[tuple[str, str]]:
         if step.kind in ("gradient", "set_gradient"):
             what = "reads" if step.kind == "gradient" else "sets"
             yield f"{what} the gradient of a tensor ({step.place})", "Take that out of the function."
+        if step.modes.switches:
+            names = ", ".join(name for name, _ in step.modes.switches)
+            yield f"runs under a switch of its own, {names} ({step.place})", "Set it outside."
     yield from obstacles_of_arrays(program)
     known = {id(leaf) for leaf in tree_flatten((program.args, program.kwargs))[0]}
     for capture in program.captures:

@@ -51,12 +51,15 @@ class Modes:
     inference: bool = False
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
     autocast_cache: bool = True
+    switches: tuple[tuple[str, int], ...] = ()
+    """Those of `torch.backends` that the function has set: (name, number), `("cudnn.enabled", 0)`."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """What two modes must have in common for a program to stay in them; the cache counts in autocast
         only."""
-        return self.grad, self.inference, self.autocast, self.autocast_cache if self.autocast else None
+        cache = self.autocast_cache if self.autocast else None
+        return self.grad, self.inference, self.autocast, cache, self.switches
 
 
 @dataclass(frozen=True)
@@ -638,7 +641,8 @@ def _tree(row: tuple[Any, ...]) -> Tree:
 
 
 def _modes(row: dict[str, Any]) -> Modes:
-    return Modes(row["grad"], row["inference"], row["autocast"], row["autocast_cache"])
+    switches = tuple(row["switches"].items())
+    return Modes(row["grad"], row["inference"], row["autocast"], row["autocast_cache"], switches)
 
 
 def _meta(row: dict[str, Any] | None) -> Meta | None:

@@ -585,6 +585,8 @@ def decode_modes(rows: Any) -> list[dict[str, Any]]:
         {
             **{name: bool(row[name]) for name in ("grad", "inference", "autocast_cache")},
             "autocast": tuple((str(device), decode_value(dtype)) for device, dtype in row["autocast"]),
+            # What was saved before there were any has none.
+            "switches": {str(name): int(value) for name, value in row.get("switches", {}).items()},
         }
         for row in rows
     ]

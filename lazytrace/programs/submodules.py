@@ -65,8 +65,11 @@ def submodules(program: Program, rounds: int) -> Submodules:
 
 def _refuse(program: Program) -> None:
     others = [step for step in program.steps if step.kind not in _RUNS]
-    if others or program.native.follows_numbers:
-        why = f"a step is no operator ({others[0].place})" if others else "it works out numbers"
+    switched = [step for step in program.steps if step.modes.switches]
+    if others or switched or program.native.follows_numbers:
+        why = "it works out numbers"
+        if others or switched:
+            why = f"a step is no operator ({others[0].place})" if others else "it sets switches of torch"
         raise NotImplementedError(modules_not_timed(program.name, why))
 
 

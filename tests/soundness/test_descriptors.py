@@ -682,6 +682,72 @@ def code_of_a_function_in_state(trace):
     )
 
 
+class Kept:
+    """A descriptor that is written in Python, with what it was set to last."""
+
+    times = 2.0
+
+    def __get__(self, owner, kind=None):
+        return vars(owner)["kept"] * self.times
+
+    def __set__(self, owner, value):
+        vars(owner)["kept"] = self.last = value
+
+    def __delete__(self, owner):
+        vars(owner)["kept"] = -1.0
+
+
+def set_inside(change, value=lambda x, o: x + o.k):
+    """Sets what the descriptor stands for, and deletes it."""
+
+    def make(trace):
+        Described = type("Described", (Kept,), {"__set__": Kept.__set__, "__delete__": Kept.__delete__})
+        k = Described()
+        Owner = type("Owner", (), {"k": k})
+        o = Owner()
+        o.k = 1.0
+
+        def fn(x):
+            o.k = value(x, o).sum().detach()
+            y = x * o.k
+            del o.k
+            return y + o.k
+
+        world = Described, Owner, o
+        return (
+            trace(fn),
+            [*[call(X())] * 4, lambda: change(*world), *[call(X())] * 4],
+            lambda: (
+                vars(o),
+                vars(vars(Owner)["k"]),
+            ),
+        )
+
+    return make
+
+
+def hides(described, owner, o):
+    owner.k = 3.0
+
+
+SET_BY_PYTHON = {
+    "nothing": lambda described, owner, o: None,
+    "what it is set to": lambda described, owner, o: setattr(o, "k", 7.0),
+    "how it sets": lambda described, owner, o: setattr(described, "__set__", lambda s, o, v: None),
+    "how it deletes": lambda described, owner, o: setattr(described, "__delete__", lambda s, o: None),
+    "how its base sets": lambda described, owner, o: delattr(described, "__set__"),
+    "what it holds": lambda described, owner, o: setattr(vars(owner)["k"], "times", 5.0),
+    "another one": lambda described, owner, o: setattr(owner, "k", described()),
+    "its class": lambda described, owner, o: setattr(o, "__class__", type("Other", (owner,), {})),
+    "no descriptor": hides,
+}
+
+
+@pytest.mark.parametrize("change", SET_BY_PYTHON.values(), ids=SET_BY_PYTHON)
+def test_one_that_is_set_inside(change):
+    check(set_inside(change), hits=4)
+
+
 @cases.parametrize
 def test_descriptors(make, expected):
     check(make, **expected)

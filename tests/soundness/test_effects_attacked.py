@@ -707,7 +707,7 @@ def setter_that_comes_later(trace):
     return trace(fn), then(change), lambda: vars(o)
 
 
-@cases(eager="sets-attribute")
+@cases(hits=3)
 def descriptor_with_state_of_its_own(trace):
     class Scaled:
         k = 2.0

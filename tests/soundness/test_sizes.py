@@ -105,6 +105,24 @@ FOLLOWED = [
     "(x > 0).nonzero() * (x > 0).nonzero().shape[0]",
     "torch.zeros(12, x.shape[1]).index_copy(0, torch.arange(x.shape[0]), x)",
     "x.unflatten(0, (x.shape[0], 1)) if x.shape[0] else x",
+    # Parameters that are plain ints.
+    "F.one_hot(torch.arange(x.shape[0]), num_classes=x.shape[0] + 1)",
+    "(torch.linspace(0, 1, x.shape[0]), torch.logspace(0, 1, steps=x.shape[0] + 2, dtype=torch.float64))",
+    "(torch.tril_indices(x.shape[0], x.shape[0]), torch.triu_indices(x.shape[0], x.shape[1] + 1, -1))",
+    "(torch.tril_indices(x.shape[0], 5), torch.triu_indices(4, x.shape[1], offset=x.shape[0]))",
+    "(torch.hann_window(len(x)), torch.hamming_window(len(x) + 2, False), torch.bartlett_window(len(x)))",
+    "(torch.fft.fftfreq(x.shape[0] + 1), torch.fft.rfftfreq(n=x.shape[0] + 1, d=2.0))",
+    "(torch.ones(15, 15).diagonal(len(x)), torch.ones(15).diag(-len(x)), torch.ones(3).diag_embed(len(x)))",
+    "(torch.arange(24.0).unfold(0, x.shape[0] + 1, x.shape[0] + 2), torch.vander(x[:, 0], x.shape[0]))",
+    "(F.avg_pool1d(torch.ones(1, 30), len(x) + 1), F.max_pool1d(torch.ones(1, 30), len(x) + 1, 2))",
+    "F.avg_pool2d(torch.arange(400.0).view(1, 20, 20), (x.shape[0] + 1, x.shape[1]), stride=x.shape[0] + 3)",
+    "F.max_pool2d(torch.arange(400.0).view(1, 20, 20), [x.shape[0] + 1, 5], stride=(5, len(x) + 1))",
+    "F.avg_pool2d(x[None] + torch.ones(1, 4, 4), x[None, :1].shape[-2:]) if len(x) in (4, 1) else x",
+    "F.avg_pool2d(torch.ones(1, 4, x.shape[0] + 1), torch.ones(4, x.shape[0] + 1).shape)",
+    "F.adaptive_avg_pool1d(torch.arange(30.0)[None], x.shape[0] + 1)",
+    "F.adaptive_max_pool2d(torch.arange(400.0).view(1, 20, 20), (x.shape[0] + 1, x.shape[1]))",
+    "torch.histc(x, bins=x.shape[0] + 1, min=-1, max=1)",
+    "F.pixel_shuffle(torch.ones(1, (x.shape[0] + 1) ** 2, 2, 2), x.shape[0] + 1)",
 ]
 
 # The value is looked at: each size takes a way of its own, and a size that comes again hits.
@@ -136,7 +154,7 @@ READ = [
     "[10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0, 110.0, 120.0][x.shape[0]] * x",
     "[x] * x.shape[0]",
     "('a' * x.shape[0], x)",
-    "F.one_hot(torch.arange(x.shape[0]), num_classes=x.shape[0] + 1)",
+    "torch.ones(24).chunk(x.shape[0] + 1)",
     "x * (x.shape[0].bit_length() + (x.shape[0] & 1) + (x.shape[0] << 1) + x.shape[0].real)",
     "x * ((x.shape[0] + 1) * 10**25 % 7)",
     "x * (x.shape[0] + 1) ** -1 + 2 ** x.shape[0] + pow(x.shape[0], 3, 5)",

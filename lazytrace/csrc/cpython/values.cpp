@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 
@@ -15,11 +16,19 @@ namespace lazytrace {
 
 namespace {
 
+// A kernel of attention, as torch.nn.attention names it.
+bool is_sdp_backend(PyObject* v) {
+  static PyTypeObject* type =
+      reinterpret_cast<PyTypeObject*>(from_module("torch._C", "_SDPBackend").release().ptr());
+  return Py_IS_TYPE(v, type);
+}
+
 bool is_plain_immutable(PyObject* v) {
   return v == Py_None || v == Py_Ellipsis || v == Py_NotImplemented || PyBool_Check(v) ||
          PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyComplex_CheckExact(v) ||
          PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) || THPDtype_Check(v) || THPDevice_Check(v) ||
-         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v) || is_followed(v);
+         THPLayout_Check(v) || THPMemoryFormat_Check(v) || PyRange_Check(v) || is_followed(v) ||
+         is_sdp_backend(v);
 }
 
 // Bit for bit: Python can tell 0.0 from -0.0.

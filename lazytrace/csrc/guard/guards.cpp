@@ -19,6 +19,7 @@
 #include "program/value_tree.h"
 #include "torch/autograd_graph.h"
 #include "torch/frame_evaluator.h"
+#include "torch/switches.h"
 
 namespace lazytrace {
 
@@ -392,6 +393,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
       return PyLong_FromLong(warning_filters_version());
     case Access::FrameEvaluator:
       return frame_evaluator().release().ptr();
+    case Access::Switch:
+      return PyLong_FromLong(switch_now(static_cast<size_t>(g.index)));
     case Access::FromStart:
     case Access::FromEnd:
       return entry_of_list(owner, g.access == Access::FromEnd ? -g.index : g.index);
@@ -1012,7 +1015,7 @@ std::string name_of_cell(const Guard& function, Py_ssize_t index) {
 }
 
 // Of what hangs on nothing.
-std::string name_of_state(Access access) {
+std::string name_of_state(Access access, Py_ssize_t index) {
   switch (access) {
     case Access::AbcToken:
       return "classes registered with an ABC";
@@ -1024,6 +1027,8 @@ std::string name_of_state(Access access) {
       return "the filters of warnings";
     case Access::FrameEvaluator:
       return "torch's frame evaluator";
+    case Access::Switch:
+      return switch_name(static_cast<size_t>(index));
     case Access::Handled:
       return "whether an exception is handled around the call";
     default:
@@ -1100,7 +1105,7 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
     case Access::Cell:
       return name_of_cell(nodes_[g.parent], g.index);
     default:
-      return name_of_state(g.access);
+      return name_of_state(g.access, g.index);
   }
 }
 

@@ -41,6 +41,7 @@ enum class Access : uint8_t {
   FramesLeft,      // whether so many frames may be entered below this one
   WarningFilters,  // the number that every change of the filters of warnings raises
   FrameEvaluator,  // what torch's compiler does with the frames that run
+  Switch,          // row i of torch/switches.def
   Handled,         // whether an exception is handled around the call
   Cached,          // what a functools cache holds under a key
   Self,            // the owner itself, for a second expectation

@@ -23,7 +23,8 @@ Modes Modes::current() {
 }
 
 bool Modes::operator==(const Modes& other) const {
-  if (grad != other.grad || inference != other.inference || autocast_cache != other.autocast_cache)
+  if (grad != other.grad || inference != other.inference || autocast_cache != other.autocast_cache ||
+      switches != other.switches)
     return false;
   for (size_t i = 0; i < kAutocastCount; ++i)
     if (autocast[i] != other.autocast[i] || autocast_dtype[i] != other.autocast_dtype[i]) return false;
@@ -44,6 +45,7 @@ std::string Modes::text() const {
     if (autocast[i])
       out << "autocast(" << c10::DeviceTypeName(kAutocastDevices[i], true) << ", "
           << c10::toString(autocast_dtype[i]) << ") ";
+  if (std::string set = switches.text(); !set.empty()) out << set << " ";
   std::string text = out.str();
   if (!text.empty()) text.pop_back();
   return text;
@@ -56,7 +58,18 @@ void ModeSwitch::to(const Modes& modes) {
   if (modes.inference != base_->inference) inference_.emplace(modes.inference);
   at::GradMode::set_enabled(modes.grad);
   apply_autocast(modes);
+  if (modes.switches != now_.switches) apply_switches(modes.switches);
   now_ = modes;
+}
+
+void ModeSwitch::apply_switches(const Switches& switches) {
+  Switches held = switches.held(), to = switches;
+  for (size_t row = 0; row < kSwitchCount; ++row) {
+    if (switches.has(row) && !found_.has(row)) found_.put(row, held.value(row));
+    // A pass that runs after the function's switches have gone back.
+    if (!switches.has(row) && found_.has(row)) to.put(row, found_.value(row));
+  }
+  to.apply();
 }
 
 void ModeSwitch::apply_autocast(const Modes& modes) {
@@ -84,6 +97,7 @@ ModeSwitch::~ModeSwitch() {
     }
     at::autocast::set_autocast_cache_enabled(base_->autocast_cache);
   }
+  found_.apply();
   leave_autocast();
 }
 

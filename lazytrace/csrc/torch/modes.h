@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "torch/autocast.h"
+#include "torch/switches.h"
 
 namespace lazytrace {
 
@@ -16,7 +17,9 @@ struct Modes {
   bool autocast_cache = true;
   bool autocast[kAutocastCount] = {};
   c10::ScalarType autocast_dtype[kAutocastCount] = {};
+  Switches switches;  // that the function has set; all others are as they were before the call
 
+  // Without switches, which any thread may set: only a recorder knows those that are of its function.
   static Modes current();
   bool operator==(const Modes& other) const;
   bool operator!=(const Modes& other) const { return !(*this == other); }
@@ -25,7 +28,8 @@ struct Modes {
   std::string text() const;
 };
 
-// Switches this thread's modes, and puts back what it found when it goes out of scope. No GIL needed.
+// Switches this thread's modes, and the switches of all threads, as the function does. Puts back what it
+// found when it goes out of scope. No GIL needed.
 class ModeSwitch {
  public:
   ModeSwitch() = default;
@@ -38,10 +42,12 @@ class ModeSwitch {
  private:
   void apply_autocast(const Modes& modes);
   void leave_autocast();
+  void apply_switches(const Switches& switches);
 
   // Looked up at the first switch: most programs stay in the modes that they start in.
   std::optional<Modes> base_;
   Modes now_;
+  Switches found_;       // those that it has set, as they were
   bool nested_ = false;  // whether this switch entered autocast, whose cache it must then clear
   std::optional<c10::InferenceMode> inference_;
 };

@@ -72,6 +72,11 @@ class Reading {
       }
       if (!found) refuse("it has autocast for a device that torch does not know");
     }
+    for (auto& [name, value] : row["switches"].cast<py::dict>()) {
+      int one = switch_called(name.cast<std::string>());
+      if (one < 0 || value.cast<int32_t>() < 0) refuse("it sets a switch that torch does not know");
+      modes.switches.put(static_cast<size_t>(one), value.cast<int32_t>());
+    }
     return modes;
   }
 

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <iterator>
 #include <unordered_set>
 
 #include "cpython/objects.h"
@@ -22,6 +24,13 @@ namespace lazytrace {
 namespace {
 
 using Kind = Number::Kind;
+
+// What takes the arguments of a binding out of Python objects is inline code of this file of torch's.
+bool is_from_parser(const char* file) {
+  constexpr const char* kParser = "python_arg_parser.h";
+  size_t length = std::strlen(file), tail = std::strlen(kParser);
+  return length >= tail && std::strcmp(file + length - tail, kParser) == 0;
+}
 
 // A number inside torch, between the parser of Python's arguments and the dispatcher.
 class NumberNode final : public c10::SymNodeImpl {
@@ -72,7 +81,11 @@ class NumberNode final : public c10::SymNodeImpl {
   c10::SymNode sym_or(const c10::SymNode& other) override { return plain(read() || read(other)); }
   c10::SymNode sym_and(const c10::SymNode& other) override { return plain(read() && read(other)); }
   c10::SymNode sym_not() override { return plain(!read()); }
-  int64_t guard_int(const char*, int64_t) override { return read(); }
+  int64_t guard_int(const char* file, int64_t) override {
+    if (!is_from_parser(file)) return read();
+    TORCH_CHECK(!is_real(), "a float in place of an int");
+    return recorder_->parse(id());
+  }
   double guard_float(const char*, int64_t) override {
     return is_real() ? read_real() : static_cast<double>(read());
   }
@@ -522,7 +535,28 @@ std::vector<std::pair<size_t, Argument>> NumberRecorder::lift(const c10::Functio
   size_t count = schema.arguments().size(), first = stack->size() - count;
   for (size_t i = 0; i < count; ++i)
     if (auto argument = lift_value(&(*stack)[first + i])) lifted.emplace_back(i, std::move(*argument));
+  if (!parsed_.open()) return lifted;
+  auto parsed = parsed_.take(schema, *stack);
+  std::move(parsed.begin(), parsed.end(), std::back_inserter(lifted));
+  std::sort(lifted.begin(), lifted.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  // Before the step: an operator that writes must not have run with what it would not be given.
+  close_binding();
   return lifted;
+}
+
+void NumberRecorder::open_binding(std::string name, std::vector<int> in_lists) {
+  close_binding();
+  parsed_.begin(std::move(name), std::move(in_lists));
+}
+
+void NumberRecorder::close_binding() {
+  for (int id : parsed_.end()) read(id);
+}
+
+int64_t NumberRecorder::parse(int id) {
+  if (!parsed_.open()) return read(id).whole;
+  parsed_.add(id, value(id).whole);
+  return value(id).whole;
 }
 
 void NumberRecorder::settle(const Argument& argument) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "record/operators/parsed_ints.h"
 #include "record/operators/text_recorder.h"
 #include "support/address_map.h"
 #include "torch/facts.h"
@@ -98,6 +99,12 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // Takes the origins out of the arguments of an operator, which it leaves with plain values: those that are
   // to be recorded in another way than by their values, by argument.
   std::vector<std::pair<size_t, Argument>> lift(const c10::FunctionSchema& schema, torch::jit::Stack* stack);
+  // A binding of torch is called that hands plain ints to the operator of its own name, see ParsedInts; it
+  // has returned, or something else begins: what its operator has not taken is read.
+  void open_binding(std::string name, std::vector<int> in_lists);
+  void close_binding();
+  // The value, which torch's parser asks for: an argument of that operator, or a read.
+  int64_t parse(int id);
   // Reads those on which the sizes of results hang, which are to stay what they are. Whether the call or its
   // state has brought any of these. The stack ends with the arguments.
   bool settle_sizes(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
@@ -157,6 +164,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   };
   std::vector<Standing> standing_;  // few
   TextRecorder texts_{this};
+  ParsedInts parsed_;
 };
 
 // A number as torch takes it from a carrier. Needs the GIL.

@@ -534,6 +534,7 @@ void Recorder::push(Step step) {
 
 void Recorder::note_modes(Step* step) {
   Modes now = Modes::current();
+  now.switches = switches_;
   if (now == modes_) return;
   modes_ = now;
   // Its cache of cast weights goes when a replay stops inside it.

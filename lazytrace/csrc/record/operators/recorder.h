@@ -76,6 +76,8 @@ class Recorder {
   // The same of an operator on tensors of a transform, whose own operators are recorded.
   bool inside_transformed() const { return inside_transformed_ > 0; }
   bool feeding() const { return feeding_.active(); }
+  // The switches of torch/switches.def that the function has set to what they were not before the call.
+  Switches& switches() { return switches_; }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
@@ -276,6 +278,7 @@ class Recorder {
   Workload workload_;
   const Conditions conditions_;
   Modes modes_;
+  Switches switches_;
   // What `requires_grad` of tensors that were there before the call was, where it was set.
   std::unordered_map<const c10::TensorImpl*, bool> flags_;
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far

@@ -25,6 +25,12 @@ struct Row {
 const Row kFunctions[] = {
 #define FUNCTION(module, name, does) {module, name, Does::does},
 #include "record/python/callables.def"
+#define SWITCH(name, kind, getter, setter, read, write) \
+  {"torch", getter, Does::AsksSwitch}, {"torch", setter, Does::SetsSwitch},
+#define PRECISION(name, backend, operation, of, on)          \
+  {"torch", "_get_fp32_precision_getter", Does::AsksSwitch}, \
+      {"torch", "_set_fp32_precision_setter", Does::SetsSwitch},
+#include "torch/switches.def"
 };
 const Row kTypes[] = {
 #define TYPE(module, name, does) {module, name, Does::does},

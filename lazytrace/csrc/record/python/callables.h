@@ -42,6 +42,8 @@ enum class Does : uint8_t {
   AsksRecursionLimit,  // sys.getrecursionlimit()
   ClearsCasts,         // nothing where a region of autocast ends; else what the caller has cast is gone
   SetsFrameEvaluator,  // what torch's compiler does with the frames that run: it must be put back
+  AsksSwitch,          // a row of torch/switches.def
+  SetsSwitch,          // the same, which must be put back
   AsksHandled,         // the exception that is handled around the call
   AsksAbc,             // everything, and what abstract classes were told
   ComparesIdentity,    // whether its arguments are one object

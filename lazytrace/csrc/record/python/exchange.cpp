@@ -286,6 +286,19 @@ void Exchange::expect_operator(Frame f, std::string name) {
   called_.push_back({f, std::move(name), recorder_->operators(), {}, false});
 }
 
+void Exchange::open_binding(PyObject* const* args, Py_ssize_t count) {
+  if (handing_ != Handing::Checked || called_.empty() || !takes_plain_ints(called_.back().name)) return;
+  auto* numbers = recorder_->numbers();
+  std::vector<int> in_lists;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!args[i] || !(PyTuple_Check(args[i]) || PyList_Check(args[i]))) continue;
+    for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(args[i]); ++at)
+      if (PyObject* item = PySequence_Fast_GET_ITEM(args[i], at); is_carrier(item))
+        in_lists.push_back(numbers->number_of(item));
+  }
+  numbers->open_binding(called_.back().name, std::move(in_lists));
+}
+
 void Exchange::leave(PyObject* value) {
   if (live()) recorder_->numbers()->settle_odd(value);
 }
@@ -294,6 +307,7 @@ void Exchange::leave(PyObject* value) {
 void Exchange::check_call() {
   CallIntoC called = std::move(called_.back());
   called_.pop_back();
+  if (live()) recorder_->numbers()->close_binding();
   if (!live() || called.tensors.empty()) return;
   size_t operators = recorder_->operators() - called.operators;
   const char* other = operator_of(called.name);
@@ -678,7 +692,8 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
     for (Py_ssize_t i = 0; i < count && i < 2; ++i)
       if (args[0] && PyDict_Check(args[0])) settle(args[i]);
   }
-  if (shows_its_sizes(f, callable, first ? *first : nullptr, numbers)) return;
+  if (shows_its_sizes(f, callable, first ? *first : nullptr, numbers))
+    return numbers ? open_binding(args, count) : void();
   if (looks_at_none(*callable, args, count)) return expect_nothing(f);
   for (Py_ssize_t i = 0; i < count; ++i) hand_over(args[i]);
 }
@@ -708,6 +723,16 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
   return !found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(args[1]);
 }
 
+namespace {
+std::vector<PyObject*> arguments_of(PyObject* args, PyObject* kwargs) {
+  std::vector<PyObject*> all(&PyTuple_GET_ITEM(args, 0), &PyTuple_GET_ITEM(args, 0) + PyTuple_GET_SIZE(args));
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; kwargs && PyDict_Check(kwargs) && PyDict_Next(kwargs, &at, &key, &value);)
+    all.push_back(value);
+  return all;
+}
+}  // namespace
+
 void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject** callable = f.place(operation.first);
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
@@ -716,7 +741,12 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject* const all[] = {args, kwargs};
   settle_texts(*callable, all, kwargs ? 2 : 1);
   if (!live()) return;
-  if (shows_its_sizes(f, callable, first, holds_followed(args) || holds_followed(kwargs))) return;
+  bool numbers = holds_followed(args) || holds_followed(kwargs);
+  if (shows_its_sizes(f, callable, first, numbers)) {
+    if (!numbers || !PyTuple_Check(args)) return;
+    std::vector<PyObject*> given = arguments_of(args, kwargs);
+    return open_binding(given.data(), static_cast<Py_ssize_t>(given.size()));
+  }
   hand_over(args);
   hand_over(kwargs);
 }

@@ -105,6 +105,9 @@ class Exchange {
   void hand_over_tensor(PyObject* tensor);
   void expect_nothing(Frame f);
   void expect_operator(Frame f, std::string name);
+  // The binding that is expected to call an operator may take plain ints, in containers among its arguments,
+  // too.
+  void open_binding(PyObject* const* args, Py_ssize_t count);
   void settle(PyObject* object);
   void settle_inside(PyObject* object);
   void before_attribute(PyObject** object, PyObject* name);

@@ -173,6 +173,16 @@ void StateWrites::write_slot(PyObject* object, PyObject* name, PyObject* value, 
   write_again(Effect::Kind::Attribute, object, object, name, -1, value, what);
 }
 
+namespace {
+// Whether a descriptor is made in Python, so that the body of its method will be seen.
+bool shows_itself(PyObject* descriptor, const char* method) {
+  if (!is_python_class(Py_TYPE(descriptor))) return false;
+  py::str name(method);
+  PyObject* found = _PyType_Lookup(Py_TYPE(descriptor), name.ptr());
+  return found && PyFunction_Check(found);
+}
+}  // namespace
+
 void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
   if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
@@ -183,13 +193,16 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
     static PyObject* setter = PyUnicode_InternFromString("__setattr__");
     PyObject* own = _PyType_Lookup(Py_TYPE(object), setter);
     if (own && PyFunction_Check(own)) return;  // its body will be seen
-    if (own && own != PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, setter)) return write(object, what);
+    // Modules have one of their own that does the same.
+    if (own && Py_TYPE(object)->tp_setattro != PyObject_GenericSetAttr) return write(object, what);
     classes_->read_class(Py_TYPE(object), name, descriptor);
     if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
       py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, "fset"));
       if (target && PyFunction_Check(target.ptr()))
         return classes_->read_setter(Py_TYPE(object), name, descriptor, target.ptr());
     }
+    const char* sets = value ? "__set__" : "__delete__";
+    if (descriptor && shows_itself(descriptor, sets)) return classes_->read_special(descriptor, sets);
   }
   if (PyType_Check(object)) return write_class(object, name, value, what);
   PyObject** dict = _PyObject_GetDictPtr(object);

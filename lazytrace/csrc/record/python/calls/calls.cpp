@@ -703,6 +703,10 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
       return;
     case Does::SetsFrameEvaluator:
       return context_variables_->set_frame_evaluator(first);
+    case Does::AsksSwitch:
+      return context_variables_->ask_switch(name, args, count);
+    case Does::SetsSwitch:
+      return context_variables_->set_switch(name, args, count);
     case Does::AsksHandled:
       return provenance_->read_handled_now();
     case Does::AsksFolder:

@@ -1,5 +1,6 @@
 #include "record/python/calls/context_variables.h"
 
+#include "support/reasons.h"
 #include "torch/frame_evaluator.h"
 
 namespace lazytrace {
@@ -34,9 +35,36 @@ void ContextVariables::set_frame_evaluator(PyObject* value) {
   provenance_->read_child(-1, Access::FrameEvaluator, nullptr, -1, Py_None);
 }
 
+bool ContextVariables::read_switch(size_t row) {
+  if (found_.has(row)) return true;
+  int32_t now = switch_now(row);
+  if (now == kNoSwitchValue) return false;
+  found_.put(row, now);
+  provenance_->read_child(-1, Access::Switch, nullptr, static_cast<Py_ssize_t>(row), py::int_(now).ptr());
+  return true;
+}
+
+void ContextVariables::ask_switch(const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  int row = switch_of(name, false, args, count);
+  if (row < 0 || !read_switch(static_cast<size_t>(row)))
+    recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
+}
+
+// What somebody else sets meanwhile is no doing of the function's, so what it is now is never asked.
+void ContextVariables::set_switch(const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  int row = switch_of(name, true, args, count);
+  int32_t value = row < 0 ? kNoSwitchValue : switch_value(static_cast<size_t>(row), args[count - 1]);
+  if (value == kNoSwitchValue || !read_switch(static_cast<size_t>(row)))
+    return recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
+  Switches& set = recorder_->switches();
+  value == found_.value(static_cast<size_t>(row)) ? set.drop(static_cast<size_t>(row))
+                                                  : set.put(static_cast<size_t>(row), value);
+}
+
 void ContextVariables::finish() {
   for (auto& [variable, sets] : sets_)
     if (sets != 0) recorder_->fail("sets a context variable");
+  if (recorder_->switches().any()) recorder_->fail(say(reason::LeavesModes));
 }
 
 }  // namespace lazytrace

@@ -1,5 +1,5 @@
-// Calls of contextvars, and of the switch of torch's compiler, which is another variable of the thread: a set
-// that is undone before the end leaves nothing behind.
+// Calls of contextvars, and of switches of torch, which are other variables of the thread or the process: a
+// set that is undone before the end leaves nothing behind.
 #pragma once
 
 #include <string>
@@ -20,16 +20,22 @@ class ContextVariables {
   void call(const std::string& name, PyObject* variable, bool has_default);
   // What torch's compiler does with frames is set to `value`.
   void set_frame_evaluator(PyObject* value);
+  // A function of torch._C gives a switch of torch/switches.def, or sets it.
+  void ask_switch(const std::string& name, PyObject* const* args, Py_ssize_t count);
+  void set_switch(const std::string& name, PyObject* const* args, Py_ssize_t count);
   // At the end of the call.
   void finish();
 
  private:
   // Its value in this thread or task; `has_default`: where it was set.
   void read(PyObject* variable, bool has_default);
+  // What a switch is before anything sets it; false where that is not known.
+  bool read_switch(size_t row);
 
   Recorder* recorder_;
   Provenance* provenance_;
   std::unordered_map<PyObject*, int> sets_;  // context variable -> sets that no reset has undone yet
+  Switches found_;                           // as the call found those that it asked for or set
 };
 
 }  // namespace lazytrace
