@@ -7,7 +7,6 @@ import logging
 import os
 import pickle
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from lazytrace.checks import differences
 from lazytrace.engine import Finished
 from lazytrace.loaded import FileError, load
+from lazytrace.locks import new_lock
 from lazytrace.programs import Program, exportable, program_of
 from lazytrace.saving import Saving
 from lazytrace.stats import signature_line, watch_recordings
@@ -33,7 +33,7 @@ class Debugger:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._run: Path | None = None
         self._number = 0
 

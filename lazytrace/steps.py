@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import types
 import warnings
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from lazytrace._torch import (
     tree_spec_text,
 )
 from lazytrace.errors import NotTraceableError, OptionError, like_holds_no_tensors, not_alike, not_callable
+from lazytrace.locks import new_lock
 
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 
@@ -101,7 +101,7 @@ class ScriptedFunction(OpaqueFunction):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._self_lock = threading.Lock()
+        self._self_lock = new_lock()
         self._self_scripted: Callable[..., Any] | None = None
         self._self_why = ""
         self._self_parts: tuple[Any, ...] = ()

@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("stats", "config"),
     ("_native", "checks"),
     ("errors", "pure", "stand_ins"),
-    ("_torch", "asked", "library", "printing"),
+    ("_torch", "asked", "library", "locks", "printing"),
     ("_core",),
 )
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}

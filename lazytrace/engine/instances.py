@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lazytrace.engine.store import TraceCache
+from lazytrace.locks import new_lock
 
 if TYPE_CHECKING:
     from lazytrace._core import Matcher
@@ -43,7 +43,7 @@ class Instances:
         self._matcher = matcher
         self._known: _Known = {}
         # Reentrant, as all locks here: a destructor that calls a traced function may run in the middle.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def cache_of(self, instance: object) -> TraceCache | None:
         """The cache of an instance; None of what cannot be weakly referenced."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import cachetools
 
 from lazytrace._native import available, core
+from lazytrace.locks import new_lock
 from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.stats import Reason
 from lazytrace.stats.reasons import say
@@ -73,7 +74,7 @@ class Refusals:
     """The signatures that run eagerly, and the branches that could not be recorded."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         # The oldest goes first: an order of use would have to be kept at each refused call.
         self._by_key: cachetools.FIFOCache[bytes, Refusal] = cachetools.FIFOCache(_REFUSALS_KEPT)
         self._branches: cachetools.FIFOCache[bytes, int] = cachetools.FIFOCache(_REFUSALS_KEPT)
@@ -133,27 +134,28 @@ class Claims:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._keys: set[bytes] = set()
+        self._lock = new_lock()
+        # By which process: the recordings of other threads do not go on in a child.
+        self._keys: dict[object, int] = {}
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return list(self._keys.values()).count(os.getpid())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._keys
+        return self._keys.get(key) == os.getpid()
 
     def begin(self, key: bytes) -> bool:
         """Claim the recording of a signature; False when another call is at it."""
         with self._lock:
-            if key in self._keys:
+            if key in self:
                 return False
-            self._keys.add(key)
+            self._keys[key] = os.getpid()
             return True
 
     def end(self, key: bytes) -> None:
         """Give the claim back, however the recording ended."""
         with self._lock:
-            self._keys.discard(key)
+            self._keys.pop(key, None)
 
 
 class _Lru(cachetools.Cache[int, Trace]):
@@ -198,7 +200,7 @@ class Shapes:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._by_structure: cachetools.FIFOCache[bytes, _Followed] = cachetools.FIFOCache(_REFUSALS_KEPT)
 
     def _of(self, structure: bytes) -> _Followed:
@@ -322,7 +324,7 @@ class TraceStore:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._lru = _Lru(limit)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
         self._evicted: dict[bytes, None] = {}
@@ -584,7 +586,7 @@ class TraceCache:
         self.claims = Claims()
         self.retreat = Retreat(self.traces)
         self._on_evicted = evicted
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._wanted = Wanted(self.traces)
 
     @property

@@ -23,8 +23,9 @@ UNKNOWN = Reason("no difference found (a bug of lazytrace: please report it)", k
 def guard_reasons(trace: Trace, call: Call, names: list[str]) -> tuple[Reason, ...]:
     """All guards of a trace that a call fails; () when all hold."""
     failed = trace.native.explain_all(call, names)
-    if not failed:
-        # What is checked of all values together, such as which are one object, is no guard of its own.
+    if not failed and call.key_of(trace.native.loose) == trace.key:
+        # What is checked of all values together, such as which are one object, is no guard of its own. Those
+        # of another signature may be of any kind.
         node = trace.native.check(call)
         failed = [trace.native.explain(node, call, names)] if node >= 0 else []
     return tuple(dict.fromkeys(failed_guard(row) for row in failed))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lazytrace._native import core
+from lazytrace.locks import new_lock
 from lazytrace.stats.metrics import Phases
 from lazytrace.stats.model import Reason, Retrace, Snapshot
 from lazytrace.stats.words import line_of
@@ -35,7 +35,7 @@ class HitCount:
 
     def __init__(self) -> None:
         self.value = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def add(self) -> None:
         """Count one hit."""
@@ -103,7 +103,7 @@ class Counters:
         # Replaced only while hits are timed, so that timing costs nothing while they are not.
         self.hit: Callable[[], object] = self._hits.add
         # Reentrant: a destructor that counts may run while this thread counts.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._recordings = self._retraces = self._evictions = self._inlined = 0
         self._proof_failures = self._peak_wanted = self._promised = 0
         self._limit_exact = True

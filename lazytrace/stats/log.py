@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lazytrace.locks import new_lock
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.metrics import Phases
 from lazytrace.stats.model import Event, Hit, Kind, Reason, topic_of
@@ -33,7 +34,7 @@ class Stream:
 
     numbers: itertools.count[int] = field(default_factory=itertools.count)
     callbacks: tuple[Callback, ...] = ()
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=new_lock)
     # The newest recordings, as the fields of `RecordingMetrics`.
     recordings: deque[tuple[Any, ...]] = field(default_factory=lambda: deque(maxlen=_RECORDINGS_KEPT))
     # Who is told of each recording with all that it was.
@@ -72,7 +73,7 @@ class EventLog:
         self._signatures: dict[object, Mapping[str, str]] = {}
         self._signatures_kept = max(keep, _SIGNATURES_KEPT)
         # Reentrant: a destructor that calls the function may run while this thread is told of another call.
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._asked: tuple[tuple[Any, ...] | None, tuple[Event, ...]] = (None, ())
 
     def listens(self) -> bool:

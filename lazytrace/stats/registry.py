@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from lazytrace._native import available, core
+from lazytrace.locks import new_lock
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.difference import together
 from lazytrace.stats.log import Callback, EventLog, Stream
@@ -74,7 +74,7 @@ class _Registry:
         self.stream = Stream()
         # How often the function of a line was decorated: the earlier ones may be gone.
         self.made: Counter[str] = Counter()
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         self._entries: dict[int, _Entry] = {}
         self._numbers = itertools.count()
         # The numbers of functions that have died since these were last put together, and of those that were.

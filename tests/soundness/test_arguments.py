@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import decimal
 import enum
@@ -232,3 +233,27 @@ def test_wrong_arguments_raise_as_eager_does():
         ]
 
     check(make, eager="the arguments do not fit the parameters")
+
+
+# What writes to a list or a dict. A call of another signature is compared with that.
+WRITES = {
+    "an entry of a list": ("if isinstance(x, list): x[0] = x[0] * 2", "[t, u]"),
+    "the end of a list": ("if isinstance(x, list): x.append(x[0] * 2)", "[t, u]"),
+    "all of a list": ("if isinstance(x, list): x.reverse()", "[t, u]"),
+    "an entry of a dict": ("if isinstance(x, dict): x['a'] = x['a'] * 2", "{'a': t}"),
+    "all of a dict": ("if isinstance(x, dict): x.clear()", "{'a': t}"),
+}
+OTHERS = ("(t, t)", "(t, u)", "[t]", "{}", "deque([t, u])", "None", "t", "'text'", "3", "(t,)", "{'a': 1}")
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_another_kind_of_argument_comes_where_one_was_written_to(name):
+    body, first = WRITES[name]
+
+    def make(trace):
+        names = {"deque": collections.deque, "t": torch.ones(2), "u": torch.zeros(2)}
+        exec(f"def fn(x):\n    {body}\n    return x", names)
+        steps = [call(eval(text, names)) for other in OTHERS for text in (first, other)]
+        return trace(names["fn"]), steps, lambda: (names["t"], names["u"])
+
+    check(make, hits=4)

@@ -11,6 +11,9 @@ from tests.soundness.runner import X
 from tests.soundness.small_programs import row
 
 CLASS = "class K: pass\n"
+# CPython leaves a slot as it is: a class that inherits the `__new__` of `object` takes no arguments any more.
+DELETED_NEW = "K.__new__ = lambda c, *given: object.__new__(c)\ndel K.__new__"
+INIT = "class K:\n    def __init__(self, n=1): self.n = n\nclass L(K): pass"
 ERROR = "class E(Exception): pass\n"
 LENGTH = "\nn, t = 0, s.__traceback__\nwhile t: n, t = n + 1, t.tb_next\ns.n = n"
 
@@ -28,6 +31,25 @@ HOOKS = [
         "K()\nreturn x * 2",
         "s.clear()",
         eager="special-in-c",
+    ),
+    row("a __new__ that comes and goes", INIT, "x * K(3).n", DELETED_NEW, hits=1, eager="raised TypeError"),
+    row("a __new__ of a base, too", INIT, "x * L(3).n", DELETED_NEW, hits=1, eager="raised TypeError"),
+    row("without arguments", INIT, "x * K().n", DELETED_NEW, hits=2),
+    row("that went before", f"{INIT}\n{DELETED_NEW}", "x * K().n", "K.__new__ = lambda c: 3", hits=1),
+    row(
+        "where the exception is caught",
+        INIT,
+        "try:\n    return x * K(3).n\nexcept TypeError:\n    return x - 1",
+        DELETED_NEW,
+        "K.__new__ = lambda c, *given: object.__new__(c)",
+        hits=3,
+    ),
+    row(
+        "a __new__ of a dict",
+        f"{CLASS}class D(dict): pass",
+        "x * D(a=2)['a']",
+        DELETED_NEW.replace("K", "D").replace("object", "dict"),
+        hits=2,
     ),
     row(
         "__init_subclass__ of C",

@@ -95,6 +95,53 @@ def a_power_that_is_worked_out_before_and_after_a_write(trace):
     return trace(fn), [call(torch.ones(2)) for _ in range(9)], lambda: (w, groups, o)
 
 
+# What has more than 64 bits at some sizes is no number of the program there, and is asked for after a change.
+TOO_LARGE = [
+    "(x.shape[0] * 2**62) % 5",
+    "((x.shape[0] - 1) * 2**62) % 5",
+    "x.shape[0] ** 20 % 7",
+    "2 ** (x.shape[0] * 8) // 3",
+    "x.shape[0] ** 7 * x.shape[0] ** 7 * x.shape[0] ** 6",
+    "-x.shape[0] * 2**62 - x.shape[0] * 2**61",
+]
+
+
+def too_large(text, way):
+    def make(trace):
+        w, o = torch.zeros(()), SimpleNamespace(n=0)
+        lines = {
+            "read": f"w.add_(1)\nreturn {text}",
+            "set": f"w.add_(1)\no.n = {text}\nreturn x + 1",
+            "read in a branch": f"w.add_(1)\nif ({text}) % 5 == 3:\n    return x\nreturn x + 1",
+            "worked out before": f"n = {text}\nw.add_(1)\no.n = n\nreturn x + 1",
+        }[way]
+        names = {"w": w, "o": o}
+        exec("def fn(x):\n    " + lines.replace("\n", "\n    "), names)
+        sizes = (4, 6, 4, 0, 9, 1, 4, 9, 2, 0, 3, 11, 4)
+        return trace(names["fn"]), [call(torch.ones(n, 2)) for n in sizes], lambda: (w, o)
+
+    return make
+
+
+@pytest.mark.parametrize("way", ["read", "set", "read in a branch", "worked out before"])
+@pytest.mark.parametrize("text", TOO_LARGE)
+def test_a_number_that_has_more_than_64_bits_at_some_sizes(text, way):
+    check(too_large(text, way), hits=1)
+
+
+@cases(hits=4)
+def a_remainder_of_the_smallest_int(trace):
+    w, o = torch.zeros(()), SimpleNamespace(n=-(2**63))
+
+    def fn(x):
+        w.add_(1)
+        rest = o.n % (x.shape[0] - 4)
+        o.n += 1
+        return x * rest, rest
+
+    return trace(fn), [call(torch.ones(n, 2)) for n in (6, 7, 3, 8, 3, 9, 5, 2)], lambda: (w, o)
+
+
 @cases.parametrize
 def test_numbers_at_exits(make, expected):
     check(make, **expected)

@@ -218,6 +218,70 @@ def wrong_arguments_of_a_method(trace):
     return trace(step), scores(0, 0, 0, 0, 0)
 
 
+@cases(hits=5)
+def an_entry_is_deleted(trace):
+    def fn(x):
+        names = list(ANIMALS)
+        del names[int(x.argmax())]
+        return names, x * len(names)
+
+    return trace(fn), scores(*MANY)
+
+
+@cases(hits=5)
+def an_entry_of_a_dict_is_deleted(trace):
+    def fn(x):
+        names = dict(enumerate(ANIMALS))
+        del names[x.argmax().item()]
+        return names, names.get(int(x.argmax()), "none")
+
+    return trace(fn), scores(*MANY)
+
+
+@cases(hits=6)
+def an_entry_is_deleted_at_a_size(trace):
+    def fn(x):
+        names = list(ANIMALS)
+        del names[x.shape[0] % 5]
+        return names, x + 1
+
+    return trace(fn), [call(torch.ones(n)) for n in (3, 5, 2, 0, 1, 3, 5, 2, 0, 1, 4)]
+
+
+@cases(hits=5)
+def an_entry_of_a_tuple_is_deleted(trace):
+    def fn(x):
+        names = tuple(ANIMALS)
+        try:
+            del names[int(x.argmax())]
+        except TypeError as error:
+            return str(error)
+
+    return trace(fn), scores(*MANY)
+
+
+@cases(hits=3)
+def a_row_of_a_tensor_is_deleted(trace):
+    def fn(x):
+        try:
+            del x[x.shape[0] - 1 :]
+        except TypeError:
+            return x * x.shape[0]
+
+    return trace(fn, dynamic=True), [call(torch.ones(n)) for n in (3, 5, 2, 0, 1, 3, 5, 2, 4)]
+
+
+@cases(hits=8)
+def an_element_of_a_tensor_is_deleted(trace):
+    def fn(x):
+        try:
+            del x[x.argmax()]
+        except TypeError:
+            return x * 2
+
+    return trace(fn), scores(*MANY)
+
+
 @cases.parametrize
 def test_tables(make, expected):
     check(make, **expected)

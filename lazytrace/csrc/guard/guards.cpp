@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cpython/carrier.h"
+#include "cpython/class_entry.h"
 #include "cpython/dict_proxy.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
@@ -348,7 +349,8 @@ PyObject* entry_of_instance(PyObject* owner, PyObject* name) {
 PyObject* entry_of_class(Access access, PyObject* owner, PyObject* name) {
   if (!PyType_Check(owner)) return nullptr;
   auto* type = reinterpret_cast<PyTypeObject*>(owner);
-  return access == Access::Class ? _PyType_Lookup(type, name) : PyDict_GetItemWithError(type->tp_dict, name);
+  if (access == Access::Class) return class_entry(type, name, _PyType_Lookup(type, name));
+  return PyDict_GetItemWithError(type->tp_dict, name);
 }
 
 PyObject* element_of(PyObject* owner, Py_ssize_t index) {

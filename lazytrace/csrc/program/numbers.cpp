@@ -43,7 +43,8 @@ Whole power(int64_t base, int64_t exponent) {
 
 // The quotient is rounded down, and the remainder has the sign of the divisor.
 Whole divide(int64_t a, int64_t b, bool remainder) {
-  if (b == 0 || (b == -1 && a == kSmallest)) return {};
+  if (b == 0 || (b == -1 && a == kSmallest && !remainder)) return {};
+  if (b == -1) return remainder ? 0 : -a;
   int64_t quotient = a / b, rest = a % b;
   bool down = rest != 0 && (rest < 0) != (b < 0);
   return remainder ? rest + (down ? b : 0) : quotient - down;

@@ -191,6 +191,53 @@ size_t hash_of(const Number& number) {
 }
 }  // namespace
 
+namespace {
+constexpr int kAllBits = 64;
+// The product of two sizes is taken to fit into an int64, one of three is not.
+constexpr int kBitsOfSize = 31;
+
+int bits_of_leaf(const Number& number) {
+  if (number.is_given()) return kAllBits;
+  if (number.kind != Kind::Constant) return kBitsOfSize;
+  auto rest = static_cast<uint64_t>(number.which);
+  if (number.which < 0) rest = 0 - rest;
+  int bits = 0;
+  for (; rest; rest >>= 1) ++bits;
+  return bits;
+}
+}  // namespace
+
+// How many bits the size of the int takes at most that arithmetic gives; `kAllBits` or more where it may not
+// fit.
+int NumberRecorder::bits_of(Kind kind, int a, int b) const {
+  int left = bits_[static_cast<size_t>(a)], right = b < 0 ? 0 : bits_[static_cast<size_t>(b)];
+  int larger = std::max(left, right);
+  switch (kind) {
+    case Kind::Less:
+    case Kind::LessEqual:
+    case Kind::Equal:
+    case Kind::NotEqual:
+    case Kind::Works:
+      return 1;
+    case Kind::Add:
+    case Kind::Sub:
+      return larger + 1;
+    case Kind::Mul:
+      return left + right;
+    case Kind::FloorDiv:
+    case Kind::Neg:
+    case Kind::Abs:
+      return left;
+    case Kind::Mod:
+      return right;
+    case Kind::Pow:
+      if (!is_constant(b) || value(b).whole < 0 || value(b).whole >= kAllBits) return kAllBits;
+      return left * static_cast<int>(value(b).whole);
+    default:
+      return larger;
+  }
+}
+
 // Which number it is, or will be once it is added.
 int NumberRecorder::id_of(const Number& number, size_t hash) const {
   auto range = index_.equal_range(hash);
@@ -203,12 +250,12 @@ int NumberRecorder::add(const Number& number, NumberValue value) {
   size_t hash = hash_of(number);
   int id = id_of(number, hash);
   if (static_cast<size_t>(id) < numbers_->size()) return id;
-  auto is_wide = [&](int operand) { return operand >= 0 && ((*this)[operand].real || wide_[operand]); };
   numbers_->push_back(number);
   values_.push_back(value);
   read_.push_back(number.kind == Kind::Constant);
-  wide_.push_back(!number.real && !number.compares() &&
-                  (number.is_given() || is_wide(number.a) || is_wide(number.b)));
+  bits_.push_back(number.real        ? kAllBits
+                  : number.is_leaf() ? bits_of_leaf(number)
+                                     : std::min(bits_of(number.kind, number.a, number.b), kAllBits));
   new_.push_back(id);
   index_.emplace(hash, id);
   return id;
@@ -243,7 +290,7 @@ int NumberRecorder::given(Kind kind, int64_t which, bool real, NumberValue value
   number.real = real;
   number.name = std::make_shared<const std::string>(std::move(name));
   int id = add(number, value);
-  if (size) wide_[static_cast<size_t>(id)] = 0;
+  if (size) bits_[static_cast<size_t>(id)] = kBitsOfSize;
   return id;
 }
 
@@ -271,7 +318,8 @@ bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
   if (!owner_.changed() || (kind >= Kind::Less && kind <= Kind::NotEqual)) return false;
   bool real = gives_real(kind, (*this)[a].real, b >= 0 && (*this)[b].real);
   bool rounds = kind >= Kind::Trunc && kind <= Kind::Round;
-  if (!real && (rounds || wide_[a] || (b >= 0 && wide_[b]))) return true;
+  bool fits = kind == Kind::Max || kind == Kind::Min || kind == Kind::Mod;
+  if (!real && (rounds || (!fits && bits_of(kind, a, b) >= kAllBits))) return true;
   if (kind >= Kind::NumpyAbsolute) return true;  // numpy is not asked where it would warn
   double base = (*this)[a].real ? value(a).real : static_cast<double>(value(a).whole);
   if (kind == Kind::Pow && real && !(is_constant(a) && base > 0)) return true;  // of less than zero: complex

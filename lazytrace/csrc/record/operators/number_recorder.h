@@ -126,6 +126,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   int id_of(const Number& number, size_t hash) const;
   int add(const Number& number, NumberValue value);
   bool is_constant(int id) const { return id < 0 || (*this)[id].kind == Number::Kind::Constant; }
+  int bits_of(Number::Kind kind, int a, int b) const;
   bool must_ask(Number::Kind kind, int a, int b) const;
   bool works(Number::Kind kind, int a, int b);
   bool asks(Number::Kind kind, int a, int b) const;
@@ -150,7 +151,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   bool live_ = true;
   NumberValues values_;
   std::vector<char> read_;
-  std::vector<char> wide_;  // ints that may be as large as an int64, which sizes are not
+  std::vector<int> bits_;  // how many bits of an int64 its size takes at most; of a float all
   int64_t items_ = 0;
   int64_t answers_ = 0;
   std::vector<int> new_;

@@ -449,7 +449,11 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
     case Action::GetsItem:
       return before_item(first(), *second(), nullptr);
     case Action::SetsItem:
-      return before_item(first(), *second(), f.peek(operation.third));
+      if (operation.third) return before_item(first(), *second(), f.peek(operation.third));
+      // What is deleted is looked for by its value. A tensor refuses, whatever is asked for.
+      texts_.settle(*first());
+      hand_over(*second());
+      return settle_inside(*second());
     case Action::ComparesIdentity:
       settle_identity(first(), *second());
       return settle_identity(second(), *first());
@@ -625,7 +629,7 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (!recorder_->numbers() || told_) return;
   if (operation.action == Action::FormatsText) return format_text(f, operation);
   if (operation.action == Action::Operates) return void(texts_.operate(f, operation));
-  if (operation.action == Action::GetsItem || operation.action == Action::SetsItem) {
+  if (operation.action == Action::GetsItem || (operation.action == Action::SetsItem && operation.third)) {
     PyObject** container = f.place(operation.first);
     if (THPVariable_CheckExact(*container) && has_index(*f.place(operation.second)))
       swap(container, configuration().indexed(py::handle(*container)));

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "cpython/class_entry.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "support/reasons.h"
@@ -44,6 +45,7 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   if (provenance_->seen(type, name)) return;
   int node = provenance_->class_node(type);
   if (node < 0) return;
+  value = class_entry(type, name, value);
   auto [child, made] = provenance_->read_node(node, Access::Class, name, -1, value);
   if (made && value) read_behind(child, value);
 }
