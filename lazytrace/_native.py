@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import types
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from lazytrace import _torch, asked, pure, stand_ins
+from lazytrace import _torch, pure, stand_ins
 from lazytrace.errors import ExtensionWarning, missing_extension
 
 if TYPE_CHECKING:
@@ -74,12 +75,27 @@ def load() -> str:
         whole[_torch.set_output_hook] = functools.partial(
             _core.module_outputs, _torch.link_module_hooks, _torch.set_output_hook
         )
+        for switch in _torch.switches():
+            _core.keep_array_step(switch)
+            whole[switch] = functools.partial(_switched, switch)
         _core.configure_whole_calls(whole)
-        _core.configure_asked(asked.functions(), _core.ask_number, asked.of_numpy)
         _core.configure_default_dicts(stand_ins.Filling)
+        _core.configure_cached_calls(_cached_step)
         _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
         globals()["core"] = _core
     return found
+
+
+def _switched(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What a recording calls in the place of a function that sets switches of torch: it is one step."""
+    return core.opaque_call(function, "", function, args, kwargs, False, False, True)
+
+
+def _cached_step(cached: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """The same of a function with a `functools` cache that drops what it has: the call is one step."""
+    if isinstance(cached, types.MethodType):
+        cached, args = cached.__func__, (cached.__self__, *args)
+    return core.opaque_call(cached, "", cached, args, kwargs, True)
 
 
 def _scripted_step(scripted: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -60,9 +60,27 @@ _OF_BOTH: Final = (
     "weibull",
     "zipf",
 )
+# Of numpy's, too: what gives an array, or an item of one.
+_ARRAYS: Final = ("choice", "permutation", "shuffle", "dirichlet", "multivariate_normal", "multinomial")
 # Python code of `random` that draws until a number fits, or keeps one for the next call.
 _WITHIN: Final = ("betavariate", "gammavariate", "gauss", "normalvariate", "vonmisesvariate")
 _OF_RANDOM_STATE: Final = ("rand", "randint", "randn", "random_sample")
+
+
+# Where each takes the size of an array, behind the generator. Of those that always give one, `None`; of
+# those that take sizes one by one, 0.
+_SIZES: Final[dict[str, int | None]] = {
+    **dict.fromkeys(_OF_BOTH, 2),
+    **dict.fromkeys(
+        ("random", "random_sample", "standard_cauchy", "standard_exponential", "standard_normal"), 1
+    ),
+    **dict.fromkeys(("f", "gamma", "noncentral_chisquare", "laplace", "logistic", "normal"), 3),
+    **dict.fromkeys(("beta", "binomial", "gumbel", "lognormal", "negative_binomial", "uniform"), 3),
+    **dict.fromkeys(("vonmises", "wald", "randint", "integers"), 3),
+    **dict.fromkeys(("hypergeometric", "noncentral_f", "triangular"), 4),
+    **dict.fromkeys(("rand", "randn"), 0),
+    **dict.fromkeys(("choice", "permutation", "dirichlet", "multivariate_normal", "multinomial"), None),
+}
 
 
 def functions() -> dict[Callable[..., Any], str]:
@@ -96,5 +114,33 @@ def of_numpy() -> dict[Callable[..., Any], str]:
     """
     from numpy.random import Generator, RandomState
 
-    found: dict[Callable[..., Any], str] = {getattr(Generator, name): "draws" for name in _OF_BOTH}
-    return found | {getattr(RandomState, name): "draws" for name in _OF_BOTH + _OF_RANDOM_STATE}
+    names: dict[Any, tuple[str, ...]] = {
+        Generator: (*_OF_BOTH, *_ARRAYS, "integers"),
+        RandomState: (*_OF_BOTH, *_ARRAYS, *_OF_RANDOM_STATE),
+    }
+    return {getattr(owner, name): "draws" for owner in names for name in names[owner]}
+
+
+def shuffles(function: Callable[..., Any]) -> bool:
+    """Whether it is a method of a generator of numpy's that writes to what it is given."""
+    return getattr(function, "__qualname__", "") in ("RandomState.shuffle", "Generator.shuffle")
+
+
+def gives_array(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a method of a generator of numpy's, the first argument, is asked for more than a number.
+
+    >>> import numpy as np
+    >>> normal, state = np.random.RandomState.normal, np.random.RandomState(0)
+    >>> gives_array(normal, (state, 0.0, 1.0), {}), gives_array(normal, (state, 0.0, 1.0, 3), {})
+    (False, True)
+    >>> gives_array(normal, (state,), {"size": (2, 3)})
+    True
+    """
+    generators = ("RandomState", "Generator")
+    owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
+    if owner not in generators or name not in _SIZES:
+        return False
+    place = _SIZES[name]
+    if not place:
+        return place is None or len(args) > 1
+    return kwargs.get("size", args[place] if len(args) > place else None) is not None

@@ -1259,6 +1259,9 @@ _KEEPERS += [
 ]
 
 
+read, as_scalar, as_float = _read, _as_scalar, _float
+
+
 def configure() -> None:
     """Tell the core of all this, once."""
     core.configure_numbers(_WORKED_OUT)

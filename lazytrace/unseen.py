@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from lazytrace import arrays
 from lazytrace._native import core
 
 
@@ -97,7 +98,9 @@ _CLASSES: dict[Any, torch.dtype | None] = {
 
 def configure() -> None:
     """Tell the core of all this, once."""
+    arrays.configure()
     tensors: dict[Any, Any] = {
+        **arrays.numbers(),
         torch.from_numpy: _from_numpy,
         torch.as_tensor: _as_tensor,
         torch.tensor: _tensor,

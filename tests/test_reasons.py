@@ -381,13 +381,13 @@ def values(x):
 
 
 def numpy(x):
-    return x * float(x.numpy()[0])
+    return x * float(x.numpy()[:1].data[0])
 
 
 def from_numpy(x):
     import numpy as np
 
-    return x * torch.from_numpy(np.ones(3, dtype=np.float32))
+    return x * torch.from_numpy(np.asarray([1.0, 1.0, 1.0], dtype=np.float32))
 
 
 def helper_in_between(x):

@@ -457,15 +457,15 @@ py::object whole_call(py::object function, py::args args, py::kwargs kwargs) {
 }
 
 py::object opaque_call(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
-                       py::dict kwargs, bool python, bool told) {
+                       py::dict kwargs, bool python, bool told, bool draws) {
   if (auto* recording = lt::Recording::active())
-    return recording->opaque(wrapper, attribute, function, args, kwargs, python, told);
+    return recording->opaque(wrapper, attribute, function, args, kwargs, python, told, draws);
   return function(*args, **kwargs);
 }
 
 // A clock, or a generator of random numbers: see record/python/asked.h.
 py::object ask_number(py::object function, py::args args, py::kwargs kwargs) {
-  return opaque_call(function, "", function, args, kwargs, false, true);
+  return opaque_call(function, "", function, args, kwargs, false, true, false);
 }
 
 }  // namespace
@@ -501,7 +501,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("ask_number", &ask_number);
   m.def("configure_asked", &lt::configure_asked);
   m.def("opaque_call", &opaque_call, py::arg("wrapper"), py::arg("attribute"), py::arg("function"),
-        py::arg("args"), py::arg("kwargs"), py::arg("python"), py::arg("told") = false);
+        py::arg("args"), py::arg("kwargs"), py::arg("python"), py::arg("told") = false,
+        py::arg("draws") = false);
   m.def("backward_call", &backward_call);
   m.def("batched_backward_call", &batched_backward_call);
   m.def("hook_call",
@@ -530,13 +531,28 @@ PYBIND11_MODULE(_core, m) {
       return active->log(what, exc_info, static_cast<lt::LogCall::Kind>(kind));
     lt::LogCall::now(py::args(py::make_tuple(py::tuple()) + what), exc_info);
   });
+  m.def("configure_cached_calls", &lt::configure_cached_calls);
   m.def("configure_scripted_calls", &lt::configure_scripted_calls);
   m.def("configure_unseen", &lt::configure_unseen);
   m.def("take_array", [](py::handle array, bool itself) {
     return lt::Recording::active()->unseen()->take(array.ptr(), itself);
   });
   m.def("shape_of_array",
-        [](py::handle array) { return lt::Recording::active()->unseen()->shape_of_given(array.ptr()); });
+        [](py::handle array) { return lt::Recording::active()->unseen()->shape_of_array(array.ptr()); });
+  m.def("configure_arrays",
+        [](py::object operand, py::object index, py::set methods, py::set values, py::dict functions,
+           py::dict makers) { lt::configure_arrays({operand, index, methods, values, functions, makers}); });
+  m.def("keep_array_step", [](py::handle step) { lt::keep_array_step(step.ptr()); });
+  m.def("tensor_of_array", [](py::handle array) {
+    py::object found = lt::Recording::active()->unseen()->tensor_of(array.ptr());
+    return found ? found : py::object(py::none());
+  });
+  m.def("may_write_to_array",
+        [](py::handle array) { return lt::Recording::active()->unseen()->may_write(array.ptr()); });
+  m.def("was_reached", [](py::handle object) {
+    auto* active = lt::Recording::active();
+    return active && active->was_reached(object.ptr());
+  });
   m.def("refuse_scalar", [] {
     if (auto* recorder = lt::Recorder::active())
       recorder->fail(lt::say(lt::reason::ComputesWithScalar, "float"));
@@ -552,9 +568,12 @@ PYBIND11_MODULE(_core, m) {
     if (auto* active = lt::Recording::active()) active->look_at_stdout();
   });
   m.def("refuse_array", [] { lt::Recorder::active()->fail(lt::say(lt::reason::HandsArrayToC)); });
-  m.def("made_array", [](py::object array, const at::Tensor& tensor) {
-    lt::Recording::active()->unseen()->add_made(std::move(array), tensor);
-  });
+  m.def(
+      "made_array",
+      [](py::object array, const at::Tensor& tensor, bool own) {
+        if (auto* active = lt::Recording::active()) active->unseen()->add_made(std::move(array), tensor, own);
+      },
+      py::arg("array"), py::arg("tensor"), py::arg("own") = false);
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lazytrace import carriers, stand_ins_of_library, stand_ins_of_logging, texts, unseen
+from lazytrace import arrays, carriers, stand_ins_of_library, stand_ins_of_logging, texts, unseen
 from lazytrace._native import available, core
 from lazytrace.marks import static_sizes
 from lazytrace.recorded import NUMBERS, SIZES, Trace
@@ -120,6 +120,7 @@ def record(
     and a program must not be stored for what they were before.
     """
     start = time.perf_counter()
+    arrays.know_scipy()
     recording = core.Recording(call, resume, bool(loose & SIZES), numbers, bool(loose & NUMBERS))
     try:
         if state or numbers:

@@ -344,7 +344,7 @@ def called_by_map(trace):
     return trace(lambda x: x * next(map(random.Random.random, [random._inst]))), calls(4)
 
 
-@cases(eager="opaque-result")
+@cases(hits=4)
 def an_array_of_numbers(trace):
     np.random.seed(0)
     return trace(lambda x: x * float(np.random.rand(3).sum())), calls(5)

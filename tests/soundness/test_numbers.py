@@ -165,7 +165,6 @@ READ = [
 ]
 # Python hands the value to code that no recording sees into.
 REFUSED = [
-    "x * float(np.array([n]).sum())",
     "x * pickle.loads(pickle.dumps(n))",
     "x * len(struct.pack('d', n))",
 ]

@@ -250,29 +250,19 @@ EAGER = {
         lambda i: (np.ma.array(drawn(3, seed=i)),),
         "takes-array",
     ),
-    "computed with": (lambda a: torch.tensor(a * 2), lambda i: (drawn(3, seed=i),), "computes-with-array"),
-    "computed with from the right": (
-        lambda a: torch.tensor(2 - a),
-        lambda i: (drawn(3, seed=i),),
-        "computes-with-array",
-    ),
-    "compared": (lambda a: torch.tensor(a > 0), lambda i: (drawn(3, seed=i),), "computes-with-array"),
     "indexed": (lambda a: torch.tensor(a[1]), lambda i: (drawn(3, seed=i),), None),
     "set": (lambda a: (a.__setitem__(0, 1.0), torch.tensor(a))[1], lambda i: (drawn(3, seed=i),), None),
     "iterated": (lambda a: [torch.tensor(v) for v in a], lambda i: (drawn(3, seed=i),), None),
     "unpacked": (lambda a: torch.tensor([*a]), lambda i: (drawn(3, seed=i),), None),
     "summed": (lambda a: torch.tensor(sum(a)), lambda i: (drawn(3, seed=i),), None),
     "searched": (lambda a: torch.tensor(1.0 in a), lambda i: (drawn(3, seed=i),), None),
-    "a method": (lambda a: torch.tensor(a.sum()), lambda i: (drawn(3, seed=i),), "calls-method"),
     "a function": (lambda a: torch.tensor(np.sum(a)), lambda i: (drawn(3, seed=i),), None),
-    "in a list": (lambda a: torch.tensor(np.stack([a, a])), lambda i: (drawn(3, seed=i),), None),
     "with an operator": (
         lambda a, x: x + a,
         lambda i: (drawn(3, seed=i), torch.ones(3)),
         "computes-with-array",
     ),
     "as text": (lambda a: f"{a}", lambda i: (drawn(3, seed=i),), None),
-    "true": (lambda a: torch.ones(1) if a else torch.zeros(1), lambda i: (drawn(1, seed=i),), None),
     "needs gradients": (
         lambda a: torch.tensor(a, requires_grad=True).sum(),
         lambda i: (drawn(3, seed=i),),
@@ -291,16 +281,6 @@ EAGER = {
         lambda i: (torch.randn(3),),
         None,
     ),
-    "made, computed with": (
-        lambda x: x.exp().numpy() * 2,
-        lambda i: (torch.randn(3),),
-        "computes-with-array",
-    ),
-    "made, asked": (
-        lambda x: torch.ones(x.exp().numpy().shape),
-        lambda i: (torch.randn(3),),
-        "computes-with-array",
-    ),
     "made, taken": (lambda x: torch.from_numpy(x.exp().numpy()), lambda i: (torch.randn(3),), None),
     "made, as text": (lambda x: str(x.exp().numpy()), lambda i: (torch.randn(3),), None),
     "made, iterated": (lambda x: list(x.exp().numpy()), lambda i: (torch.randn(3),), None),
@@ -310,6 +290,27 @@ EAGER = {
         None,
     ),
 }
+
+
+# What is computed of an array is a step.
+FOLLOWED = {
+    "computed with": (lambda a: torch.tensor(a * 2), lambda i: (drawn(3, seed=i),)),
+    "computed with from the right": (lambda a: torch.tensor(2 - a), lambda i: (drawn(3, seed=i),)),
+    "compared": (lambda a: torch.tensor(a > 0), lambda i: (drawn(3, seed=i),)),
+    "a method": (lambda a: a.sum() * 2, lambda i: (drawn(3, seed=i),)),
+    "in a list": (lambda a: torch.tensor(np.stack([a, a])), lambda i: (drawn(3, seed=i),)),
+    "true": (lambda a: torch.ones(1) if a else torch.zeros(1), lambda i: (drawn(1, seed=i),)),
+    "made, computed with": (lambda x: x.exp().numpy() * 2, lambda i: (torch.randn(3),)),
+    "made, asked": (lambda x: torch.ones(x.exp().numpy().shape), lambda i: (torch.randn(3),)),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_is_followed(name):
+    function, inputs = FOLLOWED[name]
+    tracer = agree(lambda trace: (trace(function), [call(*inputs(i)) for i in range(5)]))
+    assert tracer.count("hits") == 4, tracer.account()
+    assert tracer.reasons() == {}
 
 
 @pytest.mark.parametrize("name", EAGER)

@@ -99,7 +99,6 @@ EAGER = {
     "dict": "reads .__dict__ of a tensor",
     "dir": "calls dir(), which lazytrace cannot see into",
     "repr": "makes a torch._C._DisableFuncTorch, which lazytrace cannot see into",
-    "numpy": "computes with a numpy array",
     "dlpack": "calls .is_pinned() of a tensor",
     "reduce": "reads .materialize_fake_tensors of a _SerializationLocal",
     "deepcopy": "calls id()",

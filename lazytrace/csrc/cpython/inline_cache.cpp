@@ -6,6 +6,10 @@ namespace lazytrace {
 
 bool is_inline_cache(const Operation& operation) { return operation.opcode == CACHE; }
 
+bool prepares_call(const Operation& operation) { return operation.opcode == PRECALL; }
+
+bool loads_method(const Operation& operation) { return operation.opcode == LOAD_METHOD; }
+
 bool drops_value(const Operation& operation) { return operation.opcode == POP_TOP; }
 
 }  // namespace lazytrace

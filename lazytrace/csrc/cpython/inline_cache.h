@@ -7,6 +7,10 @@ namespace lazytrace {
 
 // Whether it stands behind the instruction that called, among the memory that belongs to that.
 bool is_inline_cache(const Operation& operation);
+// Whether it is what prepares a call.
+bool prepares_call(const Operation& operation);
+// Whether it reads an attribute that is called next.
+bool loads_method(const Operation& operation);
 // Whether the instruction drops what lies on the stack.
 bool drops_value(const Operation& operation);
 

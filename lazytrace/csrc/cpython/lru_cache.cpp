@@ -74,6 +74,15 @@ PyObject* cached_result(PyObject* v, PyObject* key) {
   return entry && cache->limit >= 0 ? reinterpret_cast<Link*>(entry)->result : entry;
 }
 
+bool drops_entries(PyObject* v) {
+  if (!known_layout()) return false;
+  constexpr Py_ssize_t kFew = 8;  // a larger one has the entry the next time, if it was full of others
+  auto* cache = reinterpret_cast<Cache*>(v);
+  bool full = cache->limit >= 0 && cache->limit <= kFew &&
+              (!cache->entries || PyDict_GET_SIZE(cache->entries) == cache->limit);
+  return full && cache->misses > 2 * cache->limit && cache->misses > cache->hits;
+}
+
 void use_cached(PyObject* v, PyObject* key, int times) {
   if (!cached_result(v, key)) return;
   auto* cache = reinterpret_cast<Cache*>(v);

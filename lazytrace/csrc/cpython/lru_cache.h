@@ -9,6 +9,8 @@ namespace lazytrace {
 bool is_lru_cache(PyObject* v);
 // The result under a key as lru_cache_make_key() of _functoolsmodule.c makes it; borrowed, or null.
 PyObject* cached_result(PyObject* cache, PyObject* key);
+// Whether it is full and seldom asked for what it holds, as one that is called with a few keys by turns.
+bool drops_entries(PyObject* cache);
 // What calls that find the entry do to the cache: they are counted, and it becomes the last that a full cache
 // drops.
 void use_cached(PyObject* cache, PyObject* key, int times);

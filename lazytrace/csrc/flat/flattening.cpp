@@ -100,6 +100,9 @@ void Flattening::after(size_t at) {
   // Its proof runs what is kept twice.
   if (step.opaque && step.opaque->python && !only_tells(step))
     return hinder(step.opaque->name + " runs Python code");
+  if (step.opaque && step.opaque->random && !step.opaque->asks &&
+      step.opaque->function.kind != Tree::Kind::State)
+    return hinder(step.opaque->name + " cannot be done twice");
   for (const Argument& argument : step.arguments)
     if (argument.kind == Argument::Kind::Generator) return hinder("a generator is drawn from");
   keep(step);

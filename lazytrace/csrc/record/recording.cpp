@@ -257,12 +257,13 @@ py::object plain_inside(py::handle value, const Provenance& provenance) {
 }  // namespace
 
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
-                             py::tuple args, py::dict kwargs, bool python, bool told) {
+                             py::tuple args, py::dict kwargs, bool python, bool told, bool draws) {
   if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
   bool pure = python && is_pure(wrapper, args, kwargs);
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(),
                   python && !pure, true);
   if (told) call.is_told();
+  if (draws) call.draws();
   if (pure) call.is_pure(wrapper.ptr());
   // What it does with a number is not followed.
   py::tuple plain(args.size());

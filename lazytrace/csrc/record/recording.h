@@ -67,14 +67,16 @@ class Recording {
   void ignore(bool print, bool logging) { observer_.ignore(print, logging); }
   // The numpy arrays of the call.
   Unseen* unseen() { return observer_.unseen(); }
+  // Whether a read has led to the object.
+  bool was_reached(PyObject* object) const { return observer_.known(object) >= 0; }
   // The trace, or null with reason() and where() set.
   // `prove`: whether the trace will be asked to prove itself, and so keeps the result until then.
   std::shared_ptr<Trace> finish(py::object result, bool prove = true);
   // What the passes took in finish().
   double seconds_lowering() const { return seconds_lowering_; }
-  // `told`: its result always looks as it does now, or it raises.
+  // `told`: its result always looks as it does now, or it raises. `draws`: random numbers, none of torch's.
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
-                    py::dict kwargs, bool python, bool told = false);
+                    py::dict kwargs, bool python, bool told = false, bool draws = false);
   // The same for a call of logging.Logger._log(), which LogCall says with what, but for the frames.
   void log(const py::tuple& what, const py::object& exc_info, LogCall::Kind kind);
   // The same for a function of torch that stays whole.

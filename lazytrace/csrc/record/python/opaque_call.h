@@ -32,6 +32,8 @@ class OpaqueCall {
   ~OpaqueCall();
   // It writes to what no argument of it shows.
   void has_effects() { step_->effects = true; }
+  // It draws random numbers that are none of torch's, which cannot be drawn again.
+  void draws() { step_->effects = draws_ = true; }
   // What it gives always looks the same, or it raises.
   void is_told() { step_->told = true; }
   // It is this custom function of autograd, whose code comes to operators alone.

@@ -8,7 +8,11 @@
 
 #include "cpython/callee.h"
 #include "cpython/holder.h"
+#include "cpython/inline_cache.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
+#include "cpython/values.h"
+#include "record/python/code_facts.h"
 #include "record/python/exchange.h"
 #include "support/address_map.h"
 #include "support/reasons.h"
@@ -60,6 +64,72 @@ void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::d
   fill(&own_steps().tensors, tensors);
 }
 
+namespace {
+struct OfArrays {
+  PyObject *operand = nullptr, *index = nullptr, *methods = nullptr, *values = nullptr;
+  PyObject* for_number = nullptr;
+  // Callable -> what is called instead. `makers`: whatever it is given.
+  AddressMap<PyObject*> functions, makers;
+  AddressSet steps;
+};
+
+// Kept for the life of the process.
+OfArrays& of_arrays() {
+  static auto* made = new OfArrays();
+  return *made;
+}
+
+bool is_plain_operand(PyObject* value) {
+  return is_immutable(value) || is_followed(value) || is_numpy_scalar(value);
+}
+}  // namespace
+
+void configure_arrays(ArrayCalls calls) {
+  OfArrays& all = of_arrays();
+  all.for_number = py::object(calls.operand.attr("for_number")).release().ptr();
+  own_steps().steps.insert(all.for_number);
+  all.operand = calls.operand.release().ptr();
+  all.index = calls.index.release().ptr();
+  all.methods = calls.methods.release().ptr();
+  all.values = calls.values.release().ptr();
+  auto fill = [](AddressMap<PyObject*>* known, const py::dict& rows) {
+    for (auto [callable, own] : rows) {
+      (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
+      own_steps().steps.insert(own.ptr());
+    }
+  };
+  fill(&all.functions, calls.functions);
+  fill(&all.makers, calls.makers);
+  for (auto [name, method] : py::reinterpret_borrow<py::dict>(py::handle(all.operand).attr("methods")()))
+    own_steps().steps.insert(Py_NewRef(method.ptr()));
+}
+
+namespace {
+// Whether what the call gives is made a number of Python's at once, or handed to a function of numpy: nobody
+// can tell an array without dimensions from a scalar then.
+bool becomes_number(Frame f, const Operation& operation) {
+  if (operation.action != Action::Calls) return false;
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  auto at = static_cast<size_t>(f.instruction()) + 1;
+  while (at < operations.size() && (is_inline_cache(operations[at]) || prepares_call(operations[at]))) ++at;
+  if (at == operations.size()) return false;
+  static PyObject* const item = PyUnicode_InternFromString("item");
+  if (loads_method(operations[at])) return f.name(operations[at].name) == item;
+  if (operations[at].action != Action::Calls || operations[at].third != 1) return false;
+  int below = operation.third + 2;  // what the call takes from the stack
+  if (f.peek(below + 2)) return false;
+  PyObject* next = f.peek(below + 1);
+  bool number = next == reinterpret_cast<PyObject*>(&PyFloat_Type) ||
+                next == reinterpret_cast<PyObject*>(&PyLong_Type) ||
+                next == reinterpret_cast<PyObject*>(&PyBool_Type);
+  return number || of_arrays().functions.find(next);
+}
+}  // namespace
+
+void keep_array_step(PyObject* step) { of_arrays().steps.insert(Py_NewRef(step)); }
+
+bool is_array_step(PyObject* function) { return of_arrays().steps.count(function); }
+
 bool is_unseen_step(PyObject* function) { return own_steps().steps.count(function); }
 
 void Unseen::add_given(PyObject* array, PyObject* tensor) {
@@ -73,12 +143,30 @@ const Unseen::Given* Unseen::given(PyObject* array) const {
   return nullptr;
 }
 
-void Unseen::add_made(py::object array, const at::Tensor& tensor) {
-  made_.push_back({std::move(array), tensor, TensorMeta::of(tensor), tensor.const_data_ptr()});
+void Unseen::add_made(py::object array, const at::Tensor& tensor, bool own) {
+  made_.push_back({std::move(array), tensor, TensorMeta::of(tensor), tensor.const_data_ptr(), own, false});
 }
 
-bool Unseen::is_made(PyObject* array) const {
-  return std::any_of(made_.begin(), made_.end(), [&](const Made& one) { return one.array.ptr() == array; });
+const Unseen::Made* Unseen::made(PyObject* array) const {
+  for (const Made& one : made_)
+    if (one.array.ptr() == array) return &one;
+  return nullptr;
+}
+
+bool Unseen::is_made(PyObject* array) const { return made(array) != nullptr; }
+
+bool Unseen::may_write(PyObject* array) const {
+  const Made* found = made(array);
+  if (!found || !found->own) return false;
+  return std::none_of(made_.begin(), made_.end(),
+                      [&](const Made& one) { return one.taken && one.tensor.is_alias_of(found->tensor); });
+}
+
+py::object Unseen::tensor_of(PyObject* array) const {
+  if (const Given* found = given(array)) return found->tensor;
+  at::Tensor tensor = shown_by(array);
+  return tensor.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)))
+                          : py::object();
 }
 
 at::Tensor Unseen::shown_by(PyObject* array) const {
@@ -92,6 +180,13 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
 }
 
 py::object Unseen::take(PyObject* array, bool itself) {
+  if (auto* own = const_cast<Made*>(made(array))) {
+    // Nobody asks of an array whether it is a view of another one.
+    if (itself && (!own->own || own->taken || own->tensor.is_view()))
+      return recorder_->fail(say(reason::TakesArrayTwice)), py::none();
+    own->taken |= itself;
+    return tensor_of(array);
+  }
   auto* found = const_cast<Given*>(given(array));
   if (!found) throw py::type_error("an array that the call was not given");
   const at::Tensor& tensor = THPVariable_Unpack(found->tensor.ptr());
@@ -102,11 +197,11 @@ py::object Unseen::take(PyObject* array, bool itself) {
   return found->tensor;
 }
 
-py::object Unseen::shape_of_given(PyObject* array) const {
-  const Given* found = given(array);
-  if (!found) throw py::type_error("an array that the call was not given");
+py::object Unseen::shape_of_array(PyObject* array) const {
+  py::object tensor = tensor_of(array);
+  if (!tensor) throw py::type_error("an array that the call was not given");
   // A torch.Size is a tuple to pybind, too.
-  py::object size = shape_of(recorder_, THPVariable_Unpack(found->tensor.ptr()));
+  py::object size = shape_of(recorder_, THPVariable_Unpack(tensor.ptr()));
   PyObject* shape = PySequence_Tuple(size.ptr());
   if (!shape) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(shape);
@@ -123,6 +218,17 @@ void Unseen::exchange(Frame f, const Operation& operation) {
   PyObject* self = PyCFunction_Check(*callee) ? PyCFunction_GET_SELF(*callee) : nullptr;
   bool bound = self && THPVariable_CheckExact(self);
   PyObject* object = bound ? self : first;
+  if (object && reinterpret_cast<PyObject*>(Py_TYPE(object)) == of_arrays().operand) {
+    if (becomes_number(f, operation) && PyObject_SetAttrString(object, "alone", Py_True) < 0)
+      throw py::error_already_set();
+    return;
+  }
+  if (PyObject* const* maker = of_arrays().makers.find(*callee); maker && recorder_->numbers()) {
+    PyObject* instead = PyMethod_New(*maker, *callee);
+    if (!instead) throw py::error_already_set();
+    Py_SETREF(*callee, instead);
+    return;
+  }
   if (!object) return;
   PyObject* const* own = nullptr;
   if (THPVariable_CheckExact(object)) {
@@ -133,13 +239,113 @@ void Unseen::exchange(Frame f, const Operation& operation) {
     // Those of which an array shows the memory as it is.
     bool shows = !tensor.requires_grad() && !tensor.is_conj() && !tensor.is_neg();
     if (!own && shows) own = own_steps().arrays.find(asked);
-  } else if (!given_.empty() && is_given(object)) {
+  } else if (is_given(object) || (is_made(object) && shows_still(object))) {
     own = own_steps().tensors.find(*callee);
   }
-  if (!own) return;
+  if (!own) return exchange_function(f, operation, callee);
   PyObject* instead = bound ? PyMethod_New(*own, self) : Py_NewRef(*own);
   if (!instead) throw py::error_already_set();
   Py_SETREF(*callee, instead);
+}
+
+// A function of numpy that is handed arrays, which is handed on to be called as a step.
+void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** callee) {
+  PyObject* const* own = recorder_->numbers() ? of_arrays().functions.find(*callee) : nullptr;
+  if (!own) return;
+  PyObject* const* args = f.top(operation.third);
+  bool any = std::any_of(args, args + operation.third, [&](PyObject* value) { return follows_any(value); });
+  if (!any) return;
+  PyObject* instead = PyMethod_New(becomes_number(f, operation) ? of_arrays().for_number : *own, *callee);
+  if (!instead) throw py::error_already_set();
+  Py_SETREF(*callee, instead);
+}
+
+bool Unseen::shows_still(PyObject* array) const {
+  try {
+    return shown_by(array).defined();
+  } catch (const std::runtime_error&) {
+    return false;  // its tensor has other memory by now
+  }
+}
+
+bool Unseen::follows(PyObject* array) const {
+  return is_given(array) || (is_made(array) && shows_still(array));
+}
+
+bool Unseen::follows_any(PyObject* value, int depth) const {
+  constexpr int kDeepest = 2;
+  if (follows(value)) return true;
+  if (depth == kDeepest || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+    if (follows_any(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return true;
+  return false;
+}
+
+void Unseen::exchange_operand(PyObject** place) {
+  PyObject* instead = PyObject_CallOneArg(of_arrays().operand, *place);
+  if (!instead) throw py::error_already_set();
+  Py_SETREF(*place, instead);
+}
+
+bool Unseen::exchange_operands(Frame f, const Operation& operation) {
+  if (recorder_->stopped() || !recorder_->numbers() || !of_arrays().operand) return false;
+  if (made_.empty() && given_.empty()) return false;
+  switch (operation.action) {
+    case Action::ReadsAttribute:
+      return exchange_attribute(f, operation);
+    case Action::GetsItem:
+    case Action::SetsItem:
+      return exchange_item(f, operation);
+    case Action::Compares:
+    case Action::Operates:
+      return exchange_pair(f, operation);
+    case Action::OperatesAlone:
+    case Action::TestsTruth:
+      if (!follows(*f.place(operation.first))) return false;
+      return exchange_operand(f.place(operation.first)), true;
+    default:
+      return false;
+  }
+}
+
+// A method that is not called at once could be kept.
+bool Unseen::exchange_attribute(Frame f, const Operation& operation) {
+  PyObject** place = f.place(operation.first);
+  if (!follows(*place)) return false;
+  PyObject* known = loads_method(operation) ? of_arrays().methods : of_arrays().values;
+  // What the signature holds of it.
+  if (is_given(*place) && known == of_arrays().values) return false;
+  int found = PySet_Contains(known, f.name(operation.name));
+  if (found < 0) throw py::error_already_set();
+  if (found) exchange_operand(place);
+  return found;
+}
+
+bool Unseen::exchange_item(Frame f, const Operation& operation) {
+  PyObject **container = f.place(operation.first), **key = f.place(operation.second);
+  bool indexes = follows_any(*key);
+  if (THPVariable_CheckExact(*container)) {
+    if (!indexes) return false;
+    PyObject* made = PyObject_CallOneArg(of_arrays().index, *key);
+    if (!made) throw py::error_already_set();
+    Py_SETREF(*key, made);
+    return false;
+  }
+  bool sets = operation.action == Action::SetsItem;
+  if (sets && !operation.third) return false;
+  if (!follows(*container) && !(indexes && !sets && is_numpy_array(*container))) return false;
+  return exchange_operand(container), true;
+}
+
+bool Unseen::exchange_pair(Frame f, const Operation& operation) {
+  PyObject **left = f.place(operation.first), **right = f.place(operation.second);
+  bool one = follows(*left), other = follows(*right);
+  if (!one && !other) return false;
+  if (!(one || is_plain_operand(*left)) || !(other || is_plain_operand(*right))) return false;
+  // A scalar of numpy would take the other operand for an object to compute with one by one.
+  if (one || is_numpy_scalar(*left)) exchange_operand(left);
+  if (other) exchange_operand(right);
+  return true;
 }
 
 void Unseen::exchange_made(Frame f, const Operation& operation) {
@@ -164,7 +370,7 @@ void Unseen::exchange_shape(Frame f, const Operation& operation) {
   if (!found || !recorder_->numbers() || !recorder_->follows_sizes()) return;
   static PyObject* shape = PyUnicode_InternFromString("shape");
   if (name != shape) return recorder_->pin(THPVariable_Unpack(found->tensor.ptr()));
-  py::object sizes = shape_of_given(*object);
+  py::object sizes = shape_of_array(*object);
   PyObject* holder = new_holder(*object, name, sizes.ptr());
   if (!holder) throw py::error_already_set();
   Py_SETREF(*object, holder);

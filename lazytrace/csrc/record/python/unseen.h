@@ -26,23 +26,30 @@ class Unseen {
   // The call was given an array, whose memory is the tensor's.
   void add_given(PyObject* array, PyObject* tensor);
   bool is_given(PyObject* array) const { return given(array) != nullptr; }
-  // The call has made an array of a tensor.
-  void add_made(py::object array, const at::Tensor& tensor);
+  // The call has made an array of a tensor. `own`: nobody but the array has the tensor.
+  void add_made(py::object array, const at::Tensor& tensor, bool own);
   bool is_made(PyObject* array) const;
   // The tensor that the array shows; undefined of one that nobody here has made. Throws std::runtime_error
   // where the tensor has come to show something else.
   at::Tensor shown_by(PyObject* array) const;
 
-  // The tensor of an array that was given. `itself`: Python gets that very tensor, which nobody can
+  // Whether the array may be written to: nobody has a tensor of its memory.
+  bool may_write(PyObject* array) const;
+  // The tensor of an array that was given or made, as it is; null of any other.
+  py::object tensor_of(PyObject* array) const;
+  // The tensor of an array that was given, or made. `itself`: Python gets that very tensor, which nobody can
   // get twice: None then, and the recording has failed.
   py::object take(PyObject* array, bool itself);
-  // The shape of an array that was given, with sizes that are followed.
-  py::object shape_of_given(PyObject* array) const;
+  // The shape of an array that was given, or made, with sizes that are followed.
+  py::object shape_of_array(PyObject* array) const;
 
   // Before an instruction is judged.
   void exchange(Frame f, const Operation& operation);
   // The same of an array that the call has made: its tensor gives the same list.
   void exchange_made(Frame f, const Operation& operation);
+  // The same of the operands of an instruction: an array is exchanged for an object that does what is asked
+  // of it by steps. Whether that has happened, so that there is nothing to judge.
+  bool exchange_operands(Frame f, const Operation& operation);
   // Once it is judged: a shape that is read.
   void exchange_shape(Frame f, const Operation& operation);
 
@@ -56,8 +63,19 @@ class Unseen {
     at::Tensor tensor;
     TensorMeta look;
     const void* data;
+    bool own, taken;
   };
   const Given* given(PyObject* array) const;
+  const Made* made(PyObject* array) const;
+  bool shows_still(PyObject* array) const;
+  // Whether what is asked of the array can be a step.
+  bool follows(PyObject* array) const;
+  bool follows_any(PyObject* value, int depth = 0) const;
+  void exchange_function(Frame f, const Operation& operation, PyObject** callee);
+  void exchange_operand(PyObject** place);
+  bool exchange_attribute(Frame f, const Operation& operation);
+  bool exchange_item(Frame f, const Operation& operation);
+  bool exchange_pair(Frame f, const Operation& operation);
 
   Recorder* recorder_;
   std::vector<Given> given_;  // few
@@ -68,6 +86,18 @@ class Unseen {
 // `arrays`: of those that give arrays. `tensors`: of functions that make tensors of arrays, and of others
 // that look at them.
 void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors);
+// Likewise: the class of what arrays are exchanged for as operands, what of its attributes are methods and
+// what are values, the functions that a call is handed over to with its arguments, by which function that
+// does it, and what makes an index of tensors of one of arrays.
+struct ArrayCalls {
+  py::object operand, index;
+  py::set methods, values;
+  py::dict functions, makers;
+};
+void configure_arrays(ArrayCalls calls);
+// A function that such a step calls, which is there for as long as the process.
+void keep_array_step(PyObject* step);
+bool is_array_step(PyObject* function);
 // Whether a function is one of those that are called in the place of others.
 bool is_unseen_step(PyObject* function);
 

@@ -323,7 +323,9 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   // C code that has asked for a str takes no other object for one.
   if (watched && is_text(result) && is_taken_for_a_str(f)) around_.recorder->numbers()->settle(result);
   // What our own methods of numbers give back is followed.
-  bool number = watched && is_carrier(result) && !(code_flags(f.code()) & kOwn);
+  bool ours = code_flags(f.code()) & kOwn;
+  bool number = watched && is_carrier(result) && !ours;
+  if (ours && result && is_numpy_array(result)) watched = false;  // so is an array
   if (watched && (!is_immutable(result) || number) && goes_to_c(f, result)) {
     Exchange::Returning returning(around_.exchange, f.previous());
     consumption_->consume(result, Consumer::Compares);
@@ -369,6 +371,8 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (callee && !told) unseen_->exchange(f, operation);
   if (exchanges && !told) {
     unseen_->exchange_made(f, operation);
+    // What it does instead is seen.
+    if (unseen_->exchange_operands(f, operation)) return;
     lists_->before(f, operation);
     instructions_->take_numbers(f, operation);
   }

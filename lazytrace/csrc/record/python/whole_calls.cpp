@@ -7,6 +7,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/inline_cache.h"
+#include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
@@ -39,7 +40,10 @@ std::vector<PyTypeObject*>& scripted_classes() {
 PyObject *scripted_step = nullptr, *print_step = nullptr;
 PyObject *print_function = nullptr, *print_parts = nullptr, *is_printable = nullptr;
 PyObject* text_of_object = nullptr;
+PyObject* cached_step = nullptr;
 }  // namespace
+
+void configure_cached_calls(const py::object& step) { cached_step = Py_NewRef(step.ptr()); }
 
 void configure_scripted_calls(const py::tuple& classes, const py::object& step) {
   for (py::handle cls : classes)
@@ -126,8 +130,8 @@ void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, c
 }
 
 bool is_step_of_ours(PyObject* function) {
-  return function && (function == scripted_step || function == print_step || function == print_parts ||
-                      stand_ins().all.count(function));
+  return function && (function == scripted_step || function == cached_step || function == print_step ||
+                      function == print_parts || stand_ins().all.count(function));
 }
 
 namespace {
@@ -201,13 +205,16 @@ void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool print
   if (*callee == print_function && prints)
     return replace(callee, prints_objects(f, operation) ? print_parts : print_step, nullptr);
   if (exchange_for_stand_in(f, operation, callee)) return;
-  for (PyTypeObject* cls : scripted_classes()) {
-    if (!Py_IS_TYPE(*callee, cls)) continue;
-    PyObject* instead = PyMethod_New(scripted_step, *callee);
+  auto hand_over = [&](PyObject* step) {
+    PyObject* instead = PyMethod_New(step, *callee);
     if (!instead) throw py::error_already_set();
     Py_SETREF(*callee, instead);
-    return;
-  }
+  };
+  // What it gives is made at each call, and is no state that a guard could find.
+  PyObject* function = taken_apart(*callee).first;
+  if (is_lru_cache(function) && drops_entries(function)) return hand_over(cached_step);
+  for (PyTypeObject* cls : scripted_classes())
+    if (Py_IS_TYPE(*callee, cls)) return hand_over(scripted_step);
 }
 
 namespace {

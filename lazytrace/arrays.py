@@ -1,0 +1,570 @@
+"""What recordings do with arrays of numpy that a call makes: each call of numpy is a step of the program.
+
+An array stands for a tensor of the same memory. Steps are given these tensors, and give others; what Python
+code does with an array itself (operators, items, methods) goes through an object that makes steps of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from lazytrace import asked, carriers
+from lazytrace._native import core
+
+numpy: Any = carriers.numpy
+
+# Of numpy's module: what computes anew, looks at nothing but its arguments, and changes none of them.
+_FUNCTIONS: Final = [
+    "all",
+    "allclose",
+    "any",
+    "append",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "argsort",
+    "argwhere",
+    "around",
+    "array_equal",
+    "average",
+    "bincount",
+    "clip",
+    "column_stack",
+    "concatenate",
+    "copy",
+    "count_nonzero",
+    "cumprod",
+    "cumsum",
+    "delete",
+    "dot",
+    "flatnonzero",
+    "full_like",
+    "hstack",
+    "insert",
+    "interp",
+    "intersect1d",
+    "isclose",
+    "isin",
+    "matmul",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "nan_to_num",
+    "nanmean",
+    "nonzero",
+    "ones_like",
+    "outer",
+    "pad",
+    "percentile",
+    "prod",
+    "quantile",
+    "repeat",
+    "roll",
+    "round",
+    "searchsorted",
+    "setdiff1d",
+    "sort",
+    "stack",
+    "std",
+    "sum",
+    "take",
+    "tile",
+    "union1d",
+    "unique",
+    "var",
+    "vstack",
+    "where",
+    "zeros_like",
+]
+_MAKERS: Final = ["arange", "array", "eye", "full", "linspace", "ones", "zeros"]
+# Of arrays.
+_METHODS: Final = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "astype",
+    "clip",
+    "copy",
+    "cumsum",
+    "dot",
+    "flatten",
+    "item",
+    "max",
+    "mean",
+    "min",
+    "nonzero",
+    "prod",
+    "repeat",
+    "reshape",
+    "round",
+    "std",
+    "sum",
+    "take",
+    "tolist",
+    "var",
+]
+_VALUES: Final = ("T", "dtype", "ndim", "shape", "size")
+# What makes them give an array that they were given, write to one, or say other things than values.
+_REFUSED: Final = {"out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device"}
+_PLAIN: Final = (int, float, bool, complex, str, type(None), type(...))
+
+
+class _UnknownError(Exception):
+    """An argument that a step cannot be given."""
+
+
+class _Step:
+    """A function of numpy as a replay calls it: tensors stand for arrays."""
+
+    def __init__(self, function: Callable[..., Any], writes: bool) -> None:
+        self.function, self.writes, self.draws = function, writes, asked.shuffles(function)
+        name = getattr(function, "__name__", "numpy")
+        self.__qualname__ = str(getattr(function, "__qualname__", None) or name)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        given: list[Any] = []
+        values = [_as_array(value, given) for value in args]
+        named = {name: _as_array(value, given) for name, value in kwargs.items()}
+        if self.draws and self.writes:
+            values[0], values[1] = values[1], values[0]
+        found = core.call_as_caller(self.function, tuple(values), named)
+        if not self.writes:
+            return _as_tensor(found, given)
+        torch.autograd.graph.increment_version(args[0])
+        return None
+
+
+def _as_array(value: Any, given: list[Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        given.append(_memory_of(value))
+        return given[-1]
+    if type(value) in (tuple, list):
+        return type(value)(_as_array(item, given) for item in value)
+    if type(value) is numpy.ndarray:
+        given.append(value)
+    return value
+
+
+def _memory_of(tensor: torch.Tensor) -> Any:
+    return torch.Tensor.numpy(tensor.detach())
+
+
+def _shown(tensor: torch.Tensor) -> Any:
+    """An array of the same memory, which is no step."""
+    return core.aside(functools.partial(_memory_of, tensor))
+
+
+def _as_tensor(value: Any, given: list[Any]) -> Any:
+    """A scalar is a tuple of a tensor, a tuple is a list. What no tensor can show stays as it is."""
+    if type(value) is numpy.ndarray:
+        plain = value.dtype.kind in "biufc" and value.dtype.isnative and value.flags.writeable
+        alone = not any(numpy.may_share_memory(value, other) for other in given)
+        shown = plain and alone and all(stride >= 0 for stride in value.strides)
+        return torch.from_numpy(value) if shown and value.dtype.itemsize <= _widest(value) else value
+    if isinstance(value, numpy.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        return (torch.from_numpy(numpy.array(value)),)
+    return [_as_tensor(item, given) for item in value] if type(value) is tuple else value
+
+
+def _widest(array: Any) -> int:
+    return 16 if array.dtype.kind == "c" else 8
+
+
+_STEPS: dict[Any, _Step] = {}
+
+
+def _step(function: Callable[..., Any], writes: bool = False) -> _Step:
+    """One for each function, kept for the life of the process, as these are few."""
+    if function not in _STEPS:
+        _STEPS[function] = _Step(function, writes)
+        core.keep_array_step(_STEPS[function])
+    return _STEPS[function]
+
+
+def _as_given(value: Any) -> Any:
+    """What a step is given for an argument of numpy's function."""
+    kind = type(value)
+    if kind is numpy.ndarray:
+        tensor = core.tensor_of_array(value)
+        if tensor is None and not core.was_reached(value):
+            raise _UnknownError
+        return value if tensor is None else tensor
+    if kind in _PLAIN or kind in (carriers.Dim, carriers.Real, carriers.Scalar):
+        return value
+    if isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
+        return value
+    if isinstance(value, numpy.dtype) or (isinstance(value, type) and issubclass(value, _NUMBERS)):
+        return numpy.dtype(value).str
+    if kind in (tuple, list) and not core.was_reached(value):
+        return kind(_as_given(item) for item in value)
+    if kind is torch.Size:
+        return tuple(carriers.read(item) for item in value)
+    if kind is slice:
+        return slice(*(_as_given(carriers.read(part)) for part in (value.start, value.stop, value.step)))
+    raise _UnknownError
+
+
+_NUMBERS: Final = (bool, int, float, *((numpy.generic,) if numpy else ()))
+
+
+def _taken(value: Any) -> Any:
+    """What Python is given for the result of a step."""
+    if isinstance(value, torch.Tensor):
+        array = _shown(value)
+        core.made_array(array, value, True)
+        return array
+    if type(value) is tuple and len(value) == 1 and isinstance(value[0], torch.Tensor):
+        return _scalar(value[0])
+    return tuple(_taken(item) for item in value) if type(value) is list else value
+
+
+def _scalar(tensor: torch.Tensor) -> Any:
+    kind = _shown(tensor).dtype.type
+    number = core.item_number(tensor, torch.Tensor.item)
+    if kind is numpy.float64:
+        return carriers.as_scalar(number)
+    return kind(carriers.read(number))
+
+
+def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What a recording calls in the place of a function of numpy that is handed arrays."""
+    return _made(function, args, kwargs, False)
+
+
+def ask(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The same of a clock, or of what draws random numbers: of numpy's, an array."""
+    if asked.gives_array(function, args, kwargs):
+        return _made(function, args, kwargs, True)
+    if asked.shuffles(function):
+        return _shuffle(function, *args, **kwargs)
+    return core.ask_number(function, *args, **kwargs)
+
+
+def _made(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool, alone: bool = False
+) -> Any:
+    try:
+        first = args[:1] if draws else ()
+        given = (*first, *(_as_given(value) for value in args[len(first) :]))
+        named = {name: _as_given(value) for name, value in kwargs.items()}
+        if _REFUSED & named.keys() or len(args) > getattr(function, "nin", len(args)):
+            raise _UnknownError
+    except _UnknownError:
+        core.refuse_array()
+        return core.call_as_caller(function, args, kwargs)
+    step = _step(function)
+    found = core.opaque_call(step, "", step, given, named, False, False, draws)
+    scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
+    return _taken(found[0] if alone and scalar else found)
+
+
+def _shuffle(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    if len(args) == 2 and not kwargs and type(args[1]) is numpy.ndarray:
+        _write(function, args[1], args[0])
+        return
+    core.refuse_array()
+    core.call_as_caller(function, args, kwargs)
+
+
+def call_on_tensors(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The same of a function that makes arrays of tensors itself."""
+    plain = all(not value.requires_grad and value.device.type == "cpu" for value in args if _is_tensor(value))
+    shown = (
+        tuple(torch.Tensor.numpy(value) if _is_tensor(value) else value for value in args) if plain else args
+    )
+    for array, value in zip(shown, args, strict=True):
+        if array is not value:
+            core.made_array(array, value)
+    return _made(function, shown, kwargs, False)
+
+
+def _is_tensor(value: Any) -> bool:
+    return type(value) is torch.Tensor
+
+
+def know_scipy() -> None:
+    """Functions of scipy that are steps, once it is loaded."""
+    scipy: Any = sys.modules.get("scipy.optimize")
+    function = getattr(scipy, "linear_sum_assignment", None)
+    if numpy and function and function not in _STEPS:
+        _step(function)
+        core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), {}, {function: call_on_tensors})
+
+
+def _write(function: Callable[..., Any], array: Any, *args: Any) -> None:
+    """A function that writes to the array, its first argument here.
+
+    Tensors that were made of it, or that it was made of, would not be told.
+    """
+    draws = asked.shuffles(function)  # its generator is not looked into
+    try:
+        if not core.may_write_to_array(array):
+            raise _UnknownError
+        given = (_as_given(array), *(args if draws else map(_as_given, args)))
+    except _UnknownError:
+        core.refuse_array()
+        core.call_as_caller(function, (*args, array) if draws else (array, *args), {})
+        return
+    step = _step(function, True)
+    core.opaque_call(step, "", step, given, {}, False, False, draws)
+
+
+def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Callable[[], Any]) -> Any:
+    """An array of the same memory: by the operator of torch that does the same."""
+    tensor = core.tensor_of_array(array)
+    if tensor is None or not array.flags.c_contiguous:
+        core.refuse_array()
+        return plain()
+    core.pin_sizes(tensor)
+    plain()  # what it raises numpy says
+    shown = make(tensor)
+    made = _shown(shown)
+    core.made_array(made, shown, core.may_write_to_array(array))
+    return made
+
+
+def _pin(array: Any) -> None:
+    tensor = core.tensor_of_array(array)
+    if tensor is not None:
+        core.pin_sizes(tensor)
+
+
+def _is_basic(key: Any) -> bool:
+    """Whether the item is a view."""
+    parts = key if type(key) is tuple else (key,)
+    steps = [part.step for part in parts if type(part) is slice]
+    return all(type(part) in (int, slice, type(None), type(...)) for part in parts) and all(
+        step is None or (type(step) is int and step > 0) for step in steps
+    )
+
+
+def index(key: Any) -> Any:
+    """What tensors are indexed by in the place of arrays: torch copies these."""
+    parts = key if type(key) is tuple else (key,)
+    made = tuple(_index_of(part) if type(part) is numpy.ndarray else part for part in parts)
+    if any(part is None for part, before in zip(made, parts, strict=True) if before is not None):
+        core.refuse_array()
+        return key
+    return made if type(key) is tuple else made[0]
+
+
+def _index_of(array: Any) -> torch.Tensor | None:
+    tensor = core.tensor_of_array(array)
+    known = tensor is not None and array.dtype in (numpy.int64, numpy.bool_) and array.ndim == 1
+    return tensor.clone() if known and tensor is not None else None
+
+
+class Operand:
+    """An array that an instruction works with."""
+
+    __slots__ = ("alone", "array")
+    __array_ufunc__ = None  # scalars of numpy leave operators to it
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.alone = array, False
+
+    @staticmethod
+    def for_number(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`call` where what it gives becomes a number of Python at once, and may be an array for so long."""
+        return _made(function, args, kwargs, False, alone=True)
+
+    @classmethod
+    def methods(cls) -> dict[str, Any]:
+        """Those that Python code calls by their name."""
+        return {name: getattr(cls, name) for name in _METHODS}
+
+    def __getitem__(self, key: Any) -> Any:
+        array, tensor = self.array, core.tensor_of_array(self.array)
+        if tensor is None or not _is_basic(key):
+            return call(operator.getitem, array, key)
+        plain = array[key]
+        if not isinstance(plain, numpy.ndarray):
+            return _scalar(tensor[key])
+        return _view(array, lambda shown: shown[key], lambda: plain)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _write(operator.setitem, self.array, key, value)
+
+    def __bool__(self) -> bool:
+        tensor = core.tensor_of_array(self.array)
+        if tensor is None or self.array.size != 1:
+            core.refuse_array()
+            return bool(self.array)
+        core.pin_sizes(tensor)
+        return bool(_scalar(tensor.reshape(())))
+
+    @property
+    def T(self) -> Any:
+        """The array with its dimensions in the other order."""
+        array = self.array
+        if array.ndim > 2:
+            core.refuse_array()
+            return array.T
+        return _view(
+            array, lambda tensor: tensor.T if tensor.dim() == 2 else tensor.view_as(tensor), lambda: array.T
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes, which are followed where others are."""
+        return core.shape_of_array(self.array)
+
+    @property
+    def dtype(self) -> Any:
+        """As numpy has it."""
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions there are."""
+        return int(self.array.ndim)
+
+    @property
+    def size(self) -> int:
+        """How many values there are, which is read."""
+        _pin(self.array)
+        return int(self.array.size)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        """A view."""
+        array = self.array
+        given = shape[0] if len(shape) == 1 and type(shape[0]) is tuple else shape
+        sizes = tuple(map(carriers.read, given))
+        if kwargs or not all(type(size) is int for size in sizes):
+            core.refuse_array()
+            return array.reshape(*shape, **kwargs)
+        plain = array.reshape(*sizes)
+        return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
+
+    def item(self, *args: Any, **kwargs: Any) -> Any:
+        """The number, followed."""
+        tensor = core.tensor_of_array(self.array)
+        if args or kwargs or tensor is None or self.array.size != 1:
+            core.refuse_array()
+            return self.array.item(*args, **kwargs)
+        core.pin_sizes(tensor)
+        return core.item_number(tensor, torch.Tensor.item)
+
+    def tolist(self, *args: Any, **kwargs: Any) -> Any:
+        """The numbers, followed, if there are few."""
+        tensor = core.tensor_of_array(self.array)
+        if args or kwargs or tensor is None or tensor.numel() > _MOST:
+            core.refuse_array()
+            return self.array.tolist(*args, **kwargs)
+        core.pin_sizes(tensor)
+        return _values(tensor)
+
+    def astype(self, *args: Any, **kwargs: Any) -> Any:
+        """A copy of another dtype; itself where it is told to make none, and none is needed."""
+        array = self.array
+        copies = kwargs.get("copy", True)
+        if len(args) != 1 or not kwargs.keys() <= {"copy"} or type(copies) is not bool:
+            core.refuse_array()
+            return array.astype(*args, **kwargs)
+        if not copies and numpy.dtype(args[0]) == array.dtype:
+            return array
+        return _made(numpy.ndarray.astype, (array, args[0]), {}, False, self.alone)
+
+
+_MOST: Final = 64
+
+
+def _values(tensor: torch.Tensor) -> Any:
+    if not tensor.dim():
+        return core.item_number(tensor, torch.Tensor.item)
+    return [_values(one) for one in tensor.unbind()]
+
+
+def _set_operators() -> None:
+    def left(function: Any) -> Any:
+        return lambda self, other: call(function, self.array, _inside(other))
+
+    def right(function: Any) -> Any:
+        return lambda self, other: call(function, _inside(other), self.array)
+
+    def in_place(function: Any, plain: Any) -> Any:
+        def operate(self: Any, other: Any) -> Any:
+            if type(self.array) is not numpy.ndarray:  # a scalar, which does not change
+                return call(plain, self.array, _inside(other))
+            _write(function, self.array, _inside(other))
+            return self.array
+
+        return operate
+
+    for name in [
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+        "matmul",
+    ]:
+        own = {"and": "and_", "or": "or_"}.get(name, name)
+        setattr(Operand, f"__{name}__", left(getattr(operator, own)))
+        setattr(Operand, f"__r{name}__", right(getattr(operator, own)))
+        setattr(Operand, f"__i{name}__", in_place(getattr(operator, f"i{name}"), getattr(operator, own)))
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(Operand, f"__{name}__", left(getattr(operator, name)))
+    for name in ("neg", "pos", "invert"):
+        alone = getattr(operator, name)
+        setattr(Operand, f"__{name}__", lambda self, alone=alone: call(alone, self.array))
+    for name in _METHODS:
+        if name not in vars(Operand):
+            method = getattr(numpy.ndarray, name)
+            setattr(Operand, name, _method(method))
+
+
+def _method(method: Callable[..., Any]) -> Callable[..., Any]:
+    # The core sets `alone` of one whose result becomes a number.
+    return lambda self, *args, **kwargs: _made(method, (self.array, *args), kwargs, False, self.alone)
+
+
+def _inside(value: Any) -> Any:
+    return value.array if type(value) is Operand else value
+
+
+def _number(kind: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(array: Any, *args: Any, **kwargs: Any) -> Any:
+        tensor = core.tensor_of_array(array)
+        if args or kwargs or tensor is None or array.ndim or array.dtype.kind not in "biuf":
+            core.refuse_array()
+            return kind(array, *args, **kwargs)
+        number = core.item_number(tensor, torch.Tensor.item)
+        return carriers.as_float(number) if kind is float else kind(carriers.read(number))
+
+    return convert
+
+
+def numbers() -> dict[Any, Any]:
+    """What is called in the place of classes of numbers that are handed an array."""
+    return {kind: _number(kind) for kind in (float, int, bool)} if numpy else {}
+
+
+def configure() -> None:
+    """Tell the core of all this, once."""
+    core.configure_asked(asked.functions(), ask, asked.of_numpy)
+    if not numpy:
+        return
+    _set_operators()
+    functions = {getattr(numpy, name): call for name in _FUNCTIONS if hasattr(numpy, name)}
+    functions |= {value: call for value in vars(numpy).values() if isinstance(value, numpy.ufunc)}
+    functions[abs] = call
+    makers = {getattr(numpy, name): call for name in _MAKERS}
+    core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), functions, makers)

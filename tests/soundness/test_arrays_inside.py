@@ -1,0 +1,515 @@
+"""Arrays of numpy that a call makes itself: what is drawn, computed and written is so at each replay."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from lazytrace import traced
+from tests.soundness.runner import X, agree, call
+
+COUNT = 10
+
+
+def calls(n=COUNT):
+    return [call(k * X()) for k in range(1, n + 1)]
+
+
+def stream():
+    return np.random.get_state()[2], bytes(np.random.get_state()[1])
+
+
+def drawing(body, n=COUNT):
+    """Numpy's stream is compared, too."""
+
+    def make(trace):
+        np.random.seed(0)
+        return trace(body), calls(n), stream
+
+    return make
+
+
+def mask(x):
+    found = np.zeros((2, 3), dtype=bool)
+    found[1] = True
+    found[0, 1] = True
+    return x * torch.from_numpy(found)
+
+
+def positions(x):
+    order = np.argsort(x.numpy())
+    return x[torch.from_numpy(order)], x[torch.as_tensor(np.flip(order).copy())]
+
+
+def half_masked(x):
+    kept = np.random.rand(3) < 0.5
+    return x * torch.tensor(kept, dtype=torch.float32), kept.sum() > 1
+
+
+def mixed(x):
+    weights = np.random.normal(0, 1, size=(2, 3))
+    weights[0] *= 2
+    weights += 1
+    return x * torch.as_tensor(weights, dtype=torch.float32), weights.mean(), weights
+
+
+def by_generator(generator):
+    def step(x):
+        return x + torch.from_numpy(generator.normal(size=3)).float(), generator.integers(0, 9, size=2)
+
+    return step
+
+
+DRAWN = {
+    "rand_item": lambda x: x * np.random.rand(1).item(),
+    "rand_first": lambda x: x * float(np.random.rand(2)[1]),
+    "rand_compared": lambda x: x * 2 if np.random.rand(1) < 0.5 else x + 1,
+    "choice": lambda x: x[torch.from_numpy(np.random.choice(3, size=2))],
+    "choice_without_replacement": lambda x: x[
+        torch.as_tensor(np.random.choice(np.arange(3), 2, replace=False))
+    ],
+    "choice_by_weights": lambda x: x[torch.as_tensor(np.random.choice(3, 4, p=[0.5, 0.25, 0.25]))],
+    "randint": lambda x: x[torch.as_tensor(np.random.randint(0, 3, size=2))],
+    "randint_as_index": lambda x: x[np.random.randint(0, 3, size=2)],
+    "permutation": lambda x: x[torch.from_numpy(np.random.permutation(3))],
+    "permutation_as_index": lambda x: x[np.random.permutation(len(x))[:2]],
+    "normal": lambda x: x + torch.from_numpy(np.random.normal(0, 1, size=3)).float(),
+    "normal_tensor": lambda x: x + torch.tensor(np.random.normal(0, 1, size=(3,)), dtype=torch.float32),
+    "returned": lambda x: (x, np.random.rand(2, 3)),
+    "dirichlet": lambda x: x * torch.from_numpy(np.random.dirichlet([1.0, 2.0, 3.0])),
+    "half_masked": half_masked,
+    "mixed": mixed,
+}
+# Each branch takes a recording.
+BRANCHES = {"rand_compared": 2, "half_masked": 4}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawn_arrays(name):
+    tracer = agree(drawing(DRAWN[name]))
+    assert tracer.reasons() == {}
+    assert tracer.count("hits") >= COUNT - BRANCHES.get(name, 1)
+
+
+def test_generators_of_ones_own():
+    def make(trace):
+        generator = np.random.default_rng(0)
+        return trace(by_generator(generator)), calls(), lambda: str(generator.bit_generator.state)
+
+    tracer = agree(make)
+    assert tracer.count("hits") == COUNT - 1
+
+
+def test_numbers_and_arrays_of_one_generator():
+    def step(x):
+        a = np.random.rand()
+        b = np.random.rand(2)
+        c = np.random.rand()
+        return x * a + torch.from_numpy(b).sum() * c
+
+    assert agree(drawing(step)).count("hits") == COUNT - 1
+
+
+COMPUTED = {
+    "mask": mask,
+    "accuracy": lambda x: (x, (x.numpy().argmax(-1) == np.arange(1)).mean()),
+    "mean": lambda x: (x, x.numpy().mean(dtype=np.float64)),
+    "mean_by_numpy": lambda x: np.mean(x.double().numpy()),
+    "float_of_loss": lambda x: float((x * 2).sum().numpy()),
+    "float_of_mean": lambda x: float(np.mean(np.abs(x.numpy()))) + float(np.exp(x.numpy()).max()),
+    "float_of_root": lambda x: (float(np.sqrt(np.mean(x.numpy() ** 2))), int(np.sum(x.numpy() > 0)) > 5),
+    "item_of_loss": lambda x: (x * 2).sum().numpy().item(),
+    "int_of_count": lambda x: x * int((x > 0).sum().numpy()),
+    "concatenated": lambda x: torch.from_numpy(np.concatenate([x.numpy(), np.ones(2, dtype=np.float32)])),
+    "where": lambda x: torch.from_numpy(np.where(x.numpy() > 0, x.numpy(), 0)),
+    "transposed": lambda x: torch.from_numpy(np.exp(x.numpy().reshape(3, 1).T)),
+    "views": lambda x: torch.from_numpy(np.exp(x.numpy())[1:][:, None] * 2),
+    "to_list": lambda x: np.abs(x.numpy()).tolist(),
+    "shape": lambda x: x * np.exp(x.numpy()).shape[0] + np.exp(x.numpy()).ndim,
+    "isin": lambda x: torch.from_numpy(np.isin(x.long().numpy(), np.arange(2))),
+    "returned": lambda x: (np.exp(x.numpy()), np.stack([x.numpy(), x.numpy()])),
+    "in_a_list": lambda x: [np.exp(x.numpy()) for _ in range(2)],
+    "asks_for_the_truth": lambda x: x * 2 if np.any(x.numpy() > 5) else x,
+    "mixed_with_floats": lambda x: torch.from_numpy(1 - 2 * x.numpy() / 3 + np.float32(1)),
+    "negated": lambda x: torch.from_numpy(-x.numpy()) * torch.from_numpy(~(x.numpy() > 0)),
+    "nan": lambda x: np.mean((x * float("nan")).double().numpy()),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_computed_arrays(name):
+    tracer = agree(lambda trace: (trace(COMPUTED[name]), calls()))
+    assert tracer.reasons() == {}
+    assert tracer.count("hits") >= COUNT - (2 if name == "asks_for_the_truth" else COUNT // 2)
+
+
+def written_after_it_was_taken(x):
+    found = np.zeros(3)
+    made = torch.from_numpy(found)
+    found[1] = 5
+    return x * made
+
+
+def written_through_a_view(x):
+    found = np.zeros((2, 3), dtype=np.float32)
+    found[0][1] = 5
+    row = found[1]
+    row += 2
+    return x * torch.from_numpy(found)
+
+
+def memory_of_a_tensor(x):
+    y = x * 2
+    y.numpy()[0] = 7
+    return y
+
+
+def taken_twice(x):
+    found = np.zeros(3)
+    a, b = torch.from_numpy(found), torch.from_numpy(found)
+    a += 1
+    return x * b
+
+
+def kept_method(x):
+    mean = np.exp(x.numpy()).mean
+    return x, float(mean())
+
+
+def out_argument(x):
+    found = np.zeros(3, dtype=np.float32)
+    np.exp(x.numpy(), out=found)
+    return x, torch.from_numpy(found)
+
+
+def items(x):
+    return [float(value) for value in np.exp(x.numpy())]
+
+
+def types_of_scalars(x):
+    found = np.exp(x.numpy())
+    return type(found[0]).__name__, type(found.max()).__name__, type(found.astype(np.float64).sum()).__name__
+
+
+def raises_by_index(x):
+    try:
+        return np.exp(x.numpy())[x.shape[0]]
+    except IndexError as error:
+        return str(error)
+
+
+def two_arrays_of_one_memory(x):
+    found = np.ones(6, dtype=np.float32)
+    both = found.reshape(2, 3)
+    both[0] = 3
+    return x * torch.from_numpy(both), found.sum()
+
+
+def numbers_of_several(x):
+    found = np.exp(x.numpy())
+    try:
+        return float(found)
+    except TypeError as error:
+        return (
+            str(error),
+            float(found.max()),
+            int(found.sum()),
+            bool(found.min()),
+            float(np.max(found, axis=0)),
+        )
+
+
+def numbers_of_odd_kinds(x):
+    nothing = (x * float("nan")).numpy()
+    try:
+        return float(np.mean(nothing)), int(np.mean(nothing))
+    except ValueError as error:
+        return str(error)
+
+
+def options_of_methods(x):
+    found = np.exp(x.numpy())
+    same = found.astype(np.float32, copy=False)
+    other = found.astype(np.float64, copy=False)
+    order = np.arange(3)
+    np.random.shuffle(x=order)
+    return same is found, other, found.astype("f8", "C").sum(), found.tolist(), found[:1].item(0), order
+
+
+def wrong_arguments(x):
+    said = []
+    for ask in (
+        lambda a: int(a, 16),
+        lambda a: a.tolist(1),
+        lambda a: a.astype(),
+        lambda a: a.item(9),
+        lambda a: a.reshape(7),
+        lambda a: np.random.shuffle(),
+        lambda a: np.random.permutation(),
+        lambda a: np.mean(a, axis=4),
+        lambda a: np.zeros(),
+    ):
+        try:
+            said.append(ask(np.exp(x.numpy())))
+        except (TypeError, ValueError, IndexError) as error:
+            said.append(f"{type(error).__name__} {error}")
+    return said
+
+
+def texts(x):
+    return x, np.array(["a", "b"]), np.random.choice(["a", "b"])
+
+
+def scalar_first(x):
+    scalar = np.float32(2)
+    scalar += np.exp(x.numpy())
+    other = np.float64(3) - np.exp(x.numpy())
+    return scalar, other, np.int64(2) ** np.arange(3)
+
+
+def an_argument_written_to(x):
+    shown = x.numpy()
+    shown += 1
+    return x * 2
+
+
+def changed_in_between(x):
+    y = x * 2
+    shown = y.numpy()
+    before = shown.sum(dtype=np.float64)
+    y.add_(1)
+    return before, np.sum(shown, dtype=np.float64), shown
+
+
+def raised_and_caught(x):
+    found = []
+    for size in (2, 5):
+        try:
+            found.append(np.random.choice(3, size=size, replace=False).tolist())
+        except ValueError as error:
+            found.append(str(error))
+    return x, found
+
+
+def raised_by_a_value(x):
+    count = np.random.randint(1, 5, size=1).item()
+    try:
+        return x, np.random.choice(3, size=count, replace=False)
+    except ValueError as error:
+        return x + 1, str(error)
+
+
+def set_out_of_range(x):
+    found = np.zeros(3)
+    try:
+        found[np.random.randint(2, 5, size=1)] = 1
+    except IndexError as error:
+        return str(error), found
+    return x, found
+
+
+def in_state_and_written(x):
+    found = np.zeros(3)
+    HELD.append(found)
+    found[1] = float(x.sum())
+    return HELD[-1].sum(), found is HELD[-1]
+
+
+def warned(x):
+    with np.errstate(all="ignore"):
+        return np.log(x.numpy() - 100), np.sqrt(np.float64(-1.0))
+
+
+def compared_with_odd_things(x):
+    found = np.exp(x.numpy())
+    return (found == None).any(), found is None, found != 1, (found > x.numpy()).all()  # noqa: E711
+
+
+def ambiguous(x):
+    try:
+        return bool(np.exp(x.numpy())), 1
+    except ValueError as error:
+        return str(error)
+
+
+def without_dimensions(x):
+    loss = (x * x).sum().numpy()
+    try:
+        return len(loss)
+    except TypeError as error:
+        return str(error), loss + 1, loss.shape, loss.ndim
+
+
+def shuffled(x):
+    order = np.arange(6)
+    np.random.shuffle(order)
+    items = [1, 2, 3]
+    np.random.shuffle(items)
+    return x[torch.from_numpy(order[:3] // 2)], items
+
+
+def views_of_views(x):
+    found = np.zeros((2, 3, 4))
+    found[1, :, 2:][0] = 5
+    found[..., None][0, 1] += 3
+    found[:, ::2] -= 1
+    return x, found
+
+
+def another_name(x):
+    found = other = np.zeros(3)
+    other[0] = 4
+    return found, other, [found]
+
+
+HELD: list[object] = []
+HOSTILE = [
+    scalar_first,
+    an_argument_written_to,
+    changed_in_between,
+    raised_and_caught,
+    raised_by_a_value,
+    set_out_of_range,
+    in_state_and_written,
+    warned,
+    compared_with_odd_things,
+    ambiguous,
+    without_dimensions,
+    shuffled,
+    views_of_views,
+    another_name,
+    written_after_it_was_taken,
+    written_through_a_view,
+    memory_of_a_tensor,
+    taken_twice,
+    kept_method,
+    out_argument,
+    items,
+    types_of_scalars,
+    raises_by_index,
+    two_arrays_of_one_memory,
+    numbers_of_several,
+    numbers_of_odd_kinds,
+    options_of_methods,
+    wrong_arguments,
+    texts,
+]
+
+
+@pytest.mark.parametrize("body", HOSTILE, ids=lambda body: body.__name__)
+def test_what_may_run_eagerly(body):
+    """Whether it is replayed or not, it is what the plain function gives."""
+    HELD.clear()
+    agree(drawing(body))
+
+
+def test_shuffled_positions():
+    """As a loop over small batches draws them."""
+
+    def step(x):
+        order = np.arange(4)
+        np.random.shuffle(order)
+        parts = [x.repeat(2)[order[start : start + 2]] for start in (0, 2)]
+        return torch.stack(parts)
+
+    assert agree(drawing(step)).count("hits") == COUNT - 1
+
+
+def test_an_array_in_state():
+    """It is read when the step comes to it, and found again by its guard."""
+
+    def make(trace):
+        np.random.seed(0)
+        held = types.SimpleNamespace(rows=np.arange(12.0).reshape(4, 3), log=[])
+
+        def step(x):
+            rows = np.random.randint(0, len(held.log) * 0 + 4, size=2)
+            return x + torch.as_tensor(held.rows[rows]).float().sum(0)
+
+        def change():
+            held.rows[:] += 1
+
+        def replace():
+            held.rows = held.rows[:3] * 2
+
+        return trace(step), [*calls(4), change, *calls(3), replace], stream
+
+    assert agree(make).count("hits") >= 5
+
+
+def test_a_list_in_state_is_no_argument():
+    """What the call has written to it is not there yet when a replay comes to the step."""
+
+    def make(trace):
+        np.random.seed(0)
+        losses = []
+
+        def step(x):
+            losses.append(float(x.sum()))
+            return x * np.random.choice(losses, size=2).mean(), np.concatenate([x.numpy(), losses]).sum()
+
+        return trace(step), calls(), lambda: losses
+
+    agree(make)
+
+
+def test_a_draw_before_a_side_exit_is_made_once():
+    def step(x):
+        noise = np.random.rand(3)
+        y = x * torch.from_numpy(noise).float()
+        if y.sum() > 2:
+            y = y + torch.from_numpy(np.random.rand(3)).float()
+        return y, noise
+
+    assert agree(drawing(step, 16)).count("hits") >= 12
+
+
+def test_a_step_of_training():
+    def make(trace):
+        np.random.seed(0)
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        history = []
+
+        def step(x):
+            kept = np.random.rand(2) < 0.7
+            weights = torch.from_numpy(kept).float()
+            loss = ((model(x) * weights) ** 2).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            history.append(float(loss.detach().numpy()))
+            return float(np.mean(model(x).detach().numpy() > 0))
+
+        return trace(step), calls(12), lambda: (history, model.weight, stream())
+
+    assert agree(make).count("hits") >= 9
+
+
+def test_all_sizes():
+    """What a step of numpy gives takes a branch for each size."""
+
+    def step(x):
+        order = np.random.permutation(x.shape[0])
+        return x[torch.from_numpy(order)], np.exp(x.numpy()).shape, len(order)
+
+    def make(trace):
+        np.random.seed(0)
+        return trace(step), [call(torch.arange(float(n))) for n in (3, 4, 5, 6, 7, 3)], stream
+
+    agree(make)
+
+
+def test_without_numbers():
+    """What is recorded by value makes no steps of arrays."""
+
+    @traced(dynamic=False)
+    def step(x):
+        return x * float(np.exp(x.numpy()).sum())
+
+    for k in range(3):
+        assert torch.equal(step(X() + k), (X() + k) * float(np.exp((X() + k).numpy()).sum()))
