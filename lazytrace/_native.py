@@ -75,20 +75,12 @@ def load() -> str:
         whole[_torch.set_output_hook] = functools.partial(
             _core.module_outputs, _torch.link_module_hooks, _torch.set_output_hook
         )
-        for switch in _torch.switches():
-            _core.keep_array_step(switch)
-            whole[switch] = functools.partial(_switched, switch)
         _core.configure_whole_calls(whole)
         _core.configure_default_dicts(stand_ins.Filling)
         _core.configure_cached_calls(_cached_step)
         _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
         globals()["core"] = _core
     return found
-
-
-def _switched(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """What a recording calls in the place of a function that sets switches of torch: it is one step."""
-    return core.opaque_call(function, "", function, args, kwargs, False, False, True)
 
 
 def _cached_step(cached: Any, /, *args: Any, **kwargs: Any) -> Any:

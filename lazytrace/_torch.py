@@ -44,15 +44,6 @@ def whole_functions() -> list[FunctionType]:
     return [Function.apply.__func__, torch.utils.checkpoint.checkpoint.__wrapped__]  # type: ignore[attr-defined]
 
 
-def switches() -> list[Callable[..., Any]]:
-    """Functions of torch that set switches for all threads, and give what they were before.
-
-    >>> [function.__module__ for function in switches()]
-    ['torch.backends.cudnn']
-    """
-    return [torch.backends.cudnn.set_flags]
-
-
 # Says whether torch.jit.trace is at work, and changes nothing.
 tracing_state: Callable[[], Any] = torch._C._get_tracing_state
 
