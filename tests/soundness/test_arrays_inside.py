@@ -513,3 +513,50 @@ def test_without_numbers():
 
     for k in range(3):
         assert torch.equal(step(X() + k), (X() + k) * float(np.exp((X() + k).numpy()).sum()))
+
+
+def test_exits_between_writes():
+    def step(x):
+        found = np.zeros(3, dtype=np.float32)
+        found[0] = 1
+        before = found.sum(dtype=np.float64)
+        if x.sum() > 4:
+            found[1] = 2
+        after = found.sum(dtype=np.float64)
+        if x.sum() > 8:
+            found += before + after
+        return x * torch.from_numpy(found), before, after, found
+
+    assert agree(drawing(step, 12)).count("hits") == 9
+
+
+def test_gradients_through_what_was_drawn():
+    def make(trace):
+        np.random.seed(0)
+        weight = torch.ones(3, requires_grad=True)
+
+        def step(x):
+            order = np.random.permutation(3)
+            shuffled = (weight * x)[order][torch.from_numpy(order)]
+            loss = (shuffled * torch.from_numpy(np.random.rand(3)).float()).sum()
+            loss.backward()
+            return loss.detach()
+
+        return trace(step), calls(8), lambda: (weight.grad, stream())
+
+    assert agree(make).count("hits") >= 6
+
+
+def test_views_that_leave():
+    def make(trace):
+        kept = []
+
+        def step(x):
+            found = np.exp(x.numpy())
+            part = found[1:]
+            kept.append(part)
+            return found, part, {"again": found}
+
+        return trace(step), calls(6), lambda: kept
+
+    assert agree(make).count("hits") == 5
