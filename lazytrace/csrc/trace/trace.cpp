@@ -45,6 +45,26 @@ size_t Family::branches(size_t step, int64_t node) const {
 
 void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trace); }
 
+namespace {
+// Has nobody told what Python's code warns of, which the program itself has told.
+class Quiet {
+ public:
+  Quiet() : scope_(py::module_::import("lazytrace.arrays").attr("quiet")()) { scope_.attr("__enter__")(); }
+  ~Quiet() {
+    try {
+      scope_.attr("__exit__")(py::none(), py::none(), py::none());
+    } catch (...) {
+      std::exception_ptr error = caught();  // it raises none
+    }
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  py::object scope_;
+};
+}  // namespace
+
 // ---------------------------------------------------------------- replaying
 // What the recording read of one object, after it had written to another, would not show a write if both were
 // one.
@@ -330,6 +350,7 @@ Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
   std::string found;
   {
     KernelScope scope(&flattening);
+    Quiet quiet;
     found = shadow.run(space->values.nodes, given, &flattening);
     if (found.empty()) flattening.follow(plan_, outputs(), flat_.looks);
   }
@@ -349,7 +370,10 @@ Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
   Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
-  rehearsal.run(space->values.nodes, space->memory);
+  {
+    Quiet quiet;
+    rehearsal.run(space->values.nodes, space->memory);
+  }
   std::string difference = rehearsal.difference(space->registers);
   flat_.stage = FlatCourse::Stage::Ready;
   if (!difference.empty()) flat_.refuse("its flat form gives another result: " + difference);
@@ -691,6 +715,7 @@ std::string Trace::prove(const Call& call) {
   InterpreterMemory memory;
   give_numbers(call, values, &memory.numbers);
   answer_as_recorded(program(), &memory);
+  Quiet quiet;
   Outcome outcome = Interpreter(*plan_, registers, values.nodes, opaque, early, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {
