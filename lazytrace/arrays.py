@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -160,8 +161,32 @@ def _memory_of(tensor: torch.Tensor) -> Any:
 
 
 def _shown(tensor: torch.Tensor) -> Any:
-    """An array of the same memory, which is no step."""
-    return core.aside(functools.partial(_memory_of, tensor))
+    """An array of the same memory, which is no step: the one that numpy made, where the tensor is of it."""
+    return core.aside(functools.partial(_array_of, tensor))
+
+
+def _array_of(tensor: torch.Tensor) -> Any:
+    return core.array_of_tensor(tensor.detach() if tensor.requires_grad else tensor)
+
+
+class quiet:
+    """While a program runs again of which nobody sees anything: what it warns of was told.
+
+    `warnings.catch_warnings` would have all forgotten that was ever told.
+    """
+
+    _IGNORES: Final = [("ignore", None, Warning, None, 0)]
+
+    def __enter__(self) -> None:
+        self.filters, self.errors = warnings.filters, numpy and numpy.errstate(all="ignore")
+        warnings.filters = self._IGNORES
+        if self.errors:
+            self.errors.__enter__()
+
+    def __exit__(self, *about: object) -> None:
+        warnings.filters = self.filters
+        if self.errors:
+            self.errors.__exit__(None, None, None)
 
 
 def _as_tensor(value: Any, given: list[Any]) -> Any:
@@ -170,7 +195,7 @@ def _as_tensor(value: Any, given: list[Any]) -> Any:
         plain = value.dtype.kind in "biufc" and value.dtype.isnative and value.flags.writeable
         alone = not any(numpy.may_share_memory(value, other) for other in given)
         shown = plain and alone and all(stride >= 0 for stride in value.strides)
-        return torch.from_numpy(value) if shown and value.dtype.itemsize <= _widest(value) else value
+        return core.tensor_of_new_array(value) if shown and value.dtype.itemsize <= _widest(value) else value
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
         return (torch.from_numpy(numpy.array(value)),)
     return [_as_tensor(item, given) for item in value] if type(value) is tuple else value
@@ -326,8 +351,14 @@ def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Calla
         core.refuse_array()
         return plain()
     core.pin_sizes(tensor)
-    plain()  # what it raises numpy says
+    told = plain()  # what it raises numpy says
+    if not told.size:  # torch says other strides of nothing
+        core.refuse_array()
+        return told
     shown = make(tensor)
+    strides = [stride // array.itemsize for stride in told.strides]
+    if strides != list(shown.stride()):  # of dimensions of size 1, which say nothing to torch
+        shown = shown.as_strided(shown.shape, strides)
     made = _shown(shown)
     core.made_array(made, shown, core.may_write_to_array(array))
     return made

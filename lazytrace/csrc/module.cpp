@@ -4,6 +4,7 @@
 #include <torch/extension.h>
 
 #include "call/wrapper.h"
+#include "cpython/array_memory.h"
 #include "cpython/carrier.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/text_carrier.h"
@@ -574,6 +575,12 @@ PYBIND11_MODULE(_core, m) {
         if (auto* active = lt::Recording::active()) active->unseen()->add_made(std::move(array), tensor, own);
       },
       py::arg("array"), py::arg("tensor"), py::arg("own") = false);
+  m.def("tensor_of_new_array", [](py::handle array) { return lt::tensor_of_new_array(array.ptr()); });
+  m.def("array_of_tensor", [](const at::Tensor& tensor) {
+    PyObject* array = lt::array_of_tensor(tensor);
+    if (!array) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(array);
+  });
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -259,6 +260,11 @@ def wrong_arguments(x):
     return said
 
 
+def views_of_nothing(x):
+    a = np.exp(x.numpy()).reshape(1, 3)
+    return a[1:], x.numpy().reshape(1, 3)[1:], a[:, 3:].T
+
+
 def texts(x):
     return x, np.array(["a", "b"]), np.random.choice(["a", "b"])
 
@@ -396,6 +402,7 @@ HOSTILE = [
     options_of_methods,
     wrong_arguments,
     texts,
+    views_of_nothing,
 ]
 
 
@@ -560,3 +567,135 @@ def test_views_that_leave():
         return trace(step), calls(6), lambda: kept
 
     assert agree(make).count("hits") == 5
+
+
+def told(step, n=4):
+    """All that is warned of, call by call."""
+    found = []
+    for k in range(n):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            step(X() + k)
+        found.append([(warning.category, str(warning.message)) for warning in caught])
+    return found
+
+
+WARNED = {
+    "division": lambda x: np.arange(3) // 0,
+    "empty": lambda x: np.zeros((0, 3)).mean(0),
+    "invalid": lambda x: np.log(x.numpy() - 100),
+    "cast": lambda x: np.ones(3, dtype=np.float32) * 1e40,
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_warnings_are_told_once(name):
+    """The proof of a recording runs its steps again."""
+    step = traced(WARNED[name])
+    assert told(step) == told(WARNED[name])
+    assert step.stats().hits == 3
+
+
+def test_errors_that_numpy_hands_to_a_function():
+    def body(x):
+        return np.arange(3) / 0
+
+    def calls_of(step):
+        seen = []
+        with np.errstate(all="call", call=lambda *about: seen.append(about)):
+            for k in range(4):
+                step(X() + k)
+        return seen
+
+    step = traced(body)
+    assert calls_of(step) == calls_of(body)
+    assert step.stats().hits == 3
+
+
+def test_warnings_that_were_told_stay_told():
+    """The filters are left as they were, and so is what they know."""
+
+    def warn():
+        warnings.warn("once", UserWarning, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warn()
+        before = warnings.filters
+        step = traced(lambda x: np.exp(x.numpy()))
+        step(X()), step(X())
+        warn()
+        assert warnings.filters is before
+    assert [str(warning.message) for warning in caught] == ["once"]
+
+
+def strides_of_one(x):
+    a = np.arange(3.0)
+    b = a[None]
+    return b, a[:, None], b[..., None] * 2, b[:, 0], a[None, :, None][0], np.ones((3, 1)).T, a.reshape(3, 1)
+
+
+def views_of_the_same(x):
+    a = np.exp(x.numpy())
+    b = a[:]
+    c = b[:]
+    return a, b, c, a.reshape(3), [a, b]
+
+
+def views_of_what_is_gone(x):
+    a = np.exp(x.numpy())
+    b = a[:]
+    del a
+    c = b[:]
+    del b
+    return c, c[1:]
+
+
+@pytest.mark.parametrize("body", [strides_of_one, views_of_the_same, views_of_what_is_gone])
+def test_what_views_show(body):
+    assert agree(drawing(body)).count("hits") == COUNT - 1
+
+
+def memory(value):
+    return value.flags.owndata, type(value.base), value.flags.c_contiguous
+
+
+def owners(x):
+    a = np.exp(x.numpy())
+    t = torch.from_numpy(a)
+    b = np.zeros((2, 3))
+    b[0] = 1
+    return a, b, b[1], b.T, np.random.rand(2, 3), np.stack([a, a], axis=1), np.tile(a, 2), np.eye(2), t * 2
+
+
+def test_arrays_own_their_memory():
+    """As numpy gave them; views are those of these arrays."""
+    step = traced(owners)
+    for k in range(4):
+        found, wanted = step(X() + k)[:-1], owners(X() + k)[:-1]
+        assert [memory(one) for one in found] == [memory(one) for one in wanted]
+        assert found[2].base is found[1]
+        assert found[3].base is found[1]
+    assert step.stats().hits == 3
+
+
+def test_the_memory_of_arrays_outlives_the_call():
+    step = traced(lambda x: (np.exp(x.numpy()), torch.from_numpy(np.sin(x.numpy()))))
+    kept = [step(X() + k) for k in range(6)]
+    for k, (array, tensor) in enumerate(kept):
+        assert np.array_equal(array, np.exp((X() + k).numpy()))
+        assert np.array_equal(tensor.numpy(), np.sin((X() + k).numpy()))
+        array += 1  # nobody else's
+    again = step(X())
+    assert np.array_equal(again[0], np.exp(X().numpy()))
+
+
+def what_an_array_says_of_itself(x):
+    a = np.exp(x.numpy())
+    view = a[1:]
+    return view.base is a, a.base is None, a.flags.owndata, view.flags.owndata
+
+
+def test_an_array_inside_is_that_of_numpy():
+    """It is asked by what runs eagerly, and may say nothing else for that."""
+    assert agree(drawing(what_an_array_says_of_itself)).count("hits") == 0

@@ -1,12 +1,12 @@
 #include "program/value_tree.h"
 
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/tensor_numpy.h>
 
 #include <cstring>
 #include <stdexcept>
 #include <unordered_map>
 
+#include "cpython/array_memory.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -193,8 +193,7 @@ struct Tree::Rebuilder {
       case Kind::Register:
         return py::reinterpret_steal<py::object>(THPVariable_Wrap(fill.registers[t.index]));
       case Kind::Array: {
-        auto array =
-            py::reinterpret_steal<py::object>(torch::utils::tensor_to_numpy(fill.registers[t.index]));
+        auto array = py::reinterpret_steal<py::object>(array_of_tensor(fill.registers[t.index]));
         if (!array) throw py::error_already_set();
         made.push_back(array.ptr());
         return array;

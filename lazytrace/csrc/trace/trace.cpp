@@ -45,6 +45,33 @@ size_t Family::branches(size_t step, int64_t node) const {
 
 void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trace); }
 
+namespace {
+// Has nobody told what the Python code of a program's steps warns of, which the recording has told. The
+// filters of warnings are those of all threads, so that a program without such steps leaves them alone.
+class Quiet {
+ public:
+  explicit Quiet(const Program& program) {
+    auto is_call = [](const Step& step) { return step.opaque != nullptr; };
+    if (std::none_of(program.steps.begin(), program.steps.end(), is_call)) return;
+    scope_ = py::module_::import("lazytrace.arrays").attr("quiet")();
+    scope_.attr("__enter__")();
+  }
+  ~Quiet() {
+    if (!scope_) return;
+    try {
+      scope_.attr("__exit__")(py::none(), py::none(), py::none());
+    } catch (...) {
+      std::exception_ptr error = caught();  // it raises none
+    }
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  py::object scope_;
+};
+}  // namespace
+
 // ---------------------------------------------------------------- replaying
 // What the recording read of one object, after it had written to another, would not show a write if both were
 // one.
@@ -330,6 +357,7 @@ Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
   std::string found;
   {
     KernelScope scope(&flattening);
+    Quiet quiet(program());
     found = shadow.run(space->values.nodes, given, &flattening);
     if (found.empty()) flattening.follow(plan_, outputs(), flat_.looks);
   }
@@ -349,7 +377,10 @@ Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
   Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
-  rehearsal.run(space->values.nodes, space->memory);
+  {
+    Quiet quiet(program());
+    rehearsal.run(space->values.nodes, space->memory);
+  }
   std::string difference = rehearsal.difference(space->registers);
   flat_.stage = FlatCourse::Stage::Ready;
   if (!difference.empty()) flat_.refuse("its flat form gives another result: " + difference);
@@ -691,6 +722,7 @@ std::string Trace::prove(const Call& call) {
   InterpreterMemory memory;
   give_numbers(call, values, &memory.numbers);
   answer_as_recorded(program(), &memory);
+  Quiet quiet(program());
   Outcome outcome = Interpreter(*plan_, registers, values.nodes, opaque, early, memory).run();
   if (!outcome.ok()) return "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   for (auto& [reg, tensor] : first) {

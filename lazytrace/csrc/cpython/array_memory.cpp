@@ -1,0 +1,85 @@
+#include "cpython/array_memory.h"
+
+#include <torch/csrc/utils/tensor_numpy.h>
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+namespace {
+struct Owner {
+  PyObject* array;
+  // Of the tensor that was made of it: only compared, as that may be gone. Views are others.
+  const c10::TensorImpl* first;
+};
+
+void let_go(void* context) {
+  auto* owner = static_cast<Owner*>(context);
+  // At exit memory may outlive the interpreter.
+  if (Py_IsInitialized()) {
+    py::gil_scoped_acquire gil;
+    Py_DECREF(owner->array);
+  }
+  delete owner;
+}
+
+Owner* owner_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return nullptr;
+  const c10::DataPtr& memory = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
+  return memory.get_deleter() == &let_go ? static_cast<Owner*>(memory.get_context()) : nullptr;
+}
+
+py::tuple in_bytes(const at::Tensor& tensor) {
+  py::tuple strides(tensor.dim());
+  for (int64_t i = 0; i < tensor.dim(); ++i)
+    strides[static_cast<size_t>(i)] = tensor.stride(i) * static_cast<int64_t>(tensor.element_size());
+  return strides;
+}
+
+// Null where numpy can make none.
+PyObject* view_of(PyObject* array, const at::Tensor& tensor) {
+  try {
+    py::handle owner(array);
+    int64_t offset = tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
+    return py::handle(reinterpret_cast<PyObject*>(Py_TYPE(array)))(py::tuple(py::cast(tensor.sizes().vec())),
+                                                                   owner.attr("dtype"), owner, offset,
+                                                                   in_bytes(tensor))
+        .release()
+        .ptr();
+  } catch (const py::error_already_set&) {
+    return nullptr;
+  }
+}
+
+bool shows(const at::Tensor& tensor, PyObject* array) {
+  py::handle owner(array);
+  return tensor.storage_offset() == 0 && in_bytes(tensor).equal(owner.attr("strides")) &&
+         py::tuple(py::cast(tensor.sizes().vec())).equal(owner.attr("shape"));
+}
+}  // namespace
+
+at::Tensor tensor_of_new_array(PyObject* array) {
+  at::Tensor like = torch::utils::tensor_from_numpy(array, /*warn_if_not_writeable=*/false);
+  auto* owner = new Owner{Py_NewRef(array), nullptr};
+  at::Tensor made = at::for_blob(like.data_ptr(), like.sizes())
+                        .strides(like.strides())
+                        .context(owner, &let_go)
+                        .options(like.options())
+                        .make_tensor();
+  made = at::lift_fresh(made);
+  owner->first = made.unsafeGetTensorImpl();
+  return made;
+}
+
+PyObject* array_of_tensor(const at::Tensor& tensor) {
+  const Owner* owner = owner_of(tensor);
+  bool plain = owner && !tensor.requires_grad() && !tensor.is_conj() && !tensor.is_neg();
+  bool same_kind =
+      plain && tensor.element_size() == py::handle(owner->array).attr("itemsize").cast<int64_t>();
+  if (same_kind && tensor.unsafeGetTensorImpl() == owner->first && shows(tensor, owner->array))
+    return Py_NewRef(owner->array);
+  PyObject* view = same_kind ? view_of(owner->array, tensor) : nullptr;
+  return view ? view : torch::utils::tensor_to_numpy(tensor);
+}
+
+}  // namespace lazytrace
