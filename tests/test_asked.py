@@ -40,6 +40,12 @@ ARGUMENTS = {
     "getrandbits": (8,),
     "randint": (5,),
     "_randbelow_with_getrandbits": (5,),
+    "choice": (5,),
+    "permutation": (5,),
+    "dirichlet": ((1.0, 2.0),),
+    "multivariate_normal": ((0.0, 0.0), np.eye(2)),
+    "multinomial": (5, (0.5, 0.5)),
+    "integers": (5,),
 }
 FUNCTIONS = asked.functions() | asked.of_numpy()
 OWNERS = (np.random.Generator, np.random.RandomState, random.Random)
@@ -53,13 +59,27 @@ def owner_of(function: Callable[..., Any]) -> Any:
     return None
 
 
+# What numpy's generators give that is no number of Python's.
+OTHERS = {
+    **dict.fromkeys(("choice", "integers"), (int, np.int64)),
+    **dict.fromkeys(("permutation", "dirichlet", "multivariate_normal", "multinomial"), (np.ndarray,)),
+}
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: one.__qualname__)
 def test_each_gives_a_number(function: Callable[..., Any]) -> None:
     owner = owner_of(function)
     assert (owner is None) == (FUNCTIONS[function] == "clock")
+    if asked.shuffles(function):
+        items = np.arange(9)
+        assert function(owner, items) is None
+        assert sorted(items) == list(range(9)) != list(items)
+        return
     arguments = ARGUMENTS.get(function.__name__, ())
     given = function(*arguments) if owner is None else function(owner, *arguments)
-    assert type(given) in (int, float)
+    numpys = isinstance(owner, np.random.Generator | np.random.RandomState)
+    kinds = OTHERS.get(function.__name__, (int, float)) if numpys else (int, float)
+    assert type(given) in kinds
 
 
 def test_a_clock_has_no_memory_and_a_generator_has() -> None:

@@ -23,7 +23,7 @@ def rows(trace):
     return trace(lambda x: (x * 2).cpu().numpy().tolist()), calls(make=lambda: torch.randn(2, 3))
 
 
-@cases(eager="computes-with-array")
+@cases(hits=4)
 def one_number(trace):
     return trace(lambda x: f"{x.sum().numpy().item():.3f}"), calls()
 
@@ -49,7 +49,7 @@ def written_to_meanwhile(trace):
     return trace(step), calls()
 
 
-@cases(eager="computes-with-array")
+@cases(eager="hands a numpy array to C code")
 def several_values_as_one(trace):
     def step(x):
         try:
@@ -60,12 +60,12 @@ def several_values_as_one(trace):
     return trace(step), calls()
 
 
-@cases(eager="computes-with-array")
+@cases(eager="hands a numpy array to C code")
 def many_values(trace):
     return trace(lambda x: x.numpy().tolist()), calls(make=lambda: torch.randn(99))
 
 
-@cases(eager="computes-with-array")
+@cases(eager="hands a numpy array to C code")
 def by_the_place(trace):
     return trace(lambda x: x.numpy().item(2)), calls()
 

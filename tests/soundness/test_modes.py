@@ -288,7 +288,7 @@ inside(
     reads_precision,
     eager="calls-unseen-function",
 )
-inside("leaves_backend_flag", leaves_backend_flag, eager="sets-attribute")
+inside("leaves_backend_flag", leaves_backend_flag, eager="calls torch._C._set_mkldnn_enabled()")
 inside(
     "leaves_anomaly",
     leaves_anomaly,

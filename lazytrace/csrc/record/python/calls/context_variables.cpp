@@ -1,5 +1,6 @@
 #include "record/python/calls/context_variables.h"
 
+#include "signature/ambient.h"
 #include "support/reasons.h"
 #include "torch/frame_evaluator.h"
 
@@ -45,6 +46,7 @@ bool ContextVariables::read_switch(size_t row) {
 }
 
 void ContextVariables::ask_switch(const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  if (reads_ambient(name.substr(name.rfind('.') + 1))) return;  // the key holds it
   int row = switch_of(name, false, args, count);
   if (row < 0 || !read_switch(static_cast<size_t>(row)))
     recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
