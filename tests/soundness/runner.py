@@ -268,7 +268,9 @@ def restore() -> None:
     torch.set_default_dtype(torch.float32)
     torch.use_deterministic_algorithms(False)
     torch.set_float32_matmul_precision("highest")
-    torch.backends.mkldnn.enabled = True
+    torch.backends.mkldnn.enabled = torch.backends.cudnn.enabled = True
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
+    torch.backends.cudnn.depthwise_kernel = "auto"
     torch.set_autocast_enabled("cpu", False)
     torch.autograd.set_detect_anomaly(False)
     torch.set_default_device(None)
