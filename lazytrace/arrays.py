@@ -493,7 +493,7 @@ class Operand:
             core.refuse_array()
             return self.array.tolist(*args, **kwargs)
         core.pin_sizes(tensor)
-        return _values(tensor)
+        return values_of(tensor)
 
     def astype(self, *args: Any, **kwargs: Any) -> Any:
         """A copy of another dtype; itself where it is told to make none, and none is needed."""
@@ -510,10 +510,11 @@ class Operand:
 _MOST: Final = 64
 
 
-def _values(tensor: torch.Tensor) -> Any:
+def values_of(tensor: torch.Tensor) -> Any:
+    """The numbers of a tensor in lists, or its only one, each followed."""
     if not tensor.dim():
         return core.item_number(tensor, torch.Tensor.item)
-    return [_values(one) for one in tensor.unbind()]
+    return [values_of(one) for one in tensor.unbind()]
 
 
 def _set_operators() -> None:

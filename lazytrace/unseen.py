@@ -20,13 +20,7 @@ def _list(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:  # it takes none, and says so
         return torch.Tensor.tolist(tensor, *args, **kwargs)
     core.pin_sizes(tensor)
-    return _values(tensor.detach() if tensor.requires_grad else tensor)
-
-
-def _values(tensor: torch.Tensor) -> Any:
-    if not tensor.dim():
-        return core.item_number(tensor, torch.Tensor.item)
-    return [_values(one) for one in tensor.unbind()]
+    return arrays.values_of(tensor.detach() if tensor.requires_grad else tensor)
 
 
 def _numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
