@@ -83,6 +83,23 @@ _SIZES: Final[dict[str, int | None]] = {
 }
 
 
+# Of `statistics`: what works with fractions, which no step can.
+SAMPLES: Final = ("fmean", "mean", "median", "pstdev", "pvariance", "stdev", "variance")
+
+
+def _of_sample(name: str) -> Callable[..., Any]:
+    def work_out(*values: float) -> Any:
+        import statistics  # which not all programs load
+
+        return getattr(statistics, name)(values)
+
+    work_out.__qualname__ = f"statistics.{name}"
+    return work_out
+
+
+OF_SAMPLES: Final = {name: _of_sample(name) for name in SAMPLES}
+
+
 def functions() -> dict[Callable[..., Any], str]:
     """Each function, or what its methods are made of: "clock" or "draws".
 
@@ -97,6 +114,8 @@ def functions() -> dict[Callable[..., Any], str]:
     found |= {getattr(random.Random, name): "within" for name in _WITHIN}
     found[random.Random.random] = "draws"
     found[random.Random.getrandbits] = "bits"
+    # The same numbers give the same one, but how is not known here.
+    found |= dict.fromkeys(OF_SAMPLES.values(), "clock")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.
     below: Any = getattr(random.Random, "_randbelow", None)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import collections
+import functools
+from collections.abc import Sequence
 from typing import Any, Final
+
+import torch
 
 # That of all named tuples has the same code.
 _RECORD: Final[Any] = collections.namedtuple("_RECORD", "field")
@@ -19,3 +23,100 @@ def fields_of(function: Any) -> tuple[str, ...]:
     """
     fields: tuple[str, ...] = function.__closure__[_FIELDS].cell_contents
     return fields
+
+
+def parts_of(getter: Any) -> tuple[Any, ...]:
+    """What an object of the `operator` module was made of: names, or the name of a method and its arguments.
+
+    >>> import operator
+    >>> parts_of(operator.attrgetter("a.b", "c")), parts_of(operator.methodcaller("sum", 0))
+    (('a.b', 'c'), ('sum', 0))
+    """
+    made: tuple[Any, ...] = getter.__reduce__()[1]
+    return made
+
+
+def options_of(caller: Any) -> dict[str, Any]:
+    """What an `operator.methodcaller` passes by name.
+
+    >>> import operator
+    >>> options_of(operator.methodcaller("sum", dim=0))
+    {'dim': 0}
+    """
+    maker = caller.__reduce__()[0]
+    return dict(maker.keywords) if isinstance(maker, functools.partial) else {}
+
+
+def method_of(caller: Any) -> str:
+    """The method that an `operator.methodcaller` calls.
+
+    >>> import operator
+    >>> method_of(operator.methodcaller("sum", dim=0))
+    'sum'
+    """
+    maker, parts = caller.__reduce__()
+    name: str = maker.args[0] if isinstance(maker, functools.partial) else parts[0]
+    return name
+
+
+def arguments_of(caller: Any) -> tuple[Any, ...]:
+    """What an `operator.methodcaller` passes by place.
+
+    >>> import operator
+    >>> arguments_of(operator.methodcaller("sum", 0, True))
+    (0, True)
+    """
+    maker, parts = caller.__reduce__()
+    passed: tuple[Any, ...] = parts if isinstance(maker, functools.partial) else parts[1:]
+    return passed
+
+
+def _keeps_strides(tensor: torch.Tensor) -> bool:
+    """Whether `clone()` gives the same strides: entries neither overlap nor leave gaps."""
+    if not tensor.numel():
+        return tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def can_be_cloned(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether copies of these that share a memo look as `clone()` makes them.
+
+    `copy.deepcopy` copies all memory behind a tensor, and once for all tensors that share it.
+
+    >>> x = torch.ones(4)
+    >>> can_be_cloned([x, torch.zeros(2, 2).t()]), can_be_cloned([x[:2]]), can_be_cloned([x, x.view(2, 2)])
+    (True, False, False)
+    """
+    storages = set()
+    for tensor in tensors:
+        plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
+        if not plain or tensor.requires_grad or tensor.grad is not None or type(tensor) is not torch.Tensor:
+            return False
+        if tensor.is_conj() or tensor.is_neg() or tensor.__dict__:
+            return False
+        storage = tensor.untyped_storage()
+        whole = storage.nbytes() == tensor.numel() * tensor.itemsize and not tensor.storage_offset()
+        if not whole or not _keeps_strides(tensor) or storage.data_ptr() in storages:
+            return False
+        storages.add(storage.data_ptr())
+    return True
+
+
+def call_quietly(held: Any, name: str, /, *args: Any, **kwargs: Any) -> None:
+    """Call a method, and drop what it gives."""
+    getattr(held, name)(*args, **kwargs)
+
+
+def call_with_row(held: Any, name: str, /, *values: Any) -> None:
+    """Call a method with a row of values, and drop what it gives."""
+    getattr(held, name)(values)
+
+
+def call_with_dict(held: Any, name: str, keys: tuple[str, ...], /, *values: Any, **kwargs: Any) -> None:
+    """Call a method with a dict of values, and drop what it gives."""
+    getattr(held, name)(dict(zip(keys, values, strict=True)), **kwargs)

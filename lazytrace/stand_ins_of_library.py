@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+import bisect
+import collections
+import copy
+import csv
+import functools
 import heapq
 import io
+import json
+import operator
+from types import GeneratorType
 from typing import Any, Final
 
+import torch
+
 from lazytrace._native import core
-from lazytrace.library import REPLACE, fields_of
+from lazytrace.asked import OF_SAMPLES
+from lazytrace.library import (
+    REPLACE,
+    arguments_of,
+    call_quietly,
+    call_with_dict,
+    call_with_row,
+    can_be_cloned,
+    fields_of,
+    method_of,
+    options_of,
+    parts_of,
+)
 
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
+_HEAPIFY: Final = heapq.heapify
+_HEAPREPLACE: Final = heapq.heapreplace
+_HEAPPUSHPOP: Final = heapq.heappushpop
+_INSORT: Final = bisect.insort_right
+_INSORT_LEFT: Final = bisect.insort_left
+_BISECT: Final = bisect.bisect_right
+_BISECT_LEFT: Final = bisect.bisect_left
+_COUNT: Final[Any] = collections._count_elements  # type: ignore[attr-defined]
+_DEEPCOPY: Final = copy.deepcopy
+_COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
+_OF_BARS: Final = (
+    "close", "clear", "refresh", "reset", "set_description", "set_description_str", "set_postfix",
+    "set_postfix_str", "unpause", "update",
+)  # fmt: skip
+_OF_DISPATCH: Final = functools.singledispatch(len).__code__
+# The memo of a copy has ids for its keys.
+_TENSORS: Final = "lazytrace"
 
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
@@ -43,6 +82,31 @@ def flush(file: Any, /) -> Any:
     return None
 
 
+def dump(value: Any, file: Any, /, **options: Any) -> None:
+    """`json.dump` of plain values, which raises for none of them."""
+    if not _is_plain_json(value):
+        return json.dump(value, file, **options)
+    return write(file, json.dumps(value, **options))
+
+
+def _is_plain_json(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain_json(value[key]) for key in value)
+    if type(value) is list or type(value) is tuple:
+        return all(_is_plain_json(item) for item in value)
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def write_row(writer: Any, row: Any, /) -> None:
+    """`writerow` of a csv writer, whose result nobody asks for."""
+    if isinstance(row, GeneratorType):
+        row = [*row]
+    if type(row) is list or type(row) is tuple:
+        args = (writer, "writerow", *row)
+        return core.opaque_call(call_with_row, "", call_with_row, args, {}, True)  # type: ignore[no-any-return]
+    return writer.writerow(row)  # type: ignore[no-any-return]
+
+
 def maker_of_text(kind: Any) -> Any:
     """The method that `str()` calls for an instance of a class."""
     make = kind.__str__
@@ -62,7 +126,7 @@ def heappush(heap: Any, item: Any, /) -> None:
     if type(heap) is not list:
         return _HEAPPUSH(heap, item)
     heap.append(item)
-    _sift_down(heap, len(heap) - 1)
+    _sift_down(heap, 0, len(heap) - 1)
     return None
 
 
@@ -75,15 +139,76 @@ def heappop(heap: Any, /) -> Any:
         return last
     first = heap[0]
     heap[0] = last
-    _sift_up(heap)
+    _sift_up(heap, 0)
     return first
+
+
+def heapreplace(heap: Any, item: Any, /) -> Any:
+    """`heapq.heapreplace`."""
+    if type(heap) is not list or not heap:
+        return _HEAPREPLACE(heap, item)
+    first = heap[0]
+    heap[0] = item
+    _sift_up(heap, 0)
+    return first
+
+
+def heappushpop(heap: Any, item: Any, /) -> Any:
+    """`heapq.heappushpop`."""
+    if type(heap) is not list:
+        return _HEAPPUSHPOP(heap, item)
+    if not heap or not heap[0] < item:
+        return item
+    if not heap:  # what compares may take all of it
+        raise IndexError("index out of range")
+    first = heap[0]
+    heap[0] = item
+    _sift_up(heap, 0)
+    return first
+
+
+def heapify(heap: Any, /) -> None:
+    """`heapq.heapify` of a heap that C code takes in this order."""
+    if type(heap) is not list or len(heap) > _LARGE_HEAP:
+        return _HEAPIFY(heap)
+    for place in reversed(range(len(heap) >> 1)):
+        _sift_up(heap, place)
+    return None
+
+
+def insort_right(items: Any, item: Any, /) -> None:
+    """`bisect.insort_right` of a list."""
+    if type(items) is not list:
+        return _INSORT(items, item)
+    return items.insert(_BISECT(items, item), item)
+
+
+def insort_left(items: Any, item: Any, /) -> None:
+    """`bisect.insort_left` of a list."""
+    if type(items) is not list:
+        return _INSORT_LEFT(items, item)
+    return items.insert(_BISECT_LEFT(items, item), item)
+
+
+def count_elements(counts: Any, elements: Any, /) -> None:
+    """What `collections.Counter` calls to count."""
+    if type(counts) is not collections.Counter or type(counts).__setitem__ is not dict.__setitem__:
+        return _COUNT(counts, elements)  # type: ignore[no-any-return]
+    if type(counts).get is not dict.get:
+        return _COUNT(counts, elements)  # type: ignore[no-any-return]
+    for element in elements:
+        counts[element] = dict.get(counts, element, 0) + 1
+    return None
+
+
+_LARGE_HEAP: Final = 2500  # C code goes through larger ones in another order
 
 
 # As the library has these two in C (Modules/_heapqmodule.c): unlike its Python code, that one swaps, so the
 # heap has lost nothing when a comparison raises, or looks at it.
-def _sift_down(heap: list[Any], place: int) -> None:
+def _sift_down(heap: list[Any], start: int, place: int) -> None:
     size = len(heap)
-    while place > 0:
+    while place > start:
         parent = (place - 1) >> 1
         fits = not heap[place] < heap[parent]
         if len(heap) != size:
@@ -96,8 +221,8 @@ def _sift_down(heap: list[Any], place: int) -> None:
         place = parent
 
 
-def _sift_up(heap: list[Any]) -> None:
-    size, place = len(heap), 0
+def _sift_up(heap: list[Any], start: int) -> None:
+    size, place = len(heap), start
     while place < size >> 1:
         child = 2 * place + 1
         if child + 1 < size:
@@ -109,7 +234,127 @@ def _sift_up(heap: list[Any]) -> None:
         heap[child] = heap[place]
         heap[place] = below
         place = child
-    _sift_down(heap, place)
+    _sift_down(heap, start, place)
+
+
+# ---------------------------------------------------------------- objects of the operator module
+# What they were made of is fixed by which of them it is.
+def get_attributes(getter: Any, value: Any, /) -> Any:
+    """What an `operator.attrgetter` gives."""
+    names = core.aside(lambda: parts_of(getter))
+    found = []
+    for name in names:
+        held = value
+        for part in name.split("."):
+            held = getattr(held, part)
+        found.append(held)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def get_items(getter: Any, value: Any, /) -> Any:
+    """What an `operator.itemgetter` gives to C code."""
+    return getter(value)
+
+
+def call_method(caller: Any, value: Any, /) -> Any:
+    """What an `operator.methodcaller` gives."""
+    name = core.aside(lambda: method_of(caller))
+    args, options = core.aside(lambda: arguments_of(caller)), core.aside(lambda: options_of(caller))
+    return getattr(value, name)(*args, **options)
+
+
+def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:
+    """`functools.reduce(getattr, names, value)`."""
+    for name in names:
+        value = getattr(value, name)
+    return value
+
+
+def dispatch(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What `functools.singledispatch` makes of a function, where no class says itself what derives from it."""
+    if not args:
+        return function(*args, **kwargs)
+    registry = function.registry
+    for cls in registry:
+        if type(cls).__subclasscheck__ is not type.__subclasscheck__:
+            return function(*args, **kwargs)
+    for cls in args[0].__class__.__mro__:
+        if cls in registry:
+            return registry[cls](*args, **kwargs)
+    return function(*args, **kwargs)
+
+
+# ---------------------------------------------------------------- numbers of samples
+_LONGEST_SAMPLE: Final = 128
+
+
+def _of_sample(name: str, function: Any) -> Any:
+    ask = OF_SAMPLES[name]
+
+    def sample(data: Any, /) -> Any:
+        """A function of `statistics`, of floats."""
+        plain = type(data) in (list, tuple, collections.deque) and 1 < len(data) <= _LONGEST_SAMPLE
+        if not plain:
+            return function(data)
+        values = [*data]
+        if not all(type(value) is float for value in values):
+            return function(data)
+        return core.ask_number(ask, *values)
+
+    return sample
+
+
+def of_statistics() -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Those of a module that not all programs load."""
+    import statistics
+
+    functions = {name: getattr(statistics, name) for name in OF_SAMPLES}
+    return {function: _of_sample(name, function) for name, function in functions.items()}, {}
+
+
+# ---------------------------------------------------------------- progress bars
+def _of_bar(name: str) -> Any:
+    def tell(bar: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A method of a progress bar, whose result nobody asks for."""
+        if len(args) == 1 and type(args[0]) is dict:
+            row = (bar, name, (*args[0],), *args[0].values())
+            return core.opaque_call(call_with_dict, "", call_with_dict, row, kwargs, True)
+        return core.opaque_call(call_quietly, "", call_quietly, (bar, name, *args), kwargs, True)
+
+    return tell
+
+
+def of_bars() -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Those of tqdm."""
+    import tqdm.std
+
+    return {}, {getattr(tqdm.std.tqdm, name): _of_bar(name) for name in _OF_BARS}
+
+
+# ---------------------------------------------------------------- copies
+def reduce_ordered(value: Any, protocol: Any, /) -> Any:
+    """What an OrderedDict says of itself to whoever copies it."""
+    return collections.OrderedDict, (), vars(value) or None, None, iter(value.items())
+
+
+def deepcopy(value: Any, /) -> Any:
+    """`copy.deepcopy`, which has the tensors that were cloned looked at once more by each replay."""
+    tensors: list[torch.Tensor] = []
+    made = _DEEPCOPY(value, {_TENSORS: tensors})
+    if tensors and not core.opaque_call(can_be_cloned, "", can_be_cloned, (tensors,), {}, False):
+        return _DEEPCOPY(value, {})
+    return made
+
+
+def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
+    """`Tensor.__deepcopy__`: a clone where that gives the same."""
+    if type(memo) is not dict or _TENSORS not in memo or type(tensor) is not torch.Tensor:
+        return _COPY_TENSOR(tensor, memo)
+    tensors = memo[_TENSORS]
+    if tensor.requires_grad or not core.aside(lambda: can_be_cloned([*tensors, tensor])):
+        return _COPY_TENSOR(tensor, memo)
+    tensors.append(tensor)
+    return tensor.clone()
 
 
 # The loops of these alone hold the generator: it ends as soon as one is left by an exception, as in C code.
@@ -142,12 +387,36 @@ def smallest(items: Any) -> Any:
 
 def configure() -> None:
     """Tell the core of all this, once."""
-    functions: dict[Any, Any] = {_HEAPPUSH: heappush, _HEAPPOP: heappop}
+    functions: dict[Any, Any] = {
+        _HEAPPUSH: heappush,
+        _HEAPPOP: heappop,
+        _HEAPIFY: heapify,
+        _HEAPREPLACE: heapreplace,
+        _HEAPPUSHPOP: heappushpop,
+        _INSORT: insort_right,
+        _INSORT_LEFT: insort_left,
+        _COUNT: count_elements,
+        _DEEPCOPY: deepcopy,
+        _COPY_TENSOR: deepcopy_tensor,
+        # What is called is an object of the class.
+        operator.attrgetter: get_attributes,
+        operator.itemgetter: get_items,
+        operator.methodcaller: call_method,
+        json.dump: dump,
+        # Once they are loaded.
+        "statistics": of_statistics,
+        "tqdm.std": of_bars,
+        # Only of this first argument, or of one of this class.
+        (functools.reduce, getattr): reduce_by_name,
+        (object.__reduce_ex__, collections.OrderedDict): reduce_ordered,
+    }
     dropped: dict[Any, Any] = {
         io.TextIOWrapper.write: write,
         io.StringIO.write: write,
         io.TextIOWrapper.flush: flush,
         io.StringIO.flush: flush,
+        csv.writer(io.StringIO()).writerow: write_row,
     }
     of_generators: dict[Any, Any] = {sum: add_up, max: largest, min: smallest}
-    core.configure_stand_ins(functions, dropped, {REPLACE.__code__: replace}, text_of, of_generators)
+    by_code: dict[Any, Any] = {REPLACE.__code__: replace, _OF_DISPATCH: dispatch}
+    core.configure_stand_ins(functions, dropped, by_code, text_of, of_generators)

@@ -164,11 +164,6 @@ def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return function(*args, **kwargs)
 
 
-def _followed_aside(function: Callable[..., Any], value: Any) -> Any:
-    """Code of Python's own would be watched, and does nothing but make the text."""
-    return core.aside(lambda: core.follow_text(function, value))
-
-
 def _made(function: Callable[..., Any], follow: Callable[..., Any]) -> Callable[..., Any]:
     """In place of a function of one value; options may be anybody's code."""
 
@@ -182,6 +177,35 @@ def _made(function: Callable[..., Any], follow: Callable[..., Any]) -> Callable[
         return _plainly(function, args, kwargs)
 
     return make
+
+
+# Options of `json.dumps` that are values: no code of the user's.
+_OPTIONS_OF_JSON = ("indent", "sort_keys", "ensure_ascii", "separators", "allow_nan", "skipkeys")
+_KINDS_OF_OPTIONS = (type(None), bool, int, str)
+
+
+def _is_plain_option(name: str, value: Any) -> bool:
+    parts = value if type(value) is tuple else (value,)
+    return name in _OPTIONS_OF_JSON and all(type(part) in _KINDS_OF_OPTIONS for part in parts)
+
+
+def _dump(value: Any, options: tuple[Any, ...]) -> str:
+    return json.dumps(value, **dict(options))
+
+
+def _dumps(*args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and all(_is_plain_option(name, kwargs[name]) for name in kwargs):
+        value = args[0]
+        made = core.aside(
+            lambda: (
+                core.follow_text(_dump, value, (*kwargs.items(),))
+                if kwargs
+                else core.follow_text(json.dumps, value)
+            )
+        )
+        if made is not None:
+            return made
+    return _plainly(json.dumps, args, kwargs)
 
 
 def _format(*args: Any, **kwargs: Any) -> Any:
@@ -228,7 +252,7 @@ def configure() -> None:
     """Tell the core of all this, once."""
     made: dict[Any, Any] = {one: _made(one, core.follow_text) for one in (str, repr, ascii)}
     if json.dumps.__code__.co_filename == json.__file__:  # whoever has replaced it is left alone
-        made[json.dumps] = _made(json.dumps, _followed_aside)
+        made[json.dumps] = _dumps
     callables = {**made, format: _format, str.format: _format_text, str.join: _join}
     # Methods, by name.
     callables |= {sys.intern(name): _changing(name) for name in _TEXTS_OF_TEXTS}

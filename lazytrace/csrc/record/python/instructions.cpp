@@ -145,11 +145,23 @@ void Instructions::take_scales(Frame f, const Operation& operation) {
   }
 }
 
+namespace {
+// The method of dicts that gives their values, alone or with the keys.
+bool gives_view(PyObject* callee) {
+  static PyObject* const items = PyDict_GetItemString(PyDict_Type.tp_dict, "items");
+  static PyObject* const values = PyDict_GetItemString(PyDict_Type.tp_dict, "values");
+  return callee == items || callee == values;
+}
+}  // namespace
+
 void Instructions::take_numbers(Frame f, const Operation& operation) {
   static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
   static PyObject* const as_tensor = from_module("torch", "as_tensor").release().ptr();
   if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
   PyObject** callee = callee_of(f, operation);
+  if (callee && operation.action == Action::Calls && !operation.third && f.peek(operation.first) &&
+      gives_view(*callee))
+    return containers_->read_viewed(f.place(operation.second));
   if (!callee || !operation.third || operation.action != Action::Calls) return;
   take_scales(f, operation);
   if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));

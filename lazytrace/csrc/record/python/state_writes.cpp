@@ -408,7 +408,8 @@ bool StateWrites::may_come_again(const Writes::Write& write, const Guard& before
   // before may be there again. A counter goes on from call to call.
   if (before.expect == Expect::Constant && (is_immutable(value) || is_carrier(value)))
     return !is_number_like(before.value.ptr(), value);
-  if (before.expect == Expect::Identity && provenance_->known(value) >= 0) return true;
+  bool lasting = provenance_->known(value) >= 0 || is_enum_member(value);
+  if (before.expect == Expect::Identity && lasting) return true;
   // A flag of an object that is passed may be that of a new one.
   const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
   bool number = (PyLong_Check(value) && !PyBool_Check(value)) || PyFloat_Check(value);
@@ -425,6 +426,7 @@ bool StateWrites::hangs_on_value(const Writes::Write& write) const {
 }
 
 void StateWrites::settle() {
+  if (!containers_->views_hold()) recorder_->fail(say(reason::ReadsWritten, "dict"));
   std::vector<Writes::Write> kept;
   for (Writes::Write& entry : log_->all()) {
     written_.push_back(entry.effect);

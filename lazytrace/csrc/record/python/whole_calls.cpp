@@ -1,11 +1,13 @@
 #include "record/python/whole_calls.h"
 
+#include <cstring>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "cpython/callee.h"
+#include "cpython/imports.h"
 #include "cpython/inline_cache.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
@@ -60,9 +62,17 @@ void configure_print(const py::object& function, const py::object& step, const p
 }
 
 namespace {
+// What stands for a function whose first argument is this very object, or of this very class.
+struct ByFirst {
+  PyObject *first, *own;
+};
+
 struct StandIns {
   AddressMap<PyObject*> by_function, dropped, by_code, of_generators;
+  AddressMap<std::vector<ByFirst>> by_first;
   AddressSet all;
+  // Of modules that not all programs load: the name of each, and what gives its rows.
+  std::vector<std::pair<PyObject*, PyObject*>> later;
 };
 
 // Kept for the life of the process.
@@ -101,7 +111,8 @@ bool takes_arguments(PyObject* own, Frame f, const Operation& operation, bool bo
   PyObject* names = keywords_of(f);
   int count = operation.third + (f.peek(operation.first) != nullptr) + bound;
   if (names) count -= static_cast<int>(PyTuple_GET_SIZE(names));
-  return count == code->co_argcount && (!names || (code->co_flags & CO_VARKEYWORDS));
+  bool fits = count == code->co_argcount || (count > code->co_argcount && (code->co_flags & CO_VARARGS));
+  return fits && (!names || (code->co_flags & CO_VARKEYWORDS));
 }
 
 // Whether the frame drops what its call gives, or the call gives nothing.
@@ -113,16 +124,46 @@ bool drops_result(Frame f) {
 }
 }  // namespace
 
+namespace {
+void fill(AddressMap<PyObject*>* known, const py::dict& rows) {
+  for (auto [callable, own] : rows) {
+    if (PyUnicode_Check(callable.ptr())) {
+      PyObject* module = Py_NewRef(callable.ptr());
+      PyUnicode_InternInPlace(&module);
+      stand_ins().later.emplace_back(module, Py_NewRef(own.ptr()));
+      continue;
+    }
+    stand_ins().all.insert(Py_NewRef(own.ptr()));
+    if (PyTuple_Check(callable.ptr())) {
+      PyObject* first = Py_NewRef(PyTuple_GET_ITEM(callable.ptr(), 1));
+      const void* key = key_of(Py_NewRef(PyTuple_GET_ITEM(callable.ptr(), 0)));
+      stand_ins().by_first[key].push_back({first, own.ptr()});
+    } else {
+      (*known)[key_of(Py_NewRef(callable.ptr()))] = own.ptr();
+    }
+  }
+}
+
+void know_what_is_loaded() {
+  auto& later = stand_ins().later;
+  for (size_t i = 0; i < later.size();) {
+    if (!PyDict_GetItemWithError(PyImport_GetModuleDict(), later[i].first)) {
+      ++i;
+      continue;
+    }
+    PyObject* rows = later[i].second;
+    later.erase(later.begin() + static_cast<std::ptrdiff_t>(i));
+    auto both = py::cast<std::pair<py::dict, py::dict>>(py::handle(rows)());
+    fill(&stand_ins().by_function, both.first);
+    fill(&stand_ins().dropped, both.second);
+  }
+}
+}  // namespace
+
 void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, const py::dict& by_code,
                          const py::object& text, const py::dict& of_generators) {
   text_of_object = Py_NewRef(text.ptr());
   stand_ins().all.insert(text_of_object);
-  auto fill = [](AddressMap<PyObject*>* known, const py::dict& rows) {
-    for (auto [callable, own] : rows) {
-      (*known)[key_of(Py_NewRef(callable.ptr()))] = Py_NewRef(own.ptr());
-      stand_ins().all.insert(own.ptr());
-    }
-  };
   fill(&stand_ins().by_function, by_function);
   fill(&stand_ins().dropped, dropped);
   fill(&stand_ins().by_code, by_code);
@@ -168,9 +209,69 @@ bool takes_generator(Frame f, const Operation& operation) {
 }
 }  // namespace
 
+namespace {
+// What stands for an object of the operator module, or null. Only those that are known; others are judged.
+PyObject* of_operator_object(PyObject* callee) {
+  if (PyType_Check(callee) || std::strncmp(Py_TYPE(callee)->tp_name, "operator.", 9) != 0) return nullptr;
+  PyObject* const* own = stand_ins().by_function.find(Py_TYPE(callee));
+  return own ? *own : nullptr;
+}
+
+// C code that calls one argument with what it finds in others, and forgets it.
+bool calls_what_it_is_given(PyObject* callee) {
+  static const auto* known = [] {
+    auto* all = new AddressSet();
+    for (const char* name : {"sorted", "min", "max", "map", "filter"}) all->insert(key_of(builtin(name)));
+    all->insert(key_of(PyDict_GetItemString(PyList_Type.tp_dict, "sort")));
+    all->insert(from_module("itertools", "groupby").release().ptr());
+    return all;
+  }();
+  return known->count(key_of(callee));
+}
+
+// Attributes and items that C code would ask for, unseen.
+void exchange_keys(Frame f, const Operation& operation, PyObject* callee) {
+  if (!calls_what_it_is_given(taken_apart(callee).first)) return;
+  for (int i = 1; i <= operation.third; ++i) {
+    PyObject** place = f.place(i);
+    PyObject* own = *place ? of_operator_object(*place) : nullptr;
+    if (!own) continue;
+    PyObject* instead = PyMethod_New(own, *place);
+    if (!instead) throw py::error_already_set();
+    Py_SETREF(*place, instead);
+  }
+}
+
+// One that is called by watched code reads no more than the item.
+PyTypeObject* item_getter() {
+  static PyObject* const type = from_module("operator", "itemgetter").release().ptr();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+PyObject* stand_in_by_first(const void* key, PyObject* first) {
+  const std::vector<ByFirst>* rows = first ? stand_ins().by_first.find(key) : nullptr;
+  for (size_t i = 0; rows && i < rows->size(); ++i)
+    if ((*rows)[i].first == first || Py_IS_TYPE(first, reinterpret_cast<PyTypeObject*>((*rows)[i].first)))
+      return (*rows)[i].own;
+  return nullptr;
+}
+
+PyObject* stand_in_of(Frame f, const Operation& operation, const void* key, PyObject* self) {
+  if (PyObject* const* own = stand_ins().by_function.find(key)) return *own;
+  PyObject* first = self ? self : operation.third ? f.peek(operation.third) : nullptr;
+  if (PyObject* own = stand_in_by_first(key, first)) return own;
+  if (drops_result(f))
+    if (PyObject* const* own = stand_ins().dropped.find(key)) return *own;
+  if (takes_generator(f, operation))
+    if (PyObject* const* own = stand_ins().of_generators.find(key)) return *own;
+  return nullptr;
+}
+}  // namespace
+
 bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyObject** callee) {
   // Python code that stands for a function calls it for real.
   if (operation.action != Action::Calls || (code_flags(f.code()) & kStandsIn)) return false;
+  know_what_is_loaded();
   auto [function, self] = taken_apart(*callee);
   if (PyFunction_Check(function)) {
     // One that is bound by now has two objects before its arguments.
@@ -178,14 +279,16 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
     if (own && takes_arguments(*own, f, operation, true)) return replace(callee, *own, function), true;
   }
   if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
+  exchange_keys(f, operation, *callee);
+  if (PyObject* own = of_operator_object(function)) {
+    if (Py_IS_TYPE(function, item_getter()) || !takes_arguments(own, f, operation, true)) return false;
+    return replace(callee, own, function), true;
+  }
   const void* key = key_of(function);
-  PyObject* const* own = stand_ins().by_function.find(key);
-  if (!own && drops_result(f)) own = stand_ins().dropped.find(key);
-  if (!own && takes_generator(f, operation)) own = stand_ins().of_generators.find(key);
-  if (!own) return false;
   if (PyCFunction_Check(function) && !is_free_builtin(function)) self = PyCFunction_GET_SELF(function);
-  if (!takes_arguments(*own, f, operation, self)) return false;
-  return replace(callee, *own, self), true;
+  PyObject* own = stand_in_of(f, operation, key, self);
+  if (!own || !takes_arguments(own, f, operation, self)) return false;
+  return replace(callee, own, self), true;
 }
 
 namespace {

@@ -297,9 +297,10 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   call_instance(callable, args, count);
 }
 
-// What it stands for, if it is told of that, has a closure.
+// What it stands for, if it is told of that, has a closure, or names attributes.
 void Calls::call_stand_in(PyObject* self) {
-  int node = PyFunction_Check(self) ? provenance_->owner(self) : -1;
+  bool holds = PyFunction_Check(self) || starts_with(Py_TYPE(self)->tp_name, "operator.");
+  int node = holds ? provenance_->owner(self) : -1;
   if (node >= 0) provenance_->read_self(node, self);
 }
 

@@ -177,6 +177,12 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   consume_object(object, how, depth);
 }
 
+namespace {
+bool stands_in(PyObject* function) {
+  return PyFunction_Check(function) && (code_flags(PyFunction_GET_CODE(function)) & kStandsIn);
+}
+}  // namespace
+
 void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   if (PyModule_Check(object)) {
     if (reads_text(how)) recorder_->fail("writes the address of a " + type_name(object) + " as text");
@@ -191,6 +197,7 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   if (how == Consumer::Compares) provenance_->compare_as_itself(object);
   if (reads_text(how)) name_by_address(object);
   if (reads_text(how) && PyExceptionInstance_Check(object)) provenance_->read_names_in_errors();
+  if (PyMethod_Check(object) && stands_in(PyMethod_GET_FUNCTION(object))) return judge_(object);
   if (PyMethod_Check(object)) {
     Consumer parts = how == Consumer::Text ? how : Consumer::Reads;
     consume(PyMethod_GET_FUNCTION(object), parts, depth + 1);

@@ -1,7 +1,10 @@
 #include "record/python/reads/containers.h"
 
+#include <algorithm>
+
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
+#include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "signature/signature.h"
@@ -131,10 +134,24 @@ void ContainerReads::read_numbers(PyObject** place) {
   Py_SETREF(*place, made.release().ptr());
 }
 
+namespace {
+// Its class overrides nothing by which a dict is emptied and filled.
+bool is_counter(PyObject* v) {
+  static PyObject* const type = from_module("collections", "Counter").release().ptr();
+  if (!Py_IS_TYPE(v, reinterpret_cast<PyTypeObject*>(type))) return false;
+  for (const char* name : {"clear", "__setitem__", "__iter__"}) {
+    py::str key(name);
+    if (_PyType_Lookup(Py_TYPE(v), key.ptr()) != PyDict_GetItemString(PyDict_Type.tp_dict, name))
+      return false;
+  }
+  return true;
+}
+}  // namespace
+
 // Of one with names for keys, which the call has given no others.
 bool ContainerReads::can_merge(int node, PyObject* dict) const {
   constexpr Py_ssize_t kMost = 64;
-  if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) > kMost || provenance_->is_fresh(dict)) return false;
+  if (PyDict_GET_SIZE(dict) > kMost || provenance_->is_fresh(dict)) return false;
   if (node < 0 || provenance_->structural(node) || log_->took_over(dict) || provenance_->touched(dict))
     return false;
   for (const Writes::Write& write : log_->all())
@@ -151,13 +168,35 @@ bool ContainerReads::can_merge(int node, PyObject* dict) const {
 void ContainerReads::read_merged(PyObject** place) {
   PyObject* dict = *place;
   int node = provenance_->known(dict);
-  if (!recorder_->numbers() || recorder_->inside_operator() || !can_merge(node, dict)) return;
+  if (!PyDict_CheckExact(dict) || !recorder_->numbers() || recorder_->inside_operator()) return;
+  if (!can_merge(node, dict)) return;
+  Py_SETREF(*place, followed_dict(node, dict, true).release().ptr());
+}
+
+void ContainerReads::read_viewed(PyObject** place) {
+  PyObject* dict = *place;
+  bool plain = PyDict_CheckExact(dict) || is_default_dict(dict) || is_counter(dict);
+  int node = provenance_->known(dict);
+  if (!plain || !recorder_->numbers() || recorder_->inside_operator() || !can_merge(node, dict)) return;
+  py::object found = followed_dict(node, dict, false);
+  auto version = reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+  viewed_.emplace_back(py::reinterpret_borrow<py::object>(dict), version);
+  Py_SETREF(*place, found.release().ptr());
+}
+
+bool ContainerReads::views_hold() const {
+  return std::all_of(viewed_.begin(), viewed_.end(), [](const auto& view) {
+    return reinterpret_cast<PyDictObject*>(view.first.ptr())->ma_version_tag == view.second;
+  });
+}
+
+py::object ContainerReads::followed_dict(int node, PyObject* dict, bool at_once) {
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   tree_->expect_length(node, dict);
   py::list keys;
   py::dict found;
   PyObject *key, *value;
-  provenance_->note_renewal(true);
+  provenance_->note_renewal(at_once);
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
     keys.append(py::handle(key));
     c10::ArrayRef<int> numbers;
@@ -167,7 +206,7 @@ void ContainerReads::read_merged(PyObject** place) {
   provenance_->note_renewal(false);
   (*tree_)[node].keys = py::tuple(keys);
   provenance_->note_made(found.ptr());
-  Py_SETREF(*place, found.release().ptr());
+  return std::move(found);
 }
 
 void ContainerReads::read_member(PyObject* set, PyObject* key) {
@@ -205,7 +244,8 @@ bool ContainerReads::can_take_over(PyObject* object) const {
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
   if (PyList_CheckExact(object)) return true;
-  bool plain = PyDict_CheckExact(object) || PyODict_CheckExact(object) || is_default_dict(object);
+  bool plain = PyDict_CheckExact(object) || PyODict_CheckExact(object) || is_default_dict(object) ||
+               is_counter(object);
   return plain && !is_namespace(object, (*tree_)[node]);
 }
 

@@ -1,0 +1,267 @@
+"""Copies that a function makes of tensors, containers and modules, where what they share changes."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+
+import torch
+
+from tests.soundness.runner import Cases, X, around, call, check
+
+cases = Cases()
+
+
+def net():
+    return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+
+
+class Holder:
+    def __init__(self, **state):
+        self.__dict__.update(state)
+
+
+# ---------------------------------------------------------------- tensors
+@cases(hits=3)
+def a_tensor_that_is_passed(trace):
+    def step(x):
+        y = copy.deepcopy(x)
+        y.add_(1)
+        return x, y
+
+    return trace(step), [call(X()), call(X() * 2), call(X() * 3), call(X() * 4)]
+
+
+@cases(hits=2)
+def a_tensor_whose_memory_others_share_later(trace):
+    def step(x, y):
+        return copy.deepcopy([x, y, x])
+
+    memory = torch.arange(6.0)
+    return trace(step), [
+        *[call(X() * k, X()) for k in (1, 2, 3)],
+        call(memory, memory.view(6)),  # one copy of the memory for both
+        call(memory[:3].clone(), memory[3:].clone()),
+        call(memory[:3], memory[3:]),  # the copies are views of one memory
+        call(memory[:3], X()),
+        call(X(), X()),
+    ]
+
+
+@cases(hits=2)
+def the_same_tensor_twice(trace):
+    def step(x):
+        a, b = copy.deepcopy((x, x))
+        a.mul_(2)
+        return a, b
+
+    return trace(step), [call(X()), call(X() * 2), call(X() * 3)]
+
+
+@cases(hits=1)
+def tensors_with_strides(trace):
+    def step(x):
+        return copy.deepcopy({"x": x})
+
+    wide = torch.arange(12.0).view(3, 4)
+    return trace(step), [
+        *around(lambda: None, wide.t().clone(memory_format=torch.preserve_format)),
+        call(wide[:, :2]),
+        call(wide[:, :2]),
+        call(wide.expand(2, 3, 4)),
+        call(wide.expand(2, 3, 4)),
+        call(torch.empty(0)),
+        call(torch.empty(0)),
+    ]
+
+
+@cases(hits=1)
+def tensors_that_autograd_knows(trace):
+    def step(x):
+        y = copy.deepcopy(x)
+        return y * 2
+
+    leaf = X(grad=True)
+    return trace(step), [call(X()), call(X()), call(leaf), call(leaf), call(leaf * 2), call(leaf * 2), call(X())]
+
+
+@cases(hits=1)
+def tensors_with_attributes(trace):
+    held = Holder(t=X())
+
+    def step(x):
+        return copy.deepcopy(held.t), x * 2
+
+    def note():
+        held.t.note = [1]
+
+    return trace(step), [*around(note, X())], lambda: [held.t, getattr(held.t, "note", None)]
+
+
+@cases(hits=1)
+def tensors_with_gradients(trace):
+    held = Holder(t=X())
+
+    def step(x):
+        return copy.deepcopy(held.t), x * 2
+
+    def give():
+        held.t.requires_grad_()
+        held.t.grad = X()
+        held.t.requires_grad_(False)
+
+    return trace(step), [*around(give, X())], lambda: [held.t, held.t.grad]
+
+
+@cases(hits=1)
+def parameters(trace):
+    held = Holder(t=torch.nn.Parameter(X()))
+
+    def step(x):
+        p = copy.deepcopy(held.t)
+        return type(p), p * x
+
+    return trace(step), [*around(lambda: held.t.requires_grad_(False), X())], lambda: held.t
+
+
+# ---------------------------------------------------------------- what a model holds
+@cases(hits=3)
+def the_best_state_so_far(trace):
+    held = Holder(model=net(), best=None)
+
+    def step(x):
+        held.best = copy.deepcopy(held.model.state_dict())
+        return held.model(x)
+
+    def train():
+        with torch.no_grad():
+            held.model[0].weight.mul_(2)
+
+    x = torch.randn(4, 3)
+    return (
+        trace(step),
+        [call(x), call(x), call(x), train, call(x), call(x), call(x)],
+        lambda: [held.best, getattr(held.best, "_metadata", None), held.model.state_dict()],
+    )
+
+
+@cases(hits=1)
+def an_ordered_dict_with_attributes(trace):
+    held = Holder(d=collections.OrderedDict(a=X(), b=[1]))
+
+    def step(x):
+        made = copy.deepcopy(held.d)
+        made.move_to_end("a")
+        return made, vars(made), x * 2
+
+    def give():
+        held.d.note = {"k": [2]}
+
+    def fill():
+        held.d["c"] = X() * 2
+
+    steps = [call(X()), call(X()), call(X())]
+    return trace(step), [*steps, give, *steps, fill, *steps], lambda: [held.d, vars(held.d)]
+
+
+class Own(collections.OrderedDict):
+    def __reduce__(self):
+        return (Own, ([("made", 1)],))
+
+
+@cases(hits=1)
+def ordered_dicts_of_another_class(trace):
+    held = Holder(d=collections.OrderedDict(a=1))
+
+    def step(x):
+        return copy.deepcopy(held.d), x * 2
+
+    def change():
+        held.d = Own(b=2)
+
+    return trace(step), [*around(change, X())], lambda: held.d
+
+
+@cases(hits=1)
+def a_tensor_that_becomes_a_parameter_of_a_copy(trace):
+    held = Holder(d={"w": X()})
+
+    def step(x):
+        made = copy.deepcopy(held.d)
+        return made["w"] * x
+
+    def change():
+        held.d["w"] = torch.nn.Parameter(X() * 2)
+
+    return trace(step), [*around(change, X())], lambda: held.d
+
+
+# ---------------------------------------------------------------- dataclasses
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    scale: float
+    more: list
+
+
+@cases(hits=3)
+def a_dataclass_as_a_dict(trace):
+    def step(x):
+        return dataclasses.asdict(Batch(x * 2, 2.0, [x]))
+
+    return trace(step), [call(X() * k) for k in range(1, 6)]
+
+
+@cases(hits=2)
+def a_dataclass_as_a_tuple(trace):
+    held = Holder(b=Batch(X(), 1.0, [X()]))
+
+    def step(x):
+        return dataclasses.astuple(held.b), x
+
+    def change():
+        held.b.more.append(held.b.x)
+
+    steps = [call(X()), call(X()), call(X())]
+    return trace(step), [*steps, change, *steps], lambda: [held.b.x, held.b.more]
+
+
+# ---------------------------------------------------------------- methods that are exchanged
+@cases(hits=1)
+def a_memo_of_ones_own(trace):
+    def step(x):
+        memo = {}
+        a, b = copy.deepcopy(x, memo), copy.deepcopy(x, memo)
+        return a is b, x * 2
+
+    return trace(step), [call(X()), call(X()), call(1), call(1), call(2)]
+
+
+class Copied:
+    def __init__(self, value):
+        self.value = value
+
+    def __deepcopy__(self, memo):
+        made = Copied(copy.deepcopy(self.value, memo))
+        made.count = len(self.value)
+        return made
+
+
+@cases(hits=1)
+def objects_that_copy_themselves(trace):
+    held = Holder(o=Copied([X()]))
+
+    def step(x):
+        made = copy.deepcopy(held.o)
+        return made.value, made.count, x * 2
+
+    def change():
+        held.o.value.append(X() * 3)
+
+    return trace(step), [*around(change, X())], lambda: held.o.value
+
+
+@cases.parametrize
+def test_copies_inside(make, expected):
+    check(make, **expected)

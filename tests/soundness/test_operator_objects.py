@@ -1,0 +1,438 @@
+"""Getters and callers of the operator module, dispatch by class, heaps: what C code would do unseen."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import functools
+import heapq
+import itertools
+import operator
+
+import torch
+
+from tests.soundness.runner import Cases, X, agree, around, call, check
+
+cases = Cases()
+
+
+class Holder:
+    def __init__(self, **state):
+        self.__dict__.update(state)
+
+
+def calls(count=6):
+    return [call(k * X()) for k in range(1, count + 1)]
+
+
+# ---------------------------------------------------------------- attributes
+@cases(hits=3)
+def a_dotted_name(trace):
+    held = Holder(a=Holder(b=X()))
+    get = operator.attrgetter("a.b")
+
+    def step(x):
+        return get(held) * x
+
+    def change():
+        held.a = Holder(b=X() * 5)
+
+    def replace():
+        held.a.b = 3.0
+
+    return trace(step), [*calls(3), change, *calls(3), replace, *calls(3)], lambda: held.a.b
+
+
+@cases(hits=3)
+def names_of_a_module(trace):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    get = operator.attrgetter("0.weight", "training")
+
+    def step(x):
+        return get(model), x * 2
+
+    def change():
+        model[0].weight = torch.nn.Parameter(torch.ones(2, 3))
+
+    return trace(step), [*calls(3), change, *calls(3), model.eval, *calls(3)], lambda: model.state_dict()
+
+
+class Computed:
+    def __init__(self):
+        self.asked = 0
+
+    @property
+    def value(self):
+        self.asked += 1
+        return Holder(t=X() * 2)
+
+    def __getattr__(self, name):
+        if name == "missing":
+            return Holder(t=self.asked)
+        raise AttributeError(name)
+
+
+@cases(hits=2)
+def properties_and_fallbacks(trace):
+    held = Computed()
+    both = operator.attrgetter("value.t", "missing.t")
+
+    def step(x):
+        return both(held)[0] * x
+
+    def change():
+        Computed.value = property(lambda self: Holder(t=X() * 7))
+
+    original = Computed.value
+
+    def back():
+        Computed.value = original
+
+    return trace(step), [*calls(4), change, *calls(3), back, *calls(2)], lambda: held.asked
+
+
+@cases(hits=2)
+def a_getter_that_is_exchanged(trace):
+    held = Holder(get=operator.attrgetter("a.b"), a=Holder(b=X(), c=X() * 9))
+
+    def step(x):
+        return held.get(held) * x
+
+    def change():
+        held.get = operator.attrgetter("a.c")
+
+    return trace(step), [*calls(3), change, *calls(3)]
+
+
+@cases(hits=2)
+def names_that_are_missing(trace):
+    held = Holder(a=Holder(b=2.0))
+    get = operator.attrgetter("a.c")
+
+    def step(x):
+        try:
+            return get(held) * x
+        except AttributeError as error:
+            return str(error), x
+
+    def change():
+        held.a.c = 4.0
+
+    return trace(step), [*calls(3), change, *calls(3)]
+
+
+@cases(hits=3)
+def getattr_by_a_dotted_name(trace):
+    model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(3, 3)))
+
+    def step(x, name="0.0.weight"):
+        return functools.reduce(getattr, name.split("."), model) * x
+
+    def change():
+        model[0][0] = torch.nn.Linear(3, 3)
+
+    return trace(step), [*calls(3), change, *calls(3), call(X(), "0.0.bias"), call(X(), "0.0.bias")]
+
+
+# ---------------------------------------------------------------- methods
+@cases(hits=3)
+def a_method_by_name(trace):
+    total, top = operator.methodcaller("sum", 0), operator.methodcaller("topk", k=2)
+
+    def step(x):
+        return total(x), top(x)
+
+    return trace(step), calls(5)
+
+
+class Scaled:
+    scale = 2
+
+    def by(self, x, *, more=1):
+        return x * self.scale * more
+
+
+@cases(hits=4)
+def a_method_that_is_patched(trace):
+    held, by = Scaled(), None
+
+    def step(x):
+        return by(held) * 2
+
+    def patch():
+        held.by = lambda x, more: x * 100
+
+    def patch_class():
+        del held.by
+        Scaled.scale = 3
+
+    def restore():
+        Scaled.scale = 2
+
+    by = operator.methodcaller("by", 1.5, more=3)
+    return trace(lambda x: step(x) * x), [*calls(3), patch, *calls(3), patch_class, *calls(3), restore, *calls(2)]
+
+
+@cases(hits=2)
+def a_caller_with_a_list(trace):
+    weights = [1.0, 2.0]
+    by = operator.methodcaller("new_tensor", weights)
+
+    def step(x):
+        return by(x), x * 2
+
+    return trace(step), [*around(lambda: weights.append(3.0), X()), *calls(2)], lambda: weights
+
+
+# ---------------------------------------------------------------- as keys
+@cases(hits=4)
+def entries_that_are_sorted(trace):
+    held = [("b", 2.0), ("a", 3.0), ("c", 1.0)]
+
+    def step(x):
+        first = sorted(held, key=operator.itemgetter(1))[0][0]
+        last = max(held, key=operator.itemgetter(0))
+        held_too = list(held)
+        held_too.sort(key=operator.itemgetter(1, 0), reverse=True)
+        return first, last, held_too, x * 2
+
+    def change():
+        held[0] = ("b", 0.0)
+
+    return trace(step), [*calls(3), change, *calls(3), lambda: held.append(("d", -1.0)), *calls(3)]
+
+
+@cases(hits=4)
+def numbers_that_are_sorted(trace):
+    def step(x):
+        made = {"sum": x.sum().item(), "max": x.max().item(), "min": x.min().item()}
+        return sorted(made.items(), key=operator.itemgetter(1))[0][0], x
+
+    return trace(step), [call(k * X()) for k in (1, 2, 3, -1, -2, -3, 1)]
+
+
+@cases(hits=4)
+def objects_that_are_sorted_by_attributes(trace):
+    held = [Holder(rank=3, of=Holder(t=X())), Holder(rank=1, of=Holder(t=X() * 2))]
+
+    def step(x):
+        first = min(held, key=operator.attrgetter("rank"))
+        return first.of.t * x, [t for t in map(operator.attrgetter("of.t"), held)]
+
+    def change():
+        held[0].rank = 0
+
+    return trace(step), [*calls(3), change, *calls(3), lambda: held.pop(), *calls(3)]
+
+
+class Ordered:
+    def __init__(self, value):
+        self.value = value
+
+    def __getitem__(self, key):
+        return -self.value * key
+
+
+@cases(hits=4)
+def items_of_objects(trace):
+    held = [Ordered(1), Ordered(3), Ordered(2)]
+
+    def step(x):
+        return [one.value for one in sorted(held, key=operator.itemgetter(2))], x * 2
+
+    def patch():
+        Ordered.__getitem__ = lambda self, key: self.value * key
+
+    original = Ordered.__getitem__
+
+    def restore():
+        Ordered.__getitem__ = original
+
+    return trace(step), [*calls(3), patch, *calls(3), restore, *calls(2)]
+
+
+@cases(hits=3)
+def methods_that_are_mapped(trace):
+    held = [X(), X() * 2]
+
+    def step(x):
+        return [y * x for y in map(operator.methodcaller("exp"), held)]
+
+    def change():
+        held[1] = X() * 3
+
+    return trace(step), [*calls(3), change, *calls(3)]
+
+
+@cases(hits=3)
+def groups_by_an_item(trace):
+    held = [("a", 1), ("a", 2), ("b", 3)]
+
+    def step(x):
+        groups = itertools.groupby(held, operator.itemgetter(0))
+        return {key: sum(v for _, v in group) for key, group in groups}, x * 2
+
+    def change():
+        held[1] = ("b", 2)
+
+    return trace(step), [*calls(3), change, *calls(3)]
+
+
+@cases(hits=2)
+def keys_that_raise(trace):
+    held = [(1, 2), (3,)]
+
+    def step(x):
+        try:
+            return sorted(held, key=operator.itemgetter(1)), x
+        except IndexError as error:
+            return str(error), x * 2
+
+    def change():
+        held[1] = (3, 0)
+
+    return trace(step), [*calls(4), change, *calls(4)]
+
+
+# ---------------------------------------------------------------- dispatch
+class Base: ...
+
+
+class Derived(Base): ...
+
+
+def dispatching():
+    @functools.singledispatch
+    def scale(value, by):
+        return value
+
+    scale.register(torch.Tensor, lambda value, by: value * by)
+    scale.register(list, lambda value, by: [scale(item, by) for item in value])
+    scale.register(Base, lambda value, by: ("base", by))
+    return scale
+
+
+@cases(hits=6)
+def dispatch_by_class(trace):
+    scale = dispatching()
+
+    def step(x, other):
+        return scale([x, other, 1, Derived()], 2)
+
+    def register():
+        scale.register(int, lambda value, by: value + 100)
+
+    def register_derived():
+        scale.register(Derived, lambda value, by: ("derived", by))
+
+    steps = [call(X(), X()), call(X() * 2, X()), call(X() * 3, X())]
+    return trace(step), [*steps, register, *steps, register_derived, *steps]
+
+
+@cases(hits=0, eager="reads-odd-key")
+def dispatch_by_abstract_class(trace):
+    scale = dispatching()
+    scale.register(collections.abc.Mapping, lambda value, by: "mapping")
+
+    def step(x):
+        return scale({"x": x}, 2), scale(x, 2)
+
+    return trace(step), calls(3)
+
+
+@cases(hits=3)
+def dispatch_of_methods(trace):
+    class Model:
+        @functools.singledispatchmethod
+        def take(self, value):
+            return "other"
+
+        @take.register
+        def _(self, value: torch.Tensor):
+            return value * self.by
+
+        @take.register
+        def _(self, value: dict):
+            return {key: self.take(value[key]) for key in value}
+
+    model = Model()
+    model.by = 2.0
+
+    def step(x):
+        return model.take({"x": x, "n": 1})
+
+    def change():
+        model.by = 3.0
+
+    return trace(step), [*calls(3), change, *calls(4)]
+
+
+# ---------------------------------------------------------------- heaps and sorted lists
+@cases(hits=2)
+def heaps_that_are_made(trace):
+    def step(x, values):
+        heap = list(values)
+        heapq.heapify(heap)
+        a, b = heapq.heapreplace(heap, 2.5), heapq.heappushpop(heap, 0.5)
+        return heap, a, b, heapq.nlargest(2, values), x * 2
+
+    given = [3, 1, 2, 1, 5, 4, 0], [1, 1, 1], [5, 4, 3, 2, 1]
+    return trace(step), [call(k * X(), list(values)) for values in given for k in (1, 2)]
+
+
+def test_heaps_are_those_of_the_library():
+    def make(trace):
+        held = []
+
+        def step(x, values):
+            heap = list(values)
+            heapq.heapify(heap)
+            made = [list(heap)]
+            for item in (3, 0, 9):
+                made.append((heapq.heappushpop(heap, item), list(heap)))
+                made.append((heapq.heapreplace(heap, -item), list(heap)))
+            held[:] = heap
+            return made, x * 2
+
+        values = [list(p) for p in itertools.permutations([1, 2, 2, 3, 5])][::7]
+        return trace(step), [call(X(), v) for v in values], lambda: list(held)
+
+    agree(make)
+
+
+@cases(hits=2)
+def heaps_that_raise(trace):
+    def step(x, heap):
+        try:
+            return heapq.heapreplace(heap, 1), x
+        except (IndexError, TypeError) as error:
+            return type(error), str(error), heapq.heappushpop(heap, 3) if type(heap) is list else None
+
+    return trace(step), [call(X(), []), call(X(), []), call(X(), ["a"]), call(X(), [2, "b"]), call(X(), (1,)), call(X(), [])]
+
+
+@cases(hits=2)
+def the_best_scores(trace):
+    held = Holder(best=[0.0, 0.0])
+
+    def step(x):
+        heapq.heappushpop(held.best, x.sum().item())
+        return x * 2
+
+    return trace(step), calls(7), lambda: held.best
+
+
+@cases(hits=2)
+def lists_that_stay_sorted(trace):
+    def step(x, items):
+        bisect.insort(items, 2)
+        bisect.insort_left(items, 3)
+        bisect.insort(items, 5, key=lambda v: -v)
+        return items, x
+
+    return trace(step), [call(X(), list(v)) for v in ([1, 3], [1, 3], [1, 3], [], [4], [1, 3])]
+
+
+@cases.parametrize
+def test_operator_objects(make, expected):
+    check(make, **expected)
