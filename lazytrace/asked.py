@@ -100,6 +100,11 @@ def _of_sample(name: str) -> Callable[..., Any]:
 OF_SAMPLES: Final = {name: _of_sample(name) for name in SAMPLES}
 
 
+def next_count(counter: Any) -> Any:
+    """What an `itertools.count` gives, which no other call will be given."""
+    return next(counter)
+
+
 def functions() -> dict[Callable[..., Any], str]:
     """Each function, or what its methods are made of: "clock" or "draws".
 
@@ -116,6 +121,7 @@ def functions() -> dict[Callable[..., Any], str]:
     found[random.Random.getrandbits] = "bits"
     # The same numbers give the same one, but how is not known here.
     found |= dict.fromkeys(OF_SAMPLES.values(), "clock")
+    found[next_count] = "draws"
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.
     below: Any = getattr(random.Random, "_randbelow", None)

@@ -71,6 +71,22 @@ def arguments_of(caller: Any) -> tuple[Any, ...]:
     return passed
 
 
+def candidates(function: Any, cls: type) -> tuple[type, ...] | None:
+    """The classes that a `singledispatch` knows among those that `cls` derives from, in their order.
+
+    None where one of them may say itself what derives from it.
+
+    >>> show = functools.singledispatch(repr)
+    >>> _ = show.register(int, hex)
+    >>> candidates(show, bool), candidates(show, str)
+    ((<class 'int'>, <class 'object'>), (<class 'object'>,))
+    """
+    known = [*function.registry]
+    if any(type(one).__subclasscheck__ is not type.__subclasscheck__ for one in known):
+        return None
+    return tuple(one for one in cls.__mro__ if one in known)
+
+
 def _keeps_strides(tensor: torch.Tensor) -> bool:
     """Whether `clone()` gives the same strides: entries neither overlap nor leave gaps."""
     if not tensor.numel():

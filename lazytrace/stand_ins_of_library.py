@@ -11,6 +11,7 @@ import heapq
 import io
 import json
 import operator
+import time
 from types import GeneratorType
 from typing import Any, Final
 
@@ -25,11 +26,13 @@ from lazytrace.library import (
     call_with_dict,
     call_with_row,
     can_be_cloned,
+    candidates,
     fields_of,
     method_of,
     options_of,
     parts_of,
 )
+from lazytrace.library_calls import stay_clones, tell, time_as_text, work_out
 
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
@@ -42,6 +45,7 @@ _BISECT: Final = bisect.bisect_right
 _BISECT_LEFT: Final = bisect.bisect_left
 _COUNT: Final[Any] = collections._count_elements  # type: ignore[attr-defined]
 _DEEPCOPY: Final = copy.deepcopy
+_STRFTIME: Final = time.strftime
 _COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
 _OF_BARS: Final = (
     "close", "clear", "refresh", "reset", "set_description", "set_description_str", "set_postfix",
@@ -102,9 +106,18 @@ def write_row(writer: Any, row: Any, /) -> None:
     if isinstance(row, GeneratorType):
         row = [*row]
     if type(row) is list or type(row) is tuple:
-        args = (writer, "writerow", *row)
-        return core.opaque_call(call_with_row, "", call_with_row, args, {}, True)  # type: ignore[no-any-return]
+        return tell(call_with_row, writer, "writerow", (*row,), {})
     return writer.writerow(row)  # type: ignore[no-any-return]
+
+
+def write_named_row(writer: Any, row: Any, /) -> None:
+    """`csv.DictWriter.writerow`."""
+    return write_row(writer.writer, writer._dict_to_list(row))
+
+
+def strftime(form: Any, /) -> Any:
+    """`time.strftime` of now."""
+    return time_as_text(_STRFTIME, form)
 
 
 def maker_of_text(kind: Any) -> Any:
@@ -241,7 +254,7 @@ def _sift_up(heap: list[Any], start: int) -> None:
 # What they were made of is fixed by which of them it is.
 def get_attributes(getter: Any, value: Any, /) -> Any:
     """What an `operator.attrgetter` gives."""
-    names = core.aside(lambda: parts_of(getter))
+    names = parts_of(getter)
     found = []
     for name in names:
         held = value
@@ -252,15 +265,14 @@ def get_attributes(getter: Any, value: Any, /) -> Any:
 
 
 def get_items(getter: Any, value: Any, /) -> Any:
-    """What an `operator.itemgetter` gives to C code."""
-    return getter(value)
+    """What an `operator.itemgetter` gives."""
+    found = [value[key] for key in parts_of(getter)]
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def call_method(caller: Any, value: Any, /) -> Any:
     """What an `operator.methodcaller` gives."""
-    name = core.aside(lambda: method_of(caller))
-    args, options = core.aside(lambda: arguments_of(caller)), core.aside(lambda: options_of(caller))
-    return getattr(value, name)(*args, **options)
+    return getattr(value, method_of(caller))(*arguments_of(caller), **options_of(caller))
 
 
 def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:
@@ -271,17 +283,18 @@ def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:
 
 
 def dispatch(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """What `functools.singledispatch` makes of a function, where no class says itself what derives from it."""
-    if not args:
-        return function(*args, **kwargs)
+    """What a `singledispatch` makes of a function, where classes say no more than `issubclass`."""
     registry = function.registry
-    for cls in registry:
-        if type(cls).__subclasscheck__ is not type.__subclasscheck__:
+    cls = args[0].__class__ if args else None
+    found = candidates(function, cls) if cls is not None else None
+    if found is None:
+        return function(*args, **kwargs)
+    for known in registry:
+        if type(known).__subclasscheck__ is not type.__subclasscheck__ or issubclass(cls, known) != (
+            known in found
+        ):
             return function(*args, **kwargs)
-    for cls in args[0].__class__.__mro__:
-        if cls in registry:
-            return registry[cls](*args, **kwargs)
-    return function(*args, **kwargs)
+    return registry[found[0]](*args, **kwargs)
 
 
 # ---------------------------------------------------------------- numbers of samples
@@ -299,7 +312,7 @@ def _of_sample(name: str, function: Any) -> Any:
         values = [*data]
         if not all(type(value) is float for value in values):
             return function(data)
-        return core.ask_number(ask, *values)
+        return work_out(ask, (*values,))
 
     return sample
 
@@ -314,14 +327,13 @@ def of_statistics() -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 # ---------------------------------------------------------------- progress bars
 def _of_bar(name: str) -> Any:
-    def tell(bar: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def tell_bar(bar: Any, /, *args: Any, **kwargs: Any) -> None:
         """A method of a progress bar, whose result nobody asks for."""
         if len(args) == 1 and type(args[0]) is dict:
-            row = (bar, name, (*args[0],), *args[0].values())
-            return core.opaque_call(call_with_dict, "", call_with_dict, row, kwargs, True)
-        return core.opaque_call(call_quietly, "", call_quietly, (bar, name, *args), kwargs, True)
+            return tell(call_with_dict, bar, name, ((*args[0],), *args[0].values()), kwargs)
+        return tell(call_quietly, bar, name, args, kwargs)
 
-    return tell
+    return tell_bar
 
 
 def of_bars() -> tuple[dict[Any, Any], dict[Any, Any]]:
@@ -341,7 +353,7 @@ def deepcopy(value: Any, /) -> Any:
     """`copy.deepcopy`, which has the tensors that were cloned looked at once more by each replay."""
     tensors: list[torch.Tensor] = []
     made = _DEEPCOPY(value, {_TENSORS: tensors})
-    if tensors and not core.opaque_call(can_be_cloned, "", can_be_cloned, (tensors,), {}, False):
+    if tensors and not stay_clones(tensors):
         return _DEEPCOPY(value, {})
     return made
 
@@ -351,7 +363,7 @@ def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     if type(memo) is not dict or _TENSORS not in memo or type(tensor) is not torch.Tensor:
         return _COPY_TENSOR(tensor, memo)
     tensors = memo[_TENSORS]
-    if tensor.requires_grad or not core.aside(lambda: can_be_cloned([*tensors, tensor])):
+    if tensor.requires_grad or not can_be_cloned([*tensors, tensor]):
         return _COPY_TENSOR(tensor, memo)
     tensors.append(tensor)
     return tensor.clone()
@@ -403,6 +415,7 @@ def configure() -> None:
         operator.itemgetter: get_items,
         operator.methodcaller: call_method,
         json.dump: dump,
+        _STRFTIME: strftime,
         # Once they are loaded.
         "statistics": of_statistics,
         "tqdm.std": of_bars,
@@ -416,6 +429,7 @@ def configure() -> None:
         io.TextIOWrapper.flush: flush,
         io.StringIO.flush: flush,
         csv.writer(io.StringIO()).writerow: write_row,
+        csv.DictWriter.writerow: write_named_row,
     }
     of_generators: dict[Any, Any] = {sum: add_up, max: largest, min: smallest}
     by_code: dict[Any, Any] = {REPLACE.__code__: replace, _OF_DISPATCH: dispatch}

@@ -39,14 +39,17 @@ def a_tensor_whose_memory_others_share_later(trace):
         return copy.deepcopy([x, y, x])
 
     memory = torch.arange(6.0)
-    return trace(step), [
-        *[call(X() * k, X()) for k in (1, 2, 3)],
-        call(memory, memory.view(6)),  # one copy of the memory for both
-        call(memory[:3].clone(), memory[3:].clone()),
-        call(memory[:3], memory[3:]),  # the copies are views of one memory
-        call(memory[:3], X()),
-        call(X(), X()),
-    ]
+    return (
+        trace(step),
+        [
+            *[call(X() * k, X()) for k in (1, 2, 3)],
+            call(memory, memory.view(6)),  # one copy of the memory for both
+            call(memory[:3].clone(), memory[3:].clone()),
+            call(memory[:3], memory[3:]),  # the copies are views of one memory
+            call(memory[:3], X()),
+            call(X(), X()),
+        ],
+    )
 
 
 @cases(hits=2)
@@ -83,7 +86,15 @@ def tensors_that_autograd_knows(trace):
         return y * 2
 
     leaf = X(grad=True)
-    return trace(step), [call(X()), call(X()), call(leaf), call(leaf), call(leaf * 2), call(leaf * 2), call(X())]
+    return trace(step), [
+        call(X()),
+        call(X()),
+        call(leaf),
+        call(leaf),
+        call(leaf * 2),
+        call(leaf * 2),
+        call(X()),
+    ]
 
 
 @cases(hits=1)

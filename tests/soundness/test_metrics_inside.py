@@ -117,7 +117,7 @@ def a_dict_that_is_written_while_it_is_gone_through(trace):
 
     def step(x):
         seen = []
-        for name, value in held.items():
+        for _name, value in held.items():
             seen.append(value)
             held["c"] += x.sum().item()
         return seen
@@ -131,7 +131,7 @@ def a_dict_that_grows_while_it_is_gone_through(trace):
 
     def step(x, more):
         try:
-            for name in held.values():
+            for _name in held.values():
                 held["a"] = x.sum().item()
                 if more:
                     held[f"{len(held)}"] = 1.0
@@ -139,7 +139,11 @@ def a_dict_that_grows_while_it_is_gone_through(trace):
             return str(error)
         return x * 2
 
-    return trace(step), [call(X(), False), call(X() * 2, False), call(X(), True), call(X(), False)], lambda: held
+    return (
+        trace(step),
+        [call(X(), False), call(X() * 2, False), call(X(), True), call(X(), False)],
+        lambda: held,
+    )
 
 
 # ---------------------------------------------------------------- samples
@@ -302,7 +306,11 @@ def documents_that_cannot_be_written(trace):
     def change(value):
         return lambda: held.__dict__.update(value=value)
 
-    steps = [one for value in (Odd(), {1: 2}, {(1, 2): 3}, float("inf"), True) for one in (change(value), *calls(2))]
+    steps = [
+        one
+        for value in (Odd(), {1: 2}, {(1, 2): 3}, float("inf"), True)
+        for one in (change(value), *calls(2))
+    ]
     return trace(step), [*calls(3), *steps], file.getvalue
 
 

@@ -170,7 +170,15 @@ def a_method_that_is_patched(trace):
         Scaled.scale = 2
 
     by = operator.methodcaller("by", 1.5, more=3)
-    return trace(lambda x: step(x) * x), [*calls(3), patch, *calls(3), patch_class, *calls(3), restore, *calls(2)]
+    return trace(lambda x: step(x) * x), [
+        *calls(3),
+        patch,
+        *calls(3),
+        patch_class,
+        *calls(3),
+        restore,
+        *calls(2),
+    ]
 
 
 @cases(hits=2)
@@ -217,7 +225,7 @@ def objects_that_are_sorted_by_attributes(trace):
 
     def step(x):
         first = min(held, key=operator.attrgetter("rank"))
-        return first.of.t * x, [t for t in map(operator.attrgetter("of.t"), held)]
+        return first.of.t * x, list(map(operator.attrgetter("of.t"), held))
 
     def change():
         held[0].rank = 0
@@ -408,7 +416,14 @@ def heaps_that_raise(trace):
         except (IndexError, TypeError) as error:
             return type(error), str(error), heapq.heappushpop(heap, 3) if type(heap) is list else None
 
-    return trace(step), [call(X(), []), call(X(), []), call(X(), ["a"]), call(X(), [2, "b"]), call(X(), (1,)), call(X(), [])]
+    return trace(step), [
+        call(X(), []),
+        call(X(), []),
+        call(X(), ["a"]),
+        call(X(), [2, "b"]),
+        call(X(), (1,)),
+        call(X(), []),
+    ]
 
 
 @cases(hits=2)

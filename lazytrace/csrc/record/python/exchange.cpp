@@ -677,6 +677,15 @@ bool asks_identity(PyObject* callable) {
 }
 }  // namespace
 
+namespace {
+// Methods of dicts whose arguments are entries.
+bool takes_no_key(PyObject* method) {
+  static PyObject* const all[] = {PyDict_GetItemString(PyDict_Type.tp_dict, "update"),
+                                  PyDict_GetItemString(PyODict_Type.tp_dict, "update")};
+  return method == all[0] || method == all[1];
+}
+}  // namespace
+
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
                            Py_ssize_t count) {
   static PyObject *isinstance = builtin("isinstance"), *type = builtin("type"), *has = builtin("hasattr");
@@ -691,11 +700,10 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   // What a generator gives is not seen before it is asked.
   if (recorder_->numbers()->has_carriers() && TextExchange::in_place_of(*callable))
     for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && PyGen_CheckExact(args[i]);
-  if (configuration().keepers.count(unbound(*callable).ptr())) {
-    // A key is compared; what is inside of others is not.
+  // A key is compared; what is inside of others is not.
+  if (configuration().keepers.count(unbound(*callable).ptr()) && !takes_no_key(unbound(*callable).ptr()))
     for (Py_ssize_t i = 0; i < count && i < 2; ++i)
       if (args[0] && PyDict_Check(args[0])) settle(args[i]);
-  }
   if (shows_its_sizes(f, callable, first ? *first : nullptr, numbers))
     return numbers ? open_binding(args, count) : void();
   if (looks_at_none(*callable, args, count)) return expect_nothing(f);

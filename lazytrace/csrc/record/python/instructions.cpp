@@ -264,11 +264,44 @@ void Instructions::raise(Frame f, PyObject* error, PyObject* cause) {
   if (node >= 0 && provenance_->by_path(node)) recorder_->fail(say(reason::RaisesKept, type_name(error)));
 }
 
+namespace {
+// Whether Python code gives what comes next, and shows itself. That of torch's loaders advances others.
+bool shows_what_is_next(PyTypeObject* type) {
+  static PyObject *const name = PyUnicode_InternFromString("__next__"),
+                         *const module = PyUnicode_InternFromString("__module__");
+  PyObject* next = _PyType_Lookup(type, name);
+  if (!next || !PyFunction_Check(next)) return false;
+  PyObject* owner = _PyType_Lookup(type, module);
+  return !owner || text_of(owner).rfind("torch.utils.data.", 0) != 0;
+}
+
+// What calls next() as a step.
+PyObject* advancing_step() {
+  static PyObject* const step = from_module("lazytrace.library_calls", "advance").release().ptr();
+  return step;
+}
+}  // namespace
+
+// next(iterator) of one that was there before the call is a step: each replay moves it on.
+bool Instructions::advances_older(PyObject* callee, PyObject* iterator) const {
+  static PyObject* const next = builtin("next");
+  if (callee != next || recorder_->inside_operator() || is_tensor(iterator)) return false;
+  int node = provenance_->known(iterator);
+  return node >= 0 && provenance_->by_path(node) && PyIter_Check(iterator) &&
+         !shows_what_is_next(Py_TYPE(iterator));
+}
+
 void Instructions::call(Frame f, const Operation& operation) {
   calls_->enter(f);
   // A method stands below its object, which is the first argument.
   PyObject *method = f.peek(operation.first), *callee = method ? method : f.peek(operation.second);
   int count = method ? operation.third + 1 : operation.third;
+  if (count == 1 && advances_older(callee, *f.top(count))) {
+    provenance_->owner(*f.top(count));
+    PyObject** place = callee_of(f, operation);
+    Py_SETREF(*place, Py_NewRef(advancing_step()));
+    return calls_->name_keywords(nullptr);
+  }
   note_callee(f, hands_on(callee) || (count && relays(callee, *f.top(count))));
   if (PyCFunction_Check(callee) &&
       std::strcmp(reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name, "__reduce_ex__") == 0)

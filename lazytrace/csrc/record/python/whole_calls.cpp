@@ -242,12 +242,6 @@ void exchange_keys(Frame f, const Operation& operation, PyObject* callee) {
   }
 }
 
-// One that is called by watched code reads no more than the item.
-PyTypeObject* item_getter() {
-  static PyObject* const type = from_module("operator", "itemgetter").release().ptr();
-  return reinterpret_cast<PyTypeObject*>(type);
-}
-
 PyObject* stand_in_by_first(const void* key, PyObject* first) {
   const std::vector<ByFirst>* rows = first ? stand_ins().by_first.find(key) : nullptr;
   for (size_t i = 0; rows && i < rows->size(); ++i)
@@ -281,7 +275,7 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
   if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
   exchange_keys(f, operation, *callee);
   if (PyObject* own = of_operator_object(function)) {
-    if (Py_IS_TYPE(function, item_getter()) || !takes_arguments(own, f, operation, true)) return false;
+    if (!takes_arguments(own, f, operation, true)) return false;
     return replace(callee, own, function), true;
   }
   const void* key = key_of(function);

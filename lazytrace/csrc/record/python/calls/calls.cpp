@@ -997,25 +997,30 @@ void Calls::call_object_method(const std::string& name, PyObject* self, PyObject
 bool Calls::take_apart(PyObject* object) {
   PyTypeObject *type = Py_TYPE(object), *base = c_base(type);
   static PyObject* slots = PyUnicode_InternFromString("__slotnames__");
+  static PyObject* const getstate = PyUnicode_InternFromString("__getstate__");
+  // A method of Python gives the state, as that of a module does, and shows itself.
+  PyObject* getter = _PyType_Lookup(type, getstate);
+  bool shows = getter && PyFunction_Check(getter);
   bool value = is_container(object) || is_immutable(object) || PyUnicode_Check(object) ||
                PyLong_Check(object) || PyFloat_Check(object) || PyBytes_Check(object);
   if (base != &PyBaseObject_Type && !value) return false;
   if (value) consumption_->consume(object, Consumer::Reads);
   if (is_python_class(type)) {
     PyObject* names = PyDict_GetItemWithError(type->tp_dict, slots);
-    if (!names || !PyList_CheckExact(names) || PyList_GET_SIZE(names)) return false;
+    if (!shows && (!names || !PyList_CheckExact(names) || PyList_GET_SIZE(names))) return false;
     for (const char* asked :
          {"__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__", "__getnewargs__"})
       classes_->read_special(object, asked);
-    int node = provenance_->class_node(type);
+    int node = shows ? -1 : provenance_->class_node(type);
     if (node >= 0) provenance_->read_child(node, Access::Own, slots, -1, names);
-    containers_->read_length(names);
+    if (!shows) containers_->read_length(names);
   } else if (!value) {
     return false;
   }
   if (!_PyObject_GetDictPtr(object)) return value;
   static PyObject* maker = from_module("copyreg", "__newobj__").release().ptr();
   provenance_->weak_node(maker);
+  if (shows) return true;
   static PyObject* dict = PyUnicode_InternFromString("__dict__");
   attributes_->read_plainly(object, dict);  // no __getattribute__ of the class is asked
   // What is there is read when the copy is given it; where nothing is, that is never done.

@@ -1,0 +1,50 @@
+"""What Python code that stands for Python's library asks of the core, beside the recording."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lazytrace._native import core
+from lazytrace.asked import next_count
+from lazytrace.library import can_be_cloned
+
+
+def stay_clones(tensors: list[torch.Tensor]) -> bool:
+    """Whether they can be cloned, as a step: each replay asks again."""
+    return bool(core.opaque_call(can_be_cloned, "", can_be_cloned, (tensors,), {}, False))
+
+
+def work_out(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+    """A number that is made of others, as a step."""
+    return core.ask_number(function, *values)
+
+
+def advance(iterator: Any, /) -> Any:
+    """`next(iterator)` of one that was there before the call, as a step."""
+    if type(iterator) is itertools.count:
+        return core.ask_number(next_count, iterator)
+    return core.opaque_call(next, "", next, (iterator,), {}, True)
+
+
+def _time_text(form: str, seconds: float) -> str:
+    return time.strftime(form, time.localtime(seconds))
+
+
+def time_as_text(function: Callable[..., str], form: Any) -> Any:
+    """`time.strftime(form)`, which asks a clock and is made anew by each replay."""
+    if type(form) is not str:
+        return function(form)
+    seconds = core.ask_number(time.time)
+    made = core.follow_text(_time_text, form, seconds)
+    return function(form) if made is None else made
+
+
+# `by`: what makes the call, which watched code has named, so that a replay finds it.
+def tell(by: Callable[..., Any], held: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call a method whose result nobody asks for, as a step that may run any Python code."""
+    core.opaque_call(by, "", by, (held, name, *args), kwargs, True)

@@ -1,0 +1,146 @@
+"""Iterators that were there before the call, which a step moves on with `next()`."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+
+class Holder:
+    def __init__(self, **state):
+        self.__dict__.update(state)
+
+
+def calls(count=6):
+    return [call(k * X()) for k in range(1, count + 1)]
+
+
+@cases(hits=4)
+def batches_of_a_generator(trace):
+    def batches():
+        for k in range(20):
+            yield X() * k, {"y": X() + k}
+
+    held = Holder(batches=batches())
+
+    def step(x):
+        first, rest = next(held.batches)
+        return first * x + rest["y"]
+
+    def change():
+        held.batches = (([X()], {"y": k}) for k in range(9))
+
+    return trace(step), [*calls(7), change, call(2), call(2)], lambda: None
+
+
+@cases(hits=3)
+def batches_of_a_loader(trace):
+    data = torch.utils.data.TensorDataset(torch.arange(24.0).view(8, 3), torch.arange(8.0))
+    loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
+    held = Holder(batches=iter(loader))
+
+    def step(x):
+        try:
+            inputs, targets = next(held.batches)
+        except StopIteration:
+            held.batches = iter(loader)
+            inputs, targets = next(held.batches)
+        return inputs * x, targets.sum()
+
+    return trace(step), calls(12), lambda: None
+
+
+@cases(hits=4)
+def counts(trace):
+    held = Holder(count=itertools.count(3))
+
+    def step(x):
+        n = next(held.count)
+        if n > 8:
+            return x * n * 10
+        return x * n
+
+    def floats():
+        held.count = itertools.count(0.5, 0.25)
+
+    return trace(step), [*calls(10), floats, *calls(4)], lambda: repr(held.count)
+
+
+@cases(hits=1)
+def turns(trace):
+    held = Holder(turns=itertools.cycle(["a", "b"]))
+
+    def step(x):
+        return x * (2 if next(held.turns) == "a" else 3)
+
+    return trace(step), calls(8)
+
+
+@cases(hits=1)
+def one_that_ends(trace):
+    held = Holder(left=iter([1, 1, 1]))
+
+    def step(x):
+        return x * next(held.left)
+
+    def again():
+        held.left = iter([1, 2])
+
+    return trace(step), [*calls(5), again, *calls(3)]
+
+
+@cases(hits=1)
+def one_that_reads_what_the_step_writes(trace):
+    held = Holder(n=0, given=None)
+
+    def give():
+        while True:
+            yield held.n
+
+    held.given = give()
+
+    def step(x):
+        held.n += 1
+        return x * next(held.given)
+
+    return trace(step), calls(5), lambda: held.n
+
+
+@cases(hits=1)
+def one_that_writes_what_the_step_reads(trace):
+    held = Holder(n=1, given=None)
+
+    def give():
+        while True:
+            held.n += 1
+            yield 1
+
+    held.given = give()
+
+    def step(x):
+        return x * next(held.given) * held.n
+
+    return trace(step), calls(5), lambda: held.n
+
+
+@cases(hits=2)
+def tensors_that_others_hold(trace):
+    tensors = [X() * k for k in range(12)]
+    held = Holder(given=iter(tensors), last=None)
+
+    def step(x):
+        held.last = next(held.given)
+        held.last.add_(1)
+        return held.last * x
+
+    return trace(step), calls(9), lambda: [held.last, *tensors]
+
+
+@cases.parametrize
+def test_iterators_in_state(make, expected):
+    check(make, **expected)
