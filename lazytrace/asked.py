@@ -6,6 +6,7 @@ docs/sizes.md.
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -87,11 +88,22 @@ _SIZES: Final[dict[str, int | None]] = {
 SAMPLES: Final = ("fmean", "mean", "median", "pstdev", "pvariance", "stdev", "variance")
 
 
+@functools.cache
+def sampler(name: str) -> Callable[..., Any]:
+    """A function of `statistics`, as it is when it is asked for first.
+
+    >>> sampler("mean")([1.0, 2.0])
+    1.5
+    """
+    import statistics  # which not all programs load
+
+    function: Callable[..., Any] = getattr(statistics, name)
+    return function
+
+
 def _of_sample(name: str) -> Callable[..., Any]:
     def work_out(*values: float) -> Any:
-        import statistics  # which not all programs load
-
-        return getattr(statistics, name)(values)
+        return sampler(name)(values)
 
     work_out.__qualname__ = f"statistics.{name}"
     return work_out

@@ -12,6 +12,7 @@ import torch
 # That of all named tuples has the same code.
 _RECORD: Final[Any] = collections.namedtuple("_RECORD", "field")
 REPLACE: Final[Any] = _RECORD._replace
+_ASKS: Final[Any] = type.__subclasscheck__
 _FIELDS: Final = REPLACE.__code__.co_freevars.index("field_names")
 
 
@@ -23,6 +24,17 @@ def fields_of(function: Any) -> tuple[str, ...]:
     """
     fields: tuple[str, ...] = function.__closure__[_FIELDS].cell_contents
     return fields
+
+
+def is_original(function: Any, module: Any) -> bool:
+    """Whether a function is the one that its module defines: who has replaced it is left alone.
+
+    >>> import copy
+    >>> is_original(copy.deepcopy, copy), is_original(lambda value: value, copy)
+    (True, False)
+    """
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename == module.__file__
 
 
 def parts_of(getter: Any) -> tuple[Any, ...]:
@@ -71,6 +83,17 @@ def arguments_of(caller: Any) -> tuple[Any, ...]:
     return passed
 
 
+def is_plain_class(cls: Any) -> bool:
+    """Whether nobody but `type` says what derives from it.
+
+    >>> import collections.abc
+    >>> is_plain_class(int), is_plain_class(collections.abc.Mapping)
+    (True, False)
+    """
+    asks: Any = type(cls).__subclasscheck__
+    return asks is _ASKS
+
+
 def candidates(function: Any, cls: type) -> tuple[type, ...] | None:
     """The classes that a `singledispatch` knows among those that `cls` derives from, in their order.
 
@@ -82,7 +105,7 @@ def candidates(function: Any, cls: type) -> tuple[type, ...] | None:
     ((<class 'int'>, <class 'object'>), (<class 'object'>,))
     """
     known = [*function.registry]
-    if any(type(one).__subclasscheck__ is not type.__subclasscheck__ for one in known):
+    if not all(map(is_plain_class, known)):
         return None
     return tuple(one for one in cls.__mro__ if one in known)
 
@@ -108,6 +131,8 @@ def can_be_cloned(tensors: Sequence[torch.Tensor]) -> bool:
     >>> can_be_cloned([x, torch.zeros(2, 2).t()]), can_be_cloned([x[:2]]), can_be_cloned([x, x.view(2, 2)])
     (True, False, False)
     """
+    if torch.overrides.has_torch_function((*tensors,)):  # a mode is told of copies
+        return False
     storages = set()
     for tensor in tensors:
         plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta

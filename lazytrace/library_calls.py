@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -31,15 +31,21 @@ def advance(iterator: Any, /) -> Any:
     return core.opaque_call(next, "", next, (iterator,), {}, True)
 
 
+# Before anybody replaces them.
+_CLOCK: Final = time.time
+_LOCAL: Final = time.localtime
+_STRFTIME: Final = time.strftime
+
+
 def _time_text(form: str, seconds: float) -> str:
-    return time.strftime(form, time.localtime(seconds))
+    return _STRFTIME(form, _LOCAL(seconds))
 
 
 def time_as_text(function: Callable[..., str], form: Any) -> Any:
     """`time.strftime(form)`, which asks a clock and is made anew by each replay."""
     if type(form) is not str:
         return function(form)
-    seconds = core.ask_number(time.time)
+    seconds = core.ask_number(_CLOCK)
     made = core.follow_text(_time_text, form, seconds)
     return function(form) if made is None else made
 

@@ -11,6 +11,7 @@ import heapq
 import io
 import json
 import operator
+import sys
 import time
 from types import GeneratorType
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from lazytrace._native import core
-from lazytrace.asked import OF_SAMPLES
+from lazytrace.asked import OF_SAMPLES, sampler
 from lazytrace.library import (
     REPLACE,
     arguments_of,
@@ -28,6 +29,7 @@ from lazytrace.library import (
     can_be_cloned,
     candidates,
     fields_of,
+    is_original,
     method_of,
     options_of,
     parts_of,
@@ -44,6 +46,9 @@ _INSORT_LEFT: Final = bisect.insort_left
 _BISECT: Final = bisect.bisect_right
 _BISECT_LEFT: Final = bisect.bisect_left
 _COUNT: Final[Any] = collections._count_elements  # type: ignore[attr-defined]
+_REDUCE: Final = functools.reduce
+_DUMP: Final = json.dump
+_DUMPS: Final = json.dumps
 _DEEPCOPY: Final = copy.deepcopy
 _STRFTIME: Final = time.strftime
 _COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
@@ -51,7 +56,8 @@ _OF_BARS: Final = (
     "close", "clear", "refresh", "reset", "set_description", "set_description_str", "set_postfix",
     "set_postfix_str", "unpause", "update",
 )  # fmt: skip
-_OF_DISPATCH: Final = functools.singledispatch(len).__code__
+_DISPATCHING: Final[Any] = functools.singledispatch(len)
+_ASKS: Final[Any] = type.__subclasscheck__
 # The memo of a copy has ids for its keys.
 _TENSORS: Final = "lazytrace"
 
@@ -86,18 +92,28 @@ def flush(file: Any, /) -> Any:
     return None
 
 
+_DEEPEST: Final = 20
+_OPTIONS_OF_DUMP: Final = ("indent", "sort_keys", "separators")
+
+
 def dump(value: Any, file: Any, /, **options: Any) -> None:
-    """`json.dump` of plain values, which raises for none of them."""
-    if not _is_plain_json(value):
-        return json.dump(value, file, **options)
-    return write(file, json.dumps(value, **options))
+    """`json.dump` of plain values to a text file, which raises for none of them."""
+    plain = type(file) is io.TextIOWrapper or type(file) is io.StringIO
+    for name in options:
+        plain = plain and name in _OPTIONS_OF_DUMP
+    if not plain or not _is_plain_json(value, 0):
+        return _DUMP(value, file, **options)
+    write(file, _DUMPS(value, **options))
+    return None
 
 
-def _is_plain_json(value: Any) -> bool:
+def _is_plain_json(value: Any, depth: int) -> bool:
+    if depth > _DEEPEST:
+        return False
     if type(value) is dict:
-        return all(type(key) is str and _is_plain_json(value[key]) for key in value)
+        return all(type(key) is str and _is_plain_json(value[key], depth + 1) for key in value)
     if type(value) is list or type(value) is tuple:
-        return all(_is_plain_json(item) for item in value)
+        return all(_is_plain_json(item, depth + 1) for item in value)
     return value is None or type(value) in (bool, int, float, str)
 
 
@@ -277,6 +293,8 @@ def call_method(caller: Any, value: Any, /) -> Any:
 
 def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:
     """`functools.reduce(getattr, names, value)`."""
+    if type(names) is not list and type(names) is not tuple and type(names) is not str:
+        return _REDUCE(function, names, value)
     for name in names:
         value = getattr(value, name)
     return value
@@ -285,14 +303,12 @@ def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:
 def dispatch(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """What a `singledispatch` makes of a function, where classes say no more than `issubclass`."""
     registry = function.registry
-    cls = args[0].__class__ if args else None
+    cls: Any = args[0].__class__ if args else None
     found = candidates(function, cls) if cls is not None else None
     if found is None:
         return function(*args, **kwargs)
     for known in registry:
-        if type(known).__subclasscheck__ is not type.__subclasscheck__ or issubclass(cls, known) != (
-            known in found
-        ):
+        if type(known).__subclasscheck__ is not _ASKS or issubclass(cls, known) != (known in found):
             return function(*args, **kwargs)
     return registry[found[0]](*args, **kwargs)
 
@@ -321,8 +337,9 @@ def of_statistics() -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Those of a module that not all programs load."""
     import statistics
 
-    functions = {name: getattr(statistics, name) for name in OF_SAMPLES}
-    return {function: _of_sample(name, function) for name, function in functions.items()}, {}
+    functions = {name: sampler(name) for name in OF_SAMPLES}
+    own = {name: one for name, one in functions.items() if is_original(one, statistics)}
+    return {function: _of_sample(name, function) for name, function in own.items()}, {}
 
 
 # ---------------------------------------------------------------- progress bars
@@ -338,9 +355,8 @@ def _of_bar(name: str) -> Any:
 
 def of_bars() -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Those of tqdm."""
-    import tqdm.std
-
-    return {}, {getattr(tqdm.std.tqdm, name): _of_bar(name) for name in _OF_BARS}
+    bar = sys.modules["tqdm.std"].tqdm
+    return {}, {getattr(bar, name): _of_bar(name) for name in _OF_BARS}
 
 
 # ---------------------------------------------------------------- copies
@@ -352,7 +368,8 @@ def reduce_ordered(value: Any, protocol: Any, /) -> Any:
 def deepcopy(value: Any, /) -> Any:
     """`copy.deepcopy`, which has the tensors that were cloned looked at once more by each replay."""
     tensors: list[torch.Tensor] = []
-    made = _DEEPCOPY(value, {_TENSORS: tensors})
+    memo: dict[Any, Any] = {_TENSORS: tensors}
+    made = _DEEPCOPY(value, memo)
     if tensors and not stay_clones(tensors):
         return _DEEPCOPY(value, {})
     return made
@@ -363,7 +380,7 @@ def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     if type(memo) is not dict or _TENSORS not in memo or type(tensor) is not torch.Tensor:
         return _COPY_TENSOR(tensor, memo)
     tensors = memo[_TENSORS]
-    if tensor.requires_grad or not can_be_cloned([*tensors, tensor]):
+    if not can_be_cloned([*tensors, tensor]):
         return _COPY_TENSOR(tensor, memo)
     tensors.append(tensor)
     return tensor.clone()
@@ -408,19 +425,16 @@ def configure() -> None:
         _INSORT: insort_right,
         _INSORT_LEFT: insort_left,
         _COUNT: count_elements,
-        _DEEPCOPY: deepcopy,
-        _COPY_TENSOR: deepcopy_tensor,
         # What is called is an object of the class.
         operator.attrgetter: get_attributes,
         operator.itemgetter: get_items,
         operator.methodcaller: call_method,
-        json.dump: dump,
         _STRFTIME: strftime,
         # Once they are loaded.
         "statistics": of_statistics,
         "tqdm.std": of_bars,
         # Only of this first argument, or of one of this class.
-        (functools.reduce, getattr): reduce_by_name,
+        (_REDUCE, getattr): reduce_by_name,
         (object.__reduce_ex__, collections.OrderedDict): reduce_ordered,
     }
     dropped: dict[Any, Any] = {
@@ -429,8 +443,13 @@ def configure() -> None:
         io.TextIOWrapper.flush: flush,
         io.StringIO.flush: flush,
         csv.writer(io.StringIO()).writerow: write_row,
-        csv.DictWriter.writerow: write_named_row,
     }
+    if is_original(_DUMP, json) and is_original(_DUMPS, json):
+        functions[_DUMP] = dump
+    if is_original(_DEEPCOPY, copy) and is_original(_COPY_TENSOR, sys.modules["torch._tensor"]):
+        functions |= {_DEEPCOPY: deepcopy, _COPY_TENSOR: deepcopy_tensor}
+    if is_original(csv.DictWriter.writerow, csv):
+        dropped[csv.DictWriter.writerow] = write_named_row
     of_generators: dict[Any, Any] = {sum: add_up, max: largest, min: smallest}
-    by_code: dict[Any, Any] = {REPLACE.__code__: replace, _OF_DISPATCH: dispatch}
+    by_code: dict[Any, Any] = {REPLACE.__code__: replace, _DISPATCHING.__code__: dispatch}
     core.configure_stand_ins(functions, dropped, by_code, text_of, of_generators)

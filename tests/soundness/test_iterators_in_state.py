@@ -94,7 +94,7 @@ def one_that_ends(trace):
     return trace(step), [*calls(5), again, *calls(3)]
 
 
-@cases(hits=1)
+@cases(recordings=5)
 def one_that_reads_what_the_step_writes(trace):
     held = Holder(n=0, given=None)
 
@@ -111,7 +111,7 @@ def one_that_reads_what_the_step_writes(trace):
     return trace(step), calls(5), lambda: held.n
 
 
-@cases(hits=1)
+@cases(eager="reads-touched")
 def one_that_writes_what_the_step_reads(trace):
     held = Holder(n=1, given=None)
 

@@ -111,7 +111,7 @@ def sums_that_are_shown(trace):
     return trace(step), [*calls(7), change, *calls(4)], lambda: held.d
 
 
-@cases(eager="reads-written")
+@cases(hits=3)
 def a_dict_that_is_written_while_it_is_gone_through(trace):
     held = {"a": 1.0, "b": 2.0, "c": 3.0}
 
@@ -144,6 +144,70 @@ def a_dict_that_grows_while_it_is_gone_through(trace):
         [call(X(), False), call(X() * 2, False), call(X(), True), call(X(), False)],
         lambda: held,
     )
+
+
+@cases(hits=3)
+def sums_that_are_forgotten(trace):
+    held = Holder(d={"a": 0.0, "b": 1.0})
+
+    def step(x, reset=False):
+        held.d["a"] += x.sum().item()
+        shown = sorted(held.d.items()), sum(held.d.values())
+        if reset:
+            held.d.clear()
+            held.d.update(a=0.0, b=x.max().item())
+        return shown, list(held.d.values()), held.d.pop("b", None)
+
+    def put_back():
+        held.d["b"] = 2.5
+
+    steps = [one for k in range(1, 8) for one in (call(X() * k), put_back)]
+    return (
+        trace(step),
+        [*steps, call(X(), True), put_back, call(X() * 2, True), put_back, *steps],
+        lambda: held.d,
+    )
+
+
+@cases(hits=3)
+def a_dict_that_keeps_its_very_numbers(trace):
+    held = Holder(d={"a": 1.5, "b": 1000001})
+    first = held.d["b"]
+
+    def step(x):
+        return {name: value + 1 for name, value in held.d.items()}, x * held.d["a"]
+
+    def change():
+        held.d["a"] += 1
+
+    def look():
+        return held.d, held.d["b"] is first
+
+    return trace(step), [one for k in range(1, 8) for one in (call(X() * k), change)], look
+
+
+@cases(hits=3)
+def numbers_and_what_is_none(trace):
+    held = Holder(d={"a": 1.5, "t": X(), "s": "text", "n": None, "f": float("nan"), "b": True})
+
+    def step(x):
+        return [(name, value) for name, value in held.d.items()], x * 2
+
+    def change(name, value):
+        return lambda: held.d.update({name: value})
+
+    changes = [
+        ("a", 2.5),
+        ("a", 3),
+        ("a", None),
+        ("s", "other"),
+        ("b", False),
+        ("f", 1.0),
+        ("t", X() * 2),
+        ("a", 1.5),
+    ]
+    steps = [one for change_of in changes for one in (change(*change_of), *calls(3))]
+    return trace(step), [*calls(3), *steps], lambda: held.d
 
 
 # ---------------------------------------------------------------- samples

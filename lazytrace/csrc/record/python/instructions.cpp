@@ -154,6 +154,15 @@ bool gives_view(PyObject* callee) {
 }
 }  // namespace
 
+// A dict in state whose numbers are to be seen as what they are: others at the next call.
+void Instructions::put_viewed(PyObject* dict) {
+  if (!PyDict_Check(dict)) return;
+  for (auto& [key, carrier] : containers_->read_viewed(dict)) {
+    writes_->write_item(dict, key.ptr(), carrier.ptr());
+    if (PyDict_SetItem(dict, key.ptr(), carrier.ptr()) < 0) throw py::error_already_set();
+  }
+}
+
 void Instructions::take_numbers(Frame f, const Operation& operation) {
   static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
   static PyObject* const as_tensor = from_module("torch", "as_tensor").release().ptr();
@@ -161,7 +170,7 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (callee && operation.action == Action::Calls && !operation.third && f.peek(operation.first) &&
       gives_view(*callee))
-    return containers_->read_viewed(f.place(operation.second));
+    return put_viewed(f.peek(operation.second));
   if (!callee || !operation.third || operation.action != Action::Calls) return;
   take_scales(f, operation);
   if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));

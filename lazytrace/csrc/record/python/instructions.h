@@ -52,6 +52,7 @@ class Instructions {
   void dispatch_names(Frame f, const Operation& operation, CodeFacts* facts);
   void dispatch_protocols(Frame f, const Operation& operation);
   void call(Frame f, const Operation& operation);
+  void put_viewed(PyObject* dict);
   bool advances_older(PyObject* callee, PyObject* iterator) const;
   void raise(Frame f, PyObject* error, PyObject* cause);
   void call_extended(Frame f, const Operation& operation);

@@ -425,8 +425,22 @@ bool StateWrites::hangs_on_value(const Writes::Write& write) const {
   return before.expect != Expect::Constant || is_number_like(before.value.ptr(), write.value.ptr());
 }
 
+// Numbers that were only put in the place of what was there, so that Python is given them.
+void StateWrites::put_back_viewed() {
+  auto& all = log_->all();
+  auto is_put_back = [&](const Writes::Write& entry) {
+    if (entry.effect.kind != Effect::Kind::Item) return false;
+    PyObject *dict = entry.container.ptr(), *key = entry.effect.key.ptr();
+    PyObject* number = containers_->replaced_by(dict, key, entry.value.ptr());
+    if (!number || PyDict_GetItemWithError(dict, key) != entry.value.ptr()) return false;
+    if (PyDict_SetItem(dict, key, number) < 0) throw py::error_already_set();
+    return true;
+  };
+  all.erase(std::remove_if(all.begin(), all.end(), is_put_back), all.end());
+}
+
 void StateWrites::settle() {
-  if (!containers_->views_hold()) recorder_->fail(say(reason::ReadsWritten, "dict"));
+  put_back_viewed();
   std::vector<Writes::Write> kept;
   for (Writes::Write& entry : log_->all()) {
     written_.push_back(entry.effect);

@@ -66,6 +66,7 @@ class StateWrites {
   std::vector<Effect>& written() { return written_; }
 
  private:
+  void put_back_viewed();
   bool changes_nothing(int owner, Access access, PyObject* key, Py_ssize_t index, PyObject* before,
                        PyObject* value) const;
   enum class Verdict : uint8_t { Kept, Dropped, Refused };

@@ -69,6 +69,7 @@ struct ByFirst {
 
 struct StandIns {
   AddressMap<PyObject*> by_function, dropped, by_code, of_generators;
+  AddressMap<PyObject*> by_class;  // of what is called
   AddressMap<std::vector<ByFirst>> by_first;
   AddressSet all;
   // Of modules that not all programs load: the name of each, and what gives its rows.
@@ -138,6 +139,8 @@ void fill(AddressMap<PyObject*>* known, const py::dict& rows) {
       PyObject* first = Py_NewRef(PyTuple_GET_ITEM(callable.ptr(), 1));
       const void* key = key_of(Py_NewRef(PyTuple_GET_ITEM(callable.ptr(), 0)));
       stand_ins().by_first[key].push_back({first, own.ptr()});
+    } else if (PyType_Check(callable.ptr())) {
+      stand_ins().by_class[Py_NewRef(callable.ptr())] = own.ptr();
     } else {
       (*known)[key_of(Py_NewRef(callable.ptr()))] = own.ptr();
     }
@@ -213,7 +216,7 @@ namespace {
 // What stands for an object of the operator module, or null. Only those that are known; others are judged.
 PyObject* of_operator_object(PyObject* callee) {
   if (PyType_Check(callee) || std::strncmp(Py_TYPE(callee)->tp_name, "operator.", 9) != 0) return nullptr;
-  PyObject* const* own = stand_ins().by_function.find(Py_TYPE(callee));
+  PyObject* const* own = stand_ins().by_class.find(Py_TYPE(callee));
   return own ? *own : nullptr;
 }
 

@@ -27,6 +27,13 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
     PyErr_Clear();
     // A number that is followed, looked up among texts.
     if (is_carrier(key) && PyDict_CheckExact(object)) return containers_->read_whole(object);
+    // Python code gives something instead, and shows itself: that of a Counter.
+    static PyObject* const missing = PyUnicode_InternFromString("__missing__");
+    PyObject* other = plain ? nullptr : _PyType_Lookup(type, missing);
+    if (other && PyFunction_Check(other) && is_key(key)) {
+      classes_->read_special(object, "__missing__");
+      return containers_->read_dict_item(object, key);
+    }
     if (!plain && provenance_->known(object) >= 0)
       return writes_->write(object, [&] { return "looks up a missing key of a " + type_name(object); });
     return containers_->read_dict_item(object, key);

@@ -1,7 +1,5 @@
 #include "record/python/reads/containers.h"
 
-#include <algorithm>
-
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/imports.h"
@@ -170,33 +168,12 @@ void ContainerReads::read_merged(PyObject** place) {
   int node = provenance_->known(dict);
   if (!PyDict_CheckExact(dict) || !recorder_->numbers() || recorder_->inside_operator()) return;
   if (!can_merge(node, dict)) return;
-  Py_SETREF(*place, followed_dict(node, dict, true).release().ptr());
-}
-
-void ContainerReads::read_viewed(PyObject** place) {
-  PyObject* dict = *place;
-  bool plain = PyDict_CheckExact(dict) || is_default_dict(dict) || is_counter(dict);
-  int node = provenance_->known(dict);
-  if (!plain || !recorder_->numbers() || recorder_->inside_operator() || !can_merge(node, dict)) return;
-  py::object found = followed_dict(node, dict, false);
-  auto version = reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-  viewed_.emplace_back(py::reinterpret_borrow<py::object>(dict), version);
-  Py_SETREF(*place, found.release().ptr());
-}
-
-bool ContainerReads::views_hold() const {
-  return std::all_of(viewed_.begin(), viewed_.end(), [](const auto& view) {
-    return reinterpret_cast<PyDictObject*>(view.first.ptr())->ma_version_tag == view.second;
-  });
-}
-
-py::object ContainerReads::followed_dict(int node, PyObject* dict, bool at_once) {
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   tree_->expect_length(node, dict);
   py::list keys;
   py::dict found;
   PyObject *key, *value;
-  provenance_->note_renewal(at_once);
+  provenance_->note_renewal(true);
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
     keys.append(py::handle(key));
     c10::ArrayRef<int> numbers;
@@ -206,7 +183,38 @@ py::object ContainerReads::followed_dict(int node, PyObject* dict, bool at_once)
   provenance_->note_renewal(false);
   (*tree_)[node].keys = py::tuple(keys);
   provenance_->note_made(found.ptr());
-  return std::move(found);
+  Py_SETREF(*place, found.release().ptr());
+}
+
+std::vector<std::pair<py::object, py::object>> ContainerReads::read_viewed(PyObject* dict) {
+  std::vector<std::pair<py::object, py::object>> found;
+  bool plain = PyDict_CheckExact(dict) || is_default_dict(dict) || is_counter(dict);
+  int node = provenance_->known(dict);
+  if (!plain || all_read_.count(dict) || !recorder_->numbers() || recorder_->inside_operator()) return found;
+  if (!can_merge(node, dict)) return found;
+  if (log_->wrote_to(dict)) read_as_namespace(dict);
+  tree_->expect_length(node, dict);
+  py::list keys;
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
+    keys.append(py::handle(key));
+    if (log_->wrote(dict, key)) continue;
+    auto numbers = provenance_->follow_child(node, Access::Item, key, -1, value);
+    py::object number = py::reinterpret_borrow<py::object>(value);
+    py::object carrier = lists_->followed(number, numbers);
+    if (carrier.is(number) || !is_carrier(carrier.ptr())) continue;
+    found.emplace_back(py::reinterpret_borrow<py::object>(key), carrier);
+    viewed_.push_back({dict, found.back().first, carrier, number});
+  }
+  (*tree_)[node].keys = py::tuple(keys);
+  all_read_.insert(dict);
+  return found;
+}
+
+PyObject* ContainerReads::replaced_by(PyObject* dict, PyObject* key, PyObject* value) const {
+  for (const Viewed& one : viewed_)
+    if (one.dict == dict && one.carrier.ptr() == value && one.key.ptr() == key) return one.number.ptr();
+  return nullptr;
 }
 
 void ContainerReads::read_member(PyObject* set, PyObject* key) {
@@ -223,6 +231,7 @@ void ContainerReads::read_length(PyObject* container) {
   if (node < 0 || provenance_->structural(node)) return;
   if (lists_->is(container)) return lists_->read_length(container);
   if (provenance_->has_live()) tree_->expect_distinct(node);
+  if (all_read_.count(container)) return;
   if (log_->wrote_to(container)) return settle(container);
   tree_->expect_length(node, container);
 }
@@ -257,7 +266,7 @@ bool ContainerReads::take_over(PyObject* object, Wording what) {
   int node = provenance_->known(object);
   py::object before = log_->before(object);
   bool values = provenance_->leaves_values(node), held = provenance_->structural(node) && !values;
-  bool known = held || (!log_->wrote_to(object) && !whole_.insert(object));
+  bool known = held || all_read_.count(object) || (!log_->wrote_to(object) && !whole_.insert(object));
   if (!known) values ? read_values(node, before.ptr()) : read_entries(node, before.ptr());
   Writes::Write write;
   write.effect.kind = Effect::Kind::Content;
@@ -298,6 +307,7 @@ void ContainerReads::read_whole(PyObject* object) {
     if (left && (log_->wrote_to(object) || whole_.insert(object))) read_values(node, object);
     return;
   }
+  if (all_read_.count(object)) return;
   if (log_->wrote_to(object)) return settle(object);
   if (whole_.insert(object)) read_entries(node, object);
 }

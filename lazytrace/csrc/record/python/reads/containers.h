@@ -42,10 +42,11 @@ class ContainerReads {
   // Puts a list of the numbers in its place of a list of numbers, or of lists of these, that becomes a
   // tensor: all of them will be others at the next call.
   void read_numbers(PyObject** place);
-  // The same of one whose items or values are asked for. What goes through them sees no later write.
-  void read_viewed(PyObject** place);
-  // Whether none of these was written to since.
-  bool views_hold() const;
+  // The numbers that are followed of a dict whose items or values are asked for, by key: they are to lie in it
+  // before that. All that it held before the call is read then.
+  std::vector<std::pair<py::object, py::object>> read_viewed(PyObject* dict);
+  // Whether a write has put one of these there, and the number that was there; else null.
+  PyObject* replaced_by(PyObject* dict, PyObject* key, PyObject* value) const;
   // Whether a set holds an equal of `key`.
   void read_member(PyObject* set, PyObject* key);
   void read_length(PyObject* container);
@@ -67,7 +68,6 @@ class ContainerReads {
 
  private:
   bool can_merge(int node, PyObject* dict) const;
-  py::object followed_dict(int node, PyObject* dict, bool at_once);
   Py_ssize_t count_numbers(PyObject* list, int depth) const;
   // What an entry holds, or, where it does not come to Python, that it is there.
   void read_entry_of(PyObject* dict, PyObject* key, bool gives_value);
@@ -89,8 +89,13 @@ class ContainerReads {
   Writes* log_;
   ClassReads* classes_;
   LiveLists* lists_;
-  std::vector<std::pair<py::object, uint64_t>> viewed_;  // each with its version by then
-  AddressSet whole_;                                     // containers whose contents are all guarded
+  struct Viewed {
+    PyObject* dict;
+    py::object key, carrier, number;
+  };
+  std::vector<Viewed> viewed_;
+  AddressSet all_read_;  // dicts whose entries of before the call are read, or followed
+  AddressSet whole_;     // containers whose contents are all guarded
 };
 
 }  // namespace lazytrace
