@@ -10,6 +10,8 @@ import io
 import json
 import statistics
 import struct
+import time
+import warnings
 
 import pytest
 
@@ -125,7 +127,7 @@ def a_dict_that_is_written_while_it_is_gone_through(trace):
     return trace(step), calls(6), lambda: held
 
 
-@cases(hits=1)
+@cases(recordings=3)
 def a_dict_that_grows_while_it_is_gone_through(trace):
     held = {"a": 1.0}
 
@@ -392,6 +394,39 @@ def packed_and_hashed(trace):
         held.name, held.size = "layer.1", 4
 
     return trace(step), [*calls(3), change, *calls(4)]
+
+
+@cases(hits=3)
+def times_as_text(trace):
+    def step(x):
+        return f"{time.strftime('%Y-%m')} {x.sum().item():.1f}", time.strftime("at")
+
+    return trace(step), calls(5)
+
+
+@cases(hits=3)
+def warnings_that_are_ignored(trace):
+    def step(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn("careful", stacklevel=1)
+        return x * 2, len(warnings.filters)
+
+    def change():
+        warnings.filterwarnings("ignore", message="nothing at all")
+
+    return trace(step), [*calls(4), change, *calls(4)]
+
+
+@cases(eager="reads")
+def warnings_that_are_caught(trace):
+    def step(x):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.warn("careful", stacklevel=1)
+        return x * 2, [str(one.message) for one in caught]
+
+    return trace(step), calls(4)
 
 
 # ---------------------------------------------------------------- phases

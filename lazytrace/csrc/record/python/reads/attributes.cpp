@@ -190,6 +190,13 @@ void AttributeReads::read_namespace(PyObject* object) {
 PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  // A method of the class is what it was, as each replay finds out behind the call that changed the object.
+  bool method = dict && *dict && !value && descriptor && PyFunction_Check(descriptor);
+  if (method && (provenance_->touched(object) || provenance_->touched(*dict))) {
+    int node = provenance_->known(object);
+    if (node >= 0) provenance_->read_child(node, Access::Instance, name, -1, nullptr);
+    return nullptr;
+  }
   if (dict && *dict && provenance_->touched(*dict))
     return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
   if (value && log_->wrote(*dict, name)) {

@@ -146,7 +146,7 @@ bool is_counter(PyObject* v) {
 }
 }  // namespace
 
-// Of one with names for keys, which the call has given no others.
+// Of one with names or ints for keys, which the call has given no others.
 bool ContainerReads::can_merge(int node, PyObject* dict) const {
   constexpr Py_ssize_t kMost = 64;
   if (PyDict_GET_SIZE(dict) > kMost || provenance_->is_fresh(dict)) return false;
@@ -157,7 +157,7 @@ bool ContainerReads::can_merge(int node, PyObject* dict) const {
   PyObject *key, *value;
   bool numbers = false;
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
-    if (!PyUnicode_CheckExact(key)) return false;
+    if (!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) return false;
     numbers |= PyLong_CheckExact(value) || PyFloat_CheckExact(value) || is_carrier(value);
   }
   return numbers;
