@@ -148,6 +148,48 @@ def can_be_cloned(tensors: Sequence[torch.Tensor]) -> bool:
     return True
 
 
+_Tensors = Sequence[torch.Tensor]
+
+
+def share_clones(
+    tensors: Sequence[torch.Tensor], clones: Sequence[torch.Tensor], memo: dict[Any, Any]
+) -> None:
+    """Have torch's own copies of other tensors share memory with these clones, as the tensors do.
+
+    >>> import copy
+    >>> x = torch.ones(4)
+    >>> clone, memo = x.clone(), {}
+    >>> share_clones([x], [clone], memo)
+    >>> copy.deepcopy(x[2:], memo).data_ptr() == clone[2:].data_ptr()
+    True
+    """
+    copied = memo.setdefault("torch", {})  # what UntypedStorage.__deepcopy__ looks into
+    for tensor, clone in zip(tensors, clones, strict=True):
+        copied[tensor.untyped_storage()._cdata] = clone.untyped_storage()
+
+
+def mend_clones(copier: Any, tensors: _Tensors, clones: _Tensors) -> None:
+    """Make of clones the copies that torch makes.
+
+    >>> memory = torch.arange(4.0)
+    >>> tensors = [memory[:2], memory[1:]]
+    >>> clones = [one.clone() for one in tensors]
+    >>> mend_clones(torch.Tensor.__deepcopy__, tensors, clones)
+    >>> clones[0][1] = 7.0
+    >>> clones[1]
+    tensor([7., 2., 3.])
+    """
+    memo: dict[Any, Any] = {}
+    with torch.no_grad():
+        for tensor, clone in zip(tensors, clones, strict=True):
+            made = copier(tensor, memo)
+            clone.set_(made.untyped_storage(), made.storage_offset(), made.size(), made.stride())
+            clone.requires_grad_(made.requires_grad)
+            if made.grad is not None:
+                clone.grad = made.grad
+            clone.__dict__.update(made.__dict__)
+
+
 def call_quietly(held: Any, name: str, /, *args: Any, **kwargs: Any) -> None:
     """Call a method, and drop what it gives."""
     getattr(held, name)(*args, **kwargs)

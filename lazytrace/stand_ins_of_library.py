@@ -30,9 +30,11 @@ from lazytrace.library import (
     candidates,
     fields_of,
     is_original,
+    mend_clones,
     method_of,
     options_of,
     parts_of,
+    share_clones,
 )
 from lazytrace.library_calls import stay_clones, tell, time_as_text, work_out
 
@@ -59,7 +61,7 @@ _OF_BARS: Final = (
 _DISPATCHING: Final[Any] = functools.singledispatch(len)
 _ASKS: Final[Any] = type.__subclasscheck__
 # The memo of a copy has ids for its keys.
-_TENSORS: Final = "lazytrace"
+_CLONED: Final = "lazytrace"
 
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
@@ -368,22 +370,27 @@ def reduce_ordered(value: Any, protocol: Any, /) -> Any:
 def deepcopy(value: Any, /) -> Any:
     """`copy.deepcopy`, which has the tensors that were cloned looked at once more by each replay."""
     tensors: list[torch.Tensor] = []
-    memo: dict[Any, Any] = {_TENSORS: tensors}
+    clones: list[torch.Tensor] = []
+    memo: dict[Any, Any] = {_CLONED: (tensors, clones)}
     made = _DEEPCOPY(value, memo)
     if tensors and not stay_clones(tensors):
-        return _DEEPCOPY(value, {})
+        tensors[0].untyped_storage()  # which ends the recording
+        mend_clones(_COPY_TENSOR, tensors, clones)
     return made
 
 
 def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     """`Tensor.__deepcopy__`: a clone where that gives the same."""
-    if type(memo) is not dict or _TENSORS not in memo or type(tensor) is not torch.Tensor:
+    if type(memo) is not dict or _CLONED not in memo or type(tensor) is not torch.Tensor:
         return _COPY_TENSOR(tensor, memo)
-    tensors = memo[_TENSORS]
+    tensors, clones = memo[_CLONED]
     if not can_be_cloned([*tensors, tensor]):
+        share_clones(tensors, clones, memo)
+        del memo[_CLONED]
         return _COPY_TENSOR(tensor, memo)
     tensors.append(tensor)
-    return tensor.clone()
+    clones.append(tensor.clone())
+    return clones[-1]
 
 
 # The loops of these alone hold the generator: it ends as soon as one is left by an exception, as in C code.

@@ -52,6 +52,58 @@ def a_tensor_whose_memory_others_share_later(trace):
     )
 
 
+@cases(hits=1)
+def memory_that_copies_share(trace):
+    """Where some of it cannot be cloned, all of it is copied as torch does."""
+    memory = torch.arange(12.0)
+    held = Holder(a=X(), b=X(), c=X())
+
+    def step(x):
+        a, b, c = copy.deepcopy([held.a, held.b, held.c])
+        a.add_(1)
+        b.add_(10)
+        return a, b, c, x
+
+    def change(**parts):
+        return lambda: held.__dict__.update(parts)
+
+    changes = [
+        {"a": memory, "b": memory[:3]},
+        {"c": memory[1:4]},
+        {"a": memory.view(3, 4), "b": memory.view(3, 4).t()},
+        {"a": X(), "b": X() * 2},
+        {"b": memory, "c": memory},
+        {"a": memory[:3], "b": memory[3:6], "c": X()},
+    ]
+    steps = [one for parts in changes for one in (change(**parts), call(X()), call(X()))]
+    return trace(step), [call(X()), call(X()), *steps]
+
+
+@cases(hits=2)
+def memory_that_comes_to_be_shared(trace):
+    """All look as they did: only what is behind them has changed."""
+    memory = torch.arange(3.0)
+    held = Holder(a=X(), b=X() * 2)
+
+    def step(x):
+        a, b = copy.deepcopy([held.a, held.b])
+        a.add_(1)
+        return a, b, x
+
+    def share():
+        held.a, held.b = memory, memory.view(3)
+
+    def widen():
+        held.a, held.b = torch.arange(6.0)[:3], X()
+
+    def give():
+        held.a, held.b = X(), X() * 2
+        held.a.grad = X() * 3
+
+    steps = [call(X()), call(X()), call(X())]
+    return trace(step), [*steps, share, *steps, widen, *steps, give, *steps]
+
+
 @cases(hits=2)
 def the_same_tensor_twice(trace):
     def step(x):
