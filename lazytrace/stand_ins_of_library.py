@@ -112,11 +112,13 @@ def dump(value: Any, file: Any, /, **options: Any) -> None:
 def _is_plain_json(value: Any, depth: int) -> bool:
     if depth > _DEEPEST:
         return False
+    if isinstance(value, str):  # the type of a text that is followed would be the type of what it says
+        return True
     if type(value) is dict:
         return all(type(key) is str and _is_plain_json(value[key], depth + 1) for key in value)
     if type(value) is list or type(value) is tuple:
         return all(_is_plain_json(item, depth + 1) for item in value)
-    return value is None or type(value) in (bool, int, float, str)
+    return value is None or type(value) in (bool, int, float)
 
 
 def write_row(writer: Any, row: Any, /) -> None:
@@ -348,7 +350,8 @@ def of_statistics() -> tuple[dict[Any, Any], dict[Any, Any]]:
 def _of_bar(name: str) -> Any:
     def tell_bar(bar: Any, /, *args: Any, **kwargs: Any) -> None:
         """A method of a progress bar, whose result nobody asks for."""
-        if len(args) == 1 and type(args[0]) is dict:
+        # As in `_is_plain_json`.
+        if len(args) == 1 and isinstance(args[0], dict) and type(args[0]) is dict:
             return tell(call_with_dict, bar, name, ((*args[0],), *args[0].values()), kwargs)
         return tell(call_quietly, bar, name, args, kwargs)
 

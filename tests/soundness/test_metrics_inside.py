@@ -50,8 +50,7 @@ def the_most_common(trace):
         held[int(x.argmax())] += 1
         return held.most_common(1)[0][0], x
 
-    steps = [call(X()), call(-X())]
-    return trace(step), [*steps * 5], lambda: held
+    return trace(step), [*[call(X())] * 6, *[call(-X())] * 6], lambda: held
 
 
 @cases(hits=3)
@@ -346,7 +345,7 @@ def documents(trace):
 
     def step(x):
         json.dump({"loss": x.sum().item(), "of": [1, None, "a", (True, 2.5)]}, file)
-        json.dump({"b": x.max().item(), "a": 1}, file, indent=2, sort_keys=True)
+        json.dump({"b": x.max().item(), "a": f"{x.sum().item():.1f}"}, file, indent=2, sort_keys=True)
         file.write("\n")
         return json.dumps({"loss": x.sum().item()}, indent=1), x
 
@@ -404,7 +403,7 @@ def times_as_text(trace):
     return trace(step), calls(5)
 
 
-@cases(hits=3)
+@cases(eager="reads-unknown")
 def warnings_that_are_ignored(trace):
     def step(x):
         with warnings.catch_warnings():
@@ -468,10 +467,11 @@ def test_a_progress_bar(disable):
         bar = tqdm.tqdm(total=50, disable=disable, file=file, mininterval=1000.0)
 
         def step(x):
+            loss = x.sum().item()
+            bar.set_postfix(loss=loss)
+            bar.set_postfix({"loss": f"{loss:.3f}", "n": 1}, refresh=False)
+            bar.set_description(f"loss {loss:.2f}")
             bar.update(1)
-            bar.set_postfix(loss=x.sum().item())
-            bar.set_postfix({"loss": f"{x.sum().item():.3f}", "n": 1}, refresh=False)
-            bar.set_description(f"loss {x.sum().item():.2f}")
             return x * 2
 
         def shown():

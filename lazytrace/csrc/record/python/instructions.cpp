@@ -276,8 +276,9 @@ void Instructions::raise(Frame f, PyObject* error, PyObject* cause) {
 namespace {
 // Whether Python code gives what comes next, and shows itself. That of torch's loaders advances others.
 bool shows_what_is_next(PyTypeObject* type) {
-  static PyObject *const name = PyUnicode_InternFromString("__next__"),
-                         *const module = PyUnicode_InternFromString("__module__");
+  static PyObject *const name = PyUnicode_InternFromString("__next__"), *const module =
+                                                                            PyUnicode_InternFromString(
+                                                                                "__module__");
   PyObject* next = _PyType_Lookup(type, name);
   if (!next || !PyFunction_Check(next)) return false;
   PyObject* owner = _PyType_Lookup(type, module);

@@ -42,8 +42,7 @@ void WarningReads::read_filters() {
   PyObject* filters = named("filters");
   provenance_->weak_node(warnings_module());
   attributes_->read_module_attribute(warnings_module(), py::str("filters").ptr());
-  // Those that the call has put there follow from it.
-  if (filters && provenance_->known(filters) >= 0) consumption_->consume(filters, Consumer::Reads);
+  if (filters) consumption_->consume(filters, Consumer::Reads);
 }
 
 // One that the module of its place has given is not given again, as long as nobody says that the filters have

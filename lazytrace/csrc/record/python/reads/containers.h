@@ -42,8 +42,8 @@ class ContainerReads {
   // Puts a list of the numbers in its place of a list of numbers, or of lists of these, that becomes a
   // tensor: all of them will be others at the next call.
   void read_numbers(PyObject** place);
-  // The numbers that are followed of a dict whose items or values are asked for, by key: they are to lie in it
-  // before that. All that it held before the call is read then.
+  // The numbers that are followed of a dict whose items or values are asked for, by key: they are to lie in
+  // it before that. All that it held before the call is read then.
   std::vector<std::pair<py::object, py::object>> read_viewed(PyObject* dict);
   // Whether a write has put one of these there, and the number that was there; else null.
   PyObject* replaced_by(PyObject* dict, PyObject* key, PyObject* value) const;
