@@ -140,7 +140,10 @@ def can_be_cloned(tensors: Sequence[torch.Tensor]) -> bool:
             return False
         if tensor.is_conj() or tensor.is_neg() or tensor.__dict__:
             return False
-        storage = tensor.untyped_storage()
+        try:
+            storage = tensor.untyped_storage()
+        except (RuntimeError, NotImplementedError):  # of a transform of torch.func
+            return False
         whole = storage.nbytes() == tensor.numel() * tensor.itemsize and not tensor.storage_offset()
         if not whole or not _keeps_strides(tensor) or storage.data_ptr() in storages:
             return False
