@@ -532,7 +532,7 @@ def traced_property(trace):
     return (lambda x: a.w * x), [call(X()), call(X()), lambda: setattr(a, "k", 3.0), call(X()), call(X())]
 
 
-@cases(eager="reads-odd-key")
+@cases(hits=3)
 def traced_singledispatch(trace):
     import functools
 

@@ -8,6 +8,7 @@ import dataclasses
 import fractions  # noqa: F401 (the texts below name it)
 import functools
 import json
+import marshal  # noqa: F401 (the texts below name it)
 import math
 import operator  # noqa: F401 (the texts below name it)
 import pickle
@@ -166,7 +167,7 @@ READ = [
 # Python hands the value to code that no recording sees into.
 REFUSED = [
     "x * pickle.loads(pickle.dumps(n))",
-    "x * len(struct.pack('d', n))",
+    "x * len(marshal.dumps(n))",
 ]
 
 

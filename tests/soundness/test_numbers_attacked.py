@@ -841,7 +841,7 @@ ITERABLES = {
 ASKED_FOR_CLASSES = {
     "set": lambda numbers: len(set(map(type, numbers))),
     "groups": lambda numbers: [kind.__name__ for kind, _ in itertools.groupby(numbers, type)],
-    "mean": statistics.mean,
+    "mean": statistics.harmonic_mean,
     "partial": lambda numbers: len(set(map(functools.partial(type), numbers))),
     "made before": lambda numbers: len({*map(type, (number for number in numbers))}),
 }
