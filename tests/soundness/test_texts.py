@@ -90,6 +90,8 @@ FOLLOWED = [
     "next(iter([f'{n}']))",
     "json.dumps({'a': n, 'b': [n, f'{n}', None, True], 'c': {'d': (n,)}})",
     "(json.dumps(n), json.dumps([n, [x.shape[0], n]]))",
+    "json.dumps({'b': n, 'a': f'{n}'}, sort_keys=True, indent='  ')",
+    "json.dumps([n], separators=(',', ':'))",
     "list(zip([f'{n}'], [1]))",
     "'%.3f' % t",
     "'%d%% %8.2e %g %s' % (3, t, t, n)",
@@ -99,7 +101,6 @@ FOLLOWED = [
 ]
 # The characters are looked at: each takes a way of its own, and one that comes again hits.
 READ = [
-    "json.dumps([n], separators=(',', ':'))",
     "len(f'{n}')",
     "f'{n}'.upper()",
     "(f'{n}' == '0.5', '0.5' == f'{n}', f'{n}' != f'{n + 1}', f'{n}' is None)",
@@ -150,9 +151,7 @@ READ = [
 ]
 # It goes to code that no recording sees into.
 REFUSED = [
-    "json.dumps({'a': n}, sort_keys=True)",
     "json.dumps([n, Box(1)], default=str)",
-    "json.dumps([n], indent=1)",
     "json.dumps([n], cls=json.JSONEncoder)",
     "pickle.loads(pickle.dumps(f'{n}'))",
     "os.path.join('a', f'{n}')",
