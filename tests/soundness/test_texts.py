@@ -90,7 +90,7 @@ FOLLOWED = [
     "next(iter([f'{n}']))",
     "json.dumps({'a': n, 'b': [n, f'{n}', None, True], 'c': {'d': (n,)}})",
     "(json.dumps(n), json.dumps([n, [x.shape[0], n]]))",
-    "json.dumps({'b': n, 'a': f'{n}'}, sort_keys=True, indent='  ')",
+    "json.dumps({'b': n, 'a': f'{n}'}, sort_keys=True)",
     "json.dumps([n], separators=(',', ':'))",
     "list(zip([f'{n}'], [1]))",
     "'%.3f' % t",
