@@ -41,7 +41,7 @@ def attrgetter_of_state(trace):
     return trace(lambda x: x * get(o)), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases(eager="dotted-getter")
+@cases(hits=1)
 def attrgetter_chain(trace):
     o = Box(a=Box(k=2.0))
     get = operator.attrgetter("a.k")
@@ -78,7 +78,7 @@ def itemgetter_of_an_object(trace):
     return trace(lambda x: x * operator.itemgetter("k")(o)), around(lambda: setattr(o, "k", 3.0), X())
 
 
-@cases(eager="calls-operator-object")
+@cases(hits=1)
 def methodcaller_that_appends(trace):
     s = []
 
@@ -90,7 +90,7 @@ def methodcaller_that_appends(trace):
     return fn, [call(X())] * 3, lambda: list(s)
 
 
-@cases(eager="calls-operator-object")
+@cases(eager="tensor-escapes")
 def methodcaller_tolist(trace):
     return trace(lambda x: operator.methodcaller("tolist")(x)), [call(X()), call(X()), call(X() + 1)]
 
@@ -331,7 +331,7 @@ def partial_of_tolist(trace):
     return trace(lambda x: get(x)), [call(X()), call(X()), call(X() + 1)]
 
 
-@cases(eager="calls-unseen-function")
+@cases(eager="calls .insert() of a list")
 def insort(trace):
     s = []
 
@@ -378,7 +378,7 @@ def pack_into_state(trace):
     )
 
 
-@cases(eager="calls-unseen-function")
+@cases(eager="reads")
 def unpack_of_state(trace):
     buffer = bytearray(struct.pack("d", 2.0))
     return trace(lambda x: x * struct.unpack("d", buffer)[0]), around(
@@ -593,7 +593,7 @@ def bound_append_of_an_array(trace):
     return fn, [call(X())] * 3, lambda: list(a)
 
 
-@cases(eager="calls-method")
+@cases(eager="reads")
 def hash_object(trace):
     h = hashlib.sha256()
     update = h.update
@@ -678,7 +678,7 @@ def copy_of_an_object(trace):
 
 
 # copy.deepcopy asks for the identity of what it has seen.
-@cases(eager="_has_storage")
+@cases(hits=1)
 def deep_copy_of_a_tensor(trace):
     def fn(x):
         y = copy.deepcopy(x)
@@ -771,7 +771,7 @@ def returned_object_with_a_finalizer(trace):
     return trace(lambda x: Noisy(x * 2).x), [call(X())] * 3, lambda: list(gone)
 
 
-@cases(eager="advances-iterator")
+@cases(hits=1)
 def counted_instances(trace):
     class Counted:
         ids = itertools.count()

@@ -17,7 +17,7 @@ import types
 import pytest
 import torch
 
-from tests.soundness.runner import X, around, call, check
+from tests.soundness.runner import X, agree, around, call, check
 
 NS = types.SimpleNamespace
 
@@ -120,7 +120,8 @@ def test_iterators_of_c_advance_at_each_call(name):
         fn = eval(f"lambda x: x * {text}", {"it": build()})
         return trace(fn), [call(X())] * 3
 
-    check(make, eager="advances an iterator that was there before the call")
+    tracer = agree(make)  # what is next is compared
+    assert not tracer.count("hits")
 
 
 def reads_through(text):
