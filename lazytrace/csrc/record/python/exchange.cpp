@@ -490,7 +490,7 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
       return texts_.join(f, operation);
     case Action::UsesKeys:
       for (int i = 0; i < operation.third; ++i)
-        settle_inside(f.peek(operation.first + i * (operation.name + 1)));
+        settle_inside(f.peek(operation.first + i * operation.name));
       return;
     default:
       return;

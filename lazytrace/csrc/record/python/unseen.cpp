@@ -31,6 +31,13 @@ OwnSteps& own_steps() {
   return *made;
 }
 
+void add_steps(AddressMap<PyObject*>* known, const py::dict& by_callable) {
+  for (auto [callable, own] : by_callable) {
+    (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
+    own_steps().steps.insert(own.ptr());
+  }
+}
+
 // Of more values, steps of their own would take longer than the call.
 bool holds_few_values(const at::Tensor& tensor) {
   constexpr int64_t kMost = 64;
@@ -53,15 +60,9 @@ PyObject* descriptor_of(PyObject* callable) {
 }  // namespace
 
 void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors) {
-  auto fill = [](AddressMap<PyObject*>* known, const py::dict& by_callable) {
-    for (auto [callable, own] : by_callable) {
-      (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
-      own_steps().steps.insert(own.ptr());
-    }
-  };
-  fill(&own_steps().lists, lists);
-  fill(&own_steps().arrays, arrays);
-  fill(&own_steps().tensors, tensors);
+  add_steps(&own_steps().lists, lists);
+  add_steps(&own_steps().arrays, arrays);
+  add_steps(&own_steps().tensors, tensors);
 }
 
 namespace {
@@ -92,14 +93,8 @@ void configure_arrays(ArrayCalls calls) {
   all.index = calls.index.release().ptr();
   all.methods = calls.methods.release().ptr();
   all.values = calls.values.release().ptr();
-  auto fill = [](AddressMap<PyObject*>* known, const py::dict& rows) {
-    for (auto [callable, own] : rows) {
-      (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
-      own_steps().steps.insert(own.ptr());
-    }
-  };
-  fill(&all.functions, calls.functions);
-  fill(&all.makers, calls.makers);
+  add_steps(&all.functions, calls.functions);
+  add_steps(&all.makers, calls.makers);
   for (auto [name, method] : py::reinterpret_borrow<py::dict>(py::handle(all.operand).attr("methods")()))
     own_steps().steps.insert(Py_NewRef(method.ptr()));
 }
