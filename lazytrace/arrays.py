@@ -176,19 +176,21 @@ def _array_of(tensor: torch.Tensor) -> Any:
 class quiet:
     """While a program runs again of which nobody sees anything: what it warns of was told.
 
-    `warnings.catch_warnings` would have all forgotten that was ever told.
+    `warnings.catch_warnings` would have all forgotten that was ever told. The filters are those of all threads:
+    where another one has kept what stands there meanwhile, it finds in it what was there before.
     """
-
-    _IGNORES: Final = [("ignore", None, Warning, None, 0)]
 
     def __enter__(self) -> None:
         self.filters, self.errors = warnings.filters, numpy and numpy.errstate(all="ignore")
-        warnings.filters = self._IGNORES
+        self.own: list[Any] = [("ignore", None, Warning, None, 0)]
+        warnings.filters = self.own
         if self.errors:
             self.errors.__enter__()
 
     def __exit__(self, *about: object) -> None:
-        warnings.filters = self.filters
+        self.own[:] = self.filters
+        if warnings.filters is self.own:
+            warnings.filters = self.filters
         if self.errors:
             self.errors.__exit__(None, None, None)
 
@@ -226,11 +228,17 @@ def _most_in_a_row(function: Callable[..., Any]) -> float:
     """
     if isinstance(function, numpy.ufunc):
         return int(function.nin)
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
+    names = core.aside(functools.partial(_names_of_arguments, function))
+    if names is None:
         return _FEWEST_FIRST
     return next((place for place, name in enumerate(names) if name in _REFUSED), math.inf)
+
+
+def _names_of_arguments(function: Callable[..., Any]) -> list[str] | None:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return None
 
 
 def _as_given(value: Any) -> Any:

@@ -1,6 +1,7 @@
 #include "record/python/unseen.h"
 
 #include <c10/core/InferenceMode.h>
+#include <opcode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -139,6 +140,10 @@ const Unseen::Given* Unseen::given(PyObject* array) const {
 }
 
 void Unseen::add_made(py::object array, const at::Tensor& tensor, bool own) {
+  if (recorder_->stopped()) return;
+  // Weak references to both could be asked.
+  provenance_->hold(array.ptr());
+  if (!own) provenance_->hold(py::cast(tensor).ptr());
   made_.push_back({std::move(array), tensor, TensorMeta::of(tensor), tensor.const_data_ptr(), own, false});
 }
 
@@ -176,8 +181,10 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
 
 py::object Unseen::take(PyObject* array, bool itself) {
   if (auto* own = const_cast<Made*>(made(array))) {
-    // Nobody asks of an array whether it is a view of another one.
-    if (itself && (!own->own || own->taken || own->tensor.is_view()))
+    // Nobody asks of an array whether it is a view of another one, or was made where nothing can require
+    // gradients.
+    bool other = own->tensor.is_inference() != c10::InferenceMode::is_enabled();
+    if (itself && (!own->own || own->taken || own->tensor.is_view() || other))
       return recorder_->fail(say(reason::TakesArrayTwice)), py::none();
     own->taken |= itself;
     return tensor_of(array);
@@ -294,8 +301,11 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
     case Action::Compares:
     case Action::Operates:
       return exchange_pair(f, operation);
-    case Action::OperatesAlone:
     case Action::TestsTruth:
+      // `a or b` is the array itself.
+      if (operation.opcode == JUMP_IF_FALSE_OR_POP || operation.opcode == JUMP_IF_TRUE_OR_POP) return false;
+      [[fallthrough]];
+    case Action::OperatesAlone:
       if (!follows(*f.place(operation.first))) return false;
       return exchange_operand(f.place(operation.first)), true;
     default:
