@@ -176,8 +176,8 @@ def _array_of(tensor: torch.Tensor) -> Any:
 class quiet:
     """While a program runs again of which nobody sees anything: what it warns of was told.
 
-    `warnings.catch_warnings` would have all forgotten that was ever told. The filters are those of all threads:
-    where another one has kept what stands there meanwhile, it finds in it what was there before.
+    `warnings.catch_warnings` would have all forgotten that was ever told. The filters are those of all
+    threads: where another one has kept what stands there meanwhile, it finds in it what was there before.
     """
 
     def __enter__(self) -> None:
@@ -400,6 +400,15 @@ def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Calla
     return made
 
 
+def _asked(array: Any, ask: Callable[[], Any]) -> Any:
+    """What numpy gives. What it raises says how large the array is."""
+    try:
+        return ask()
+    except (IndexError, ValueError):
+        _pin(array)
+        raise
+
+
 def _pin(array: Any) -> None:
     tensor = core.tensor_of_array(array)
     if tensor is not None:
@@ -454,7 +463,7 @@ class Operand:
         array, tensor = self.array, core.tensor_of_array(self.array)
         if tensor is None or not _is_basic(key):
             return call(operator.getitem, array, key)
-        plain = array[key]
+        plain = _asked(array, lambda: array[key])
         if not isinstance(plain, numpy.ndarray):
             return _scalar(tensor[key])
         return _view(array, lambda shown: shown[key], lambda: plain)
@@ -510,7 +519,7 @@ class Operand:
         if kwargs or not all(type(size) is int for size in sizes):
             core.refuse_array()
             return array.reshape(*shape, **kwargs)
-        plain = array.reshape(*sizes)
+        plain = _asked(array, lambda: array.reshape(*sizes))
         return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
 
     def item(self, *args: Any, **kwargs: Any) -> Any:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from lazytrace import arrays
 from lazytrace._native import core
+
+_Result = TypeVar("_Result")
 
 
 def _list(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +82,7 @@ def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., torch.Tensor]
     return make
 
 
-def _as_it_is(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _as_it_is(function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
     core.refuse_array()
     return function(*args, **kwargs)
 
