@@ -76,7 +76,8 @@ def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., torch.Tensor]
     def make(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         # One without dimensions says how large the tensor shall be.
         if args or kwargs or not array.ndim:
-            return _as_it_is(cls, array, *args, **kwargs)
+            made: torch.Tensor = _as_it_is(cls, array, *args, **kwargs)
+            return made
         return _shared(cls, array, dtype=dtype or torch.get_default_dtype())
 
     return make
