@@ -1,7 +1,6 @@
 #include "record/python/unseen.h"
 
 #include <c10/core/InferenceMode.h>
-#include <opcode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -302,8 +301,7 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
     case Action::Operates:
       return exchange_pair(f, operation);
     case Action::TestsTruth:
-      // `a or b` is the array itself.
-      if (operation.opcode == JUMP_IF_FALSE_OR_POP || operation.opcode == JUMP_IF_TRUE_OR_POP) return false;
+      if (keeps_tested(operation)) return false;  // it is the array itself
       [[fallthrough]];
     case Action::OperatesAlone:
       if (!follows(*f.place(operation.first))) return false;
