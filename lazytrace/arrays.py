@@ -7,6 +7,8 @@ code does with an array itself (operators, items, methods) goes through an objec
 from __future__ import annotations
 
 import functools
+import inspect
+import math
 import operator
 import sys
 import warnings
@@ -117,6 +119,8 @@ _METHODS: Final = [
 _VALUES: Final = ("T", "dtype", "ndim", "shape", "size")
 # What makes them give an array that they were given, write to one, or say other things than values.
 _REFUSED: Final = {"out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device"}
+# So many arguments numpy's C code has before these, where it does not say what it takes.
+_FEWEST_FIRST: Final = 2
 _PLAIN: Final = (int, float, bool, complex, str, type(None), type(...))
 
 
@@ -172,19 +176,21 @@ def _array_of(tensor: torch.Tensor) -> Any:
 class quiet:
     """While a program runs again of which nobody sees anything: what it warns of was told.
 
-    `warnings.catch_warnings` would have all forgotten that was ever told.
+    `warnings.catch_warnings` would have all forgotten that was ever told. The filters are those of all
+    threads: where another one has kept what stands there meanwhile, it finds in it what was there before.
     """
-
-    _IGNORES: Final = [("ignore", None, Warning, None, 0)]
 
     def __enter__(self) -> None:
         self.filters, self.errors = warnings.filters, numpy and numpy.errstate(all="ignore")
-        warnings.filters = self._IGNORES
+        self.own: list[Any] = [("ignore", None, Warning, None, 0)]
+        warnings.filters = self.own
         if self.errors:
             self.errors.__enter__()
 
     def __exit__(self, *about: object) -> None:
-        warnings.filters = self.filters
+        self.own[:] = self.filters
+        if warnings.filters is self.own:
+            warnings.filters = self.filters
         if self.errors:
             self.errors.__exit__(None, None, None)
 
@@ -205,15 +211,34 @@ def _widest(array: Any) -> int:
     return 16 if array.dtype.kind == "c" else 8
 
 
-_STEPS: dict[Any, _Step] = {}
-
-
+@functools.cache
 def _step(function: Callable[..., Any], writes: bool = False) -> _Step:
     """One for each function, kept for the life of the process, as these are few."""
-    if function not in _STEPS:
-        _STEPS[function] = _Step(function, writes)
-        core.keep_array_step(_STEPS[function])
-    return _STEPS[function]
+    step = _Step(function, writes)
+    core.keep_array_step(step)
+    return step
+
+
+@functools.cache
+def _most_in_a_row(function: Callable[..., Any]) -> float:
+    """How many arguments it takes without a name before the first that is refused.
+
+    >>> _most_in_a_row(numpy.sum), _most_in_a_row(numpy.add)
+    (3, 2)
+    """
+    if isinstance(function, numpy.ufunc):
+        return int(function.nin)
+    names = core.aside(functools.partial(_names_of_arguments, function))
+    if names is None:
+        return _FEWEST_FIRST
+    return next((place for place, name in enumerate(names) if name in _REFUSED), math.inf)
+
+
+def _names_of_arguments(function: Callable[..., Any]) -> list[str] | None:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return None
 
 
 def _as_given(value: Any) -> Any:
@@ -229,7 +254,7 @@ def _as_given(value: Any) -> Any:
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
         return value
     if isinstance(value, numpy.dtype) or (isinstance(value, type) and issubclass(value, _NUMBERS)):
-        return numpy.dtype(value).str
+        return _name_of(numpy.dtype(value))
     if kind in (tuple, list) and not core.was_reached(value):
         return kind(_as_given(item) for item in value)
     if kind is torch.Size:
@@ -237,6 +262,13 @@ def _as_given(value: Any) -> Any:
     if kind is slice:
         return slice(*(_as_given(carriers.read(part)) for part in (value.start, value.stop, value.step)))
     raise _UnknownError
+
+
+def _name_of(dtype: Any) -> str:
+    """A text that stands for it; there is none for those with fields, or with something else beside."""
+    if dtype.kind not in "biufcSUmM" or dtype.metadata is not None:
+        raise _UnknownError
+    return str(dtype.str)
 
 
 _NUMBERS: Final = (bool, int, float, *((numpy.generic,) if numpy else ()))
@@ -282,7 +314,7 @@ def _made(
         first = args[:1] if draws else ()
         given = (*first, *(_as_given(value) for value in args[len(first) :]))
         named = {name: _as_given(value) for name, value in kwargs.items()}
-        if _REFUSED & named.keys() or len(args) > getattr(function, "nin", len(args)):
+        if _REFUSED & named.keys() or len(args) > _most_in_a_row(function):
             raise _UnknownError
     except _UnknownError:
         core.refuse_array()
@@ -321,9 +353,13 @@ def know_scipy() -> None:
     """Functions of scipy that are steps, once it is loaded."""
     scipy: Any = sys.modules.get("scipy.optimize")
     function = getattr(scipy, "linear_sum_assignment", None)
-    if numpy and function and function not in _STEPS:
-        _step(function)
-        core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), {}, {function: call_on_tensors})
+    if numpy and function:
+        _follow_on_tensors(function)
+
+
+@functools.cache
+def _follow_on_tensors(function: Callable[..., Any]) -> None:
+    core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), {}, {function: call_on_tensors})
 
 
 def _write(function: Callable[..., Any], array: Any, *args: Any) -> None:
@@ -362,6 +398,15 @@ def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Calla
     made = _shown(shown)
     core.made_array(made, shown, core.may_write_to_array(array))
     return made
+
+
+def _asked(array: Any, ask: Callable[[], Any]) -> Any:
+    """What numpy gives. What it raises says how large the array is."""
+    try:
+        return ask()
+    except (IndexError, ValueError):
+        _pin(array)
+        raise
 
 
 def _pin(array: Any) -> None:
@@ -418,7 +463,7 @@ class Operand:
         array, tensor = self.array, core.tensor_of_array(self.array)
         if tensor is None or not _is_basic(key):
             return call(operator.getitem, array, key)
-        plain = array[key]
+        plain = _asked(array, lambda: array[key])
         if not isinstance(plain, numpy.ndarray):
             return _scalar(tensor[key])
         return _view(array, lambda shown: shown[key], lambda: plain)
@@ -474,7 +519,7 @@ class Operand:
         if kwargs or not all(type(size) is int for size in sizes):
             core.refuse_array()
             return array.reshape(*shape, **kwargs)
-        plain = array.reshape(*sizes)
+        plain = _asked(array, lambda: array.reshape(*sizes))
         return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
 
     def item(self, *args: Any, **kwargs: Any) -> Any:

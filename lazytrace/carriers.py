@@ -373,6 +373,9 @@ def _of_scalar(numpy: Any) -> dict[str, Any]:
         "__reduce__": lambda self: _read(self).__reduce__(),
         "__reduce_ex__": lambda self, protocol: _read(self).__reduce_ex__(protocol),
         "__float__": _same_float,
+        # A class of Python that has items could be gone through by their numbers.
+        "__iter__": None,
+        "__reversed__": None,
         "node": property(core.symbolic_node) if available() else None,
     }
 

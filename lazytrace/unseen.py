@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from lazytrace import arrays
 from lazytrace._native import core
+
+_Result = TypeVar("_Result")
 
 
 def _list(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -43,16 +45,25 @@ def _shared(make: Callable[..., torch.Tensor], array: Any, **how: Any) -> torch.
     return make(array) if made is None else made
 
 
+def _is_known(name: str, value: Any) -> bool:
+    """Whether `Tensor.to` takes it as the functions that make tensors do."""
+    return value is None or isinstance(value, {"dtype": torch.dtype, "device": str | torch.device}[name])
+
+
+def _may_be_told(how: dict[str, Any]) -> bool:
+    return how.keys() <= {"dtype", "device"} and all(_is_known(*item) for item in how.items())
+
+
 def _as_tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     make = functools.partial(torch.as_tensor, **kwargs)
-    if args or not set(kwargs) <= {"dtype", "device"}:
+    if args or not _may_be_told(kwargs):
         return _as_it_is(make, array, *args)
     how = {name: value for name, value in kwargs.items() if value is not None}
     return _shared(make, array, **how) if how else _from_numpy(array)
 
 
 def _tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-    if args or not set(kwargs) <= {"dtype", "device"}:
+    if args or not _may_be_told(kwargs):
         return _as_it_is(torch.tensor, array, *args, **kwargs)
     tensor = core.take_array(array, False)
     if tensor is None:
@@ -63,16 +74,27 @@ def _tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., torch.Tensor]:
     def make(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if args or kwargs:
-            return _as_it_is(cls, array, *args, **kwargs)
+        # One without dimensions says how large the tensor shall be.
+        if args or kwargs or not array.ndim:
+            made: torch.Tensor = _as_it_is(cls, array, *args, **kwargs)
+            return made
         return _shared(cls, array, dtype=dtype or torch.get_default_dtype())
 
     return make
 
 
-def _as_it_is(function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+def _as_it_is(function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
     core.refuse_array()
     return function(*args, **kwargs)
+
+
+def _by_position(function: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+    """What is called in the place of `function`, which is told an array by its name as it is."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs) if args else _as_it_is(function, **kwargs)
+
+    return call
 
 
 def _length(array: Any) -> int:
@@ -101,4 +123,5 @@ def configure() -> None:
         len: _length,
         **{cls: _made_by(cls, dtype) for cls, dtype in _CLASSES.items()},
     }
+    tensors = {function: _by_position(function, own) for function, own in tensors.items()}
     core.configure_unseen({torch.Tensor.tolist: _list}, {torch.Tensor.numpy: _numpy}, tensors)

@@ -533,3 +533,14 @@ def test_agrees(make, expected):
 
 
 FIRST_TIME = time.time
+
+
+@pytest.mark.parametrize("other", [1.0, 2, None, "a"], ids=str)
+def test_whether_it_is_another_object(other):
+    """The recording ends at the first of both operands, and the second is none of its numbers any more."""
+
+    def body(x):
+        drawn, count = np.random.rand(), np.random.randint(3)
+        return x, drawn is other, other is drawn, drawn is drawn + 1, count is other, count is count
+
+    agree(drawing(body))

@@ -7,6 +7,7 @@ import collections
 import types
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 
 from tests.soundness.runner import Cases, X, around, call, check
@@ -670,6 +671,26 @@ def set_as_argument(trace):
         call({1, 3}, x),
         call({1, 3}, x),
     ]
+
+
+def literal(count, braces):
+    """A function with a literal whose keys are known when it runs, beside sizes that are followed."""
+    items = {"dict": "a + {0}: {0}", "set": "a + {0}"}[braces]
+    text = ", ".join(items.format(i) for i in range(count))
+    names = {}
+    exec(f"def fn(a, x): return {{{text}}}, x * x.shape[0]", names)
+    return names["fn"]
+
+
+@pytest.mark.parametrize("braces", ["dict", "set"])
+@pytest.mark.parametrize("count", range(1, 16))
+def test_keys_of_a_literal(count, braces):
+    """They are looked for where they lie on the stack: whatever is below it is none."""
+
+    def make(trace):
+        return trace(literal(count, braces)), [call(1, X(n)) for n in (3, 4, 5, 6, 3)]
+
+    check(make, hits=3)
 
 
 @cases.parametrize

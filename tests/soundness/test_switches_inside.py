@@ -289,6 +289,20 @@ def test_a_backward_pass(inside):
 
 
 @case(hits=2)
+def asked_by_a_hook(trace):
+    """What the program has set for a while is no change of what the call found."""
+
+    def fn(x):
+        w = torch.ones(3, requires_grad=True)
+        w.register_hook(lambda gradient: gradient * (1 if torch.backends.cudnn.enabled else 5))
+        with torch.backends.cudnn.flags(enabled=False):
+            (w * x).sum().backward()
+        return w.grad
+
+    return trace(fn), around(lambda: C._set_cudnn_benchmark(True), X()), held
+
+
+@case(hits=2)
 def changed_between_calls(trace):
     """What the function never asks for is nobody's business; what it puts back by value is."""
 

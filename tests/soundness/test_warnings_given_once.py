@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+from lazytrace.arrays import quiet
 from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
@@ -170,3 +171,19 @@ def test_warnings_given_once(make, expected):
     finally:
         warnings.showwarning = shown
         sys.modules[__name__].__dict__.pop("__warningregistry__", None)
+
+
+def test_filters_of_all_threads_come_back():
+    """In whichever order two threads end what they have begun."""
+    before, rules = warnings.filters, list(warnings.filters)
+    kept = warnings.catch_warnings()
+    one, other = quiet(), quiet()
+    try:
+        one.__enter__(), other.__enter__()
+        one.__exit__(), other.__exit__()
+        assert list(warnings.filters) == rules
+        one.__enter__(), kept.__enter__()
+        one.__exit__(), kept.__exit__(None, None, None)
+        assert list(warnings.filters) == rules
+    finally:
+        warnings.filters = before

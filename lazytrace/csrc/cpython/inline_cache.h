@@ -11,6 +11,8 @@ bool is_inline_cache(const Operation& operation);
 bool prepares_call(const Operation& operation);
 // Whether it reads an attribute that is called next.
 bool loads_method(const Operation& operation);
+// Whether it may leave what it has tested on the stack, as `a or b` does.
+bool keeps_tested(const Operation& operation);
 // Whether the instruction drops what lies on the stack.
 bool drops_value(const Operation& operation);
 

@@ -482,6 +482,9 @@ py::object Recording::transformed_backward(const std::vector<at::Tensor>& roots,
 }
 
 py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs) {
+  // A replay sets none: what it is set to only reads of the function's own show.
+  if (call->runs_python() && observer_.sets_context())
+    recorder_.fail(say(reason::OpaqueAfterWrite, call->name()));
   bool fed = recorder_.feeding();
   if (fed) recorder_.expect_opaque();
   py::object result;

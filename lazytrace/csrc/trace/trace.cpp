@@ -46,12 +46,15 @@ size_t Family::branches(size_t step, int64_t node) const {
 void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trace); }
 
 namespace {
-// Has nobody told what the Python code of a program's steps warns of, which the recording has told. The
-// filters of warnings are those of all threads, so that a program without such steps leaves them alone.
+// Has nobody told what the Python code of a program's steps, and numpy, warn of, which the recording has
+// told. The filters of warnings are those of all threads, so that a program without such steps leaves them
+// alone.
 class Quiet {
  public:
   explicit Quiet(const Program& program) {
-    auto is_call = [](const Step& step) { return step.opaque != nullptr; };
+    auto is_call = [](const Step& step) {
+      return step.opaque && (step.opaque->python || !step.opaque->engine);
+    };
     if (std::none_of(program.steps.begin(), program.steps.end(), is_call)) return;
     scope_ = py::module_::import("lazytrace.arrays").attr("quiet")();
     scope_.attr("__enter__")();
@@ -234,13 +237,27 @@ namespace {
 Interpreter interpreter_of(const Plan& plan, Workspace* space) {
   return {plan, space->registers, space->values.nodes, space->opaque, space->early, space->memory};
 }
+
+// The switches that a program sets, as they are while it does not run.
+Switches switches_outside(const Program& program) {
+  Switches outside;
+  for (const Modes& modes : program.modes)
+    for (size_t row = 0; row < kSwitchCount; ++row)
+      if (modes.switches.has(row)) outside.put(row, switch_now(row));
+  return outside;
+}
 }  // namespace
 
 Interpreter Trace::interpreter(const Call& call, Workspace* space) const {
   Interpreter made = interpreter_of(*plan_, space);
   if (!asks_) return made;
-  made.ask_state_by([this, &call, space] {
-    return tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors) < 0;
+  made.ask_state_by([this, &call, space, outside = switches_outside(plan_->program())] {
+    // What the program has set for a while is as the function found it.
+    Switches inside = outside.held();
+    outside.apply();
+    bool holds = tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors) < 0;
+    inside.apply();
+    return holds;
   });
   return made;
 }

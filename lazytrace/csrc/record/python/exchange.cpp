@@ -322,7 +322,8 @@ void Exchange::expect(PyObject* plain, c10::ArrayRef<int> numbers) {
   if (!recorder_->numbers()) return;
   if (reading_)
     return expected_.push_back({reading_, py::reinterpret_borrow<py::object>(plain), numbers.vec()});
-  for (int number : numbers) recorder_->numbers()->read(number);
+  for (int number : numbers)
+    if (auto* all = recorder_->numbers()) all->read(number);
 }
 
 void Exchange::deliver_now(Frame f) {
@@ -480,6 +481,7 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
       return;
     case Action::Merges:
     case Action::Unpacks:
+      settle(*first());  // a number cannot be gone through
       // Put into another container as they are; the members of a set are hashed.
       if (PyDict_Check(*first()) || PyList_Check(*first()) || PyTuple_Check(*first()))
         handing_ = Handing::Ignored;
@@ -489,8 +491,7 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
     case Action::JoinsTexts:
       return texts_.join(f, operation);
     case Action::UsesKeys:
-      for (int i = 0; i < operation.third; ++i)
-        settle_inside(f.peek(operation.first + i * (operation.name + 1)));
+      for (int i = 0; i < operation.third; ++i) settle_inside(f.peek(operation.first + i * operation.name));
       return;
     default:
       return;
@@ -536,6 +537,15 @@ void put_plain(PyObject** at) {
   if (!plain) throw py::error_already_set();
   Py_SETREF(*at, plain);
 }
+
+// The same where the recording has ended, and all carriers with it.
+void put_small(PyObject** at) {
+  constexpr long long kLeast = -5, kMost = 256;
+  if (!PyLong_CheckExact(*at)) return;
+  int overflow;
+  long long value = PyLong_AsLongLongAndOverflow(*at, &overflow);
+  if (!overflow && value >= kLeast && value <= kMost) Py_SETREF(*at, PyLong_FromLongLong(value));
+}
 }  // namespace
 
 // Which object an int is follows from its value; that it is none of another type does not.
@@ -548,6 +558,7 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
     return;
   }
   if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other)) return;
+  if (!live()) return put_small(at);
   auto original = py::reinterpret_borrow<py::object>(recorder_->numbers()->original_of(*at));
   if (original) {
     settle(*at);
@@ -556,12 +567,7 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
   }
   if (!is_carrier(*at)) return;
   settle(*at);
-  if (is_carrier(*at)) return put_plain(at);
-  // The recording has ended, and all carriers with it; small ints are one object each.
-  if (!PyLong_CheckExact(*at)) return;
-  int overflow;
-  long long value = PyLong_AsLongLongAndOverflow(*at, &overflow);
-  if (!overflow) Py_SETREF(*at, PyLong_FromLongLong(value));
+  is_carrier(*at) ? put_plain(at) : put_small(at);
 }
 
 void Exchange::settle_identities(PyObject** objects, Py_ssize_t count) {

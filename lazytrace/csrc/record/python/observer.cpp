@@ -6,7 +6,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
     : exchange_(recorder),
       gradients_(recorder),
       whole_calls_(recorder),
-      unseen_(recorder),
+      unseen_(recorder, &provenance_),
       provenance_(recorder, tree),
       around_{recorder, &provenance_, &log_, &pause_, &exchange_},
       new_objects_(&provenance_),

@@ -60,6 +60,8 @@ class Observer {
   int reach(PyObject* object) { return provenance_.reach(object); }
   bool by_path(int node) const { return provenance_.by_path(node); }
   bool made_here(PyObject* object) const { return provenance_.is_fresh(object); }
+  // Whether a context variable is as the function has set it for a while.
+  bool sets_context() const { return context_variables_.sets_any(); }
   // Whether an exception that is raised now could be caught by the Python code of the recording.
   bool would_catch() { return watcher_.would_catch(); }
 

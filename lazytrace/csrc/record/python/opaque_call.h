@@ -45,6 +45,9 @@ class OpaqueCall {
   }
   // Of an argument that nobody but the caller holds, who forgets it.
   void forgets(const at::Tensor& tensor) { unseen_.insert(around_.recorder->register_of(tensor)); }
+  // Whether it runs Python code, and how it is called.
+  bool runs_python() const { return step_->python; }
+  const std::string& name() const { return step_->name; }
   // What Python is to be given for the result: a number that is followed where it is one that is asked for.
   py::object finish(PyObject* result);
 

@@ -172,6 +172,7 @@ class Provenance {
   // Of a recording that has failed: what it has seen may go when it is due.
   void let_go() {
     held_.clear();
+    late_.clear();  // its weak references show, too
     recorder_->let_go();
   }
   // Whether it may be there only because the recording holds it.

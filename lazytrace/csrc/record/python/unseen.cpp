@@ -31,6 +31,13 @@ OwnSteps& own_steps() {
   return *made;
 }
 
+void add_steps(AddressMap<PyObject*>* known, const py::dict& by_callable) {
+  for (auto [callable, own] : by_callable) {
+    (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
+    own_steps().steps.insert(own.ptr());
+  }
+}
+
 // Of more values, steps of their own would take longer than the call.
 bool holds_few_values(const at::Tensor& tensor) {
   constexpr int64_t kMost = 64;
@@ -53,15 +60,9 @@ PyObject* descriptor_of(PyObject* callable) {
 }  // namespace
 
 void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors) {
-  auto fill = [](AddressMap<PyObject*>* known, const py::dict& by_callable) {
-    for (auto [callable, own] : by_callable) {
-      (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
-      own_steps().steps.insert(own.ptr());
-    }
-  };
-  fill(&own_steps().lists, lists);
-  fill(&own_steps().arrays, arrays);
-  fill(&own_steps().tensors, tensors);
+  add_steps(&own_steps().lists, lists);
+  add_steps(&own_steps().arrays, arrays);
+  add_steps(&own_steps().tensors, tensors);
 }
 
 namespace {
@@ -92,14 +93,8 @@ void configure_arrays(ArrayCalls calls) {
   all.index = calls.index.release().ptr();
   all.methods = calls.methods.release().ptr();
   all.values = calls.values.release().ptr();
-  auto fill = [](AddressMap<PyObject*>* known, const py::dict& rows) {
-    for (auto [callable, own] : rows) {
-      (*known)[Py_NewRef(callable.ptr())] = Py_NewRef(own.ptr());
-      own_steps().steps.insert(own.ptr());
-    }
-  };
-  fill(&all.functions, calls.functions);
-  fill(&all.makers, calls.makers);
+  add_steps(&all.functions, calls.functions);
+  add_steps(&all.makers, calls.makers);
   for (auto [name, method] : py::reinterpret_borrow<py::dict>(py::handle(all.operand).attr("methods")()))
     own_steps().steps.insert(Py_NewRef(method.ptr()));
 }
@@ -144,6 +139,10 @@ const Unseen::Given* Unseen::given(PyObject* array) const {
 }
 
 void Unseen::add_made(py::object array, const at::Tensor& tensor, bool own) {
+  if (recorder_->stopped()) return;
+  // Weak references to both could be asked.
+  provenance_->hold(array.ptr());
+  if (!own) provenance_->hold(py::cast(tensor).ptr());
   made_.push_back({std::move(array), tensor, TensorMeta::of(tensor), tensor.const_data_ptr(), own, false});
 }
 
@@ -181,8 +180,10 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
 
 py::object Unseen::take(PyObject* array, bool itself) {
   if (auto* own = const_cast<Made*>(made(array))) {
-    // Nobody asks of an array whether it is a view of another one.
-    if (itself && (!own->own || own->taken || own->tensor.is_view()))
+    // Nobody asks of an array whether it is a view of another one, or was made where nothing can require
+    // gradients.
+    bool other = own->tensor.is_inference() != c10::InferenceMode::is_enabled();
+    if (itself && (!own->own || own->taken || own->tensor.is_view() || other))
       return recorder_->fail(say(reason::TakesArrayTwice)), py::none();
     own->taken |= itself;
     return tensor_of(array);
@@ -299,8 +300,10 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
     case Action::Compares:
     case Action::Operates:
       return exchange_pair(f, operation);
-    case Action::OperatesAlone:
     case Action::TestsTruth:
+      if (keeps_tested(operation)) return false;  // it is the array itself
+      [[fallthrough]];
+    case Action::OperatesAlone:
       if (!follows(*f.place(operation.first))) return false;
       return exchange_operand(f.place(operation.first)), true;
     default:

@@ -9,6 +9,7 @@
 #include "cpython/frame.h"
 #include "cpython/operations.h"
 #include "record/operators/recorder.h"
+#include "record/python/provenance.h"
 
 namespace lazytrace {
 
@@ -18,10 +19,10 @@ namespace py = pybind11;
 // call them: what these do is seen. Knows the numpy arrays that the call was given, of which each has a
 // tensor of the same memory, and those that it makes of tensors.
 //
-// Needs the GIL. Borrows the recorder; keeps what arrays it knows, and their tensors.
+// Needs the GIL. Borrows the others; keeps what arrays it knows, and their tensors.
 class Unseen {
  public:
-  explicit Unseen(Recorder* recorder) : recorder_(recorder) {}
+  Unseen(Recorder* recorder, Provenance* provenance) : recorder_(recorder), provenance_(provenance) {}
 
   // The call was given an array, whose memory is the tensor's.
   void add_given(PyObject* array, PyObject* tensor);
@@ -29,6 +30,8 @@ class Unseen {
   // The call has made an array of a tensor. `own`: nobody but the array has the tensor.
   void add_made(py::object array, const at::Tensor& tensor, bool own);
   bool is_made(PyObject* array) const;
+  // Of a recording that has failed: they go when they are due.
+  void let_go() { made_.clear(); }
   // The tensor that the array shows; undefined of one that nobody here has made. Throws std::runtime_error
   // where the tensor has come to show something else.
   at::Tensor shown_by(PyObject* array) const;
@@ -78,6 +81,7 @@ class Unseen {
   bool exchange_pair(Frame f, const Operation& operation);
 
   Recorder* recorder_;
+  Provenance* provenance_;
   std::vector<Given> given_;  // few
   std::vector<Made> made_;
 };

@@ -71,6 +71,7 @@ void Watcher::let_go() {
   collect_again();
   around_.provenance->let_go();
   around_.writes->all().clear();
+  unseen_->let_go();
 }
 
 // Few frames are there for every call.

@@ -2,6 +2,7 @@
 // set that is undone before the end leaves nothing behind.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 
@@ -23,6 +24,10 @@ class ContextVariables {
   // A function of torch._C gives a switch of torch/switches.def, or sets it.
   void ask_switch(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void set_switch(const std::string& name, PyObject* const* args, Py_ssize_t count);
+  // Whether the function has set a variable that is not back yet.
+  bool sets_any() const {
+    return std::any_of(sets_.begin(), sets_.end(), [](const auto& one) { return one.second > 0; });
+  }
   // At the end of the call.
   void finish();
 
