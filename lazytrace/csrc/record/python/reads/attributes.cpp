@@ -188,6 +188,7 @@ void AttributeReads::read_namespace(PyObject* object) {
 }
 
 PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
+  if (late_->read_attribute(object, name)) return nullptr;
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   if (dict && *dict && provenance_->touched(*dict))
