@@ -328,6 +328,28 @@ def test_branch_limit_counts_the_ways_of_a_loop():
     assert (halve.stats().recordings, halve.stats().hits, halve.stats().eager_calls) == (4, 3, 2)
 
 
+def signs(number: int) -> torch.Tensor:
+    """Five values, whose signs are the bits of a number."""
+    return torch.tensor([1.0 if number >> bit & 1 else -1.0 for bit in range(5)])
+
+
+@pytest.mark.parametrize(("numbers", "kept"), [(range(20), 16), ([*range(10), 0, *range(10, 20)], 20)])
+def test_ways_of_which_none_is_taken_twice_are_given_up(numbers, kept):
+    @traced
+    def step(x):
+        y = x
+        for value in x:
+            y = y * 2 if value > 0 else y + 1
+        return y
+
+    for number in numbers:
+        assert torch.equal(step(signs(number)), step.original(signs(number)))
+    stats = step.stats()
+    assert stats.recordings == kept
+    assert stats.eager_calls == 20 - kept
+    assert all(reason.startswith("too many branches: ") for reason in stats.eager)
+
+
 def test_few_branches_stay():
     @traced
     def step(x):

@@ -302,7 +302,7 @@ class Attempt:
         self.owner.log.remember(self.key, search.words)
         start = time.perf_counter()
         loose = resume.loose if resume is not None else self._looseness()
-        state = self._followed_state(search.names)
+        state = self._followed_state(search.names, fed=resume is not None)
         recorded = self._run_recording(resume, loose, state, search.names, site, start)
         native, trace, reason = recorded.native, None, unkept
         if native is not None:
@@ -410,15 +410,24 @@ class Attempt:
         """Whether the recording shall follow what `item()` gives."""
         return self.owner.options.dynamic is not False and not self.cache.shapes.is_plain(self.call.structure)
 
-    def _followed_state(self, names: list[str]) -> tuple[str, ...]:
-        """The paths of the numbers in state that the recording shall follow: those that have differed."""
+    def _followed_state(self, names: list[str], *, fed: bool) -> tuple[str, ...]:
+        """The paths of the numbers in state that the recording shall follow: those that have differed.
+
+        What is `fed` knows them as they were, so that they are followed from the next recording on.
+        """
         if self.owner.options.dynamic is False:
             return ()
         known, structure = self.cache.shapes, self.call.structure
         trace, miss = self._differing if self._differing is not None else (None, None)
-        if trace is not None and miss is not None and miss.step < 0:
+        before = known.state(structure)
+        if miss is not None and miss.step >= 0:
+            # Another way from there may be known, but for a number in state that was another then.
+            for other in self._traces:
+                if other.number != miss.trace:
+                    known.follow_state(structure, other.native.differing_numbers(self.call, names))
+        elif trace is not None:
             known.follow_state(structure, trace.native.differing_numbers(self.call, names))
-        return known.state(structure)
+        return before if fed else known.state(structure)
 
     def _run_recording(
         self,

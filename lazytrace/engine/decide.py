@@ -121,7 +121,8 @@ def after_side_exit(
     full = cache.traces.full() and owner.options.on_limit != "evict"
     if full and not effects:
         return at_limit(owner, cache)
-    if branches >= owner.options.exit_limit or len(cache.traces.find(key)) >= owner.options.branch_limit:
+    many = branches >= owner.options.exit_limit or len(cache.traces.find(key)) >= owner.options.branch_limit
+    if many or not cache.retreat.branches_pay(key):
         return Decision("resume", too_many_branches(why), "branches")
     if full:
         return Decision("resume", at_limit(owner, cache).reason, "limit")

@@ -467,15 +467,15 @@ class Retreat:
 
     def __init__(self, traces: TraceStore) -> None:
         self._traces = traces
-        # The number of each of the newest traces, and its mark when it was stored.
-        self._newest: deque[tuple[int, int]] = deque(maxlen=UNHIT_AT_MOST)
+        # The number of each of the newest traces, its mark when it was stored, and its key.
+        self._newest: deque[tuple[int, int, bytes]] = deque(maxlen=UNHIT_AT_MOST)
         self._rest = UNHIT_AT_MOST
         self.left = 0
         self.refusal: Reason | None = None  # why the newest was refused
 
     def recorded(self, trace: Trace) -> None:
         """A trace was stored."""
-        self._note((trace.number, trace.native.used), None)
+        self._note((trace.number, trace.native.used, trace.key), None)
 
     def refused(self, reason: Reason) -> None:
         """A signature could not be recorded, for the first time.
@@ -486,9 +486,17 @@ class Retreat:
         >>> retreat.resting(), str(retreat.refusal)
         (True, 'calls print()')
         """
-        self._note((_REFUSED, 0), reason)
+        self._note((_REFUSED, 0, b""), reason)
 
-    def _note(self, newest: tuple[int, int], refusal: Reason | None) -> None:
+    def branches_pay(self, key: bytes) -> bool:
+        """Whether to record one more way from a side exit: not if none of the newest of `key` was taken twice.
+
+        >>> Retreat(TraceStore(8)).branches_pay(b"key")
+        True
+        """
+        return self._pays() or any(of != key for _, _, of in tuple(self._newest))
+
+    def _note(self, newest: tuple[int, int, bytes], refusal: Reason | None) -> None:
         self._newest.append(newest)
         self.refusal = refusal
         if self._pays():
@@ -504,7 +512,7 @@ class Retreat:
     @property
     def first(self) -> int:
         """The number of the oldest of the newest traces: a hit of any from it on ends the rest."""
-        return min((number for number, _ in self._newest if number != _REFUSED), default=_NEVER)
+        return min((number for number, _, _ in self._newest if number != _REFUSED), default=_NEVER)
 
     def clear(self) -> None:
         """Forget all."""
@@ -515,7 +523,7 @@ class Retreat:
     def _pays(self) -> bool:
         if len(self._newest) < UNHIT_AT_MOST:
             return True
-        return any(self._traces.last_use(number) > stored for number, stored in tuple(self._newest))
+        return any(self._traces.last_use(number) > stored for number, stored, _ in tuple(self._newest))
 
 
 class Wanted:

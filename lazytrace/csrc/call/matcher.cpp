@@ -139,9 +139,10 @@ bool Matcher::ask(const Callee& callee, const Passed& passed, TraceTable* table,
       *result = go_on(callee, passed, std::move(space.call), *trace, py::cast(Raised{caught()}));
       return true;
     }
-    if (answer.result && answer.branch < 0) {
+    const Trace& last = answer.other ? *answer.other : *trace;
+    if (answer.result && !table->comes_first(last, answer.other != nullptr)) {
       hits_->add();
-      table->mark(*trace);
+      table->mark(last);
       *result = answer.result.release().ptr();
       return true;
     }

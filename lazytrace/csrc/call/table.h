@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "trace/trace.h"
@@ -42,6 +43,13 @@ class TraceTable {
     if (trace.number >= newest_) retreat_ = {};
   }
 
+  // Whether the trace, which has answered a call, is better asked first: Python decides, as it has the order,
+  // but not of ways that are taken by turns. `branched`: another one was asked, and came to a side exit.
+  bool comes_first(const Trace& trace, bool branched) {
+    int64_t before = std::exchange(branch_, branched ? trace.number : -1);
+    return branched && before == branch_;
+  }
+
   // Calls of this key that no trace answers run eagerly from now on.
   void settle(std::string_view key, Settled settled);
   void unsettle(std::string_view key);
@@ -67,7 +75,8 @@ class TraceTable {
   std::unordered_multimap<uint64_t, std::pair<std::string, Settled>> settled_;
   Settled retreat_;
   int64_t newest_ = INT64_MAX;
-  unsigned loose_ = 0;  // a bit for each combination
+  int64_t branch_ = -1;  // that answered the last call, after the exit of another
+  unsigned loose_ = 0;   // a bit for each combination
   // One for all tables, so that uses of different functions compare. Changed with the GIL only.
   inline static uint64_t clock_ = 0;
 };

@@ -293,6 +293,7 @@ std::vector<int> GuardTree::prune() {
   if (nodes_.capacity() > 2 * kept + 64) nodes_.shrink_to_fit();
   index_ = {};
   weak_ = {};
+  forget_failure();
   return renamed;
 }
 
@@ -731,11 +732,58 @@ int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyO
                      Values* values) const {
   values->inputs = &inputs;
   values->captures.clear();  // of a trace that was asked before
+  if (failed_ >= 0 && fails_again(roots, count, inputs, values)) return failed_;
   // Without namespaces there is nothing to leave out.
   int failed = passed_ && !groups_.empty() ? check_changes(roots, count, inputs, values) : kChanged;
   if (failed == kChanged) failed = check_all(roots, count, inputs, values);
+  failed_ = failed;
   if (failed >= 0) return failed;
   return distinct_.empty() ? -1 : merged(*values).first;
+}
+
+namespace {
+// Whether it can be read of any object whatever, without Python code.
+bool is_read_of_anything(Access access) {
+  switch (access) {
+    case Access::Root:
+    case Access::Input:
+    case Access::Weak:
+    case Access::Instance:
+    case Access::Type:
+    case Access::Class:
+    case Access::Own:
+    case Access::Item:
+    case Access::At:
+    case Access::Cell:
+    case Access::Globals:
+    case Access::FromStart:
+    case Access::FromEnd:
+    case Access::Length:
+      return true;
+    default:
+      return false;
+  }
+}
+}  // namespace
+
+// Whether the node that failed last does so once more, or one that leads to it: of many traces of one
+// signature that differ in what state holds, each fails at once so. False where that hangs on other nodes.
+bool GuardTree::fails_again(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                            Values* values) const {
+  c10::SmallVector<int, 8> way;
+  for (int node = failed_; node >= 0; node = nodes_[node].parent) {
+    if (!is_read_of_anything(nodes_[node].access) || nodes_[node].same >= 0) return false;
+    way.push_back(node);
+  }
+  PyObject* value = nullptr;
+  for (auto at = way.rbegin(); at != way.rend(); ++at) {
+    const Guard& g = nodes_[*at];
+    if (g.demand == Demand::Nothing) return false;
+    value = read(g, value, roots, count, values);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (!value || !accepts(g, value, inputs, *values)) return value || g.expect != Expect::Absent;
+  }
+  return false;
 }
 
 namespace {

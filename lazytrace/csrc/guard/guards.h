@@ -189,8 +189,11 @@ class GuardTree {
   // Drops what hangs on weak roots that are gone; returns the new number of each node, -1 for the dropped.
   std::vector<int> prune();
 
-  // The first node whose value is not as expected, or -1.
+  // A node whose value is not as expected, or -1. It is the first one, or the one that it was last time.
   int check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs, Values* values) const;
+
+  // The next check finds the first one.
+  void forget_failure() const { failed_ = -1; }
 
   // The first node that leads to something else than check() has `found` in this call, or -1: once Python
   // code has run that may have changed anything. What tensors look like is not asked. The caller holds what
@@ -260,6 +263,8 @@ class GuardTree {
                     Values* values) const;
   int check_all(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                 Values* values) const;
+  bool fails_again(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+                   Values* values) const;
   // What is left to do for a namespace that has not changed. Most guards are simple: their task says all that
   // it takes to read a value and to accept it, side by side in memory, as a step has hundreds of them.
   struct Task {
@@ -292,6 +297,7 @@ class GuardTree {
   mutable std::vector<GuardGroup> groups_;
   mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
   mutable bool passed_ = false;          // whether there was one
+  mutable int failed_ = -1;              // the node at which the last check failed
   std::vector<Task> tasks_;              // in the order of the nodes
   std::vector<int> members_;             // the nodes of each group, one group after the other
   std::vector<int> begins_;              // where in `members_` those of a group begin; one more for the end

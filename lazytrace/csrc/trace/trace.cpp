@@ -302,8 +302,8 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
     outcome = other->interpreter(call, space).run(static_cast<size_t>(outcome.step), &given);
   }
-  if (other) answer.branch = other->number;
   answer.result = (other ? *other : *this).end(space);
+  answer.other = std::move(other);
   return answer;
 }
 
@@ -470,13 +470,14 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
 }
 
 py::object Trace::replay(const Call& call) const {
+  tree_.forget_failure();  // reasons name the first
   WorkspaceLease space;
   return to_python(replay(call, &*space));
 }
 
 py::object to_python(Answer answer) {
   if (!answer.result) return py::cast(std::move(answer.miss));
-  if (answer.branch >= 0) return py::cast(Branched{answer.branch, answer.result});
+  if (answer.other) return py::cast(Branched{answer.other->number, answer.result});
   return std::move(answer.result);
 }
 

@@ -38,10 +38,12 @@ struct Branched {
   py::object result;
 };
 
+class Trace;
+
 // What a trace says to a call: its result, or why it has none.
 struct Answer {
-  py::object result;    // of a hit
-  int64_t branch = -1;  // the number of the other trace that has finished the hit after a side exit
+  py::object result;                   // of a hit
+  std::shared_ptr<const Trace> other;  // that has finished the hit after a side exit
   Miss miss;
 };
 

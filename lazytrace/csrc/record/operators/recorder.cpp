@@ -1027,7 +1027,8 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
       resuming_.end(opaque->name + " was given what a factory of torch made");
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
   settle_flags();
-  if (step.exit && resuming_.changed() && resuming_.hidden_varies() && resuming_.ended())
+  bool varies = resuming_.hidden_varies() || opaque->late;
+  if (step.exit && resuming_.changed() && varies && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
   resuming_.end_opaque(opaque->python && !opaque->tells);  // which sets no hooks
   std::string name = opaque->name;

@@ -84,6 +84,8 @@ class Recorder {
   py::object fed_value() { return feeding_.value(); }
   // Whether the next step to be fed is an opaque one; anything else is a divergence.
   void expect_opaque() const { feeding_.expect_opaque(); }
+  // Whether it is this one.
+  bool expects(const std::string& name) const { return feeding_.expects(name); }
 
   void add_input(const at::Tensor& tensor);
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is

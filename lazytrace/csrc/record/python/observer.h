@@ -99,6 +99,7 @@ class Observer {
   Asides asides_;
   ClassReads classes_;
   LiveLists lists_;
+  LateReads late_;
   ContainerReads containers_;
   DefaultDicts default_dicts_;
   AttributeReads attributes_;

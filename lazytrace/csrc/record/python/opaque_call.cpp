@@ -9,6 +9,7 @@
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
 #include "record/python/log_call.h"
+#include "record/python/reads/late_reads.h"
 #include "record/python/unseen.h"
 #include "support/reasons.h"
 
@@ -189,7 +190,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
 // One of C that is asked for numbers is there for as long as the process.
 void OpaqueCall::reach(PyObject* function) {
   Tree& tree = step_->function;
-  if (step_->asks || is_array_step(function)) {
+  if (step_->asks || is_array_step(function) || LateReads::is(function)) {
     tree.value = py::reinterpret_borrow<py::object>(function);
     return;
   }

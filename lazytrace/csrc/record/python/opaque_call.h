@@ -10,17 +10,9 @@
 #include "record/python/exchange.h"
 #include "record/python/pause.h"
 #include "record/python/provenance.h"
+#include "record/python/surroundings.h"
 
 namespace lazytrace {
-
-// What a step stands in: who records, what is known of the objects around it, what was written so far.
-struct Surroundings {
-  Recorder* recorder;
-  Provenance* provenance;
-  Writes* writes;
-  Pause* pause;
-  Exchange* exchange;
-};
 
 // Pauses recorder and observer for as long as it lives. Needs the GIL.
 class OpaqueCall {
@@ -36,6 +28,8 @@ class OpaqueCall {
   void draws() { step_->effects = draws_ = true; }
   // What it gives always looks the same, or it raises.
   void is_told() { step_->told = true; }
+  // It reads what an earlier step has changed, which may be anything.
+  void reads_late() { step_->late = true; }
   // It is this custom function of autograd, whose code comes to operators alone.
   void is_pure(PyObject* function) { step_->pure = function; }
   // It is a backward pass; `accumulates`: into the gradients of leaves.

@@ -196,7 +196,19 @@ bool Provenance::touched_what_was_read() const {
                        [&](const auto& question) { return question.second == one.second.ptr(); });
   };
   if (std::any_of(touched_names_.begin(), touched_names_.end(), was_read)) return true;
-  return touched_.any([&](const void* object) { return known_.count(object) || cells_.count(object); });
+  // Beyond its class: what it is says nothing of what it holds.
+  auto was_looked_into = [&](int node) {
+    bool whole = (*tree_)[node].length >= 0 || structural(node);
+    for (size_t i = 0; !whole && i < tree_->size(); ++i) {
+      const Guard& guard = (*tree_)[static_cast<int>(i)];
+      whole = guard.parent == node && guard.access != Access::Type;
+    }
+    return whole;
+  };
+  return touched_.any([&](const void* object) {
+    const int* node = known_.find(object);
+    return cells_.count(object) || live_.count(object) || (node && (*node < 0 || was_looked_into(*node)));
+  });
 }
 
 // ---------------------------------------------------------------- reads
@@ -365,13 +377,13 @@ c10::ArrayRef<int> Provenance::follow_child(int node, Access access, PyObject* k
   return numbers_of(learn_node(node, access, key, index, value, &made));
 }
 
-void Provenance::read_operands(int node, PyObject** sequence, c10::function_ref<bool(PyObject*)> held) {
+void Provenance::read_operands(int node, PyObject** sequence, c10::function_ref<bool(Py_ssize_t)> held) {
   Py_ssize_t count = PySequence_Fast_GET_SIZE(*sequence);
   py::tuple items(count);
   bool any = false;
   for (Py_ssize_t i = 0; i < count; ++i) {
     auto item = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(*sequence, i));
-    if (!held(item.ptr())) {
+    if (!held(i)) {
       bool made;
       c10::ArrayRef<int> numbers = numbers_of(learn_node(node, Access::At, nullptr, i, item.ptr(), &made));
       any |= !numbers.empty();

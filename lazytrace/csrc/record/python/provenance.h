@@ -83,7 +83,7 @@ class Provenance {
   // The same where the instruction that is judged puts the value on the stack as it is.
   void read_operand(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   // The same of all entries of a list or tuple that the instruction takes apart, but for those that are held.
-  void read_operands(int node, PyObject** sequence, c10::function_ref<bool(PyObject*)> held);
+  void read_operands(int node, PyObject** sequence, c10::function_ref<bool(Py_ssize_t)> held);
   // The numbers that are followed there, of a value that is not put on the stack.
   c10::ArrayRef<int> follow_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   // The node of a list or a deque whose length and entries are followed, or -1.

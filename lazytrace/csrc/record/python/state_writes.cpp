@@ -59,9 +59,9 @@ bool StateWrites::extend(PyObject* list, PyObject* items, Wording what) {
   return true;
 }
 
-void StateWrites::rewrite(PyObject* object, Wording what) {
+void StateWrites::rewrite(PyObject* object, Wording what, bool emptied) {
   if (lists_->is(object)) return refuse(object, what);
-  if (provenance_->is_fresh(object) || containers_->take_over(object, what)) return;
+  if (provenance_->is_fresh(object) || containers_->take_over(object, what, emptied)) return;
   write(object, what);
 }
 
@@ -388,10 +388,25 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
                                                                               : Verdict::Refused;
 }
 
+// Whether a number that was there may be another one at the next call.
+bool StateWrites::held_followed(int owner, PyObject* original) const {
+  auto followed = [&](Access access, PyObject* key, Py_ssize_t index) {
+    int node = tree_->find(owner, access, key, index);
+    return node >= 0 && (*tree_)[node].loose && (*tree_)[node].expect == Expect::Constant;
+  };
+  PyObject *key, *value;
+  bool any = false;
+  for (Py_ssize_t i = 0; PyList_Check(original) && i < PyList_GET_SIZE(original); ++i)
+    any |= followed(Access::At, nullptr, i);
+  for (Py_ssize_t at = 0; PyDict_Check(original) && PyDict_Next(original, &at, &key, &value);)
+    any |= followed(Access::Item, key, -1);
+  return any;
+}
+
 // A list that has grown will not be found again as it was.
 StateWrites::Verdict StateWrites::verdict_on_content(const Writes::Write& write) const {
   PyObject *value = write.value.ptr(), *original = write.original.ptr();
-  if (same_content(value, original)) return Verdict::Dropped;
+  if (same_content(value, original) && !held_followed(write.effect.owner, original)) return Verdict::Dropped;
   const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
   bool passed = root.access == Access::Root && root.index > 0;
   bool grown = PyList_Check(value) && PyList_GET_SIZE(value) > PyList_GET_SIZE(original);

@@ -44,7 +44,7 @@ class StateWrites {
   // The first entry of a list or a deque, or the last, is taken out and comes to Python.
   void take_out(PyObject* list, bool last, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().
-  void rewrite(PyObject* container, Wording what);
+  void rewrite(PyObject* container, Wording what, bool emptied = false);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   // What object.__setattr__ writes.
@@ -71,6 +71,7 @@ class StateWrites {
                        PyObject* value) const;
   enum class Verdict : uint8_t { Kept, Dropped, Refused };
   Verdict verdict_on(const Writes::Write& write) const;
+  bool held_followed(int owner, PyObject* original) const;
   Verdict verdict_on_content(const Writes::Write& write) const;
   bool hangs_on_value(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;

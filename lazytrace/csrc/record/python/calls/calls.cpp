@@ -1074,7 +1074,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
     expect_texts(name.c_str(), args, count);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
     if (name == "pop") containers_->read_order(self);
-    return writes_->rewrite(self, what);
+    return writes_->rewrite(self, what, name == "clear");
   }
   if (PyDict_Check(self) && count >= 1 && name == "setdefault") {
     consumption_->use_as_key(args[0]);
@@ -1088,6 +1088,9 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
     PyDict_Check(self) ? containers_->read_dict_item(self, args[0]) : protocols_->read_item(self, args[0]);
     return consumption_->hand_over(args + 1, count - 1, Consumer::Reads);
   }
+  static const Names kViews = {"values", "items", "keys"};
+  if (PyDict_Check(self) && provenance_->touched(self) && kViews.count(name))
+    return containers_->read_whole(self);
   auto all = with_self(self, args, count);
   perform(does, name, all.data(), static_cast<Py_ssize_t>(all.size()));
 }

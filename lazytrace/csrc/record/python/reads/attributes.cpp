@@ -188,6 +188,7 @@ void AttributeReads::read_namespace(PyObject* object) {
 }
 
 PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
+  if (late_->read_attribute(object, name)) return nullptr;
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   // A method of the class is what it was, as each replay finds out behind the call that changed the object.

@@ -21,13 +21,15 @@ enum class TensorState;
 class AttributeReads {
  public:
   AttributeReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, const Writes* log,
-                 ClassReads* classes, ContainerReads* containers, Gradients* gradients, const Unseen* unseen)
+                 ClassReads* classes, ContainerReads* containers, LateReads* late, Gradients* gradients,
+                 const Unseen* unseen)
       : recorder_(recorder),
         tree_(tree),
         provenance_(provenance),
         log_(log),
         classes_(classes),
         containers_(containers),
+        late_(late),
         gradients_(gradients),
         unseen_(unseen) {}
 
@@ -61,6 +63,7 @@ class AttributeReads {
   const Writes* log_;
   ClassReads* classes_;
   ContainerReads* containers_;
+  LateReads* late_;
   Gradients* gradients_;
   const Unseen* unseen_;
 };

@@ -30,6 +30,7 @@ bool ContainerReads::holds(int node, PyObject* value) const {
 void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) { read_entry_of(dict, key, true); }
 
 void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_value) {
+  if (late_->read_entry(dict, key)) return;
   int node = provenance_->owner(dict);
   if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
@@ -57,6 +58,7 @@ void ContainerReads::read_keys_like(PyObject* dict, PyObject* key) {
 }
 
 void ContainerReads::read_key(PyObject* dict, PyObject* key) {
+  if (late_->read_entry(dict, key)) return;
   int node = provenance_->owner(dict);
   if (node < 0 || !provenance_->structural(node)) read_entry_of(dict, key, false);
 }
@@ -71,6 +73,7 @@ bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
 }
 
 void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
+  if (late_->read_entry(sequence, key)) return;
   int node = provenance_->owner(sequence);
   if (lists_->is(sequence)) return lists_->read_item(sequence, key);
   if (node < 0 || log_->took_over(sequence)) return;
@@ -94,10 +97,14 @@ bool ContainerReads::read_unpacked(PyObject** place) {
   bool plain = PyTuple_CheckExact(sequence) || PyList_CheckExact(sequence);
   if (!plain || !recorder_->follows_state() || recorder_->inside_operator()) return false;
   if (is_immutable(sequence)) return false;
+  if (late_->read_whole(sequence)) return true;
   int node = provenance_->owner(sequence);
-  if (node < 0 || log_->wrote_to(sequence) || log_->took_over(sequence) || lists_->is(sequence)) return false;
+  if (node < 0 || log_->appended_to(sequence) || log_->took_over(sequence) || lists_->is(sequence))
+    return false;
   if (!provenance_->structural(node)) tree_->expect_length(node, sequence);
-  provenance_->read_operands(node, place, [&](PyObject* item) { return holds(node, item); });
+  provenance_->read_operands(node, place, [&](Py_ssize_t i) {
+    return log_->wrote(sequence, i) || holds(node, PySequence_Fast_GET_ITEM(sequence, i));
+  });
   return true;
 }
 
@@ -227,6 +234,7 @@ void ContainerReads::read_member(PyObject* set, PyObject* key) {
 
 void ContainerReads::read_length(PyObject* container) {
   if (!is_container(container) && !lists_->is(container)) return;
+  if (late_->read_whole(container)) return;
   int node = provenance_->owner(container);
   if (node < 0 || provenance_->structural(node)) return;
   if (lists_->is(container)) return lists_->read_length(container);
@@ -258,7 +266,7 @@ bool ContainerReads::can_take_over(PyObject* object) const {
   return plain && !is_namespace(object, (*tree_)[node]);
 }
 
-bool ContainerReads::take_over(PyObject* object, Wording what) {
+bool ContainerReads::take_over(PyObject* object, Wording what, bool emptied) {
   if (log_->took_over(object)) return log_->change(object, recorder_->last_node()), true;
   if (!can_take_over(object)) return false;
   // A copy of what it holds would put that off.
@@ -267,7 +275,7 @@ bool ContainerReads::take_over(PyObject* object, Wording what) {
   py::object before = log_->before(object);
   bool values = provenance_->leaves_values(node), held = provenance_->structural(node) && !values;
   bool known = held || all_read_.count(object) || (!log_->wrote_to(object) && !whole_.insert(object));
-  if (!known) values ? read_values(node, before.ptr()) : read_entries(node, before.ptr());
+  if (!known) values ? read_values(node, before.ptr()) : read_entries(node, before.ptr(), emptied);
   Writes::Write write;
   write.effect.kind = Effect::Kind::Content;
   write.effect.owner = node;
@@ -296,7 +304,7 @@ void ContainerReads::settle(PyObject* object) {
 }
 
 void ContainerReads::read_whole(PyObject* object) {
-  if (!is_container(object)) return;
+  if (!is_container(object) || late_->read_whole(object)) return;
   int node = provenance_->owner(object);
   if (node < 0) return;
   if (lists_->is(object)) return lists_->read_whole(object);
@@ -333,15 +341,19 @@ void ContainerReads::read_values(int node, PyObject* object) {
   }
 }
 
-void ContainerReads::read_entries(int node, PyObject* object) {
+void ContainerReads::read_entries(int node, PyObject* object, bool emptied) {
   Py_ssize_t size = PyDict_Check(object)     ? PyDict_GET_SIZE(object)
                     : PyAnySet_Check(object) ? PySet_GET_SIZE(object)
                                              : PySequence_Fast_GET_SIZE(object);
   if (size > 10000) return recorder_->fail("reads a container with " + std::to_string(size) + " entries");
   tree_->expect_length(node, object);
+  auto read = [&](Access access, PyObject* key, Py_ssize_t index, PyObject* value) {
+    emptied ? (void)provenance_->follow_child(node, access, key, index, value)
+            : provenance_->read_child(node, access, key, index, value);
+  };
   if (PyList_Check(object) || PyTuple_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
-      provenance_->read_child(node, Access::At, nullptr, i, PySequence_Fast_GET_ITEM(object, i));
+      read(Access::At, nullptr, i, PySequence_Fast_GET_ITEM(object, i));
     return;
   }
   py::object iterator = py::reinterpret_steal<py::object>(c_base(Py_TYPE(object))->tp_iter(object));
@@ -354,8 +366,7 @@ void ContainerReads::read_entries(int node, PyObject* object) {
   }
   (*tree_)[node].keys = py::tuple(keys);
   if (PyDict_Check(object))
-    for (auto key : keys)
-      provenance_->read_child(node, Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
+    for (auto key : keys) read(Access::Item, key.ptr(), -1, PyDict_GetItemWithError(object, key.ptr()));
 }
 
 void ContainerReads::read_order(PyObject* set) {

@@ -5,6 +5,7 @@
 #include "record/operators/recorder.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/classes.h"
+#include "record/python/reads/late_reads.h"
 #include "record/python/reads/live_lists.h"
 
 namespace lazytrace {
@@ -18,13 +19,14 @@ bool can_ask_for_member(PyObject* v, PyObject* key);
 class ContainerReads {
  public:
   ContainerReads(Recorder* recorder, GuardTree* tree, Provenance* provenance, Writes* log,
-                 ClassReads* classes, LiveLists* lists)
+                 ClassReads* classes, LiveLists* lists, LateReads* late)
       : recorder_(recorder),
         tree_(tree),
         provenance_(provenance),
         log_(log),
         classes_(classes),
-        lists_(lists) {}
+        lists_(lists),
+        late_(late) {}
 
   void read_dict_item(PyObject* dict, PyObject* key);
   // What a dict has under an object that is known, whatever else it has; false where it is not that simple.
@@ -54,7 +56,8 @@ class ContainerReads {
   void read_whole(PyObject* container);
   // What a list or dict held before the call is read, and what it holds in the end is one write: neither
   // reads nor writes of it count from now on. False where that cannot be; `what` is about to be done.
-  bool take_over(PyObject* container, Wording what);
+  // `emptied`: Python learns nothing of the numbers that it held.
+  bool take_over(PyObject* container, Wording what, bool emptied = false);
   // The same of a deque, where its length and entries are followed; false of any other.
   bool read_deque(PyObject* deque);
   // Whether the length and entries of a list or a deque are followed.
@@ -77,7 +80,7 @@ class ContainerReads {
   void read_as_namespace(PyObject* dict);
   // Of a container that was written to.
   void settle(PyObject* container);
-  void read_entries(int node, PyObject* held);
+  void read_entries(int node, PyObject* held, bool emptied = false);
   // Of a container whose structure the signature holds: the values in it.
   void read_values(int node, PyObject* held);
   // Whether the signature holds this entry.
@@ -89,6 +92,7 @@ class ContainerReads {
   Writes* log_;
   ClassReads* classes_;
   LiveLists* lists_;
+  LateReads* late_;
   struct Viewed {
     PyObject* dict;
     py::object key, carrier, number;

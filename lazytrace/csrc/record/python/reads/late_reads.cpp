@@ -1,0 +1,134 @@
+#include "record/python/reads/late_reads.h"
+
+#include "cpython/objects.h"
+#include "record/python/default_dicts.h"
+#include "record/python/opaque_call.h"
+
+namespace lazytrace {
+
+namespace {
+enum Which : int { kEntry, kAttribute, kWhole };
+
+// Where there is nothing: not a value that anybody keeps.
+PyObject* nothing() { return Py_NewRef(Py_Ellipsis); }
+
+PyObject* entry_of_namespace(PyObject* object, PyObject* name) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+}
+
+PyObject* entry_of_container(PyObject* container, PyObject* key) {
+  if (PyDict_Check(container)) return PyDict_GetItemWithError(container, key);
+  Py_ssize_t index = PyList_Check(container) ? PyLong_AsSsize_t(key) : -1;
+  if (index < 0 && PyList_Check(container)) index += PyList_GET_SIZE(container);
+  bool within = index >= 0 && index < PyList_GET_SIZE(container);
+  return within ? PyList_GET_ITEM(container, index) : nullptr;
+}
+
+// What the step finds, a new reference.
+PyObject* find(int which, PyObject* object, PyObject* key) {
+  if (which == kWhole)
+    return PyDict_Check(object)   ? PyDict_Copy(object)
+           : PyList_Check(object) ? PyList_GetSlice(object, 0, PyList_GET_SIZE(object))
+                                  : nothing();
+  PyObject* found = which == kAttribute ? entry_of_namespace(object, key) : entry_of_container(object, key);
+  PyErr_Clear();
+  return found ? Py_NewRef(found) : nothing();
+}
+
+template <int which>
+PyObject* find_again(PyObject*, PyObject* args) {
+  PyObject *object, *key = nullptr;
+  return PyArg_UnpackTuple(args, "read_again", 1, 2, &object, &key) ? find(which, object, key) : nullptr;
+}
+
+// What the steps call, for as long as the process.
+PyObject* function_of(int which) {
+  static PyMethodDef methods[] = {{"read_entry_again", find_again<kEntry>, METH_VARARGS, nullptr},
+                                  {"read_attribute_again", find_again<kAttribute>, METH_VARARGS, nullptr},
+                                  {"read_contents_again", find_again<kWhole>, METH_VARARGS, nullptr}};
+  static PyObject* const functions[] = {PyCFunction_New(&methods[kEntry], nullptr),
+                                        PyCFunction_New(&methods[kAttribute], nullptr),
+                                        PyCFunction_New(&methods[kWhole], nullptr)};
+  return functions[which];
+}
+
+// A number that Python code changes is another one at each call, and each would be a way of its own.
+bool is_plain(PyObject* value) {
+  if (PyLong_CheckExact(value) || PyFloat_CheckExact(value)) return false;
+  return is_tensor(value) || (is_immutable(value) && !is_enum_member(value));
+}
+
+// Whether a step can give it: tensors and values, and no object that others may change.
+bool can_give(PyObject* found) {
+  PyObject *key, *value;
+  bool plain = true;
+  if (PyList_CheckExact(found))
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found); ++i) plain &= is_plain(PyList_GET_ITEM(found, i));
+  else if (PyDict_CheckExact(found))
+    for (Py_ssize_t at = 0; PyDict_Next(found, &at, &key, &value);) plain &= is_key(key) && is_plain(value);
+  else
+    return is_plain(found) && found != Py_Ellipsis;
+  return plain;
+}
+}  // namespace
+
+bool LateReads::is(PyObject* function) {
+  return function == function_of(kEntry) || function == function_of(kAttribute) ||
+         function == function_of(kWhole);
+}
+
+bool LateReads::has_changed(PyObject* object, PyObject* written) const {
+  Recorder* recorder = around_->recorder;
+  if (recorder->stopped() || recorder->paused() || recorder->inside_operator()) return false;
+  Provenance* provenance = around_->provenance;
+  if (provenance->known(object) < 0 || provenance->is_fresh(object)) return false;
+  if (around_->writes->wrote_to(written) || around_->writes->took_over(written)) return false;
+  return recorder->feeding() || provenance->touched(object) || provenance->touched(written);
+}
+
+bool LateReads::read(int which, PyObject* object, PyObject* key) {
+  Recorder* recorder = around_->recorder;
+  PyObject* function = function_of(which);
+  auto found = py::reinterpret_steal<py::object>(find(which, object, key));
+  if (!found) throw py::error_already_set();
+  bool fed = recorder->feeding();
+  if (fed) {
+    // Python reads it by itself: it must be what the replay has found there.
+    if (!recorder->expects(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name)) return false;
+    py::object given = recorder->fed_value();
+    bool same = given.is(found) || (is_immutable(found.ptr()) && same_immutable(found.ptr(), given.ptr()));
+    if (!same && which != kWhole) return false;
+    found = given;
+  } else if (!can_give(found.ptr())) {
+    return false;
+  }
+  py::tuple args(key ? 2 : 1);
+  args[0] = py::handle(object);
+  if (key) args[1] = py::handle(key);
+  OpaqueCall call(*around_, function, "", args.ptr(), nullptr, false, true);
+  call.reads_late();
+  call.finish(found.ptr());
+  return true;
+}
+
+bool LateReads::read_entry(PyObject* container, PyObject* key) {
+  bool dict = PyDict_CheckExact(container) || is_default_dict(container);
+  bool list = PyList_CheckExact(container) && PyLong_CheckExact(key);
+  if (!(dict && is_key(key)) && !list) return false;
+  return has_changed(container, container) && read(kEntry, container, key);
+}
+
+bool LateReads::read_attribute(PyObject* object, PyObject* name) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  if (!dict || !*dict || !PyDict_CheckExact(*dict) || !PyUnicode_CheckExact(name)) return false;
+  if (PyType_Check(object) || PyModule_Check(object) || is_tensor(object)) return false;
+  return has_changed(object, *dict) && read(kAttribute, object, name);
+}
+
+bool LateReads::read_whole(PyObject* container) {
+  if (!PyDict_CheckExact(container) && !PyList_CheckExact(container)) return false;
+  return has_changed(container, container) && read(kWhole, container, nullptr);
+}
+
+}  // namespace lazytrace

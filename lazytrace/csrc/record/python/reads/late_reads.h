@@ -1,0 +1,36 @@
+// Reads of what Python code inside a step has changed: a hook of autograd that keeps a gradient, an opaque
+// function that writes to state.
+#pragma once
+
+#include <Python.h>
+
+#include "record/python/surroundings.h"
+
+namespace lazytrace {
+
+// A guard says what was there before the call. What is there by now is read by a step of its own, behind the
+// step that has changed it, and compared like the result of any other: tensors by their looks, values as they
+// are, and anything else is a side exit. Needs the GIL; runs no Python code of the user.
+class LateReads {
+ public:
+  explicit LateReads(const Surroundings* around) : around_(around) {}
+
+  // Each is false where guards say what was read: nothing has changed it, or it is nothing that a step can
+  // give. An entry of a dict or a list:
+  bool read_entry(PyObject* container, PyObject* key);
+  // What an object has under a name of its own:
+  bool read_attribute(PyObject* object, PyObject* name);
+  // All that a dict or a list holds:
+  bool read_whole(PyObject* container);
+
+  // Whether it is what such a step calls.
+  static bool is(PyObject* function);
+
+ private:
+  bool has_changed(PyObject* object, PyObject* written) const;
+  bool read(int which, PyObject* object, PyObject* key);
+
+  const Surroundings* around_;
+};
+
+}  // namespace lazytrace

@@ -1,0 +1,319 @@
+"""State that hooks and opaque functions have changed inside the call, read after them."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from lazytrace import opaque
+from tests.soundness.runner import Cases, call, check
+
+cases = Cases()
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def batch(seed):
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def calls(*changes):
+    """Calls with other values each, and after the third one what changes the world, two calls each."""
+    steps = [call(batch(0)), call(batch(1)), call(batch(2))]
+    for i, change in enumerate(changes):
+        steps += [change, call(batch(3 + 2 * i)), call(batch(4 + 2 * i))]
+    return steps
+
+
+def gradcam(trace, read=lambda o: o.kept):
+    """A hook of a module keeps the gradient of what the layer gives."""
+    model, o = net(), types.SimpleNamespace(kept=None, scale=1.0)
+
+    def keep(module, inputs, outputs):
+        o.kept = outputs[0].detach() * o.scale
+
+    model[2].register_full_backward_hook(keep)
+
+    def step(x):
+        model.zero_grad()
+        model(x).relu().sum().backward()
+        return read(o) * 2
+
+    return trace(step), model, o
+
+
+@cases(hits=6)
+def an_attribute(trace):
+    step, _, o = gradcam(trace)
+    return step, calls(lambda: setattr(o, "scale", 3.0), lambda: setattr(o, "kept", None)), lambda: o
+
+
+@cases(hits=5)
+def an_attribute_by_getattr(trace):
+    step, _, o = gradcam(trace, lambda o: getattr(o, "kept", None))
+    return step, calls(lambda: setattr(o, "scale", 3.0), lambda: delattr(o, "kept")), lambda: o
+
+
+@cases(hits=4)
+def one_that_the_hook_keeps_no_more(trace):
+    """The hook is gone: what is there is what the last call has left."""
+    step, model, o = gradcam(trace)
+    return step, calls(lambda: model[2]._backward_hooks.clear(), lambda: setattr(o, "kept", torch.ones(()))), (
+        lambda: o
+    )
+
+
+@cases(hits=4)
+def another_shape(trace):
+    step, _, o = gradcam(trace)
+    steps = calls()
+    more = [call(torch.ones(5, 4)), call(torch.ones(5, 4) * 2), call(batch(9))]
+    return step, steps + more, lambda: o
+
+
+def of_dict(trace, use, kept=None):
+    """Hooks of tensors keep gradients in a dict of before the call."""
+    model, kept = net(), {} if kept is None else kept
+
+    def step(x):
+        h = model[0](x)
+        h.register_hook(lambda g: kept.__setitem__("first", g))
+        y = model[2](model[1](h))
+        y.register_hook(lambda g: kept.__setitem__("last", g * 2))
+        y.pow(2).sum().backward()
+        model.zero_grad()
+        return use(kept)
+
+    return trace(step), kept
+
+
+@cases(hits=4)
+def an_entry(trace):
+    step, kept = of_dict(trace, lambda kept: kept["first"].mean() + kept["last"].sum())
+    return step, calls(lambda: kept.update(first=None)), lambda: kept
+
+
+@cases(hits=4)
+def an_entry_by_get(trace):
+    step, kept = of_dict(trace, lambda kept: kept.get("first").mean())
+    return step, calls(lambda: kept.pop("first")), lambda: kept
+
+
+USES = {
+    "values": lambda kept: sum(g.norm() for g in kept.values()),
+    "items": lambda kept: {name: g.norm() for name, g in kept.items()},
+    "names": lambda kept: [kept[name].norm() for name in kept],
+    "length": lambda kept: kept["first"] * len(kept),
+    "sum of a view": lambda kept: sum(g.sum() for g in list(kept.values())),
+    "whether it has": lambda kept: kept["last"] if "last" in kept else torch.zeros(()),
+    "stack": lambda kept: torch.stack([g.norm() for g in kept.values()]),
+    "sorted": lambda kept: [kept[name].sum() for name in sorted(kept)],
+}
+MORE = {
+    "nothing": lambda kept: None,
+    "one more": lambda kept: kept.__setitem__("other", torch.ones(2)),
+    "another order": lambda kept: (kept.pop("first"), kept.pop("last")),
+    "none": lambda kept: kept.clear(),
+    "a text": lambda kept: kept.__setitem__("text", "a"),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("more", MORE.values(), ids=MORE)
+def test_all_of_a_dict(use, more):
+    def make(trace):
+        step, kept = of_dict(trace, use)
+        return step, calls(lambda: more(kept)), lambda: kept
+
+    check(make, hits=1)
+
+
+def of_list(trace, use):
+    model, kept = net(), [None, None]
+
+    def step(x):
+        h = model[0](x)
+        h.register_hook(lambda g: kept.__setitem__(0, g))
+        model[2](model[1](h)).pow(2).sum().backward()
+        model.zero_grad()
+        return use(kept)
+
+    return trace(step), kept
+
+
+@cases(hits=4)
+def an_item_of_a_list(trace):
+    step, kept = of_list(trace, lambda kept: kept[0].mean())
+    return step, calls(lambda: kept.__setitem__(0, None)), lambda: kept
+
+
+@cases(hits=4)
+def an_item_from_the_end(trace):
+    step, kept = of_list(trace, lambda kept: kept[-2].mean())
+    return step, calls(lambda: kept.append(None)), lambda: kept
+
+
+@cases(hits=4)
+def one_taken_apart(trace):
+    step, kept = of_list(trace, lambda kept: (lambda g, other: g * 2)(*kept))
+    return step, calls(lambda: kept.__setitem__(1, 3)), lambda: kept
+
+
+@cases(recordings=3)
+def numbers(trace):
+    """A number that a hook has read of a gradient is another one at each call."""
+    model, kept = net(), {}
+    for name, p in model.named_parameters():
+        p.register_hook(lambda g, name=name: kept.__setitem__(name, g.norm().item()))
+
+    def step(x):
+        model.zero_grad()
+        model(x).sum().backward()
+        return kept["0.weight"] + kept["2.bias"]
+
+    return trace(step), calls(), lambda: kept
+
+
+@cases(hits=4)
+def a_count(trace):
+    """One that the hook counts is a side exit at each value; the third pass leaves it."""
+    model, o = net(), types.SimpleNamespace(n=0, seen=None)
+
+    def count(module, inputs, outputs):
+        o.n = min(o.n + 1, 2)
+        o.seen = outputs[0]
+
+    model[2].register_full_backward_hook(count)
+
+    def step(x):
+        model.zero_grad()
+        model(x).relu().sum().backward()
+        return o.seen * o.n
+
+    return trace(step), [call(batch(i)) for i in range(7)], lambda: o
+
+
+@cases(hits=3)
+def the_same_tensor_twice(trace):
+    step, _, o = gradcam(trace, lambda o: [o.kept, o.kept])
+
+    def twice(x):
+        first, second = step(x)
+        return first is second, first
+
+    return step, calls(lambda: setattr(o, "scale", 2.0)), lambda: o
+
+
+@cases(hits=3)
+def a_gradient_that_is_kept_itself(trace):
+    """The hook keeps the very tensor that becomes the gradient."""
+    model, kept = net(), {}
+    model[0].weight.register_post_accumulate_grad_hook(lambda p: kept.__setitem__("g", p.grad))
+
+    def step(x):
+        model.zero_grad()
+        model(x).sum().backward()
+        return kept["g"], model[0].weight.grad, kept["g"] is model[0].weight.grad
+
+    return trace(step), calls(lambda: kept.clear()), lambda: kept
+
+
+@cases(hits=3)
+def of_an_opaque_function(trace):
+    state = {"mean": torch.zeros(()), "times": 1.0}
+
+    @opaque
+    def update(x):
+        state["mean"] = state["mean"] * 0.9 + x.mean() * 0.1 * state["times"]
+
+    def step(x):
+        update(x)
+        return x - state["mean"]
+
+    return trace(step), calls(lambda: state.update(times=5.0)), lambda: state
+
+
+@cases(hits=3)
+def of_an_opaque_function_that_may_not(trace):
+    """What is read may be of another kind at any call."""
+    state = {"mean": None, "at": 0}
+
+    @opaque
+    def update(x):
+        state["mean"] = x.mean() if state["at"] == 0 else state["at"]
+
+    def step(x):
+        update(x)
+        return x - state["mean"]
+
+    return trace(step), calls(lambda: state.update(at=2), lambda: state.update(at=0)), lambda: state
+
+
+@cases(eager="reads-touched")
+def an_object_that_the_hook_makes(trace):
+    """It could be changed by whoever holds it."""
+    step, _, o = gradcam(trace, lambda o: o.kept)
+    model, o = net(), types.SimpleNamespace(kept=None)
+    model[2].register_full_backward_hook(lambda m, i, g: setattr(o, "kept", types.SimpleNamespace(g=g[0])))
+
+    def step(x):
+        model.zero_grad()
+        model(x).relu().sum().backward()
+        return o.kept.g
+
+    return trace(step), calls(), lambda: o
+
+
+@cases(eager="opaque-varies")
+def between_two_passes(trace):
+    """Run again, the function would find what the second pass has left."""
+    step, model, o = gradcam(trace)
+
+    def twice(x):
+        model.zero_grad()
+        model(x).relu().sum().backward()
+        first = o.kept * 1
+        model(x * 2).relu().sum().backward()
+        return first, o.kept * 1
+
+    return trace(twice), calls(), lambda: o
+
+
+@cases(hits=3)
+def behind_a_branch_on_a_value(trace):
+    """A side exit behind the read: the call ends as the function does."""
+    step, model, o = gradcam(trace)
+
+    def branch(x):
+        model.zero_grad()
+        y = model(x).relu().sum()
+        y.backward()
+        kept = o.kept
+        return kept * 2 if y.item() > 1.0 else kept - 1
+
+    return trace(branch), [call(batch(i) * (i % 3)) for i in range(8)], lambda: o
+
+
+@cases(hits=3)
+def by_another_name(trace):
+    """The hook writes through `vars`, the function reads the attribute."""
+    model, o = net(), types.SimpleNamespace(kept=None)
+    model[2].register_full_backward_hook(lambda m, i, g: vars(o).__setitem__("kept", g[0]))
+
+    def step(x):
+        model.zero_grad()
+        model(x).relu().sum().backward()
+        return o.kept * 2
+
+    return trace(step), calls(lambda: setattr(o, "kept", 1)), lambda: o
+
+
+@cases.parametrize
+def test_late_reads(make, expected):
+    check(make, **expected)
