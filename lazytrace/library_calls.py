@@ -19,6 +19,15 @@ def stay_clones(tensors: list[torch.Tensor]) -> bool:
     return bool(core.opaque_call(can_be_cloned, "", can_be_cloned, (tensors,), {}, False))
 
 
+def may_clone(can: Callable[..., bool], tensors: list[torch.Tensor], tensor: torch.Tensor) -> bool:
+    """Whether one more tensor is cloned.
+
+    Each that a recording has copied was, so that a function that runs again clones them, too, whatever they
+    are by now: the step behind them has come to another answer then.
+    """
+    return core.is_fed() or can([*tensors, tensor])
+
+
 def work_out(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
     """A number that is made of others, as a step."""
     return core.ask_number(function, *values)

@@ -36,7 +36,7 @@ from lazytrace.library import (
     parts_of,
     share_clones,
 )
-from lazytrace.library_calls import stay_clones, tell, time_as_text, work_out
+from lazytrace.library_calls import may_clone, stay_clones, tell, time_as_text, work_out
 
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
@@ -387,7 +387,7 @@ def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     if type(memo) is not dict or _CLONED not in memo or type(tensor) is not torch.Tensor:
         return _COPY_TENSOR(tensor, memo)
     tensors, clones = memo[_CLONED]
-    if not can_be_cloned([*tensors, tensor]):
+    if not may_clone(can_be_cloned, tensors, tensor):  # named here, so that a replay finds it
         share_clones(tensors, clones, memo)
         del memo[_CLONED]
         return _COPY_TENSOR(tensor, memo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -46,8 +47,12 @@ ARGUMENTS = {
     "multivariate_normal": ((0.0, 0.0), np.eye(2)),
     "multinomial": (5, (0.5, 0.5)),
     "integers": (5,),
+    **{sample.__name__: (1.5, 2.0, 4.0) for sample in asked.OF_SAMPLES.values()},
+    "next_count": (itertools.count(3),),
 }
 FUNCTIONS = asked.functions() | asked.of_numpy()
+# Of an iterator, which it moves on.
+OF_OTHERS = {asked.next_count}
 OWNERS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
@@ -69,7 +74,7 @@ OTHERS = {
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: one.__qualname__)
 def test_each_gives_a_number(function: Callable[..., Any]) -> None:
     owner = owner_of(function)
-    assert (owner is None) == (FUNCTIONS[function] == "clock")
+    assert (owner is None) == (FUNCTIONS[function] == "clock" or function in OF_OTHERS)
     if asked.shuffles(function):
         items = np.arange(9)
         assert function(owner, items) is None
@@ -84,7 +89,7 @@ def test_each_gives_a_number(function: Callable[..., Any]) -> None:
 
 def test_a_clock_has_no_memory_and_a_generator_has() -> None:
     for function, kind in FUNCTIONS.items():
-        assert kind == "clock" or owner_of(function) is not None
+        assert kind == "clock" or function in OF_OTHERS or owner_of(function) is not None
     assert set(FUNCTIONS.values()) == {"clock", "draws", "bits", "below", "within"}
 
 

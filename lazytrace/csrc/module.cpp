@@ -464,6 +464,11 @@ py::object opaque_call(py::object wrapper, const std::string& attribute, py::obj
   return function(*args, **kwargs);
 }
 
+bool is_fed() {
+  auto* recording = lt::Recording::active();
+  return recording && recording->feeding();
+}
+
 // A clock, or a generator of random numbers: see record/python/asked.h.
 py::object ask_number(py::object function, py::args args, py::kwargs kwargs) {
   return opaque_call(function, "", function, args, kwargs, false, true, false);
@@ -500,6 +505,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("kernels_are_replaced", &lt::aten_is_overridden);
   m.attr("Diverged") = py::reinterpret_borrow<py::object>(lt::divergence_type());
   m.def("ask_number", &ask_number);
+  m.def("is_fed", &is_fed);
   m.def("configure_asked", &lt::configure_asked);
   m.def("opaque_call", &opaque_call, py::arg("wrapper"), py::arg("attribute"), py::arg("function"),
         py::arg("args"), py::arg("kwargs"), py::arg("python"), py::arg("told") = false,

@@ -489,12 +489,19 @@ class Retreat:
         self._note((_REFUSED, 0, b""), reason)
 
     def branches_pay(self, key: bytes) -> bool:
-        """Whether to record one more way from a side exit: not if none of the newest of `key` was taken twice.
+        """Whether to record one more way from a side exit.
+
+        Not if none of the newest, all of `key`, was taken twice, nor any older one meanwhile.
 
         >>> Retreat(TraceStore(8)).branches_pay(b"key")
         True
         """
-        return self._pays() or any(of != key for _, _, of in tuple(self._newest))
+        newest = tuple(self._newest)
+        if self._pays() or any(of != key for _, _, of in newest):
+            return True
+        known, since = {number for number, _, _ in newest}, newest[0][1]
+        older = (trace for trace in self._traces.find(key) if trace.number not in known)
+        return any(trace.native.used > since for trace in older)
 
     def _note(self, newest: tuple[int, int, bytes], refusal: Reason | None) -> None:
         self._newest.append(newest)

@@ -1330,7 +1330,7 @@ def write_between_two_opaque_steps(trace):
     return trace(fn), [call(X())] * 5, lambda: o
 
 
-@cases(eager="reads-touched")
+@cases(hits=3)
 def opaque_writes_what_is_read_after(trace):
     o = Thing(h=torch.zeros(3))
 

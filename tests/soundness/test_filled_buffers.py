@@ -76,7 +76,6 @@ ASKS = {
 NOT_AGAIN = "comes to require gradients in place"
 # Not seen into, so that nothing is replayed.
 UNSEEN = {
-    "by_map": "hands an operator.attrgetter",
     "by_a_partial": "hands getattr()",
     "text": "_DisableFuncTorch",
 }

@@ -413,7 +413,7 @@ def a_handler_of_ones_own_behind_an_object_that_was_stored(trace):
     return trace(run), values(*SOME), lambda: (handler.seen, history)
 
 
-@cases(eager="reads a Logger that an opaque function has changed")
+@cases(eager="logging changes what the function has read")
 def a_handler_that_changes_the_level(trace):
     logger, out = written()
 

@@ -39,6 +39,8 @@ class Recording {
                      bool numbers = false, bool loose_numbers = false);
   ~Recording();
   static Recording* active();
+  // Whether the function runs again over steps that have run.
+  bool feeding() const { return recorder_.feeding(); }
 
   // Runs the function for real. Its exceptions pass through unchanged; nothing stays switched. Raises
   // Diverged where a function that resumes does not ask for the steps that have run.

@@ -1025,6 +1025,10 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
   for (int reg : uses)
     if (opaque->python && !unseen.count(reg) && made_by_factory(reg))
       resuming_.end(opaque->name + " was given what a factory of torch made");
+  // What a step has read of what an earlier one had changed, this one may change again.
+  auto reads_late = [](const Step& one) { return one.opaque && one.opaque->late; };
+  opaque->confuses |=
+      opaque->python && std::any_of(program_->steps.begin(), program_->steps.end(), reads_late);
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
   settle_flags();
   bool varies = resuming_.hidden_varies() || opaque->late;

@@ -9,7 +9,6 @@
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
 #include "record/python/log_call.h"
-#include "record/python/reads/late_reads.h"
 #include "record/python/unseen.h"
 #include "support/reasons.h"
 
@@ -82,6 +81,10 @@ bool minds_its_own(PyObject* function) {
                      [&](const char* folder) { return text.rfind(folder, 0) == 0; });
 }
 
+bool is_of_steps(PyObject* function) {
+  return PyCFunction_Check(function) && PyCFunction_GET_SELF(function) == self_of_steps();
+}
+
 bool is_print(PyObject* function) {
   static PyObject* const print = builtin("print");
   return function == print;
@@ -123,6 +126,11 @@ std::string name_of(PyObject* function, Pause* pause) {
   return text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
 }
 }  // namespace
+
+PyObject* self_of_steps() {
+  static PyObject* const self = PyModule_New("steps");  // which leaves their names alone
+  return self;
+}
 
 OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute,
                        PyObject* args, PyObject* kwargs, bool python, bool feedable)
@@ -190,7 +198,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
 // One of C that is asked for numbers is there for as long as the process.
 void OpaqueCall::reach(PyObject* function) {
   Tree& tree = step_->function;
-  if (step_->asks || is_array_step(function) || LateReads::is(function)) {
+  if (step_->asks || is_array_step(function) || is_of_steps(function)) {
     tree.value = py::reinterpret_borrow<py::object>(function);
     return;
   }

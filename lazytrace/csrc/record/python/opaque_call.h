@@ -10,9 +10,20 @@
 #include "record/python/exchange.h"
 #include "record/python/pause.h"
 #include "record/python/provenance.h"
-#include "record/python/surroundings.h"
 
 namespace lazytrace {
+
+// What a step stands in: who records, what is known of the objects around it, what was written so far.
+struct Surroundings {
+  Recorder* recorder;
+  Provenance* provenance;
+  Writes* writes;
+  Pause* pause;
+  Exchange* exchange;
+};
+
+// The `self` of functions of the core's own that steps call: there for as long as the process.
+PyObject* self_of_steps();
 
 // Pauses recorder and observer for as long as it lives. Needs the GIL.
 class OpaqueCall {

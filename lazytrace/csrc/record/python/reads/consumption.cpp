@@ -154,7 +154,8 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (is_immutable(object) || is_device_context(object)) return consume_value(object, how);
   if (depth > 50) return recorder_->fail("reads a container that is nested too deeply");
   bool compares = asks_for_members_ || how == Consumer::Compares;
-  if (provenance_->touched(object) && is_container(object) && !compares) return containers_->read_whole(object);
+  if (provenance_->touched(object) && is_container(object) && !compares)
+    return containers_->read_whole(object);
   if (provenance_->touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
   static const char kHow[10] = {};

@@ -1,8 +1,6 @@
 #include "record/python/reads/late_reads.h"
 
 #include "cpython/objects.h"
-#include "record/python/default_dicts.h"
-#include "record/python/opaque_call.h"
 
 namespace lazytrace {
 
@@ -47,9 +45,9 @@ PyObject* function_of(int which) {
   static PyMethodDef methods[] = {{"read_entry_again", find_again<kEntry>, METH_VARARGS, nullptr},
                                   {"read_attribute_again", find_again<kAttribute>, METH_VARARGS, nullptr},
                                   {"read_contents_again", find_again<kWhole>, METH_VARARGS, nullptr}};
-  static PyObject* const functions[] = {PyCFunction_New(&methods[kEntry], nullptr),
-                                        PyCFunction_New(&methods[kAttribute], nullptr),
-                                        PyCFunction_New(&methods[kWhole], nullptr)};
+  static PyObject* const functions[] = {PyCFunction_New(&methods[kEntry], self_of_steps()),
+                                        PyCFunction_New(&methods[kAttribute], self_of_steps()),
+                                        PyCFunction_New(&methods[kWhole], self_of_steps())};
   return functions[which];
 }
 
@@ -72,11 +70,6 @@ bool can_give(PyObject* found) {
   return plain;
 }
 }  // namespace
-
-bool LateReads::is(PyObject* function) {
-  return function == function_of(kEntry) || function == function_of(kAttribute) ||
-         function == function_of(kWhole);
-}
 
 bool LateReads::has_changed(PyObject* object, PyObject* written) const {
   Recorder* recorder = around_->recorder;

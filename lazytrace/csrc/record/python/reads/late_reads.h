@@ -4,7 +4,7 @@
 
 #include <Python.h>
 
-#include "record/python/surroundings.h"
+#include "record/python/opaque_call.h"
 
 namespace lazytrace {
 
@@ -22,9 +22,6 @@ class LateReads {
   bool read_attribute(PyObject* object, PyObject* name);
   // All that a dict or a list holds:
   bool read_whole(PyObject* container);
-
-  // Whether it is what such a step calls.
-  static bool is(PyObject* function);
 
  private:
   bool has_changed(PyObject* object, PyObject* written) const;
