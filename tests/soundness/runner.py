@@ -360,3 +360,15 @@ def X(*shape: int, grad: bool = False) -> torch.Tensor:
     if not shape:
         return torch.tensor([-1.0, 0.5, 2.0], requires_grad=grad)
     return torch.randn(*shape).requires_grad_(grad)
+
+
+def calls(count: int = 6) -> list[Call]:
+    """Calls with other values each."""
+    return [call(k * X()) for k in range(1, count + 1)]
+
+
+class Holder:
+    """An object of a class of the user's, with these attributes."""
+
+    def __init__(self, **state: Any) -> None:
+        self.__dict__.update(state)

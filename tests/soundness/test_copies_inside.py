@@ -8,18 +8,13 @@ import dataclasses
 
 import torch
 
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, Holder, X, around, call, check
 
 cases = Cases()
 
 
 def net():
     return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
-
-
-class Holder:
-    def __init__(self, **state):
-        self.__dict__.update(state)
 
 
 # ---------------------------------------------------------------- tensors

@@ -6,18 +6,9 @@ import itertools
 
 import torch
 
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, Holder, X, call, calls, check
 
 cases = Cases()
-
-
-class Holder:
-    def __init__(self, **state):
-        self.__dict__.update(state)
-
-
-def calls(count=6):
-    return [call(k * X()) for k in range(1, count + 1)]
 
 
 @cases(hits=4)

@@ -17,13 +17,9 @@ import pytest
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, X, agree, around, call, check
+from tests.soundness.runner import Cases, X, agree, around, call, calls, check
 
 cases = Cases()
-
-
-def calls(count=6):
-    return [call(k * X()) for k in range(1, count + 1)]
 
 
 # ---------------------------------------------------------------- all that a generator gives

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, X, around, call, calls, check
 
 cases = Cases()
-
-
-def calls(count=6):
-    return [call(k * X()) for k in range(1, count + 1)]
 
 
 class Meter:

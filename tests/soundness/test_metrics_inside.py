@@ -15,18 +15,9 @@ import warnings
 
 import pytest
 
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, Holder, X, around, call, calls, check
 
 cases = Cases()
-
-
-class Holder:
-    def __init__(self, **state):
-        self.__dict__.update(state)
-
-
-def calls(count=6):
-    return [call(k * X()) for k in range(1, count + 1)]
 
 
 # ---------------------------------------------------------------- counters

@@ -11,18 +11,9 @@ import operator
 
 import torch
 
-from tests.soundness.runner import Cases, X, agree, around, call, check
+from tests.soundness.runner import Cases, Holder, X, agree, around, call, calls, check
 
 cases = Cases()
-
-
-class Holder:
-    def __init__(self, **state):
-        self.__dict__.update(state)
-
-
-def calls(count=6):
-    return [call(k * X()) for k in range(1, count + 1)]
 
 
 # ---------------------------------------------------------------- attributes
