@@ -1,13 +1,14 @@
 """Whole training steps: the time of a traced step over that of the eager one, and whether both agree.
 
-    python benchmarks/steps.py [--rounds 25] [--steps N] [--compile] [NAME ...]
+    python benchmarks/steps.py [--rounds 25] [--steps N] [--compile] [--device cuda] [NAME ...]
 
 Seven steps, as users write them: zero_grad, forward, loss, backward, clipping, optimizer; one has a model of
 transformers, where that is installed. Contenders run in turn, in one process, on one torch thread, in each
 round as many steps one after the other as eager makes in 12 ms, as a training loop does (`--steps 1`: a step
-each, with the caches as the other contenders have left them). The figure is the median of thread time over
-that of eager in the same round. `equal` compares loss, parameters, gradients, buffers and optimizer state
-after all rounds, bit for bit.
+each, with the caches as the other contenders have left them). The figure is the median of thread time, on a
+GPU of the time on the wall until its last kernel has ended, over that of eager in the same round. `equal`
+compares loss, parameters, gradients, buffers and optimizer state after all rounds, bit for bit; cuDNN adds up
+the gradients of a convolution in any order.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class GPT(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Scores of the next token, classes before places."""
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.last(x)).transpose(1, 2)
@@ -131,12 +132,13 @@ class Case:
     classes: int
     clip: float | None = None
 
-    def batch(self) -> Batch:
+    def batch(self, device: str) -> Batch:
         """Random inputs and what they should give."""
         if self.model in (GPT, GPT2):
-            ids = torch.randint(0, self.classes, (self.shape[0], self.shape[1] + 1))
+            ids = torch.randint(0, self.classes, (self.shape[0], self.shape[1] + 1), device=device)
             return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-        return torch.randn(self.shape), torch.randint(0, self.classes, self.shape[:1])
+        classes = torch.randint(0, self.classes, self.shape[:1], device=device)
+        return torch.randn(self.shape, device=device), classes
 
 
 CASES = {
@@ -153,9 +155,10 @@ CASES = {
 class Twin:
     """A model with its optimizer and the step that trains it."""
 
-    def __init__(self, case: Case, wrap: Callable[[Any], Any]) -> None:
+    def __init__(self, case: Case, wrap: Callable[[Any], Any], device: str) -> None:
         torch.manual_seed(0)
-        self.model = case.model().train()
+        self.on_gpu = device != "cpu"
+        self.model = case.model().train().to(device)
         self.optimizer = case.optimizer(self.model.parameters())
         self.loss: torch.Tensor | None = None
 
@@ -171,11 +174,18 @@ class Twin:
         self.step = wrap(step)
 
     def run(self, batch: Batch, steps: int = 1) -> float:
-        """Thread time of some steps, in seconds."""
-        start = time.thread_time()
+        """Time of some steps, in seconds."""
+        start = self.now()
         for _ in range(steps):
             self.loss = self.step(*batch)
-        return time.thread_time() - start
+        return self.now() - start
+
+    def now(self) -> float:
+        """What the thread has used; where a GPU works, too, the time on the wall once that is done."""
+        if not self.on_gpu:
+            return time.thread_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
     def state(self) -> Iterator[torch.Tensor | None]:
         """All that a step may change."""
@@ -194,15 +204,15 @@ def same(a: Twin, b: Twin) -> bool:
     return True
 
 
-def measure(name: str, rounds: int, compiled: bool, steps: int | None) -> dict[str, Any]:
+def measure(name: str, rounds: int, compiled: bool, steps: int | None, device: str) -> dict[str, Any]:
     """Ratios of one case; `steps` a round, or as many as take eager 12 ms."""
     case = CASES[name]
-    twins = {"eager": Twin(case, lambda step: step), "traced": Twin(case, traced)}
+    twins = {"eager": Twin(case, lambda step: step, device), "traced": Twin(case, traced, device)}
     if compiled:
-        twins["compile"] = Twin(case, torch.compile)
+        twins["compile"] = Twin(case, torch.compile, device)
     torch.manual_seed(5)
     for _ in range(8):
-        batch = case.batch()
+        batch = case.batch(device)
         for twin in twins.values():
             twin.run(batch)
     if steps is None:
@@ -213,7 +223,7 @@ def measure(name: str, rounds: int, compiled: bool, steps: int | None) -> dict[s
                 twins[key].run(batch)
     times: dict[str, list[float]] = {key: [] for key in twins}
     for _ in range(rounds):
-        batch = case.batch()
+        batch = case.batch(device)
         order = list(twins)
         random.shuffle(order)
         for key in order:
@@ -236,6 +246,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--steps", type=int, help="how many steps a contender makes in a round")
     parser.add_argument("--compile", action="store_true", help="torch.compile of the whole step, too")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
     ratios = []
@@ -244,7 +255,7 @@ def main() -> None:
         if name == "gpt2 adamw clip" and not (options.names or installed):
             print("transformers is not installed: its model is left out")
             continue
-        found = measure(name, options.rounds, options.compile, options.steps)
+        found = measure(name, options.rounds, options.compile, options.steps, options.device)
         ratios.append(found["traced"])
         other = f"  torch.compile {found['compile']:.2f}" if options.compile else ""
         info = found["calls"]

@@ -60,6 +60,8 @@ def test_the_table_was_read() -> None:
 def test_a_row_names_something(kind: str, row: str) -> None:
     *where, does = parts_of(row)
     assert does in ENUM
+    if where[-1].startswith(("_cuda_get", "_cuda_isInBadFork")) and torch.version.cuda is None:
+        pytest.skip("torch for the CPU has no functions for CUDA")
     if kind in {"FUNCTION", "TYPE"}:
         assert has(*where)
     if kind == "TENSOR_METHOD":

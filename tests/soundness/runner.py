@@ -156,7 +156,8 @@ class Look:
         number = self.seen.setdefault(id(t), len(self.seen))
         strides = t.stride() if t.layout is torch.strided and t.numel() else ()
         about = {
-            "type": type(t).__name__, "dtype": str(t.dtype), "shape": tuple(t.shape), "strides": strides,
+            "type": type(t).__name__, "dtype": str(t.dtype), "device": str(t.device),
+            "shape": tuple(t.shape), "strides": strides,
             "requires_grad": t.requires_grad, "leaf": t.is_leaf, "grad_fn": type(t.grad_fn).__name__,
             "inference": t.is_inference(), "is": alias, "shares with": shared, "number": number,
             "view": t._is_view() and (t.is_inference() or tuple(t._base.shape)),
@@ -174,6 +175,7 @@ def ambient() -> Observation:
         "torch random": hash(bytes(torch.get_rng_state().tolist())), "random": hash(random.getstate()),
         "tf32": torch.get_float32_matmul_precision(), "mkldnn": torch.backends.mkldnn.enabled,
         "anomaly": torch.is_anomaly_enabled(),
+        "cuda random": bytes(torch.cuda.get_rng_state().tolist()) if torch.cuda.is_initialized() else b"",
     }  # fmt: skip
 
 
@@ -183,7 +185,7 @@ def gradients(out: Any, sources: list[torch.Tensor]) -> Observation:
     wanted = [t for t in sources if t.requires_grad]
     if not roots or not wanted or not torch.is_grad_enabled():
         return ()
-    cotangents = [torch.linspace(0.5, 1.5, t.numel()).to(t.dtype).reshape(t.shape) for t in roots]
+    cotangents = [torch.linspace(0.5, 1.5, t.numel()).to(t.device, t.dtype).reshape(t.shape) for t in roots]
     try:
         found = torch.autograd.grad(roots, wanted, cotangents, allow_unused=True, retain_graph=True)
     except RuntimeError as error:

@@ -87,7 +87,7 @@ void Asked::note(size_t root, const at::Tensor& gradient) {
   // What comes from outside and inside to its views would be added up in another order.
   more_ |= shared && has_views_[root];
   looks_[root] = TensorMeta::of(gradient);
-  more_ |= !looks_[root].strided() || !looks_[root].plain_keys() || !gradient.device().is_cpu();
+  more_ |= !looks_[root].strided() || !looks_[root].plain_keys();
 }
 
 bool Asked::anything() const {

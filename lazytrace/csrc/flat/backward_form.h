@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "passes/plan.h"
+#include "torch/random_streams.h"
 
 namespace lazytrace {
 
@@ -18,7 +19,7 @@ std::vector<int> beginnings_of(const Plan& plan);
 
 // What is there before a replay and need not be there after it.
 struct Earlier {
-  at::Tensor random;                // the state of the generator, where the program draws from it
+  RandomStreams random;             // of where the program draws from them; undefined otherwise
   std::vector<at::Tensor> written;  // copies of what it writes to
 };
 
@@ -80,6 +81,7 @@ struct BackwardForm {
   };
   std::vector<Watched> watched;
 
+  uint64_t nodes = 0;                 // that the program makes
   bool spends = false;                // whether torch raises at a second pass
   std::shared_ptr<const Plan> whole;  // builds the graph, for passes that ask for more
   std::vector<int> written;           // those of them that it writes to

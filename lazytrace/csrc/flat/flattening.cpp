@@ -618,7 +618,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   int registers = kernels_.registers();
   if (following_) {
     registers = following_->first_register();
-    form->backward = following_->finish(&outputs);
+    form->backward = following_->finish(&outputs, nodes_);
   }
   form->begins = static_cast<size_t>(begins_);
   form->sharing = std::move(sharing_);

@@ -41,6 +41,8 @@ class Flattening final : public Witness, public KernelSink {
   void follow(std::shared_ptr<const Plan> whole, const std::vector<int>& outputs,
               const std::vector<TensorMeta>& looks);
 
+  // How many nodes the program makes.
+  void built(uint64_t nodes) { nodes_ = nodes; }
   // Which of the tensors that the program begins with share memory, where these are copies.
   void shares(std::vector<int> sharing) { sharing_ = std::move(sharing); }
 
@@ -104,6 +106,7 @@ class Flattening final : public Witness, public KernelSink {
   size_t mark_ = 0;  // the steps and registers before the one that is running
   int first_new_ = 0;
   int begins_ = -1;
+  uint64_t nodes_ = 0;
   bool collects_ = false;
   bool backward_ = false;
   std::unique_ptr<Following> following_;  // of a program that runs no backward pass itself

@@ -37,7 +37,7 @@ at::Tensor gradient_like(const TensorMeta& look, uint64_t seed) {
     elements += std::max<int64_t>(look.sizes()[i] - 1, 0) * look.strides()[i];
   auto generator = at::detail::createCPUGenerator(seed);
   at::Tensor memory = at::randn({elements}, generator, at::TensorOptions().dtype(look.dtype()));
-  return memory.as_strided(look.sizes(), look.strides());
+  return memory.to(look.device()).as_strided(look.sizes(), look.strides());
 }
 
 // Gradients in the registers that the pass begins with; undefined of those that have none.
@@ -322,7 +322,8 @@ void Following::note_open(const std::vector<char>& needed, const std::vector<int
 
 // Cuts the steps of the pass off, into a program of their own. `outputs` grows by what it needs of the
 // others.
-std::shared_ptr<const BackwardForm> Following::finish(std::vector<int>* outputs) {
+std::shared_ptr<const BackwardForm> Following::finish(std::vector<int>* outputs, uint64_t nodes) {
+  form_->nodes = nodes;
   auto& all = kernels_->steps();
   std::vector<Step> steps(std::make_move_iterator(all.begin() + static_cast<std::ptrdiff_t>(cut_)),
                           std::make_move_iterator(all.end()));

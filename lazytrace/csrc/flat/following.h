@@ -37,7 +37,8 @@ class Following {
   // Calls name(register) for what it has noted by register, which may be given another number.
   void rename(const std::function<void(int&)>& name);
   // Cuts the kernels of the pass off. `outputs` grows by what it needs of the others.
-  std::shared_ptr<const BackwardForm> finish(std::vector<int>* outputs);
+  // `nodes`: how many the program makes.
+  std::shared_ptr<const BackwardForm> finish(std::vector<int>* outputs, uint64_t nodes);
 
  private:
   void hinder(const std::string& why);

@@ -7,7 +7,6 @@
 
 #include "flat/named.h"
 #include "flat/replayed_backward.h"
-#include "flat/undo.h"
 #include "replay/interpreter.h"
 #include "support/address_map.h"
 #include "torch/autograd_graph.h"
@@ -96,7 +95,7 @@ bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues
 Earlier FlatForm::earlier(const std::vector<at::Tensor>& registers) const {
   Earlier state;
   if (!backward) return state;
-  if (program().random) state.random = random_state();
+  if (program().random) state.random = RandomStreams::now();
   at::AutoDispatchBelowADInplaceOrView below;
   for (int reg : backward->written) state.written.push_back(registers[reg].clone());
   return state;

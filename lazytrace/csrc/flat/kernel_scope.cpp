@@ -2,12 +2,11 @@
 
 #include <torch/library.h>
 
+#include "torch/record_key.h"
+
 namespace lazytrace {
 
 namespace {
-
-// Below autograd and what counts versions, above all backends, and used by nobody else.
-constexpr c10::DispatchKey kKernelKey = c10::DispatchKey::Fake;
 
 thread_local KernelSink* current = nullptr;
 

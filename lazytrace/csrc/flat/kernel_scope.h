@@ -3,6 +3,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "torch/passes_here.h"
+
 namespace lazytrace {
 
 class KernelSink {
@@ -25,6 +27,7 @@ class KernelScope {
   KernelScope& operator=(const KernelScope&) = delete;
 
  private:
+  PassesHere here_;
   KernelSink* before_;
   bool included_;
 };

@@ -28,10 +28,10 @@ std::string look_of(const at::Tensor& tensor) {
   return look;
 }
 
-// Dense memory of the CPU, nothing special.
+// Dense memory, nothing special.
 bool is_usual(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.device().is_cpu() && tensor.has_storage() &&
-         !tensor.is_inference() && TensorMeta::of(tensor).plain_keys();
+  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_inference() &&
+         TensorMeta::of(tensor).plain_keys();
 }
 
 std::string name_of(const c10::OperatorHandle& op) { return op.schema().name(); }
@@ -281,8 +281,8 @@ Result Kernels::decode(const c10::IValue& value, const Step& step) {
 bool Kernels::is_literal(const OperatorFacts& facts, const torch::jit::Stack& stack) const {
   if (!takes_literals_ || !facts.lift || !stack.back().isTensor()) return false;
   const at::Tensor& tensor = stack.back().toTensor();
-  return tensor.defined() && tensor.dim() == 0 && is_usual(tensor) && register_of(tensor) < 0 &&
-         !numbers_.count(tensor.unsafeGetTensorImpl());
+  return tensor.defined() && tensor.dim() == 0 && tensor.device().is_cpu() && is_usual(tensor) &&
+         register_of(tensor) < 0 && !numbers_.count(tensor.unsafeGetTensorImpl());
 }
 
 void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

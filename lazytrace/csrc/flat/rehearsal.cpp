@@ -2,31 +2,22 @@
 
 #include <torch/csrc/autograd/variable.h>
 
-#include <cstring>
 #include <unordered_map>
 
 #include "flat/following.h"
 #include "flat/named.h"
-#include "flat/undo.h"
 #include "torch/accumulation.h"
+#include "torch/memory.h"
 
 namespace lazytrace {
 
 using torch::autograd::variable_list;
 
-namespace {
-
-bool same_bytes(const c10::Storage& a, const c10::Storage& b) {
-  return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.data(), b.data(), a.nbytes()) == 0);
-}
-
-}  // namespace
-
 Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
                      const std::vector<int>& outputs)
     : form_(form), outputs_(outputs), registers_(static_cast<size_t>(form.program().registers)) {
   // Other threads would draw the numbers again that are put back.
-  if (form.program().random || is_only_thread()) entry_ = random_state();
+  if (form.program().random || is_only_thread()) entry_ = RandomStreams::now();
   for (int reg : form.plan->used) registers_[reg] = twins_.of(registers[reg]);
   for (int reg : form.program().captures) registers_[reg] = twins_.of(registers[reg]);
   obstacle_ = twins_.obstacle();
@@ -35,23 +26,19 @@ Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& regist
 
 void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory& given) {
   if (!obstacle_.empty()) return;
-  at::Tensor after = entry_.defined() ? random_state() : at::Tensor();
-  rewind();
+  RandomStreams after = entry_.defined() ? RandomStreams::now() : RandomStreams();
+  entry_.put_back();
   Earlier earlier = form_.earlier(registers_);
   obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.done);
   if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
-  if (entry_.defined()) drawn_ = random_state();
-  rewind();
+  if (entry_.defined()) drawn_ = RandomStreams::now();
+  entry_.put_back();
   if (obstacle_.empty() && shadow_) obstacle_ = shadow_->run(state, given.numbers);
-  if (after.defined()) set_random_state(after);
-}
-
-void Rehearsal::rewind() const {
-  if (entry_.defined()) set_random_state(entry_);
+  after.put_back();
 }
 
 std::string Rehearsal::compare(const Twins::Pair& pair) const {
-  if (!same_bytes(pair.real.storage(), pair.copy.storage())) return "a tensor of the state";
+  if (!same_memory(pair.real.storage(), pair.copy.storage())) return "a tensor of the state";
   if (pair.real._version() - pair.real_version != pair.copy._version() - pair.copy_version)
     return "how often a tensor was written to";
   if (!pair.real.is_leaf()) return "";
@@ -73,15 +60,12 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
   if (real.requires_grad() != copy.requires_grad() || real.is_leaf() != copy.is_leaf())
     return "whether a result requires gradients";
   if (real.is_view() != copy.is_view()) return "whether a result is a view";
-  at::Tensor a = real.detach().contiguous(), b = copy.detach().contiguous();
-  if (a.numel() > 0 && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) != 0)
-    return "a result in value";
-  return "";
+  return same_bits(real, copy) ? "" : "a result in value";
 }
 
 std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
   if (!obstacle_.empty()) return obstacle_;
-  if (entry_.defined() && !at::equal(drawn_, random_state())) return "the random numbers drawn";
+  if (entry_.defined() && !(drawn_ == RandomStreams::now())) return "the random numbers drawn";
   std::unordered_map<const c10::StorageImpl*, const c10::StorageImpl*> memory;  // of a tensor: of its copy
   for (const Twins::Pair& pair : twins_.pairs()) {
     std::string found = compare(pair);

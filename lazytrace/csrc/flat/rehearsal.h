@@ -9,6 +9,7 @@
 #include "flat/shadow.h"
 #include "flat/twins.h"
 #include "replay/interpreter.h"
+#include "torch/random_streams.h"
 
 namespace lazytrace {
 
@@ -25,7 +26,6 @@ class Rehearsal {
   std::string difference(const std::vector<at::Tensor>& registers);
 
  private:
-  void rewind() const;
   std::string compare(const Twins::Pair& pair) const;
   std::string compare_passes(const std::vector<at::Tensor>& registers);
   static std::string compare_results(const at::Tensor& real, const at::Tensor& copy);
@@ -35,9 +35,9 @@ class Rehearsal {
   std::vector<at::Tensor> registers_;
   Twins twins_;
   std::optional<Shadow> shadow_;
-  // The state of the generator before the program and its form; undefined where it is left alone.
-  at::Tensor entry_;
-  at::Tensor drawn_;  // and after the form
+  // The streams of random numbers before the program and its form; undefined where they are left alone.
+  RandomStreams entry_;
+  RandomStreams drawn_;  // and after the form
   std::string obstacle_;
 };
 

@@ -1,6 +1,7 @@
 #include "flat/replayed_backward.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/SequenceNumber.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -18,12 +19,13 @@
 
 #include "flat/named.h"
 #include "flat/roots.h"
-#include "flat/undo.h"
 #include "passes/registers.h"
 #include "replay/workspace.h"
 #include "signature/ambient.h"
 #include "torch/autograd_graph.h"
+#include "torch/memory.h"
 #include "torch/overrides.h"
+#include "torch/random_streams.h"
 
 namespace lazytrace {
 
@@ -103,7 +105,11 @@ class Views {
 void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, std::vector<at::Tensor>* all,
                               const NumberValues& numbers, const Earlier& earlier) {
   std::vector<at::Tensor>& registers = *all;
+  // In a pass the node with the highest number goes first: the graph keeps the place that it would have.
+  uint64_t first = at::sequence_number::peek();
+  for (uint64_t i = 0; i < form->nodes; ++i) at::sequence_number::get_and_increment();
   auto node = c10::make_intrusive<ReplayedBackward>();
+  node->first_number_ = first;
   node->form_ = form;
   node->earlier_ = earlier;
   node->switches_ = Switches::now();
@@ -395,29 +401,20 @@ class Made final : public Witness {
   std::unordered_map<int, at::Tensor> made_;
 };
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  at::NoGradGuard no_grad;
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
-  return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
 // The random numbers of then, and those of now when it goes out of scope.
 class RandomOfThen {
  public:
-  explicit RandomOfThen(const at::Tensor& then) {
+  explicit RandomOfThen(const RandomStreams& then) {
     if (!then.defined()) return;
-    now_ = random_state();
-    set_random_state(then);
+    now_ = RandomStreams::now();
+    then.put_back();
   }
-  ~RandomOfThen() {
-    if (now_.defined()) set_random_state(now_);
-  }
+  ~RandomOfThen() { now_.put_back(); }
   RandomOfThen(const RandomOfThen&) = delete;
   RandomOfThen& operator=(const RandomOfThen&) = delete;
 
  private:
-  at::Tensor now_;
+  RandomStreams now_;
 };
 
 // Of the memory of results, what the nodes of the graph have saved: whoever writes to a result from now on,
@@ -426,7 +423,7 @@ void share_memory(const at::Tensor& saved, const at::Tensor& result) {
   const c10::Storage &to = saved.storage(), &from = result.storage();
   if (to.is_alias_of(from)) return;
   bool same = to.nbytes() == from.nbytes() && saved.storage_offset() == result.storage_offset() &&
-              saved.device().is_cpu() && result.device().is_cpu();
+              saved.device() == result.device();
   TORCH_CHECK(same || same_bits(saved, result), kCannotBuild, "a result was written to since, by .data",
               kBuildsFromNowOn);
   if (!same) return;
@@ -443,6 +440,31 @@ void share_version(const at::Tensor& saved, const at::Tensor& result) {
   };
   if (result.is_view() && version_counter_of(at::Tensor(result._base())) == known) share(result._base());
   share(result);
+}
+
+// Gives the nodes between `roots` and `begins`, which were numbered from `from` up to `to` as they were made,
+// the numbers from `first` on.
+void number_nodes(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& begins, uint64_t from,
+                  uint64_t to, uint64_t first) {
+  std::unordered_set<Node*> met;
+  for (const at::Tensor& begin : begins)
+    if (begin.defined() && begin.requires_grad())
+      met.insert(torch::autograd::impl::gradient_edge(begin).function.get());
+  std::vector<Node*> open;
+  auto meet = [&](Node* node) {
+    if (!node || !met.insert(node).second) return;
+    uint64_t number = node->sequence_nr();
+    if (number >= from && number < to) node->set_sequence_nr(first + (number - from));
+    open.push_back(node);
+  };
+  for (const at::Tensor& root : roots)
+    if (root.defined() && root.requires_grad())
+      meet(torch::autograd::impl::gradient_edge(root).function.get());
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) meet(edge.function.get());
+  }
 }
 
 // What somebody has switched on for the pass is none of the program's business, which ran before it.
@@ -521,6 +543,7 @@ void ReplayedBackward::build_graph(bool leaves) {
   WorkspaceLease space;
   space->memory.numbers = numbers_;
   Made made(whole, registers, form_->saved);
+  uint64_t number = at::sequence_number::peek();
   Outcome outcome =
       Interpreter(*form_->whole, registers, space->values.nodes, space->opaque, space->early, space->memory)
           .run(0, nullptr, &made);
@@ -545,6 +568,8 @@ void ReplayedBackward::build_graph(bool leaves) {
     share_version(saved, watched_[i].owner());
   }
   for (const auto& root : form_->roots) graph->roots.push_back(Roots::root_of(registers[root.of]));
+  if (at::sequence_number::peek() - number == form_->nodes)
+    number_nodes(graph->roots, begins, number, number + form_->nodes, first_number_);
   if (!leaves) open(graph.get(), begins);
   for (const auto& one : form_->inner)
     graph->inner.push_back(torch::autograd::impl::gradient_edge(registers[one.reg]));

@@ -85,6 +85,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   std::vector<at::Tensor> saved_;
   std::vector<Held> begins_, watched_, given_;
   NumberValues numbers_;
+  uint64_t first_number_ = 0;  // of the nodes that it stands for
   Earlier earlier_;
   Switches switches_{};
   int depth_ = -1;  // of the pass that the call was made in

@@ -1,7 +1,7 @@
 #include "flat/shadow.h"
 
-#include "flat/undo.h"
 #include "replay/interpreter.h"
+#include "torch/random_streams.h"
 
 namespace lazytrace {
 
@@ -44,9 +44,9 @@ std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
 
 std::string Shadow::run(const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness) {
   if (!twins_.obstacle().empty()) return twins_.obstacle();
-  at::Tensor before = random_state();
+  RandomStreams before = RandomStreams::now();
   std::string found = run_unseen(plan_, &registers_, state, given, witness);
-  set_random_state(before);
+  before.put_back();
   return found;
 }
 

@@ -1,7 +1,6 @@
 #include "flat/twins.h"
 
-#include <cstring>
-
+#include "torch/memory.h"
 #include "torch/tensor_meta.h"
 
 namespace lazytrace {
@@ -23,8 +22,7 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
   if (!tensor.defined() || !obstacle_.empty()) return {};
   auto [at, missing] = known_.try_emplace(tensor.unsafeGetTensorImpl(), pairs_.size());
   if (!missing) return pairs_[at->second].copy;
-  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || !tensor.has_storage() ||
-      !TensorMeta::of(tensor).plain_keys()) {
+  if (tensor.layout() != at::kStrided || !tensor.has_storage() || !TensorMeta::of(tensor).plain_keys()) {
     obstacle_ = "state that cannot be copied";
     return {};
   }
@@ -36,10 +34,7 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
       obstacle_ = "more than 1 GiB would have to be copied for its proof";
       return {};
     }
-    auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-    at::Tensor whole = at::empty({bytes}, at::kByte);
-    if (bytes > 0) std::memcpy(whole.mutable_data_ptr(), tensor.storage().data(), tensor.storage().nbytes());
-    memory = memory_.emplace(storage, whole.storage()).first;
+    memory = memory_.emplace(storage, copy_of_memory(tensor.storage())).first;
   }
   at::Tensor copy = at::empty({0}, tensor.options());
   copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());

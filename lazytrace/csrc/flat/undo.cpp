@@ -1,28 +1,16 @@
 #include "flat/undo.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <cstring>
 
+#include "torch/memory.h"
+
 namespace lazytrace {
-
-at::Tensor random_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_random_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
-}
 
 Undo::Undo(const FlatForm& form, const std::vector<at::Tensor>& registers) {
   // Those that are not there yet, the form makes itself.
   for (int reg : form.sets)
     if (registers[reg].defined()) gradients_.emplace_back(registers[reg], registers[reg].grad());
-  if (form.draws) random_ = random_state();
+  if (form.draws) random_ = RandomStreams::now();
   if (form.written.empty()) return;
   size_t size = 0;
   memory_.reserve(form.written.size());
@@ -35,8 +23,13 @@ Undo::Undo(const FlatForm& form, const std::vector<at::Tensor>& registers) {
     for (int reg : shown.tensors) note(registers[reg]);
     for (int reg : shown.gradients) note(registers[reg].grad());
     if (versions_.size() == known) continue;
-    memory_.push_back(versions_[known].first.storage());
-    size += memory_.back().nbytes();
+    const c10::Storage& memory = versions_[known].first.storage();
+    if (!memory.device().is_cpu()) {
+      others_.emplace_back(memory, copy_of_memory(memory));
+      continue;
+    }
+    memory_.push_back(memory);
+    size += memory.nbytes();
   }
   bytes_.reset(new char[size]);
   each_memory(
@@ -57,11 +50,12 @@ void Undo::roll_back() const {
   each_memory([](const c10::Storage& memory, char* copy) {
     std::memcpy(memory.mutable_data(), copy, memory.nbytes());
   });
+  for (const auto& [memory, copy] : others_) put_memory(memory, copy);
   for (const auto& [tensor, version] : versions_) {
     c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
     counter.set_version(version);
   }
-  if (random_.defined()) set_random_state(random_);
+  random_.put_back();
 }
 
 }  // namespace lazytrace

@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "flat/form.h"
+#include "torch/random_streams.h"
 
 namespace lazytrace {
-
-at::Tensor random_state();
-void set_random_state(const at::Tensor& state);
 
 // Made before the form runs, of what its steps up to `plan->undoable` change: gradients that are set,
 // memory that is written to, with the counts of writes, and the stream of random numbers. Holds the tensors
@@ -24,11 +22,12 @@ class Undo {
   template <class Use>
   void each_memory(Use use) const;
 
-  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;  // of which tensor
-  std::vector<c10::Storage> memory_;
-  std::unique_ptr<char[]> bytes_;  // of all of it, one after the other
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;   // of which tensor
+  std::vector<c10::Storage> memory_;                           // of the CPU
+  std::unique_ptr<char[]> bytes_;                              // of all of it, one after the other
+  std::vector<std::pair<c10::Storage, c10::Storage>> others_;  // memory of GPUs, and its copies
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
-  at::Tensor random_;
+  RandomStreams random_;
 };
 
 }  // namespace lazytrace

@@ -193,6 +193,7 @@ struct Program {
   bool unfilled = false;        // a tensor was made larger, and nobody has said what is in it
   bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
   bool backward = false;        // runs a backward pass that was seen to call no hook
+  bool grows = false;           // a backward pass builds a graph of its own
   bool changes_looks = false;   // shape, memory or requires_grad of a tensor, in place
   // From this step on, Python code that runs again would see other metadata. A flat form ends earlier, where
   // its steps are no longer those that were recorded, and what no function stands behind has none: -1.

@@ -387,6 +387,7 @@ bool makes_gradients(Frame caller) {
 }  // namespace
 
 namespace {
+constexpr size_t kCreateGraph = 3;  // which argument of the engine says that it builds a graph
 constexpr size_t kInputs = 4;  // which argument of the engine has the inputs whose gradients are asked for
 
 std::vector<at::Tensor> tensors_of(const py::handle& sequence) {
@@ -424,6 +425,13 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   if (auto level = level_of_all(args[1])) return batched_backward(roots, *level, args, kwargs);
   bool accumulates = accumulates_gradients(kwargs);
   Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
+  // What its hooks read and write is seen in this thread alone.
+  if (facts.python && facts.elsewhere) {
+    recorder_.fail(say(reason::PassOnGpu));
+    return run(*args, **kwargs);
+  }
+  if (args.size() <= kCreateGraph || PyObject_IsTrue(py::object(args[kCreateGraph]).ptr()) != 0)
+    recorder_.grows();
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);
   if (facts.effects) call.has_effects();
@@ -471,8 +479,10 @@ bool Recording::follows_backward(const std::vector<at::Tensor>& roots, const py:
 // Python code among them would not be seen.
 py::object Recording::transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
                                            const py::tuple& args, const py::dict& kwargs, bool follows) {
-  if (AutogradGraph::of(roots).python) recorder_.fail(say(reason::PythonInTransform));
+  AutogradGraph graph = AutogradGraph::of(roots);
+  if (graph.python) recorder_.fail(say(reason::PythonInTransform));
   if (!follows) recorder_.fail(say(reason::GraphOfOthers));
+  if (graph.elsewhere) recorder_.fail(say(reason::TransformOnGpu));
   struct Unwatched {
     Observer* observer;
     explicit Unwatched(Observer* o) : observer(o) { o->pause(); }

@@ -17,6 +17,7 @@
 #include "support/reasons.h"
 #include "torch/autocast.h"
 #include "torch/autocast_regions.h"
+#include "torch/gpu.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -183,6 +184,7 @@ void append_ambient(Call* call) {
   // What it has cast stays until somebody clears it, which the regions of this call would do at their ends.
   if (any_autocast(now) && !is_in_autocast_region()) return call->refuse(say(reason::LeavesModes));
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return call->refuse(say(reason::DispatchMode));
+  if (is_capturing()) return call->refuse(say(reason::Capturing));
   if (hooks == SavedHooks::Others) return call->refuse(say(reason::SavedHooks));
   if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
 }

@@ -15,6 +15,7 @@ namespace lazytrace {
 // Python.
 struct AutogradGraph {
   bool python = false;             // a hook or a function in Python runs on the way
+  bool elsewhere = false;          // autograd runs nodes of it in a thread of a GPU
   bool outer = false;              // it goes on into a graph of `histories`
   std::vector<at::Tensor> leaves;  // tensors whose `.grad` it may change
   std::unordered_set<torch::autograd::Node*> nodes;

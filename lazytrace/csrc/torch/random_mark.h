@@ -1,9 +1,11 @@
-// Where the default CPU generator stands: two marks differ where random numbers were drawn between them.
+// Where the default generators stand: two marks differ where random numbers were drawn between them.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <array>
+
+#include "torch/gpu.h"
 
 namespace lazytrace {
 
@@ -22,17 +24,30 @@ class RandomMark {
     mark.left_ = engine.left_;
     for (size_t i = 0; i < mark.some_.size(); ++i) mark.some_[i] = engine.state_[i * kApart];
     mark.normal_ = cpu->next_float_normal_sample().has_value();
+    mark.gpus_ = gpu_in_use() ? of_gpus() : 0;
     return mark;
   }
   bool operator!=(const RandomMark& other) const {
-    return left_ != other.left_ || some_ != other.some_ || normal_ != other.normal_;
+    return left_ != other.left_ || some_ != other.some_ || normal_ != other.normal_ || gpus_ != other.gpus_;
   }
 
  private:
+  // Their generators count what they have given: a seed, and how far from there.
+  static uint64_t of_gpus() {
+    uint64_t all = 0;
+    for (at::Generator& generator : default_generators()) {
+      if (generator.device().is_cpu()) continue;
+      std::lock_guard<std::mutex> lock(generator.mutex());
+      all = all * 0x9e3779b97f4a7c15 + generator.current_seed() * 31 + generator.get_offset();
+    }
+    return all;
+  }
+
   static constexpr size_t kApart = at::MERSENNE_STATE_N / 4;
   int left_ = 0;
   std::array<uint32_t, 4> some_ = {};
   bool normal_ = false;
+  uint64_t gpus_ = 0;
 };
 
 }  // namespace lazytrace

@@ -1,5 +1,6 @@
 #include "trace/trace.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -15,6 +16,7 @@
 #include "replay/workspace.h"
 #include "support/address_map.h"
 #include "torch/autograd_graph.h"
+#include "torch/gpu.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -351,6 +353,12 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers) const {
 
 Outcome Trace::run_watched(const Call& call, Workspace* space) const {
   if (!program().backward) return run_shadowed(call, space);
+  // In the thread of a GPU autograd numbers the nodes of a graph from another start, which says in which
+  // order a later pass adds gradients up. Watched, it would build them here.
+  if (program().grows && gpu_in_use()) {
+    flat_.refuse("a backward pass builds a graph in a thread of a GPU");
+    return interpreter(call, space).run();
+  }
   auto known = [this](int64_t node) { return knows_writes(node); };
   Flattening flattening(*plan_, space->registers, known);
   Outcome outcome;
@@ -375,7 +383,9 @@ Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
   {
     KernelScope scope(&flattening);
     Quiet quiet(program());
+    uint64_t first = at::sequence_number::peek();
     found = shadow.run(space->values.nodes, given, &flattening);
+    flattening.built(at::sequence_number::peek() - first);
     if (found.empty()) flattening.follow(plan_, outputs(), flat_.looks);
   }
   flattening.shares(std::move(sharing));

@@ -282,6 +282,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
     if (feeding()) feeding_.diverge(schema.name() + " with an argument that it did not have");
     return run_plain(op, stack);
   }
+  if (feeding() && facts.view) read_fed_blanks(before);
   sizes_.begin(step, shape_depends_on_values(facts, before));
   if (sizes_.follows()) note_memory(before, &step);
   if (feeding()) return feed_operator(op, stack, std::move(step));
@@ -290,6 +291,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   note_effects(op, facts, before, &step);
   run_watched(op, stack);
   refuse_constants(before, *stack, step);
+  if (facts.view) read_blanks(before, *stack, returns);
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.
   RandomMark now = RandomMark::now();
   step.random |= random_mark_ != now;
@@ -933,6 +935,35 @@ void Recorder::use_blank(const at::Tensor& tensor, bool view, bool overwritten) 
   if (step >= 0 && !overwritten) make_literal(step, tensor);
 }
 
+// A view operator that gives memory of its own has read its argument: `to(device)` of what torch.tensor()
+// fills.
+void Recorder::read_blanks(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
+                           size_t returns) {
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isTensor() || !argument.toTensor().defined() || !blanks_.holds(argument.toTensor()))
+      continue;
+    auto shows_it = [&](const c10::IValue& result) {
+      if (!result.isTensor()) return true;  // a list of views
+      return result.toTensor().defined() && storage_of(result.toTensor()) == storage_of(argument.toTensor());
+    };
+    if (!std::all_of(stack.end() - static_cast<std::ptrdiff_t>(returns), stack.end(), shows_it))
+      use_blank(argument.toTensor(), false, false);
+  }
+}
+
+// The same while feeding, when the operator does not run.
+void Recorder::read_fed_blanks(const std::vector<c10::IValue>& arguments) {
+  auto copies = [](const Step& expected) {
+    if (expected.kind == Step::Kind::Fill) return true;
+    return expected.results.size() == 1 && expected.results[0].reg >= 0 && !expected.results[0].known &&
+           expected.results[0].base < 0;
+  };
+  for (const c10::IValue& argument : arguments)
+    if (argument.isTensor() && argument.toTensor().defined() && blanks_.holds(argument.toTensor()) &&
+        copies(feeding_.expected()))
+      use_blank(argument.toTensor(), false, false);
+}
+
 void Recorder::make_literal(int at, const at::Tensor& tensor) {
   Step& step = program_->steps[at];
   at::NoGradGuard no_grad;
@@ -1224,7 +1255,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
 
 Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates) {
   AutogradGraph graph = AutogradGraph::of(roots, origins_.histories(), pure_);
-  Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false};
+  Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false, graph.elsewhere};
   for (const at::Tensor& leaf : graph.leaves) {
     // Where it changes no gradient, a leaf gets its register when it is asked for: a function that runs again
     // may find other leaves behind an opaque function.

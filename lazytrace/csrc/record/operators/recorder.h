@@ -136,8 +136,9 @@ class Recorder {
   }
   // What a backward pass from these tensors does, which is run as one opaque step.
   struct Backward {
-    bool python;   // runs Python code, or may at the next call
-    bool effects;  // changes the gradients of tensors that were there before
+    bool python;     // runs Python code, or may at the next call
+    bool effects;    // changes the gradients of tensors that were there before
+    bool elsewhere;  // runs in a thread of a GPU, in parts
   };
   Backward look_ahead(const std::vector<at::Tensor>& roots, bool accumulates);
   // Whether the operators of a backward pass may be steps of their own: all of its nodes come from operators
@@ -208,6 +209,8 @@ class Recorder {
   // Hands over the program, which is as it is saved and listed. `outputs`: registers that must survive to the
   // end. `nodes[slot]`: guard node of each capture.
   std::shared_ptr<Program> finish(const std::vector<int>& outputs);
+  // A backward pass builds a graph.
+  void grows() { program_->grows = true; }
   const std::vector<int>& capture_nodes() const { return origins_.capture_nodes(); }
 
  private:
@@ -229,6 +232,8 @@ class Recorder {
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
   void give(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
+  void read_fed_blanks(const std::vector<c10::IValue>& arguments);
+  void read_blanks(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack, size_t returns);
   static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                          Step* step);
   void note_owner(const OperatorFacts& facts, const Step& step);

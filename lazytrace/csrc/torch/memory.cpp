@@ -1,0 +1,66 @@
+#include "torch/memory.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstring>
+
+#include "torch/record_key.h"
+
+namespace lazytrace {
+
+namespace {
+
+// Operators that it lives among are neither recorded nor seen as kernels.
+class Unseen {
+ public:
+  Unseen() : record_(kRecordKey), kernels_(kKernelKey) {}
+
+ private:
+  at::AutoDispatchBelowADInplaceOrView below_;
+  c10::impl::ExcludeDispatchKeyGuard record_, kernels_;
+};
+
+at::Tensor bytes_of(const c10::Storage& memory) {
+  at::Tensor bytes = at::empty({0}, at::TensorOptions(memory.device()).dtype(at::kByte));
+  return bytes.set_(memory, 0, {static_cast<int64_t>(memory.nbytes())}, {1});
+}
+
+bool is_cpu(const c10::Storage& memory) { return memory.device().is_cpu(); }
+
+}  // namespace
+
+c10::Storage copy_of_memory(const c10::Storage& memory) {
+  Unseen unseen;
+  if (!is_cpu(memory)) return bytes_of(memory).clone().storage();
+  at::Tensor copy = at::empty({static_cast<int64_t>(memory.nbytes())}, at::kByte);
+  if (memory.nbytes() > 0) std::memcpy(copy.mutable_data_ptr(), memory.data(), memory.nbytes());
+  return copy.storage();
+}
+
+void put_memory(const c10::Storage& memory, const c10::Storage& from) {
+  if (memory.nbytes() == 0) return;
+  Unseen unseen;
+  if (is_cpu(memory))
+    std::memcpy(memory.mutable_data(), from.data(), memory.nbytes());
+  else
+    bytes_of(memory).copy_(bytes_of(from));
+}
+
+bool same_memory(const c10::Storage& a, const c10::Storage& b) {
+  if (a.nbytes() != b.nbytes() || a.device() != b.device()) return false;
+  if (a.nbytes() == 0) return true;
+  if (is_cpu(a)) return std::memcmp(a.data(), b.data(), a.nbytes()) == 0;
+  Unseen unseen;
+  return at::equal(bytes_of(a), bytes_of(b));
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type() || a.device() != b.device()) return false;
+  Unseen unseen;
+  at::Tensor x = a.contiguous(), y = b.contiguous();
+  if (x.numel() == 0) return true;
+  if (x.device().is_cpu()) return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  return at::equal(x.reshape(-1).view(at::kByte), y.reshape(-1).view(at::kByte));
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,17 @@
+// The memory of tensors, byte by byte, wherever it lies.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace lazytrace {
+
+// A copy, on the same device. What is copied here and below, no recording sees. Needs no GIL.
+c10::Storage copy_of_memory(const c10::Storage& memory);
+// Writes to the memory what the other holds, which is as large.
+void put_memory(const c10::Storage& memory, const c10::Storage& from);
+// Whether both hold the same. Waits for a GPU.
+bool same_memory(const c10::Storage& a, const c10::Storage& b);
+// Whether two tensors of one dtype, size and device hold the same bits.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace lazytrace
