@@ -14,6 +14,7 @@ import torch.autograd.graph
 import torch.utils.checkpoint
 from torch.autograd.function import Function
 from torch.nn.modules._functions import BackwardHookFunction as BackwardHookFunction
+from torch.utils._device import DeviceContext
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 # Every backward pass that Python asks for goes through it.
@@ -258,6 +259,29 @@ _OWN_HOOKS = [
     )
     for code in _constants(maker.__init__, "pack_")
 ]
+
+
+def default_tensors_device() -> str:
+    """Where `torch.Tensor(...)` makes its tensors: on a GPU after `torch.set_default_tensor_type`.
+
+    >>> default_tensors_device()
+    'cpu'
+    """
+    return str(torch._C._get_default_device())
+
+
+def default_device() -> torch.device:
+    """Where functions that make tensors do so, unless they are told a device.
+
+    >>> with torch.device("meta"):
+    ...     default_device()
+    device(type='meta')
+    """
+    for i in reversed(range(torch._C._len_torch_function_stack())):
+        mode = torch._C._get_function_stack_at(i)
+        if isinstance(mode, DeviceContext):
+            return mode.device
+    return torch.device(default_tensors_device())
 
 
 def is_own_saved_hook(pack: object) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from lazytrace import arrays
+from lazytrace import _torch, arrays
 from lazytrace._native import core
 
 _Result = TypeVar("_Result")
@@ -54,11 +54,18 @@ def _may_be_told(how: dict[str, Any]) -> bool:
     return how.keys() <= {"dtype", "device"} and all(_is_known(*item) for item in how.items())
 
 
+def _how(told: dict[str, Any]) -> dict[str, Any]:
+    """What a function that makes a tensor is told, and where it makes one that it is told no device for."""
+    how = {name: value for name, value in told.items() if value is not None}
+    device = _torch.default_device()
+    return how if device.type == "cpu" else {"device": device, **how}
+
+
 def _as_tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     make = functools.partial(torch.as_tensor, **kwargs)
     if args or not _may_be_told(kwargs):
         return _as_it_is(make, array, *args)
-    how = {name: value for name, value in kwargs.items() if value is not None}
+    how = _how(kwargs)
     return _shared(make, array, **how) if how else _from_numpy(array)
 
 
@@ -68,14 +75,13 @@ def _tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     tensor = core.take_array(array, False)
     if tensor is None:
         return torch.tensor(array, **kwargs)
-    kwargs["dtype"] = kwargs.get("dtype") or tensor.dtype
-    return tensor.to(**kwargs, copy=True)
+    return tensor.to(**(_how(kwargs) or {"dtype": tensor.dtype}), copy=True)
 
 
 def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., torch.Tensor]:
     def make(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        # One without dimensions says how large the tensor shall be.
-        if args or kwargs or not array.ndim:
+        # One without dimensions says how large the tensor shall be. No argument says that it is one of a GPU.
+        if args or kwargs or not array.ndim or _torch.default_tensors_device() != "cpu":
             made: torch.Tensor = _as_it_is(cls, array, *args, **kwargs)
             return made
         return _shared(cls, array, dtype=dtype or torch.get_default_dtype())
