@@ -102,11 +102,18 @@ def dump(value: Any, file: Any, /, **options: Any) -> None:
     """`json.dump` of plain values to a text file, which raises for none of them."""
     plain = type(file) is io.TextIOWrapper or type(file) is io.StringIO
     for name in options:
-        plain = plain and name in _OPTIONS_OF_DUMP
+        plain = plain and name in _OPTIONS_OF_DUMP and _is_plain_option(options[name])
     if not plain or not _is_plain_json(value, 0):
         return _DUMP(value, file, **options)
     write(file, _DUMPS(value, **options))
     return None
+
+
+def _is_plain_option(option: Any) -> bool:
+    """Whether it raises nothing: where it does, parts of the text may have been written by then."""
+    if type(option) is tuple:
+        return len(option) == 2 and all(type(one) is str for one in option)
+    return option is None or type(option) in (bool, int, str)
 
 
 def _is_plain_json(value: Any, depth: int) -> bool:

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -269,7 +270,9 @@ py::object OpaqueCall::finish(PyObject* result) {
 
 int OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
-  if (step_->free) around_.provenance->touch_changed(read_before_);
+  if (step_->free)
+    step_->turn =
+        around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));
   if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name)), -1;
   if (recorder->feeding()) return recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
   if (step_->pure) step_->told = !recorder->hidden_varies();
