@@ -480,6 +480,23 @@ def test_a_name_of_a_module():
     check(make, eager="that an opaque function has changed")
 
 
+def test_a_dict_that_the_function_has_emptied():
+    """It is written as a whole, which the other has changed again: each replay would find that."""
+
+    def make(trace):
+        kept = {"a": "0", "b": "1"}
+        fill = opaque(lambda x: kept.update(a="2"))
+
+        def step(x):
+            kept.clear()
+            fill(x)
+            return x * 2
+
+        return trace(step), [call(batch(i)) for i in range(6)], lambda: kept
+
+    check(make, eager="opaque-rewrites")
+
+
 def test_two_that_change_the_same():
     def make(trace):
         o = types.SimpleNamespace(n="0", seen=[])

@@ -253,8 +253,13 @@ bool OpaqueCall::hide_writes() {
       if (!exchange_entry(container, shown_[i].ptr(), writes[i].value.ptr())) return false;
       continue;
     }
+    // A replay finds it so, too (EarlyWrites::stand).
+    if (writes[i].effect.kind == Effect::Kind::Content) {
+      if (!same_content(content_of(container).ptr(), shown_[i].ptr())) return false;
+      continue;
+    }
     bool last = writes[i].effect.kind != Effect::Kind::Append || i + 1 == shown_.size();
-    if (writes[i].effect.kind == Effect::Kind::Content || !last) continue;
+    if (!last) continue;
     if (!writes[i].effect.held(container).is(shown_[i])) return false;
     if (followed) writes[i].effect.put_back(container, writes[i].value.ptr());
   }
