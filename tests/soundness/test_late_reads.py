@@ -497,6 +497,26 @@ def test_a_dict_that_the_function_has_emptied():
     check(make, eager="opaque-rewrites")
 
 
+@pytest.mark.parametrize("get", [lambda kept: kept["a"], dict], ids=["an entry", "all"])
+def test_what_is_put_back_behind_the_change(get):
+    """It is a write, though the place has in the end what it had before the call."""
+
+    def make(trace):
+        kept = {"a": None, "b": 1.0}
+
+        def step(x):
+            before, y = get(kept), x * 2
+            h = x.detach().requires_grad_()
+            h.register_hook(lambda g: kept.__setitem__("a", g))
+            (h * 2).sum().backward()
+            kept["a"] = None
+            return before, y
+
+        return trace(step), [call(batch(i)) for i in range(6)], lambda: kept
+
+    check(make, hits=4)
+
+
 def test_two_that_change_the_same():
     def make(trace):
         o = types.SimpleNamespace(n="0", seen=[])
