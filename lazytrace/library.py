@@ -13,6 +13,9 @@ import torch
 _RECORD: Final[Any] = collections.namedtuple("_RECORD", "field")
 REPLACE: Final[Any] = _RECORD._replace
 _ASKS: Final[Any] = type.__subclasscheck__
+_DISPATCHING: Final[Any] = functools.singledispatch(len)
+_DISPATCH: Final = _DISPATCHING.__code__.co_freevars.index("dispatch")
+_REGISTRY: Final = _DISPATCHING.dispatch.__code__.co_freevars.index("registry")
 _FIELDS: Final = REPLACE.__code__.co_freevars.index("field_names")
 
 
@@ -94,6 +97,12 @@ def is_plain_class(cls: Any) -> bool:
     return asks is _ASKS
 
 
+def _registry_of(function: Any) -> dict[Any, Any]:
+    dispatch = function.__closure__[_DISPATCH].cell_contents
+    registry: dict[Any, Any] = dispatch.__closure__[_REGISTRY].cell_contents
+    return registry
+
+
 def candidates(function: Any, cls: type) -> tuple[type, ...] | None:
     """The classes that a `singledispatch` knows among those that `cls` derives from, in their order.
 
@@ -104,6 +113,8 @@ def candidates(function: Any, cls: type) -> tuple[type, ...] | None:
     >>> candidates(show, bool), candidates(show, str)
     ((<class 'int'>, <class 'object'>), (<class 'object'>,))
     """
+    if dict(function.registry) != _registry_of(function):  # somebody has put another one there
+        return None
     known = [*function.registry]
     if not all(map(is_plain_class, known)):
         return None

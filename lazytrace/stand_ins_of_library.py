@@ -51,6 +51,9 @@ _COUNT: Final[Any] = collections._count_elements  # type: ignore[attr-defined]
 _REDUCE: Final = functools.reduce
 _DUMP: Final = json.dump
 _DUMPS: Final = json.dumps
+_ENCODER: Final = json.JSONEncoder
+_ENCODE: Final = json.JSONEncoder.encode
+_ITERENCODE: Final = json.JSONEncoder.iterencode
 _DEEPCOPY: Final = copy.deepcopy
 _STRFTIME: Final = time.strftime
 _COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
@@ -60,8 +63,15 @@ _OF_BARS: Final = (
 )  # fmt: skip
 _DISPATCHING: Final[Any] = functools.singledispatch(len)
 _ASKS: Final[Any] = type.__subclasscheck__
-# The memo of a copy has ids for its keys.
-_CLONED: Final = "lazytrace"
+
+
+class _Memo(dict[Any, Any]):
+    """The memo of a copy, which holds what is expected of one: whoever is given it may look into it."""
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.clones: list[torch.Tensor] = []
+        self.clones_tensors = True
 
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
@@ -102,11 +112,22 @@ def dump(value: Any, file: Any, /, **options: Any) -> None:
     """`json.dump` of plain values to a text file, which raises for none of them."""
     plain = type(file) is io.TextIOWrapper or type(file) is io.StringIO
     for name in options:
-        plain = plain and name in _OPTIONS_OF_DUMP
+        plain = plain and name in _OPTIONS_OF_DUMP and _is_plain_option(options[name])
+    # `json.dumps` asks it for the whole text, which `json.dump` does not.
+    encoder: Any = type(json._default_encoder)  # type: ignore[attr-defined]
+    plain = plain and json.JSONEncoder is _ENCODER and encoder is _ENCODER
+    plain = plain and _ENCODER.encode is _ENCODE and _ENCODER.iterencode is _ITERENCODE
     if not plain or not _is_plain_json(value, 0):
         return _DUMP(value, file, **options)
     write(file, _DUMPS(value, **options))
     return None
+
+
+def _is_plain_option(option: Any) -> bool:
+    """Whether it raises nothing: where it does, parts of the text may have been written by then."""
+    if type(option) is tuple or type(option) is list:
+        return len(option) == 2 and all(type(one) is str for one in option)
+    return option is None or type(option) in (bool, int, str)
 
 
 def _is_plain_json(value: Any, depth: int) -> bool:
@@ -372,28 +393,25 @@ def reduce_ordered(value: Any, protocol: Any, /) -> Any:
 
 def deepcopy(value: Any, /) -> Any:
     """`copy.deepcopy`, which has the tensors that were cloned looked at once more by each replay."""
-    tensors: list[torch.Tensor] = []
-    clones: list[torch.Tensor] = []
-    memo: dict[Any, Any] = {_CLONED: (tensors, clones)}
+    memo = _Memo()
     made = _DEEPCOPY(value, memo)
-    if tensors and not stay_clones(tensors):
-        tensors[0].untyped_storage()  # which ends the recording
-        mend_clones(_COPY_TENSOR, tensors, clones)
+    if memo.tensors and not stay_clones(memo.tensors):
+        memo.tensors[0].untyped_storage()  # which ends the recording
+        mend_clones(_COPY_TENSOR, memo.tensors, memo.clones)
     return made
 
 
 def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     """`Tensor.__deepcopy__`: a clone where that gives the same."""
-    if type(memo) is not dict or _CLONED not in memo or type(tensor) is not torch.Tensor:
+    if type(memo) is not _Memo or not memo.clones_tensors or type(tensor) is not torch.Tensor:
         return _COPY_TENSOR(tensor, memo)
-    tensors, clones = memo[_CLONED]
-    if not may_clone(can_be_cloned, tensors, tensor):  # named here, so that a replay finds it
-        share_clones(tensors, clones, memo)
-        del memo[_CLONED]
+    if not may_clone(can_be_cloned, memo.tensors, tensor):  # named here, so that a replay finds it
+        share_clones(memo.tensors, memo.clones, memo)
+        memo.clones_tensors = False
         return _COPY_TENSOR(tensor, memo)
-    tensors.append(tensor)
-    clones.append(tensor.clone())
-    return clones[-1]
+    memo.tensors.append(tensor)
+    memo.clones.append(tensor.clone())
+    return memo.clones[-1]
 
 
 # The loops of these alone hold the generator: it ends as soon as one is left by an exception, as in C code.

@@ -306,6 +306,18 @@ class Copied:
         return made
 
 
+class Asking:
+    def __deepcopy__(self, memo):
+        return bool(memo), [*memo], dict(memo)
+
+
+@cases(hits=3)
+def a_memo_that_is_looked_at(trace):
+    """It is empty at first."""
+    held = Holder(o=Asking())
+    return trace(lambda x: (copy.deepcopy(held.o), x * 2)), [call(X() * k) for k in range(4)]
+
+
 @cases(hits=1)
 def objects_that_copy_themselves(trace):
     held = Holder(o=Copied([X()]))

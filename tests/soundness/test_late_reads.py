@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import lazytrace
 from lazytrace import opaque
 from tests.soundness.runner import Cases, call, check
 
@@ -316,3 +317,282 @@ def by_another_name(trace):
 @cases.parametrize
 def test_late_reads(make, expected):
     check(make, **expected)
+
+
+# ---------------------------------------------------------------- what is changed is left out of later checks
+def changing(trace, get, change, behind, *, at=lambda n: True):
+    """A function that reads what an opaque function changes then, and more Python code behind that."""
+    o = types.SimpleNamespace(n=0)
+
+    @opaque
+    def first(x):
+        o.n += 1
+        if at(o.n):
+            change(o.n)
+
+    @opaque
+    def other(x):
+        return x * 2
+
+    def a_pass(x):
+        leaf = x.detach().requires_grad_()
+        leaf.register_hook(lambda g: None)
+        leaf.sum().backward()
+        return leaf.grad
+
+    def step(x):
+        read = get()
+        first(x)
+        return read, (other if behind == "a function" else a_pass)(x)
+
+    return trace(step), [call(batch(i)) for i in range(8)]
+
+
+class Slots:
+    __slots__ = ("n",)
+
+    def __init__(self):
+        self.n = "0"
+
+
+def an_object():
+    o = types.SimpleNamespace(n="0")
+    return (lambda: o.n), lambda n: setattr(o, "n", str(n % 2))
+
+
+def an_object_with_slots():
+    o = Slots()
+    return (lambda: o.n), lambda n: setattr(o, "n", str(n % 2))
+
+
+def a_dict():
+    kept = {"a": "0"}
+    return (lambda: kept["a"]), lambda n: kept.update(a=str(n % 2))
+
+
+def an_item():
+    kept = ["0", "1"]
+    return (lambda: kept[0]), lambda n: kept.__setitem__(0, str(n % 2))
+
+
+def all_of_a_list():
+    kept = ["0", "1"]
+    return (lambda: tuple(kept)), lambda n: kept.reverse()
+
+
+def an_object_that_is_exchanged():
+    o = types.SimpleNamespace(inner=types.SimpleNamespace(n="0"))
+    return (lambda: o.inner.n), lambda n: setattr(o, "inner", types.SimpleNamespace(n=str(n % 2)))
+
+
+def a_tensor():
+    o = types.SimpleNamespace(g=torch.ones(2))
+    return (lambda: o.g * 2), lambda n: setattr(o, "g", torch.ones(2) * n)
+
+
+def a_module():
+    module = types.ModuleType("module")
+    module.n = "0"
+    return (lambda: module.n), lambda n: setattr(module, "n", str(n % 2))
+
+
+def a_default():
+    def read(a="0"):
+        return a
+
+    return read, lambda n: setattr(read, "__defaults__", (str(n % 2),))
+
+
+PLACES = [an_object, an_object_with_slots, a_dict, an_item, all_of_a_list, an_object_that_is_exchanged]
+PLACES += [a_tensor, a_module, a_default]
+
+
+@pytest.mark.parametrize("behind", ["a function", "a pass"])
+@pytest.mark.parametrize("place", PLACES)
+def test_python_code_behind_a_change(place, behind):
+    """It changes nothing: what the step before it has changed, as in the recording, is no matter."""
+    check(lambda trace: changing(trace, *place(), behind), hits=2)
+
+
+def test_a_list_that_grows():
+    """A length that is followed, of a list that the function reads no more."""
+
+    def make(trace):
+        kept = ["0"]
+        return changing(trace, lambda: len(kept), kept.append, "a function")
+
+    check(make, hits=2)
+
+
+def test_the_length_of_a_list_that_is_followed():
+    """It is followed once the calls before have refused it for having grown."""
+
+    def make(trace):
+        o, kept = types.SimpleNamespace(n="0"), [0]
+
+        @opaque
+        def first(x):
+            kept.append(1)
+            o.n = str(len(kept))
+
+        def step(x):
+            before = o.n, len(kept)
+            first(x)
+            return before, len(kept), x * 2
+
+        return trace(step), [call(batch(i)) for i in range(8)]
+
+    check(make, eager="that an opaque function has changed")
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_list_that_has_grown_is_not_read_again(behind):
+    """The recording ends where its length is asked for again, which is followed by then."""
+
+    def make(trace):
+        kept = [0.0]
+        append = opaque(lambda x: kept.append(x.sum().item()))
+
+        def step(x):
+            before = 0 if behind else len(kept)
+            append(x)
+            return before, len(kept), x * 2
+
+        return trace(step), [call(batch(i)) for i in range(6)]
+
+    check(make, eager="that an opaque function has changed")
+
+
+def test_a_name_of_a_module():
+    """That is set by `setattr`, and read behind it alone."""
+
+    def make(trace):
+        module = types.ModuleType("module")
+        module.n = 0
+        count = opaque(lambda x: setattr(module, "n", module.n + 1))
+
+        def step(x):
+            count(x)
+            return module.n, x * 2
+
+        return trace(step), [call(batch(i)) for i in range(6)], lambda: module.n
+
+    check(make, eager="that an opaque function has changed")
+
+
+def test_a_dict_that_the_function_has_emptied():
+    """It is written as a whole, which the other has changed again: each replay would find that."""
+
+    def make(trace):
+        kept = {"a": "0", "b": "1"}
+        fill = opaque(lambda x: kept.update(a="2"))
+
+        def step(x):
+            kept.clear()
+            fill(x)
+            return x * 2
+
+        return trace(step), [call(batch(i)) for i in range(6)], lambda: kept
+
+    check(make, eager="opaque-rewrites")
+
+
+@pytest.mark.parametrize("get", [lambda kept: kept["a"], dict], ids=["an entry", "all"])
+def test_what_is_put_back_behind_the_change(get):
+    """It is a write, though the place has in the end what it had before the call."""
+
+    def make(trace):
+        kept = {"a": None, "b": 1.0}
+
+        def step(x):
+            before, y = get(kept), x * 2
+            h = x.detach().requires_grad_()
+            h.register_hook(lambda g: kept.__setitem__("a", g))
+            (h * 2).sum().backward()
+            kept["a"] = None
+            return before, y
+
+        return trace(step), [call(batch(i)) for i in range(6)], lambda: kept
+
+    check(make, hits=4)
+
+
+def test_two_that_change_the_same():
+    def make(trace):
+        o = types.SimpleNamespace(n="0", seen=[])
+        first, second = (opaque(lambda x, n=n: setattr(o, "n", n)) for n in "ab")
+
+        def step(x):
+            seen = o.n
+            first(x)
+            second(x)
+            return seen, x * 2
+
+        return trace(step), [call(batch(i)) for i in range(6)], lambda: o
+
+    check(make, hits=4)
+
+
+def test_two_hooks_that_put_another_object_there():
+    """What the first has put there is gone by the time that both are compared."""
+
+    def make(trace):
+        kept = {"a": None, "b": torch.ones(2)}
+
+        def step(x):
+            before = dict(kept)
+            for _ in range(2):
+                h = x * 2
+                h.register_hook(lambda g: kept.update(a=g))
+                h.sum().backward()
+            return before["b"]
+
+        leaf = torch.ones(3, requires_grad=True)
+        return trace(step), [call(leaf) for _ in range(6)], lambda: kept
+
+    check(make, hits=1)
+
+
+# ---------------------------------------------------------------- what a replay alone changes
+def at_one_call(change, read):
+    """What is not seen in the recording, beside what is."""
+    counted = types.SimpleNamespace(n=0)
+    o = types.SimpleNamespace(flag=True, t=torch.ones(2))
+
+    @opaque
+    def first(x):
+        if read:
+            counted.n += 1
+        if x.sum() < 0:
+            change(o)
+
+    def step(x):
+        before = counted.n if read else None
+        first(x)
+        return before, x * (2 if o.flag and torch.is_grad_enabled() and not o.t.requires_grad else 3)
+
+    def again(x):
+        counted.n = 0
+        return traced(x)
+
+    traced = lazytrace.traced(step)
+    return again, traced
+
+
+ALONE = {
+    "state": lambda o: setattr(o, "flag", False),
+    "grad mode": lambda o: torch.set_grad_enabled(False) and None,
+    "the flag of a tensor": lambda o: setattr(o.t, "requires_grad", True),
+}
+
+
+@pytest.mark.parametrize(("change", "read"), [*((change, False) for change in ALONE), ("state", True)])
+def test_what_a_replay_alone_changes(change, read):
+    """Whatever else it changes at each call, and though the function has read that before."""
+    again, traced = at_one_call(ALONE[change], read)
+    with torch.enable_grad():
+        for _ in range(3):
+            assert again(torch.ones(2))[1].tolist() == [2.0, 2.0]
+        assert traced.stats().hits
+        with pytest.raises(lazytrace.ReplayError, match="that it has"):
+            again(-torch.ones(2))

@@ -15,7 +15,7 @@ import warnings
 
 import pytest
 
-from tests.soundness.runner import Cases, Holder, X, around, call, calls, check
+from tests.soundness.runner import Cases, Holder, X, agree, around, call, calls, check
 
 cases = Cases()
 
@@ -341,6 +341,54 @@ def documents(trace):
         return json.dumps({"loss": x.sum().item()}, indent=1), x
 
     return trace(step), calls(6), file.getvalue
+
+
+SEPARATORS = [(",", ":"), [";", "="], (1, 2), ("a",), 5, "ab", ("a", None)]
+
+
+@pytest.mark.parametrize("separators", SEPARATORS, ids=repr)
+def test_separators_of_documents(separators):
+    """What they raise, and what was written by then."""
+
+    def make(trace):
+        file = io.StringIO()
+
+        def step(x):
+            try:
+                json.dump({"b": 1, "a": [2, {"c": 3}]}, file, separators=separators)
+            except (TypeError, ValueError) as error:
+                return str(error), x
+            return x * 2
+
+        return trace(step), calls(3), file.getvalue
+
+    agree(make)
+
+
+PATCHES = {
+    "encode": lambda self, o: "another text",
+    "iterencode": lambda self, o, _one_shot=False: [f"in one: {_one_shot}"],
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_an_encoder_that_somebody_has_changed(name, monkeypatch):
+    """`json.dump` asks it for parts of the text, and `json.dumps` for all of it."""
+
+    def make(trace):
+        monkeypatch.undo()
+        file = io.StringIO()
+
+        def step(x):
+            json.dump({"loss": x.sum().item()}, file)
+            return x * 2
+
+        def change():
+            monkeypatch.setattr(json.JSONEncoder, name, PATCHES[name])
+
+        return trace(step), [*calls(3), change, *calls(3)], file.getvalue
+
+    check(make, hits=2)
 
 
 class Odd:

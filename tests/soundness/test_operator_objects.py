@@ -311,6 +311,20 @@ def dispatching():
     return scale
 
 
+@cases(hits=1)
+def dispatch_by_another_table(trace):
+    """What stands under the name is a view of the table that is used, until somebody sets it."""
+    scale = dispatching()
+
+    def step(x):
+        return scale(x, 2), scale(1, 2)
+
+    def change():
+        scale.registry = {object: lambda value, by: "set", torch.Tensor: lambda value, by: value - by}
+
+    return trace(step), around(change, X())
+
+
 @cases(hits=6)
 def dispatch_by_class(trace):
     scale = dispatching()

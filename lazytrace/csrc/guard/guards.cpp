@@ -929,7 +929,10 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
 }
 
 int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
-                     const std::vector<PyObject*>& inputs) const {
+                     const std::vector<PyObject*>& inputs, const Behind& behind) const {
+  auto is_among = [](const std::vector<int>& nodes, size_t node) {
+    return std::binary_search(nodes.begin(), nodes.end(), static_cast<int>(node));
+  };
   Values now;
   now.inputs = &inputs;
   now.nodes.assign(nodes_.size(), nullptr);
@@ -937,6 +940,9 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
     const Guard& g = nodes_[i];
     PyObject *before = found.nodes[i], *owner = g.parent >= 0 ? now.nodes[g.parent] : nullptr;
     if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
+    // What the function has from there is what it has found before.
+    now.nodes[i] = before;
+    if (is_among(behind.nodes, i)) continue;
     size_t held = now.held.size();
     PyObject* value = read(g, owner, roots, count, &now);
     if (PyErr_Occurred()) PyErr_Clear();
@@ -948,7 +954,11 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
     bool tensor = g.expect == Expect::Tensor, same = made || value == before;
     if (!same && (tensor || !is_immutable(value) || !same_immutable(value, before)))
       return static_cast<int>(i);
-    if (!tensor && !g.loose && !accepts(g, value, inputs, now)) return static_cast<int>(i);
+    // The steps of a program may change how those look that they are given.
+    bool given = tensor && (g.access == Access::Input || g.same_input >= 0 ||
+                            nodes_[static_cast<size_t>(first_of(static_cast<int>(i)))].capture >= 0);
+    bool asked = !given && (tensor || !g.loose) && !is_among(behind.contents, i);
+    if (asked && !accepts(g, value, inputs, now)) return static_cast<int>(i);
   }
   return -1;
 }
@@ -971,6 +981,7 @@ GuardTree::Look GuardTree::look(PyObject* const* roots, size_t count,
     look.holds[i] = value ? accepts(g, value, inputs, values) : g.expect == Expect::Absent;
     look.made[i] = values.held.size() > held && !is_of_live_list(g.access);
     values.nodes[i] = value;
+    values.held.push_back(py::reinterpret_borrow<py::object>(value));
   }
   look.nodes = std::move(values.nodes);
   look.held = std::move(values.held);

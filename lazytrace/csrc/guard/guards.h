@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "program/behind.h"
 #include "support/address_map.h"
 #include "torch/tensor_meta.h"
 
@@ -196,16 +197,16 @@ class GuardTree {
   void forget_failure() const { failed_ = -1; }
 
   // The first node that leads to something else than check() has `found` in this call, or -1: once Python
-  // code has run that may have changed anything. What tensors look like is not asked. The caller holds what
-  // was found.
-  int moved(const Values& found, PyObject* const* roots, size_t count,
-            const std::vector<PyObject*>& inputs) const;
+  // code has run that may have changed anything, but for what the recording has seen it change (`behind`).
+  // What tensors look like is not asked. The caller holds what was found.
+  int moved(const Values& found, PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
+            const Behind& behind) const;
 
   // What each node leads to at this moment, expected or not.
   struct Look {
-    std::vector<PyObject*> nodes;  // borrowed
+    std::vector<PyObject*> nodes;
     std::vector<char> holds, made;
-    std::vector<py::object> held;
+    std::vector<py::object> held;  // all of them, and what was made to read them
   };
   Look look(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs) const;
   // The nodes that lead to something else now, or no longer to what was expected.

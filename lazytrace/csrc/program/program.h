@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "program/behind.h"
 #include "program/effect.h"
 #include "program/numbers.h"
 #include "program/value_tree.h"
@@ -99,6 +100,8 @@ struct OpaqueStep {
   bool late = false;           // it reads state that Python code of an earlier step has changed
   bool tells = false;          // it prints or logs values: it gives nothing, and changes nothing else
   const void* pure = nullptr;  // the custom function of autograd whose code comes to operators alone
+  int turn = 0;                // of those that are free: which one in the recording, from 1
+  Behind behind;               // of a free one: what guards say nothing of once it has run
 };
 
 struct Step {

@@ -649,6 +649,7 @@ bool Recording::renumber(Trace* trace, Program* program) {
     if (step.opaque) {
       step.opaque->call.each_state(rename);
       step.opaque->function.each_state(rename);
+      step.opaque->behind = observer_.surroundings().provenance->behind(step.opaque->turn, renamed);
       for (WrittenByThen& one : step.opaque->written) rename(one.effect.owner), one.value.each_state(rename);
     }
   for (Scope& scope : program->scopes)

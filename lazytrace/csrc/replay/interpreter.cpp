@@ -521,14 +521,13 @@ void Interpreter::store_tensor(const Result& result, at::Tensor tensor) {
   if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
 }
 
-// Whether Python code has changed nothing that the function reads, or wrote before. Where it changed in the
-// recording, too, what had been read by then, that is not asked.
+// Whether Python code has changed nothing that the function reads, or wrote before, but for what it has
+// changed in the recording, too.
 bool Interpreter::left_alone(const OpaqueStep& step) const {
   if (!step.free || !state_holds_) return true;
   if (!early_.stand()) return false;
-  if (step.confuses) return true;
   early_.lift();
-  bool holds = state_holds_();
+  bool holds = state_holds_(step.behind);
   early_.put_down();
   return holds;
 }
@@ -569,6 +568,48 @@ bool Interpreter::is_told(const Step& s, size_t at) {
   return true;
 }
 
+namespace {
+// What Python code may change of tensors and modes, which no guard says behind it: as it is before.
+class Looks {
+ public:
+  // Where the step may come to any tensor, of those from before the call, too.
+  Looks(const Plan& plan, size_t at, const std::vector<at::Tensor>& registers)
+      : registers_(registers), modes_(Modes::current()) {
+    const Program& program = plan.program();
+    const Step& s = program.steps[at];
+    // One that has changed what was read may have switched modes. If so, the step behind it says it.
+    bool next = at + 1 < program.steps.size() && program.steps[at + 1].modes < 0;
+    modes_asked_ = next || !s.opaque->confuses;
+    if (s.opaque->confuses) return;
+    arguments_ = s.arguments.size();
+    for (auto& argument : s.arguments) add(argument.reg);
+    if (!s.opaque->free) return;
+    for (int reg : plan.used) add(reg);
+    for (int reg : program.captures) add(reg);
+  }
+  // Nothing where all is as it was.
+  std::string difference() const {
+    for (size_t i = 0; i < looks_.size(); ++i)
+      if (!looks_[i].second.matches(registers_[looks_[i].first]))
+        return i < arguments_ ? "an argument that it has changed the shape of"
+                              : "a tensor that it has changed the look of";
+    return !modes_asked_ || Modes::current() == modes_ ? "" : "a mode of torch that it has switched";
+  }
+
+ private:
+  // Nobody uses a register any more that holds nothing.
+  void add(int reg) {
+    if (registers_[reg].defined()) looks_.emplace_back(reg, TensorMeta::of(registers_[reg]));
+  }
+
+  const std::vector<at::Tensor>& registers_;
+  Modes modes_;
+  bool modes_asked_;
+  size_t arguments_ = 0;
+  std::vector<std::pair<int, TensorMeta>> looks_;
+};
+}  // namespace
+
 bool Interpreter::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
@@ -580,16 +621,14 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
-  std::vector<TensorMeta> looks;
-  for (auto& argument : s.arguments) looks.push_back(TensorMeta::of(registers_[argument.reg]));
+  const Looks looks(plan_, at, registers_);
   value_ = py::reinterpret_steal<py::object>(
       PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
   if (!value_) throw py::error_already_set();
-  for (size_t i = 0; i < looks.size() && !s.opaque->confuses; ++i)
-    confused_ |= !looks[i].matches(registers_[s.arguments[i].reg]);
   stack_.clear();
   running_ = &s;
-  if (confused_) found_ = "an argument that it has changed the shape of";
+  std::string changed = looks.difference();
+  if (!changed.empty()) confused_ = true, found_ = std::move(changed);
   if (!confused_ && !left_alone(*s.opaque)) {
     confused_ = true;
     found_ = "Python state that it has changed, though it did not when it was recorded";

@@ -93,8 +93,9 @@ class Interpreter {
         set_(memory.set),
         done_(memory.done) {}
 
-  // How to ask whether the Python state that the program depends on is what it was when the call began.
-  void ask_state_by(std::function<bool()> holds) { state_holds_ = std::move(holds); }
+  // How to ask whether the Python state that the program depends on is what it was when the call began, but
+  // for what a step has changed.
+  void ask_state_by(std::function<bool(const Behind&)> holds) { state_holds_ = std::move(holds); }
 
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
   // run already. Exceptions of operators pass through where the function cannot be resumed and something was
@@ -173,7 +174,7 @@ class Interpreter {
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;
-  std::function<bool()> state_holds_;
+  std::function<bool(const Behind&)> state_holds_;
 };
 
 // Equality of values that Python can see: a nan is one of the same sign, 0.0 is not -0.0.

@@ -253,11 +253,11 @@ Switches switches_outside(const Program& program) {
 Interpreter Trace::interpreter(const Call& call, Workspace* space) const {
   Interpreter made = interpreter_of(*plan_, space);
   if (!asks_) return made;
-  made.ask_state_by([this, &call, space, outside = switches_outside(plan_->program())] {
+  made.ask_state_by([this, &call, space, outside = switches_outside(plan_->program())](const Behind& behind) {
     // What the program has set for a while is as the function found it.
     Switches inside = outside.held();
     outside.apply();
-    bool holds = tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors) < 0;
+    bool holds = tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors, behind) < 0;
     inside.apply();
     return holds;
   });

@@ -488,9 +488,10 @@ std::vector<PyObject*> handed_on(Frame f, const Operation& operation) {
   return all;
 }
 
-// The class and the name that a call of setattr(), or of what it calls, writes to.
-std::pair<PyTypeObject*, PyObject*> written_name(const std::vector<PyObject*>& call) {
-  if (call.size() < 3 || !PyType_Check(call[1]) || !PyUnicode_Check(call[2])) return {};
+// Whether it is a call of setattr() for a class or a module, or of what that calls.
+bool sets_a_name(const std::vector<PyObject*>& call) {
+  if (call.size() < 3 || !PyUnicode_Check(call[2])) return false;
+  if (!PyType_Check(call[1]) && !PyModule_Check(call[1])) return false;
   static const char* const kNames[] = {"setattr", "delattr", "__setattr__", "__delattr__"};
   PyObject* callable = call[0];
   const char* name = PyCFunction_Check(callable)
@@ -498,10 +499,8 @@ std::pair<PyTypeObject*, PyObject*> written_name(const std::vector<PyObject*>& c
                      : Py_IS_TYPE(callable, &PyWrapperDescr_Type)
                          ? reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name
                          : "";
-  bool sets = std::any_of(std::begin(kNames), std::end(kNames),
-                          [&](const char* one) { return std::strcmp(one, name) == 0; });
-  if (!sets) return {};
-  return {reinterpret_cast<PyTypeObject*>(call[1]), call[2]};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](const char* one) { return std::strcmp(one, name) == 0; });
 }
 
 // What a custom function of autograd keeps for its backward: made by the call, and read by nobody else. The
@@ -557,7 +556,10 @@ void Instructions::note_opaque_write(Frame f, const Operation& operation) {
     touch(target);
   std::vector<PyObject*> handed = handed_on(f, operation);
   if (handed.empty() || PyFunction_Check(handed[0]) || writes_to_file(handed[0])) return;
-  if (auto [type, name] = written_name(handed); type) return provenance_->touch(type, name);
+  if (sets_a_name(handed)) {
+    if (PyModule_Check(handed[1])) return touch(handed[1]);
+    return provenance_->touch(reinterpret_cast<PyTypeObject*>(handed[1]), handed[2]);
+  }
   PyObject* callable = handed[0];
   PyObject* first = handed.size() > 1 ? handed[1] : nullptr;
   bool direct = operation.action == Action::Calls || operation.action == Action::CallsWith;

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -252,8 +253,13 @@ bool OpaqueCall::hide_writes() {
       if (!exchange_entry(container, shown_[i].ptr(), writes[i].value.ptr())) return false;
       continue;
     }
+    // A replay finds it so, too (EarlyWrites::stand).
+    if (writes[i].effect.kind == Effect::Kind::Content) {
+      if (!same_content(content_of(container).ptr(), shown_[i].ptr())) return false;
+      continue;
+    }
     bool last = writes[i].effect.kind != Effect::Kind::Append || i + 1 == shown_.size();
-    if (writes[i].effect.kind == Effect::Kind::Content || !last) continue;
+    if (!last) continue;
     if (!writes[i].effect.held(container).is(shown_[i])) return false;
     if (followed) writes[i].effect.put_back(container, writes[i].value.ptr());
   }
@@ -269,7 +275,9 @@ py::object OpaqueCall::finish(PyObject* result) {
 
 int OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
-  if (step_->free) around_.provenance->touch_changed(read_before_);
+  if (step_->free)
+    step_->turn =
+        around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));
   if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name)), -1;
   if (recorder->feeding()) return recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
   if (step_->pure) step_->told = !recorder->hidden_varies();

@@ -445,9 +445,10 @@ bool Provenance::touched(PyTypeObject* type, PyObject* name) const {
   });
 }
 
-void Provenance::touch_changed(const GuardTree::Look& before) {
+std::vector<int> Provenance::touch_changed(const GuardTree::Look& before) {
   GuardTree::Look now = look();
-  for (int node : GuardTree::changed(before, now)) {
+  std::vector<int> changed = GuardTree::changed(before, now);
+  for (int node : changed) {
     const Guard& guard = (*tree_)[node];
     PyObject *owner = guard.parent >= 0 ? now.nodes[guard.parent] : nullptr, *value = now.nodes[node];
     if (value && guard.length >= 0) touch(value);
@@ -459,6 +460,62 @@ void Provenance::touch_changed(const GuardTree::Look& before) {
     else
       touch(owner);
   }
+  return changed;
+}
+
+// What the function has found at each node, NULL where that is no object with a node of its own.
+std::vector<PyObject*> Provenance::objects_by_node() {
+  std::vector<PyObject*> objects(tree_->size(), nullptr);
+  known_.each([&](const void* object, int& node) {
+    if (node >= 0) objects[static_cast<size_t>(node)] = static_cast<PyObject*>(const_cast<void*>(object));
+  });
+  for (size_t i = 0; i < objects.size(); ++i)
+    if (!objects[i]) objects[i] = objects[static_cast<size_t>(tree_->first_of(static_cast<int>(i)))];
+  return objects;
+}
+
+int Provenance::note_behind(const std::vector<int>& changed) {
+  ++turns_;
+  if (changed.empty() && touched_.empty() && touched_names_.empty()) return turns_;
+  std::vector<PyObject*> objects = objects_by_node();
+  auto is_written = [&](PyObject* object) {
+    if (!object) return false;
+    PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+    return touched_.count(object) || (dict && *dict && touched_.count(*dict));
+  };
+  std::unordered_set<int> known;
+  for (const LeftBehind& one : behind_) known.insert(one.node);
+  std::unordered_set<int> moved(changed.begin(), changed.end());
+  for (int node = 0; node < static_cast<int>(objects.size()); ++node) {
+    const Guard& guard = (*tree_)[node];
+    PyObject *owner = guard.parent >= 0 ? objects[guard.parent] : nullptr, *object = objects[node];
+    bool contents = guard.length >= 0 && is_written(object);
+    bool moves = moved.count(node) && !contents;
+    if (owner && guard.access == Access::Cell)
+      moves |= touched_.count(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner), guard.index));
+    else if (owner && PyType_Check(owner) && guard.key)
+      moves |= touched(reinterpret_cast<PyTypeObject*>(owner), guard.key.ptr());
+    else if (guard.access != Access::Type && guard.access != Access::Specials)
+      moves |= is_written(owner);
+    if ((moves || contents) && known.insert(node).second) behind_.push_back({node, turns_, !moves});
+  }
+  return turns_;
+}
+
+void Provenance::keep_asking(int node) {
+  behind_.erase(
+      std::remove_if(behind_.begin(), behind_.end(), [&](const LeftBehind& one) { return one.node == node; }),
+      behind_.end());
+}
+
+Behind Provenance::behind(int turn, const std::vector<int>& renamed) const {
+  Behind all;
+  for (const LeftBehind& one : behind_)
+    if (one.turn <= turn && renamed[one.node] >= 0)
+      (one.contents ? all.contents : all.nodes).push_back(renamed[one.node]);
+  std::sort(all.nodes.begin(), all.nodes.end());
+  std::sort(all.contents.begin(), all.contents.end());
+  return all;
 }
 
 void Provenance::add_cell(PyObject* cell, int function, Py_ssize_t index) {

@@ -151,7 +151,13 @@ class Provenance {
   // What all that was read so far leads to, and the search for what has changed since: C code has ways to
   // write that no instruction shows.
   GuardTree::Look look() const { return tree_->look(roots_.data(), roots_.size(), inputs_); }
-  void touch_changed(const GuardTree::Look& before);
+  std::vector<int> touch_changed(const GuardTree::Look& before);
+  // A step that may have written to any state has run: notes which nodes say nothing from then on, as what
+  // they lead to is touched or among those that have `changed`. Returns the number of the step.
+  int note_behind(const std::vector<int>& changed);
+  // A node is read of an object that is touched: each replay asks what it leads to.
+  void keep_asking(int node);
+  Behind behind(int turn, const std::vector<int>& renamed) const;
   // Whether a read that was seen need not be seen again: nothing was written behind the back of the
   // recording, and no number in state is followed.
   bool untouched() const { return touched_.empty() && touched_names_.empty() && state_.empty(); }
@@ -187,6 +193,7 @@ class Provenance {
 
  private:
   void read_name_of(PyTypeObject* type);
+  std::vector<PyObject*> objects_by_node();
   struct Late {
     PyObject* object;
     py::object weak;  // empty: `held` keeps it
@@ -235,6 +242,12 @@ class Provenance {
   };
   std::vector<KeptCell> kept_cells_;
   AddressSet touched_;
+  struct LeftBehind {
+    int node, turn;
+    bool contents;
+  };
+  std::vector<LeftBehind> behind_;  // each node once
+  int turns_ = 0;
   struct Shared {
     py::object dict;
     int owner;

@@ -468,6 +468,8 @@ void StateWrites::settle() {
         entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());
     if (is_carrier(entry.value.ptr()) && hangs_on_value(entry)) exchange_->hand_over(entry.value.ptr());
     Verdict verdict = shared ? Verdict::Refused : verdict_on(entry);
+    // Python code of a step may have put something else there in between.
+    if (verdict == Verdict::Dropped && provenance_->touched_count()) verdict = Verdict::Kept;
     bool list = entry.effect.kind == Effect::Kind::Content && PyList_Check(entry.container.ptr());
     // The next recording may follow it.
     if (list && verdict == Verdict::Refused) provenance_->note_varying(entry.effect.owner);

@@ -195,7 +195,8 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
   bool method = dict && *dict && !value && descriptor && PyFunction_Check(descriptor);
   if (method && (provenance_->touched(object) || provenance_->touched(*dict))) {
     int node = provenance_->known(object);
-    if (node >= 0) provenance_->read_child(node, Access::Instance, name, -1, nullptr);
+    if (node >= 0)
+      provenance_->keep_asking(provenance_->read_node(node, Access::Instance, name, -1, nullptr).first);
     return nullptr;
   }
   if (dict && *dict && provenance_->touched(*dict))

@@ -51,6 +51,7 @@ LiveLists::List* LiveLists::of(PyObject* object) {
   int node = provenance_->has_live() && object ? provenance_->live(object) : -1;
   if (node < 0 || recorder_->stopped() || !recorder_->numbers()) return nullptr;
   provenance_->owner(object);  // which an opaque function may have changed
+  if (recorder_->stopped()) return nullptr;
   for (auto& [known, list] : lists_)
     if (known == object) return &list;
   List list;
