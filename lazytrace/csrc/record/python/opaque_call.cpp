@@ -220,7 +220,7 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
   for (const Writes::Write& write : around_.writes->all()) {
     bool content = write.effect.kind == Effect::Kind::Content;
     // What such a deque lets go of is not put back.
-    bool drops = write.effect.kind == Effect::Kind::Drop ||
+    bool drops = write.effect.kind == Effect::Kind::Drop || write.effect.kind == Effect::Kind::Entry ||
                  (is_deque(write.container.ptr()) && around_.provenance->live(write.container.ptr()) >= 0);
     if (drops) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
     py::object value = content ? content_of(write.container.ptr()) : write.value;

@@ -950,6 +950,9 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (is_deque(self) && name == "extend" && count == 1 && !has_limit(self) &&
       writes_->extend(self, args[0], [&] { return "calls .extend() of a " + type_name(self); }))
     return;
+  if (is_deque(self) && name == "clear" && !count &&
+      writes_->clear(self, [&] { return "calls .clear() of a " + type_name(self); }))
+    return;
   if (is_deque(self) && (name == "popleft" || name == "pop") && !count)
     return writes_->take_out(self, name == "pop",
                              [&] { return "calls ." + name + "() of a " + type_name(self); });
@@ -1062,6 +1065,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   bool first = count == 1 && PyLong_CheckExact(args[0]) && PyLong_AsLong(args[0]) == 0;
   if (PyList_CheckExact(self) && name == "pop" && (first || !count))
     return writes_->take_out(self, !first, what);
+  if (PyList_CheckExact(self) && name == "clear" && !count && writes_->clear(self, what)) return;
   if (PyDict_CheckExact(self) && name == "__setitem__" && count == 2) {
     consumption_->use_as_key(args[0]);
     return writes_->write_item(self, args[0], args[1]);
