@@ -710,7 +710,7 @@ def dictionary_order(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases(recordings=6)
+@cases(hits=3)
 def dictionary_updated_and_popped(trace):
     d = {"n": 0}
 

@@ -119,7 +119,8 @@ py::object Effect::taken(PyObject* container) const {
   if (kind == Kind::Append) return pushed_out(container);
   if (kind == Kind::Drop && index != kAll)
     return py::reinterpret_steal<py::object>(entry_of_list(container, index));
-  return kind == Kind::Content || kind == Kind::Drop ? py::reinterpret_borrow<py::object>(container) : held(container);
+  return kind == Kind::Content || kind == Kind::Drop ? py::reinterpret_borrow<py::object>(container)
+                                                     : held(container);
 }
 
 void Effect::put_back(PyObject* container, PyObject* before) const {

@@ -175,7 +175,8 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   static PyObject* const as_tensor = from_module("torch", "as_tensor").release().ptr();
   if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
   if (operation.action == Action::SetsItem && operation.third)
-    return void(writes_->write_entry(f.peek(operation.first), f.place(operation.second), f.peek(operation.third)));
+    return void(
+        writes_->write_entry(f.peek(operation.first), f.place(operation.second), f.peek(operation.third)));
   PyObject** callee = callee_of(f, operation);
   if (callee && operation.action == Action::Calls && f.peek(operation.first) && takes_entry(*callee))
     return put_viewed(f.peek(operation.third + 1));

@@ -88,9 +88,8 @@ bool StateWrites::read_as_other_number(int node, PyObject* key) const {
 }
 
 void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
-  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At,  Access::At,
-                                   Access::Cell,     Access::Item, Access::Own, Access::At,
-                                   Access::Item};
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,  Access::Cell,
+                                   Access::Item,     Access::Own,  Access::At, Access::Item};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   if (effect.kind == Effect::Kind::Attribute && is_slot(container, effect.key.ptr()))
     access = Access::Attribute;

@@ -47,8 +47,8 @@ class StateWrites {
   bool clear(PyObject* list, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().
   void rewrite(PyObject* container, Wording what, bool emptied = false);
-  // dict[key] = value with an int that is followed for a key, which becomes a plain one: it is followed still.
-  // False where it must be read.
+  // dict[key] = value with an int that is followed for a key, which becomes a plain one: it is followed
+  // still. False where it must be read.
   bool write_entry(PyObject* dict, PyObject** key, PyObject* value);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
