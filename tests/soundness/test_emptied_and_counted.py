@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import weakref
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def alias(s):
 class Loud:
     """Tells when it goes."""
 
-    told: list[int] = []
+    told: ClassVar[list[int]] = []
 
     def __init__(self, n):
         self.n = n
@@ -490,7 +491,7 @@ def deletes(h, n, x):
 
 def goes_through(h, n, x):
     h[n] = x.sum().item()
-    return [k for k in h], list(h.items()), {**h}, dict(h), str(list(h.values()))
+    return list(h), list(h.items()), {**h}, dict(h), str(list(h.values()))
 
 
 def asks_before(h, n, x):
