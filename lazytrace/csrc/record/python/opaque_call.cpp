@@ -152,6 +152,9 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     const at::Tensor& t = THPVariable_Unpack(v);
     if (has_attributes(v) && recorder->made(t)) throw std::runtime_error("hands on a tensor with attributes");
     int reg = recorder->output_register(t);
+    bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
+    if (!plain && reg >= 0 && !recorder->was_there(reg))
+      throw std::runtime_error("hands on a " + type_name(v) + " that it made");
     if (reg >= 0) {
       uses_.push_back(reg);
       looks_.emplace_back(t, TensorMeta::of(t));

@@ -605,6 +605,15 @@ void Calls::call_type_itself(PyObject* const* args, Py_ssize_t count) {
   provenance_->class_node(Py_TYPE(args[0]));  // of a new object or a value: guarded with it
 }
 
+namespace {
+// Whether Tensor._make_subclass() is called as by the class of parameters.
+bool makes_parameter(PyObject* const* args, Py_ssize_t count) {
+  static PyObject* const parameter = from_module("torch.nn", "Parameter").release().ptr();
+  return count == 3 && args[0] == parameter && PyBool_Check(args[2]) &&
+         (THPVariable_CheckExact(args[1]) || reinterpret_cast<PyObject*>(Py_TYPE(args[1])) == parameter);
+}
+}  // namespace
+
 void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count) {
   auto* f = reinterpret_cast<PyCFunctionObject*>(function);
   std::string name = f->m_ml->ml_name;
@@ -625,6 +634,8 @@ void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t c
     if (of_type && Py_IS_TYPE(of_type, &PyMethodDescr_Type) &&
         reinterpret_cast<PyMethodDescrObject*>(of_type)->d_method == f->m_ml)
       return call_object_method(name, self, args, count);
+    // An alias of its own, as any detach() gives, which is a leaf.
+    if (name == "_make_subclass" && makes_parameter(args, count)) return call_torch("detach", args + 1, 1);
     if (starts_with(c_base(of)->tp_name, "torch.") && name != "__new__")
       return recorder_->fail("calls torch.Tensor." + name + "()");
     return call_method(c_base(of), name, self, args, count);
