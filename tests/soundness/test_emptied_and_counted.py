@@ -1,5 +1,5 @@
-"""Lists that a call empties and fills, dicts that it takes entries from, and entries of dicts under keys that
-are counted."""
+"""Lists that a call empties and fills, dicts that it takes entries from, and entries of dicts and lists under
+keys that are counted."""
 
 from __future__ import annotations
 
@@ -596,6 +596,183 @@ def test_attacks_on_keys(fn, kind, passed):
         ]
         steps = [*calls(9), *(one for change in changes for one in (change, *calls(4)))]
         return trace(step), steps, lambda: [list(s.h.items()), list(map(type, s.h)), s.n]
+
+    agree(make)
+
+
+@cases(hits=8)
+def ring_buffer(trace):
+    s = Holder(buffer=[None] * 50, at=0)
+
+    def fn(x):
+        s.buffer[s.at] = (x.sum(), x.mean().item())
+        s.at = (s.at + 1) % 50
+        return x
+
+    return runs(trace, s, fn, lambda: setattr(s, "at", 48), watch=lambda: [s.buffer, s.at])
+
+
+def goes_round(b, n, x):
+    b[n % len(b)] = x.sum().item()
+    return x
+
+
+def beyond_its_end(b, n, x):
+    try:
+        b[n] = x.sum().item()
+    except IndexError as error:
+        return str(error), x
+    return x * 2
+
+
+def from_its_end(b, n, x):
+    b[-1 - n % len(b)] = x.sum().item()
+    return x
+
+
+def takes_and_puts(b, n, x):
+    k = n % len(b)
+    old = b[k]
+    b[k] = x.sum()
+    return old
+
+
+def puts_and_takes(b, n, x):
+    k = n % len(b)
+    b[k] = x.sum()
+    b[0] = 1.0
+    return b[k], b[1], len(b)
+
+
+def puts_twice(b, n, x):
+    b[n % 2] = 1.0
+    b[1] = x.mean().item()
+    b[(n + 1) % 2] = x.sum().item()
+    b[0] = 3.0
+    return x
+
+
+def puts_and_grows(b, n, x):
+    b[n % len(b)] = x.sum().item()
+    b.append(2.0)
+    b[n % len(b)] = n
+    return b.pop(0)
+
+
+def grows_first(b, n, x):
+    b.append(None)
+    b[n % len(b)] = x.sum().item()
+    return b.pop()
+
+
+def puts_and_goes_through(b, n, x):
+    b[n % len(b)] = x.sum().item()
+    return list(b), [*b], b[1:]
+
+
+def swaps(b, n, x):
+    i, j = n % len(b), (n + 1) % len(b)
+    b[i], b[j] = b[j], b[i]
+    return x
+
+
+def stops_midway(b, n, x):
+    b[n % len(b)] = x.sum().item()
+    y = torch.linalg.cholesky(torch.eye(2) * x[0, 0])
+    b[(n + 1) % len(b)] = y
+    return y
+
+
+def by_a_flag(b, n, x):
+    b[n % 3 == 0] = x.sum().item()
+    b[n % 2 == 0] = [n, {"n": n}]
+    return x
+
+
+def puts_a_container(b, n, x):
+    held = [x.sum()]
+    b[n % len(b)] = held
+    held.append(n)
+    return held
+
+
+def by_another_way(b, n, x):
+    b.__setitem__(n % len(b), x.sum().item())
+    list.__setitem__(b, 0, n)
+    b.insert(n % len(b), 4.0)
+    return b.pop()
+
+
+class Checked(list):
+    def __setitem__(self, index, value):
+        super().__setitem__(index, (index, value))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        goes_round,
+        beyond_its_end,
+        from_its_end,
+        takes_and_puts,
+        puts_and_takes,
+        puts_twice,
+        puts_and_grows,
+        grows_first,
+        puts_and_goes_through,
+        swaps,
+        stops_midway,
+        by_a_flag,
+        puts_a_container,
+        by_another_way,
+    ],
+)
+@pytest.mark.parametrize("kind", [list, Checked, collections.deque])
+@pytest.mark.parametrize("passed", [False, True])
+def test_attacks_on_indices(fn, kind, passed):
+    def make(trace):
+        s = Holder(b=kind([0.5, 0.25, "c", None, 2]), n=0)
+
+        def counting(x):
+            s.n += 1
+            return fn(s.b, s.n - 1, x)
+
+        step = (lambda x, n: fn(s.b, n, x)) if passed else counting
+
+        def calls(count):
+            return [call(other(i) * (-1) ** (i // 4), *([i % 7] if passed else [])) for i in range(count)]
+
+        def alias():
+            s.other = s.b
+
+        changes = [
+            lambda: s.b.append(1.0),
+            lambda: setattr(s, "b", kind([1.0, 2.0])),
+            lambda: setattr(s, "n", -3),
+            alias,
+            lambda: setattr(s, "b", [X(3), X(3), X(3)]),
+        ]
+        steps = [*calls(9), *(one for change in changes for one in (change, *calls(4)))]
+        return trace(step), steps, lambda: [s.b, type(s.b), s.n]
+
+    agree(make)
+
+
+def test_entries_whose_end_shows():
+    def make(trace):
+        s = Holder(b=[None, None, None], n=0)
+        Loud.told = []
+
+        def fn(x):
+            s.b[s.n % 3] = x.sum().item()
+            s.n += 1
+            return len(Loud.told), x
+
+        def fill():
+            s.b[:] = [Loud(i) for i in range(3)]
+
+        calls = [call(other(i)) for i in range(4)]
+        return trace(fn), [fill, *calls, fill, *calls], lambda: [s.b, Loud.told]
 
     agree(make)
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "cpython/ends.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 
@@ -42,8 +41,6 @@ py::object total_of(PyObject* name, PyObject* list, Py_ssize_t from) {
                          : PySequence_List(list));
   if (!entries || (!PyList_Check(list) && PyList_SetSlice(entries.ptr(), 0, from, nullptr) < 0))
     throw py::error_already_set();
-  if (PyUnicode_CompareWithASCIIString(name, "clear") == 0)
-    return shows_its_end(entries.ptr()) ? py::object() : py::int_(0);
   if (!are_numbers(entries.ptr())) return {};
   const auto& all = total_functions();
   auto named = std::find_if(all.begin(), all.end(),

@@ -11,8 +11,8 @@ namespace py = pybind11;
 
 // One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`. Content
 // is all that a list or dict holds, Class an attribute of a class. Drop takes the first entry of a list or a
-// deque away, or its last, or all of them. Entry is `owner[k] = v` of a dict with a k that is followed: its
-// value is the tuple (k, v).
+// deque away, or its last, or all of them. Entry is `owner[k] = v` of a dict or a list with a k that is
+// followed: its value is the tuple (k, v).
 struct Effect {
   enum class Kind : uint8_t {
     Attribute,

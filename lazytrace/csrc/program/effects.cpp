@@ -157,18 +157,23 @@ void Writes::index() {
   }
 }
 
-void Writes::fix_keys(PyObject* dict) {
+void Writes::fix_keys(PyObject* container) {
   std::vector<Write> all = std::move(writes_);
   writes_.clear();
   for (Write& write : all) {
-    if (write.container.ptr() == dict && write.effect.kind == Effect::Kind::Entry) {
-      write.effect.kind = Effect::Kind::Item;
+    if (write.container.ptr() == container && write.effect.kind == Effect::Kind::Entry) {
+      write.effect.kind = PyList_Check(container) ? Effect::Kind::At : Effect::Kind::Item;
+      if (PyList_Check(container)) {
+        write.effect.index = PyLong_AsSsize_t(write.effect.key.ptr());
+        write.effect.key = py::object();
+      }
       write.value = py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(write.value.ptr(), 1));
       note_content(&write);
     }
-    bool item = write.container.ptr() == dict && write.effect.kind == Effect::Kind::Item;
+    bool item = write.container.ptr() == container && !adds(write.effect.kind);
     auto same = [&](const Write& one) {
-      return item && one.container.ptr() == dict && same_key(one.effect.key.ptr(), write.effect.key.ptr());
+      return item && one.container.ptr() == container && one.effect.index == write.effect.index &&
+             same_key(one.effect.key.ptr(), write.effect.key.ptr());
     };
     auto older = std::find_if(writes_.begin(), writes_.end(), same);
     if (older == writes_.end()) {
@@ -180,7 +185,7 @@ void Writes::fix_keys(PyObject* dict) {
     older->effect.steady = write.effect.steady;
     older->effect.last = write.effect.last;
   }
-  appended_.erase(dict);
+  appended_.erase(container);
   index();
 }
 

@@ -301,27 +301,44 @@ bool is_all(PyObject* key) {
 }
 }  // namespace
 
-bool StateWrites::write_entry(PyObject* dict, PyObject** key, PyObject* value) {
-  bool plain = PyDict_CheckExact(dict) && is_carrier(*key) && !recorder_->inside_operator();
-  int node = plain && !provenance_->is_fresh(dict) ? provenance_->known(dict) : -1;
-  if (node < 0 || provenance_->structural(node) || provenance_->touched(dict) || log_->took_over(dict))
+// Of what was written to it before a key of another kind is another one for any number.
+bool StateWrites::takes_entry(PyObject* container, int node) const {
+  if (provenance_->structural(node) || provenance_->touched(container) || log_->took_over(container))
     return false;
   int root = tree_->root_of(node);
-  bool lasts = (*tree_)[root].access != Access::Weak || provenance_->lasting(root);
-  // How many it has was read, and may be others now.
-  if (!lasts || (*tree_)[node].length >= 0) return false;
-  // A key of another kind than these is another one for any number.
-  for (const Writes::Write& write : log_->all())
-    if (write.container.ptr() == dict && write.effect.kind != Effect::Kind::Entry &&
-        !(write.effect.kind == Effect::Kind::Item && PyUnicode_CheckExact(write.effect.key.ptr())))
-      return false;
+  if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
+  // How many a dict has was read, and may be others now.
+  if (PyList_CheckExact(container) ? lists_->is(container) : (*tree_)[node].length >= 0) return false;
+  return std::all_of(log_->all().begin(), log_->all().end(), [&](const Writes::Write& write) {
+    return write.container.ptr() != container || write.effect.kind == Effect::Kind::Entry ||
+           (write.effect.kind == Effect::Kind::Item && PyUnicode_CheckExact(write.effect.key.ptr()));
+  });
+}
+
+bool StateWrites::write_entry(PyObject* container, PyObject** key, PyObject* value) {
+  bool list = PyList_CheckExact(container), plain = list || PyDict_CheckExact(container);
+  if (!plain || !is_carrier(*key) || recorder_->inside_operator() || recorder_->stopped()) return false;
+  int node = provenance_->is_fresh(container) ? -1 : provenance_->known(container);
+  if (node < 0 || !takes_entry(container, node)) return false;
   auto found = py::reinterpret_steal<py::object>(plain_of_carrier(*key));
   if (!found) throw py::error_already_set();
   if (!PyLong_CheckExact(found.ptr())) return false;
+  if (list) {
+    Py_ssize_t index = PyLong_AsSsize_t(found.ptr()), size = PyList_GET_SIZE(container);
+    if (PyErr_Occurred()) PyErr_Clear(), index = -1;
+    if (index < 0 || index >= size) return false;
+    NumberRecorder& numbers = *recorder_->numbers();
+    int number = numbers.number_of(*key);
+    tree_->expect_length(node, container);
+    numbers.read(numbers.apply(Number::Kind::LessEqual, numbers.constant(0), number));
+    numbers.read(numbers.apply(Number::Kind::LessEqual, number, numbers.constant(size - 1)));
+    if (recorder_->stopped()) return false;
+  }
   auto carrier = py::reinterpret_steal<py::object>(std::exchange(*key, found.inc_ref().ptr()));
   py::tuple both = py::make_tuple(carrier, py::handle(value));
-  enter({Effect::Kind::Entry, node, found, -1}, dict, both.ptr(), "sets an entry of a dict");
-  keyed_ = dict;
+  auto what = list ? "sets an entry of a list" : "sets an entry of a dict";
+  enter({Effect::Kind::Entry, node, found, -1}, container, both.ptr(), what);
+  keyed_ = container;
   return true;
 }
 

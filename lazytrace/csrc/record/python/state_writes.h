@@ -47,9 +47,9 @@ class StateWrites {
   bool clear(PyObject* list, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().
   void rewrite(PyObject* container, Wording what, bool emptied = false);
-  // dict[key] = value with an int that is followed for a key, which becomes a plain one: it is followed
+  // container[key] = value with an int that is followed for a key, which becomes a plain one: it is followed
   // still. False where it must be read.
-  bool write_entry(PyObject* dict, PyObject** key, PyObject* value);
+  bool write_entry(PyObject* container, PyObject** key, PyObject* value);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   // What object.__setattr__ writes.
@@ -81,6 +81,7 @@ class StateWrites {
   bool hangs_on_value(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
+  bool takes_entry(PyObject* container, int node) const;
   bool read_as_other_number(int node, PyObject* key) const;
   void write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_slot(PyObject* object, PyObject* name, PyObject* value, Wording what);
@@ -103,7 +104,7 @@ class StateWrites {
   Consumption* consumption_;
   Gradients* gradients_;
   std::vector<Effect> written_;
-  PyObject* keyed_ = nullptr;  // the dict that the instruction writes to under a key that is followed
+  PyObject* keyed_ = nullptr;  // the container that the instruction writes to under a key that is followed
 };
 
 }  // namespace lazytrace

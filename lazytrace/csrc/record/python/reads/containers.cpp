@@ -82,6 +82,7 @@ void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   // The signature has all of it, and the program may have the same tuple for a constant of its own.
   if (structural && is_immutable(sequence)) return;
   if (!PyLong_Check(key)) return read_whole(sequence);
+  fix_keys(sequence);
   if (!structural && log_->appended_to(sequence)) return settle(sequence);
   Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(sequence);
   if (PyErr_Occurred()) return PyErr_Clear();
@@ -269,12 +270,15 @@ bool ContainerReads::can_take_over(PyObject* object) const {
   return plain && !is_namespace(object, (*tree_)[node]);
 }
 
-void ContainerReads::fix_keys(PyObject* dict) {
-  if (!PyDict_Check(dict) || !log_->appended_to(dict)) return;
-  for (const Writes::Write& write : log_->all())
-    if (write.container.ptr() == dict && write.effect.kind == Effect::Kind::Entry && recorder_->numbers())
-      recorder_->numbers()->settle(PyTuple_GET_ITEM(write.value.ptr(), 0));
-  log_->fix_keys(dict);
+void ContainerReads::fix_keys(PyObject* container) {
+  if (!log_->appended_to(container)) return;
+  bool any = false;
+  for (const Writes::Write& write : log_->all()) {
+    if (write.container.ptr() != container || write.effect.kind != Effect::Kind::Entry) continue;
+    any = true;
+    if (recorder_->numbers()) recorder_->numbers()->settle(PyTuple_GET_ITEM(write.value.ptr(), 0));
+  }
+  if (any) log_->fix_keys(container);
 }
 
 bool ContainerReads::take_over(PyObject* object, Wording what, bool emptied) {

@@ -385,12 +385,6 @@ bool LiveLists::take_out(PyObject* object, bool last, Py_ssize_t* place) {
 bool LiveLists::clear(PyObject* object) {
   List* list = of(object);
   if (!may_change(list)) return false;
-  if (!list->emptied) {
-    static PyObject* const name = PyUnicode_InternFromString("clear");
-    py::object silent = total_of(name, object, 0);
-    if (!silent) return false;
-    provenance_->follow_child(list->node, Access::Total, name, 0, silent.ptr());
-  }
   list->emptied = true;
   list->added = 0;
   return true;
