@@ -1131,7 +1131,7 @@ def spectral_and_weight_norm(trace):
     )
 
 
-@cases(eager="calls-tensor-maker")
+@cases(eager="returns-subclass")
 def parameter_replaced(trace):
     m = Recurrent()
 
