@@ -225,7 +225,12 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
     // What such a deque lets go of is not put back.
     bool drops = write.effect.kind == Effect::Kind::Drop || write.effect.kind == Effect::Kind::Entry ||
                  (is_deque(write.container.ptr()) && around_.provenance->live(write.container.ptr()) >= 0);
-    if (drops) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
+    if (drops) {
+      // The next recording does not follow the list.
+      if (int node = around_.provenance->live(write.container.ptr()); node >= 0)
+        around_.provenance->note_stiff(node);
+      return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
+    }
     py::object value = content ? content_of(write.container.ptr()) : write.value;
     bool followed = is_followed(value.ptr());
     Tree tree = takes_apart(value, source);
