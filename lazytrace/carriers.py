@@ -1249,13 +1249,15 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
 _KEEPERS: list[Any] = [list, tuple, dict, zip, enumerate, reversed, slice, iter, next, setattr, torch.Size]
 _KEEPERS += [object.__setattr__, object.__init__, object.__new__, tuple.__new__, functools.partial]
 _KEEPERS += [
-    getattr(list, name) for name in ("append", "insert", "extend", "copy", "pop", "__setitem__", "__iter__")
+    getattr(list, name)
+    for name in ("append", "insert", "extend", "copy", "pop", "clear", "__setitem__", "__iter__")
 ]
 _KEEPERS += [
     getattr(kind, name)
     for kind in (dict, collections.OrderedDict)
     for name in ("get", "pop", "setdefault", "update", "values", "items", "keys", "copy", "__setitem__")
 ]
+_KEEPERS += [dict.clear, dict.popitem, collections.OrderedDict.clear, collections.deque.clear]
 _KEEPERS += [
     getattr(collections.deque, name)
     for name in ("append", "appendleft", "extend", "extendleft", "copy", "pop", "popleft", "__iter__")

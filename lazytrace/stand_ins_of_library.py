@@ -391,6 +391,11 @@ def reduce_ordered(value: Any, protocol: Any, /) -> Any:
     return collections.OrderedDict, (), vars(value) or None, None, iter(value.items())
 
 
+def reduce_set(value: Any, protocol: Any, /) -> Any:
+    """What a set says of itself to whoever copies it."""
+    return set, (list(value),), None
+
+
 def deepcopy(value: Any, /) -> Any:
     """`copy.deepcopy`, which has the tensors that were cloned looked at once more by each replay."""
     memo = _Memo()
@@ -464,6 +469,7 @@ def configure() -> None:
         # Only of this first argument, or of one of this class.
         (_REDUCE, getattr): reduce_by_name,
         (object.__reduce_ex__, collections.OrderedDict): reduce_ordered,
+        (object.__reduce_ex__, set): reduce_set,
     }
     dropped: dict[Any, Any] = {
         io.TextIOWrapper.write: write,

@@ -172,7 +172,7 @@ def tensors_with_gradients(trace):
     return trace(step), [*around(give, X())], lambda: [held.t, held.t.grad]
 
 
-@cases(eager="calls-tensor-maker")
+@cases(hits=2)
 def parameters(trace):
     held = Holder(t=torch.nn.Parameter(X()))
 
@@ -241,7 +241,7 @@ def ordered_dicts_of_another_class(trace):
     return trace(step), [*around(change, X())], lambda: held.d
 
 
-@cases(hits=1, eager="calls-tensor-maker")
+@cases(hits=2)
 def a_tensor_that_becomes_a_parameter_of_a_copy(trace):
     held = Holder(d={"w": X()})
 

@@ -710,7 +710,7 @@ def dictionary_order(trace):
     return trace(fn), [call(X())] * 6, lambda: d
 
 
-@cases(recordings=6)
+@cases(hits=3)
 def dictionary_updated_and_popped(trace):
     d = {"n": 0}
 
@@ -1131,7 +1131,7 @@ def spectral_and_weight_norm(trace):
     )
 
 
-@cases(eager="calls-tensor-maker")
+@cases(eager="returns-subclass")
 def parameter_replaced(trace):
     m = Recurrent()
 

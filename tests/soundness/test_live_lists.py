@@ -790,12 +790,13 @@ def gradients(trace):
     return runs(trace, s, fn, count=8)
 
 
-@cases(hits=6, eager="calls .clear() of a list")
+@cases(hits=6, eager="calls .reverse() of a list")
 def one_that_cannot_be_followed_is_recorded_for_each_length(trace):
     s = Thing(log=[])
 
     def fn(x):
         n = len(s.log)
+        s.log.reverse()
         s.log.clear()
         return x * n
 

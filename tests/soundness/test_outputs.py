@@ -141,7 +141,7 @@ returns(
     X,
     hits=2,
 )
-returns("parameter_made", lambda x: torch.nn.Parameter(x * 2), X, eager="calls-tensor-maker")
+returns("parameter_made", lambda x: torch.nn.Parameter(x * 2), X, eager="returns-subclass")
 returns("module_made", lambda x: torch.nn.ReLU()(x), X, hits=2)
 returns("exception_object", lambda x: [type(e).__name__ for e in [ValueError("a")]], X, hits=2)
 returns("empty_like_filled", lambda x: torch.empty_like(x).fill_(2), X)

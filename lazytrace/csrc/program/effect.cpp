@@ -21,6 +21,20 @@ int set_content(PyObject* owner, PyObject* value) {
   return empty ? fill_mapping(owner, value) : -1;
 }
 
+int set_entry(PyObject* owner, PyObject* key, PyObject* value) {
+  if (PyDict_Check(owner)) return PyDict_SetItem(owner, key, value);
+  Py_ssize_t index = PyLong_AsSsize_t(key);
+  if (PyErr_Occurred()) return -1;
+  return PyList_SetItem(owner, index, Py_NewRef(value));
+}
+
+int drop_all(PyObject* list) {
+  if (PyList_Check(list)) return PyList_SetSlice(list, 0, PyList_GET_SIZE(list), nullptr);
+  PyObject* none = PyObject_CallMethod(list, "clear", nullptr);
+  Py_XDECREF(none);
+  return none ? 0 : -1;
+}
+
 // Somebody else may have emptied it meanwhile.
 int drop(PyObject* list, bool last) {
   if (PyList_Check(list)) {
@@ -60,8 +74,11 @@ void Effect::apply(PyObject* owner_now, PyObject* value) const {
     case Kind::Class:
       failed = PyType_Type.tp_setattro(owner_now, key.ptr(), value);
       break;
+    case Kind::Entry:
+      failed = set_entry(owner_now, PyTuple_GET_ITEM(value, 0), PyTuple_GET_ITEM(value, 1));
+      break;
     case Kind::Drop:
-      failed = drop(owner_now, index < 0);
+      failed = index == kAll ? drop_all(owner_now) : drop(owner_now, index < 0);
       break;
   }
   if (failed < 0) throw py::error_already_set();
@@ -83,8 +100,15 @@ py::object Effect::held(PyObject* container) const {
                                       : py::object();
   PyObject* found = nullptr;
   if (kind == Kind::At && index < PyList_GET_SIZE(container)) found = PyList_GET_ITEM(container, index);
+  if (kind == Kind::Entry && PyList_Check(container)) {
+    Py_ssize_t at = PyLong_AsSsize_t(key.ptr());
+    if (PyErr_Occurred()) PyErr_Clear(), at = -1;
+    if (at >= 0 && at < PyList_GET_SIZE(container)) found = PyList_GET_ITEM(container, at);
+    return py::reinterpret_borrow<py::object>(found);
+  }
   if (kind == Kind::Attribute && !PyDict_Check(container)) return held_by_slot(container, key.ptr());
-  if (kind == Kind::Item || kind == Kind::Attribute) found = PyDict_GetItemWithError(container, key.ptr());
+  if (kind == Kind::Item || kind == Kind::Attribute || kind == Kind::Entry)
+    found = PyDict_GetItemWithError(container, key.ptr());
   if (kind == Kind::Cell) found = PyCell_GET(container);
   if (kind == Kind::Class)
     found = PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(container)->tp_dict, key.ptr());
@@ -106,8 +130,10 @@ py::object pushed_out(PyObject* deque) {
 
 py::object Effect::taken(PyObject* container) const {
   if (kind == Kind::Append) return pushed_out(container);
-  if (kind == Kind::Drop) return py::reinterpret_steal<py::object>(entry_of_list(container, index));
-  return kind == Kind::Content ? py::reinterpret_borrow<py::object>(container) : held(container);
+  if (kind == Kind::Drop && index != kAll)
+    return py::reinterpret_steal<py::object>(entry_of_list(container, index));
+  return kind == Kind::Content || kind == Kind::Drop ? py::reinterpret_borrow<py::object>(container)
+                                                     : held(container);
 }
 
 void Effect::put_back(PyObject* container, PyObject* before) const {

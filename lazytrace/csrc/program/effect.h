@@ -11,7 +11,8 @@ namespace py = pybind11;
 
 // One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`. Content
 // is all that a list or dict holds, Class an attribute of a class. Drop takes the first entry of a list or a
-// deque away, or its last.
+// deque away, or its last, or all of them. Entry is `owner[k] = v` of a dict or a list with a k that is
+// followed: its value is the tuple (k, v).
 struct Effect {
   enum class Kind : uint8_t {
     Attribute,
@@ -21,12 +22,14 @@ struct Effect {
     Cell,
     Content,
     Class,
-    Drop
+    Drop,
+    Entry
   } kind = Kind::Attribute;
   int owner = -1;  // guard node
-  py::object key;  // Attribute, Item, Class
-  // At, Cell. Drop: which entry of before the call it is, counted from the end where it is negative.
+  py::object key;  // Attribute, Item, Class; of an Entry what it was in the recording
+  // At, Cell. Drop: which entry of before the call it is, counted from the end where it is negative; or kAll.
   Py_ssize_t index = -1;
+  static constexpr Py_ssize_t kAll = PY_SSIZE_T_MIN;
   int serial = -1;  // among all that a recording has written
   // The steps before the first and the last write to the place, as Step::node.
   int64_t first = -1, last = -1;

@@ -16,6 +16,13 @@ bool same_key(PyObject* a, PyObject* b) {
 }
 }  // namespace
 
+namespace {
+// Whether each write of this kind is one by itself, whatever was written to the container before.
+bool adds(Effect::Kind kind) {
+  return kind == Effect::Kind::Append || kind == Effect::Kind::Drop || kind == Effect::Kind::Entry;
+}
+}  // namespace
+
 const Writes::Slot* Writes::find(PyObject* container, PyObject* key, Py_ssize_t index) const {
   for (const Slot& slot : slots_)
     if (slot.container == container && slot.index == index && same_key(slot.key, key)) return &slot;
@@ -131,18 +138,55 @@ void Writes::take_over(Write write) {
       kept.push_back(std::move(one));
   }
   writes_ = std::move(kept);
+  writes_.push_back(std::move(write));
+  index();
+  containers_.insert(container);
+  appended_.erase(container);
+}
+
+// Where each write is that later ones may change.
+void Writes::index() {
   slots_.clear();
   taken_over_.clear();
-  writes_.push_back(std::move(write));
   for (size_t i = 0; i < writes_.size(); ++i) {
     const Effect& effect = writes_[i].effect;
     if (effect.kind == Effect::Kind::Content)
       taken_over_[writes_[i].container.ptr()] = i;
-    else if (effect.kind != Effect::Kind::Append && effect.kind != Effect::Kind::Drop)
+    else if (!adds(effect.kind))
       slots_.push_back({writes_[i].container.ptr(), effect.key.ptr(), effect.index, i});
   }
-  containers_.insert(container);
+}
+
+void Writes::fix_keys(PyObject* container) {
+  std::vector<Write> all = std::move(writes_);
+  writes_.clear();
+  for (Write& write : all) {
+    if (write.container.ptr() == container && write.effect.kind == Effect::Kind::Entry) {
+      write.effect.kind = PyList_Check(container) ? Effect::Kind::At : Effect::Kind::Item;
+      if (PyList_Check(container)) {
+        write.effect.index = PyLong_AsSsize_t(write.effect.key.ptr());
+        write.effect.key = py::object();
+      }
+      write.value = py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(write.value.ptr(), 1));
+      note_content(&write);
+    }
+    bool item = write.container.ptr() == container && !adds(write.effect.kind);
+    auto same = [&](const Write& one) {
+      return item && one.container.ptr() == container && one.effect.index == write.effect.index &&
+             same_key(one.effect.key.ptr(), write.effect.key.ptr());
+    };
+    auto older = std::find_if(writes_.begin(), writes_.end(), same);
+    if (older == writes_.end()) {
+      writes_.push_back(std::move(write));
+      continue;
+    }
+    older->value = std::move(write.value);
+    older->content = std::move(write.content);
+    older->effect.steady = write.effect.steady;
+    older->effect.last = write.effect.last;
+  }
   appended_.erase(container);
+  index();
 }
 
 void Writes::change(PyObject* container, int64_t node) {
@@ -154,7 +198,7 @@ void Writes::add(Write write) {
   note_content(&write);
   PyObject* container = write.container.ptr();
   containers_.insert(container);
-  if (write.effect.kind == Effect::Kind::Append || write.effect.kind == Effect::Kind::Drop) {
+  if (adds(write.effect.kind)) {
     appended_.insert(container);
     writes_.push_back(std::move(write));
     return;

@@ -70,6 +70,8 @@ class Writes {
   py::object before(PyObject* container) const;
   // Its writes so far become one.
   void take_over(Write write);
+  // Of a dict or a list: the keys that are followed are what they were in the recording.
+  void fix_keys(PyObject* container);
   // A container that was taken over changes again behind the step `node`.
   void change(PyObject* container, int64_t node);
 
@@ -86,6 +88,7 @@ class Writes {
     Py_ssize_t index;
     size_t write;
   };
+  void index();
   const Slot* find(PyObject* container, PyObject* key, Py_ssize_t index) const;
   static void note_content(Write* write);
 

@@ -123,8 +123,8 @@ py::dict modes_data(const Modes& modes) {
 }
 
 const char* kind_of(Effect::Kind kind) {
-  static const char* const kKinds[] = {"attribute", "item",    "at",    "append",
-                                       "cell",      "content", "class", "drop"};
+  static const char* const kKinds[] = {"attribute", "item",  "at",   "append", "cell",
+                                       "content",   "class", "drop", "entry"};
   return kKinds[static_cast<size_t>(kind)];
 }
 

@@ -109,15 +109,41 @@ int Trace::merged(const Call& call, const GuardTree::Values& values) const {
   return -1;
 }
 
+namespace {
+// What an Entry takes from where it was: what is there under the key that it has in this call, or the whole
+// container where that is not known yet.
+py::object overwritten(const Effect& effect, const Tree& value, PyObject* container, const Numbers& all,
+                       const NumberValues& now) {
+  const Tree* key = value.items.empty() ? nullptr : &value.items[0];
+  bool number = key && key->kind == Tree::Kind::Number;
+  auto later = [](const Number& leaf) { return leaf.comes_later(); };
+  if (number && !leaves_of(all, key->index, later).empty())
+    return py::reinterpret_borrow<py::object>(container);
+  auto id = static_cast<size_t>(number ? key->index : 0);
+  Effect at = effect;
+  if (number) at.key = to_python(all[id], now[id]);
+  return at.held(container);
+}
+}  // namespace
+
 // Writes are made when the program has run. What is held by a place alone would go later than in the call,
 // and all that tells of it: a destructor, a weak reference.
-int Trace::ending(const GuardTree::Values& values) const {
+int Trace::ending(const Call& call, const GuardTree::Values& values) const {
   auto is_asked_for = [&](PyObject* object) {
     return std::any_of(weak_.begin(), weak_.end(), [&](int node) { return values.nodes[node] == object; });
   };
+  NumberValues numbers;
   for (size_t i = 0; i < effects_.size(); ++i) {
     const Effect& effect = effects_[i];
-    py::object taken = effect.taken(effect.container(values.nodes[effect.owner]));
+    PyObject* container = effect.container(values.nodes[effect.owner]);
+    bool keyed = effect.kind == Effect::Kind::Entry && !written_whole();
+    if (keyed && numbers.empty()) {
+      give_numbers(call, values, &numbers);
+      work_out_all(program().numbers, &numbers);
+    }
+    py::object taken = keyed
+                           ? overwritten(effect, output_.items[i + 1], container, program().numbers, numbers)
+                           : effect.taken(container);
     // Its destructor ran in the recording, too, and nothing that it has written to was read.
     if (taken && gone_[i] && has_destructor(taken.ptr()) &&
         PyWeakref_GET_OBJECT(gone_[i].ptr()) == reinterpret_cast<PyObject*>(Py_TYPE(taken.ptr())))
@@ -150,7 +176,7 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, values);
   if (failed < 0) failed = aliased(*values);
   if (failed < 0) failed = merged(call, *values);
-  if (failed < 0) failed = ending(*values);
+  if (failed < 0) failed = ending(call, *values);
   if (failed < 0 && program().backward) failed = hooked(*values);
   if (failed < 0 && !program().gradients.empty()) failed = regraded(call, *values, after);
   if (failed >= 0) return failed;
@@ -597,7 +623,7 @@ int Trace::check(const Call& call) const {
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);
   if (failed < 0) failed = aliased(values);
   if (failed < 0) failed = merged(call, values);
-  return failed < 0 ? ending(values) : failed;
+  return failed < 0 ? ending(call, values) : failed;
 }
 
 bool Trace::gives_sizes(int at) const {

@@ -120,7 +120,7 @@ class Trace {
   // A tensor of the state that is by now an argument or another one, though it was not; -1: none.
   int merged(const Call& call, const GuardTree::Values& values) const;
   // The owner of a place of which a write takes away what would be seen to go; -1: none.
-  int ending(const GuardTree::Values& values) const;
+  int ending(const Call& call, const GuardTree::Values& values) const;
   // A tensor that has hooks by now, which a backward pass would call; -1: none.
   int hooked(const GuardTree::Values& values) const;
   // A tensor whose gradient is not what it was when the recorded call began; -1: none.

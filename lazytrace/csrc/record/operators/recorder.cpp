@@ -743,6 +743,11 @@ void Recorder::settle_flags() {
 
 void Recorder::saw_gradients(const at::Tensor& tensor) {
   settle_flags();
+  // A leaf has come to require gradients since it was made: code that runs again is told of that here, too.
+  Origins::Known* known = tensor.defined() && tensor.is_leaf() ? origins_.known(tensor) : nullptr;
+  bool listens = known && !inside_operator() && !paused() && !stopped();
+  if (listens && tensor.requires_grad() && !known->requires_grad && !was_there(known->reg))
+    note_requires_grad(tensor, known->reg);
   if (const c10::StorageImpl* storage = tensor.defined() ? storage_of(tensor) : nullptr)
     seen_gradients_.insert(storage);
   else

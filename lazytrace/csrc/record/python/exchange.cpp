@@ -801,7 +801,10 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
   if (!is_tensor(*container)) {
     texts_.settle(*container);
     hand_over(key);  // of a tensor as an index of a list C code asks how many elements it has
-    return settle_inside(key);
+    settle_inside(key);
+    bool takes_items = PyList_CheckExact(*container) && PySlice_Check(key) && value;
+    if (takes_items && (PyList_CheckExact(value) || PyTuple_CheckExact(value))) handing_ = Handing::Ignored;
+    return;
   }
   bool number = value && is_carrier(value) && THPVariable_CheckExact(*container) && !told_;
   if (!number) settle_inside(value);

@@ -146,6 +146,13 @@ void Instructions::take_scales(Frame f, const Operation& operation) {
 }
 
 namespace {
+// Methods of dicts that take out an entry: what is left counts as a whole from then on.
+bool takes_entry(PyObject* callee) {
+  static PyObject* const pop = PyDict_GetItemString(PyDict_Type.tp_dict, "pop");
+  static PyObject* const popitem = PyDict_GetItemString(PyDict_Type.tp_dict, "popitem");
+  return callee == pop || callee == popitem;
+}
+
 // The method of dicts that gives their values, alone or with the keys.
 bool gives_view(PyObject* callee) {
   static PyObject* const items = PyDict_GetItemString(PyDict_Type.tp_dict, "items");
@@ -167,7 +174,12 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
   static PyObject* const as_tensor = from_module("torch", "as_tensor").release().ptr();
   if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
+  if (operation.action == Action::SetsItem && operation.third)
+    return void(
+        writes_->write_entry(f.peek(operation.first), f.place(operation.second), f.peek(operation.third)));
   PyObject** callee = callee_of(f, operation);
+  if (callee && operation.action == Action::Calls && f.peek(operation.first) && takes_entry(*callee))
+    return put_viewed(f.peek(operation.third + 1));
   if (callee && operation.action == Action::Calls && !operation.third && f.peek(operation.first) &&
       gives_view(*callee))
     return put_viewed(f.peek(operation.second));

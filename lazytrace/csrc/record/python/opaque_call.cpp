@@ -153,6 +153,9 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     const at::Tensor& t = THPVariable_Unpack(v);
     if (has_attributes(v) && recorder->made(t)) throw std::runtime_error("hands on a tensor with attributes");
     int reg = recorder->output_register(t);
+    bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
+    if (!plain && reg >= 0 && !recorder->was_there(reg))
+      throw std::runtime_error("hands on a " + type_name(v) + " that it made");
     if (reg >= 0) {
       uses_.push_back(reg);
       looks_.emplace_back(t, TensorMeta::of(t));
@@ -221,9 +224,14 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
   for (const Writes::Write& write : around_.writes->all()) {
     bool content = write.effect.kind == Effect::Kind::Content;
     // What such a deque lets go of is not put back.
-    bool drops = write.effect.kind == Effect::Kind::Drop ||
+    bool drops = write.effect.kind == Effect::Kind::Drop || write.effect.kind == Effect::Kind::Entry ||
                  (is_deque(write.container.ptr()) && around_.provenance->live(write.container.ptr()) >= 0);
-    if (drops) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
+    if (drops) {
+      // The next recording does not follow the list.
+      if (int node = around_.provenance->live(write.container.ptr()); node >= 0)
+        around_.provenance->note_stiff(node);
+      return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
+    }
     py::object value = content ? content_of(write.container.ptr()) : write.value;
     bool followed = is_followed(value.ptr());
     Tree tree = takes_apart(value, source);

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
@@ -48,6 +49,15 @@ void StateWrites::take_out(PyObject* list, bool last, Wording what) {
   lists_->take_out(list, last, &place) ? drop(list, place, what) : refuse(list, what);
 }
 
+bool StateWrites::clear(PyObject* list, Wording what) {
+  // The next recording follows it, if this one comes to nothing.
+  if (int node = provenance_->known(list); node >= 0 && !lists_->is(list) && !provenance_->is_fresh(list))
+    provenance_->note_varying(node);
+  if (!lists_->is(list)) return false;
+  lists_->clear(list) ? drop(list, Effect::kAll, what) : refuse(list, what);
+  return true;
+}
+
 bool StateWrites::extend(PyObject* list, PyObject* items, Wording what) {
   constexpr Py_ssize_t kMost = 256;
   bool plain = PyList_CheckExact(items) || PyTuple_CheckExact(items);
@@ -78,13 +88,14 @@ bool StateWrites::read_as_other_number(int node, PyObject* key) const {
 }
 
 void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, const std::string& what) {
-  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At,  Access::At,
-                                   Access::Cell,     Access::Item, Access::Own, Access::At};
+  static const Access kAccess[] = {Access::Instance, Access::Item, Access::At, Access::At,  Access::Cell,
+                                   Access::Item,     Access::Own,  Access::At, Access::Item};
   Access access = kAccess[static_cast<size_t>(effect.kind)];
   if (effect.kind == Effect::Kind::Attribute && is_slot(container, effect.key.ptr()))
     access = Access::Attribute;
   py::object original = effect.held(container);
   bool drops = effect.kind == Effect::Kind::Drop, appends = drops || effect.kind == Effect::Kind::Append;
+  bool keyed = effect.kind == Effect::Kind::Entry;
   py::object taken = appends ? effect.taken(container) : original;
   if (shows_its_end(taken.ptr())) {
     // What is held until the recording ends would go too late. Its destructor runs aside.
@@ -96,7 +107,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   }
   Writes::Write entry;
   exchange_->leave(value);
-  if (!appends) entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
+  if (!appends && !keyed) entry.before = tree_->find(effect.owner, access, effect.key.ptr(), effect.index);
   entry.effect = std::move(effect);
   entry.effect.first = entry.effect.last = recorder_->last_node();
   entry.container = py::reinterpret_borrow<py::object>(container);
@@ -120,6 +131,7 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return write(object, what);
   if (log_->took_over(container)) return rewrite(object, what);
   Guard& guard = (*tree_)[node];
+  if (kind == Effect::Kind::Item && !PyUnicode_CheckExact(key)) containers_->fix_keys(container);
   if (kind == Effect::Kind::Item && PyLong_CheckExact(key) && read_as_other_number(node, key))
     return rewrite(object, what);
   bool grows =
@@ -151,7 +163,7 @@ bool StateWrites::changes_nothing(int owner, Access access, PyObject* key, Py_ss
 }
 
 // An entry of the instance __dict__.
-void StateWrites::write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what) {
+void StateWrites::write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* before = PyDict_GetItemWithError(*dict, name);
   int own = provenance_->known(object) < 0 ? -1 : provenance_->owner_of_namespace(object, *dict);
@@ -208,7 +220,7 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
   PyObject** dict = _PyObject_GetDictPtr(object);
   if (value && is_slot(object, name)) return write_slot(object, name, value, what);
   bool plain = value && dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
-  plain ? write_entry(object, name, value, what) : write(object, what);
+  plain ? write_in_namespace(object, name, value, what) : write(object, what);
 }
 
 namespace {
@@ -267,7 +279,7 @@ void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value)
   bool plain = dict && *dict && PyUnicode_Check(name) && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
   if (PyUnicode_Check(name) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE))
     classes_->read_class(Py_TYPE(self), name, descriptor);
-  if (plain) return write_entry(self, name, value, sets);
+  if (plain) return write_in_namespace(self, name, value, sets);
   if (PyUnicode_Check(name) && is_slot(self, name)) return write_slot(self, name, value, sets);
   write(self, sets);
 }
@@ -281,7 +293,57 @@ bool sets_as_dict(PyObject* object) {
 }
 }  // namespace
 
+namespace {
+// [:]
+bool is_all(PyObject* key) {
+  auto* slice = PySlice_Check(key) ? reinterpret_cast<PySliceObject*>(key) : nullptr;
+  return slice && slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
+}
+}  // namespace
+
+// Of what was written to it before a key of another kind is another one for any number.
+bool StateWrites::takes_entry(PyObject* container, int node) const {
+  if (provenance_->structural(node) || provenance_->touched(container) || log_->took_over(container))
+    return false;
+  int root = tree_->root_of(node);
+  if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
+  // How many a dict has was read, and may be others now.
+  if (PyList_CheckExact(container) ? lists_->is(container) : (*tree_)[node].length >= 0) return false;
+  return std::all_of(log_->all().begin(), log_->all().end(), [&](const Writes::Write& write) {
+    return write.container.ptr() != container || write.effect.kind == Effect::Kind::Entry ||
+           (write.effect.kind == Effect::Kind::Item && PyUnicode_CheckExact(write.effect.key.ptr()));
+  });
+}
+
+bool StateWrites::write_entry(PyObject* container, PyObject** key, PyObject* value) {
+  bool list = PyList_CheckExact(container), plain = list || PyDict_CheckExact(container);
+  if (!plain || !is_carrier(*key) || recorder_->inside_operator() || recorder_->stopped()) return false;
+  int node = provenance_->is_fresh(container) ? -1 : provenance_->known(container);
+  if (node < 0 || !takes_entry(container, node)) return false;
+  auto found = py::reinterpret_steal<py::object>(plain_of_carrier(*key));
+  if (!found) throw py::error_already_set();
+  if (!PyLong_CheckExact(found.ptr())) return false;
+  if (list) {
+    Py_ssize_t index = PyLong_AsSsize_t(found.ptr()), size = PyList_GET_SIZE(container);
+    if (PyErr_Occurred()) PyErr_Clear(), index = -1;
+    if (index < 0 || index >= size) return false;
+    NumberRecorder& numbers = *recorder_->numbers();
+    int number = numbers.number_of(*key);
+    tree_->expect_length(node, container);
+    numbers.read(numbers.apply(Number::Kind::LessEqual, numbers.constant(0), number));
+    numbers.read(numbers.apply(Number::Kind::LessEqual, number, numbers.constant(size - 1)));
+    if (recorder_->stopped()) return false;
+  }
+  auto carrier = py::reinterpret_steal<py::object>(std::exchange(*key, found.inc_ref().ptr()));
+  py::tuple both = py::make_tuple(carrier, py::handle(value));
+  auto what = list ? "sets an entry of a list" : "sets an entry of a dict";
+  enter({Effect::Kind::Entry, node, found, -1}, container, both.ptr(), what);
+  keyed_ = container;
+  return true;
+}
+
 void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
+  if (std::exchange(keyed_, nullptr) == object) return;
   if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   classes_->read_special(object, value ? "__setitem__" : "__delitem__");
   is_immutable(key) ? consumption_->read_specials_of(key) : consumption_->use_as_key(key);
@@ -295,6 +357,10 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     return (value ? "sets [" : "deletes [") + short_repr(is_immutable(key) ? key : Py_Ellipsis) + "] of a " +
            type_name(object);
   };
+  if (is_all(key) && PyList_CheckExact(object) && clear(object, said)) {
+    if (value && !extend(object, value, said)) refuse(object, said);
+    return;
+  }
   std::vector<Py_ssize_t> places;
   if (!value && lists_->is(object)) {
     if (!lists_->remove(object, key, &places)) refuse(object, said);

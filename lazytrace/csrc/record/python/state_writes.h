@@ -43,8 +43,13 @@ class StateWrites {
   bool extend(PyObject* list, PyObject* items, Wording what);
   // The first entry of a list or a deque, or the last, is taken out and comes to Python.
   void take_out(PyObject* list, bool last, Wording what);
+  // All entries of a list or a deque whose length and entries are followed go; false of any other.
+  bool clear(PyObject* list, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().
   void rewrite(PyObject* container, Wording what, bool emptied = false);
+  // container[key] = value with an int that is followed for a key, which becomes a plain one: it is followed
+  // still. False where it must be read.
+  bool write_entry(PyObject* container, PyObject** key, PyObject* value);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   // What object.__setattr__ writes.
@@ -76,8 +81,9 @@ class StateWrites {
   bool hangs_on_value(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
+  bool takes_entry(PyObject* container, int node) const;
   bool read_as_other_number(int node, PyObject* key) const;
-  void write_entry(PyObject* object, PyObject* name, PyObject* value, Wording what);
+  void write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_slot(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_class(PyObject* type, PyObject* name, PyObject* value, Wording what);
   void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
@@ -98,6 +104,7 @@ class StateWrites {
   Consumption* consumption_;
   Gradients* gradients_;
   std::vector<Effect> written_;
+  PyObject* keyed_ = nullptr;  // the container that the instruction writes to under a key that is followed
 };
 
 }  // namespace lazytrace

@@ -605,6 +605,15 @@ void Calls::call_type_itself(PyObject* const* args, Py_ssize_t count) {
   provenance_->class_node(Py_TYPE(args[0]));  // of a new object or a value: guarded with it
 }
 
+namespace {
+// Whether Tensor._make_subclass() is called as by the class of parameters.
+bool makes_parameter(PyObject* const* args, Py_ssize_t count) {
+  static PyObject* const parameter = from_module("torch.nn", "Parameter").release().ptr();
+  return count == 3 && args[0] == parameter && PyBool_Check(args[2]) &&
+         (THPVariable_CheckExact(args[1]) || reinterpret_cast<PyObject*>(Py_TYPE(args[1])) == parameter);
+}
+}  // namespace
+
 void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count) {
   auto* f = reinterpret_cast<PyCFunctionObject*>(function);
   std::string name = f->m_ml->ml_name;
@@ -625,6 +634,8 @@ void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t c
     if (of_type && Py_IS_TYPE(of_type, &PyMethodDescr_Type) &&
         reinterpret_cast<PyMethodDescrObject*>(of_type)->d_method == f->m_ml)
       return call_object_method(name, self, args, count);
+    // An alias of its own, as any detach() gives, which is a leaf.
+    if (name == "_make_subclass" && makes_parameter(args, count)) return call_torch("detach", args + 1, 1);
     if (starts_with(c_base(of)->tp_name, "torch.") && name != "__new__")
       return recorder_->fail("calls torch.Tensor." + name + "()");
     return call_method(c_base(of), name, self, args, count);
@@ -950,6 +961,9 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (is_deque(self) && name == "extend" && count == 1 && !has_limit(self) &&
       writes_->extend(self, args[0], [&] { return "calls .extend() of a " + type_name(self); }))
     return;
+  if (is_deque(self) && name == "clear" && !count &&
+      writes_->clear(self, [&] { return "calls .clear() of a " + type_name(self); }))
+    return;
   if (is_deque(self) && (name == "popleft" || name == "pop") && !count)
     return writes_->take_out(self, name == "pop",
                              [&] { return "calls ." + name + "() of a " + type_name(self); });
@@ -1062,6 +1076,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   bool first = count == 1 && PyLong_CheckExact(args[0]) && PyLong_AsLong(args[0]) == 0;
   if (PyList_CheckExact(self) && name == "pop" && (first || !count))
     return writes_->take_out(self, !first, what);
+  if (PyList_CheckExact(self) && name == "clear" && !count && writes_->clear(self, what)) return;
   if (PyDict_CheckExact(self) && name == "__setitem__" && count == 2) {
     consumption_->use_as_key(args[0]);
     return writes_->write_item(self, args[0], args[1]);

@@ -33,6 +33,7 @@ void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_val
   if (late_->read_entry(dict, key)) return;
   int node = provenance_->owner(dict);
   if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
+  if (!PyUnicode_CheckExact(key)) fix_keys(dict);
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
   read_keys_like(dict, key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
@@ -81,6 +82,7 @@ void ContainerReads::read_sequence_item(PyObject* sequence, PyObject* key) {
   // The signature has all of it, and the program may have the same tuple for a constant of its own.
   if (structural && is_immutable(sequence)) return;
   if (!PyLong_Check(key)) return read_whole(sequence);
+  fix_keys(sequence);
   if (!structural && log_->appended_to(sequence)) return settle(sequence);
   Py_ssize_t index = PyLong_AsSsize_t(key), size = PySequence_Fast_GET_SIZE(sequence);
   if (PyErr_Occurred()) return PyErr_Clear();
@@ -174,6 +176,7 @@ void ContainerReads::read_merged(PyObject** place) {
   PyObject* dict = *place;
   int node = provenance_->known(dict);
   if (!PyDict_CheckExact(dict) || !recorder_->numbers() || recorder_->inside_operator()) return;
+  fix_keys(dict);
   if (!can_merge(node, dict)) return;
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   tree_->expect_length(node, dict);
@@ -198,6 +201,7 @@ std::vector<std::pair<py::object, py::object>> ContainerReads::read_viewed(PyObj
   bool plain = PyDict_CheckExact(dict) || is_default_dict(dict) || is_counter(dict);
   int node = provenance_->known(dict);
   if (!plain || all_read_.count(dict) || !recorder_->numbers() || recorder_->inside_operator()) return found;
+  fix_keys(dict);
   if (!can_merge(node, dict)) return found;
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   tree_->expect_length(node, dict);
@@ -266,7 +270,19 @@ bool ContainerReads::can_take_over(PyObject* object) const {
   return plain && !is_namespace(object, (*tree_)[node]);
 }
 
+void ContainerReads::fix_keys(PyObject* container) {
+  if (!log_->appended_to(container)) return;
+  bool any = false;
+  for (const Writes::Write& write : log_->all()) {
+    if (write.container.ptr() != container || write.effect.kind != Effect::Kind::Entry) continue;
+    any = true;
+    if (recorder_->numbers()) recorder_->numbers()->settle(PyTuple_GET_ITEM(write.value.ptr(), 0));
+  }
+  if (any) log_->fix_keys(container);
+}
+
 bool ContainerReads::take_over(PyObject* object, Wording what, bool emptied) {
+  fix_keys(object);
   if (log_->took_over(object)) return log_->change(object, recorder_->last_node()), true;
   if (!can_take_over(object)) return false;
   // A copy of what it holds would put that off.

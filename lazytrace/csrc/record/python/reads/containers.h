@@ -58,6 +58,8 @@ class ContainerReads {
   // reads nor writes of it count from now on. False where that cannot be; `what` is about to be done.
   // `emptied`: Python learns nothing of the numbers that it held.
   bool take_over(PyObject* container, Wording what, bool emptied = false);
+  // Of a dict or a list that was written to under keys that are followed: they are read.
+  void fix_keys(PyObject* container);
   // The same of a deque, where its length and entries are followed; false of any other.
   bool read_deque(PyObject* deque);
   // Whether the length and entries of a list or a deque are followed.

@@ -85,11 +85,14 @@ bool LiveLists::had_at_least(const List& list, Py_ssize_t count) {
 
 // Of the entries of before the call that are left.
 bool LiveLists::has_at_least(const List& list, Py_ssize_t count) {
+  if (list.emptied) return count <= 0;
   return had_at_least(list, list.from_start + list.from_end + count);
 }
 
 // By a guard: a list that grows up to some size has a recording for each, and no branches.
-void LiveLists::fix_length(const List& list) { (*tree_)[list.node].length = list.length; }
+void LiveLists::fix_length(const List& list) {
+  if (!list.emptied) (*tree_)[list.node].length = list.length;
+}
 
 // A nan is given as it is, and is none the next time: a function that runs again would not read it.
 py::object LiveLists::followed(py::object value, c10::ArrayRef<int> numbers) {
@@ -136,7 +139,7 @@ void LiveLists::read_item(PyObject* object, PyObject* key) {
 void LiveLists::read_whole(PyObject* object) {
   List* list = of(object);
   if (!list) return;
-  if (list->length > 10000)
+  if (list->left() > 10000)
     return recorder_->fail("reads a container with " + std::to_string(list->length) + " entries");
   fix_length(*list);
   for (Py_ssize_t i = 0; i < list->left(); ++i) {
@@ -271,7 +274,7 @@ void LiveLists::before_item(PyObject** place, PyObject** key) {
 // The call is judged as that of a list of its own, and gives the number.
 void LiveLists::before_length(PyObject** callee, PyObject** place) {
   List* list = of(*place);
-  if (!list) return;
+  if (!list || list->emptied) return;  // its length is no question then
   NumberRecorder& numbers = *recorder_->numbers();
   int number = length_number(*list);
   if (number < 0) return;
@@ -377,6 +380,14 @@ bool LiveLists::take_out(PyObject* object, bool last, Py_ssize_t* place) {
   Py_ssize_t at = last ? ++list->from_end : list->from_start++;
   provenance_->read_operand(list->node, access, nullptr, at, value.ptr());
   *place = last ? -at : at;
+  return true;
+}
+
+bool LiveLists::clear(PyObject* object) {
+  List* list = of(object);
+  if (!may_change(list)) return false;
+  list->emptied = true;
+  list->added = 0;
   return true;
 }
 

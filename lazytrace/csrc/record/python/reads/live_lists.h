@@ -50,6 +50,8 @@ class LiveLists {
   bool take_out(PyObject* list, bool last, Py_ssize_t* place);
   // What `del list[key]` takes, some at its begin or the last.
   bool remove(PyObject* list, PyObject* key, std::vector<Py_ssize_t>* places);
+  // All entries go.
+  bool clear(PyObject* list);
 
  private:
   struct List {
@@ -58,9 +60,10 @@ class LiveLists {
     Py_ssize_t length = 0;                    // before the call
     Py_ssize_t from_start = 0, from_end = 0;  // how many of these are gone at its begin, and at its end
     Py_ssize_t added = 0;                     // how many were put behind them
+    bool emptied = false;                     // nothing of before the call is left, however long it was
     std::vector<py::object> iterated;         // lists in its place that may be gone through still
 
-    Py_ssize_t left() const { return length - from_start - from_end; }
+    Py_ssize_t left() const { return emptied ? 0 : length - from_start - from_end; }
   };
 
   List* of(PyObject* object);
