@@ -14,7 +14,6 @@ import torch.autograd.graph
 import torch.utils.checkpoint
 from torch.autograd.function import Function
 from torch.nn.modules._functions import BackwardHookFunction as BackwardHookFunction
-from torch.utils._device import DeviceContext
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 # Every backward pass that Python asks for goes through it.
@@ -277,10 +276,13 @@ def default_device() -> torch.device:
     ...     default_device()
     device(type='meta')
     """
+    # There is no context as long as nobody has imported the module.
+    kind = getattr(sys.modules.get("torch.utils._device"), "DeviceContext", ())
     for i in reversed(range(torch._C._len_torch_function_stack())):
         mode = torch._C._get_function_stack_at(i)
-        if isinstance(mode, DeviceContext):
-            return mode.device
+        if isinstance(mode, kind):
+            device: torch.device = mode.device
+            return device
     return torch.device(default_tensors_device())
 
 

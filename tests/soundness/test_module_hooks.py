@@ -362,7 +362,7 @@ def that_is_set_inside(trace):
 def penalized(net):
     """What a critic is trained with: a tensor of the call comes to require gradients in place.
 
-    A function cannot be resumed behind that, and what backward hooks do cannot be done again.
+    What backward hooks do cannot be done again.
     """
 
     def step(x):
@@ -384,7 +384,7 @@ def around_what_comes_to_require_gradients(trace):
     return trace(penalized(net)), xs(), lambda: gradients(net)
 
 
-@cases(eager="where an exception could be caught")
+@cases(hits=3)
 def that_are_always_called(trace):
     net, seen = model(), []
     net[0].register_full_backward_hook(doubled)
