@@ -78,7 +78,8 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
     // What is left of a leaf that has been let go of.
     if (leaf && !leaf->variable.defined()) continue;
     graph.outer |= outer.count(node) > 0;
-    graph.elsewhere |= node->num_inputs() > 0 && !node->device().is_cpu();
+    // Torch's engine keeps those of these two in the thread of the caller.
+    graph.elsewhere |= node->num_inputs() > 0 && !node->device().is_cpu() && !node->device().is_meta();
     graph.python |= has_hooks_of_its_own(*node) || (is_python(*node) && !pure.count(function_of(*node)));
     if (leaf) graph.leaves.push_back(leaf->variable);
     for (const auto& edge : node->next_edges()) meet(edge.function.get());
