@@ -66,12 +66,18 @@ def test_set_around_the_calls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BODIES)
+def test_set_inside(name: str) -> None:
+    body, expected = BODIES[name]
+    check(case(body, True), **expected)
+
+
+@pytest.mark.parametrize("name", BODIES)
 def test_switched_between_the_calls(name: str) -> None:
-    body, _ = BODIES[name]
+    body, expected = BODIES[name]
 
     def make(trace: Any) -> Any:
         function, steps = case(body, False)(trace)
         other = [call(ARRAY), call(ARRAY), lambda: torch.set_default_device("meta"), call(ARRAY), call(ARRAY)]
         return function, [*other, lambda: torch.set_default_device("cpu"), call(ARRAY), call(ARRAY), *steps]
 
-    check(make, **BODIES[name][1])
+    check(make, **expected)

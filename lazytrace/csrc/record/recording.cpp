@@ -430,8 +430,7 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
     recorder_.fail(say(reason::PassOnGpu));
     return run(*args, **kwargs);
   }
-  if (args.size() <= kCreateGraph || PyObject_IsTrue(py::object(args[kCreateGraph]).ptr()) != 0)
-    recorder_.grows();
+  if (args.size() <= kCreateGraph || args[kCreateGraph].cast<bool>()) recorder_.grows();
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);
   if (facts.effects) call.has_effects();

@@ -940,20 +940,27 @@ void Recorder::use_blank(const at::Tensor& tensor, bool view, bool overwritten) 
   if (step >= 0 && !overwritten) make_literal(step, tensor);
 }
 
+namespace {
+template <class Visit>
+void each_blank(const Blanks& blanks, const std::vector<c10::IValue>& arguments, Visit visit) {
+  for (const c10::IValue& argument : arguments)
+    if (argument.isTensor() && argument.toTensor().defined() && blanks.holds(argument.toTensor()))
+      visit(argument.toTensor());
+}
+}  // namespace
+
 // A view operator that gives memory of its own has read its argument: `to(device)` of what torch.tensor()
 // fills.
 void Recorder::read_blanks(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                            size_t returns) {
-  for (const c10::IValue& argument : arguments) {
-    if (!argument.isTensor() || !argument.toTensor().defined() || !blanks_.holds(argument.toTensor()))
-      continue;
+  each_blank(blanks_, arguments, [&](const at::Tensor& blank) {
     auto shows_it = [&](const c10::IValue& result) {
       if (!result.isTensor()) return true;  // a list of views
-      return result.toTensor().defined() && storage_of(result.toTensor()) == storage_of(argument.toTensor());
+      return result.toTensor().defined() && storage_of(result.toTensor()) == storage_of(blank);
     };
     if (!std::all_of(stack.end() - static_cast<std::ptrdiff_t>(returns), stack.end(), shows_it))
-      use_blank(argument.toTensor(), false, false);
-  }
+      use_blank(blank, false, false);
+  });
 }
 
 // The same while feeding, when the operator does not run.
@@ -963,10 +970,9 @@ void Recorder::read_fed_blanks(const std::vector<c10::IValue>& arguments) {
     return expected.results.size() == 1 && expected.results[0].reg >= 0 && !expected.results[0].known &&
            expected.results[0].base < 0;
   };
-  for (const c10::IValue& argument : arguments)
-    if (argument.isTensor() && argument.toTensor().defined() && blanks_.holds(argument.toTensor()) &&
-        copies(feeding_.expected()))
-      use_blank(argument.toTensor(), false, false);
+  each_blank(blanks_, arguments, [&](const at::Tensor& blank) {
+    if (copies(feeding_.expected())) use_blank(blank, false, false);
+  });
 }
 
 void Recorder::make_literal(int at, const at::Tensor& tensor) {
