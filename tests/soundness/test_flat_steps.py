@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import lazytrace
-from tests.soundness.runner import Cases, agree, call, check
+from tests.soundness.runner import Cases, Holder, agree, call, check
 from tests.soundness.test_modes import deterministic
 from tests.soundness.test_steps import (
     CHANGES,
@@ -870,6 +871,53 @@ def test_memory_that_comes_to_be_shared(body, change):
     tracer = agree(make)
     assert tracer.count("hits") >= ENOUGH - 2, tracer.account()
     assert "flat" in forms(tracer), forms(tracer)
+
+
+def inference(trace, body, made=lambda: torch.ones(3)):
+    """A step with a part in inference mode."""
+    w, o = nn.Parameter(torch.ones(3)), Holder(kept=made())
+
+    def step(x):
+        w.grad = None
+        (w * x + o.kept.sum().item()).sum().backward()
+        return body(w, o, x)
+
+    return trace(step), [call(torch.arange(3.0) * k) for k in range(ENOUGH)], lambda: [w, o.kept * 1]
+
+
+@cases(hits=ENOUGH - 2)
+def keeps_a_tensor_of_inference_mode(trace):
+    def body(w, o, x):
+        with torch.inference_mode():
+            o.kept = w * 2
+        return w.grad.clone()
+
+    return inference(trace, body)
+
+
+@cases(hits=ENOUGH - 2)
+def gives_tensors_of_inference_mode(trace):
+    def body(w, o, x):
+        with torch.inference_mode():
+            y = w * x
+            y.mul_(2)
+            return y, y[:2], x[1:]
+
+    return inference(trace, body)
+
+
+@cases(hits=ENOUGH - 2)
+def writes_to_a_tensor_of_inference_mode(trace):
+    def made():
+        with torch.inference_mode():
+            return torch.ones(3)
+
+    def body(w, o, x):
+        with torch.inference_mode():
+            o.kept.mul_(0.5).add_(w)
+        return w.grad.clone(), o.kept
+
+    return inference(trace, body, made)
 
 
 @cases.parametrize

@@ -314,6 +314,102 @@ def by_another_name(trace):
     return trace(step), calls(lambda: setattr(o, "kept", 1)), lambda: o
 
 
+# ---------------------------------------------------------------- written behind what a hook has written
+def written(trace, before=lambda d: None, after=lambda d: None, table=None):
+    """A hook of a tensor puts the gradient into a dict; the function writes to it before that, or after."""
+    model, d = net(), {} if table is None else table
+
+    def step(x):
+        h = model[0](x)
+        h.register_hook(lambda g: d.__setitem__("a", g))
+        before(d)
+        model[2](model[1](h)).pow(2).sum().backward()
+        after(d)
+        return x * 2
+
+    return trace(step), calls(d.clear, d.clear), lambda: list(d.items())
+
+
+@cases(hits=5)
+def what_is_there_already(trace):
+    def after(d):
+        d["b"] = None
+
+    return written(trace, after=after, table={"a": None, "b": 1})
+
+
+@cases(hits=5)
+def what_is_there_already_behind_a_read(trace):
+    seen = []
+
+    def after(d):
+        seen.append(d["a"] * 2)
+        d["b"] = None
+
+    return written(trace, after=after, table={"a": None, "b": None})
+
+
+def sets_b(d):
+    d["b"] = 1
+
+
+@cases(hits=4)
+def keys_stay_in_order(trace):
+    """A key that the function adds lies before the one that the hook adds."""
+    return written(trace, before=sets_b)
+
+
+@cases(hits=4)
+def keys_stay_in_order_for_a_second_step(trace):
+    table, seen = {}, []
+
+    @opaque
+    def look(x):
+        seen.append(list(table))
+
+    step, steps, watch = written(trace, sets_b, lambda d: look(0), table)
+    return step, steps, lambda: [watch(), seen]
+
+
+@cases(hits=4)
+def attributes_stay_in_order(trace):
+    model, o = net(), types.SimpleNamespace()
+
+    def step(x):
+        h = model[0](x)
+        h.register_hook(lambda g: setattr(o, "a", g))
+        o.b = 1
+        model[2](model[1](h)).pow(2).sum().backward()
+        return x * 2
+
+    return trace(step), calls(vars(o).clear, vars(o).clear), lambda: list(vars(o).items())
+
+
+def test_an_order_that_cannot_be_kept():
+    """The function runs again behind the hook, and would add its key last."""
+    table = {}
+
+    @opaque
+    def fill(x):
+        table["a"] = 1
+
+    def step(x):
+        table["b"] = 1
+        fill(x)
+        return x * 2 if x.sum() > 0 else x * 3
+
+    traced = lazytrace.traced(step)
+    for _ in range(3):
+        traced(torch.ones(2))
+    assert traced.stats().hits
+    table.clear()
+    traced(torch.ones(2))
+    assert list(table) == ["b", "a"]
+    table.clear()
+    with pytest.raises(lazytrace.ReplayError, match="added a key behind one"):
+        traced(-torch.ones(2))
+
+
 @cases.parametrize
 def test_late_reads(make, expected):
     check(make, **expected)

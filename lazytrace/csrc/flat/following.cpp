@@ -12,6 +12,7 @@
 #include "passes/registers.h"
 #include "replay/interpreter.h"
 #include "torch/autograd_graph.h"
+#include "torch/memory.h"
 
 namespace lazytrace {
 
@@ -97,7 +98,7 @@ void Following::note_views(const std::vector<int>& registers, const std::vector<
     each_result(step, [&](int reg) { makers.emplace(known_as(reg), &step); });
   std::vector<const Step*> chain;
   for (int view : registers) {
-    if (registers_[view]._version() != 0) return hinder("a view that was written to leaves the function");
+    if (version_of(registers_[view]) != 0) return hinder("a view that was written to leaves the function");
     int reg = kernels_->register_of(registers_[view]);
     auto is_root = [&](const BackwardForm::Root& root) { return known_as(root.reg) == reg; };
     while (std::none_of(form_->roots.begin(), form_->roots.end(), is_root)) {

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "torch/memory.h"
+
 namespace lazytrace {
 
 Held Held::of(const at::Tensor& tensor, const at::Tensor& kept) {
@@ -19,7 +21,7 @@ Held Held::of(const at::Tensor& tensor, const at::Tensor& kept) {
   return held;
 }
 
-int64_t Held::now() const { return kept_.defined() && !kept_.is_inference() ? kept_._version() : 0; }
+int64_t Held::now() const { return kept_.defined() ? version_of(kept_) : 0; }
 
 at::Tensor Held::owner() const {
   auto other = owner_.lock();

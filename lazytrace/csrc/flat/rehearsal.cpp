@@ -39,7 +39,7 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory
 
 std::string Rehearsal::compare(const Twins::Pair& pair) const {
   if (!same_memory(pair.real.storage(), pair.copy.storage())) return "a tensor of the state";
-  if (pair.real._version() - pair.real_version != pair.copy._version() - pair.copy_version)
+  if (version_of(pair.real) - pair.real_version != version_of(pair.copy) - pair.copy_version)
     return "how often a tensor was written to";
   if (!pair.real.is_leaf()) return "";
   const at::Tensor &real = pair.real.grad(), &copy = pair.copy.grad();
@@ -54,9 +54,9 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
   at::NoGradGuard no_grad;
   TensorMeta look = TensorMeta::of(real.detach());
   if (!look.matches(copy.detach())) return look.difference(copy.detach());
-  if (real._version() != copy._version())
-    return "a result of " + look.text() + " was written to " + std::to_string(real._version()) + " and " +
-           std::to_string(copy._version()) + " times";
+  if (version_of(real) != version_of(copy))
+    return "a result of " + look.text() + " was written to " + std::to_string(version_of(real)) + " and " +
+           std::to_string(version_of(copy)) + " times";
   if (real.requires_grad() != copy.requires_grad() || real.is_leaf() != copy.is_leaf())
     return "whether a result requires gradients";
   if (real.is_view() != copy.is_view()) return "whether a result is a view";

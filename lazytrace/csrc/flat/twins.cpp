@@ -36,10 +36,11 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
     }
     memory = memory_.emplace(storage, copy_of_memory(tensor.storage())).first;
   }
+  c10::InferenceMode as_made(tensor.is_inference());
   at::Tensor copy = at::empty({0}, tensor.options());
   copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
   if (tensor.requires_grad()) copy.set_requires_grad(true);
-  pairs_.push_back({tensor, copy, tensor._version(), copy._version()});
+  pairs_.push_back({tensor, copy, version_of(tensor), version_of(copy)});
   if (tensor.is_leaf() && tensor.grad().defined()) copy.mutable_grad() = of(tensor.grad());
   return copy;
 }

@@ -18,7 +18,7 @@ Undo::Undo(const FlatForm& form, const std::vector<at::Tensor>& registers) {
     size_t known = versions_.size();
     auto note = [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return;
-      versions_.emplace_back(tensor, tensor.unsafeGetTensorImpl()->version_counter().current_version());
+      versions_.emplace_back(tensor, version_of(tensor));
     };
     for (int reg : shown.tensors) note(registers[reg]);
     for (int reg : shown.gradients) note(registers[reg].grad());
@@ -53,7 +53,7 @@ void Undo::roll_back() const {
   for (const auto& [memory, copy] : others_) put_memory(memory, copy);
   for (const auto& [tensor, version] : versions_) {
     c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
-    counter.set_version(version);
+    if (counter.enabled()) counter.set_version(version);
   }
   random_.put_back();
 }

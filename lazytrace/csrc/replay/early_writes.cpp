@@ -45,21 +45,69 @@ bool EarlyWrites::stand() const {
   });
 }
 
-void EarlyWrites::lift() const {
-  for (auto one = made_.rbegin(); one != made_.rend(); ++one)
-    one->written->effect.put_back(one->container.ptr(), one->before.ptr());
+bool EarlyWrites::Made::adds_key() const {
+  Effect::Kind kind = written->effect.kind;
+  return !before && PyDict_Check(container.ptr()) &&
+         (kind == Effect::Kind::Item || kind == Effect::Kind::Attribute);
 }
 
-void EarlyWrites::put_down() const {
+void EarlyWrites::put_back(const Made& made) const {
+  made.written->effect.put_back(made.container.ptr(), made.before.ptr());
+}
+
+namespace {
+bool same_order(PyObject* a, PyObject* b) {
+  PyObject *key, *other, *value;
+  for (Py_ssize_t at = 0, there = 0;
+       PyDict_Next(a, &at, &key, &value) && PyDict_Next(b, &there, &other, &value);)
+    if (key != other) return false;
+  return true;
+}
+
+bool is_last_key(PyObject* dict, PyObject* key) {
+  PyObject *found, *value, *last = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &found, &value);) last = found;
+  if (!last) return false;
+  int same = PyObject_RichCompareBool(last, key, Py_EQ);
+  if (same < 0) throw py::error_already_set();
+  return same > 0;
+}
+}  // namespace
+
+void EarlyWrites::lift() {
+  lifted_.clear();
+  for (const Made& one : made_)
+    if (one.adds_key())
+      lifted_.emplace_back(one.container,
+                           py::reinterpret_steal<py::object>(PyDict_Copy(one.container.ptr())));
+  for (auto one = made_.rbegin(); one != made_.rend(); ++one) put_back(*one);
+}
+
+void EarlyWrites::put_down() {
   for (const Made& one : made_) one.written->effect.apply(one.owner.ptr(), one.value.ptr());
+  for (auto& [dict, held] : lifted_) {
+    if (same_order(dict.ptr(), held.ptr())) continue;
+    PyDict_Clear(dict.ptr());
+    if (PyDict_Update(dict.ptr(), held.ptr()) < 0) throw py::error_already_set();
+  }
+  lifted_.clear();
 }
 
 // What somebody else has written meanwhile stays.
-void EarlyWrites::take_back() {
+void EarlyWrites::settle() {
+  for (; !made_.empty(); made_.pop_back())
+    if (made_.back().stands() && !made_.back().adds_key()) put_back(made_.back());
+}
+
+bool EarlyWrites::take_back() {
+  bool last = true;
   for (; !made_.empty(); made_.pop_back()) {
-    const Made& last = made_.back();
-    if (last.stands()) last.written->effect.put_back(last.container.ptr(), last.before.ptr());
+    const Made& one = made_.back();
+    if (!one.stands()) continue;
+    last &= !one.adds_key() || is_last_key(one.container.ptr(), one.written->effect.key.ptr());
+    put_back(one);
   }
+  return last;
 }
 
 }  // namespace lazytrace

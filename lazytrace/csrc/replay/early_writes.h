@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -17,22 +18,29 @@ namespace lazytrace {
 class EarlyWrites {
  public:
   void make(const WrittenByThen& written, PyObject* owner, py::object value);
-  // Once the program is done, or before the function runs again.
-  void take_back();
+  // Once the program is done, whose writes come next. A key stays where it was added: one that Python code
+  // has added since lies behind it.
+  void settle();
+  // Before the function runs again. False where its keys would come behind those that Python code has added.
+  bool take_back();
   void clear() { made_.clear(); }
   // Whether nobody has written to the places meanwhile.
   bool stand() const;
   // For a look at the state as it was before the call.
-  void lift() const;
-  void put_down() const;
+  void lift();
+  void put_down();
 
  private:
   struct Made {
     const WrittenByThen* written;
     py::object owner, container, before, value;
     bool stands() const;
+    bool adds_key() const;
   };
+  void put_back(const Made& made) const;
+
   std::vector<Made> made_;
+  std::vector<std::pair<py::object, py::object>> lifted_;  // dicts, and what they held, in order
 };
 
 }  // namespace lazytrace

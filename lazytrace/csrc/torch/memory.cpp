@@ -63,4 +63,6 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return at::equal(x.reshape(-1).view(at::kByte), y.reshape(-1).view(at::kByte));
 }
 
+int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
+
 }  // namespace lazytrace

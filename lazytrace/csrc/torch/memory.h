@@ -13,5 +13,7 @@ void put_memory(const c10::Storage& memory, const c10::Storage& from);
 bool same_memory(const c10::Storage& a, const c10::Storage& b);
 // Whether two tensors of one dtype, size and device hold the same bits.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
+// How often its memory was written to, as far as torch counts that: tensors of inference mode have no count.
+int64_t version_of(const at::Tensor& tensor);
 
 }  // namespace lazytrace

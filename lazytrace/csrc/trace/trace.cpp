@@ -315,7 +315,10 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
-    space->early.take_back();
+    if (!space->early.take_back()) {
+      outcome.confused = true;
+      outcome.found = "a dict where Python code has added a key behind one that the function has added";
+    }
     space->memory.set.take_back();
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
@@ -430,11 +433,14 @@ Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
   Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
-  {
+  std::string difference;
+  try {
     Quiet quiet(program());
     rehearsal.run(space->values.nodes, space->memory);
+    difference = rehearsal.difference(space->registers);
+  } catch (const std::exception& error) {
+    difference = std::string("its proof raises: ") + error.what();  // which is not the caller's
   }
-  std::string difference = rehearsal.difference(space->registers);
   flat_.stage = FlatCourse::Stage::Ready;
   if (!difference.empty()) flat_.refuse("its flat form gives another result: " + difference);
   return outcome;
@@ -521,7 +527,7 @@ py::object to_python(Answer answer) {
 py::object Trace::end(Workspace* space) const {
   const std::vector<PyObject*>& state = space->values.nodes;
   for (int node : cached_) use_cached(state[tree_[node].parent], tree_[node].key.ptr(), tree_[node].uses);
-  space->early.take_back();
+  space->early.settle();
   if (!counters_.empty()) counters_.catch_up(program(), effects_, state, &space->memory.numbers);
   Tree::Fill fill{space->registers, state, &program().numbers, space->memory.numbers.data()};
   if (effects_.empty()) return output_.build_first(fill);

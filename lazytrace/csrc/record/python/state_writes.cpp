@@ -179,7 +179,7 @@ void StateWrites::write_in_namespace(PyObject* object, PyObject* name, PyObject*
 void StateWrites::write_slot(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   py::object before = held_by_slot(object, name);
   int owner = provenance_->known(object);
-  bool same = owner >= 0 && !log_->wrote(object, name) &&
+  bool same = owner >= 0 && !provenance_->touched(object) && !log_->wrote(object, name) &&
               changes_nothing(owner, Access::Attribute, name, -1, before.ptr(), value);
   if (same) return provenance_->read_child(owner, Access::Attribute, name, -1, before.ptr());
   write_again(Effect::Kind::Attribute, object, object, name, -1, value, what);
@@ -373,7 +373,11 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
   if (value && sets_as_dict(object) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);
-    bool same = !log_->wrote(object, key) && !log_->took_over(object) &&
+    // What Python code of a step leaves there may be something else in each call. Where the function runs
+    // again, its reads of that are steps.
+    bool left =
+        provenance_->touched(object) || (recorder_->feeding() && recorder_->expects("read_entry_again"));
+    bool same = !left && !log_->wrote(object, key) && !log_->took_over(object) &&
                 changes_nothing(provenance_->known(object), Access::Item, key, -1, before, value);
     if (same) return containers_->read_dict_item(object, key);
     return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
@@ -399,7 +403,7 @@ void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value
 void StateWrites::write_global(Frame f, PyObject* name, PyObject* value) {
   PyObject* before = PyDict_GetItemWithError(f.globals(), name);
   NameReads::GlobalsNode globals = value ? names_->globals_of(f) : NameReads::GlobalsNode{-1, Access::Item};
-  if (!log_->wrote(f.globals(), name) &&
+  if (!provenance_->touched(f.globals()) && !log_->wrote(f.globals(), name) &&
       changes_nothing(globals.node, globals.access, name, -1, before, value))
     return names_->read_global(f, name);
   std::string what = "sets the global " + text_of(name);
@@ -413,7 +417,7 @@ void StateWrites::write_cell(Frame f, int index, PyObject* value) {
   const std::pair<int, Py_ssize_t>* place = cell && PyCell_Check(cell) ? provenance_->cell(cell) : nullptr;
   if (!place) return;
   PyObject* before = PyCell_GET(cell);
-  if (!log_->wrote_to(cell) &&
+  if (!provenance_->touched(cell) && !log_->wrote_to(cell) &&
       changes_nothing(place->first, Access::Cell, nullptr, place->second, before, value))
     return names_->read_cell(f, index);
   if (!value) return recorder_->fail("deletes a variable of an enclosing function");
