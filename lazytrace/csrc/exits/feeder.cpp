@@ -113,6 +113,7 @@ void Feeder::give(torch::jit::Stack* stack) const {
 }
 
 py::object Feeder::value() const {
+  resume_->orders.restore();
   if (at_exit()) {
     raise_given(&resume_->given);
     return resume_->given.value;

@@ -20,6 +20,7 @@ struct Resume {
   NumberValues numbers;
   Given given;
   OpaqueResults opaque;
+  KeyOrders orders;  // as they were behind the opaque steps
 };
 
 }  // namespace lazytrace

@@ -51,8 +51,12 @@ bool EarlyWrites::Made::adds_key() const {
          (kind == Effect::Kind::Item || kind == Effect::Kind::Attribute);
 }
 
-void EarlyWrites::put_back(const Made& made) const {
-  made.written->effect.put_back(made.container.ptr(), made.before.ptr());
+void KeyOrders::note(py::object dict, size_t from) {
+  for (size_t i = from; i < all_.size(); ++i)
+    if (all_[i].first.is(dict)) return;
+  auto keys = py::reinterpret_steal<py::object>(PyDict_Keys(dict.ptr()));
+  if (!keys) throw py::error_already_set();
+  all_.emplace_back(std::move(dict), std::move(keys));
 }
 
 namespace {
@@ -67,47 +71,55 @@ bool same_order(PyObject* a, PyObject* b) {
 bool is_last_key(PyObject* dict, PyObject* key) {
   PyObject *found, *value, *last = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &found, &value);) last = found;
-  if (!last) return false;
-  int same = PyObject_RichCompareBool(last, key, Py_EQ);
+  int same = last ? PyObject_RichCompareBool(last, key, Py_EQ) : 0;
   if (same < 0) throw py::error_already_set();
   return same > 0;
 }
+
+void move_into(PyObject* ordered, PyObject* dict, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (PyErr_Occurred() || (value && PyDict_SetItem(ordered, key, value) < 0)) throw py::error_already_set();
+}
 }  // namespace
 
+void KeyOrders::restore() const {
+  for (auto& [dict, keys] : all_) {
+    py::dict ordered;
+    for (py::handle key : keys) move_into(ordered.ptr(), dict.ptr(), key.ptr());
+    if (PyDict_Update(ordered.ptr(), dict.ptr()) < 0) throw py::error_already_set();
+    if (same_order(ordered.ptr(), dict.ptr())) continue;
+    PyDict_Clear(dict.ptr());
+    if (PyDict_Update(dict.ptr(), ordered.ptr()) < 0) throw py::error_already_set();
+  }
+}
+
 void EarlyWrites::lift() {
-  lifted_.clear();
-  for (const Made& one : made_)
-    if (one.adds_key())
-      lifted_.emplace_back(one.container,
-                           py::reinterpret_steal<py::object>(PyDict_Copy(one.container.ptr())));
-  for (auto one = made_.rbegin(); one != made_.rend(); ++one) put_back(*one);
+  size_t before = orders_.size();
+  for (auto one = made_.rbegin(); one != made_.rend(); ++one) take_out(*one, before);
 }
 
 void EarlyWrites::put_down() {
   for (const Made& one : made_) one.written->effect.apply(one.owner.ptr(), one.value.ptr());
-  for (auto& [dict, held] : lifted_) {
-    if (same_order(dict.ptr(), held.ptr())) continue;
-    PyDict_Clear(dict.ptr());
-    if (PyDict_Update(dict.ptr(), held.ptr()) < 0) throw py::error_already_set();
-  }
-  lifted_.clear();
+  orders_.restore();
 }
 
 // What somebody else has written meanwhile stays.
 void EarlyWrites::settle() {
   for (; !made_.empty(); made_.pop_back())
-    if (made_.back().stands() && !made_.back().adds_key()) put_back(made_.back());
+    if (made_.back().stands() && !made_.back().adds_key()) take_out(made_.back(), orders_.size());
 }
 
-bool EarlyWrites::take_back() {
-  bool last = true;
-  for (; !made_.empty(); made_.pop_back()) {
-    const Made& one = made_.back();
-    if (!one.stands()) continue;
-    last &= !one.adds_key() || is_last_key(one.container.ptr(), one.written->effect.key.ptr());
-    put_back(one);
-  }
-  return last;
+void EarlyWrites::take_back() {
+  size_t before = orders_.size();
+  for (; !made_.empty(); made_.pop_back())
+    if (made_.back().stands()) take_out(made_.back(), before);
+}
+
+void EarlyWrites::take_out(const Made& made, size_t before) {
+  PyObject* container = made.container.ptr();
+  if (made.adds_key() && !is_last_key(container, made.written->effect.key.ptr()))
+    orders_.note(made.container, before);
+  made.written->effect.put_back(container, made.before.ptr());
 }
 
 }  // namespace lazytrace

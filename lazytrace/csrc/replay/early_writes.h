@@ -10,6 +10,21 @@
 
 namespace lazytrace {
 
+// Keys of dicts in the order in which they were added, as it was at some moments: what is taken out and added
+// once more comes last. Needs the GIL.
+class KeyOrders {
+ public:
+  // Unless the dict was noted since `from`.
+  void note(py::object dict, size_t from);
+  // As it was last; other keys lie behind those.
+  void restore() const;
+  size_t size() const { return all_.size(); }
+  void clear() { all_.clear(); }
+
+ private:
+  std::vector<std::pair<py::object, py::object>> all_;  // dicts, and their keys
+};
+
 // Python code that runs in the middle of a program finds the state as the function has left it by then. At
 // the end, or where the function must run again, which makes its writes itself, all is as it was before the
 // call.
@@ -21,9 +36,11 @@ class EarlyWrites {
   // Once the program is done, whose writes come next. A key stays where it was added: one that Python code
   // has added since lies behind it.
   void settle();
-  // Before the function runs again. False where its keys would come behind those that Python code has added.
-  bool take_back();
-  void clear() { made_.clear(); }
+  // Before the function runs again, or another trace goes on.
+  void take_back();
+  void clear() { made_.clear(), orders_.clear(); }
+  // Of keys that were taken out and lay before one that Python code has added.
+  const KeyOrders& orders() const { return orders_; }
   // Whether nobody has written to the places meanwhile.
   bool stand() const;
   // For a look at the state as it was before the call.
@@ -37,10 +54,10 @@ class EarlyWrites {
     bool stands() const;
     bool adds_key() const;
   };
-  void put_back(const Made& made) const;
+  void take_out(const Made& made, size_t before);
 
   std::vector<Made> made_;
-  std::vector<std::pair<py::object, py::object>> lifted_;  // dicts, and what they held, in order
+  KeyOrders orders_;
 };
 
 }  // namespace lazytrace

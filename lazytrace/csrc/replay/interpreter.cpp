@@ -618,6 +618,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   for (const WrittenByThen& one : s.opaque->written)
     early_.make(one, state_[one.effect.owner],
                 one.value.build({registers_, state_, &program_.numbers, numbers_.data()}));
+  early_.orders().restore();
   py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());

@@ -315,10 +315,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
-    if (!space->early.take_back()) {
-      outcome.confused = true;
-      outcome.found = "a dict where Python code has added a key behind one that the function has added";
-    }
+    space->early.take_back();
     space->memory.set.take_back();
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
@@ -535,6 +532,7 @@ py::object Trace::end(Workspace* space) const {
   for (size_t i = 0; i < effects_.size(); ++i)
     effects_[i].apply(state[effects_[i].owner],
                       PyTuple_GET_ITEM(whole.ptr(), static_cast<Py_ssize_t>(i) + 1));
+  space->early.orders().restore();
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(whole.ptr(), 0));
 }
 
@@ -614,6 +612,7 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
     miss.resume->numbers = space->memory.numbers;
     miss.resume->given = std::move(outcome.given);
     miss.resume->opaque = std::move(opaque);
+    miss.resume->orders = space->early.orders();
   }
   return miss;
 }

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "cpython/imports.h"
@@ -58,6 +59,21 @@ bool exchange_entry(PyObject* container, PyObject* entry, PyObject* by) {
     return true;
   }
   return false;
+}
+
+// Whether what was appended is what each container ends with, as a replay asks (EarlyWrites::stand).
+bool end_with(const std::vector<Writes::Write>& writes, const std::vector<py::object>& shown) {
+  std::unordered_map<PyObject*, Py_ssize_t> later;
+  for (size_t i = shown.size(); i-- > 0;) {
+    if (writes[i].effect.kind != Effect::Kind::Append) continue;
+    PyObject* container = writes[i].container.ptr();
+    Py_ssize_t place = PySequence_Size(container) - ++later[container];
+    if (place < 0) return false;
+    auto held = py::reinterpret_steal<py::object>(PySequence_GetItem(container, place));
+    if (!held) throw py::error_already_set();
+    if (!held.is(shown[i])) return false;
+  }
+  return true;
 }
 
 // A tree of no kind that is plain where some part cannot be made again.
@@ -254,11 +270,12 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
 // False where a place has something else by now.
 bool OpaqueCall::hide_writes() {
   const auto& writes = around_.writes->all();
+  if (!end_with(writes, shown_)) return false;
   for (size_t i = 0; i < shown_.size(); ++i) {
     PyObject* container = writes[i].container.ptr();
     bool followed = !shown_[i].is(writes[i].value);
-    if (followed && writes[i].effect.kind == Effect::Kind::Append) {
-      if (!exchange_entry(container, shown_[i].ptr(), writes[i].value.ptr())) return false;
+    if (writes[i].effect.kind == Effect::Kind::Append) {
+      if (followed && !exchange_entry(container, shown_[i].ptr(), writes[i].value.ptr())) return false;
       continue;
     }
     // A replay finds it so, too (EarlyWrites::stand).
@@ -266,8 +283,6 @@ bool OpaqueCall::hide_writes() {
       if (!same_content(content_of(container).ptr(), shown_[i].ptr())) return false;
       continue;
     }
-    bool last = writes[i].effect.kind != Effect::Kind::Append || i + 1 == shown_.size();
-    if (!last) continue;
     if (!writes[i].effect.held(container).is(shown_[i])) return false;
     if (followed) writes[i].effect.put_back(container, writes[i].value.ptr());
   }
