@@ -94,10 +94,12 @@ class _Registry:
         if self.stream.timing:
             entry.time_hits(True)
 
-    def numbered(self, programs: bool = False) -> Iterator[tuple[int, Snapshot]]:
+    def numbered(self, programs: bool = False, gone: bool = True) -> Iterator[tuple[int, Snapshot]]:
         self.put_dead_together()
         # The copy is atomic: owners may die, in any thread, while the snapshots are made.
         for number, entry in self._entries.copy().items():
+            if not gone and entry.owner() is None:
+                continue
             snapshot = entry.snapshot()
             if snapshot is not None:
                 snapshot = replace(snapshot, made=max(1, self.made[snapshot.source]))
@@ -293,13 +295,15 @@ def stats() -> list[Snapshot]:
     return [snapshot for _, snapshot in _registry.numbered()]
 
 
-def baseline(programs: bool = False) -> Baseline:
+def baseline(programs: bool = False, gone: bool = True) -> Baseline:
     """The counts of every traced function as they are now, to count from; with `programs` what it has stored.
+
+    Without `gone` only those of functions that are alive: what nobody can call any more counts nothing.
 
     >>> isinstance(baseline(), dict)
     True
     """
-    return dict(_registry.numbered(programs))
+    return dict(_registry.numbered(programs, gone))
 
 
 def owners() -> list[Counted]:
