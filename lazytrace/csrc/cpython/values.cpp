@@ -92,11 +92,23 @@ bool all_immutable(PyObject* const* items, Py_ssize_t n, int depth, int* left) {
   return true;
 }
 
+// Most that are asked about: names, numbers and None.
+bool is_simple_value(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type ||
+         v == Py_None;
+}
+
 bool immutable_within(PyObject* v, int depth, int* left) {
+  if (is_simple_value(v)) return true;
   if (surely_mutable(v)) return false;
+  if (PyTuple_CheckExact(v)) {
+    if (depth == 0 || --*left < 0) return false;
+    return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v), depth - 1, left);
+  }
   if (is_plain_immutable(v) || is_numpy_scalar(v) || is_enum_member(v)) return true;
   if (depth == 0 || --*left < 0) return false;
-  if (THPSize_Check(v) || PyTuple_CheckExact(v) || is_named_tuple(v))
+  if (THPSize_Check(v) || is_named_tuple(v))
     return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v), depth - 1, left);
   if (PySlice_Check(v)) {
     auto* s = reinterpret_cast<PySliceObject*>(v);

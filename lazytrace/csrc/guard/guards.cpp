@@ -652,7 +652,8 @@ bool GuardTree::asks_itself(const Guard& g) { return !g.steady && g.demand != De
 void GuardTree::plan() {
   tasks_.clear();
   tensors_.clear();
-  std::vector<std::vector<int>> members(groups_.size());
+  tasks_.reserve(nodes_.size() + groups_.size());
+  begins_.assign(groups_.size() + 1, 0);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Guard& g = nodes_[i];
     int node = static_cast<int>(i);
@@ -663,17 +664,22 @@ void GuardTree::plan() {
     if (g.group >= 0) {
       Task of_namespace = task;
       of_namespace.kind = Task::Kind::Namespace;
-      if (members[g.group].empty()) tasks_.push_back(of_namespace);
-      members[g.group].push_back(node);
+      if (begins_[g.group + 1]++ == 0) tasks_.push_back(of_namespace);
       if (!asks_itself(g)) continue;
     }
     tasks_.push_back(task);
   }
-  members_.clear();
-  begins_.assign(1, 0);
-  for (auto& group : members) {
-    members_.insert(members_.end(), group.begin(), group.end());
-    begins_.push_back(static_cast<int>(members_.size()));
+  list_members();
+}
+
+// By group, in the order of the nodes; how many there are of each has been counted.
+void GuardTree::list_members() {
+  for (size_t group = 1; group < begins_.size(); ++group) begins_[group] += begins_[group - 1];
+  members_.resize(static_cast<size_t>(begins_.back()));
+  std::vector<int> next(begins_.begin(), begins_.end() - 1);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    if (g.demand != Demand::Nothing && g.group >= 0) members_[next[g.group]++] = static_cast<int>(i);
   }
 }
 

@@ -288,6 +288,7 @@ class GuardTree {
   bool read_again(const Task& task, PyObject* const* roots, size_t count,
                   const std::vector<PyObject*>& inputs, Values* values) const;
   void plan();
+  void list_members();
   void plan_again();
 
   std::vector<Guard> nodes_;

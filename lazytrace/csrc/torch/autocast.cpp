@@ -1,9 +1,9 @@
 #include "torch/autocast.h"
 
 #include <ATen/autocast_mode.h>
-#include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -18,13 +18,20 @@ struct Block {
 };
 
 struct Search {
-  ElfW(Addr) library = 0;
+  ElfW(Addr) function = 0;  // of the library
   Block found;
 };
 
+// dladdr() would say so as well, and go through all symbols of the library for the name.
+bool holds(const dl_phdr_info& library, ElfW(Addr) address) {
+  return std::any_of(library.dlpi_phdr, library.dlpi_phdr + library.dlpi_phnum, [&](const auto& part) {
+    return part.p_type == PT_LOAD && address - (library.dlpi_addr + part.p_vaddr) < part.p_memsz;
+  });
+}
+
 int visit_library(dl_phdr_info* library, size_t, void* data) {
   auto* search = static_cast<Search*>(data);
-  if (library->dlpi_addr != search->library) return 0;
+  if (!holds(*library, search->function)) return 0;
   for (int i = 0; i < library->dlpi_phnum; ++i)
     if (library->dlpi_phdr[i].p_type == PT_TLS && library->dlpi_tls_data)
       search->found = {static_cast<const char*>(library->dlpi_tls_data), library->dlpi_phdr[i].p_memsz};
@@ -33,10 +40,8 @@ int visit_library(dl_phdr_info* library, size_t, void* data) {
 
 Block block_of_thread() {
   at::autocast::get_autocast_dtype(c10::kCPU);  // a thread gets its variables when it uses the first of them
-  Dl_info info;
-  if (!dladdr(reinterpret_cast<void*>(&at::autocast::get_autocast_dtype), &info)) return {};
   Search search;
-  search.library = reinterpret_cast<ElfW(Addr)>(info.dli_fbase);
+  search.function = reinterpret_cast<ElfW(Addr)>(&at::autocast::get_autocast_dtype);
   dl_iterate_phdr(visit_library, &search);
   return search.found;
 }
@@ -64,8 +69,14 @@ constexpr ptrdiff_t kNowhere = -1;
 ptrdiff_t changed_byte(const Block& block, c10::DeviceType device, c10::ScalarType dtype) {
   std::vector<char> before(block.start, block.start + block.size);
   OtherDtype other(device, dtype);
+  constexpr size_t kAtOnce = 1024;
   ptrdiff_t changed = kNowhere;
   for (size_t i = 0; i < block.size; ++i) {
+    if (i % kAtOnce == 0 && i + kAtOnce <= block.size &&
+        std::memcmp(block.start + i, before.data() + i, kAtOnce) == 0) {
+      i += kAtOnce - 1;
+      continue;
+    }
     if (block.start[i] == before[i]) continue;
     if (changed != kNowhere || block.start[i] != static_cast<char>(dtype)) return kNowhere;
     changed = static_cast<ptrdiff_t>(i);

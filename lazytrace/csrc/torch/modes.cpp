@@ -15,8 +15,9 @@ Modes Modes::current() {
   modes.autocast_cache = at::autocast::is_autocast_cache_enabled();
   AutocastDtypes dtypes = autocast_dtypes();
   c10::DispatchKeySet off = c10::impl::tls_local_dispatch_key_set().excluded_;
+  const auto& keys = autocast_keys();
   for (size_t i = 0; i < kAutocastCount; ++i) {
-    modes.autocast[i] = !off.has(autocast_keys()[i]);
+    modes.autocast[i] = !off.has(keys[i]);
     modes.autocast_dtype[i] = static_cast<c10::ScalarType>(dtypes[i]);
   }
   return modes;

@@ -402,7 +402,7 @@ void Recorder::note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* sta
 // Which results show the memory of an argument, or of a tensor in a list of them (meshgrid).
 void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                           Step* step) {
-  std::vector<std::pair<int, at::Tensor>> given;
+  c10::SmallVector<std::pair<int, at::Tensor>, 8> given;
   auto add = [&](int reg, const at::Tensor& tensor) {
     if (reg >= 0 && tensor.defined()) given.emplace_back(reg, tensor);
   };

@@ -15,10 +15,17 @@ AddressMap<AskedFunction>& known_functions() {
   return *known;
 }
 
-// What the class has under the name of a builtin method.
+// What the known ones among methods of C are made of.
+AddressSet& known_methods() {
+  static auto* known = new AddressSet();
+  return *known;
+}
+
+// What the class has under the name of a builtin method, if one of its kind is known.
 PyObject* method_of(PyCFunctionObject* bound) {
   PyObject* self = bound->m_self;
-  if (!self || PyModule_Check(self) || PyType_Check(self)) return nullptr;
+  if (!self || PyModule_Check(self) || PyType_Check(self) || !known_methods().count(bound->m_ml))
+    return nullptr;
   py::object name = py::reinterpret_steal<py::object>(PyUnicode_FromString(bound->m_ml->ml_name));
   if (!name) throw py::error_already_set();
   PyObject* found = _PyType_Lookup(Py_TYPE(self), name.ptr());
@@ -46,6 +53,8 @@ void know(const py::dict& functions, const py::handle& step) {
     if (PyCFunction_Check(function.ptr()))
       name = py::cast<std::string>(function.attr("__module__")) + "." + name;
     Py_INCREF(function.ptr());
+    if (Py_IS_TYPE(function.ptr(), &PyMethodDescr_Type))
+      known_methods().insert(reinterpret_cast<PyMethodDescrObject*>(function.ptr())->d_method);
     known_functions()[function.ptr()] = {kind != "clock", kind == "bits",
                                          kind == "below", kind == "within",
                                          std::move(name), partial(step, function).release().ptr()};

@@ -352,12 +352,6 @@ py::object Exchange::carried(PyObject* plain, c10::ArrayRef<int> numbers) {
   return std::move(items);
 }
 
-void Exchange::after() {
-  reading_ = Frame();
-  swaps_.make();
-  handing_ = Handing::Pins;
-}
-
 namespace {
 // What gives an entry as it is: dict.get, dict.setdefault, getattr, pop() of a list or a deque.
 bool looks_up(PyObject* callable) {
@@ -433,7 +427,7 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
   PyObject** container = operation.action == Action::Contains ? f.place(operation.first) : nullptr;
   looks_for_number_ = container && is_looked_for(*f.place(operation.second), *container);
   if (looks_for_number_) return swap(container, configuration().among(py::handle(*container)));
-  if (!live()) return before_item_call(f, operation);
+  if (!live()) return takes_items(operation.action) ? before_item_call(f, operation) : void();
   auto first = [&] { return f.place(operation.first); };
   auto second = [&] { return f.place(operation.second); };
   switch (operation.action) {

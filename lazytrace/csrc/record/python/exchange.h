@@ -35,9 +35,15 @@ class Exchange {
 
   // Around the judgement of an instruction. `told`: a mode is told of what it calls.
   void before(Frame f, const Operation& operation, bool told);
+  // Whether that asks if a mode is told.
+  bool asks_modes(Action action) const { return live() || takes_items(action); }
   // Whether the instruction asks a container for a number, which is compared with what is in there.
   bool looks_for_number() const { return looks_for_number_; }
-  void after();
+  void after() {
+    reading_ = Frame();
+    if (!swaps_.empty()) swaps_.make();
+    handing_ = Handing::Pins;
+  }
   // What the last call into C of this frame did with sizes; at its next instruction, and when it is left.
   void settle_call(Frame f) {
     while (!called_.empty() && called_.back().frame == f) check_call();
@@ -98,6 +104,11 @@ class Exchange {
  private:
   // Whether there is anything to exchange or to hand over.
   bool live() const { return recorder_->follows_any(); }
+  // Instructions that may take the value of a tensor, with which the first number comes.
+  static bool takes_items(Action action) {
+    return action == Action::FormatsText || action == Action::Operates || action == Action::GetsItem ||
+           action == Action::SetsItem || action == Action::Calls;
+  }
   void deliver_now(Frame f);
   void before_item_call(Frame f, const Operation& operation);
   bool gives_item(PyObject* callable, PyObject* first) const;

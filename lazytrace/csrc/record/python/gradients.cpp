@@ -73,7 +73,7 @@ PyObject** Gradients::owner_of(Frame f, const Operation& operation) {
   return is("getattr") || is("setattr") ? f.place(operation.third) : nullptr;
 }
 
-void Gradients::exchange(Frame f, const Operation& operation) {
+void Gradients::exchange_now(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (callee && *callee == engine().run && !recorder_->stopped())
     Py_SETREF(*callee, Py_NewRef(engine().step));

@@ -22,9 +22,13 @@ class Gradients {
   void write(PyObject* tensor, PyObject* value);
   // Once an instruction is judged: what it is to work on instead. A function that runs again is given what it
   // was given the first time, and what was done is not done again.
-  void exchange(Frame f, const Operation& operation);
+  void exchange(Frame f, const Operation& operation) {
+    bool calls = operation.action == Action::Calls || operation.action == Action::CallsWith;
+    if (touched_ || calls) exchange_now(f, operation);
+  }
 
  private:
+  void exchange_now(Frame f, const Operation& operation);
   static PyObject** owner_of(Frame f, const Operation& operation);
 
   Recorder* recorder_;

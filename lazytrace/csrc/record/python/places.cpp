@@ -2,16 +2,6 @@
 
 namespace lazytrace {
 
-void Places::note(PyObject* code, int lasti, bool installed, Place* place) {
-  if (installed && own_) return;
-  own_ |= !installed;
-  if (last_code_ != code) {
-    last_code_ = code;
-    codes_.push_back(py::reinterpret_borrow<py::object>(code));
-  }
-  *place = Place{code, lasti, place->scope};
-}
-
 void Places::enter(const void* frame, int module, Place* place) {
   scopes_.push_back({place->scope, module});
   place->scope = static_cast<int>(scopes_.size()) - 1;

@@ -21,7 +21,15 @@ class Places {
 
   // The place of the next operators, where the code is the user's: a person looks for a line of their own;
   // one of an installed package serves where there is none, as for a model of a library.
-  void note(PyObject* code, int lasti, bool installed, Place* place);
+  void note(PyObject* code, int lasti, bool installed, Place* place) {
+    if (installed && own_) return;
+    own_ |= !installed;
+    if (last_code_ != code) {
+      last_code_ = code;
+      codes_.push_back(py::reinterpret_borrow<py::object>(code));
+    }
+    *place = Place{code, lasti, place->scope};
+  }
   std::vector<py::object> take_codes() { return std::move(codes_); }
 
  private:

@@ -15,6 +15,7 @@ namespace py = pybind11;
 class Swaps {
  public:
   void note(PyObject** place, py::object made) { all_.emplace_back(place, std::move(made)); }
+  bool empty() const { return all_.empty(); }
   void make() {
     for (auto& [place, made] : all_) Py_SETREF(*place, made.release().ptr());
     all_.clear();

@@ -32,6 +32,8 @@ class Unseen {
   bool is_made(PyObject* array) const;
   // Of a recording that has failed: they go when they are due.
   void let_go() { made_.clear(); }
+  // Whether the call was given arrays or has made some.
+  bool has_arrays() const { return !made_.empty() || !given_.empty(); }
   // The tensor that the array shows; undefined of one that nobody here has made. Throws std::runtime_error
   // where the tensor has come to show something else.
   at::Tensor shown_by(PyObject* array) const;

@@ -363,20 +363,14 @@ void Watcher::on_instruction(PyFrameObject* frame) {
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
   PyObject** calls = callee_of(f, operation);
   if (calls) whole_calls_->exchange_unseen(f, operation, !asides_->allows_print());
-  default_dicts_->exchange(f, operation);
+  if (operation.action == Action::GetsItem) default_dicts_->exchange(f, operation);
   bool apart = !around_.recorder->inside_operator();
   bool exchanges = around_.exchange->follows() && apart;
   PyObject** callee = apart ? calls : nullptr;
   PyObject* asked = callee ? *callee : nullptr;
-  bool told = (callee || exchanges) && function_mode_listens();
+  bool told = (callee || (exchanges && asks_modes(operation.action))) && function_mode_listens();
   if (callee && !told) unseen_->exchange(f, operation);
-  if (exchanges && !told) {
-    unseen_->exchange_made(f, operation);
-    // What it does instead is seen.
-    if (unseen_->exchange_operands(f, operation)) return;
-    lists_->before(f, operation);
-    instructions_->take_numbers(f, operation);
-  }
+  if (exchanges && !told && exchange_operands(f, operation)) return;
   if (exchanges) around_.exchange->before(f, operation, told);
   around_.provenance->note_renewal(operation.renews);
   if (exchanges && around_.exchange->looks_for_number())
@@ -385,15 +379,43 @@ void Watcher::on_instruction(PyFrameObject* frame) {
     instructions_->dispatch(f, operation, seen_facts_);
   around_.provenance->note_renewal(false);
   if (around_.recorder->stopped()) let_go();
-  if (exchanges) around_.exchange->after(), lists_->exchange();
-  if (apart) unseen_->exchange_shape(f, operation);
+  if (exchanges) {
+    around_.exchange->after();
+    if (around_.provenance->has_live()) lists_->exchange();
+  }
+  if (apart && unseen_->has_arrays()) unseen_->exchange_shape(f, operation);
   // What stands in for C code gives its result to this frame, whoever evaluates frames.
   if (callee && *callee != asked && PyFunction_Check(*callee)) instructions_->note_callee(f, true);
   gradients_->exchange(f, operation);
   if (calls) whole_calls_->exchange(f, operation);
   if (calls && !asides_->allows_logging()) whole_calls_->exchange_logging(f, operation);
   // Somebody who looks on sees all frames.
-  if (!older_) modules_->exchange(f, operation);
+  if (!older_ && operation.action == Action::ReadsAttribute) modules_->exchange(f, operation);
+}
+
+namespace {
+// Whether Instructions::take_numbers() has anything to do with it.
+bool takes_numbers(Action action) {
+  return action == Action::Merges || action == Action::SetsItem || action == Action::Calls;
+}
+}  // namespace
+
+// Whether what is exchanged before the instruction hangs on the modes of torch's functions: of most
+// instructions nothing is.
+bool Watcher::asks_modes(Action action) const {
+  return takes_numbers(action) || around_.exchange->asks_modes(action) || unseen_->has_arrays() ||
+         around_.provenance->has_live();
+}
+
+// Whether the instruction does something else instead, which is seen.
+bool Watcher::exchange_operands(Frame f, const Operation& operation) {
+  if (unseen_->has_arrays()) {
+    unseen_->exchange_made(f, operation);
+    if (unseen_->exchange_operands(f, operation)) return true;
+  }
+  if (around_.provenance->has_live()) lists_->before(f, operation);
+  if (takes_numbers(operation.action)) instructions_->take_numbers(f, operation);
+  return false;
 }
 
 void Watcher::enter(PyObject* code) {

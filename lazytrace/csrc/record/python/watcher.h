@@ -75,6 +75,8 @@ class Watcher {
   void on_return(PyFrameObject* frame, PyObject* result);
   void on_instruction(PyFrameObject* frame);
   void enter(PyObject* code);
+  bool asks_modes(Action action) const;
+  bool exchange_operands(Frame f, const Operation& operation);
   // A kernel of torch's that is written in Python, under a transform, and what it calls of torch and of the
   // standard library.
   bool is_kernel(Frame f) const;

@@ -72,6 +72,7 @@ struct StandIns {
   AddressMap<PyObject*> by_class;  // of what is called
   AddressMap<std::vector<ByFirst>> by_first;
   AddressSet all;
+  AddressSet keys;  // of all that something may stand for
   // Of modules that not all programs load: the name of each, and what gives its rows.
   std::vector<std::pair<PyObject*, PyObject*>> later;
 };
@@ -126,6 +127,11 @@ bool drops_result(Frame f) {
 }  // namespace
 
 namespace {
+// What `key_of` is asked of for the callable of a row.
+const void* key_of_row(PyObject* callable) {
+  return key_of(PyTuple_Check(callable) ? PyTuple_GET_ITEM(callable, 0) : callable);
+}
+
 void fill(AddressMap<PyObject*>* known, const py::dict& rows) {
   for (auto [callable, own] : rows) {
     if (PyUnicode_Check(callable.ptr())) {
@@ -135,6 +141,7 @@ void fill(AddressMap<PyObject*>* known, const py::dict& rows) {
       continue;
     }
     stand_ins().all.insert(Py_NewRef(own.ptr()));
+    stand_ins().keys.insert(key_of_row(callable.ptr()));
     if (PyTuple_Check(callable.ptr())) {
       PyObject* first = Py_NewRef(PyTuple_GET_ITEM(callable.ptr(), 1));
       const void* key = key_of(Py_NewRef(PyTuple_GET_ITEM(callable.ptr(), 0)));
@@ -149,6 +156,10 @@ void fill(AddressMap<PyObject*>* known, const py::dict& rows) {
 
 void know_what_is_loaded() {
   auto& later = stand_ins().later;
+  // CPython renews the version of a dict at each change.
+  static uint64_t asked = 0;
+  uint64_t version = reinterpret_cast<PyDictObject*>(PyImport_GetModuleDict())->ma_version_tag;
+  if (std::exchange(asked, version) == version) return;
   for (size_t i = 0; i < later.size();) {
     if (!PyDict_GetItemWithError(PyImport_GetModuleDict(), later[i].first)) {
       ++i;
@@ -221,7 +232,7 @@ PyObject* of_operator_object(PyObject* callee) {
 }
 
 // C code that calls one argument with what it finds in others, and forgets it.
-bool calls_what_it_is_given(PyObject* callee) {
+const AddressSet& callers_of_arguments() {
   static const auto* known = [] {
     auto* all = new AddressSet();
     for (const char* name : {"sorted", "min", "max", "map", "filter"}) all->insert(key_of(builtin(name)));
@@ -229,7 +240,19 @@ bool calls_what_it_is_given(PyObject* callee) {
     all->insert(from_module("itertools", "groupby").release().ptr());
     return all;
   }();
-  return known->count(key_of(callee));
+  return *known;
+}
+
+bool calls_what_it_is_given(PyObject* callee) { return callers_of_arguments().count(key_of(callee)); }
+
+// Whether Python code may stand for the function, or for what it is given.
+bool may_be_stood_for(PyObject* function) {
+  bool plain = PyFunction_Check(function) || PyCFunction_Check(function) || PyType_Check(function) ||
+               Py_IS_TYPE(function, &PyMethodDescr_Type);
+  if (!plain) return true;
+  const void* key = key_of(function);
+  return function == reinterpret_cast<PyObject*>(&PyUnicode_Type) || stand_ins().keys.count(key) ||
+         callers_of_arguments().count(key);
 }
 
 // Attributes and items that C code would ask for, unseen.
@@ -275,6 +298,7 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
     PyObject* const* own = self ? nullptr : stand_ins().by_code.find(PyFunction_GET_CODE(function));
     if (own && takes_arguments(*own, f, operation, true)) return replace(callee, *own, function), true;
   }
+  if (!may_be_stood_for(function)) return false;
   if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
   exchange_keys(f, operation, *callee);
   if (PyObject* own = of_operator_object(function)) {

@@ -220,10 +220,12 @@ void Calls::judge_one(PyObject* v) {
 
 // map(str, ...), sorted(..., key=str).
 void Calls::expect_texts(const char* callee, PyObject* const* args, Py_ssize_t count) {
+  auto* const text = reinterpret_cast<PyObject*>(&PyUnicode_Type);
+  if (std::find(args, args + count, text) == args + count) return;
   static const Names kCallers = {"map", "filter", "sorted", "min", "max", "reduce", "sort"};
   if (!kCallers.count(callee) && !starts_with(callee, "itertools.")) return;
   for (Py_ssize_t i = 0; i < count; ++i)
-    if (args[i] == reinterpret_cast<PyObject*>(&PyUnicode_Type)) consumption_->expect_text();
+    if (args[i] == text) consumption_->expect_text();
 }
 
 // What it does with what it will be handed.
@@ -361,11 +363,17 @@ void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_
 
 void Calls::call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   const MethodWrapper* wrapper = MethodWrapper::of(callable);
-  if (int node = provenance_->owner(callable); node >= 0) {
+  // One that only the stack holds was made for this call, and goes with it.
+  int node = Py_REFCNT(callable) == 1 ? -1 : provenance_->owner(callable);
+  if (node >= 0) {
     provenance_->read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, wrapper->self);
     provenance_->read_child(node, Access::Attribute, py::str("__name__").ptr(), -1, wrapper->name());
   }
-  call_method(c_base(Py_TYPE(wrapper->self)), text_of(wrapper->name()), wrapper->self, args, count);
+  static PyObject* const asks = PyUnicode_InternFromString("__getattribute__");
+  PyTypeObject* base = c_base(Py_TYPE(wrapper->self));
+  if (count == 1 && wrapper->name() == asks && base == &PyBaseObject_Type)
+    return call_fallback(attributes_->read_plainly(wrapper->self, args[0]), wrapper->self, args[0]);
+  call_method(base, text_of(wrapper->name()), wrapper->self, args, count);
 }
 
 // What a functools cache holds is what the plain call would be given, whatever it was made of: an entry that
@@ -640,7 +648,7 @@ void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t c
       return recorder_->fail("calls torch.Tensor." + name + "()");
     return call_method(c_base(of), name, self, args, count);
   }
-  if (escapes_from_torch(name) && does == Does::Unknown)
+  if (does == Does::Unknown && escapes_from_torch(name))
     return recorder_->fail("calls torch." + name + "(), whose memory lazytrace does not know");
   if (does == Does::Unknown)
     return recorder_->fail("calls " + name_of(f) + "(), which lazytrace cannot see into");
@@ -903,7 +911,8 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
 namespace {
 // Whether a class of C has the method from `object`, or looks attributes up as that does.
 bool is_method_of_objects(PyTypeObject* type, const std::string& name) {
-  if (PyType_IsSubtype(type, &PyModule_Type)) return false;
+  // All that object has is named so.
+  if (name.compare(0, 2, "__") != 0 || PyType_IsSubtype(type, &PyModule_Type)) return false;
   if (name == "__getattribute__") return type->tp_getattro == PyObject_GenericGetAttr;
   PyObject* found = PyDict_GetItemString(PyBaseObject_Type.tp_dict, name.c_str());
   py::str key(name);

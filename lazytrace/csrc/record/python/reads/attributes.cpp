@@ -26,6 +26,7 @@ struct Memo {
     Namespace,  // the class, and the instance's __dict__
     Tensor,     // the class, of a tensor
     Method,     // the same, and what may have been put on the tensor itself
+    Super,      // the classes behind `start` in the order of the class
   } kind = Kind::Nothing;
   uint64_t recording = 0;
   const void* object =
@@ -33,6 +34,7 @@ struct Memo {
   uint64_t version = 0;
   py::object name;
   PyObject* descriptor = nullptr;  // borrowed: what the class has under the name, in this version
+  const void* start = nullptr;     // Super: the class that the search begins behind
 };
 
 namespace {
@@ -235,10 +237,11 @@ py::object field_of(PyObject* descriptor) {
 
 void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
   if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
-    PyObject* getter = PyObject_GetAttrString(descriptor, "fget");
-    if (getter && !PyFunction_Check(getter))
+    static PyObject* const fget = PyUnicode_InternFromString("fget");
+    py::object getter = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(descriptor, fget));
+    if (!getter) throw py::error_already_set();
+    if (!PyFunction_Check(getter.ptr()))
       recorder_->fail("reads ." + text_of(name) + ", a property made in C");
-    Py_XDECREF(getter);
     return;
   }
   bool member = Py_IS_TYPE(descriptor, &PyMemberDescr_Type),
@@ -252,15 +255,20 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
     if (PyTuple_Check(object)) return containers_->read_whole(object);
     return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
   }
-  std::string text = text_of(name);
-  if (text == "__dict__") return read_namespace(object);
+  static PyObject *const dict = PyUnicode_InternFromString("__dict__"),
+                         *const locals = PyUnicode_InternFromString("f_locals"),
+                         *const arguments = PyUnicode_InternFromString("args"),
+                         *const context = PyUnicode_InternFromString("__context__"),
+                         *const weak = PyUnicode_InternFromString("__weakref__"),
+                         *const kind = PyUnicode_InternFromString("__class__");
+  if (is_text(name, dict)) return read_namespace(object);
   // Arguments that the code never reads are no part of the key.
-  if (text == "f_locals" && PyFrame_Check(object)) return recorder_->fail("reads .f_locals of a frame");
-  if (text == "args" && PyExceptionInstance_Check(object)) provenance_->read_names_in_errors();
-  if (text == "__context__" && PyExceptionInstance_Check(object)) provenance_->read_handled();
-  if (text == "__weakref__") return recorder_->fail("reads the weak references of a " + type_name(object));
+  if (PyFrame_Check(object) && is_text(name, locals)) return recorder_->fail("reads .f_locals of a frame");
+  if (PyExceptionInstance_Check(object) && is_text(name, arguments)) provenance_->read_names_in_errors();
+  if (PyExceptionInstance_Check(object) && is_text(name, context)) provenance_->read_handled();
+  if (is_text(name, weak)) return recorder_->fail("reads the weak references of a " + type_name(object));
   int node = node_of(object);
-  if (text == "__class__") {
+  if (is_text(name, kind)) {
     provenance_->class_node(Py_TYPE(object));
     return node >= 0 ? provenance_->read_child(node, Access::Type, nullptr, -1,
                                                reinterpret_cast<PyObject*>(Py_TYPE(object)))
@@ -274,7 +282,8 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
     py::object again = py::reinterpret_steal<py::object>(
         Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     if (!again) PyErr_Clear();
-    if (again.ptr() != value.ptr()) return recorder_->fail("reads ." + text + " of a " + type_name(object));
+    if (again.ptr() != value.ptr())
+      return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
     // A function makes its __annotations__ when they are asked for.
     if (node >= 0 && PyDict_CheckExact(value.ptr())) provenance_->note_older(value.ptr());
   }
@@ -321,9 +330,31 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
   py::object start = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, this_class));
   py::object type = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, self_class));
   if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
-  if (PyObject_IsSubclass(type.ptr(), THPVariableClass) == 1) recorder_->lost_sight();
-  containers_->read_bases(type.ptr());
-  PyObject* mro = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_mro;
+  if (PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()),
+                       reinterpret_cast<PyTypeObject*>(THPVariableClass)))
+    recorder_->lost_sight();
+  // Whatever becomes of a class in its order gives it another version.
+  Memo& memo = memo_of(type.ptr(), name);
+  uint64_t version = version_of(reinterpret_cast<PyTypeObject*>(type.ptr()));
+  if (memo.kind == Memo::Kind::Super && memo.start == start.ptr() && holds(memo, type.ptr(), name, version))
+    return read_through_super(object, name, memo.descriptor);
+  PyObject* found = read_behind_start(start.ptr(), type.ptr(), name);
+  if (!found) return;
+  if (version)
+    memo = {Memo::Kind::Super,
+            provenance_->number(),
+            type.ptr(),
+            version,
+            py::reinterpret_borrow<py::object>(name),
+            found,
+            start.ptr()};
+  read_through_super(object, name, found);
+}
+
+// What the classes behind `start` have under the name, null: nothing.
+PyObject* AttributeReads::read_behind_start(PyObject* start, PyObject* type, PyObject* name) {
+  containers_->read_bases(type);
+  PyObject* mro = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
   bool after = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
@@ -337,10 +368,11 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
         auto [child, made] = provenance_->read_node(node, Access::Own, name, -1, value);
         if (made && value) classes_->read_behind(child, value);
       }
-      if (value) return read_through_super(object, name, value);
+      if (value) return value;
     }
-    after |= reinterpret_cast<PyObject*>(cls) == start.ptr();
+    after |= reinterpret_cast<PyObject*>(cls) == start;
   }
+  return nullptr;
 }
 
 // What a descriptor that super() has found reads of the object: a slot, a field, what C code computes.
@@ -447,8 +479,8 @@ void AttributeReads::read_tensor_entry(PyObject* tensor, PyObject* name, PyObjec
 PyObject* AttributeReads::read_attribute_again(PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   Memo& of_type = memo_of(type, name);
-  if (of_type.kind != Memo::Kind::Itself && holds(of_type, type, name, version_of(type)))
-    return repeat(of_type, object, name);
+  bool of_instance = of_type.kind != Memo::Kind::Itself && of_type.kind != Memo::Kind::Super;
+  if (of_instance && holds(of_type, type, name, version_of(type))) return repeat(of_type, object, name);
   bool module = PyModule_Check(object), itself = PyType_Check(object);
   // What a module or a class has is its own.
   PyObject* dict = module ? PyModule_GetDict(object) : nullptr;
@@ -477,6 +509,7 @@ PyObject* AttributeReads::repeat(const Memo& memo, PyObject* object, PyObject* n
   switch (memo.kind) {
     case Memo::Kind::Nothing:
     case Memo::Kind::Itself:
+    case Memo::Kind::Super:
     case Memo::Kind::Settled:
       return nullptr;
     case Memo::Kind::Instance:

@@ -50,6 +50,7 @@ class AttributeReads {
   void read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_type_attribute(PyObject* type, PyObject* name);
   void read_super_attribute(PyObject* object, PyObject* name);
+  PyObject* read_behind_start(PyObject* start, PyObject* type, PyObject* name);
   void read_through_super(PyObject* super, PyObject* name, PyObject* descriptor);
   bool read_leafness(PyObject* tensor, PyObject* name);
   bool may_read(TensorState state, PyObject* tensor, bool argument) const;

@@ -53,16 +53,17 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
 void ClassReads::read_behind(int node, PyObject* value) {
   read_binding(value);
   // What hides behind a descriptor is reached through it.
-  const char* inner = nullptr;
-  if (is_property(value)) inner = "fget";
-  if (Py_IS_TYPE(value, &PyClassMethod_Type) || Py_IS_TYPE(value, &PyStaticMethod_Type)) inner = "__func__";
-  py::str key(inner ? inner : "__wrapped__");
-  bool proxy =
-      !inner && _PyType_Lookup(Py_TYPE(value), key.ptr()) && !PyFunction_Check(value) && !PyType_Check(value);
-  if (!inner && !proxy) return;
-  py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key.ptr()));
+  static PyObject *const getter = PyUnicode_InternFromString("fget"),
+                         *const function = PyUnicode_InternFromString("__func__"),
+                         *const wrapped = PyUnicode_InternFromString("__wrapped__");
+  if (PyFunction_Check(value)) return;
+  PyObject* key = is_property(value) ? getter : nullptr;
+  if (Py_IS_TYPE(value, &PyClassMethod_Type) || Py_IS_TYPE(value, &PyStaticMethod_Type)) key = function;
+  if (!key && !PyType_Check(value) && _PyType_Lookup(Py_TYPE(value), wrapped)) key = wrapped;
+  if (!key) return;
+  py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key));
   if (!target) return PyErr_Clear();
-  provenance_->read_child(node, Access::Attribute, key.ptr(), -1, target.ptr());
+  provenance_->read_child(node, Access::Attribute, key, -1, target.ptr());
 }
 
 void ClassReads::read_setter(PyTypeObject* type, PyObject* name, PyObject* property, PyObject* setter) {

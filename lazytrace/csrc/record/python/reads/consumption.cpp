@@ -142,6 +142,9 @@ void Consumption::consume_value(PyObject* object, Consumer how) {
 void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (!object || recorder_->stopped()) return;
   if (exchange_->follows() && depth == 0) exchange_->hand_over(object);
+  // The name of an attribute, mostly.
+  if (PyUnicode_CheckExact(object) && !reads_text(how))
+    return has_many_digits(object) ? recorder_->fail(say(reason::ManyDigits)) : void();
   if (is_followed(object)) return;
   classes_->read_specials(Py_TYPE(object));
   if (reads_text(how)) read_names(object);
