@@ -7,7 +7,7 @@ import copy
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import wrapt
@@ -18,10 +18,13 @@ from lazytrace.buckets import Bucketed
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, Held, TraceCache
 from lazytrace.errors import NotTraceableError, no_forward_of_class, not_traced
-from lazytrace.explain import Explanation
-from lazytrace.programs import Exportable, Program, exportable
+from lazytrace.programs import exportable
 from lazytrace.signature import Parameters, calls_first_argument
 from lazytrace.stats import Snapshot, register
+
+if TYPE_CHECKING:
+    from lazytrace.explain import Explanation
+    from lazytrace.programs import Exportable, Program
 
 
 class Handle:

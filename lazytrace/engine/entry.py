@@ -17,14 +17,16 @@ from lazytrace.engine.owner import Owner
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.timing import time_hits
 from lazytrace.errors import no_such_branch, not_held
-from lazytrace.explain import Explanation, candidates
-from lazytrace.programs import Program, branch_of, program_of
+from lazytrace.explain import candidates
+from lazytrace.programs import branch_of
 from lazytrace.recorded import Trace
 from lazytrace.signature import Description, example_of
 from lazytrace.stats import Reason, signature_line
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
+    from lazytrace.explain import Explanation
+    from lazytrace.programs import Program
 
 
 class Engine(Owner):
@@ -105,10 +107,14 @@ class Engine(Owner):
         return self._explained_miss(decision, Attempt(self, cache, call, args, kwargs))
 
     def _explained(self, decision: Decision | None) -> Explanation:
+        from lazytrace.explain import Explanation
+
         assert decision is not None
         return Explanation(self.name, decision.outcome, (decision.reason,))
 
     def _explained_hit(self, cache: TraceCache, trace: Trace) -> Explanation:
+        from lazytrace.explain import Explanation
+
         depends = trace.reads()
         if not depends or trace.native.changes_state:
             return Explanation(self.name, "hit", depends=depends)
@@ -118,6 +124,8 @@ class Engine(Owner):
         return Explanation(self.name, "hit", depends=depends, otherwise=otherwise)
 
     def _explained_miss(self, decision: Decision, attempt: Attempt) -> Explanation:
+        from lazytrace.explain import Explanation
+
         search = attempt.search()
         known = candidates(search.known, search.call, search.words, search.names, search.modes)
         reasons = search.differences(known)
@@ -159,6 +167,8 @@ class Engine(Owner):
         receiver: bool,
         root: torch.nn.Module | None,
     ) -> Program:
+        from lazytrace.programs import program_of
+
         assert self.parameters is not None
         named = self.parameters.named(args, kwargs)
         # In the order of the parameters: so a graph has them, which may be called without their names.

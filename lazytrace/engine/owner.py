@@ -19,7 +19,7 @@ from lazytrace.engine.switches import disabled_by_environment
 from lazytrace.errors import LazytraceWarning, RetraceWarning, retraces_waste
 from lazytrace.recorded import Trace
 from lazytrace.signature import Parameters, Unread
-from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_log, wasted
+from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_log
 
 if TYPE_CHECKING:
     from lazytrace._core import EagerCount, Matcher
@@ -200,6 +200,8 @@ class Owner:
         # The first pass over many layers is no waste; instances that are gone by now were.
         if self.counters.wastes(first=sum(len(cache.traces) > 0 for cache in self._instances.caches())):
             self.warned_of_waste = True
+            from lazytrace.stats import wasted
+
             self.warn(retraces_waste(self.name, *wasted(self.stats())), site)
 
     # ------------------------------------------------------------ asking

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazytrace.explain.differences import changes, failed_guard, is_loose_value, is_size, nearest
-from lazytrace.explain.words import Candidate
 from lazytrace.recorded import NUMBERS, Trace
 from lazytrace.signature import Description
 from lazytrace.stats import Reason
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
+    from lazytrace.explain.words import Candidate
 
 AGAIN = Reason("recorded again after an eviction", kind="limit")
 FIRST = Reason("first call", kind="first")
@@ -50,6 +50,8 @@ def candidates(
     traces: Iterable[Trace], call: Call, words: Description, names: list[str], modes: Container[str]
 ) -> tuple[Candidate, ...]:
     """All traces with what keeps the call from hitting them, the nearest first, the newest of equals."""
+    from lazytrace.explain.words import Candidate
+
     found = [Candidate(trace.number, against(trace, call, words, names, modes)) for trace in traces]
     return tuple(sorted(found, key=lambda candidate: len(candidate.reasons)))
 

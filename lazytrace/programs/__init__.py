@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazytrace.programs.program import Program, program_of
+from lazytrace.later import later
 
 if TYPE_CHECKING:
     import torch
+
+    from lazytrace.programs.program import Program, program_of
 
 __all__ = [
     "Exportable",
@@ -71,3 +73,7 @@ def branch_of(programs: Sequence[Program]) -> Program | None:
     from lazytrace.programs import branch  # takes fx, which few calls need
 
     return branch.branch_of(programs)
+
+
+# Few functions are asked for a program.
+__getattr__ = later(__name__, dict.fromkeys(("Program", "program_of"), "programs.program"))

@@ -1,12 +1,16 @@
 """Counting: events, counters and snapshots, and the reports made of them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazytrace.later import later
 from lazytrace.stats.at_exit import report_at_exit
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.difference import since
 from lazytrace.stats.log import EventLog
 from lazytrace.stats.metrics import Phases, RecordingMetrics
 from lazytrace.stats.model import Event, Hit, Program, Reason, Retrace, Snapshot, Step
-from lazytrace.stats.patterns import Suggestion, suggestions, wasted
 from lazytrace.stats.process import compile_times, full_report, report
 from lazytrace.stats.profiler import CompileProfiler
 from lazytrace.stats.reasons import reason_code
@@ -29,21 +33,24 @@ from lazytrace.stats.registry import (
     time_hits,
     watch_recordings,
 )
-from lazytrace.stats.report import (
-    Format,
-    Process,
-    Report,
-    by_loss,
-    format_of,
-    formatted,
-    increases,
-    merged,
-    on_terminal,
-    read,
-    render,
-    write,
-)
 from lazytrace.stats.words import line_of, signature_line, texts
+
+if TYPE_CHECKING:
+    from lazytrace.stats.patterns import Suggestion, suggestions, wasted
+    from lazytrace.stats.report import (
+        Format,
+        Process,
+        Report,
+        by_loss,
+        format_of,
+        formatted,
+        increases,
+        merged,
+        on_terminal,
+        read,
+        render,
+        write,
+    )
 
 __all__ = [
     "Baseline",
@@ -100,3 +107,26 @@ __all__ = [
     "watch_recordings",
     "write",
 ]
+
+# What only those need who ask for it.
+__getattr__ = later(
+    __name__,
+    dict.fromkeys(
+        (
+            "Format",
+            "Process",
+            "Report",
+            "by_loss",
+            "format_of",
+            "formatted",
+            "increases",
+            "merged",
+            "on_terminal",
+            "read",
+            "render",
+            "write",
+        ),
+        "stats.report",
+    )
+    | dict.fromkeys(("Suggestion", "suggestions", "wasted"), "stats.patterns"),
+)

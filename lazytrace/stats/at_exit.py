@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from lazytrace.stats.process import count_from_now, full_report
 from lazytrace.stats.registry import keep_dead, stats, time_hits
-from lazytrace.stats.report import wants_timed_hits, write
 
 
 @dataclass
@@ -35,6 +34,8 @@ def report_at_exit(target: bool | str = True) -> None:
     >>> report_at_exit()
     >>> report_at_exit(False)
     """
+    from lazytrace.stats.report import wants_timed_hits
+
     # Taken off first, so that asking twice still writes once.
     atexit.unregister(_write_report)
     if _plan.target:
@@ -60,6 +61,8 @@ def _started_as_child(_: _Plan) -> None:
 
 
 def _write_report() -> None:
+    from lazytrace.stats.report import write
+
     if any(snapshot.calls for snapshot in stats()):
         child = multiprocessing.parent_process() is not None or os.getpid() != _plan.started_by
         write(full_report(), _plan.target, child)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
+# Imported now, with nothing in it: later the package would take the place of the function of that name.
+import lazytrace.stats.report  # noqa: F401
 from lazytrace.stats.difference import since
 from lazytrace.stats.registry import Baseline, baseline, stats
-from lazytrace.stats.report import Format, Report, formatted, on_terminal
+
+if TYPE_CHECKING:
+    from lazytrace.stats.report import Format, Report
 
 # What a forked child had from its parent.
 _inherited: Baseline = {}
@@ -24,6 +28,8 @@ def full_report() -> Report:
     >>> len(full_report().processes)
     1
     """
+    from lazytrace.stats.report import Report
+
     found = baseline(programs=True)
     return Report.of([since(_inherited.get(number), snapshot) for number, snapshot in found.items()])
 
@@ -40,6 +46,8 @@ def report(width: int | None = None, *, format: Format = "text") -> str:
     >>> report(format="csv").splitlines()[0]
     'process,function,what,detail,count,seconds,where'
     """
+    from lazytrace.stats.report import Report, formatted, on_terminal
+
     if format == "text" and width is None:
         return on_terminal(Report.of([*baseline(programs=True).values()]), sys.stdout)
     return formatted(full_report(), format, width)

@@ -9,7 +9,6 @@ from typing import Any
 from lazytrace.stats.difference import since
 from lazytrace.stats.model import Snapshot
 from lazytrace.stats.registry import Baseline, baseline, keep_dead
-from lazytrace.stats.report import by_loss, render
 
 _METRICS = ("calls", "hits", "recordings", "retraces", "eager_calls", "inlined", "evictions")
 _TIMES = ("seconds_recording", "seconds_eager")
@@ -55,6 +54,8 @@ class CompileProfiler:
         >>> CompileProfiler().get_metrics()["functions"]
         {}
         """
+        from lazytrace.stats.report import by_loss
+
         found = by_loss(self.snapshots()) if self._before or self._after else ()
         totals = {name: sum(getattr(s, name) for s in found) for name in (*_METRICS, *_TIMES)}
         each: dict[str, Counter[str]] = {}
@@ -71,4 +72,6 @@ class CompileProfiler:
         >>> profiler.report()
         'lazytrace: no traced function was called\\n'
         """
+        from lazytrace.stats.report import render
+
         return render(self.snapshots(), width)
