@@ -659,6 +659,144 @@ def a_write_that_is_taken_back_before_memory_changes(trace):
     return trace(step, dynamic=False), steps, lambda: [weight, weight.grad, log]
 
 
+# ---------------------------------------------------------------- looks at counts, which come first
+def counting(optimizer, change):
+    """Steps of an optimizer that asks of each count whether a power of it can be worked out."""
+
+    def make(trace):
+        model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+        opt = optimizer(model.parameters(), lr=1e-3)
+        step = trace(lambda x: noisy(model, opt, x, lambda loss: (opt.step(), loss.detach())[1]))
+        seen = []
+
+        def between(i, x):
+            change(i, [opt.state[p]["step"] for p in model.parameters() if "step" in opt.state[p]])
+            try:
+                return step(x)
+            except (RuntimeError, ZeroDivisionError) as error:
+                return type(error)
+            finally:
+                state = [v for s in opt.state.values() for v in s.values()]
+                seen.append([versions([*model.parameters(), *state]), opt.state_dict()["state"]])
+
+        steps = [call(i, torch.randn(8, 4)) for i in range(ENOUGH + 7)]
+        return between, steps, lambda: [parts(model), opt.state_dict(), seen[-1:]]
+
+    return make
+
+
+def one_is_odd(i, counts):
+    """Python makes a complex number of the power, and what is written before stays written."""
+    if i in (ENOUGH + 2, ENOUGH + 4):
+        counts[2].fill_(-5.0)
+    if i in (ENOUGH + 3, ENOUGH + 5):
+        counts[2].fill_(float(i))
+
+
+def one_divides_by_zero(i, counts):
+    if i in (ENOUGH + 2, ENOUGH + 4):
+        counts[1].fill_(-1.0)
+    if i in (ENOUGH + 3, ENOUGH + 5):
+        counts[1].fill_(float(i))
+
+
+@pytest.mark.parametrize("change", [one_is_odd, one_divides_by_zero])
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "NAdam", "RAdam", "Adamax"])
+def test_counts_are_looked_at_first(name, foreach, change):
+    optimizer = functools.partial(getattr(torch.optim, name), foreach=foreach)
+    tracer = agree(counting(optimizer, change))
+    assert tracer.count("hits") >= ENOUGH - 3, tracer.account()
+
+
+def test_counts_of_large_parameters_are_no_obstacle():
+    """What has changed by the last look need not be put back: it would take longer than is gained."""
+
+    def train(wrap):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(600, 610)
+        opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+        def step(x):
+            opt.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        step = wrap(step)
+        losses = [step(torch.randn(2, 600)) for _ in range(ENOUGH)]
+        return step, [*losses, *model.parameters()]
+
+    step, found = train(lazytrace.traced)
+    assert "flat" in forms_of(step), forms_of(step)
+    plain = train(lambda plain: plain)[1]
+    assert [float((a - b).abs().max()) for a, b in zip(found, plain, strict=True)] == [0.0] * len(plain)
+
+
+def by_hand(update):
+    """Two counts, each with a memory that is written to behind it."""
+
+    def make(trace):
+        weight = torch.randn(4, 3, requires_grad=True)
+        counts, sums = [torch.ones(()), torch.ones(())], [torch.zeros(3), torch.zeros(3)]
+
+        def step(x):
+            weight.grad = None
+            loss = F.dropout(x @ weight, 0.3).square().mean()
+            loss.backward()
+            with torch.no_grad():
+                update(weight, counts, sums)
+            return loss.detach()
+
+        steps = [call(torch.randn(8, 4)) for _ in range(ENOUGH + 5)]
+        return trace(step), steps, lambda: [weight, counts, sums, versions([weight, *counts, *sums])]
+
+    return make
+
+
+def one_count_for_both(weight, counts, sums):
+    for total in sums:
+        counts[0].add_(1)
+        total.add_(weight.grad[0], alpha=1 / counts[0].item() ** 0.5)
+        weight.mul_(0.99)
+
+
+def a_count_of_what_was_written(weight, counts, sums):
+    for count, total in zip(counts, sums, strict=True):
+        weight.sub_(weight.grad * 0.01)
+        count.add_(weight.abs().max())
+        total.add_(weight[0], alpha=1 / count.item() ** 0.5)
+
+
+def a_count_that_is_used_before(weight, counts, sums):
+    for count, total in zip(counts, sums, strict=True):
+        total.add_(count)
+        count.mul_(1.5)
+        weight.sub_(total.sum() * 0.001)
+        total.mul_(count.item() ** 0.5)
+        count.add_(total.mean().abs())
+
+
+def a_view_of_what_is_counted(weight, counts, sums):
+    for total in sums:
+        place = total[1:2]
+        total.add_(1)
+        weight.mul_(0.999)
+        place.add_(0.5)
+        weight.sub_(0.001, alpha=total[1].item() ** 0.5)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [one_count_for_both, a_count_of_what_was_written, a_count_that_is_used_before, a_view_of_what_is_counted],
+)
+def test_what_hangs_together_keeps_its_order(update):
+    tracer = agree(by_hand(update))
+    assert tracer.count("hits") >= ENOUGH - 3, tracer.account()
+    assert "flat" in forms(tracer), forms(tracer)
+
+
 @cases.parametrize
 def test_exits(make, expected):
     tracer = agree(make)

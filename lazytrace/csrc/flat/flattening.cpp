@@ -8,6 +8,7 @@
 #include "flat/kernel_steps.h"
 #include "flat/named.h"
 #include "flat/saved.h"
+#include "flat/written_later.h"
 #include "passes/registers.h"
 #include "torch/autograd_graph.h"
 #include "torch/overrides.h"
@@ -644,6 +645,8 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   }
   drop_blanks(made.get(), outputs);
   if (!works_out_all(*made, program_)) hinder("numbers are worked out where no kernel runs");
+  if (!following_ && !program_.changes_looks)
+    write_later(kernels_, program_.numbers, form->begins, &made->steps);
   int undoable = place_undo(&made->steps, form.get());
   if (!obstacle_.empty()) return nullptr;
   std::shared_ptr<Plan> plan = make_plan(std::move(made), outputs);
