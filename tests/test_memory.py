@@ -333,8 +333,8 @@ def native_bytes() -> int:
     return int(found.uordblks + found.hblkhd)
 
 
-# Per cycle: blocks of Python's own allocator, and bytes of malloc, which has what is larger than 512. Noise is
-# a table that is resized; it dies away from round to round, a leak does not. Ten small objects, or the
+# Per cycle: blocks of Python's own allocator, and bytes of malloc, which has what is larger than 512. Noise
+# is a table that is resized; it dies away from round to round, a leak does not. Ten small objects, or the
 # smallest trace, are well above (test_a_leak_is_seen).
 PYTHON_BOUND, NATIVE_BOUND = 6, 1024
 # Rounds at most: the first that leaves nothing ends the count, however many the noise takes to die away.
@@ -342,7 +342,7 @@ ROUNDS = 40
 
 
 def growth(cycle: Callable[[], object], cycles: int) -> tuple[float, float]:
-    """What each cycle leaves behind: (blocks of Python, bytes outside of it), in the round that leaves least."""
+    """What each cycle leaves: (blocks of Python, bytes outside of it), in the round that leaves least."""
     least = (float("inf"), float("inf"))
     gc.collect()
     gc.freeze()  # what is there by now need not be looked at each time

@@ -166,8 +166,8 @@ class Operation:
 @dataclass(frozen=True)
 class Tree:
     """A value with holes for registers. `kind` is one of "register", "array" (of numpy: a register's memory),
-    "constant", "state", "tuple", "list", "dict", "set", "named", "object", "partial", "method", "function"
-    and "same", which stands for a container or an array that came before."""
+    "constant", "state", "tuple", "list", "dict", "set", "named", "object", "partial", "view" (of a dict),
+    "method", "function" and "same", which stands for a container or an array that came before."""
 
     kind: str
     index: int = -1
@@ -199,7 +199,7 @@ class Tree:
 
 
 # Nothing can be inside one of these and be it, but each has a number like the containers.
-_MADE_OF_PARTS = ("tuple", "named", "partial", "method", "function")
+_MADE_OF_PARTS = ("tuple", "named", "partial", "view", "method", "function")
 
 
 class _Rebuilding:
@@ -268,6 +268,9 @@ class _Rebuilding:
     def _partial(self, tree: Tree) -> Any:
         function, args, kwargs = (self.build(item) for item in tree.items)
         return tree.value(function, *args, **kwargs)
+
+    def _view(self, tree: Tree) -> Any:
+        return getattr(self.build(tree.items[0]), tree.value)()
 
     def _method(self, tree: Tree) -> Any:
         return MethodType(*(self.build(item) for item in tree.items))

@@ -736,7 +736,7 @@ def an_opaque_function_looks_on(trace):
     return runs(trace, s, fn)
 
 
-@cases(eager="reads a list that an opaque function has changed")
+@cases(eager="which changes what the function has written")
 def an_opaque_function_appends(trace):
     import lazytrace
 

@@ -98,6 +98,10 @@ struct Tree::Builder {
       tree->index = reg;
     } else if (source.module && is_partial(v)) {
       partial(v, tree);
+    } else if (const char* maker = source.module ? maker_of_view(v) : nullptr) {
+      tree->kind = Kind::View;
+      tree->value = py::str(maker);
+      tree->items.push_back(build(dict_behind(v)));
     } else if (source.module && PyMethod_Check(v)) {
       tree->kind = Kind::Method;
       tree->items.push_back(build(PyMethod_GET_FUNCTION(v)));
@@ -111,6 +115,18 @@ struct Tree::Builder {
 
   static bool is_partial(PyObject* v) {
     return std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0 && !has_attributes(v);
+  }
+
+  static PyObject* dict_behind(PyObject* view) {
+    return reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(view)->dv_dict);
+  }
+
+  // The method of a plain dict that gives such a view; null of anything else.
+  static const char* maker_of_view(PyObject* v) {
+    bool keys = Py_IS_TYPE(v, &PyDictKeys_Type), values = Py_IS_TYPE(v, &PyDictValues_Type);
+    if (!keys && !values && !Py_IS_TYPE(v, &PyDictItems_Type)) return nullptr;
+    if (!PyDict_CheckExact(dict_behind(v))) return nullptr;
+    return keys ? "keys" : values ? "values" : "items";
   }
 
   void partial(PyObject* v, Tree* tree) {
@@ -231,6 +247,8 @@ struct Tree::Rebuilder {
         return object(t);
       case Kind::Partial:
         return after_its_parts([&] { return partial(t); });
+      case Kind::View:
+        return after_its_parts([&] { return build(t.items[0]).attr(t.value)(); });
       case Kind::Method:
         return after_its_parts([&] { return method(t); });
       case Kind::Function:

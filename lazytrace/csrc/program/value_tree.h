@@ -27,6 +27,7 @@ class Tree {
     Named,
     Object,
     Partial,   // functools.partial: function, arguments, keywords
+    View,      // of a dict: its keys, values or items
     Method,    // function, object
     Function,  // of Python: the module of its globals, defaults, defaults by keyword, what its closure holds
     Text,      // what a function that is pure gives for these arguments, numbers that are followed among them

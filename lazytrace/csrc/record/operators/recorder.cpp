@@ -1050,7 +1050,9 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));
-      one.number = followed = opaque->asks ? answer(leaf, opaque->name) : -1;
+      // What may give anything gives a constant, too, which is compared.
+      bool number = PyFloat_CheckExact(leaf) || PyLong_CheckExact(leaf);
+      one.number = followed = opaque->asks && (number || opaque->told) ? answer(leaf, opaque->name) : -1;
       one.kind = one.number < 0 ? Result::Kind::Read : Result::Kind::Number;
       if (one.number >= 0) one.read = PyFloat_CheckExact(leaf) ? c10::IValue(0.0) : c10::IValue(0);
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));

@@ -152,6 +152,7 @@ class Recorder {
   }
   // A tensor that Python holds is looked at: of a resumed function it may be a copy of what it was fed.
   // Whether the call has made the tensor, and nobody had it before.
+  bool knows(const at::Tensor& tensor) const { return origins_.knows(tensor); }
   bool made(const at::Tensor& tensor) {
     const Origins::Known* known = origins_.known(tensor);
     return known && !was_there(known->reg) && !origins_.is_explained(tensor);

@@ -15,6 +15,7 @@
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
+#include "record/python/asked.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -707,7 +708,12 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (shows_its_sizes(f, callable, first ? *first : nullptr, numbers))
     return numbers ? open_binding(args, count) : void();
   if (looks_at_none(*callable, args, count)) return expect_nothing(f);
-  for (Py_ssize_t i = 0; i < count; ++i) hand_over(args[i]);
+  // A replay draws with the numbers that it has come to.
+  const AskedFunction* asked = numbers ? asked_call(*callable, args, count).asked : nullptr;
+  bool follows = asked && asked->draws && !asked->bits;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (!(follows && args[i] && is_carrier(args[i]))) hand_over(args[i]);
+  if (follows) handing_ = Handing::Ignored;
 }
 
 // Builtins that ask an object for something else than its size, or leave that to its methods.

@@ -156,7 +156,7 @@ class Exchange {
 };
 
 // Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the
-// value of a tensor. `indexed(tensor)`: what is indexed in its place. `among(container)`: what is asked in
+// value of a tensor. `indexed(container)`: what is indexed in its place. `among(container)`: what is asked in
 // its place whether it holds a number. `keepers`: C callables that store what they are given and look at none
 // of it.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,

@@ -199,6 +199,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     Tree::Source source{tensor, state, constant, number, module, cell};
     source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };
     step_->call = Tree::of(call_.ptr(), source);
+    // For other numbers it may raise: numpy has no random int below 0.
+    if (step_->asks && draws_ && !PyFunction_Check(function)) step_->told &= !step_->call.takes_numbers();
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
     source.text = [&](PyObject* v) { return is_text(v) ? numbers->texts().find(v) : nullptr; };
     step_->tells = python && prints_values(function, step_->call);

@@ -38,7 +38,7 @@ class OpaqueCall {
   // It draws random numbers that are none of torch's, which cannot be drawn again.
   void draws() { step_->effects = draws_ = true; }
   // What it gives always looks the same, or it raises.
-  void is_told() { step_->told = true; }
+  void is_told() { step_->told |= !step_->asks; }
   // It reads what an earlier step has changed, which may be anything.
   void reads_late() { step_->late = true; }
   // It is this custom function of autograd, whose code comes to operators alone.

@@ -596,6 +596,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
     }
     return;
   }
+  if (type == &PyMap_Type) return consumption_->hand_on(args, count);
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
 }
 

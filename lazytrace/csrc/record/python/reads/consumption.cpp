@@ -141,6 +141,7 @@ void Consumption::consume_value(PyObject* object, Consumer how) {
 
 void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (!object || recorder_->stopped()) return;
+  if (hands_on_ && is_numpy_array(object)) return;
   if (exchange_->follows() && depth == 0) exchange_->hand_over(object);
   // The name of an attribute, mostly.
   if (PyUnicode_CheckExact(object) && !reads_text(how))
@@ -161,15 +162,15 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
     return containers_->read_whole(object);
   if (provenance_->touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
-  static const char kHow[10] = {};
+  static const char kHow[20] = {};
   bool for_members = asks_for_members_ && depth == 0;
   // A container that the call has made may have grown since.
   bool steady = !is_container(object) || PyTuple_Check(object) || provenance_->known(object) >= 0;
   // These must end when they are due: a generator may be closed then.
   bool passes_by = goes_through(object) && provenance_->known(object) < 0;
   if (steady && !passes_by && log_->empty() && provenance_->untouched() &&
-      provenance_->asked(object,
-                         &kHow[(for_members ? 4 : static_cast<size_t>(how)) + (expects_text_ ? 5 : 0)]))
+      provenance_->asked(object, &kHow[(for_members ? 4 : static_cast<size_t>(how)) +
+                                       (expects_text_ ? 5 : 0) + (hands_on_ ? 10 : 0)]))
     return;
   if (!passes_by) provenance_->hold(object);
   if (is_numpy_array(object)) return recorder_->fail("hands a numpy array to C code");
@@ -265,6 +266,7 @@ void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
   int node = provenance_->known(object);
   if (is_deque(object) && containers_->read_deque(object)) return consume_entries(object, how, depth);
   if (node >= 0 && is_deque(object)) provenance_->note_varying(node);  // the next recording may follow it
+  if (Py_IS_TYPE(object, &PyMap_Type)) return consume_map(object, how, depth);
   // The parameters of a signature, which torchmetrics keeps of each metric.
   if (PyObject* dict = node >= 0 ? dict_shown_by(object) : nullptr) {
     static PyObject* const name = PyUnicode_InternFromString(kProxied);
@@ -281,23 +283,64 @@ void Consumption::consume_entries(PyObject* deque, Consumer how, int depth) {
   for (py::handle item : items) consume(item.ptr(), how, depth + 1);
 }
 
+namespace {
 // The objects that an object of C holds, as the garbage collector sees them: the list behind an iterator, the
 // iterators behind a zip, the dict behind a view.
-void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {
-  traverseproc visit_all = Py_TYPE(object)->tp_traverse;
-  if (!visit_all) return;
+std::vector<PyObject*> parts_of(PyObject* object) {
   std::vector<PyObject*> parts;
-  visit_all(
-      object,
-      [](PyObject* part, void* into) {
-        static_cast<std::vector<PyObject*>*>(into)->push_back(part);
-        return 0;
-      },
-      &parts);
+  auto add = [](PyObject* part, void* into) {
+    static_cast<std::vector<PyObject*>*>(into)->push_back(part);
+    return 0;
+  };
+  if (traverseproc visit_all = Py_TYPE(object)->tp_traverse) visit_all(object, add, &parts);
+  return parts;
+}
+
+bool is_watched(PyObject* callable) {
+  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+  return PyFunction_Check(function) && !stands_in(function);
+}
+
+// Whether whoever goes through it gets its entries, and nothing looks at them on the way.
+bool gives_as_they_are(PyObject* object) {
+  return PyTuple_CheckExact(object) || PyList_CheckExact(object) || Py_IS_TYPE(object, &PyTupleIter_Type) ||
+         Py_IS_TYPE(object, &PyListIter_Type) || Py_IS_TYPE(object, &PyDictIterValue_Type);
+}
+// Of a tuple of iterators.
+bool give_as_they_are(PyObject* iterators) {
+  if (!PyTuple_CheckExact(iterators)) return false;
+  PyObject** first = &PyTuple_GET_ITEM(iterators, 0);
+  return std::all_of(first, first + PyTuple_GET_SIZE(iterators), gives_as_they_are);
+}
+}  // namespace
+
+// Python code that is handed what an iterator gives is watched.
+void Consumption::consume_map(PyObject* map, Consumer how, int depth) {
+  std::vector<PyObject*> parts = parts_of(map);
+  bool python = std::any_of(parts.begin(), parts.end(), is_watched);
+  for (PyObject* part : parts) {
+    bool before = std::exchange(hands_on_, python && give_as_they_are(part));
+    refuse_type(part), consume(part, how, depth + 1);
+    hands_on_ = before;
+  }
+}
+
+void Consumption::hand_on(PyObject* const* args, Py_ssize_t count) {
+  bool python = count && is_watched(args[0]);
+  if (!python) return hand_over(args, count, Consumer::Reads);
+  for (Py_ssize_t i = 1; i < count; ++i) {
+    bool before = std::exchange(hands_on_, gives_as_they_are(args[i]));
+    refuse_type(args[i]), consume(args[i], Consumer::Reads);
+    hands_on_ = before;
+  }
+  consume(args[0], Consumer::Reads);
+}
+
+void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {
   // What these have copied of their function is read as attributes only.
   bool wrapper = Py_IS_TYPE(object, &PyStaticMethod_Type) || Py_IS_TYPE(object, &PyClassMethod_Type);
   PyObject** copied = wrapper ? _PyObject_GetDictPtr(object) : nullptr;
-  for (PyObject* part : parts)
+  for (PyObject* part : parts_of(object))
     if (part != reinterpret_cast<PyObject*>(Py_TYPE(object)) && !(copied && part == *copied))
       refuse_type(part), consume(part, how, depth + 1);
 }

@@ -42,6 +42,8 @@ class Consumption {
   // Everything that C code could take from `object` without running Python code that is watched.
   void consume(PyObject* object, Consumer how, int depth = 0);
   void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
+  // The arguments of map(), which hands what it is given to a function.
+  void hand_on(PyObject* const* args, Py_ssize_t count);
   // An operand of which C code asks nothing but what is read of its class.
   void hand_over_tensor(PyObject* tensor) {
     if (exchange_->follows()) exchange_->hand_over(tensor);
@@ -73,6 +75,7 @@ class Consumption {
   void consume_reference(PyObject* reference, Consumer how, int depth);
   void consume_match(PyObject* match, Consumer how, int depth);
   void consume_c_object(PyObject* object, Consumer how, int depth);
+  void consume_map(PyObject* map, Consumer how, int depth);
   void consume_entries(PyObject* deque, Consumer how, int depth);
   void consume_parts(PyObject* object, Consumer how, int depth);
   void read_callable_as_text(PyObject* callable, Consumer how, int depth);
@@ -89,6 +92,7 @@ class Consumption {
   AttributeReads* attributes_;
   std::function<void(PyObject*)> judge_;
   bool asks_for_members_ = false, expects_text_ = false, expects_arithmetic_ = false;
+  bool hands_on_ = false;  // it looks at no array that it comes to
 };
 
 }  // namespace lazytrace

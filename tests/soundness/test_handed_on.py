@@ -1,0 +1,175 @@
+"""What numpy draws with, what map() hands on, and what opaque functions are given and give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lazytrace
+from tests.soundness.runner import Holder, X, agree, call, calls, check
+
+
+def as_it_is(array: Any) -> Any:
+    return array
+
+
+# ---------------------------------------------------------------- what numpy draws
+DRAWS = {
+    "randint": lambda n: np.random.randint(0, n),
+    "an array": lambda n: np.random.randint(0, n, size=3).mean(),
+    "normal": lambda n: np.random.normal(n, 2.0),
+    "uniform": lambda n: np.random.uniform(0, n, 2).mean(),
+    "choice": lambda n: np.random.choice(n, 2).mean(),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_numbers_that_numpy_draws_with(draw):
+    """The memory of an agent that fills up: indices are drawn below its size."""
+
+    def make(trace):
+        np.random.seed(0)
+        state = Holder(size=3)
+
+        def step(x):
+            y = x * float(DRAWS[draw](state.size))
+            state.size += 1
+            return y
+
+        return trace(step), calls(10), lambda: (state.size, np.random.get_state()[2])
+
+    check(make, hits=7)
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_numpy_draws_below_nothing(catches):
+    def make(trace):
+        np.random.seed(0)
+        state = Holder(size=6, calls=0)
+
+        def step(x):
+            state.calls += 1
+            state.size -= 1
+            if not catches:
+                return x * np.random.randint(0, state.size)
+            try:
+                return x * np.random.randint(0, state.size)
+            except ValueError as error:
+                state.size = 5
+                return x, str(error)
+
+        return trace(step), calls(14), lambda: (state.size, state.calls, np.random.get_state()[2])
+
+    check(make, hits=2)
+
+
+# ---------------------------------------------------------------- what goes through map()
+@pytest.mark.parametrize("through", ["map", "generator", "list"])
+def test_arrays_through_a_function(through):
+    """As replay buffers of stable-baselines3 give what they sample."""
+
+    def make(trace):
+        np.random.seed(0)
+        state = Holder(seen=np.random.randn(20, 1, 3).astype(np.float32), size=10)
+        net = nn.Linear(3, 1)
+
+        def to_torch(array):
+            return torch.tensor(array)
+
+        def sample(count):
+            places = np.random.randint(0, state.size, size=count)
+            data = (state.seen[places, 0, :], state.seen[places, 0].sum(1).reshape(-1, 1))
+            if through == "map":
+                return tuple(map(to_torch, data))
+            if through == "list":
+                return [to_torch(array) for array in data]
+            return tuple(to_torch(array) for array in data)
+
+        def step():
+            seen, wanted = sample(4)
+            return (net(seen) - wanted).square().mean()
+
+        def grow():
+            state.size += 1
+            state.seen[state.size - 1] = state.size
+
+        steps = [one for _ in range(8) for one in (call(), grow)]
+        return trace(step), steps, lambda: (list(net.parameters()), np.random.get_state()[1][:8].tolist())
+
+    check(make, hits=6)
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize(
+    "reads",
+    [sum, str, lambda arrays: np.stack(arrays), lambda arrays: tuple(map(np.sum, arrays))],
+    ids=["sum", "str", "stack", "map"],
+)
+def test_arrays_that_c_code_reads_beside_it(reads, made):
+    """What `map` only hands on is read by whoever comes next."""
+
+    def make(trace):
+        state = Holder(a=np.ones(1), b=np.ones(1), k=1.0)
+
+        def step(x):
+            data = (np.full(2, state.k), np.zeros(2)) if made else (state.a, state.b)
+            first = list(map(as_it_is, data))
+            return x * len(first), reads(data)
+
+        def change():
+            state.a += 1
+            state.b = state.b * 3
+            state.k += 1
+
+        return trace(step), [one for _ in range(6) for one in (call(X()), change)]
+
+    agree(make)
+
+
+# ---------------------------------------------------------------- what opaque functions are given, and give
+@pytest.mark.parametrize("view", ["keys", "values", "items"])
+def test_a_view_of_a_dict_is_handed_to_a_function(view):
+    def make(trace):
+        seen = []
+
+        @lazytrace.opaque
+        def look(names):
+            seen.append([*map(str, names)])
+            return torch.ones(())
+
+        def step(x):
+            made = {"a": x * 2, "b": 3}
+            return x * look(getattr(made, view)()), made
+
+        return trace(step), calls(), lambda: seen
+
+    check(make, hits=4)
+
+
+@pytest.mark.parametrize("asks", ["is", "is not", "set", "dict"])
+def test_which_tensor_an_opaque_function_gives(asks):
+    def make(trace):
+        pool, state = [torch.randn(3) for _ in range(3)], Holder(at=0)
+
+        @lazytrace.opaque
+        def pick():
+            state.at += 1
+            return pool[state.at % 3]
+
+        def step(x):
+            one = pick()
+            if asks == "is":
+                return x * 2 if one is pool[0] else x * 3
+            if asks == "is not":
+                return x, one is not pool[1]
+            if asks == "set":
+                return x, len({one, pool[0]})
+            return x, len({one: 1, pool[2]: 2})
+
+        return trace(step), calls(10), lambda: state.at
+
+    agree(make)
