@@ -33,6 +33,7 @@ from lazytrace.stats.registry import (
     time_hits,
     watch_recordings,
 )
+from lazytrace.stats.report import __all__ as _OF_REPORTS
 from lazytrace.stats.words import line_of, signature_line, texts
 
 if TYPE_CHECKING:
@@ -111,22 +112,6 @@ __all__ = [
 # What only those need who ask for it.
 __getattr__ = later(
     __name__,
-    dict.fromkeys(
-        (
-            "Format",
-            "Process",
-            "Report",
-            "by_loss",
-            "format_of",
-            "formatted",
-            "increases",
-            "merged",
-            "on_terminal",
-            "read",
-            "render",
-            "write",
-        ),
-        "stats.report",
-    )
+    dict.fromkeys(_OF_REPORTS, "stats.report")
     | dict.fromkeys(("Suggestion", "suggestions", "wasted"), "stats.patterns"),
 )

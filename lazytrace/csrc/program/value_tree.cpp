@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "cpython/array_memory.h"
+#include "cpython/dict_view.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -101,7 +102,7 @@ struct Tree::Builder {
     } else if (const char* maker = source.module ? maker_of_view(v) : nullptr) {
       tree->kind = Kind::View;
       tree->value = py::str(maker);
-      tree->items.push_back(build(dict_behind(v)));
+      tree->items.push_back(build(dict_of_view(v)));
     } else if (source.module && PyMethod_Check(v)) {
       tree->kind = Kind::Method;
       tree->items.push_back(build(PyMethod_GET_FUNCTION(v)));
@@ -117,15 +118,11 @@ struct Tree::Builder {
     return std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0 && !has_attributes(v);
   }
 
-  static PyObject* dict_behind(PyObject* view) {
-    return reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(view)->dv_dict);
-  }
-
   // The method of a plain dict that gives such a view; null of anything else.
   static const char* maker_of_view(PyObject* v) {
     bool keys = Py_IS_TYPE(v, &PyDictKeys_Type), values = Py_IS_TYPE(v, &PyDictValues_Type);
     if (!keys && !values && !Py_IS_TYPE(v, &PyDictItems_Type)) return nullptr;
-    if (!PyDict_CheckExact(dict_behind(v))) return nullptr;
+    if (!PyDict_CheckExact(dict_of_view(v))) return nullptr;
     return keys ? "keys" : values ? "values" : "items";
   }
 

@@ -151,8 +151,9 @@ class Recorder {
     origins_.read_data(source);
   }
   // A tensor that Python holds is looked at: of a resumed function it may be a copy of what it was fed.
-  // Whether the call has made the tensor, and nobody had it before.
+  // Whether it has a register, or can be fetched.
   bool knows(const at::Tensor& tensor) const { return origins_.knows(tensor); }
+  // Whether the call has made the tensor, and nobody had it before.
   bool made(const at::Tensor& tensor) {
     const Origins::Known* known = origins_.known(tensor);
     return known && !was_there(known->reg) && !origins_.is_explained(tensor);

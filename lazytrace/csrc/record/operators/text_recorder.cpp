@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cpython/dict_view.h"
 #include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
@@ -33,7 +34,7 @@ bool is_container(PyObject* object) {
 // The dict that a view of it shows; the object itself otherwise.
 PyObject* shown_by(PyObject* object) {
   if (!PyDictViewSet_Check(object) && !PyDictValues_Check(object)) return object;
-  return reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict);
+  return dict_of_view(object);
 }
 
 }  // namespace

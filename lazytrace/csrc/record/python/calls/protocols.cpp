@@ -5,6 +5,7 @@
 #include <torch/csrc/MemoryFormat.h>
 
 #include "cpython/carrier.h"
+#include "cpython/dict_view.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/operations.h"
@@ -58,7 +59,7 @@ PyObject* dict_behind(PyObject* view) {
   if (!Py_IS_TYPE(view, &PyDictItems_Type) && !Py_IS_TYPE(view, &PyDictValues_Type) &&
       !Py_IS_TYPE(view, &PyDictKeys_Type))
     return nullptr;
-  auto* dict = reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(view)->dv_dict);
+  PyObject* dict = dict_of_view(view);
   return PyDict_CheckExact(dict) || is_default_dict(dict) ? dict : nullptr;
 }
 }  // namespace
