@@ -86,15 +86,17 @@ def _binary(kind: str, function: Callable[[Any, Any], Any]) -> tuple[Callable[..
 
 
 def _comparison(kind: str, swapped: bool, function: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    ordered = kind in ("Less", "LessEqual")
+
     def compare(self: Any, other: Any) -> Any:
         if type(other) in (int, Dim, float, Real, bool):
             left, right = (other, self) if swapped else (self, other)
             made = core.apply_to_carriers(kind, left, right)
             if made is not None:
                 return bool(core.read_carrier(made) if type(made) in (Dim, Real) else made)
-        if _is_number(other):
+        if _is_number(other) and not (ordered and isinstance(other, complex)):
             return function(_read(self), _read(other))
-        return NotImplemented
+        return NotImplemented  # Python says which of the two stood on the left
 
     return compare
 
@@ -173,8 +175,12 @@ def _reflected_power(self: Any, base: Any, modulus: Any = None) -> Any:
 
 
 def _divided(left: Any, right: Any) -> Any:
-    if not (_is_number(left) and _is_number(right)):
-        return NotImplemented
+    if (
+        not (_is_number(left) and _is_number(right))
+        or isinstance(left, complex)
+        or isinstance(right, complex)
+    ):
+        return NotImplemented  # Python's words name divmod(), not the parts of it
     # Of zero it says something else than each part of it does.
     return (left // right, left % right) if right != 0 else _plain_operation(divmod, left, right)
 

@@ -143,6 +143,8 @@ OF_A_MEMBER = [
     row("in a tuple", MEMBER + "t = (a, 1)", "x * tried(lambda: t < (a, 2))",
         "Kind.__eq__ = lambda k, o: False",
         hits=2),
+    row("class", MEMBER + "class Other(enum.Enum):\n    n = property(lambda k: 9)\nKind.n = 3", "x * a.n",
+        "a.__class__ = Other", hits=2),
     row("item that is set", MEMBER + "s = items\ndef put(v): s[a] = v", "x, tried(lambda: put(2.0))",
         INDEXED, hits=1),
 ]  # fmt: skip
@@ -193,6 +195,64 @@ BY_METHODS_OF_OBJECT = [
         "Part.__qualname__ = 'Longer'", "s.append(1)", hits=2),
 ]  # fmt: skip
 
+BASES = """
+import abc
+class A:
+    n = 1.0
+    def go(self): return 1.0
+class B(A): pass
+class C(A):
+    def go(self): return 2.0
+class Other:
+    n = 5.0
+    def go(self): return 6.0
+class Meta(type): pass
+class Thing(metaclass=Meta):
+    n = 3.0
+above = super
+class Partial(abc.ABC):
+    @abc.abstractmethod
+    def go(self): pass
+def tried(f):
+    try:
+        return f()
+    except TypeError:
+        return -1.0
+"""
+HOOK = "__init_subclass__ = classmethod(lambda c: setattr(c, 'n', 9.0))"
+INHERITED = ("A.n = 8.0", "B.n = 7.0", "B.__bases__ = (Other,)")
+OF_CLASSES_OF_THE_CALL = [
+    row("attribute", BASES, "class L(B): pass\nreturn x * L.n", *INHERITED, hits=5),
+    row("attribute of an instance", BASES, "class L(B): pass\nreturn x * L().n", *INHERITED, hits=5),
+    row("method", BASES, "class L(B): pass\nreturn x * L().go()", "A.go = lambda self: 8.0",
+        "B.go = lambda self: 9.0", hits=3),
+    row("of one of the call", BASES, "class K(B): pass\nclass L(K): pass\nreturn x * L().n", *INHERITED,
+        hits=5),
+    row("by super", BASES, "class L(B):\n    def go(self): return above(type(self), self).go() + 1\n"
+        "return x * L().go()", "A.go = lambda self: 8.0", "B.__bases__ = (Other,)", hits=3),
+    row("of several", BASES, "class L(B, C): pass\nreturn x * L().go()", "C.__bases__ = (Other, A)",
+        "B.__bases__ = (C,)", "del C.go", hits=4),
+    row("made by type()", BASES, "L = type('L', (B,), {})\nreturn x * L.n", f"A.{HOOK}", hits=2),
+    row("made by a metaclass", BASES, "L = Meta('L', (Thing,), {})\nreturn x * L.n", f"Thing.{HOOK}",
+        hits=2),
+    row("with a metaclass", BASES, "class L(A, metaclass=Meta): pass\nreturn x * L.n",
+        "Meta.__init__ = lambda c, *a: setattr(c, 'n', 9.0)", hits=2),
+    row("initialized", BASES, "class L(B): pass\nreturn x, vars(L())",
+        "A.__init__ = lambda self: setattr(self, 'n', 4.0)", hits=2),
+    row("special methods", BASES, "class L(B): pass\nreturn x, L() == L(), callable(L())",
+        "A.__eq__ = lambda self, other: True", "B.__call__ = lambda self: 1", hits=3),
+    row("special methods that C code asks for", BASES, "class L(B): pass\nreturn x * any([L()])",
+        "A.__bool__ = lambda self: False", "A.__len__ = lambda self: 1", "del A.__bool__", hits=3),
+    row("another of the same address", BASES,
+        "found = []\nfor b in (A, C, B):\n    class L(b): pass\n    found.append(L().go())\nreturn x, found",
+        "B.go = lambda self: 9.0", "C.go = lambda self: 8.0", hits=3),
+    row("abstract", BASES, "class L(Partial): pass\nreturn x * tried(lambda: L() and 1)",
+        "del Partial.go\nPartial.__abstractmethods__ = frozenset()", hits=2),
+    row("exceptions", BASES + "class Lost(LookupError): pass",
+        "class E(Lost): pass\ntry:\n    raise E\nexcept LookupError:\n    return x\nexcept Exception:\n"
+        "    return x * 2", "Lost.__bases__ = (Exception,)", hits=2),
+]  # fmt: skip
+
 HOLDS_NUMBER = "k = x.sum().item()\nt = [q, k]\nreturn x * max(len(t), 1)"
 # Walks that take each way to a part for another part would not come to an end.
 REACHED_IN_MANY_WAYS = [
@@ -201,6 +261,12 @@ REACHED_IN_MANY_WAYS = [
     row("pairs of pairs", "q = 1, 2\nfor _ in range(60): q = (q, q)", "x * len(q)", "q = q, q, 1", hits=2),
     row("slices", "q = 1\nfor _ in range(60): q = slice(q, q, q)", "x * callable(q)", "q = 0", hits=2),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", OF_CLASSES_OF_THE_CALL)
+def test_of_classes_that_the_call_makes(program):
+    """What they find in those of before the call is state."""
+    program.check()
 
 
 @pytest.mark.parametrize("program", REACHED_IN_MANY_WAYS)

@@ -222,7 +222,9 @@ void Provenance::learn(int node, PyObject* value) {
   if (renews_ && value && (PyLong_CheckExact(value) || is_float(value))) follow_renewed(node);
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
-  if (!value || expected == Expect::Constant || is_enum_member(value)) return;
+  if (!value || expected == Expect::Constant) return;
+  if (is_enum_member(value))
+    return read_child(node, Access::Type, nullptr, -1, reinterpret_cast<PyObject*>(Py_TYPE(value)));
   if (expected == Expect::Tensor) {
     // Found by another way once the call has set it: guarded as it was.
     if (auto before = recorder_->requires_grad_before(THPVariable_Unpack(value)))

@@ -573,6 +573,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
     // A metaclass makes a class; an exception keeps its arguments.
     if (type_does(base) == Does::Unknown && base != &PyType_Type && !starts_with(base->tp_name, "torch."))
       return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
+    if (base == &PyType_Type && count > 2) read_bases_in(args[1]);
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
   // One of an object that is not held elsewhere calls back in the middle of the call.
@@ -607,7 +608,10 @@ void Calls::read_abstractness(PyTypeObject* type) {
 }
 
 void Calls::call_type_itself(PyObject* const* args, Py_ssize_t count) {
-  if (count != 1) return consumption_->hand_over(args, count, Consumer::Reads);
+  if (count != 1) {
+    if (count == 3) read_bases_in(args[1]);
+    return consumption_->hand_over(args, count, Consumer::Reads);
+  }
   auto* of = reinterpret_cast<PyObject*>(Py_TYPE(args[0]));
   int node = provenance_->known(args[0]);
   if (node >= 0 && !is_tensor(args[0])) return provenance_->read_child(node, Access::Type, nullptr, -1, of);
@@ -780,7 +784,7 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
                                      first && PyUnicode_Check(first) ? Consumer::Text : Consumer::Compares);
     case Does::MakesClass:
       new_objects_->expect_class(calling_, true);
-      read_bases_of_class(args, count);
+      read_bases_of_class(args + 2, count - 2);
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::Copies:
       if (first) containers_->read_whole(first), containers_->read_order(first);
@@ -835,23 +839,35 @@ void Calls::import_module(PyObject* const* args, Py_ssize_t count) {
 
 // What making a class asks of those that it is derived from, and of its metaclass.
 void Calls::read_bases_of_class(PyObject* const* args, Py_ssize_t count) {
-  for (Py_ssize_t i = 2; i < count; ++i) {
+  for (Py_ssize_t i = 0; i < count; ++i) {
     if (!PyType_Check(args[i])) {
       classes_->read_special(args[i], "__mro_entries__");
       continue;
     }
     auto* base = reinterpret_cast<PyTypeObject*>(args[i]);
+    if (count > 1) containers_->read_bases(args[i]);  // which of them has a name first
     if (is_python_class(base)) classes_->read_hook(base, "__init_subclass__");
-    if (PyType_IsSubtype(base, &PyType_Type)) classes_->read_hook(base, "__prepare__");
+    if (is_python_class(base) && PyType_IsSubtype(base, &PyType_Type))  // metaclass=
+      for (const char* name : {"__prepare__", "__new__", "__init__"}) classes_->read_hook(base, name);
     if (is_python_class(Py_TYPE(args[i]))) classes_->read_hook(Py_TYPE(args[i]), "__prepare__");
   }
+}
+
+// The same for those in the tuple that a metaclass is given.
+void Calls::read_bases_in(PyObject* bases) {
+  if (PyTuple_Check(bases)) read_bases_of_class(&PyTuple_GET_ITEM(bases, 0), PyTuple_GET_SIZE(bases));
 }
 
 void Calls::ask_abstract_classes(PyObject* const* args, Py_ssize_t count) {
   static PyObject* const ask = from_module("abc", "get_cache_token").release().ptr();
   py::object token = py::handle(ask)();
   provenance_->read_child(-1, Access::AbcToken, nullptr, -1, token.ptr());
-  for (Py_ssize_t i = 0; i < count; ++i) containers_->read_bases(args[i]);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    containers_->read_bases(args[i]);
+    if (PyType_Check(args[i]))  // of one that is made, it follows from these what is abstract
+      each_base(reinterpret_cast<PyTypeObject*>(args[i]),
+                [&](PyTypeObject* base) { read_abstractness(base); });
+  }
 }
 
 // A class that Python code has made becomes one when somebody registers it as one.
@@ -869,7 +885,9 @@ void Calls::get_locals() {
 
 // What a frame says of itself follows from the call, if it belongs to it.
 void Calls::get_frame(PyObject* depth) {
-  if (!frame_above(calling_, depth && PyLong_CheckExact(depth) ? PyLong_AsLong(depth) : 0))
+  int overflow = 0;
+  long up = depth && PyLong_CheckExact(depth) ? PyLong_AsLongAndOverflow(depth, &overflow) : 0;
+  if (overflow || !frame_above(calling_, up))
     recorder_->fail("calls sys._getframe() for a frame around the call");
 }
 
@@ -940,6 +958,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   }
   if (name == "__new__") {
     if (type == &PyType_Type) new_objects_->expect_class(calling_);
+    if (type == &PyType_Type && count > 2) read_bases_in(args[2]);
     if (count && PyType_Check(args[0])) read_abstractness(reinterpret_cast<PyTypeObject*>(args[0]));
     if (count && PyType_Check(args[0]) && type == &PyBaseObject_Type)
       new_objects_->expect(calling_, reinterpret_cast<PyTypeObject*>(args[0]));
@@ -1083,7 +1102,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
     return writes_->write_again(Effect::Kind::Append, self, self, nullptr, -1, args[0], what);
   if (PyList_CheckExact(self) && name == "extend" && count == 1 && writes_->extend(self, args[0], what))
     return;
-  bool first = count == 1 && PyLong_CheckExact(args[0]) && PyLong_AsLong(args[0]) == 0;
+  bool first = count == 1 && PyLong_CheckExact(args[0]) && Py_SIZE(args[0]) == 0;  // a 0
   if (PyList_CheckExact(self) && name == "pop" && (first || !count))
     return writes_->take_out(self, !first, what);
   if (PyList_CheckExact(self) && name == "clear" && !count && writes_->clear(self, what)) return;

@@ -82,6 +82,7 @@ class Calls {
   void get_described(PyObject* descriptor, PyObject* object);
   void read_codec(PyObject* const* names, Py_ssize_t count);
   void read_bases_of_class(PyObject* const* args, Py_ssize_t count);
+  void read_bases_in(PyObject* bases);
   void import_module(PyObject* const* args, Py_ssize_t count);
   void read_bound_self(PyObject* function, PyObject* self);
   // C code may call what it is handed, with arguments that nobody sees.

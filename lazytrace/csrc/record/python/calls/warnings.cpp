@@ -30,7 +30,9 @@ bool is_subtype(PyObject* type, PyObject* of) {
 void WarningReads::warn(Frame caller, PyObject* const* args, Py_ssize_t count, PyObject* names, bool spread) {
   read_filters();
   PyObject* level = argument("stacklevel", 2, args, count, names);
-  Frame place = frame_above(caller, level && PyLong_CheckExact(level) ? PyLong_AsLong(level) - 1 : 0);
+  int overflow = 0;
+  long up = level && PyLong_CheckExact(level) ? PyLong_AsLongAndOverflow(level, &overflow) : 1;
+  Frame place = overflow ? Frame() : frame_above(caller, up - 1);
   PyObject* message = argument("message", 0, args, count, names);
   if (!place || spread || !message) return recorder_->fail(say(reason::WarnsAround));
   read_registry(place, message, argument("category", 1, args, count, names));
@@ -80,7 +82,7 @@ bool WarningReads::remembers_elsewhere(PyObject* category) const {
     auto part = [&](Py_ssize_t at) { return PyTuple_GET_ITEM(filter, at); };
     if (!PyType_Check(part(2)) || !PyType_Check(category)) return true;
     if (!is_subtype(category, part(2))) continue;
-    bool line = !PyLong_CheckExact(part(4)) || PyLong_AsLong(part(4)) != 0;
+    bool line = !PyLong_CheckExact(part(4)) || Py_SIZE(part(4)) != 0;
     bool for_all = part(1) == Py_None && part(3) == Py_None && !line;
     if (for_all || once(part(0))) return once(part(0));
   }

@@ -40,14 +40,28 @@ bool is_property(PyObject* value) {
 }
 }  // namespace
 
+bool ClassReads::is_made(PyTypeObject* type) const {
+  return provenance_->is_fresh(reinterpret_cast<PyObject*>(type));
+}
+
 void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value) {
   if (provenance_->touched(type, name)) return recorder_->fail(say(reason::ReadsTouched, type->tp_name));
+  if (is_made(type)) return read_inherited(type, name);
   if (provenance_->seen(type, name)) return;
   int node = provenance_->class_node(type);
   if (node < 0) return;
   value = class_entry(type, name, value);
   auto [child, made] = provenance_->read_node(node, Access::Class, name, -1, value);
   if (made && value) read_behind(child, value);
+}
+
+// What a class that the call has made finds in those that it is derived from. Nothing is remembered by the
+// address of such a class: it may be gone before the call ends.
+void ClassReads::read_inherited(PyTypeObject* type, PyObject* name) {
+  if (PyDict_GetItemWithError(type->tp_dict, name)) return;
+  each_base(type, [&](PyTypeObject* base) {
+    if (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) read_class(base, name, _PyType_Lookup(base, name));
+  });
 }
 
 void ClassReads::read_behind(int node, PyObject* value) {
@@ -93,7 +107,8 @@ PyObject* ClassReads::interned(const char* name) {
 
 void ClassReads::read_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || provenance_->asked(type, name)) return;
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;
+  if (!is_made(type) && provenance_->asked(type, name)) return;
   read_special(type, interned(name));
 }
 
@@ -139,11 +154,15 @@ void ClassReads::read_special(PyTypeObject* type, PyObject* name) {
 void ClassReads::read_specials(PyTypeObject* type) {
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;
   static const char kAll = 0;
-  if (provenance_->asked(type, &kAll)) return;
-  int node = provenance_->class_node(type);
-  if (node < 0) return;
+  bool made = is_made(type);
+  if (!made && provenance_->asked(type, &kAll)) return;
+  int node = made ? -1 : provenance_->class_node(type);
+  if (!made && node < 0) return;
   py::tuple names = special_names(type);
-  provenance_->read_child(node, Access::Specials, nullptr, -1, names.ptr());
+  if (made)
+    each_base(type, [&](PyTypeObject* base) { read_specials(base); });
+  else
+    provenance_->read_child(node, Access::Specials, nullptr, -1, names.ptr());
   for (auto name : names) read_special(type, name.ptr());
 }
 

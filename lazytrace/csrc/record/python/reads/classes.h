@@ -11,6 +11,12 @@ std::string class_text(PyTypeObject* type);
 // Whether a class answers attributes in Python code of its own, or looks them up as object does.
 bool overrides_getattribute(PyTypeObject* type);
 bool generic_lookup(PyTypeObject* type);
+// Those that a class is derived from directly.
+template <class Use>
+void each_base(PyTypeObject* type, Use use) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_bases); ++i)
+    use(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_bases, i)));
+}
 
 // Each read leaves guards for what was found. Needs the GIL; runs no Python code of the user.
 class ClassReads {
@@ -36,6 +42,9 @@ class ClassReads {
  private:
   static PyObject* interned(const char* name);
   void read_special(PyTypeObject* type, PyObject* name);
+  void read_inherited(PyTypeObject* type, PyObject* name);
+  // By the call.
+  bool is_made(PyTypeObject* type) const;
 
   Recorder* recorder_;
   Provenance* provenance_;

@@ -411,9 +411,13 @@ void ContainerReads::fix_hash(PyObject* member) {
 
 void ContainerReads::read_bases(PyObject* type) {
   if (!PyType_Check(type) || !is_python_class(reinterpret_cast<PyTypeObject*>(type))) return;
-  int node = provenance_->class_node(reinterpret_cast<PyTypeObject*>(type));
+  auto* of = reinterpret_cast<PyTypeObject*>(type);
+  // The order of one that the call has made follows from the orders of those that it is derived from.
+  if (provenance_->is_fresh(type))
+    return each_base(of, [&](PyTypeObject* base) { read_bases(reinterpret_cast<PyObject*>(base)); });
+  int node = provenance_->class_node(of);
   if (node < 0) return;
-  PyObject* order = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
+  PyObject* order = of->tp_mro;
   static PyObject* const name = PyUnicode_InternFromString("__mro__");
   provenance_->read_child(node, Access::Attribute, name, -1, order);
   read_whole(order);
