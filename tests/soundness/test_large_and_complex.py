@@ -17,7 +17,7 @@ METHODS = [
     row("deque", LARGE + "collections.deque(maxlen=2)", "s.append(large)\nreturn x * 2", hits=1),
     row("no list is as long", LARGE + "[1, 2]",
         "try:\n    return x, s.pop(large)\nexcept OverflowError as error:\n    return x, str(error)",
-        eager="calls .pop() of a list"),
+        hits=1),
     row("frame", LARGE + "[1]\nimport sys",
         "try:\n    return x, sys._getframe(large)\nexcept OverflowError as error:\n    return x, str(error)",
         eager="calls sys._getframe() for a frame around the call"),
