@@ -853,6 +853,13 @@ def _as_dims(key: Any) -> Any:
     return core.followed_index(key) if isinstance(key, slice) else key
 
 
+def _read_key(key: Any) -> Any:
+    """An index with the plain numbers in the place of those that are followed."""
+    if isinstance(key, tuple):
+        return tuple(map(_read_key, key))
+    return slice(*map(_read, (key.start, key.stop, key.step))) if isinstance(key, slice) else _read(key)
+
+
 def _is_index(item: Any) -> bool:
     return type(item) is Dim or type(item) is int
 
@@ -1018,6 +1025,12 @@ class _Indexed:
 
     def _get(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
         key = _without_lists(key)
+        item: torch.Tensor
+        if (
+            tensor.layout is not torch.strided
+        ):  # there is no operator that slices one: a bound that says nothing
+            item = _called(torch.Tensor.__getitem__, tensor, _read_key(key))
+            return item
         if isinstance(key, tuple) and tensor.requires_grad and torch.is_grad_enabled():
             key = _with_wholes(key, tensor)
         followed = core.followed_index(key)
@@ -1026,13 +1039,16 @@ class _Indexed:
         tensor, rest = _selected(tensor, key)
         if rest is Ellipsis and key is not Ellipsis:
             return tensor
-        item: torch.Tensor = _called(torch.Tensor.__getitem__, tensor, _as_dims(rest))
+        item = _called(torch.Tensor.__getitem__, tensor, _as_dims(rest))
         return item
 
     def _set(self, key: Any, value: Any, *_: Any) -> None:
         key = _without_lists(key)
         if type(value) in _CARRIERS:
             value = _filled(self.tensor, value)
+        if self.tensor.layout is not torch.strided:  # torch refuses, in words that name no operator
+            _called(torch.Tensor.__setitem__, self.tensor, _read_key(key), value)
+            return
         grows = self.tensor.requires_grad or (isinstance(value, torch.Tensor) and value.requires_grad)
         if grows and torch.is_grad_enabled():
             key = _with_wholes(key, self.tensor)

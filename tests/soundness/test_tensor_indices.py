@@ -187,6 +187,58 @@ def ints_and_floats_as_a_vector(trace):
     return trace(step), [call(X(3), i, 0.1 * i) for i in range(10)]
 
 
+# ---------------------------------------------------------------- sparse tensors
+def sparse(n):
+    return (torch.arange(6.0).view(2, 3) + n).to_sparse()
+
+
+def indexed(use):
+    """What a use of an index gives or raises, for all numbers."""
+
+    def make(trace):
+        step = trace(lambda t, n: use(t, n))
+
+        def one(n):
+            t = sparse(n)
+            try:
+                found = step(t, n)
+            except (TypeError, IndexError, NotImplementedError) as error:
+                return type(error), str(error)[:40], t.to_dense()
+            return found.to_dense(), t.to_dense()
+
+        return one, [call(n) for n in (1, 1, 0, 3, 0, 2, 1, 0)]
+
+    return make
+
+
+@cases(hits=1)
+def a_row_of_a_sparse_tensor(trace):
+    return indexed(lambda t, n: t[n] * 2)(trace)
+
+
+@cases(hits=1)
+def a_slice_that_says_nothing(trace):
+    return indexed(lambda t, n: t[n:, None] * 2)(trace)
+
+
+@cases(eager="raised TypeError")
+def all_of_a_sparse_tensor_is_set(trace):
+    def use(t, n):
+        t[...] = sparse(n + 1)
+        return t
+
+    return indexed(use)(trace)
+
+
+@cases(eager="raised TypeError")
+def a_part_of_a_sparse_tensor_is_set(trace):
+    def use(t, n):
+        t[:n] = torch.ones(n, 3)
+        return t
+
+    return indexed(use)(trace)
+
+
 @cases.parametrize
 def test_agrees(make, expected):
     check(make, **expected)

@@ -623,6 +623,9 @@ bool has_index(PyObject* key) {
   PyObject** items = PySequence_Fast_ITEMS(key);
   return std::any_of(items, items + PyTuple_GET_SIZE(key), one);
 }
+
+// Torch slices no such tensor, unless it knows that a bound says nothing.
+bool is_sparse(PyObject* tensor) { return THPVariable_Unpack(tensor).layout() != at::Layout::Strided; }
 }  // namespace
 
 // The value of a tensor is the first number that a recording follows, where it does not follow sizes.
@@ -632,7 +635,8 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (operation.action == Action::Operates) return void(texts_.operate(f, operation));
   if (operation.action == Action::GetsItem || (operation.action == Action::SetsItem && operation.third)) {
     PyObject** container = f.place(operation.first);
-    if (THPVariable_CheckExact(*container) && has_index(*f.place(operation.second)))
+    if (THPVariable_CheckExact(*container) &&
+        (is_sparse(*container) || has_index(*f.place(operation.second))))
       swap(container, configuration().indexed(py::handle(*container)));
   }
   if (operation.action != Action::Calls) return;
@@ -810,8 +814,8 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
   if (!number) settle_inside(value);
   handing_ = Handing::Ignored;
   if (told_) return;
-  if (number || is_loose(*container) || holds_followed(key) || PySlice_Check(key) || is_loose(value) ||
-      has_index(key))
+  if (number || is_sparse(*container) || is_loose(*container) || holds_followed(key) || PySlice_Check(key) ||
+      is_loose(value) || has_index(key))
     swap(container, configuration().indexed(py::handle(*container)));
 }
 
