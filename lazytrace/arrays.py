@@ -100,6 +100,7 @@ _METHODS: Final = [
     "copy",
     "cumsum",
     "dot",
+    "fill",
     "flatten",
     "item",
     "max",
@@ -110,8 +111,10 @@ _METHODS: Final = [
     "repeat",
     "reshape",
     "round",
+    "sort",
     "std",
     "sum",
+    "swapaxes",
     "take",
     "tolist",
     "var",
@@ -383,7 +386,7 @@ def _write(function: Callable[..., Any], array: Any, *args: Any) -> None:
 def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Callable[[], Any]) -> Any:
     """An array of the same memory: by the operator of torch that does the same."""
     tensor = core.tensor_of_array(array)
-    if tensor is None or not array.flags.c_contiguous:
+    if tensor is None:
         core.refuse_array()
         return plain()
     core.pin_sizes(tensor)
@@ -417,16 +420,86 @@ def _pin(array: Any) -> None:
 
 def _is_basic(key: Any) -> bool:
     """Whether the item is a view."""
-    parts = key if type(key) is tuple else (key,)
+    parts = _parts(key)
     steps = [part.step for part in parts if type(part) is slice]
     return all(type(part) in (int, slice, type(None), type(...)) for part in parts) and all(
         step is None or (type(step) is int and step > 0) for step in steps
     )
 
 
+def _parts(key: Any) -> tuple[Any, ...]:
+    return key if type(key) is tuple else (key,)
+
+
+def _within(array: Any, key: Any) -> Any:
+    """The key, with numbers that are followed if each lies in the array, which is compared; else they are read."""
+    parts = _parts(key)
+    if not any(_place_of(part) is not None for part in parts):
+        return key
+    sizes = core.shape_of_array(array) if core.tensor_of_array(array) is not None else ()
+    plain = len(parts) <= len(sizes) and all(type(part) in (int, slice, carriers.Dim) for part in parts)
+    if plain and all(_lies_in(part, size) for part, size in zip(parts, sizes, strict=False)):
+        return key
+    made = tuple(_read_part(part) for part in parts)
+    return made if type(key) is tuple else made[0]
+
+
+def _place_of(part: Any) -> Any:
+    """A number that is followed: where an item lies, or where a slice from the start ends. None of others."""
+    if type(part) is carriers.Dim:
+        return part
+    from_start = type(part) is slice and part.start in (None, 0) and part.step is None
+    return part.stop if from_start and type(part.stop) is carriers.Dim else None
+
+
+def _lies_in(part: Any, size: Any) -> bool:
+    place = _place_of(part)
+    if place is None:
+        return True
+    return bool(0 <= place <= size if type(part) is slice else -size <= place < size)
+
+
+def _read_part(part: Any) -> Any:
+    if type(part) is slice:
+        return slice(*(carriers.read(end) for end in (part.start, part.stop, part.step)))
+    return carriers.read(part)
+
+
+def _selected(tensor: torch.Tensor, key: Any) -> torch.Tensor:
+    """The item, of which numbers that are followed are arguments of operators."""
+    parts = list(_parts(key))
+    if not any(_place_of(part) is not None for part in parts):
+        return tensor[key]
+    for at in reversed(range(len(parts))):
+        place = _place_of(parts[at])
+        if place is not None and type(parts[at]) is slice:
+            tensor, parts[at] = tensor.narrow(at, 0, place), slice(None)
+        elif place is not None:
+            tensor = tensor.select(at, place)
+            del parts[at]
+    return tensor[tuple(parts)] if parts else tensor
+
+
+def _at_first(key: Any) -> Any:
+    """The key with others for numbers that are followed: what numpy gives there lies the same way."""
+
+    def first(part: Any) -> Any:
+        if _place_of(part) is None:
+            return part
+        return slice(1) if type(part) is slice else 0
+
+    made = tuple(first(part) for part in _parts(key))
+    return made if type(key) is tuple else made[0]
+
+
+def _set_at(array: Any, value: Any, *parts: Any) -> None:
+    """Sets an item of an array; each number among these may be followed."""
+    array[parts] = value
+
+
 def index(key: Any) -> Any:
     """What tensors are indexed by in the place of arrays: torch copies these."""
-    parts = key if type(key) is tuple else (key,)
+    parts = _parts(key)
     made = tuple(_index_of(part) if type(part) is numpy.ndarray else part for part in parts)
     if any(part is None for part, before in zip(made, parts, strict=True) if before is not None):
         core.refuse_array()
@@ -461,15 +534,20 @@ class Operand:
 
     def __getitem__(self, key: Any) -> Any:
         array, tensor = self.array, core.tensor_of_array(self.array)
-        if tensor is None or not _is_basic(key):
+        key = _within(array, key)
+        first = _at_first(key)
+        if tensor is None or not _is_basic(first):
             return call(operator.getitem, array, key)
-        plain = _asked(array, lambda: array[key])
+        plain = _asked(array, lambda: array[first])
         if not isinstance(plain, numpy.ndarray):
-            return _scalar(tensor[key])
-        return _view(array, lambda shown: shown[key], lambda: plain)
+            return _scalar(_selected(tensor, key))
+        return _view(array, lambda shown: _selected(shown, key), lambda: plain)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _write(operator.setitem, self.array, key, value)
+        if type(key) is tuple:
+            _write(_set_at, self.array, value, *key)
+        else:
+            _write(operator.setitem, self.array, key, value)
 
     def __bool__(self) -> bool:
         tensor = core.tensor_of_array(self.array)
@@ -520,7 +598,27 @@ class Operand:
             core.refuse_array()
             return array.reshape(*shape, **kwargs)
         plain = _asked(array, lambda: array.reshape(*sizes))
+        if plain.size and not core.aside(functools.partial(numpy.may_share_memory, plain, array)):
+            return _made(numpy.ndarray.reshape, (array, *sizes), {}, False)
         return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
+
+    def swapaxes(self, one: Any, other: Any) -> Any:
+        """A view."""
+        array, axes = self.array, (carriers.read(one), carriers.read(other))
+        plain = _asked(array, lambda: array.swapaxes(*axes))
+        return _view(array, lambda tensor: tensor.transpose(*axes), lambda: plain)
+
+    def fill(self, value: Any) -> None:
+        """Writes."""
+        _write(numpy.ndarray.fill, self.array, value)
+
+    def sort(self, *args: Any, **kwargs: Any) -> None:
+        """Writes."""
+        if args or kwargs:
+            core.refuse_array()
+            self.array.sort(*args, **kwargs)
+        else:
+            _write(numpy.ndarray.sort, self.array)
 
     def item(self, *args: Any, **kwargs: Any) -> Any:
         """The number, followed."""

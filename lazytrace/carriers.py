@@ -696,6 +696,8 @@ def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
 def _tensor_of(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor | None:
     if device not in (None, "cpu", torch.device("cpu")):
         return None
+    if type(data) is Scalar:  # numpy says the dtype of one by itself
+        return _scalar(_float(data), dtype or torch.float64, device)
     if type(data) in (Dim, Real):
         return _scalar(data, dtype, device)
     return _vector(data, dtype, device) if isinstance(data, list | tuple | collections.deque) else None
@@ -726,9 +728,11 @@ def _vector(data: Sequence[Any], dtype: torch.dtype | None, device: Any) -> torc
     `data` may hold lists of these, all of one length.
     """
     flat = _flat(data)
-    kinds = {_KINDS.get(type(item)) for item in flat}
-    if None in kinds or len(flat) > _FEW or not any(type(item) in (Dim, Real) for item in flat):
+    kinds = {float if type(item) is Scalar else _KINDS.get(type(item)) for item in flat}
+    if None in kinds or len(flat) > _FEW or not any(type(item) in (Dim, Real, Scalar) for item in flat):
         return None
+    if dtype is None and any(type(item) is Scalar for item in flat):
+        dtype = torch.float64
     wide = _wide(kinds, dtype)
     fits = wide is torch.float64 or not any(type(item) is int and abs(item) >> 63 for item in flat)
     if wide is None or not fits or _lengths(data) is None:
@@ -751,6 +755,8 @@ def _lengths(data: Any) -> tuple[int, ...] | None:
 def _stacked(data: Any, wide: torch.dtype, device: Any) -> torch.Tensor:
     if isinstance(data, list | tuple | collections.deque):
         return torch.stack([_stacked(item, wide, device) for item in data])
+    if type(data) is Scalar:
+        return torch.full((), _float(data), dtype=wide, device=device)
     value = float(data) if wide is torch.float64 and type(data) is int else data
     return torch.full((), value, dtype=wide, device=device)
 
@@ -770,7 +776,7 @@ def _narrowed(wide: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
-    if type(data) in (Dim, Real) or isinstance(data, list | tuple | collections.deque):
+    if type(data) in (Dim, Real, Scalar) or isinstance(data, list | tuple | collections.deque):
         return _tensor(data, dtype=dtype, device=device)
     made: torch.Tensor = _called(torch.as_tensor, _read(data), dtype=dtype, device=device)
     return made

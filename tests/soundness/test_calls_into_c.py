@@ -451,7 +451,7 @@ def numpy_function_on_a_tensor(trace):
     return trace(lambda x: np.sin(x)), [call(X()), call(X() + 1), call(X() + 2)]
 
 
-@cases(eager="computes-with-array")
+@cases(hits=2)
 def numpy_array_in_state(trace):
     a = np.ones(3, dtype=np.float32)
     return trace(lambda x: x * float(a[0])), around(lambda: a.__setitem__(0, 5.0), X())

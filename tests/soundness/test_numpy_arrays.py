@@ -224,12 +224,6 @@ def taken_twice(a):
 EAGER = {
     "left behind": (left_behind, lambda i: (torch.randn(2, 3),), "array-left-behind"),
     "transposed": (transposed_behind, lambda i: (torch.randn(2, 3),), "array-left-behind"),
-    "taken twice": (taken_twice, lambda i: (drawn(3, seed=i),), "takes-array-twice"),
-    "two tensors": (
-        lambda a: torch.from_numpy(a) is torch.from_numpy(a),
-        lambda i: (drawn(3),),
-        "takes-array-twice",
-    ),
     "the same array": (both, lambda i: (a := drawn(3, seed=i), a), "takes-shared-array"),
     "overlapping": (both, lambda i: ((a := drawn(6, seed=i))[1:5], a[3:]), "takes-shared-array"),
     "a tensor's memory": (
@@ -250,13 +244,11 @@ EAGER = {
         lambda i: (np.ma.array(drawn(3, seed=i)),),
         "takes-array",
     ),
-    "indexed": (lambda a: torch.tensor(a[1]), lambda i: (drawn(3, seed=i),), None),
     "set": (lambda a: (a.__setitem__(0, 1.0), torch.tensor(a))[1], lambda i: (drawn(3, seed=i),), None),
     "iterated": (lambda a: [torch.tensor(v) for v in a], lambda i: (drawn(3, seed=i),), None),
     "unpacked": (lambda a: torch.tensor([*a]), lambda i: (drawn(3, seed=i),), None),
     "summed": (lambda a: torch.tensor(sum(a)), lambda i: (drawn(3, seed=i),), None),
     "searched": (lambda a: torch.tensor(1.0 in a), lambda i: (drawn(3, seed=i),), None),
-    "a function": (lambda a: torch.tensor(np.sum(a)), lambda i: (drawn(3, seed=i),), None),
     "with an operator": (
         lambda a, x: x + a,
         lambda i: (drawn(3, seed=i), torch.ones(3)),
@@ -273,7 +265,7 @@ EAGER = {
     "inference mode inside": (
         torch.inference_mode()(lambda a: torch.from_numpy(a)),
         lambda i: (drawn(3, seed=i),),
-        "takes-array-twice",
+        "takes-array-in-mode",
     ),
     "made, indexed": (lambda x: float(x.exp().numpy()[0]), lambda i: (torch.randn(3),), None),
     "made, written to": (
@@ -281,7 +273,6 @@ EAGER = {
         lambda i: (torch.randn(3),),
         None,
     ),
-    "made, taken": (lambda x: torch.from_numpy(x.exp().numpy()), lambda i: (torch.randn(3),), None),
     "made, as text": (lambda x: str(x.exp().numpy()), lambda i: (torch.randn(3),), None),
     "made, iterated": (lambda x: list(x.exp().numpy()), lambda i: (torch.randn(3),), None),
     "made, needs gradients": (
@@ -294,6 +285,8 @@ EAGER = {
 
 # What is computed of an array is a step.
 FOLLOWED = {
+    "indexed": (lambda a: torch.tensor(a[1]), lambda i: (drawn(3, seed=i),)),
+    "a function": (lambda a: torch.tensor(np.sum(a)), lambda i: (drawn(3, seed=i),)),
     "computed with": (lambda a: torch.tensor(a * 2), lambda i: (drawn(3, seed=i),)),
     "computed with from the right": (lambda a: torch.tensor(2 - a), lambda i: (drawn(3, seed=i),)),
     "compared": (lambda a: torch.tensor(a > 0), lambda i: (drawn(3, seed=i),)),
@@ -301,6 +294,12 @@ FOLLOWED = {
     "in a list": (lambda a: torch.tensor(np.stack([a, a])), lambda i: (drawn(3, seed=i),)),
     "true": (lambda a: torch.ones(1) if a else torch.zeros(1), lambda i: (drawn(1, seed=i),)),
     "made, computed with": (lambda x: x.exp().numpy() * 2, lambda i: (torch.randn(3),)),
+    "taken twice": (taken_twice, lambda i: (drawn(3, seed=i),)),
+    "two tensors": (
+        lambda a: torch.tensor(torch.from_numpy(a) is torch.from_numpy(a)),
+        lambda i: (drawn(3),),
+    ),
+    "made, taken": (lambda x: torch.from_numpy(x.exp().numpy()), lambda i: (torch.randn(3),)),
     "made, asked": (lambda x: torch.ones(x.exp().numpy().shape), lambda i: (torch.randn(3),)),
 }
 

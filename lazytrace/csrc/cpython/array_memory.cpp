@@ -1,10 +1,13 @@
 #include "cpython/array_memory.h"
 
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/tensor_numpy.h>
 
-namespace lazytrace {
+#include "cpython/objects.h"
 
-namespace py = pybind11;
+namespace lazytrace {
 
 namespace {
 struct Owner {
@@ -61,7 +64,8 @@ bool shows(const at::Tensor& tensor, PyObject* array) {
 at::Tensor tensor_of_new_array(PyObject* array) {
   at::Tensor like = torch::utils::tensor_from_numpy(array, /*warn_if_not_writeable=*/false);
   auto* owner = new Owner{Py_NewRef(array), nullptr};
-  at::Tensor made = at::for_blob(like.data_ptr(), like.sizes())
+  // Of an empty one data_ptr() says nothing.
+  at::Tensor made = at::for_blob(like.storage().mutable_data(), like.sizes())
                         .strides(like.strides())
                         .context(owner, &let_go)
                         .options(like.options())
@@ -69,6 +73,31 @@ at::Tensor tensor_of_new_array(PyObject* array) {
   made = at::lift_fresh(made);
   owner->first = made.unsafeGetTensorImpl();
   return made;
+}
+
+py::object memory_of_array(PyObject* array) {
+  if (!is_plain_array(array)) return {};
+  Py_buffer view;
+  if (PyObject_GetBuffer(array, &view, PyBUF_WRITABLE | PyBUF_STRIDES) < 0)
+    return PyErr_Clear(), py::object();
+  PyBuffer_Release(&view);
+  c10::InferenceMode ordinary(false);
+  // Nobody sees how it is made: neither who records nor a transform.
+  auto above = c10::DispatchKeySet(c10::DispatchKeySet::FULL) -
+               c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::ADInplaceOrView);
+  c10::impl::ForceDispatchKeyGuard below(c10::DispatchKeySet(),
+                                         above | c10::DispatchKeySet(c10::DispatchKey::Fake));
+  try {
+    return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor_of_new_array(array)));
+  } catch (const std::exception&) {  // no tensor has such values, or lies so
+    PyErr_Clear();
+    return {};
+  }
+}
+
+bool is_memory_of(const at::Tensor& tensor, PyObject* array) {
+  const Owner* owner = tensor.defined() ? owner_of(tensor) : nullptr;
+  return owner && owner->array == array && owner->first == tensor.unsafeGetTensorImpl();
 }
 
 PyObject* array_of_tensor(const at::Tensor& tensor) {

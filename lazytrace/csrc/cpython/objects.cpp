@@ -56,6 +56,17 @@ bool is_numpy_array(PyObject* v) {
   return type && PyObject_TypeCheck(v, type);
 }
 
+bool is_builtin_dtype(PyObject* v) {
+  static PyTypeObject* dtype = nullptr;
+  PyTypeObject* type = numpy_type("dtype", &dtype);
+  if (!type || !PyObject_TypeCheck(v, type)) return false;
+  auto kind = py::reinterpret_steal<py::object>(PyObject_GetAttrString(v, "type"));
+  auto one = py::reinterpret_steal<py::object>(
+      kind ? PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), kind.ptr()) : nullptr);
+  if (!one) PyErr_Clear();
+  return one.ptr() == v;
+}
+
 bool is_plain_array(PyObject* v) {
   static PyTypeObject* array = nullptr;
   return Py_IS_TYPE(v, numpy_type("ndarray", &array));

@@ -17,6 +17,8 @@ bool is_parameter(PyObject* v);
 // All need the GIL. "New reference" results are NULL with an exception set on failure.
 bool is_numpy_scalar(PyObject* v);
 bool is_numpy_array(PyObject* v);
+// One of those that numpy has one object each of: of numbers, in the order of bytes of this machine.
+bool is_builtin_dtype(PyObject* v);
 bool is_plain_array(PyObject* v);           // of no class of its own
 std::string numpy_bytes(PyObject* scalar);  // its dtype and its value
 bool is_enum_member(PyObject* v);

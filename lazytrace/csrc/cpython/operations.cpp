@@ -69,6 +69,21 @@ bool is_in_place(int operation) { return operation >= NB_INPLACE_ADD; }
 
 bool is_addition(int operation) { return operation == NB_ADD || operation == NB_INPLACE_ADD; }
 
+bool is_arithmetic(int operation) {
+  switch (is_in_place(operation) ? operation - NB_INPLACE_ADD : operation) {
+    case NB_ADD:
+    case NB_SUBTRACT:
+    case NB_MULTIPLY:
+    case NB_TRUE_DIVIDE:
+    case NB_FLOOR_DIVIDE:
+    case NB_REMAINDER:
+    case NB_POWER:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_remainder(int operation) { return operation == NB_REMAINDER || operation == NB_INPLACE_REMAINDER; }
 
 const OperatorMethods& methods_of_operation(int operation) {

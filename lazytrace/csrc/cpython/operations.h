@@ -81,6 +81,8 @@ struct Operation {
 bool is_in_place(int operation);
 bool is_addition(int operation);
 bool is_remainder(int operation);
+// Of numbers: `+`, `-`, `*`, `/`, `//`, `%` and `**`, in place or not.
+bool is_arithmetic(int operation);
 
 // The special methods that an operator may call on the class of an operand, whichever side that stands on.
 // Literals, of which there is one object each.

@@ -106,7 +106,7 @@ bool immutable_within(PyObject* v, int depth, int* left) {
     if (depth == 0 || --*left < 0) return false;
     return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v), depth - 1, left);
   }
-  if (is_plain_immutable(v) || is_numpy_scalar(v) || is_enum_member(v)) return true;
+  if (is_plain_immutable(v) || is_numpy_scalar(v) || is_builtin_dtype(v) || is_enum_member(v)) return true;
   if (depth == 0 || --*left < 0) return false;
   if (THPSize_Check(v) || is_named_tuple(v))
     return all_immutable(&PyTuple_GET_ITEM(v, 0), PyTuple_GET_SIZE(v), depth - 1, left);

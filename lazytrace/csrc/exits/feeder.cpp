@@ -112,6 +112,20 @@ void Feeder::give(torch::jit::Stack* stack) const {
   for (auto& one : expected().results) stack->push_back(result(one));
 }
 
+void Feeder::replace(int reg, const at::Tensor& tensor) {
+  at::Tensor& before = resume_->registers[static_cast<size_t>(reg)];
+  // What steps have written to it is counted there.
+  if (before.defined() && !before.is_inference() && !tensor.is_inference())
+    tensor.unsafeGetTensorImpl()->set_version_counter(before.unsafeGetTensorImpl()->version_counter());
+  before = tensor;
+}
+
+at::Tensor Feeder::captured(c10::function_ref<bool(const at::Tensor&)> is_it) const {
+  for (int reg : resume_->program->captures)
+    if (const at::Tensor& tensor = resume_->registers[static_cast<size_t>(reg)]; is_it(tensor)) return tensor;
+  return {};
+}
+
 py::object Feeder::value() const {
   resume_->orders.restore();
   if (at_exit()) {

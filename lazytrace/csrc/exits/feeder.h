@@ -1,6 +1,8 @@
 // Hands back what the steps of a replay that went no further have given, while the function runs again.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <memory>
 #include <string>
 
@@ -40,9 +42,12 @@ class Feeder {
   py::object value() const;
 
   // Python made this tensor itself (`x.data`), and goes on with it.
-  void replace(int reg, const at::Tensor& tensor) { resume_->registers[reg] = tensor; }
+  void replace(int reg, const at::Tensor& tensor);
 
   bool holds(int reg, const at::Tensor& tensor) const { return resume_->registers[reg].is_same(tensor); }
+
+  // The tensor of state for which this holds; undefined where there is none.
+  at::Tensor captured(c10::function_ref<bool(const at::Tensor&)> is_it) const;
 
   std::string diverged;  // how the function went another way; empty: it did not
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpython/array_memory.h"
 #include "cpython/carrier.h"
 #include "cpython/class_entry.h"
 #include "cpython/dict_proxy.h"
@@ -178,6 +179,8 @@ bool known_by_identity(PyObject* v) {
   if (PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v)) return true;
   // A generator is only drawn from: another one of the same device will do.
   if (is_random_generator(v)) return false;
+  // Another array of the same look will do, too: its values are read by steps.
+  if (memory_of_array(v)) return false;
   if (is_python_class(Py_TYPE(v)) || PyMethod_Check(v) || PyAnySet_Check(v) || Py_IS_TYPE(v, &PyODict_Type))
     return false;
   return PyType_SUPPORTS_WEAKREFS(Py_TYPE(v)) || may_be_held(v);
@@ -407,6 +410,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
     }
     case Access::Total:
       return total_of(g.key.ptr(), owner, g.index).release().ptr();
+    case Access::Memory:
+      return memory_of_array(owner).release().ptr();
     default:
       return PyObject_GetAttr(owner, g.key.ptr());
   }
@@ -1164,6 +1169,7 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
     case Access::Cached:
       return parent() + "(" + short_repr(g.key.ptr()) + ")";
     case Access::Self:
+    case Access::Memory:
       return parent();
     case Access::Deref:
       return parent() + "()";

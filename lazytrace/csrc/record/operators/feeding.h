@@ -2,6 +2,8 @@
 // what they gave.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <memory>
 #include <string>
 
@@ -34,6 +36,10 @@ class Feeding {
   }
   bool at_exit() const { return feeder_->at_exit(); }
   size_t steps() const { return feeder_->steps(); }
+  // The tensor of state for which this holds; undefined where there is none.
+  at::Tensor captured(c10::function_ref<bool(const at::Tensor&)> is_it) const {
+    return feeder_ ? feeder_->captured(is_it) : at::Tensor();
+  }
   // The step did nothing, and is not asked for.
   void skip() { feeder_->advance(); }
   // Whether the step at the exit has warned.

@@ -173,6 +173,11 @@ class Recorder {
   int output_register(const at::Tensor& tensor);
   // Whether a register holds an argument or captured state, whose Python object a replay gives back.
   bool was_there(int reg) const { return origins_.was_there(reg); }
+  // Of a function that resumes: the tensor of state for which this holds that its steps were given. Undefined
+  // where there is none.
+  at::Tensor captured_before(c10::function_ref<bool(const at::Tensor&)> is_it) const {
+    return feeding_.captured(is_it);
+  }
   // The first reason wins. From then on operators run as if nobody recorded, and the key of the recorder is
   // off for code that asks which are on.
   void fail(const std::string& reason);

@@ -467,6 +467,7 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
       before_operation(*first(), *second());
       follow_scalar(first(), *second());
       follow_scalar(second(), *first());
+      leave_to_tensor(first(), *second(), operation.name);
       if (is_operator_of_tensors(*first(), *second())) expect_nothing(f);
       return;
     case Action::Compares:
@@ -850,6 +851,15 @@ void Exchange::follow_scalar(PyObject** place, PyObject* other) {
   auto* numbers = recorder_->numbers();
   if (!numbers || !is_carrier(other) || !is_float64(*place) || is_nan(*place)) return;
   int made = numbers->apply(Number::Kind::Scalar, numbers->real_constant(PyFloat_AS_DOUBLE(*place)), -1);
+  if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
+}
+
+// numpy leaves the arithmetic of a float64 with a tensor to the tensor, to which it is a float.
+void Exchange::leave_to_tensor(PyObject** place, PyObject* other, int operation) {
+  bool tensor = THPVariable_CheckExact(other) || is_parameter(other);
+  if (!is_scalar_carrier(*place) || !tensor || !is_arithmetic(operation)) return;
+  auto* numbers = recorder_->numbers();
+  int made = numbers->apply(Number::Kind::Float, numbers->number_of(*place), -1);
   if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
 }
 

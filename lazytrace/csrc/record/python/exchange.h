@@ -128,6 +128,7 @@ class Exchange {
   void before_item(PyObject** container, PyObject* key, PyObject* value);
   void before_operation(PyObject* left, PyObject* right);
   void follow_scalar(PyObject** place, PyObject* other);
+  void leave_to_tensor(PyObject** place, PyObject* other, int operation);
   void settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void format_text(Frame f, const Operation& operation);
   bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);

@@ -258,14 +258,8 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
       return consumption_->consume(first,
                                    writes_float(operation, first, second) ? Consumer::Reads : Consumer::Text);
     case Action::UsesKeys:
-      for (int i = 0; i < operation.third; ++i) {
-        PyObject* key = f.peek(operation.first + i * operation.name);
-        consumption_->use_as_key(key);
-        // A step may have given it before: a replay sees that where it has fetched it.
-        bool there = is_tensor(key) && recorder_->knows(THPVariable_Unpack(key)) &&
-                     !recorder_->made(THPVariable_Unpack(key));
-        if (there) recorder_->output_register(THPVariable_Unpack(key));
-      }
+      for (int i = 0; i < operation.third; ++i)
+        consumption_->use_as_key(f.peek(operation.first + i * operation.name));
       return;
     case Action::Raises:
       return first ? raise(f, first, second) : provenance_->read_handled_now();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cpython/array_memory.h"
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/imports.h"
@@ -244,6 +245,7 @@ void Provenance::learn(int node, PyObject* value) {
   hold(value);
   if (recorder_->follows_state()) follow_list(node, value);
   if (PyMethod_Check(value)) read_method(node, value);
+  if (is_plain_array(value)) read_memory(node, value);
   read_generator(node, value);
   read_kind(node, value);
 }
@@ -255,6 +257,18 @@ void Provenance::read_kind(int node, PyObject* object) {
   bool may_change = PyType_Check(object) ? PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)
                                          : PyModule_Check(object) != 0;
   if (node >= 0 && may_change) read_child(node, Access::Type, nullptr, -1, kind);
+}
+
+// A function that resumes goes on with the tensor that its steps were given.
+void Provenance::read_memory(int node, PyObject* array) {
+  auto is_it = [&](const at::Tensor& tensor) { return is_memory_of(tensor, array); };
+  at::Tensor before = recorder_->captured_before(is_it);
+  py::object memory =
+      before.defined() ? py::reinterpret_steal<py::object>(THPVariable_Wrap(before)) : memory_of_array(array);
+  if (!memory) return;
+  memories_[array] = memory;
+  any_memory_ = true;
+  read_child(node, Access::Memory, nullptr, -1, memory.ptr());
 }
 
 // What has run before a function resumes has followed what it has.
@@ -361,8 +375,9 @@ std::pair<int, bool> Provenance::read_node(int node, Access access, PyObject* ke
                                            PyObject* value) {
   bool made;
   int child = learn_node(node, access, key, index, value, &made);
+  // The guard says of one that is followed that it is there.
   for (int number : numbers_of(child))
-    if (recorder_->numbers()) recorder_->numbers()->read(number);
+    if (recorder_->numbers() && !asks_presence_) recorder_->numbers()->read(number);
   return {child, made};
 }
 
@@ -370,7 +385,7 @@ void Provenance::read_operand(int node, Access access, PyObject* key, Py_ssize_t
   bool made;
   int child = learn_node(node, access, key, index, value, &made);
   c10::ArrayRef<int> numbers = numbers_of(child);
-  if (!numbers.empty() && value) exchange_->expect(value, numbers);
+  if (!numbers.empty() && value && !asks_presence_) exchange_->expect(value, numbers);
 }
 
 c10::ArrayRef<int> Provenance::follow_child(int node, Access access, PyObject* key, Py_ssize_t index,
@@ -418,6 +433,10 @@ void Provenance::compare_as_itself(PyObject* object) {
   if (is_immutable(object) || is_fresh(object)) return;
   int node = is_tensor(object) ? node_of_tensor(object) : owner(object);
   if (node >= 0) tree_->expect_distinct(node);
+  if (!is_tensor(object)) return;
+  // A step may give a tensor that is in state: a replay sees that where it has fetched that one.
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  if (recorder_->knows(tensor) && !recorder_->made(tensor)) recorder_->output_register(tensor);
 }
 
 bool Provenance::asked(const void* owner, const void* what) {

@@ -92,6 +92,13 @@ class Provenance {
     return found ? *found : -1;
   }
   bool has_live() const { return any_live_; }
+  // A tensor that shows the memory of an array of numpy in state; null of any other. Its guard says how it
+  // looks.
+  py::object memory_of(PyObject* array) const {
+    const py::object* found = memories_.find(array);
+    return found ? *found : py::object();
+  }
+  bool has_memories() const { return any_memory_; }
   // Which object it is.
   void read_self(int node, PyObject* object);
   // That the object is none of those that were compared with it.
@@ -127,6 +134,8 @@ class Provenance {
   // Whether the instruction that is judged now reads what its code sets: a number will be another one at the
   // next call, and is followed from here on.
   void note_renewal(bool renews) { renews_ = renews; }
+  // Whether what reads now asks whether there is anything, and not what it is. Returns what it was before.
+  bool ask_presence(bool asks) { return std::exchange(asks_presence_, asks); }
   // Whether a number in this place is followed, or would be if it was read.
   bool follows(int owner, Access access, PyObject* key, Py_ssize_t index) const {
     return recorder_->follows_state() && owner >= 0 &&
@@ -208,6 +217,7 @@ class Provenance {
   void follow_number(int node, PyObject* value);
   void follow_list(int node, PyObject* value);
   void follow_items(int node, PyObject* tuple);
+  void read_memory(int node, PyObject* array);
   std::vector<std::string> paths_of(const std::vector<int>& nodes,
                                     const std::vector<std::string>& names) const;
   void follow(int node, PyObject* value, std::string path);
@@ -262,9 +272,11 @@ class Provenance {
   std::unordered_map<int, std::vector<int>> items_;  // guard node of a tuple -> those of its items
   AddressMap<int> live_;                             // list or deque -> guard node
   bool any_live_ = false;
+  AddressMap<py::object> memories_;  // array of numpy -> tensor
+  bool any_memory_ = false;
   std::vector<int> varying_, stiff_;
   std::unordered_set<std::string> fixed_;
-  bool renews_ = false;
+  bool renews_ = false, asks_presence_ = false;
   void follow_renewed(int node);
   std::vector<Late> late_;
   AddressSet late_seen_;

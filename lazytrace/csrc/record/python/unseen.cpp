@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <unordered_set>
 
 #include "cpython/callee.h"
 #include "cpython/holder.h"
@@ -135,7 +137,10 @@ void Unseen::add_given(PyObject* array, PyObject* tensor) {
 const Unseen::Given* Unseen::given(PyObject* array) const {
   for (const Given& one : given_)
     if (one.array.ptr() == array) return &one;
-  return nullptr;
+  py::object memory = provenance_->memory_of(array);
+  if (!memory) return nullptr;
+  given_.push_back({py::reinterpret_borrow<py::object>(array), std::move(memory)});
+  return &given_.back();
 }
 
 void Unseen::add_made(py::object array, const at::Tensor& tensor, bool own) {
@@ -143,7 +148,7 @@ void Unseen::add_made(py::object array, const at::Tensor& tensor, bool own) {
   // Weak references to both could be asked.
   provenance_->hold(array.ptr());
   if (!own) provenance_->hold(py::cast(tensor).ptr());
-  made_.push_back({std::move(array), tensor, TensorMeta::of(tensor), tensor.const_data_ptr(), own, false});
+  made_.push_back({std::move(array), tensor, TensorMeta::of(tensor), tensor.const_data_ptr(), own});
 }
 
 const Unseen::Made* Unseen::made(PyObject* array) const {
@@ -156,9 +161,7 @@ bool Unseen::is_made(PyObject* array) const { return made(array) != nullptr; }
 
 bool Unseen::may_write(PyObject* array) const {
   const Made* found = made(array);
-  if (!found || !found->own) return false;
-  return std::none_of(made_.begin(), made_.end(),
-                      [&](const Made& one) { return one.taken && one.tensor.is_alias_of(found->tensor); });
+  return found ? found->own : is_given(array);
 }
 
 py::object Unseen::tensor_of(PyObject* array) const {
@@ -179,23 +182,17 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
 }
 
 py::object Unseen::take(PyObject* array, bool itself) {
-  if (auto* own = const_cast<Made*>(made(array))) {
-    // Nobody asks of an array whether it is a view of another one, or was made where nothing can require
-    // gradients.
-    bool other = own->tensor.is_inference() != c10::InferenceMode::is_enabled();
-    if (itself && (!own->own || own->taken || own->tensor.is_view() || other))
-      return recorder_->fail(say(reason::TakesArrayTwice)), py::none();
-    own->taken |= itself;
-    return tensor_of(array);
-  }
-  auto* found = const_cast<Given*>(given(array));
-  if (!found) throw py::type_error("an array that the call was not given");
-  const at::Tensor& tensor = THPVariable_Unpack(found->tensor.ptr());
-  // Two would be two objects, and what changes one of them would not show in the other.
-  bool other = itself && tensor.is_inference() != c10::InferenceMode::is_enabled();
-  if (found->taken || other) return recorder_->fail(say(reason::TakesArrayTwice)), py::none();
-  found->taken |= itself;
-  return found->tensor;
+  py::object tensor = tensor_of(array);
+  if (!tensor) throw py::type_error("an array that the call was not given");
+  const at::Tensor& memory = THPVariable_Unpack(tensor.ptr());
+  if (!itself) return tensor;
+  if (memory.is_inference() != c10::InferenceMode::is_enabled())
+    return recorder_->fail(say(reason::TakesArrayInMode)), py::none();
+  // Each tensor that is made of an array counts its own changes, and none that numpy makes.
+  recorder_->saw_data(memory);
+  at::Tensor own = memory.variable_data();
+  recorder_->output_register(own);
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(own)));
 }
 
 py::object Unseen::shape_of_array(PyObject* array) const {
@@ -290,7 +287,7 @@ void Unseen::exchange_operand(PyObject** place) {
 
 bool Unseen::exchange_operands(Frame f, const Operation& operation) {
   if (recorder_->stopped() || !recorder_->numbers() || !of_arrays().operand) return false;
-  if (made_.empty() && given_.empty()) return false;
+  if (!has_arrays()) return false;
   switch (operation.action) {
     case Action::ReadsAttribute:
       return exchange_attribute(f, operation);
@@ -311,13 +308,18 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
   }
 }
 
+bool Unseen::is_said_by_look(PyObject* name) {
+  static const std::unordered_set<std::string> kKnown = {"shape", "ndim", "size"};
+  return kKnown.count(text_of(name));
+}
+
 // A method that is not called at once could be kept.
 bool Unseen::exchange_attribute(Frame f, const Operation& operation) {
   PyObject** place = f.place(operation.first);
   if (!follows(*place)) return false;
   PyObject* known = loads_method(operation) ? of_arrays().methods : of_arrays().values;
-  // What the signature holds of it.
-  if (is_given(*place) && known == of_arrays().values) return false;
+  // What its look says.
+  if (is_given(*place) && is_said_by_look(f.name(operation.name))) return false;
   int found = PySet_Contains(known, f.name(operation.name));
   if (found < 0) throw py::error_already_set();
   if (found) exchange_operand(place);
@@ -367,7 +369,7 @@ void Unseen::exchange_made(Frame f, const Operation& operation) {
 }
 
 void Unseen::exchange_shape(Frame f, const Operation& operation) {
-  if (operation.action != Action::ReadsAttribute || given_.empty() || recorder_->stopped()) return;
+  if (operation.action != Action::ReadsAttribute || recorder_->stopped()) return;
   PyObject **object = f.place(operation.first), *name = f.name(operation.name);
   const Given* found = given(*object);
   if (!found || !recorder_->numbers() || !recorder_->follows_sizes()) return;

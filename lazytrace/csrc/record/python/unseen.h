@@ -32,19 +32,21 @@ class Unseen {
   bool is_made(PyObject* array) const;
   // Of a recording that has failed: they go when they are due.
   void let_go() { made_.clear(); }
-  // Whether the call was given arrays or has made some.
-  bool has_arrays() const { return !made_.empty() || !given_.empty(); }
+  // Whether the call was given arrays, has found some in state, or has made some.
+  bool has_arrays() const { return !made_.empty() || !given_.empty() || provenance_->has_memories(); }
   // The tensor that the array shows; undefined of one that nobody here has made. Throws std::runtime_error
   // where the tensor has come to show something else.
   at::Tensor shown_by(PyObject* array) const;
 
-  // Whether the array may be written to: nobody has a tensor of its memory.
+  // Whether the array may be written to: Python has not the very tensor, whose changes are counted.
   bool may_write(PyObject* array) const;
   // The tensor of an array that was given or made, as it is; null of any other.
   py::object tensor_of(PyObject* array) const;
-  // The tensor of an array that was given, or made. `itself`: Python gets that very tensor, which nobody can
-  // get twice: None then, and the recording has failed.
+  // The tensor of an array that was given, or made. `itself`: Python gets one of its memory; None, and the
+  // recording has failed, where that would be another one than torch makes.
   py::object take(PyObject* array, bool itself);
+  // Whether the look of an array that was given says what the attribute is.
+  static bool is_said_by_look(PyObject* name);
   // The shape of an array that was given, or made, with sizes that are followed.
   py::object shape_of_array(PyObject* array) const;
 
@@ -61,14 +63,13 @@ class Unseen {
  private:
   struct Given {
     py::object array, tensor;
-    bool taken = false;
   };
   struct Made {
     py::object array;
     at::Tensor tensor;
     TensorMeta look;
     const void* data;
-    bool own, taken;
+    bool own;
   };
   const Given* given(PyObject* array) const;
   const Made* made(PyObject* array) const;
@@ -84,7 +85,7 @@ class Unseen {
 
   Recorder* recorder_;
   Provenance* provenance_;
-  std::vector<Given> given_;  // few
+  mutable std::vector<Given> given_;  // few; those of state from when they are asked for
   std::vector<Made> made_;
 };
 

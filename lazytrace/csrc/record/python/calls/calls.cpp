@@ -680,7 +680,9 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
       return;
     case Does::GetsAttribute:
       if (second) {
+        bool before = provenance_->ask_presence(name == "hasattr");
         read_attribute(first, second);
+        provenance_->ask_presence(before);
         if (count > 2) consumption_->hand_over(args + 2, count - 2, Consumer::Reads);
       }
       return;

@@ -110,14 +110,6 @@ bool is_single(PyObject* v) {
   return is_enum_member(v) || THPDtype_Check(v) || THPLayout_Check(v) || THPMemoryFormat_Check(v);
 }
 
-// A step may give a tensor that is in state: a replay sees that where it has fetched that one.
-void fetch_if_given(Recorder* recorder, PyObject* a, PyObject* b) {
-  if (!is_tensor(a) || !is_tensor(b)) return;
-  const at::Tensor &one = THPVariable_Unpack(a), &other = THPVariable_Unpack(b);
-  if (recorder->made(one) && recorder->knows(other) && !recorder->made(other))
-    recorder->output_register(other);
-}
-
 }  // namespace
 
 void Protocols::read_identity(PyObject* a, PyObject* b) {
@@ -125,7 +117,6 @@ void Protocols::read_identity(PyObject* a, PyObject* b) {
   if (is_single(a) || is_single(b)) return;
   bool values = is_immutable(a) && is_immutable(b);
   if (values) return recorder_->fail("compares the identity of two values of type " + type_name(a));
-  fetch_if_given(recorder_, a, b), fetch_if_given(recorder_, b, a);
   provenance_->compare_as_itself(a);
   provenance_->compare_as_itself(b);
 }

@@ -158,10 +158,8 @@ PyObject* AttributeReads::read_plainly(PyObject* object, PyObject* name) {
   return read_instance(object, name, descriptor);
 }
 
-// What the signature holds of an array that the call was given, or a program follows.
 bool AttributeReads::is_known_of_array(PyObject* object, PyObject* name) const {
-  static const std::unordered_set<std::string> kKnown = {"shape", "ndim", "size"};
-  return unseen_->is_given(object) && kKnown.count(text_of(name));
+  return unseen_->is_given(object) && Unseen::is_said_by_look(name);
 }
 
 // Of an object whose class of C looks attributes up in its own way.
