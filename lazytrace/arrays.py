@@ -432,7 +432,7 @@ def _parts(key: Any) -> tuple[Any, ...]:
 
 
 def _within(array: Any, key: Any) -> Any:
-    """The key, with numbers that are followed if each lies in the array, which is compared; else they are read."""
+    """The key, with numbers that are followed if each lies in the array, which is compared; else read."""
     parts = _parts(key)
     if not any(_place_of(part) is not None for part in parts):
         return key

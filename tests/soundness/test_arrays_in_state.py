@@ -398,3 +398,47 @@ def test_a_tensor_of_ints_of_a_float64_reads_it():
         return torch.tensor(state.v.mean(), dtype=torch.int64), x
 
     check(case(body, replaced, count=4), recordings=4)
+
+
+def test_one_array_in_two_places():
+    """Behind a branch that is not known the function goes on with the tensor of each array."""
+
+    def body(state, x):
+        state.x[0] += x[0].item()
+        state.v[1] = 1.0
+        if float(state.v[0]) > 3:
+            state.v[0] = 0.5
+        return torch.tensor(state.v), torch.tensor(state.x)
+
+    def change(state, k):
+        state.x = state.v if k in (4, 7) else np.arange(4.0) + k
+        state.v[0] = k
+
+    check(case(body, change, x=lambda: np.ones(4)), hits=3)
+
+
+def test_an_argument_that_is_in_state():
+    def make(trace):
+        state = holder()
+
+        def body(a):
+            state.v[0] += 1
+            a[1] += 1
+            if float(state.v[0] + a[0]) > 4:
+                a[0] = 0.0
+            return torch.tensor(a), torch.tensor(state.v)
+
+        steps = [call(state.v if k in (3, 6) else np.arange(4.0) + k) for k in range(10)]
+        return trace(body), steps, lambda: torch.from_numpy(state.v)
+
+    check(make, hits=3)
+
+
+def test_a_scalar_of_numpy_before_an_opaque_function():
+    """Guards run no Python code: numpy's own writes the name of a dtype, which a recording watched."""
+
+    def body(state, x):
+        first = state.x * 2
+        return first, changes_what_it_is_given(state), x
+
+    check(case(body, written, x=lambda: np.float32(3)), hits=8)

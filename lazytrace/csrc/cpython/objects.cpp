@@ -75,7 +75,9 @@ bool is_plain_array(PyObject* v) {
 std::string numpy_bytes(PyObject* scalar) {
   py::object bytes = py::reinterpret_steal<py::object>(PyObject_CallMethod(scalar, "tobytes", nullptr));
   py::object dtype = py::reinterpret_steal<py::object>(PyObject_GetAttrString(scalar, "dtype"));
-  py::object text = py::reinterpret_steal<py::object>(dtype ? PyObject_Str(dtype.ptr()) : nullptr);
+  // Its own text is written by Python code of numpy's.
+  py::object text =
+      py::reinterpret_steal<py::object>(dtype ? PyObject_GetAttrString(dtype.ptr(), "str") : nullptr);
   if (!bytes || !text) {
     PyErr_Clear();
     return "";

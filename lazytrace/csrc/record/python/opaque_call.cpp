@@ -133,13 +133,16 @@ bool prints_values(PyObject* function, const Tree& call) {
                      [&](const Tree& tree) { return is_logger(tree) || is_value(tree); });
 }
 
-// Asking for it may run Python code, as that of a class with a __getattr__, which is no part of the call.
+// What runs meanwhile is no part of the call.
+struct Aside {
+  Pause* pause;
+  explicit Aside(Pause* p) : pause(p) { pause->begin(); }
+  ~Aside() { pause->end(); }
+};
+
+// Asking for it may run Python code, as that of a class with a __getattr__.
 std::string name_of(PyObject* function, Pause* pause) {
-  struct Aside {
-    Pause* pause;
-    explicit Aside(Pause* p) : pause(p) { pause->begin(); }
-    ~Aside() { pause->end(); }
-  } aside(pause);
+  Aside aside(pause);
   return text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
 }
 }  // namespace
@@ -207,7 +210,10 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     step_->told |= step_->tells;
     step_->free = python && !minds_its_own(function) && !step_->tells;
     if (step_->free) show_writes(source);
-    if (step_->free && !recorder->stopped()) read_before_ = provenance->look();
+    if (step_->free && !recorder->stopped()) {
+      Aside aside(around_.pause);
+      read_before_ = provenance->look();
+    }
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }

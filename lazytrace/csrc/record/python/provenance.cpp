@@ -269,6 +269,8 @@ void Provenance::read_memory(int node, PyObject* array) {
   memories_[array] = memory;
   any_memory_ = true;
   read_child(node, Access::Memory, nullptr, -1, memory.ptr());
+  // One array in two places has one tensor.
+  tree_->expect_distinct(node);
 }
 
 // What has run before a function resumes has followed what it has.

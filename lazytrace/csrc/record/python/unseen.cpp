@@ -130,7 +130,8 @@ bool is_array_step(PyObject* function) { return of_arrays().steps.count(function
 bool is_unseen_step(PyObject* function) { return own_steps().steps.count(function); }
 
 void Unseen::add_given(PyObject* array, PyObject* tensor) {
-  if (is_given(array)) return;  // passed twice
+  if (is_given(array)) return;            // passed twice
+  provenance_->compare_as_itself(array);  // with those in state
   given_.push_back({py::reinterpret_borrow<py::object>(array), py::reinterpret_borrow<py::object>(tensor)});
 }
 
