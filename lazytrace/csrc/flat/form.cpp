@@ -8,7 +8,7 @@
 #include "flat/named.h"
 #include "flat/replayed_backward.h"
 #include "replay/interpreter.h"
-#include "support/address_map.h"
+#include "support/firsts.h"
 #include "torch/autograd_graph.h"
 
 namespace lazytrace {
@@ -36,42 +36,47 @@ void work_out_all(const Numbers& numbers, NumberValues* values) {
 
 namespace {
 
-// The numbers of the first ones that had the same address.
-class Firsts {
- public:
-  explicit Firsts(size_t most) : seen_(most) {}
-  int of(const void* address) {
-    int number = next_++;
-    return address ? *seen_.emplace(address, number).first : number;
-  }
-
- private:
-  AddressMap<int> seen_;
-  int next_ = 0;
-};
+// Calls `use` with a number for each of the addresses that sharing_of() compares, until it gives false.
+template <class Use>
+bool each_shared(const Plan& plan, const std::vector<at::Tensor>& registers, Use use) {
+  const Program& program = plan.program();
+  Firsts firsts(6 * (plan.used.size() + program.captures.size()));
+  int next = 0;
+  auto note = [&](const at::Tensor& tensor) {
+    bool memory = tensor.defined() && tensor.has_storage();
+    int number = next++;
+    return use(firsts.of(memory ? tensor.storage().unsafeGetStorageImpl() : nullptr, 0, number)) &&
+           use(firsts.of(memory ? tensor.const_data_ptr() : nullptr, 1, number)) &&
+           use(firsts.of(tensor.defined() ? version_counter_of(tensor) : nullptr, 2, number));
+  };
+  static const at::Tensor none;
+  auto note_both = [&](int reg) {
+    const at::Tensor& tensor = registers[reg];
+    return note(tensor) && note(tensor.defined() && tensor.is_leaf() ? tensor.grad() : none);
+  };
+  return std::all_of(plan.used.begin(), plan.used.end(), note_both) &&
+         std::all_of(program.captures.begin(), program.captures.end(), note_both);
+}
 
 }  // namespace
 
 std::vector<int> sharing_of(const Plan& plan, const std::vector<at::Tensor>& registers) {
-  const Program& program = plan.program();
-  size_t most = 2 * (plan.used.size() + program.captures.size());
-  Firsts storages(most), places(most), versions(most);
   std::vector<int> sharing;
-  sharing.reserve(3 * most);
-  auto note = [&](const at::Tensor& tensor) {
-    bool memory = tensor.defined() && tensor.has_storage();
-    sharing.push_back(storages.of(memory ? tensor.storage().unsafeGetStorageImpl() : nullptr));
-    sharing.push_back(places.of(memory ? tensor.const_data_ptr() : nullptr));
-    sharing.push_back(versions.of(tensor.defined() ? version_counter_of(tensor) : nullptr));
-  };
-  auto note_both = [&](int reg) {
-    note(registers[reg]);
-    note(registers[reg].defined() && registers[reg].is_leaf() ? registers[reg].grad() : at::Tensor());
-  };
-  for (int reg : plan.used) note_both(reg);
-  for (int reg : program.captures) note_both(reg);
+  each_shared(plan, registers, [&](int number) {
+    sharing.push_back(number);
+    return true;
+  });
   return sharing;
 }
+
+namespace {
+bool shares_as(const std::vector<int>& sharing, const Plan& plan, const std::vector<at::Tensor>& registers) {
+  size_t at = 0;
+  bool same = each_shared(plan, registers,
+                          [&](int number) { return at < sharing.size() && sharing[at++] == number; });
+  return same && at == sharing.size();
+}
+}  // namespace
 
 bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const {
   // Which leaf's hooks a pass calls first may be seen, and what they let go of may be needed.
@@ -81,7 +86,7 @@ bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues
   if (backward && std::any_of(backward->begins.begin(), backward->begins.end(), hooked)) return false;
   if (!std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); }))
     return false;
-  if (sharing_of(*plan, registers) != sharing) return false;
+  if (!shares_as(sharing, *plan, registers)) return false;
   if (reads.empty()) return true;
   NumberValues values = given;
   work_out_all(program().numbers, &values);

@@ -18,6 +18,7 @@
 #include "cpython/totals.h"
 #include "cpython/values.h"
 #include "cpython/warning_filters.h"
+#include "guard/word_maker.h"
 #include "program/value_tree.h"
 #include "torch/autograd_graph.h"
 #include "torch/frame_evaluator.h"
@@ -309,9 +310,6 @@ int GuardTree::first_of_namespace(int node) const {
 
 // ---------------------------------------------------------------- checking
 namespace {
-// Which field of functions a name stands for: asking for it as an attribute would raise an audit event.
-enum class FunctionField : Py_ssize_t { None, Defaults, KeywordDefaults };
-
 FunctionField function_field(PyObject* name) {
   static PyObject* defaults = PyUnicode_InternFromString("__defaults__");
   static PyObject* keywords = PyUnicode_InternFromString("__kwdefaults__");
@@ -675,6 +673,22 @@ void GuardTree::plan() {
     tasks_.push_back(task);
   }
   list_members();
+  list_leading();
+}
+
+void GuardTree::list_leading() {
+  leads_.assign(nodes_.size(), 0);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    if (g.demand == Demand::Nothing) continue;
+    if (g.parent >= 0) leads_[g.parent] = 1;
+    if (g.same >= 0) leads_[g.same] = 1;
+    if (g.access == Access::Entry) leads_[g.index] = 1;
+    if (g.group >= 0 && asks_itself(g)) leads_[i] = 1;
+  }
+  quick_ = {};
+  quick_.restless.assign(tasks_.size(), 0);
+  quick_.roving.assign(nodes_.size(), 0);
 }
 
 // By group, in the order of the nodes; how many there are of each has been counted.
@@ -857,38 +871,90 @@ bool GuardTree::holds(const Task& task, std::vector<PyObject*>* nodes) {
   return true;
 }
 
+int GuardTree::ask(const Task& task, Checking* checking) const {
+  Values* values = checking->values;
+  if (task.kind == Task::Kind::Simple && holds(task, &values->nodes)) return -1;
+  PyObject* owner = task.parent >= 0 ? values->nodes[task.parent] : nullptr;
+  if (task.kind == Task::Kind::Namespace) {
+    GuardGroup now = namespace_of(task.access, owner);
+    const GuardGroup& before = groups_[task.group];
+    if (now.version && now.version == before.version && now.holder == before.holder) return -1;
+    checking->changed.emplace_back(task.group, now);
+    return read_again(task, checking->roots, checking->count, checking->inputs, values) ? -1 : kChanged;
+  }
+  const Guard& g = nodes_[task.node];
+  PyObject*& value = values->nodes[task.node];
+  if (g.group < 0) {
+    value = read(g, owner, checking->roots, checking->count, values);
+    if (PyErr_Occurred()) PyErr_Clear();
+  }
+  if (!value && g.expect == Expect::Absent) return -1;
+  if (!value || !accepts(g, value, checking->inputs, *values)) return task.node;
+  if (g.capture >= 0) collect(g, value, &values->captures);
+  return -1;
+}
+
+// Whether a task has found another object than words behind it start from.
+bool GuardTree::leads_elsewhere(const Task& task, const Values& values) const {
+  auto is_other = [&](int node) {
+    if (!leads_[node] || quick_.roving[node] || values.nodes[node] == quick_.nodes[node]) return false;
+    quick_.roving[node] = 1;
+    return true;
+  };
+  if (task.kind != Task::Kind::Namespace) return is_other(task.node);
+  bool other = false;
+  for (int at = begins_[task.group]; at < begins_[task.group + 1]; ++at) other |= is_other(members_[at]);
+  return other;
+}
+
+int GuardTree::ask_quickly(Checking* checking, size_t* at) const {
+  auto* known = reinterpret_cast<PyObject* const*>(quick_.nodes.data());
+  checking->values->nodes.assign(known, known + quick_.nodes.size());
+  size_t word = 0;
+  for (const Stretch& stretch : quick_.stretches) {
+    size_t other = quick_.first_other(word, stretch.words);
+    if (other < stretch.words) {
+      quick_.restless[quick_.words[other].task] = 1;
+      quick_.drop();
+      return -1;
+    }
+    word = stretch.words;
+    *at = stretch.task;
+    if (stretch.task == tasks_.size()) return -1;
+    const Task& task = tasks_[(*at)++];
+    size_t changed = checking->changed.size();
+    int failed = ask(task, checking);
+    if (failed != -1) return failed;
+    bool same = task.kind == Task::Kind::Namespace && checking->changed.size() == changed;
+    if (same || !leads_elsewhere(task, *checking->values)) continue;
+    quick_.drop();
+    return -1;
+  }
+  return -1;
+}
+
 // What may be otherwise than at the last check that passed: the entries of namespaces that have changed
 // since, and what no namespace stands for. kChanged: all has to be looked at.
 int GuardTree::check_changes(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                              Values* values) const {
-  values->nodes = seen_;
-  c10::SmallVector<std::pair<int, GuardGroup>, 8> changed;
-  for (const Task& task : tasks_) {
-    if (task.kind == Task::Kind::Simple && holds(task, &values->nodes)) continue;
-    PyObject* owner = task.parent >= 0 ? values->nodes[task.parent] : nullptr;
-    if (task.kind == Task::Kind::Namespace) {
-      GuardGroup now = namespace_of(task.access, owner);
-      const GuardGroup& before = groups_[task.group];
-      if (now.version && now.version == before.version && now.holder == before.holder) continue;
-      changed.emplace_back(task.group, now);
-      if (!read_again(task, roots, count, inputs, values)) return kChanged;
-      continue;
-    }
-    const Guard& g = nodes_[task.node];
-    PyObject*& value = values->nodes[task.node];
-    if (g.group < 0) {
-      value = read(g, owner, roots, count, values);
-      if (PyErr_Occurred()) PyErr_Clear();
-    }
-    if (!value && g.expect == Expect::Absent) continue;
-    if (!value || !accepts(g, value, inputs, *values)) return task.node;
-    if (g.capture >= 0) collect(g, value, &values->captures);
-  }
-  for (auto& [group, now] : changed) {
+  Checking checking{roots, count, inputs, values, {}};
+  size_t at = 0;
+  int failed = -1;
+  if (quick_.ready)
+    failed = ask_quickly(&checking, &at);
+  else
+    values->nodes = seen_;
+  for (; failed == -1 && at < tasks_.size(); ++at) failed = ask(tasks_[at], &checking);
+  if (failed != -1) return failed;
+  for (auto& [group, now] : checking.changed) {
     groups_[group] = now;
-    for (int at = begins_[group]; at < begins_[group + 1]; ++at)
-      seen_[members_[at]] = values->nodes[members_[at]];
+    for (int member = begins_[group]; member < begins_[group + 1]; ++member) {
+      int node = members_[member];
+      seen_[node] = values->nodes[node];
+      if (quick_.ready) quick_.nodes[node] = values->nodes[node];
+    }
   }
+  if (!quick_.ready && ++quick_.calm > QuickWay::kPatience) WordMaker(*this, values->nodes).make();
   return -1;
 }
 
@@ -934,6 +1000,7 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
   if (changed) {
     groups_ = now;
     seen_ = values->nodes;
+    quick_.drop();
   }
   passed_ = true;
   return -1;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "guard/words.h"
 #include "program/behind.h"
 #include "support/address_map.h"
 #include "torch/tensor_meta.h"
@@ -92,6 +93,9 @@ struct Guard {
   bool steady = false;  // holds as long as its namespace is unchanged: nothing that can change is behind it
   Demand demand = Demand::All;
 };
+
+// Which field of functions a name stands for: asking for it as an attribute would raise an audit event.
+enum class FunctionField : Py_ssize_t { None, Defaults, KeywordDefaults };
 
 // Guards on entries of one namespace: a dict or a class. CPython gives each a version that every change
 // renews and that no other ever has, so that one comparison stands for all of them.
@@ -288,8 +292,22 @@ class GuardTree {
   static bool asks_itself(const Guard& guard);
   bool read_again(const Task& task, PyObject* const* roots, size_t count,
                   const std::vector<PyObject*>& inputs, Values* values) const;
+  // A call that is checked, and the namespaces that were found changed.
+  struct Checking {
+    PyObject* const* roots;
+    size_t count;
+    const std::vector<PyObject*>& inputs;
+    Values* values;
+    c10::SmallVector<std::pair<int, GuardGroup>, 8> changed;
+  };
+  int ask(const Task& task, Checking* checking) const;
+  // What the quick way stands for; `at`: the first task that is still to be asked.
+  int ask_quickly(Checking* checking, size_t* at) const;
+  bool leads_elsewhere(const Task& task, const Values& values) const;
+  class WordMaker;
   void plan();
   void list_members();
+  void list_leading();
   void plan_again();
 
   std::vector<Guard> nodes_;
@@ -301,11 +319,13 @@ class GuardTree {
   mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged
   mutable bool passed_ = false;          // whether there was one
   mutable int failed_ = -1;              // the node at which the last check failed
-  std::vector<Task> tasks_;              // in the order of the nodes
-  std::vector<int> members_;             // the nodes of each group, one group after the other
-  std::vector<int> begins_;              // where in `members_` those of a group begin; one more for the end
-  HashedNumbers index_;                  // nodes by parent, access and key
-  AddressMap<int> weak_;                 // nodes of weak roots by object
+  mutable QuickWay quick_;
+  std::vector<char> leads_;   // whether other nodes, or a task, hang on which object a node has
+  std::vector<Task> tasks_;   // in the order of the nodes
+  std::vector<int> members_;  // the nodes of each group, one group after the other
+  std::vector<int> begins_;   // where in `members_` those of a group begin; one more for the end
+  HashedNumbers index_;       // nodes by parent, access and key
+  AddressMap<int> weak_;      // nodes of weak roots by object
 };
 
 // The names of the special methods that C code would find on the class and not on its C base, in a fixed

@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -68,24 +69,23 @@ class Alias final : public Lowered {
  public:
   bool run(const Step& step, const Desk& desk) const override {
     const Result& only = step.results[0];
-    if (only.kind == Result::Kind::Register) return one(only, desk.registers);
+    if (only.kind == Result::Kind::Register) return one(only, desk);
     for (const Result& result : only.list)
-      if (!one(result, desk.registers)) return false;
+      if (!one(result, desk)) return false;
     return true;
   }
 
  private:
-  static bool one(const Result& result, Registers& registers) {
+  static bool one(const Result& result, const Desk& desk) {
     if (result.reg < 0) return true;
-    const at::Tensor& base = registers[result.base];
+    const at::Tensor& base = desk.registers[result.base];
     // A view that shows the memory as another dtype, or has other keys than its base, is made by its
     // operator.
     if (!base.defined() || base.key_set().raw_repr() != result.meta->keys() ||
         base.scalar_type() != result.meta->dtype())
       return false;
-    at::Tensor& alias = registers[result.reg];
-    alias =
-        alias_of(base, result.meta->sizes(), result.meta->strides(), base.storage_offset() + result.distance);
+    at::Tensor& alias = desk.registers[result.reg];
+    alias = desk.shells.show(result.reg, base, *result.meta, base.storage_offset() + result.distance);
     // matmul, for one, takes another kernel for what requires gradients, without gradients, too.
     if (result.meta->requires_grad()) alias.set_requires_grad(true);
     return true;
@@ -476,6 +476,155 @@ class Linear final : public Lowered {
   int64_t rows_ = 0, width_ = 0;
 };
 
+// The first of two ways that fits.
+class Either final : public Lowered {
+ public:
+  Either(std::unique_ptr<Lowered> one, std::unique_ptr<Lowered> other)
+      : one_(std::move(one)), other_(std::move(other)) {}
+  bool run(const Step& step, const Desk& desk) const override {
+    return one_->run(step, desk) || other_->run(step, desk);
+  }
+
+ private:
+  std::unique_ptr<Lowered> one_, other_;
+};
+
+bool is_contiguous(const TensorMeta& meta) {
+  int64_t expected = 1;
+  for (size_t i = meta.sizes().size(); i-- > 0; expected *= meta.sizes()[i])
+    if (meta.sizes()[i] != 1 && meta.strides()[i] != expected) return false;
+  return true;
+}
+
+// addmm with one bias for all rows copies it into the result and adds the product to that
+// (ATen/native/LinearAlgebra.cpp). Here the rows are copied without a view of the bias.
+class BiasedProduct final : public Lowered {
+ public:
+  static std::unique_ptr<Lowered> make(const Step& step) {
+    auto made = std::make_unique<BiasedProduct>();
+    const Arguments& a = step.arguments;
+    const TensorMeta& meta = *step.results[0].meta;
+    auto is_one = [](const Argument& argument) {
+      return argument.kind == Argument::Kind::Constant && argument.constant.isScalar() &&
+             argument.constant.toScalar().equal(1);
+    };
+    bool real = meta.dtype() == at::kFloat || meta.dtype() == at::kDouble;
+    if (a.size() != 5 || !real || meta.sizes().size() != 2 || !is_contiguous(meta)) return nullptr;
+    if (!is_one(a[3]) || !is_one(a[4])) return nullptr;
+    for (size_t i = 0; i < 3; ++i)
+      if (a[i].kind != Argument::Kind::Register) return nullptr;
+    bool set = made->bias_.set(a[0]) && made->one_.set(a[1]) && made->other_.set(a[2]);
+    return set ? std::move(made) : nullptr;
+  }
+
+  bool run(const Step& step, const Desk& desk) const override {
+    const Result& result = step.results[0];
+    c10::ScalarType dtype = result.meta->dtype();
+    if (!bias_.fits(desk) || !one_.fits(desk) || !other_.fits(desk)) return false;
+    if (!bias_.is(dtype, desk) || !one_.is(dtype, desk) || !other_.is(dtype, desk)) return false;
+    const at::Tensor &bias = bias_.get(desk), &one = one_.get(desk), &other = other_.get(desk);
+    int64_t rows = result.meta->sizes()[0], columns = result.meta->sizes()[1];
+    bool fits = bias.dim() == 1 && bias.size(0) == columns && bias.is_contiguous() && one.dim() == 2 &&
+                one.size(0) == rows && other.dim() == 2 && other.size(1) == columns;
+    if (!fits) return false;
+    at::Tensor out = blank(*result.meta, desk.recycler);
+    if (!out.defined()) return false;
+    auto* to = static_cast<char*>(out.unsafeGetTensorImpl()->mutable_data());
+    size_t width = static_cast<size_t>(columns) * c10::elementSize(dtype);
+    for (int64_t row = 0; row < rows; ++row, to += width) std::memcpy(to, bias.const_data_ptr(), width);
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::_ops::addmm_out::call(out, one, other, 1, 1, out);
+    if (result.reg >= 0) desk.registers[result.reg] = std::move(out);
+    return true;
+  }
+
+ private:
+  Slot<const at::Tensor&> bias_, one_, other_;
+};
+
+std::unique_ptr<Lowered> addmm(const Step& step) {
+  auto usual = out(&at::_ops::addmm_out::call, step.arguments);
+  auto biased = usual ? BiasedProduct::make(step) : nullptr;
+  if (!biased) return usual;
+  return std::make_unique<Either>(std::move(biased), std::move(usual));
+}
+
+// A tensor of ones, however the argument looks that says how large it is.
+class Ones final : public Lowered {
+ public:
+  static std::unique_ptr<Lowered> make(const Step& step) {
+    bool single = step.results[0].meta->dtype() == at::kFloat;
+    return single ? std::make_unique<Ones>() : nullptr;
+  }
+  bool run(const Step& step, const Desk& desk) const override {
+    const Result& result = step.results[0];
+    at::Tensor out = blank(*result.meta, desk.recycler);
+    if (!out.defined()) return false;
+    auto* data = static_cast<float*>(out.unsafeGetTensorImpl()->mutable_data());
+    std::fill_n(data, out.numel(), 1.0F);
+    if (result.reg >= 0) desk.registers[result.reg] = std::move(out);
+    return true;
+  }
+};
+
+// The loss of scores by class, without weights of the classes: the loss, and how many rows it is the mean of.
+class NllLoss final : public Lowered {
+ public:
+  static std::unique_ptr<Lowered> make(const Step& step) {
+    auto made = std::make_unique<NllLoss>();
+    const Arguments& a = step.arguments;
+    bool set = a.size() == 5 && a[2].constant.isNone() && a[2].kind == Argument::Kind::Constant &&
+               made->scores_.set(a[0]) && made->classes_.set(a[1]) && made->reduction_.set(a[3]) &&
+               made->ignored_.set(a[4]);
+    return set ? std::move(made) : nullptr;
+  }
+  bool run(const Step& step, const Desk& desk) const override {
+    if (!scores_.fits(desk) || !classes_.fits(desk)) return false;
+    at::Tensor loss = blank(*step.results[0].meta, desk.recycler);
+    at::Tensor count = blank(*step.results[1].meta, desk.recycler);
+    if (!loss.defined() || !count.defined()) return false;
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::_ops::nll_loss_forward_output::call(scores_.get(desk), classes_.get(desk), std::nullopt,
+                                            reduction_.get(desk), ignored_.get(desk), loss, count);
+    if (step.results[0].reg >= 0) desk.registers[step.results[0].reg] = std::move(loss);
+    if (step.results[1].reg >= 0) desk.registers[step.results[1].reg] = std::move(count);
+    return true;
+  }
+
+ private:
+  Slot<const at::Tensor&> scores_, classes_;
+  Slot<int64_t> reduction_, ignored_;
+};
+
+class NllLossBackward final : public Lowered {
+ public:
+  static std::unique_ptr<Lowered> make(const Step& step) {
+    auto made = std::make_unique<NllLossBackward>();
+    const Arguments& a = step.arguments;
+    bool set = a.size() == 7 && a[3].constant.isNone() && a[3].kind == Argument::Kind::Constant &&
+               made->gradient_.set(a[0]) && made->scores_.set(a[1]) && made->classes_.set(a[2]) &&
+               made->reduction_.set(a[4]) && made->ignored_.set(a[5]) && made->count_.set(a[6]);
+    return set ? std::move(made) : nullptr;
+  }
+  bool run(const Step& step, const Desk& desk) const override {
+    const Result& result = step.results[0];
+    if (!gradient_.fits(desk) || !scores_.fits(desk) || !classes_.fits(desk) || !count_.fits(desk))
+      return false;
+    at::Tensor out = blank(*result.meta, desk.recycler);
+    if (!out.defined()) return false;
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::_ops::nll_loss_backward_grad_input::call(gradient_.get(desk), scores_.get(desk), classes_.get(desk),
+                                                 std::nullopt, reduction_.get(desk), ignored_.get(desk),
+                                                 count_.get(desk), out);
+    if (result.reg >= 0) desk.registers[result.reg] = std::move(out);
+    return true;
+  }
+
+ private:
+  Slot<const at::Tensor&> gradient_, scores_, classes_, count_;
+  Slot<int64_t> reduction_, ignored_;
+};
+
 template <auto Call>
 std::unique_ptr<Lowered> same(const Step& step) {
   return out(Call, step.arguments);
@@ -509,19 +658,6 @@ bool any(const Arguments& arguments, Argument::Kind kind) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [&](const Argument& one) { return one.kind == kind; });
 }
-
-// The first of two ways that fits.
-class Either final : public Lowered {
- public:
-  Either(std::unique_ptr<Lowered> one, std::unique_ptr<Lowered> other)
-      : one_(std::move(one)), other_(std::move(other)) {}
-  bool run(const Step& step, const Desk& desk) const override {
-    return one_->run(step, desk) || other_->run(step, desk);
-  }
-
- private:
-  std::unique_ptr<Lowered> one_, other_;
-};
 
 template <auto Call>
 std::unique_ptr<Lowered> arithmetic(const Step& step) {
@@ -570,7 +706,9 @@ const std::unordered_map<std::string, Maker>& makers() {
       {"aten::sum.dim_IntList", same<&at::_ops::sum_IntList_out::call>},
       {"aten::mm", same<&at::_ops::mm_out::call>},
       {"aten::bmm", same<&at::_ops::bmm_out::call>},
-      {"aten::addmm", same<&at::_ops::addmm_out::call>},
+      {"aten::addmm", addmm},
+      {"aten::ones_like", Ones::make},
+      {"aten::nll_loss_backward", NllLossBackward::make},
       {"aten::baddbmm", same<&at::_ops::baddbmm_out::call>},
       {"aten::_softmax", same<&at::_ops::_softmax_out::call>},
       {"aten::cat", same<&at::_ops::cat_out::call>},
@@ -639,6 +777,7 @@ class Lowering {
         if (plain && takes_scalars(step)) planned.lowered = way_of(step, i, plain);
         continue;
       }
+      if (plain && !program_.dynamic && is_plain_loss(step)) planned.lowered = NllLoss::make(step);
       // The other shorter ways are made of constants, for known sizes.
       if (step.results.size() == 1)
         planned.lowered = !program_.dynamic         ? way_of(step, i, plain)
@@ -859,6 +998,16 @@ class Lowering {
   static bool is_plain(const TensorMeta& meta) {
     return meta.strided() && meta.device().is_cpu() && meta.plain_keys() && !meta.requires_grad() &&
            meta.bytes() > 0 && meta.dense();
+  }
+
+  // The one operator with several results that can be told where to write them.
+  static bool is_plain_loss(const Step& step) {
+    auto is_new = [](const Result& result) {
+      return result.kind == Result::Kind::Register && !result.known && result.base < 0 &&
+             is_plain(*result.meta);
+    };
+    return step.results.size() == 2 && full_name(step.op.schema()) == "aten::nll_loss_forward" &&
+           std::all_of(step.results.begin(), step.results.end(), is_new);
   }
 
   static std::shared_ptr<const Lowered> nothing() {

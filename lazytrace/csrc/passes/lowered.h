@@ -5,6 +5,7 @@
 
 #include "program/program.h"
 #include "torch/recycler.h"
+#include "torch/shells.h"
 
 namespace lazytrace {
 
@@ -14,6 +15,7 @@ struct Desk {
   const Numbers& numbers;
   NumberValues& values;
   Recycler& recycler;
+  Shells& shells;
   at::Tensor& scalar;  // memory for a number that an operator takes as a tensor
 };
 

@@ -117,7 +117,8 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
     const StepPlan& planned = plan_.steps[i];
     at_ = i;
     if (s.modes >= 0) modes.to(program_.modes[s.modes]);
-    if (works_out && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
+    bool asks = works_out && (program_.dynamic || !s.numbers.empty());
+    if (asks && !(given && i == from) && !(work_out(s) && writes_as_recorded(s))) {
       if (error_ && (i > 0 ? plan_.lasting_before(i - 1) : program_.python_between))
         std::rethrow_exception(error_);
       outcome.step = static_cast<int>(i);
@@ -148,7 +149,8 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       return outcome;
     }
     if (witness) witness->after(i);
-    for (int reg : planned.frees) recycler_.give(std::move(registers_[reg]));
+    for (int reg : planned.frees)
+      if (!shells_.take_back(reg, &registers_[reg])) recycler_.give(std::move(registers_[reg]));
   }
   return outcome;
 }
@@ -272,8 +274,14 @@ bool Interpreter::step(const Step& s, const StepPlan& planned, size_t at) {
 bool Interpreter::gradient(const Step& s) {
   running_ = &s;
   stack_.clear();
-  stack_.emplace_back(registers_[s.arguments[0].reg].grad());
   const Result& expected = s.results[0];
+  const at::Tensor& now = registers_[s.arguments[0].reg].grad();
+  // Mostly there is none: another thread may set one at any time.
+  if (!now.defined() && expected.kind == Result::Kind::Register && !expected.meta->defined()) {
+    store_tensor(expected, at::Tensor());
+    return true;
+  }
+  stack_.emplace_back(now);
   if (!matches(expected, stack_[0])) return false;
   const at::Tensor& grad = stack_[0].toTensor();
   if (grad.defined() && !expected.known && is_held(grad)) {
@@ -326,7 +334,7 @@ bool Interpreter::may_be_quiet(const Step& s, const StepPlan& planned) const {
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
 bool Interpreter::shortcut(const Step& s, const Lowered& way) {
-  const Desk desk{registers_, program_.numbers, numbers_, recycler_, scalar_};
+  const Desk desk{registers_, program_.numbers, numbers_, recycler_, shells_, scalar_};
   return way.run(s, desk) && warnings_.all.empty();
 }
 

@@ -14,6 +14,7 @@
 #include "replay/set_tensors.h"
 #include "replay/witness.h"
 #include "torch/recycler.h"
+#include "torch/shells.h"
 
 namespace lazytrace {
 
@@ -68,6 +69,7 @@ struct InterpreterMemory {
   torch::jit::Stack stack;
   NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
+  Shells shells;
   at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
   SetTensors set;
   DoneOnce done;
@@ -89,6 +91,7 @@ class Interpreter {
         stack_(memory.stack),
         numbers_(memory.numbers),
         recycler_(memory.recycler),
+        shells_(memory.shells),
         scalar_(memory.scalar),
         set_(memory.set),
         done_(memory.done) {}
@@ -156,6 +159,7 @@ class Interpreter {
   size_t at_ = 0;
   std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
+  Shells& shells_;
   at::Tensor& scalar_;
   SetTensors& set_;
   DoneOnce& done_;

@@ -30,6 +30,7 @@ struct Workspace {
     opaque.clear();
     early.clear();
     memory.stack.clear();
+    memory.shells.clear();
     memory.set.clear();
   }
 };

@@ -18,13 +18,29 @@ bool is_nobodys(const at::Tensor& tensor) {
 }
 }  // namespace
 
+Recycler::Bin& Recycler::bin_of(size_t bytes) {
+  for (Bin& bin : bins_)
+    if (bin.bytes == bytes) return bin;
+  if (bins_.size() >= kMostTensors) *this = Recycler();
+  bins_.push_back({bytes, {}});
+  return bins_.back();
+}
+
+void Recycler::refuse() {
+  if (++refused_ > kMostRefused) *this = Recycler();
+}
+
 at::Tensor Recycler::take(const TensorMeta& meta) {
-  for (size_t i = free_.size(); i-- > 0;) {
-    c10::TensorImpl* impl = free_[i].unsafeGetTensorImpl();
-    if (!meta.fits_memory_of(*impl)) continue;
-    at::Tensor found = std::move(free_[i]);
-    free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
+  if (!tensors_) return {};
+  std::vector<at::Tensor>& free = bin_of(meta.bytes()).free;
+  const caffe2::TypeMeta dtype = c10::scalarTypeToTypeMeta(meta.dtype());
+  for (size_t i = free.size(); i-- > 0;) {
+    c10::TensorImpl* impl = free[i].unsafeGetTensorImpl();
+    if (impl->key_set().raw_repr() != meta.keys() || impl->dtype() != dtype) continue;
+    at::Tensor found = std::move(free[i]);
+    free.erase(free.begin() + static_cast<std::ptrdiff_t>(i));
     bytes_ -= impl->unsafe_storage().nbytes();
+    --tensors_;
     if (impl->sizes() != c10::IntArrayRef(meta.sizes()) ||
         impl->strides() != c10::IntArrayRef(meta.strides()))
       impl->set_sizes_and_strides(meta.sizes(), meta.strides());
@@ -34,12 +50,14 @@ at::Tensor Recycler::take(const TensorMeta& meta) {
 }
 
 void Recycler::give(at::Tensor&& tensor) {
+  if (!tensor.defined()) return;
   at::Tensor given = std::move(tensor);
-  if (!given.defined() || !is_nobodys(given)) return;
+  if (!is_nobodys(given)) return;
   size_t bytes = given.unsafeGetTensorImpl()->unsafe_storage().nbytes();
-  if (bytes + bytes_ > kMostBytes || free_.size() >= kMostTensors) return;
+  if (bytes + bytes_ > kMostBytes || tensors_ >= kMostTensors) return refuse();
+  bin_of(bytes).free.push_back(std::move(given));
   bytes_ += bytes;
-  free_.push_back(std::move(given));
+  ++tensors_;
 }
 
 }  // namespace lazytrace

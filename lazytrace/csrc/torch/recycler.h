@@ -20,12 +20,22 @@ class Recycler {
   void give(at::Tensor&& tensor);
 
  private:
-  // As much as malloc keeps of its own accord; the operators on larger tensors do not feel the difference.
-  static constexpr size_t kMostBytes = size_t{256} << 10;
-  static constexpr size_t kMostTensors = 24;
+  // What a step of training lets go of when it sets its gradients to None, and takes again for the next ones.
+  static constexpr size_t kMostBytes = size_t{1} << 20;
+  static constexpr size_t kMostTensors = 96;
+  static constexpr size_t kMostRefused = 1024;
 
-  std::vector<at::Tensor> free_;  // the newest last: its memory is in the processor's cache
-  size_t bytes_ = 0;
+  // Tensors of one size in bytes; the newest last: its memory is in the processor's cache.
+  struct Bin {
+    size_t bytes;
+    std::vector<at::Tensor> free;
+  };
+  Bin& bin_of(size_t bytes);
+  // There was no place for a tensor: what lies here may be of programs that run no more.
+  void refuse();
+
+  std::vector<Bin> bins_;
+  size_t bytes_ = 0, tensors_ = 0, refused_ = 0;
 };
 
 }  // namespace lazytrace

@@ -14,7 +14,7 @@
 #include "flat/shadow.h"
 #include "flat/undo.h"
 #include "replay/workspace.h"
-#include "support/address_map.h"
+#include "support/firsts.h"
 #include "torch/autograd_graph.h"
 #include "torch/gpu.h"
 #include "torch/overrides.h"
@@ -99,12 +99,17 @@ int Trace::aliased(const GuardTree::Values& values) const {
 int Trace::merged(const Call& call, const GuardTree::Values& values) const {
   bool writes = plan_->keep_until >= 0 && (!written_.empty() || !effects_.empty());
   if (plan_->first_once > plan_->keep_until && !program().changes_looks && !writes) return -1;
-  AddressSet known(call.tensors.size() + tree_.tensors().size());
-  for (size_t i = 0; i < call.tensors.size(); ++i) known.insert(call.tensor(i).unsafeGetTensorImpl());
+  Firsts firsts(call.tensors.size() + tree_.tensors().size());
+  int next = 0;
+  auto is_new = [&](const at::Tensor& tensor) {
+    int number = next++;
+    return firsts.of(tensor.unsafeGetTensorImpl(), 0, number) == number;
+  };
+  for (size_t i = 0; i < call.tensors.size(); ++i) is_new(call.tensor(i));
   for (int node : tree_.tensors()) {
     PyObject* found = values.nodes[static_cast<size_t>(node)];
     if (!found) continue;  // left out
-    if (!known.insert(THPVariable_Unpack(found).unsafeGetTensorImpl())) return node;
+    if (!is_new(THPVariable_Unpack(found))) return node;
   }
   return -1;
 }
@@ -211,13 +216,14 @@ int Trace::node_of(int reg) const {
 }
 
 int Trace::regraded(const Call& call, const GuardTree::Values& values, int after) const {
+  const std::vector<int>& captures = program().captures;
+  size_t last = 0;  // most gradients are asked for in the order of the captures
   auto tensor_of = [&](int reg) -> const at::Tensor& {
     if (reg < program().inputs) return call.tensor(static_cast<size_t>(reg));
-    const std::vector<int>& captures = program().captures;
-    auto slot = std::find(captures.begin(), captures.end(), reg) - captures.begin();
-    return THPVariable_Unpack(values.captures[static_cast<size_t>(slot)]);
+    while (captures[last] != reg) last = last + 1 < captures.size() ? last + 1 : 0;
+    return THPVariable_Unpack(values.captures[last]);
   };
-  std::vector<std::pair<const c10::TensorImpl*, int>> held;  // and the tensor that it is the gradient of
+  c10::SmallVector<std::pair<const c10::TensorImpl*, int>, 64> held;  // of which tensor it is the gradient
   for (const EntryGradient& entry : program().gradients) {
     if (entry.step <= after) continue;
     const at::Tensor& gradient = tensor_of(entry.reg).grad();
@@ -230,13 +236,15 @@ int Trace::regraded(const Call& call, const GuardTree::Values& values, int after
   }
   // Most steps begin with none.
   if (held.empty()) return -1;
-  for (size_t i = 0; i < call.tensors.size(); ++i)
-    held.emplace_back(call.tensor(i).unsafeGetTensorImpl(), -1);
+  Firsts firsts(held.size() + call.tensors.size() + values.captures.size());
+  for (size_t i = 0; i < call.tensors.size(); ++i) firsts.of(call.tensor(i).unsafeGetTensorImpl(), 0, -1);
   for (PyObject* captured : values.captures)
-    held.emplace_back(THPVariable_Unpack(captured).unsafeGetTensorImpl(), -1);
-  std::sort(held.begin(), held.end());
-  for (size_t i = 1; i < held.size(); ++i)
-    if (held[i].first == held[i - 1].first && held[i].second >= 0) return node_of(held[i].second);
+    firsts.of(THPVariable_Unpack(captured).unsafeGetTensorImpl(), 0, -1);
+  int next = 0;
+  for (auto [gradient, reg] : held) {
+    int number = next++;
+    if (firsts.of(gradient, 0, number) != number) return node_of(reg);
+  }
   return -1;
 }
 
