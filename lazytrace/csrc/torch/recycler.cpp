@@ -13,8 +13,14 @@ bool is_nobodys(const at::Tensor& tensor) {
   const c10::Storage& storage = impl->unsafe_storage();
   // Memory of numpy, of another process and the like has an allocator of its own, or none.
   return storage.use_count() == 1 && storage.allocator() == c10::GetCPUAllocator() && storage.resizable() &&
-         !impl->autograd_meta() && !impl->pyobj_slot()->load_pyobj() && impl->storage_offset() == 0 &&
-         (impl->is_inference() || impl->version_counter().current_version() == 0);
+         !impl->autograd_meta() && !impl->pyobj_slot()->load_pyobj() && impl->storage_offset() == 0;
+}
+
+// What was written in place counts from the start again. Views that are gone may have left its counter to
+// somebody, so it gets one of its own.
+void forget_writes(c10::TensorImpl* impl) {
+  if (impl->is_inference() || impl->version_counter().current_version() == 0) return;
+  impl->set_version_counter(c10::VariableVersion(0));
 }
 }  // namespace
 
@@ -55,6 +61,7 @@ void Recycler::give(at::Tensor&& tensor) {
   if (!is_nobodys(given)) return;
   size_t bytes = given.unsafeGetTensorImpl()->unsafe_storage().nbytes();
   if (bytes + bytes_ > kMostBytes || tensors_ >= kMostTensors) return refuse();
+  forget_writes(given.unsafeGetTensorImpl());
   bin_of(bytes).free.push_back(std::move(given));
   bytes_ += bytes;
   ++tensors_;
