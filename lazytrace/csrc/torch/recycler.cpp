@@ -32,8 +32,12 @@ Recycler::Bin& Recycler::bin_of(size_t bytes) {
   return bins_.back();
 }
 
+// One size after the other goes: those that are still asked for come back at once.
 void Recycler::refuse() {
-  if (++refused_ > kMostRefused) *this = Recycler();
+  std::vector<at::Tensor>& free = bins_[refused_++ % bins_.size()].free;
+  for (const at::Tensor& tensor : free) bytes_ -= tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+  tensors_ -= free.size();
+  free.clear();
 }
 
 at::Tensor Recycler::take(const TensorMeta& meta) {
@@ -60,6 +64,7 @@ void Recycler::give(at::Tensor&& tensor) {
   at::Tensor given = std::move(tensor);
   if (!is_nobodys(given)) return;
   size_t bytes = given.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+  if (bytes > kMostBytes) return;
   if (bytes + bytes_ > kMostBytes || tensors_ >= kMostTensors) return refuse();
   forget_writes(given.unsafeGetTensorImpl());
   bin_of(bytes).free.push_back(std::move(given));
