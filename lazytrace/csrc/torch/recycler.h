@@ -20,10 +20,10 @@ class Recycler {
   void give(at::Tensor&& tensor);
 
  private:
-  // What a step of training lets go of when it sets its gradients to None, and takes again for the next ones.
-  static constexpr size_t kMostBytes = size_t{1} << 20;
+  // As much as malloc keeps of its own accord; the operators on larger tensors do not feel the difference, and
+  // memory that waits here for the next backward pass is not in the processor's cache by then.
+  static constexpr size_t kMostBytes = size_t{256} << 10;
   static constexpr size_t kMostTensors = 96;
-  static constexpr size_t kMostRefused = 1024;
 
   // Tensors of one size in bytes; the newest last: its memory is in the processor's cache.
   struct Bin {
