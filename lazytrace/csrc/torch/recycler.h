@@ -20,8 +20,8 @@ class Recycler {
   void give(at::Tensor&& tensor);
 
  private:
-  // As much as malloc keeps of its own accord; the operators on larger tensors do not feel the difference, and
-  // memory that waits here for the next backward pass is not in the processor's cache by then.
+  // As much as malloc keeps of its own accord; the operators on larger tensors do not feel the difference,
+  // and memory that waits here for the next backward pass is not in the processor's cache by then.
   static constexpr size_t kMostBytes = size_t{256} << 10;
   static constexpr size_t kMostTensors = 96;
 
