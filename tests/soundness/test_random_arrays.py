@@ -28,6 +28,11 @@ MADE = [
     "np.zeros((2, 3), dtype=bool)",
     "(x * 2).numpy()",
     "np.random.normal(size=(2, 3)).astype(np.float16)",
+    "state.kept",
+    "state.kept",
+    "state.other",
+    "state.other",
+    "state.ints",
 ]
 COMPUTED = [
     "{a} + {b}",
@@ -68,8 +73,12 @@ CHANGED = [
     "np.random.shuffle({a})",
     "held.append({a})",
     "state.array = {a}",
+    "state.other = {a}",
+    "state.n += 1",
+    "{a}.fill({n})",
+    "{a}.sort()",
 ]
-ITEMS = ["0", "-1", "1:", "...", "None", "[0, 1]", "::2", ":, 1", "0:1", "..., 0", "{a} > 1"]
+ITEMS = ["0", "-1", "1:", "...", "None", "[0, 1]", "::2", ":, 1", "0:1", "..., 0", "{a} > 1", "state.n % 3", ": state.n % 3"]
 NUMBERS = ["2", "1.5", "True", "np.float32(3)", "x.shape[0]", "x.sum().item()", "np.random.rand()"]
 ASKED = [
     "float({a}.sum())",
@@ -140,15 +149,25 @@ class Program:
 def case(text):
     def make(trace):
         np.random.seed(0)
-        state, held = types.SimpleNamespace(array=None), []
+        state, held = types.SimpleNamespace(array=None, kept=np.arange(3.0), n=0), []
+        state.other, state.ints = np.ones((2, 3), dtype=np.float32), np.arange(3)
         names = {"np": np, "torch": torch, "held": held, "state": state}
         names["generator"] = np.random.default_rng(1)
         exec(compile(text, "<arrays>", "exec"), names)
-        steps = [call(torch.tensor([-1.0, 0.5, 2.0]) * (k % 4 + 1)) for k in range(7)]
+
+        def change(k):
+            state.kept[k % 3] += k
+            state.n += k % 2
+            if k % 3 == 0:
+                state.ints = state.ints + 1
+
+        steps = []
+        for k in range(7):
+            steps += [lambda k=k: change(k), call(torch.tensor([-1.0, 0.5, 2.0]) * (k % 4 + 1))]
 
         def watch():
             streams = bytes(np.random.get_state()[1]), str(names["generator"].bit_generator.state)
-            return held[-3:], state.array, streams
+            return held[-3:], vars(state), streams
 
         return trace(names["body"]), steps, watch
 

@@ -753,8 +753,26 @@ GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::ve
              : Standing::Changed;
 }
 
+namespace {
+// Some reads make objects. What a collection then would finalize could change what is being compared, of which
+// nothing is held.
+class NoCollection {
+ public:
+  NoCollection() : was_(PyGC_Disable()) {}
+  ~NoCollection() {
+    if (was_) PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  int was_;
+};
+}  // namespace
+
 int GuardTree::check(PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
                      Values* values) const {
+  NoCollection while_comparing;
   values->inputs = &inputs;
   values->captures.clear();  // of a trace that was asked before
   if (failed_ >= 0 && fails_again(roots, count, inputs, values)) return failed_;
