@@ -78,7 +78,21 @@ CHANGED = [
     "{a}.fill({n})",
     "{a}.sort()",
 ]
-ITEMS = ["0", "-1", "1:", "...", "None", "[0, 1]", "::2", ":, 1", "0:1", "..., 0", "{a} > 1", "state.n % 3", ": state.n % 3"]
+ITEMS = [
+    "0",
+    "-1",
+    "1:",
+    "...",
+    "None",
+    "[0, 1]",
+    "::2",
+    ":, 1",
+    "0:1",
+    "..., 0",
+    "{a} > 1",
+    "state.n % 3",
+    ": state.n % 3",
+]
 NUMBERS = ["2", "1.5", "True", "np.float32(3)", "x.shape[0]", "x.sum().item()", "np.random.rand()"]
 ASKED = [
     "float({a}.sum())",

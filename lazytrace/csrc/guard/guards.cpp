@@ -754,8 +754,8 @@ GuardTree::Standing GuardTree::standing(const Guard& g, PyObject* owner, std::ve
 }
 
 namespace {
-// Some reads make objects. What a collection then would finalize could change what is being compared, of which
-// nothing is held.
+// Some reads make objects. What a collection then would finalize could change what is being compared, of
+// which nothing is held.
 class NoCollection {
  public:
   NoCollection() : was_(PyGC_Disable()) {}
