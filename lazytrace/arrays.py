@@ -448,8 +448,9 @@ def _place_of(part: Any) -> Any:
     """A number that is followed: where an item lies, or where a slice from the start ends. None of others."""
     if type(part) is carriers.Dim:
         return part
-    from_start = type(part) is slice and part.start in (None, 0) and part.step is None
-    return part.stop if from_start and type(part.stop) is carriers.Dim else None
+    if type(part) is not slice or type(part.stop) is not carriers.Dim or part.step is not None:
+        return None
+    return part.stop if part.start is None or (type(part.start) is int and part.start == 0) else None
 
 
 def _lies_in(part: Any, size: Any) -> bool:
