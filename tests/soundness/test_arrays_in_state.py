@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import types
 from collections import deque
@@ -442,3 +443,47 @@ def test_a_scalar_of_numpy_before_an_opaque_function():
         return first, changes_what_it_is_given(state), x
 
     check(case(body, written, x=lambda: np.float32(3)), hits=8)
+
+
+def compares(values, x):
+    values.done |= values.array > 2
+    return x + 1 if values.array.sum() > 10 else x
+
+
+def compares_from_below(values, x):
+    values.done |= values.array > 2
+    return x + 1 if values.array.sum() <= 10 else x
+
+
+def compares_for_equality(values, x):
+    values.done |= values.array > 2
+    return x + 1 if values.array.sum() == 10 else x
+
+
+def adds(values, x):
+    values.done |= values.array > 2
+    values.array[0] += 1
+    return x
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("fn", [compares, compares_from_below, compares_for_equality])
+def test_a_number_out_of_the_ordinary_is_compared(fn, number):
+    check(out_of_the_ordinary(fn, number), hits=4)
+
+
+def test_a_nan_is_added_to():
+    check(out_of_the_ordinary(adds, math.nan), hits=4)
+
+
+def out_of_the_ordinary(fn, number):
+    def make(trace):
+        values = types.SimpleNamespace(array=np.arange(4.0), done=np.zeros(4, bool))
+
+        def change():
+            values.array[0] = number
+
+        steps = [*[call(torch.ones(2)) for _ in range(5)], change, *[call(torch.ones(2)) for _ in range(3)]]
+        return trace(lambda x: fn(values, x)), steps, lambda: (values.array, values.done)
+
+    return make

@@ -218,6 +218,9 @@ struct Operands {
   }
   // Whether both are floats without a loss, and none is nan or infinite.
   bool are_plain() const { return is_exact(a_real, a) && is_exact(b_real, b); }
+  // The same, but that they may be nan or infinite.
+  bool has_nan() const { return (a_real && std::isnan(a.real)) || (b_real && std::isnan(b.real)); }
+  bool are_exact() const { return (a_real || is_exact(false, a)) && (b_real || is_exact(false, b)); }
   double x() const { return a_real ? a.real : static_cast<double>(a.whole); }
   double y() const { return b_real ? b.real : static_cast<double>(b.whole); }
 };
@@ -235,6 +238,10 @@ Operands operands_of(const Numbers& numbers, const Number& number, const NumberV
 template <typename T>
 Value as_whole(const std::optional<T>& found) {
   return found ? Value(NumberValue::of(*found)) : Value();
+}
+
+bool keeps_nan(Kind kind) {
+  return kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul || kind == Kind::Neg || kind == Kind::Abs;
 }
 
 bool rounds(Kind kind) { return kind >= Kind::Trunc && kind <= Kind::Round; }
@@ -273,8 +280,11 @@ Value apply(const Numbers& numbers, const Number& number, const NumberValue* val
     if (number.compares()) return as_whole(compare(number.kind, on.a.whole, on.b.whole));
     return as_whole(apply_whole(number.kind, on.a.whole, on.b.whole));
   }
+  // Neither Python nor numpy has anything to say of nan and infinity here.
+  if (number.compares() && on.are_exact()) return as_whole(compare(number.kind, on.x(), on.y()));
+  if (number.real && on.has_nan() && on.are_exact() && keeps_nan(number.kind))
+    return NumberValue::of_real(*apply_real(number.kind, on.x(), on.y()));
   if (!on.are_plain()) return {};
-  if (number.compares()) return as_whole(compare(number.kind, on.x(), on.y()));
   if (rounds(number.kind)) return as_whole(round_to_whole(number.kind, on.x()));
   Real result = apply_real(number.kind, on.x(), on.y());
   return result && std::isfinite(*result) ? Value(NumberValue::of_real(*result)) : Value();
