@@ -219,8 +219,8 @@ struct Operands {
   // Whether both are floats without a loss, and none is nan or infinite.
   bool are_plain() const { return is_exact(a_real, a) && is_exact(b_real, b); }
   // The same, but that they may be nan or infinite.
-  bool has_nan() const { return (a_real && std::isnan(a.real)) || (b_real && std::isnan(b.real)); }
   bool are_exact() const { return (a_real || is_exact(false, a)) && (b_real || is_exact(false, b)); }
+  bool has_nan() const { return (a_real && std::isnan(a.real)) || (b_real && std::isnan(b.real)); }
   double x() const { return a_real ? a.real : static_cast<double>(a.whole); }
   double y() const { return b_real ? b.real : static_cast<double>(b.whole); }
 };
@@ -240,8 +240,10 @@ Value as_whole(const std::optional<T>& found) {
   return found ? Value(NumberValue::of(*found)) : Value();
 }
 
+// What neither raises nor warns where an operand is nan, and gives a nan.
 bool keeps_nan(Kind kind) {
-  return kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul || kind == Kind::Neg || kind == Kind::Abs;
+  return kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul || kind == Kind::Neg ||
+         kind == Kind::Abs;
 }
 
 bool rounds(Kind kind) { return kind >= Kind::Trunc && kind <= Kind::Round; }
