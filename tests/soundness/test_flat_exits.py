@@ -109,6 +109,49 @@ def after_the_parameters_have_changed(trace):
     return trace(lambda x: noisy(model, opt, x, then)), steps, lambda: parts(model)
 
 
+def scattered(model, x, buffer):
+    """Rows that are added up in a buffer, which comes to require gradients in place."""
+    rows = model(x)
+    return buffer.index_add_(0, torch.tensor([0, 1, 1, 0]), rows).square()
+
+
+@cases(form="flat")
+def a_buffer_that_comes_to_require_gradients(trace):
+    model = Linear()
+    opt = torch.optim.Adam(model.parameters(), foreach=False, weight_decay=0.1)
+
+    def step(x):
+        opt.zero_grad()
+        loss = scattered(model, x, torch.zeros(2, 3)).mean()
+        loss.backward()
+        opt.step()
+        return "large" if loss > 1e6 else loss.detach()
+
+    steps = mostly(lambda: torch.randn(4, 4), lambda: torch.full((4, 4), 1e6))
+    return trace(step), steps, lambda: [parts(model), opt.state_dict()]
+
+
+@cases(form="flat")
+def counts_that_are_reset_behind_such_a_buffer(trace):
+    model = Linear()
+    opt = torch.optim.Adam(model.parameters(), foreach=False)
+
+    def step(x):
+        opt.zero_grad()
+        loss = scattered(model, x, x.new_zeros(2, 3)).sum()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    def reset():
+        for state in opt.state.values():
+            state["step"].fill_(-1.0)  # the power of the next one cannot be worked out
+
+    steps = [call(torch.randn(4, 4)) for _ in range(ENOUGH + 5)]
+    steps[ENOUGH + 2 : ENOUGH + 2] = [reset]
+    return trace(step), steps, lambda: [parts(model), opt.state_dict()]
+
+
 @cases(form="flat")
 def after_statistics_have_changed(trace):
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))

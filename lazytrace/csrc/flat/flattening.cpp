@@ -11,6 +11,7 @@
 #include "flat/written_later.h"
 #include "passes/registers.h"
 #include "torch/autograd_graph.h"
+#include "torch/facts.h"
 #include "torch/overrides.h"
 
 namespace lazytrace {
@@ -535,6 +536,18 @@ Flattening::Beginnings Flattening::beginnings(const std::vector<Step>& steps) co
   return found;
 }
 
+namespace {
+// Whether a tensor comes to show other memory, or one of before the call another flag. One that the call has
+// made may come to require gradients.
+bool moves_memory(const Program& program) {
+  return std::any_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
+    if (step.kind == Step::Kind::RequireGrad) return step.effect;
+    return step.kind == Step::Kind::SetData ||
+           (step.kind == Step::Kind::Operator && facts_of(step.op).changes_metadata);
+  });
+}
+}  // namespace
+
 // A flat form cannot be resumed: where it stops at an exit behind the beginning, all is put back, and the
 // program itself runs. Larger memory would take longer to copy than is gained. Gives the last step that can
 // be undone, or -1, and leaves no exit behind the beginning.
@@ -545,8 +558,9 @@ int Flattening::place_undo(std::vector<Step>* made, FlatForm* form) {
   std::unordered_set<c10::StorageImpl*> written;
   size_t bytes = 0;
   // Which registers show which memory is known where none of them comes to show other memory.
+  bool moves = moves_memory(program_);
   auto can_be_kept = [&](const Step& step) {
-    auto memory = program_.changes_looks ? std::nullopt : kernels_.early_memory(step);
+    auto memory = moves ? std::nullopt : kernels_.early_memory(step);
     if (!memory) return false;
     for (c10::StorageImpl* one : *memory) {
       if (!beginnings.count(one)) return false;
@@ -645,7 +659,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   }
   drop_blanks(made.get(), outputs);
   if (!works_out_all(*made, program_)) hinder("numbers are worked out where no kernel runs");
-  if (!following_ && !program_.changes_looks)
+  if (!following_ && !moves_memory(program_))
     write_later(kernels_, program_.numbers, form->begins, &made->steps);
   int undoable = place_undo(&made->steps, form.get());
   if (!obstacle_.empty()) return nullptr;
