@@ -263,7 +263,8 @@ def _as_given(value: Any) -> Any:
     if kind is torch.Size:
         return tuple(carriers.read(item) for item in value)
     if kind is slice:
-        return slice(*(_as_given(carriers.read(part)) for part in (value.start, value.stop, value.step)))
+        plain = carriers.read_key(value)
+        return slice(*map(_as_given, (plain.start, plain.stop, plain.step)))
     raise _UnknownError
 
 
@@ -440,8 +441,7 @@ def _within(array: Any, key: Any) -> Any:
     plain = len(parts) <= len(sizes) and all(type(part) in (int, slice, carriers.Dim) for part in parts)
     if plain and all(_lies_in(part, size) for part, size in zip(parts, sizes, strict=False)):
         return key
-    made = tuple(_read_part(part) for part in parts)
-    return made if type(key) is tuple else made[0]
+    return carriers.read_key(key)
 
 
 def _place_of(part: Any) -> Any:
@@ -458,12 +458,6 @@ def _lies_in(part: Any, size: Any) -> bool:
     if place is None:
         return True
     return bool(0 <= place <= size if type(part) is slice else -size <= place < size)
-
-
-def _read_part(part: Any) -> Any:
-    if type(part) is slice:
-        return slice(*(carriers.read(end) for end in (part.start, part.stop, part.step)))
-    return carriers.read(part)
 
 
 def _selected(tensor: torch.Tensor, key: Any) -> torch.Tensor:
@@ -489,8 +483,7 @@ def _at_first(key: Any) -> Any:
             return part
         return slice(1) if type(part) is slice else 0
 
-    made = tuple(first(part) for part in _parts(key))
-    return made if type(key) is tuple else made[0]
+    return tuple(map(first, key)) if type(key) is tuple else first(key)
 
 
 def _set_at(array: Any, value: Any, *parts: Any) -> None:

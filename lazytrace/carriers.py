@@ -755,10 +755,8 @@ def _lengths(data: Any) -> tuple[int, ...] | None:
 def _stacked(data: Any, wide: torch.dtype, device: Any) -> torch.Tensor:
     if isinstance(data, list | tuple | collections.deque):
         return torch.stack([_stacked(item, wide, device) for item in data])
-    if type(data) is Scalar:
-        return torch.full((), _float(data), dtype=wide, device=device)
-    value = float(data) if wide is torch.float64 and type(data) is int else data
-    return torch.full((), value, dtype=wide, device=device)
+    as_float = type(data) is Scalar or (wide is torch.float64 and type(data) is int)
+    return torch.full((), _float(data) if as_float else data, dtype=wide, device=device)
 
 
 def _wide(kinds: set[Any], dtype: torch.dtype | None) -> torch.dtype | None:
@@ -1292,7 +1290,7 @@ _KEEPERS += [
 ]
 
 
-read, as_scalar, as_float = _read, _as_scalar, _float
+read, read_key, as_scalar, as_float = _read, _read_key, _as_scalar, _float
 
 
 def configure() -> None:

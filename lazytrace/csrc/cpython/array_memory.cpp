@@ -75,12 +75,17 @@ at::Tensor tensor_of_new_array(PyObject* array) {
   return made;
 }
 
-py::object memory_of_array(PyObject* array) {
-  if (!is_plain_array(array)) return {};
+bool is_writable_array(PyObject* v) {
+  if (!is_plain_array(v)) return false;
   Py_buffer view;
-  if (PyObject_GetBuffer(array, &view, PyBUF_WRITABLE | PyBUF_STRIDES) < 0)
-    return PyErr_Clear(), py::object();
-  PyBuffer_Release(&view);
+  bool writable = PyObject_GetBuffer(v, &view, PyBUF_WRITABLE | PyBUF_STRIDES) == 0;
+  if (writable) PyBuffer_Release(&view);
+  PyErr_Clear();
+  return writable;
+}
+
+py::object memory_of_array(PyObject* array) {
+  if (!is_writable_array(array)) return {};
   c10::InferenceMode ordinary(false);
   // Nobody sees how it is made: neither who records nor a transform.
   auto above = c10::DispatchKeySet(c10::DispatchKeySet::FULL) -

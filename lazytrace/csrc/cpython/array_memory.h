@@ -10,6 +10,9 @@ namespace py = pybind11;
 // As torch.from_numpy, which does not tell whose memory it is. Throws what that throws.
 at::Tensor tensor_of_new_array(PyObject* array);
 
+// Whether it is an array of no class of its own that may be written to.
+bool is_writable_array(PyObject* v);
+
 // The same of any array whose memory a tensor can show, and that may be written to: an ordinary tensor,
 // whatever modes torch's functions are in. Null of anything else, and no error is set.
 py::object memory_of_array(PyObject* array);

@@ -67,10 +67,15 @@ void mark_renewals(PyCodeObject* code, std::vector<Operation>* operations) {
 
 bool is_in_place(int operation) { return operation >= NB_INPLACE_ADD; }
 
+namespace {
+// `+` for `+=`.
+int out_of_place(int operation) { return is_in_place(operation) ? operation - NB_INPLACE_ADD : operation; }
+}  // namespace
+
 bool is_addition(int operation) { return operation == NB_ADD || operation == NB_INPLACE_ADD; }
 
 bool is_arithmetic(int operation) {
-  switch (is_in_place(operation) ? operation - NB_INPLACE_ADD : operation) {
+  switch (out_of_place(operation)) {
     case NB_ADD:
     case NB_SUBTRACT:
     case NB_MULTIPLY:
@@ -95,7 +100,7 @@ const OperatorMethods& methods_of_operation(int operation) {
       METHODS("sub"), METHODS("truediv"), METHODS("xor")};
 #undef METHODS
   static_assert(NB_ADD == 0 && NB_XOR == 12 && NB_INPLACE_ADD == 13);
-  return kMethods[is_in_place(operation) ? operation - NB_INPLACE_ADD : operation];
+  return kMethods[out_of_place(operation)];
 }
 
 const OperatorMethods& methods_of_comparison() {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cpython/array_memory.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "program/value_tree.h"
@@ -173,11 +174,7 @@ struct Signature::Flattener {
 
   // A tensor of the same memory stands for it. What Python sees of the array itself is guarded by its root.
   void array(PyObject* v) {
-    Py_buffer view;
-    bool writable = PyObject_GetBuffer(v, &view, PyBUF_WRITABLE | PyBUF_STRIDES) == 0;
-    if (writable) PyBuffer_Release(&view);
-    PyErr_Clear();
-    if (!writable || !is_plain_array(v)) return refuse(say(reason::TakesArray));
+    if (!is_writable_array(v)) return refuse(say(reason::TakesArray));
     at::Tensor made;
     try {
       made = torch::utils::tensor_from_numpy(v, /*warn_if_not_writeable=*/false);

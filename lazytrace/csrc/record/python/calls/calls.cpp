@@ -671,6 +671,22 @@ void Calls::read_bound_self(PyObject* function, PyObject* self) {
     provenance_->read_child(node, Access::Attribute, name, -1, self);
 }
 
+namespace {
+// Whether what is read meanwhile is asked for being there alone.
+class AskingPresence {
+ public:
+  AskingPresence(Provenance* provenance, bool asks)
+      : provenance_(provenance), before_(provenance->ask_presence(asks)) {}
+  ~AskingPresence() { provenance_->ask_presence(before_); }
+  AskingPresence(const AskingPresence&) = delete;
+  AskingPresence& operator=(const AskingPresence&) = delete;
+
+ private:
+  Provenance* provenance_;
+  bool before_;
+};
+}  // namespace
+
 // ---------------------------------------------------------------- by what the table says
 void Calls::perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count) {
   PyObject *first = count > 0 ? args[0] : nullptr, *second = count > 1 ? args[1] : nullptr;
@@ -680,11 +696,10 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
       return;
     case Does::GetsAttribute:
       if (second) {
-        bool before = provenance_->ask_presence(name == "hasattr");
+        AskingPresence asking(provenance_, name == "hasattr");
         read_attribute(first, second);
-        provenance_->ask_presence(before);
-        if (count > 2) consumption_->hand_over(args + 2, count - 2, Consumer::Reads);
       }
+      if (count > 2) consumption_->hand_over(args + 2, count - 2, Consumer::Reads);
       return;
     case Does::GetsDescribed:
       return get_described(first, second);
