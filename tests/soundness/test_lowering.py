@@ -20,6 +20,8 @@ BIAS = torch.nn.Parameter(torch.randn(5))
 T3 = torch.randn(2, 3, 6)
 INTS = torch.arange(24).reshape(4, 6)
 CHANNELS_LAST = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+CLASSES = torch.tensor([1, 5, 2, 0])
+IMAGES, PIXELS = torch.randn(2, 3, 4, 5), torch.randint(3, (2, 4, 5))
 
 OPERATORS = {
     "pointwise": lambda: (A + B, A - B * 2, A * B / 3, torch.maximum(A, B), torch.minimum(A, B)),
@@ -115,6 +117,48 @@ OPERATORS = {
     "views of views": lambda: (
         T3.transpose(0, 1).reshape(3, 12)[:, 2:8].unsqueeze(0).expand(2, 3, 6).permute(2, 0, 1) + 1
     ),
+    "copies": lambda: (
+        A.clone() + 1,
+        A.t().clone(),
+        A[:, ::2].clone(),
+        A.expand(3, 4, 6).clone(),
+        CHANNELS_LAST.clone(),
+        CHANNELS_LAST.clone(memory_format=torch.contiguous_format),
+        torch.complex(A, B).conj().clone().imag,
+        INTS.clone(),
+        W.clone(),
+    ),
+    "stack": lambda: (
+        torch.stack([A, B]),
+        torch.stack([A, B], -1),
+        torch.stack([A.t(), B.t()], 1),
+        torch.stack([A, INTS]),
+        torch.stack([A.sum(), B.sum()]),
+        torch.stack([A[:0], B[:0]]),
+        torch.stack([W, W]),
+    ),
+    "norms": lambda: (
+        torch.linalg.vector_norm(A),
+        torch.linalg.vector_norm(A.t(), 3, dim=0),
+        torch.linalg.vector_norm(A, float("inf"), keepdim=True),
+        torch.linalg.vector_norm(A, dtype=torch.float64),
+        torch._foreach_norm([A, B.t(), V, A[:, ::2]]),
+        torch._foreach_norm([A, V, W], 1),
+        torch._foreach_norm([A, V], float("inf")),
+        torch._foreach_norm([A.double(), V]),
+        torch._foreach_norm([A, V], 2, torch.float64),
+    ),
+    "losses": lambda: (
+        F.nll_loss(A, CLASSES),
+        F.nll_loss(A, CLASSES, reduction="sum", ignore_index=2),
+        F.nll_loss(A, CLASSES, reduction="none"),
+        F.nll_loss(A, CLASSES, torch.arange(6.0)),
+        F.cross_entropy(IMAGES, PIXELS),
+        F.cross_entropy(IMAGES, PIXELS, reduction="sum", ignore_index=1),
+        F.cross_entropy(IMAGES, PIXELS, torch.tensor([0.1, 0.2, 0.7])),
+        F.cross_entropy(IMAGES.to(memory_format=torch.channels_last), PIXELS),
+        F.cross_entropy(IMAGES, PIXELS, reduction="none"),
+    ),
     "nothing to do": lambda: (
         A.to(torch.float32) + 1,
         A.contiguous() + 1,
@@ -153,6 +197,75 @@ def test_results_look_as_eager_ones(name, mode):
         assert looks(result) == looks(expected)
         for a, b in zip(parts(result), parts(expected), strict=True):
             assert torch.equal(a, b)
+
+
+def tensors(*dtypes):
+    torch.manual_seed(3)
+    return [torch.randn(size).to(dtype) for size in ((), (3,), (2, 4)) for dtype in dtypes]
+
+
+def leaves():
+    return [torch.nn.Parameter(one) for one in tensors(torch.float32)]
+
+
+def same_thrice():
+    [one] = tensors(torch.float32)[2:]
+    return [one, one, one.t()]
+
+
+EACH = {
+    "numbers": (tensors, [torch.float32], lambda s: (torch._foreach_add_(s, 1), torch._foreach_mul_(s, 0.3))),
+    "a number that no float32 holds": (tensors, [torch.float32], lambda s: torch._foreach_add_(s, 1 / 3)),
+    "dtypes": (
+        tensors,
+        [torch.float32, torch.float64, torch.int64],
+        lambda s: (torch._foreach_add_(s, 2), torch._foreach_mul_(s, 3)),
+    ),
+    "a tensor": (tensors, [torch.float32], lambda s: torch._foreach_mul_(s, V[0])),
+    "a tensor of float64": (tensors, [torch.float32], lambda s: torch._foreach_mul_(s, V[0].double())),
+    "one of them": (tensors, [torch.float32], lambda s: torch._foreach_mul_(s, s[0])),
+    "leaves": (leaves, [], lambda s: (torch._foreach_add_(s, 1), torch._foreach_mul_(s, V[1]))),
+    "one tensor often": (same_thrice, [], lambda s: (torch._foreach_add_(s, 1), torch._foreach_mul_(s, 2))),
+}
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_list_is_written_to(name):
+    make, given, write = EACH[name]
+
+    def step(state):
+        with torch.no_grad():
+            write(state)
+            return [one + 1 for one in state]
+
+    fn, states = traced(step), (make(*given), make(*given))
+    for _ in range(4):
+        expected, results = step(states[0]), fn(states[1])
+        for one, other in ((expected, results), states):
+            assert looks(one) == looks(other)
+            assert bits_of(one) == bits_of(other)
+    assert fn.stats().hits == 3, fn.stats()
+
+
+def test_a_list_that_cannot_be_written_to_raises_as_it_did():
+    """The second tensor shows one place several times."""
+
+    def step(state):
+        with torch.no_grad():
+            torch._foreach_add_(state, 1)
+
+    def state():
+        return [torch.ones(3), torch.ones(1).expand(3), torch.ones(3)]
+
+    fn, states = traced(step), (state(), state())
+    for _ in range(3):
+        texts = []
+        for call, own in zip((step, fn), states, strict=True):
+            with pytest.raises(RuntimeError) as raised:
+                call(own)
+            texts.append(str(raised.value))
+        assert texts[0] == texts[1]
+        assert looks(states[0]) == looks(states[1]) and bits_of(states[0]) == bits_of(states[1])
 
 
 def layer(make, *shapes):

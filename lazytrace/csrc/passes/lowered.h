@@ -1,6 +1,7 @@
 // A shorter way to do what a step does, where nobody can tell the difference.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "program/program.h"
@@ -29,5 +30,7 @@ class Lowered {
   // operator would raise.
   virtual bool run(const Step& step, const Desk& desk) const = 0;
 };
+
+using Way = std::unique_ptr<Lowered>;
 
 }  // namespace lazytrace

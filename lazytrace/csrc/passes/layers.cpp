@@ -1,0 +1,137 @@
+#include <ATen/Operators.h>
+
+#include <cstring>
+
+#include "passes/told.h"
+#include "passes/ways.h"
+
+namespace lazytrace {
+
+namespace {
+
+// Another look at the memory of a tensor. Shares its version, as views do, but is no view to autograd: only
+// for registers that never leave the program and that nothing writes to.
+at::Tensor alias_of(const at::Tensor& base, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                    int64_t offset) {
+  c10::TensorImpl* of = base.unsafeGetTensorImpl();
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(of->unsafe_storage()),
+                                                   of->key_set(), of->dtype());
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  if (!of->is_inference()) impl->set_version_counter(of->version_counter());
+  return at::Tensor(std::move(impl));
+}
+
+// linear() on a contiguous input is addmm, or mm, of the input as a matrix and the transposed weight
+// (ATen/native/Linear.cpp).
+class Linear final : public Lowered {
+ public:
+  static Way make(const Step& step) {
+    auto made = std::make_unique<Linear>();
+    const Arguments& a = step.arguments;
+    if (a.size() != 3 || step.takes_numbers || !made->input_.set(a[0]) || !made->weight_.set(a[1]))
+      return nullptr;
+    made->biased_ = a[2].kind == Argument::Kind::Register;
+    if (made->biased_) made->bias_.set(a[2]);
+    auto& sizes = step.results[0].meta->sizes();
+    // An input without a batch is multiplied as a vector.
+    if (sizes.size() != 2 && sizes.size() != 3) return nullptr;
+    made->width_ = sizes.back();
+    made->rows_ = 1;
+    for (size_t i = 0; i + 1 < sizes.size(); ++i) made->rows_ *= sizes[i];
+    return made;
+  }
+
+  bool run(const Step& step, const Desk& desk) const override {
+    const Result& result = step.results[0];
+    const at::Tensor &input = input_.get(desk), &weight = weight_.get(desk);
+    if (!input_.fits(desk) || !weight_.fits(desk) || (biased_ && !bias_.fits(desk))) return false;
+    if (!input.is_contiguous() || weight.dim() != 2 ||
+        input.dim() != static_cast<int64_t>(result.meta->sizes().size()))
+      return false;
+    at::Tensor whole = blank(*result.meta, desk.recycler);
+    if (!whole.defined()) return false;
+    at::AutoDispatchBelowADInplaceOrView below;
+    int64_t inner = weight.size(1);
+    bool flat = input.dim() == 2;
+    at::Tensor matrix = flat ? input : alias_of(input, {rows_, inner}, {inner, 1}, input.storage_offset());
+    at::Tensor out = flat ? whole : alias_of(whole, {rows_, width_}, {width_, 1}, 0);
+    at::Tensor transposed = alias_of(weight, {inner, weight.size(0)}, {weight.stride(1), weight.stride(0)},
+                                     weight.storage_offset());
+    if (biased_)
+      at::_ops::addmm_out::call(bias_.get(desk), matrix, transposed, 1, 1, out);
+    else
+      at::_ops::mm_out::call(matrix, transposed, out);
+    keep(result, std::move(whole), desk);
+    return true;
+  }
+
+ private:
+  Slot<const at::Tensor&> input_, weight_, bias_;
+  bool biased_ = false;
+  int64_t rows_ = 0, width_ = 0;
+};
+bool is_contiguous(const TensorMeta& meta) {
+  int64_t expected = 1;
+  for (size_t i = meta.sizes().size(); i-- > 0; expected *= meta.sizes()[i])
+    if (meta.sizes()[i] != 1 && meta.strides()[i] != expected) return false;
+  return true;
+}
+
+// addmm with one bias for all rows copies it into the result and adds the product to that
+// (ATen/native/LinearAlgebra.cpp). Here the rows are copied without a view of the bias.
+class BiasedProduct final : public Lowered {
+ public:
+  static Way make(const Step& step) {
+    auto made = std::make_unique<BiasedProduct>();
+    const Arguments& a = step.arguments;
+    const TensorMeta& meta = *step.results[0].meta;
+    auto is_one = [](const Argument& argument) {
+      return argument.kind == Argument::Kind::Constant && argument.constant.isScalar() &&
+             argument.constant.toScalar().equal(1);
+    };
+    bool real = meta.dtype() == at::kFloat || meta.dtype() == at::kDouble;
+    if (a.size() != 5 || !real || meta.sizes().size() != 2 || !is_contiguous(meta)) return nullptr;
+    if (!is_one(a[3]) || !is_one(a[4])) return nullptr;
+    for (size_t i = 0; i < 3; ++i)
+      if (a[i].kind != Argument::Kind::Register) return nullptr;
+    bool set = made->bias_.set(a[0]) && made->one_.set(a[1]) && made->other_.set(a[2]);
+    return set ? std::move(made) : nullptr;
+  }
+
+  bool run(const Step& step, const Desk& desk) const override {
+    const Result& result = step.results[0];
+    c10::ScalarType dtype = result.meta->dtype();
+    if (!bias_.fits(desk) || !one_.fits(desk) || !other_.fits(desk)) return false;
+    if (!bias_.is(dtype, desk) || !one_.is(dtype, desk) || !other_.is(dtype, desk)) return false;
+    const at::Tensor &bias = bias_.get(desk), &one = one_.get(desk), &other = other_.get(desk);
+    int64_t rows = result.meta->sizes()[0], columns = result.meta->sizes()[1];
+    bool fits = bias.dim() == 1 && bias.size(0) == columns && bias.is_contiguous() && one.dim() == 2 &&
+                one.size(0) == rows && other.dim() == 2 && other.size(1) == columns;
+    if (!fits) return false;
+    at::Tensor out = blank(*result.meta, desk.recycler);
+    if (!out.defined()) return false;
+    auto* to = static_cast<char*>(out.unsafeGetTensorImpl()->mutable_data());
+    size_t width = static_cast<size_t>(columns) * c10::elementSize(dtype);
+    for (int64_t row = 0; row < rows; ++row, to += width) std::memcpy(to, bias.const_data_ptr(), width);
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::_ops::addmm_out::call(out, one, other, 1, 1, out);
+    keep(result, std::move(out), desk);
+    return true;
+  }
+
+ private:
+  Slot<const at::Tensor&> bias_, one_, other_;
+};
+
+}  // namespace
+
+Way linear(const Step& step) { return Linear::make(step); }
+
+Way addmm(const Step& step) {
+  auto usual = out(&at::_ops::addmm_out::call, step.arguments);
+  auto biased = usual ? BiasedProduct::make(step) : nullptr;
+  if (!biased) return usual;
+  return either(std::move(biased), std::move(usual));
+}
+
+}  // namespace lazytrace

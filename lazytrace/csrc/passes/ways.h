@@ -1,0 +1,41 @@
+// The shorter ways of single operators. Each maker gives null where the recorded step cannot go it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "passes/lowered.h"
+
+namespace lazytrace {
+
+// The name of an operator with that of its overload.
+std::string full_name(const c10::FunctionSchema& schema);
+
+// Of a step that gives one tensor of the CPU, with memory of its own.
+Way way(const Step& step);
+// Of a step that does nothing but write to its first argument, whose look it leaves alone.
+Way way_in_place(const Step& step);
+// The same of one that writes to each tensor of a list.
+Way way_in_place_of_each(const Step& step);
+// Of a step that gives several tensors of the CPU, each with memory of its own.
+Way way_of_several(const Step& step);
+// Of _foreach_norm.
+Way norm_of_each(const Step& step);
+
+// Of a step that gives its argument back, of one whose result shows the memory of its argument, of item().
+std::shared_ptr<const Lowered> nothing();
+std::shared_ptr<const Lowered> alias();
+std::shared_ptr<const Lowered> item();
+
+// What the above are made of, by what it is about. Layers:
+Way linear(const Step& step);
+Way addmm(const Step& step);
+// Losses of scores by class, of rows and of images:
+Way nll_loss(const Step& step);
+Way nll_loss2d(const Step& step);
+Way nll_loss_backward(const Step& step);
+Way nll_loss2d_backward(const Step& step);
+// Lists:
+Way stack(const Step& step);
+
+}  // namespace lazytrace
