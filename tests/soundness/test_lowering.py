@@ -265,7 +265,8 @@ def test_a_list_that_cannot_be_written_to_raises_as_it_did():
                 call(own)
             texts.append(str(raised.value))
         assert texts[0] == texts[1]
-        assert looks(states[0]) == looks(states[1]) and bits_of(states[0]) == bits_of(states[1])
+        assert looks(states[0]) == looks(states[1])
+        assert bits_of(states[0]) == bits_of(states[1])
 
 
 def layer(make, *shapes):

@@ -1,4 +1,3 @@
-#include <ATen/Operators.h>
 
 #include <cstring>
 
@@ -58,9 +57,9 @@ class Linear final : public Lowered {
     at::Tensor transposed = alias_of(weight, {inner, weight.size(0)}, {weight.stride(1), weight.stride(0)},
                                      weight.storage_offset());
     if (biased_)
-      at::_ops::addmm_out::call(bias_.get(desk), matrix, transposed, 1, 1, out);
+      at::cpu::addmm_outf(bias_.get(desk), matrix, transposed, 1, 1, out);
     else
-      at::_ops::mm_out::call(matrix, transposed, out);
+      at::cpu::mm_outf(matrix, transposed, out);
     keep(result, std::move(whole), desk);
     return true;
   }
@@ -114,7 +113,7 @@ class BiasedProduct final : public Lowered {
     size_t width = static_cast<size_t>(columns) * c10::elementSize(dtype);
     for (int64_t row = 0; row < rows; ++row, to += width) std::memcpy(to, bias.const_data_ptr(), width);
     at::AutoDispatchBelowADInplaceOrView below;
-    at::_ops::addmm_out::call(out, one, other, 1, 1, out);
+    at::cpu::addmm_outf(out, one, other, 1, 1, out);
     keep(result, std::move(out), desk);
     return true;
   }
@@ -128,7 +127,7 @@ class BiasedProduct final : public Lowered {
 Way linear(const Step& step) { return Linear::make(step); }
 
 Way addmm(const Step& step) {
-  auto usual = out(&at::_ops::addmm_out::call, step.arguments);
+  auto usual = out(LAZYTRACE_KERNEL(addmm_out, addmm_outf), step.arguments);
   auto biased = usual ? BiasedProduct::make(step) : nullptr;
   if (!biased) return usual;
   return either(std::move(biased), std::move(usual));

@@ -73,8 +73,8 @@ class NormOfEach final : public Lowered {
       if (results[i].reg < 0) continue;
       at::Tensor out = blank(*results[i].meta, desk.recycler);
       if (!out.defined()) return false;
-      at::_ops::linalg_vector_norm_out::call(desk.registers[tensors_.registers()[i]], order_.get(desk),
-                                             std::nullopt, false, std::nullopt, out);
+      at::cpu::linalg_vector_norm_outf(desk.registers[tensors_.registers()[i]], order_.get(desk),
+                                       std::nullopt, false, std::nullopt, out);
       desk.registers[results[i].reg] = std::move(out);
     }
     return true;
@@ -139,15 +139,16 @@ Way add_scalar(const Step& step) {
   auto number = single(step.arguments[1]);
   Argument one;
   one.constant = 1;
-  return number ? in_place_each(&at::_ops::add__Tensor::call, {step.arguments[0], *number, one}) : nullptr;
+  return number ? in_place_each(LAZYTRACE_KERNEL(add__Tensor, add_), {step.arguments[0], *number, one})
+                : nullptr;
 }
 
 Way multiply_scalar(const Step& step) {
   auto number = single(step.arguments[1]);
-  return number ? in_place_each(&at::_ops::mul__Tensor::call, {step.arguments[0], *number}) : nullptr;
+  return number ? in_place_each(LAZYTRACE_KERNEL(mul__Tensor, mul_), {step.arguments[0], *number}) : nullptr;
 }
 
-Way multiply(const Step& step) { return in_place_each(&at::_ops::mul__Tensor::call, step.arguments); }
+Way multiply(const Step& step) { return in_place_each(LAZYTRACE_KERNEL(mul__Tensor, mul_), step.arguments); }
 
 }  // namespace
 

@@ -72,13 +72,19 @@ class NllLossBackward final : public Lowered {
 
 }  // namespace
 
-Way nll_loss(const Step& step) { return NllLoss::make(&at::_ops::nll_loss_forward_output::call, step); }
-Way nll_loss2d(const Step& step) { return NllLoss::make(&at::_ops::nll_loss2d_forward_output::call, step); }
+Way nll_loss(const Step& step) {
+  return NllLoss::make(LAZYTRACE_KERNEL(nll_loss_forward_output, nll_loss_forward_symint_outf), step);
+}
+Way nll_loss2d(const Step& step) {
+  return NllLoss::make(LAZYTRACE_KERNEL(nll_loss2d_forward_output, nll_loss2d_forward_symint_outf), step);
+}
 Way nll_loss_backward(const Step& step) {
-  return NllLossBackward::make(&at::_ops::nll_loss_backward_grad_input::call, step);
+  return NllLossBackward::make(LAZYTRACE_KERNEL(nll_loss_backward_grad_input, nll_loss_backward_symint_outf),
+                               step);
 }
 Way nll_loss2d_backward(const Step& step) {
-  return NllLossBackward::make(&at::_ops::nll_loss2d_backward_grad_input::call, step);
+  return NllLossBackward::make(
+      LAZYTRACE_KERNEL(nll_loss2d_backward_grad_input, nll_loss2d_backward_symint_outf), step);
 }
 
 }  // namespace lazytrace

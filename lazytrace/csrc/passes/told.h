@@ -1,6 +1,8 @@
 // Operators that can be told where to write.
 #pragma once
 
+#include <ATen/CPUFunctions.h>
+#include <ATen/Operators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <memory>
@@ -9,6 +11,10 @@
 #include <vector>
 
 #include "passes/slots.h"
+
+// The kernel of the CPU that the dispatcher would find for this operator, which shares its signature.
+#define LAZYTRACE_KERNEL(operator_, kernel) \
+  static_cast<decltype(&at::_ops::operator_::call)>(&at::cpu::kernel)
 
 namespace lazytrace {
 

@@ -76,12 +76,15 @@ Argument constant(c10::IValue value) {
 }
 
 // relu(x) is clamp_min(x, 0), but for bool, which it refuses (ATen/native/Activation.cpp).
-Way relu(const Step& step) { return out(&at::_ops::clamp_min_out::call, {step.arguments[0], constant(0)}); }
+Way relu(const Step& step) {
+  return out(LAZYTRACE_KERNEL(clamp_min_out, clamp_min_outf), {step.arguments[0], constant(0)});
+}
 
 // softmax(x, dim) is _softmax(x, dim, false) where no other dtype is asked for (ATen/native/SoftMax.cpp).
 Way softmax(const Step& step) {
   if (step.arguments.size() != 3 || !step.arguments[2].constant.isNone()) return nullptr;
-  return out(&at::_ops::_softmax_out::call, {step.arguments[0], step.arguments[1], constant(false)});
+  return out(LAZYTRACE_KERNEL(_softmax_out, _softmax_outf),
+             {step.arguments[0], step.arguments[1], constant(false)});
 }
 // A tensor of ones, however the argument looks that says how large it is.
 class Ones final : public Lowered {
@@ -178,47 +181,50 @@ Way arithmetic_in_place(const Step& step) {
 }
 const std::unordered_map<std::string, Maker>& makers() {
   static const auto* table = new std::unordered_map<std::string, Maker>{
-      {"aten::add.Tensor", arithmetic<&at::_ops::add_out::call>},
-      {"aten::sub.Tensor", arithmetic<&at::_ops::sub_out::call>},
-      {"aten::mul.Tensor", arithmetic<&at::_ops::mul_out::call>},
-      {"aten::div.Tensor", arithmetic<&at::_ops::div_out::call>},
-      {"aten::pow.Tensor_Scalar", same<&at::_ops::pow_Tensor_Scalar_out::call>},
-      {"aten::maximum", same<&at::_ops::maximum_out::call>},
-      {"aten::minimum", same<&at::_ops::minimum_out::call>},
-      {"aten::sigmoid", same<&at::_ops::sigmoid_out::call>},
-      {"aten::tanh", same<&at::_ops::tanh_out::call>},
-      {"aten::silu", same<&at::_ops::silu_out::call>},
-      {"aten::gelu", same<&at::_ops::gelu_out::call>},
-      {"aten::exp", same<&at::_ops::exp_out::call>},
-      {"aten::log", same<&at::_ops::log_out::call>},
-      {"aten::neg", same<&at::_ops::neg_out::call>},
-      {"aten::sqrt", same<&at::_ops::sqrt_out::call>},
-      {"aten::rsqrt", same<&at::_ops::rsqrt_out::call>},
-      {"aten::reciprocal", same<&at::_ops::reciprocal_out::call>},
-      {"aten::sin", same<&at::_ops::sin_out::call>},
-      {"aten::cos", same<&at::_ops::cos_out::call>},
-      {"aten::erf", same<&at::_ops::erf_out::call>},
-      {"aten::mean.dim", same<&at::_ops::mean_out::call>},
-      {"aten::sum.dim_IntList", same<&at::_ops::sum_IntList_out::call>},
-      {"aten::mm", same<&at::_ops::mm_out::call>},
-      {"aten::bmm", same<&at::_ops::bmm_out::call>},
+      {"aten::add.Tensor", arithmetic<LAZYTRACE_KERNEL(add_out, add_outf)>},
+      {"aten::sub.Tensor", arithmetic<LAZYTRACE_KERNEL(sub_out, sub_outf)>},
+      {"aten::mul.Tensor", arithmetic<LAZYTRACE_KERNEL(mul_out, mul_outf)>},
+      {"aten::div.Tensor", arithmetic<LAZYTRACE_KERNEL(div_out, div_outf)>},
+      {"aten::pow.Tensor_Scalar", same<LAZYTRACE_KERNEL(pow_Tensor_Scalar_out, pow_outf)>},
+      {"aten::maximum", same<LAZYTRACE_KERNEL(maximum_out, maximum_outf)>},
+      {"aten::minimum", same<LAZYTRACE_KERNEL(minimum_out, minimum_outf)>},
+      {"aten::sigmoid", same<LAZYTRACE_KERNEL(sigmoid_out, sigmoid_outf)>},
+      {"aten::tanh", same<LAZYTRACE_KERNEL(tanh_out, tanh_outf)>},
+      {"aten::silu", same<LAZYTRACE_KERNEL(silu_out, silu_outf)>},
+      {"aten::gelu", same<LAZYTRACE_KERNEL(gelu_out, gelu_outf)>},
+      {"aten::exp", same<LAZYTRACE_KERNEL(exp_out, exp_outf)>},
+      {"aten::log", same<LAZYTRACE_KERNEL(log_out, log_outf)>},
+      {"aten::neg", same<LAZYTRACE_KERNEL(neg_out, neg_outf)>},
+      {"aten::sqrt", same<LAZYTRACE_KERNEL(sqrt_out, sqrt_outf)>},
+      {"aten::rsqrt", same<LAZYTRACE_KERNEL(rsqrt_out, rsqrt_outf)>},
+      {"aten::reciprocal", same<LAZYTRACE_KERNEL(reciprocal_out, reciprocal_outf)>},
+      {"aten::sin", same<LAZYTRACE_KERNEL(sin_out, sin_outf)>},
+      {"aten::cos", same<LAZYTRACE_KERNEL(cos_out, cos_outf)>},
+      {"aten::erf", same<LAZYTRACE_KERNEL(erf_out, erf_outf)>},
+      {"aten::mean.dim", same<LAZYTRACE_KERNEL(mean_out, mean_outf)>},
+      {"aten::sum.dim_IntList", same<LAZYTRACE_KERNEL(sum_IntList_out, sum_outf)>},
+      {"aten::mm", same<LAZYTRACE_KERNEL(mm_out, mm_outf)>},
+      {"aten::bmm", same<LAZYTRACE_KERNEL(bmm_out, bmm_outf)>},
       {"aten::addmm", addmm},
       {"aten::clone", Copy::make},
       {"aten::stack", stack},
-      {"aten::linalg_vector_norm", same<&at::_ops::linalg_vector_norm_out::call>},
+      {"aten::linalg_vector_norm", same<LAZYTRACE_KERNEL(linalg_vector_norm_out, linalg_vector_norm_outf)>},
       {"aten::ones_like", Ones::make},
       {"aten::nll_loss_backward", nll_loss_backward},
       {"aten::nll_loss2d_backward", nll_loss2d_backward},
-      {"aten::baddbmm", same<&at::_ops::baddbmm_out::call>},
-      {"aten::_softmax", same<&at::_ops::_softmax_out::call>},
-      {"aten::cat", same<&at::_ops::cat_out::call>},
-      {"aten::_log_softmax", same<&at::_ops::_log_softmax_out::call>},
-      {"aten::_log_softmax_backward_data", same<&at::_ops::_log_softmax_backward_data_out::call>},
-      {"aten::_softmax_backward_data", same<&at::_ops::_softmax_backward_data_out::call>},
-      {"aten::gelu_backward", same<&at::_ops::gelu_backward_grad_input::call>},
-      {"aten::tanh_backward", same<&at::_ops::tanh_backward_grad_input::call>},
-      {"aten::sigmoid_backward", same<&at::_ops::sigmoid_backward_grad_input::call>},
-      {"aten::threshold_backward", same<&at::_ops::threshold_backward_grad_input::call>},
+      {"aten::baddbmm", same<LAZYTRACE_KERNEL(baddbmm_out, baddbmm_outf)>},
+      {"aten::_softmax", same<LAZYTRACE_KERNEL(_softmax_out, _softmax_outf)>},
+      {"aten::cat", same<LAZYTRACE_KERNEL(cat_out, cat_outf)>},
+      {"aten::_log_softmax", same<LAZYTRACE_KERNEL(_log_softmax_out, _log_softmax_outf)>},
+      {"aten::_log_softmax_backward_data",
+       same<LAZYTRACE_KERNEL(_log_softmax_backward_data_out, _log_softmax_backward_data_outf)>},
+      {"aten::_softmax_backward_data",
+       same<LAZYTRACE_KERNEL(_softmax_backward_data_out, _softmax_backward_data_outf)>},
+      {"aten::gelu_backward", same<LAZYTRACE_KERNEL(gelu_backward_grad_input, gelu_backward_outf)>},
+      {"aten::tanh_backward", same<LAZYTRACE_KERNEL(tanh_backward_grad_input, tanh_backward_outf)>},
+      {"aten::sigmoid_backward", same<LAZYTRACE_KERNEL(sigmoid_backward_grad_input, sigmoid_backward_outf)>},
+      {"aten::threshold_backward",
+       same<LAZYTRACE_KERNEL(threshold_backward_grad_input, threshold_backward_outf)>},
       {"aten::relu", relu},
       {"aten::softmax.int", softmax},
       {"aten::linear", linear},
@@ -229,15 +235,15 @@ const std::unordered_map<std::string, Maker>& makers() {
 // Operators that do nothing but write to their first argument, whose look they leave alone.
 const std::unordered_map<std::string, Maker>& makers_in_place() {
   static const auto* table = new std::unordered_map<std::string, Maker>{
-      {"aten::add_.Tensor", arithmetic_in_place<&at::_ops::add__Tensor::call>},
-      {"aten::sub_.Tensor", arithmetic_in_place<&at::_ops::sub__Tensor::call>},
-      {"aten::mul_.Tensor", arithmetic_in_place<&at::_ops::mul__Tensor::call>},
-      {"aten::div_.Tensor", arithmetic_in_place<&at::_ops::div__Tensor::call>},
-      {"aten::lerp_.Scalar", arithmetic_in_place<&at::_ops::lerp__Scalar::call>},
-      {"aten::addcmul_", arithmetic_in_place<&at::_ops::addcmul_::call>},
-      {"aten::addcdiv_", arithmetic_in_place<&at::_ops::addcdiv_::call>},
-      {"aten::sqrt_", arithmetic_in_place<&at::_ops::sqrt_::call>},
-      {"aten::zero_", arithmetic_in_place<&at::_ops::zero_::call>},
+      {"aten::add_.Tensor", arithmetic_in_place<LAZYTRACE_KERNEL(add__Tensor, add_)>},
+      {"aten::sub_.Tensor", arithmetic_in_place<LAZYTRACE_KERNEL(sub__Tensor, sub_)>},
+      {"aten::mul_.Tensor", arithmetic_in_place<LAZYTRACE_KERNEL(mul__Tensor, mul_)>},
+      {"aten::div_.Tensor", arithmetic_in_place<LAZYTRACE_KERNEL(div__Tensor, div_)>},
+      {"aten::lerp_.Scalar", arithmetic_in_place<LAZYTRACE_KERNEL(lerp__Scalar, lerp_)>},
+      {"aten::addcmul_", arithmetic_in_place<LAZYTRACE_KERNEL(addcmul_, addcmul_)>},
+      {"aten::addcdiv_", arithmetic_in_place<LAZYTRACE_KERNEL(addcdiv_, addcdiv_)>},
+      {"aten::sqrt_", arithmetic_in_place<LAZYTRACE_KERNEL(sqrt_, sqrt_)>},
+      {"aten::zero_", arithmetic_in_place<LAZYTRACE_KERNEL(zero_, zero_)>},
   };
   return *table;
 }
