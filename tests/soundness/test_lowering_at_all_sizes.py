@@ -263,6 +263,147 @@ def a_cache_of_an_object_that_is_passed(trace):
     return made, [off, *steps, *later], lambda: [cache.keys for cache in caches]
 
 
+# ---------------------------------------------------------------- the sizes of the recording, met again
+AGAIN = (3, 5, 3, 3, 1, 3, 0, 3, 5, 3)
+
+
+@pytest.mark.parametrize("text", FOLLOWED)
+def test_the_sizes_of_the_recording_come_back(text):
+    inner = of_text(text)
+    inputs = [torch.randn(n, 4) for n in AGAIN]
+    check(without_gradients(lambda x: inner(torch.relu(x)), *inputs), hits=5)
+
+
+def with_numbers(function, *numbers):
+    """Tensors of the sizes of the recording, and numbers that are others at each call."""
+    x = torch.randn(6, 4)
+    calls = [call(x if i % 3 else torch.randn(6, 4), *one) for i, one in enumerate(numbers)]
+    return lambda trace: (trace(function, dynamic=True), [off, *calls])
+
+
+PARTS = {
+    "slice": lambda y, n: y[:n] * 2,
+    "slice from": lambda y, n: y[n:] * 2,
+    "both ends": lambda y, n: y[1:n].t() + 1,
+    "narrow": lambda y, n: y.narrow(0, n, 2) + 1,
+    "select": lambda y, n: y[n] + y.select(0, n),
+    "unflatten": lambda y, n: y.reshape(-1).unflatten(0, (2, 12)).t()[:, :1].expand(12, n) * 2,
+    "split": lambda y, n: [part * 2 for part in y.split([n, 6 - n])],
+    "factor": lambda y, n: (y * n, n - y, y / n, y.pow(n)),
+    "sizes": lambda y, n: torch.zeros(n, 4) + y[0],
+    "as_strided": lambda y, n: y.as_strided((2, 2), (1, 1), n) + 1,
+    "roll": lambda y, n: y.roll(n, 0).flip(1) * 2,
+    "diagonal": lambda y, n: y.diagonal(n - 2) * 2,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_numbers_say_what_is_shown(name):
+    part = PARTS[name]
+    numbers = [(n,) for n in (2, 3, 2, 1, 4, 2, 3, 2)]
+    check(with_numbers(lambda x, n: part(torch.relu(x), n), *numbers), hits=2)
+
+
+@cases(hits=6)
+def other_strides_of_the_same_sizes(trace):
+    def fn(x):
+        y = x * 2
+        return y.t().reshape(-1) + 1, y.sum(0), (y.t() @ y).tanh()
+
+    same = torch.randn(4, 4)
+    inputs = [same, same.t(), same, torch.randn(4, 8)[:, ::2], same.t(), same, torch.randn(4, 4)]
+    return without_gradients(fn, *inputs, same)(trace)
+
+
+@cases(hits=6)
+def state_that_has_other_sizes_for_a_while(trace):
+    state = types.SimpleNamespace(w=torch.randn(4, 4), cache=torch.zeros(0, 4))
+
+    def fn(x):
+        y = torch.relu(x @ state.w)
+        state.cache = torch.cat([state.cache, y])
+        return (y @ state.cache.t()).softmax(-1) @ state.cache, state.cache.mean(0) * 2
+
+    def forget():
+        state.cache = torch.zeros(0, 4)
+
+    x = torch.randn(1, 4)
+    calls = [call(x), call(x), call(x), forget, call(x), call(x), call(torch.randn(2, 4)), call(x), call(x)]
+    return trace(fn, dynamic=True), [off, *calls]
+
+
+@cases(hits=5)
+def a_weight_that_comes_to_require_gradients(trace):
+    """linear and matmul take other kernels for what requires them."""
+    w = torch.randn(5, 4)
+
+    def fn(x):
+        return F.linear(x.transpose(0, 1), w).relu(), torch.matmul(x.transpose(0, 1), w.t())
+
+    def require():
+        w.requires_grad_(not w.requires_grad)
+
+    x, other = torch.randn(3, 2, 4), torch.randn(2, 2, 4)
+    calls = [call(x), call(other), call(x), require, call(x), call(x), require, call(x), call(other), call(x)]
+    return trace(fn, dynamic=True), [off, *calls]
+
+
+@cases(hits=6)
+def views_of_what_leaves_at_the_sizes_of_the_recording(trace):
+    def fn(x):
+        y = x * 2
+        z = y.reshape(-1)
+        return y, z, z[1:].view(1, -1), y.t().contiguous()
+
+    def watched(trace):
+        made = trace(fn, dynamic=True)
+
+        def run(x):
+            y, z, w, v = made(x)
+            y.add_(1)
+            return y, z, w, v, [t._version for t in (y, z, w, v)], [t._base is y for t in (y, z, w, v)]
+
+        return run, [off, *[call(torch.randn(n, 4)) for n in AGAIN]]
+
+    return watched(trace)
+
+
+@cases(hits=6)
+def results_are_not_written_again(trace):
+    """What lies in memory that is used again leaves the program sometimes."""
+    kept = []
+
+    def fn(x):
+        y = torch.relu(x).tanh() * 2
+        z = y.exp() + 1
+        return z.t() if x.shape[0] > 3 else (y, z.sum(0), z[0] * 2)
+
+    def watched(trace):
+        made = trace(fn, dynamic=True)
+
+        def run(x):
+            kept.append(made(x))
+            return list(kept)
+
+        return run, [off, *[call(torch.randn(n, 4)) for n in (3, 5, 3, 3, 2, 3, 5, 3, 3)]]
+
+    return watched(trace)
+
+
+@cases(hits=6)
+def an_opaque_function_that_changes_the_look_of_what_it_is_given(trace):
+    @lazytrace.opaque
+    def turn(y):
+        y.t_()
+
+    def fn(x):
+        y = torch.relu(x) * 1
+        turn(y)
+        return y * 2, y.sum(0)
+
+    return without_gradients(fn, *[torch.randn(n, 3) for n in (2, 4, 2, 2, 4, 3, 3, 2, 2)])(trace)
+
+
 @cases.parametrize
 def test_shorter_ways_at_all_sizes(make, expected):
     check(make, **expected)

@@ -288,9 +288,7 @@ std::vector<int> GuardTree::prune() {
     ++kept;
   }
   nodes_.resize(kept);
-  for (size_t i = 0; i < kept; ++i)
-    if (nodes_[i].access == Access::Namespace)
-      namespaces_.emplace_back(nodes_[i].parent, static_cast<int>(i));
+  list_namespaces();
   for (int& node : distinct_) node = renamed[node];
   distinct_.erase(std::remove(distinct_.begin(), distinct_.end(), -1), distinct_.end());
   usual_size = std::max<size_t>(256, renamed.size() + renamed.size() / 8);
@@ -301,11 +299,19 @@ std::vector<int> GuardTree::prune() {
   return renamed;
 }
 
-int GuardTree::first_of_namespace(int node) const {
-  int first = first_of(node);
-  for (auto [owner, names] : namespaces_)
-    if (first_of(owner) == first) return first_of(names);
-  return first;
+// The first node that has the namespace of an object stands for the object, too.
+void GuardTree::list_namespaces() {
+  std::vector<int> names_of(nodes_.size(), -1);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].access != Access::Namespace) continue;
+    int& names = names_of[first_of(nodes_[i].parent)];
+    if (names < 0) names = first_of(static_cast<int>(i));
+  }
+  objects_.resize(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    int first = first_of(static_cast<int>(i));
+    objects_[i] = names_of[first] >= 0 ? names_of[first] : first;
+  }
 }
 
 // ---------------------------------------------------------------- checking
@@ -652,9 +658,21 @@ bool GuardTree::asks_itself(const Guard& g) { return !g.steady && g.demand != De
 
 // Most namespaces are unchanged at most calls, and most guards on their entries are steady. The others are
 // few, and most of these are on functions, whose code can be exchanged in place.
+namespace {
+// Whether it says more of which objects are written to than that of another node. An instance of a subclass
+// of str, int, float or bytes has attributes.
+bool may_be_written(const Guard& guard) {
+  if (guard.same >= 0 || guard.access == Access::Self) return false;
+  bool constant =
+      guard.expect == Expect::Constant || guard.expect == Expect::Code || guard.expect == Expect::Absent;
+  return !constant || guard.plain || guard.demand != Demand::All;
+}
+}  // namespace
+
 void GuardTree::plan() {
   tasks_.clear();
   tensors_.clear();
+  writable_.clear();
   tasks_.reserve(nodes_.size() + groups_.size());
   begins_.assign(groups_.size() + 1, 0);
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -663,6 +681,7 @@ void GuardTree::plan() {
     if (g.expect == Expect::Tensor && g.same < 0 && g.same_input < 0 && g.access != Access::Input)
       tensors_.push_back(node);
     if (g.demand == Demand::Nothing) continue;
+    if (may_be_written(g)) writable_.push_back(node);
     Task task = task_of(g, node);
     if (g.group >= 0) {
       Task of_namespace = task;
@@ -972,7 +991,7 @@ int GuardTree::check_changes(PyObject* const* roots, size_t count, const std::ve
       if (quick_.ready) quick_.nodes[node] = values->nodes[node];
     }
   }
-  if (!quick_.ready && ++quick_.calm > QuickWay::kPatience) WordMaker(*this, values->nodes).make();
+  if (!quick_.ready && ++quick_.calm > quick_.patience) WordMaker(*this, values->nodes).make();
   return -1;
 }
 

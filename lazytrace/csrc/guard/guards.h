@@ -143,7 +143,7 @@ class GuardTree {
   }
   // Once pruned: the first node that had the same namespace as the object, if that was looked at, or the same
   // object.
-  int first_of_namespace(int node) const;
+  int first_of_namespace(int node) const { return objects_[static_cast<size_t>(node)]; }
   // The first node that had the same object.
   int first_of(int node) const {
     while (true) {
@@ -165,6 +165,8 @@ class GuardTree {
   size_t size() const { return nodes_.size(); }
   // The nodes of tensors that are no arguments and no other node's.
   const std::vector<int>& tensors() const { return tensors_; }
+  // The nodes whose objects somebody may write to: neither a constant nor the object of another node.
+  const std::vector<int>& writable() const { return writable_; }
 
   // Sets what is expected of a node from the value that it has now (NULL: absent).
   void expect(int node, PyObject* value);
@@ -306,14 +308,15 @@ class GuardTree {
   bool leads_elsewhere(const Task& task, const Values& values) const;
   class WordMaker;
   void plan();
+  void list_namespaces();
   void list_members();
   void list_leading();
   void plan_again();
 
   std::vector<Guard> nodes_;
-  std::vector<std::pair<int, int>> namespaces_;  // of which node, once pruned
-  std::vector<int> distinct_;                    // nodes whose objects are pairwise different
-  std::vector<int> tensors_;
+  std::vector<int> objects_;   // by node, once pruned: first_of_namespace()
+  std::vector<int> distinct_;  // nodes whose objects are pairwise different
+  std::vector<int> tensors_, writable_;
   // What the last check that passed has seen. Changed with the GIL only.
   mutable std::vector<GuardGroup> groups_;
   mutable std::vector<PyObject*> seen_;  // values by node; borrowed, valid while their group is unchanged

@@ -1,11 +1,11 @@
 // Makes the quick way of a GuardTree.
 #pragma once
 
-#include <unordered_map>
 #include <vector>
 
 #include "guard/guards.h"
 #include "guard/words.h"
+#include "support/address_map.h"
 
 namespace lazytrace {
 
@@ -40,8 +40,8 @@ class GuardTree::WordMaker {
   QuickWay& quick_;
   const std::vector<PyObject*>& nodes_;
   std::vector<Known> known_;
-  std::vector<char> grouped_;                      // whether words stand for the namespace
-  std::unordered_map<const void*, size_t> first_;  // words by place
+  std::vector<char> grouped_;  // whether words stand for the namespace
+  AddressMap<size_t> first_;   // words by place
   int task_ = 0;
 };
 

@@ -26,7 +26,7 @@ PyObject** place_of_dict(PyObject* object) {
 }  // namespace
 
 GuardTree::WordMaker::WordMaker(const GuardTree& tree, const std::vector<PyObject*>& nodes)
-    : tree_(tree), quick_(tree.quick_), nodes_(nodes) {
+    : tree_(tree), quick_(tree.quick_), nodes_(nodes), first_(2 * tree.tasks_.size()) {
   known_.assign(nodes.size(), Known::Nothing);
   grouped_.assign(tree.groups_.size(), 0);
 }
@@ -61,9 +61,9 @@ void GuardTree::WordMaker::expect(const void* place, uint64_t value, uint64_t ma
   // Nothing changes between two words, so that one of a place is enough.
   auto [at, added] = first_.emplace(place, quick_.words.size());
   if (!added) {
-    bool there = at->second < quick_.words.size() && quick_.words[at->second].place == place;
-    if (there && quick_.words[at->second].mask == mask) return;
-    at->second = quick_.words.size();
+    bool there = *at < quick_.words.size() && quick_.words[*at].place == place;
+    if (there && quick_.words[*at].mask == mask) return;
+    *at = quick_.words.size();
   }
   quick_.words.push_back({place, mask, value & mask, task_});
 }

@@ -1,6 +1,7 @@
 // The quick way to ask most guards: words of memory that are what they were at the last check that passed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,7 +23,7 @@ struct Stretch {
 
 // Belongs to one GuardTree; holds no references. Read and changed with the GIL only.
 struct QuickWay {
-  static constexpr int kPatience = 2;
+  static constexpr int kMostPatience = 32;
 
   std::vector<Word> words;
   std::vector<Stretch> stretches;
@@ -30,10 +31,13 @@ struct QuickWay {
   std::vector<char> restless;  // tasks whose words were found otherwise
   std::vector<char> roving;    // nodes that were found to be other objects
   int calm = 0;                // how many checks have passed since, without a change
+  int patience = 2;            // how many must pass before it is made (again)
   bool ready = false;
 
   // What has to be asked again, once: whatever has changed is left to its task from then on.
   void drop() {
+    // Making it takes as long as ten checks, and where one place has changed another often will.
+    if (ready) patience = std::min(2 * patience, kMostPatience);
     ready = false;
     calm = 0;
   }

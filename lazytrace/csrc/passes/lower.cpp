@@ -19,12 +19,13 @@ class Lowering {
     metas_.assign(static_cast<size_t>(program_.registers), nullptr);
     for (const Step& step : program_.steps)
       for (const Result& result : step.results) {
-        if (result.reg >= 0) metas_[result.reg] = result.meta.get();
+        if (result.reg >= 0) metas_[result.reg] = result.meta;
         for (const Result& one : result.list)
-          if (one.reg >= 0) metas_[one.reg] = one.meta.get();
+          if (one.reg >= 0) metas_[one.reg] = one.meta;
       }
     for (int reg : outputs) bound_[reg] = 1;
     find_bound();
+    if (program_.dynamic && !program_.changes_looks) note_looks();
   }
 
   void run() {
@@ -38,22 +39,58 @@ class Lowering {
       bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
       if (plain && !program_.dynamic) planned.lowered = writing_way(step);
       if (planned.lowered || step.effect) continue;
-      if (step.takes_numbers && !program_.dynamic) {
+      if (program_.dynamic)
+        planned.lowered = way_at_some_sizes(step, i, plain);
+      else if (step.takes_numbers) {
         if (plain && takes_scalars(step)) planned.lowered = way_of(step, i, plain);
         continue;
+      } else {
+        planned.lowered = step.results.size() == 1 ? way_of(step, i, plain)
+                          : plain                  ? way_of_all(step)
+                                                   : nullptr;
       }
-      if (plain && !program_.dynamic && step.results.size() > 1) planned.lowered = way_of_all(step);
-      // The other shorter ways are made of constants, for known sizes.
-      if (step.results.size() == 1)
-        planned.lowered = !program_.dynamic         ? way_of(step, i, plain)
-                          : gives_back_always(step) ? nothing()
-                                                    : nullptr;
       if (plain && leaves_no_trace(step))
         planned.quiet = step.flat ? StepPlan::Quiet::Always : quiet(step.op);
     }
   }
 
  private:
+  // How each register looked in the recording.
+  void note_looks() {
+    plan_.looks = program_.looks;
+    plan_.looks.resize(static_cast<size_t>(program_.registers));
+    for (size_t reg = 0; reg < metas_.size(); ++reg)
+      if (metas_[reg] && !plan_.looks[reg]) plan_.looks[reg] = metas_[reg];
+  }
+
+  // A way that is made for the sizes of the recording serves where the tensors that the step takes have them.
+  std::shared_ptr<const Lowered> way_at_some_sizes(const Step& step, size_t at, bool plain) {
+    if (gives_back_always(step)) return nothing();
+    if (plan_.looks.empty() || !plain) return nullptr;
+    bool shows = step.results.size() == 1 && is_alias(step.results[0], at) && is_view(step);
+    // Those of a view say which part is shown; others are factors and the like.
+    if (step.takes_numbers && !shows && !takes_only_scalars(step)) return nullptr;
+    if (step.takes_numbers && shows && program_.numbers_then.empty()) return nullptr;  // it comes from a file
+    auto found = step.results.size() == 1 ? way_of(step, at, plain) : way_of_all(step);
+    if (!found) return nullptr;
+    return where_same(step, std::move(found), shows ? numbers_of(step) : NumbersThen());
+  }
+
+  using NumbersThen = std::vector<std::pair<int, NumberValue>>;
+  NumbersThen numbers_of(const Step& step) const {
+    NumbersThen found;
+    auto note = [&](int id) {
+      if (id >= 0) found.emplace_back(id, program_.numbers_then[static_cast<size_t>(id)]);
+    };
+    for (const Argument& argument : step.arguments) {
+      if (argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::NumberTensor)
+        note(argument.reg);
+      if (argument.kind == Argument::Kind::Numbers)
+        for (int id : argument.list) note(id);
+    }
+    return found;
+  }
+
   // Registers that leave the program, that something writes to, that other code than torch's is given, or
   // whose views do or are any of these: what they are to autograd can be seen.
   void find_bound() {
@@ -111,7 +148,7 @@ class Lowering {
       if (!result.meta->requires_grad() || result.known) return false;
       if (!is_view(step) || result.base < 0) return true;
       const TensorMeta* base =
-          metas_[result.base];  // null of what is there before the program: it is no alias
+          metas_[result.base].get();  // null of what is there before the program: it is no alias
       return base && (base->keys() != result.meta->keys() || base->dtype() != result.meta->dtype());
     };
     for (const Result& result : step.results)
@@ -127,7 +164,10 @@ class Lowering {
   // Whether the numbers that may differ are factors and the like, which say nothing of how results look.
   static bool takes_scalars(const Step& step) {
     const Result& result = step.results[0];
-    if (step.results.size() != 1 || result.loose || result.known) return false;
+    return step.results.size() == 1 && !result.loose && !result.known && takes_only_scalars(step);
+  }
+
+  static bool takes_only_scalars(const Step& step) {
     return std::all_of(step.arguments.begin(), step.arguments.end(), [](const Argument& argument) {
       return argument.kind != Argument::Kind::Numbers && argument.kind != Argument::Kind::Generator &&
              argument.memory == Argument::Memory::Any;
@@ -279,7 +319,7 @@ class Lowering {
   Plan& plan_;
   const Program& program_;
   std::vector<char> bound_;
-  std::vector<const TensorMeta*> metas_;  // by register, of what steps give
+  Looks::Recorded metas_;  // by register, of what steps give
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "passes/looks.h"
 #include "program/program.h"
 #include "torch/recycler.h"
 #include "torch/shells.h"
@@ -18,6 +19,7 @@ struct Desk {
   Recycler& recycler;
   Shells& shells;
   at::Tensor& scalar;  // memory for a number that an operator takes as a tensor
+  Looks& looks;        // of a dynamic program
 };
 
 // How one step runs where nobody watches the dispatcher. It gives exactly the tensors that the operator would

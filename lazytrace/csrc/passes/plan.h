@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "passes/looks.h"
 #include "program/program.h"
 
 namespace lazytrace {
@@ -34,13 +35,15 @@ struct Plan {
   const std::shared_ptr<const Program>& shared_program() const { return program_; }
 
   std::vector<StepPlan> steps;  // by step of the program
-  std::vector<int> used;        // inputs that anything needs: taking hold of a tensor is not free
-  bool brief = false;           // so little work that letting go of the GIL would take longer
-  bool lends = false;           // brief, and no Python code can run in the middle: arguments are lent to it
-  uint64_t overrides = 0;       // aten_overrides() when its shorter ways were found
-  int first_once = INT_MAX;     // the first step that must not be done again
-  int keep_until = -1;          // the last side exit that can be resumed: no register is freed before it
-  int undoable = -1;  // of a flat form: whoever runs it can undo what the steps up to this one change
+  // Of a dynamic program that has shorter ways at the sizes of the recording: how each register looked.
+  Looks::Recorded looks;
+  std::vector<int> used;     // inputs that anything needs: taking hold of a tensor is not free
+  bool brief = false;        // so little work that letting go of the GIL would take longer
+  bool lends = false;        // brief, and no Python code can run in the middle: arguments are lent to it
+  uint64_t overrides = 0;    // aten_overrides() when its shorter ways were found
+  int first_once = INT_MAX;  // the first step that must not be done again
+  int keep_until = -1;       // the last side exit that can be resumed: no register is freed before it
+  int undoable = -1;         // of a flat form: whoever runs it can undo what the steps up to this one change
 
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
   bool resumable(size_t step, bool raised) const;

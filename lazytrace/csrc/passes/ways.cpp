@@ -3,9 +3,11 @@
 #include <ATen/Operators.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <unordered_map>
 
+#include "passes/registers.h"
 #include "passes/told.h"
 
 namespace lazytrace {
@@ -65,6 +67,33 @@ class Item final : public Lowered {
       return false;
     return true;
   }
+};
+
+// A way that is made for the looks of the recording, in a program that fits others.
+class WhereSame final : public Lowered {
+ public:
+  WhereSame(const Step& step, std::shared_ptr<const Lowered> way,
+            std::vector<std::pair<int, NumberValue>> numbers)
+      : way_(std::move(way)), numbers_(std::move(numbers)) {
+    each_argument(step, [&](int reg) { takes_.push_back(reg); });
+    each_result(step, [&](int reg) {
+      if (reg >= 0) gives_.push_back(reg);
+    });
+  }
+  bool run(const Step& step, const Desk& desk) const override {
+    for (int reg : takes_)
+      if (!desk.looks.are_same(reg, desk.registers[static_cast<size_t>(reg)])) return false;
+    for (const auto& [id, then] : numbers_)
+      if (std::memcmp(&desk.values[static_cast<size_t>(id)], &then, sizeof then) != 0) return false;
+    if (!way_->run(step, desk)) return false;
+    for (int reg : gives_) desk.looks.set_same(reg);
+    return true;
+  }
+
+ private:
+  std::shared_ptr<const Lowered> way_;
+  std::vector<int> takes_, gives_;
+  std::vector<std::pair<int, NumberValue>> numbers_;
 };
 
 using Maker = std::function<Way(const Step&)>;
@@ -276,6 +305,11 @@ std::string full_name(const c10::FunctionSchema& schema) {
 Way way(const Step& step) { return made(makers(), step); }
 Way way_in_place(const Step& step) { return made(makers_in_place(), step); }
 Way way_of_several(const Step& step) { return made(makers_of_several(), step); }
+
+std::shared_ptr<const Lowered> where_same(const Step& step, std::shared_ptr<const Lowered> way,
+                                          std::vector<std::pair<int, NumberValue>> numbers) {
+  return std::make_shared<WhereSame>(step, std::move(way), std::move(numbers));
+}
 
 std::shared_ptr<const Lowered> nothing() { return only<Nothing>(); }
 std::shared_ptr<const Lowered> alias() { return only<Alias>(); }

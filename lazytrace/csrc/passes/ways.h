@@ -26,6 +26,10 @@ Way norm_of_each(const Step& step);
 std::shared_ptr<const Lowered> nothing();
 std::shared_ptr<const Lowered> alias();
 std::shared_ptr<const Lowered> item();
+// The way, where all tensors that the step takes look as in the recording, and these numbers are what they
+// were.
+std::shared_ptr<const Lowered> where_same(const Step& step, std::shared_ptr<const Lowered> way,
+                                          std::vector<std::pair<int, NumberValue>> numbers);
 
 // What the above are made of, by what it is about. Layers:
 Way linear(const Step& step);

@@ -43,14 +43,15 @@ bool Containers::belongs_to_another(PyObject* container, c10::function_ref<int()
   });
 }
 
-bool Containers::any_in(PyObject* object, c10::function_ref<int()> number) const {
-  if (belongs_to_another(object, number)) return true;
-  if (cells_ && PyFunction_Check(object)) {
-    PyObject* closure = PyFunction_GET_CLOSURE(object);
-    for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
-      if (belongs_to_another(PyTuple_GET_ITEM(closure, i), number)) return true;
-  }
-  PyObject** dict = !dicts_ || PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+bool Containers::any_in_closure(PyObject* function, c10::function_ref<int()> number) const {
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
+    if (belongs_to_another(PyTuple_GET_ITEM(closure, i), number)) return true;
+  return false;
+}
+
+bool Containers::is_dict_of(PyObject* object, c10::function_ref<int()> number) const {
+  PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
   return dict && *dict && belongs_to_another(*dict, number);
 }
 

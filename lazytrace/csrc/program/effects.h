@@ -22,13 +22,19 @@ class Containers {
   void add(PyObject* container, int object);
   // Whether one of them is the object, its __dict__ or one of its closure cells, and belongs to another
   // object than the number says. A replay asks this of each object that it has looked at.
-  bool any_in(PyObject* object, c10::function_ref<int()> number) const;
+  bool any_in(PyObject* object, c10::function_ref<int()> number) const {
+    if (bits_ & bit(object) && belongs_to_another(object, number)) return true;
+    return (cells_ && PyFunction_Check(object) && any_in_closure(object, number)) ||
+           (dicts_ && Py_TYPE(object)->tp_dictoffset != 0 && is_dict_of(object, number));
+  }
 
  private:
   static uint64_t bit(PyObject* container) {
     return uint64_t{1} << (reinterpret_cast<uintptr_t>(container) >> 4 & 63);
   }
   bool belongs_to_another(PyObject* container, c10::function_ref<int()> number) const;
+  bool any_in_closure(PyObject* function, c10::function_ref<int()> number) const;
+  bool is_dict_of(PyObject* object, c10::function_ref<int()> number) const;
 
   c10::SmallVector<std::pair<PyObject*, int>, 16> containers_;
   uint64_t bits_ = 0;  // most objects are none of them, which these bits say

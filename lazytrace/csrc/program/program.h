@@ -186,6 +186,10 @@ struct Program {
   bool loose_numbers = false;    // fits calls with other ints and floats
   bool sized = false;            // a number that the call or its state brings said how large a result is
   std::vector<int> given;        // the numbers that the call and its guards bring
+  // Of a dynamic one: how the tensors of inputs and captures looked, by register. Null where that is not
+  // known.
+  std::vector<std::shared_ptr<const TensorMeta>> looks;
+  NumberValues numbers_then;  // the same of its numbers
   // Of numbers in state that were to be followed where they were read after so many steps.
   std::unordered_map<std::string, size_t> state_paths;
   std::vector<std::string> root_names;  // that these paths begin with

@@ -103,6 +103,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
   numbers_.resize(program_.numbers.size());
+  if (!plan_.looks.empty()) looks_.begin(plan_.looks);
   const bool works_out = program_.works_out();
   ModeSwitch modes;
   witness_ = witness;
@@ -149,8 +150,12 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       return outcome;
     }
     if (witness) witness->after(i);
+    // Nothing is made of what has another size at each call.
     for (int reg : planned.frees)
-      if (!shells_.take_back(reg, &registers_[reg])) recycler_.give(std::move(registers_[reg]));
+      if (!looks_same(reg))
+        registers_[reg].reset();
+      else if (!shells_.take_back(reg, &registers_[reg]))
+        recycler_.give(std::move(registers_[reg]));
   }
   return outcome;
 }
@@ -253,6 +258,7 @@ bool Interpreter::step(const Step& s, const StepPlan& planned, size_t at) {
         registers_[s.arguments[0].reg].set_requires_grad(true);
       return true;
     case Step::Kind::Opaque:
+      if (!plan_.looks.empty()) looks_.forget();
       return opaque(s, at);
     case Step::Kind::Gradient:
       return gradient(s);
@@ -334,7 +340,7 @@ bool Interpreter::may_be_quiet(const Step& s, const StepPlan& planned) const {
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
 bool Interpreter::shortcut(const Step& s, const Lowered& way) {
-  const Desk desk{registers_, program_.numbers, numbers_, recycler_, shells_, scalar_};
+  const Desk desk{registers_, program_.numbers, numbers_, recycler_, shells_, scalar_, looks_};
   return way.run(s, desk) && warnings_.all.empty();
 }
 
@@ -578,10 +584,10 @@ bool Interpreter::is_told(const Step& s, size_t at) {
 
 namespace {
 // What Python code may change of tensors and modes, which no guard says behind it: as it is before.
-class Looks {
+class LooksBefore {
  public:
   // Where the step may come to any tensor, of those from before the call, too.
-  Looks(const Plan& plan, size_t at, const std::vector<at::Tensor>& registers)
+  LooksBefore(const Plan& plan, size_t at, const std::vector<at::Tensor>& registers)
       : registers_(registers), modes_(Modes::current()) {
     const Program& program = plan.program();
     const Step& s = program.steps[at];
@@ -630,7 +636,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
-  const Looks looks(plan_, at, registers_);
+  const LooksBefore looks(plan_, at, registers_);
   value_ = py::reinterpret_steal<py::object>(
       PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
   if (!value_) throw py::error_already_set();

@@ -70,6 +70,7 @@ struct InterpreterMemory {
   NumberValues numbers;  // of the program, those that are worked out so far
   Recycler recycler;
   Shells shells;
+  Looks looks;
   at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
   SetTensors set;
   DoneOnce done;
@@ -92,6 +93,7 @@ class Interpreter {
         numbers_(memory.numbers),
         recycler_(memory.recycler),
         shells_(memory.shells),
+        looks_(memory.looks),
         scalar_(memory.scalar),
         set_(memory.set),
         done_(memory.done) {}
@@ -118,6 +120,9 @@ class Interpreter {
   bool step(const Step& step, const StepPlan& planned, size_t at);
   bool call(const Step& step, const StepPlan& planned, size_t at);
   bool shortcut(const Step& step, const Lowered& way);
+  bool looks_same(int reg) const {
+    return plan_.looks.empty() ? !program_.dynamic : looks_.is_known_same(reg);
+  }
   std::exception_ptr index_error(const Step& step) const;
   bool work_out(const Step& step);
   bool work_out_slowly(int id);
@@ -160,6 +165,7 @@ class Interpreter {
   std::vector<int> gradients_;  // registers of those that were read so far
   Recycler& recycler_;
   Shells& shells_;
+  Looks& looks_;
   at::Tensor& scalar_;
   SetTensors& set_;
   DoneOnce& done_;

@@ -88,9 +88,10 @@ int Trace::aliased(const GuardTree::Values& values) const {
     // What a class has is guarded before it is written.
     if (effect.kind != Effect::Kind::Class)
       containers.add(effect.container(values.nodes[effect.owner]), object_of(effect.owner));
-  for (size_t i = 0; i < values.nodes.size(); ++i)
-    if (values.nodes[i] && containers.any_in(values.nodes[i], [&] { return object_of(static_cast<int>(i)); }))
-      return static_cast<int>(i);
+  for (int node : tree_.writable()) {
+    PyObject* found = values.nodes[static_cast<size_t>(node)];
+    if (found && containers.any_in(found, [&] { return object_of(node); })) return node;
+  }
   return -1;
 }
 

@@ -29,8 +29,13 @@ void Origins::add_input(const at::Tensor& tensor) {
   if (known(tensor))
     program_->registers++;
   else
-    add(tensor, true);
+    note_look(add(tensor, true), tensor);
   program_->inputs = program_->registers;
+}
+
+void Origins::note_look(int reg, const at::Tensor& tensor) {
+  program_->looks.resize(static_cast<size_t>(reg) + 1);
+  program_->looks.back() = std::make_shared<TensorMeta>(TensorMeta::of(tensor));
 }
 
 void Origins::explain(const at::Tensor& tensor, int node, bool exact) {
@@ -48,6 +53,7 @@ int Origins::find(const at::Tensor& tensor, std::optional<bool>* exact) {
   auto explained = explained_.find(tensor.unsafeGetTensorImpl());
   if (explained == explained_.end()) return -1;
   int reg = add(tensor, true);
+  note_look(reg, tensor);
   program_->captures.push_back(reg);
   capture_nodes_.push_back(explained->second.node);
   *exact = explained->second.exact;

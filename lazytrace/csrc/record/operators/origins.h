@@ -78,6 +78,8 @@ class Origins {
   void clear();
 
  private:
+  void note_look(int reg, const at::Tensor& tensor);
+
   Program* program_;
   std::unordered_map<c10::TensorImpl*, Known> known_;
   struct Explained {

@@ -1324,6 +1324,10 @@ void Recorder::work_out_rest() {
 
 std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   if (numbers()) work_out_rest();
+  if (program_->dynamic)
+    program_->numbers_then.assign(numbers()->values(), numbers()->values() + program_->numbers.size());
+  else
+    program_->looks.clear();
   drop_unused(program_.get(), outputs);
   judge_hooks();
   note_workload();
