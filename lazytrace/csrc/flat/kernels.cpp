@@ -1,12 +1,10 @@
 #include "flat/kernels.h"
 
-#include <ATen/EmptyTensor.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "passes/registers.h"
 #include "torch/overrides.h"
+#include "torch/wrapped_numbers.h"
 
 namespace lazytrace {
 
@@ -50,13 +48,6 @@ bool is_plain_constant(const c10::IValue& value) {
   }
   return value.isNone() || value.isInt() || value.isDouble() || value.isBool() || value.isComplexDouble() ||
          value.isString() || value.isDevice();
-}
-
-// Without an operator, which would be taken for one of the program's.
-at::Tensor copy_of_number(const at::Tensor& tensor) {
-  at::Tensor copy = at::detail::empty_cpu({}, tensor.options());
-  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.element_size());
-  return copy;
 }
 
 }  // namespace
@@ -161,7 +152,7 @@ bool Kernels::encode_tensor(const at::Tensor& tensor, Argument* argument) {
   int reg = register_of(tensor);
   // What torch makes of a number in the code of an operator, or of one of its arguments.
   if (reg < 0 && tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    argument->constant = tensor;
+    argument->constant = is_wrapped_number(tensor) ? copy_of_number(tensor) : tensor;
     return true;
   }
   if (reg < 0 || !is_usual(tensor)) return false;

@@ -16,6 +16,7 @@
 #include "program/flatten.h"
 #include "torch/accumulation.h"
 #include "torch/overrides.h"
+#include "torch/wrapped_numbers.h"
 
 namespace lazytrace {
 
@@ -337,6 +338,24 @@ bool Interpreter::may_be_quiet(const Step& s, const StepPlan& planned) const {
   return true;
 }
 
+namespace {
+// Whether autograd may save what the step is given. A flat one runs below it.
+bool builds_graph(const Step& s) {
+  if (s.flat || s.below) return false;
+  return std::any_of(s.results.begin(), s.results.end(), [](const Result& result) {
+    bool one = result.meta->requires_grad();
+    return one || std::any_of(result.list.begin(), result.list.end(),
+                              [](const Result& item) { return item.meta->requires_grad(); });
+  });
+}
+
+// A number of the program is for all of its runs, and the graph of one of them may be written to.
+void renew_number(c10::IValue* argument) {
+  if (argument->isTensor() && is_wrapped_number(argument->toTensor()))
+    *argument = copy_of_number(argument->toTensor());
+}
+}  // namespace
+
 // The shorter way. Where it warns, the operator runs itself, so that its result can be handed over with the
 // warning: it changes nothing, so nobody can tell that it has run twice.
 bool Interpreter::shortcut(const Step& s, const Lowered& way) {
@@ -362,9 +381,11 @@ bool Interpreter::call(const Step& s, const StepPlan& planned, size_t at) {
   running_ = &s;
   stack_.clear();
   uint64_t moves = planned.moves;
+  bool renews = builds_graph(s);
   for (auto& argument : s.arguments) {
     push(argument, moves & 1);
     moves >>= 1;
+    if (renews && argument.kind == Argument::Kind::Constant) renew_number(&stack_.back());
   }
   s.op.callBoxed(stack_);
   if (warnings_.all.empty()) warnings_.all = std::move(before);

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "torch/wrapped_numbers.h"
+
 namespace lazytrace {
 
 std::shared_ptr<const TensorMeta> SharedValues::meta_of(const at::Tensor& tensor) {
@@ -21,8 +23,8 @@ at::Tensor SharedValues::number_of(const at::Tensor& tensor) {
     if (same && std::memcmp(known.const_data_ptr(), tensor.const_data_ptr(), known.element_size()) == 0)
       return known;
   }
-  numbers_.push_back(tensor);
-  return tensor;
+  numbers_.push_back(is_wrapped_number(tensor) ? copy_of_number(tensor) : tensor);
+  return numbers_.back();
 }
 
 void SharedValues::clear() {
