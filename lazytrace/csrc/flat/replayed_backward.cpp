@@ -113,6 +113,7 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   node->form_ = form;
   node->earlier_ = earlier;
   node->switches_ = Switches::now();
+  node->dtype_ = c10::get_default_dtype();
   node->depth_ = pass_depth();
   if (!form->whole->program().numbers.empty()) node->numbers_ = numbers;
   auto is_root = [&](int reg) {
@@ -470,11 +471,14 @@ void number_nodes(const std::vector<at::Tensor>& roots, const std::vector<at::Te
 // What somebody has switched on for the pass is none of the program's business, which ran before it.
 class AsThen {
  public:
-  AsThen() : hooks_(at::SavedTensorDefaultHooks::get_tls_state()) {
+  AsThen(uint32_t process, caffe2::TypeMeta dtype)
+      : hooks_(at::SavedTensorDefaultHooks::get_tls_state()), process_(process) {
     at::SavedTensorDefaultHooks::set_tls_state({});
     torch::autograd::AnomalyMode::set_enabled(false, checks_);
+    c10::set_default_dtype(dtype);
   }
   ~AsThen() {
+    c10::set_default_dtype(dtype_);
     at::SavedTensorDefaultHooks::set_tls_state(hooks_);
     torch::autograd::AnomalyMode::set_enabled(anomaly_, checks_);
   }
@@ -485,6 +489,8 @@ class AsThen {
   const at::impl::SavedTensorDefaultHooksTLS hooks_;
   const bool anomaly_ = torch::autograd::AnomalyMode::is_enabled();
   const bool checks_ = torch::autograd::AnomalyMode::should_check_nan();
+  const caffe2::TypeMeta dtype_ = c10::get_default_dtype();
+  const ProcessSwitchesOfThen process_;
   // A pass under vmap brings many gradients; what they are gradients of was computed outside of it.
   c10::impl::ExcludeDispatchKeyGuard outside_{c10::DispatchKeySet(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
@@ -526,7 +532,7 @@ void ReplayedBackward::build_graph(bool leaves) {
                 form_->begins[i].look.text(), " that the call began with has been written to since",
                 kBuildsFromNowOn);
   check_memory(true);
-  AsThen as_then;
+  AsThen as_then(switches_.process, dtype_);
   ModeSwitch modes;
   modes.to(whole.modes[0]);
   auto graph = std::make_unique<Graph>();

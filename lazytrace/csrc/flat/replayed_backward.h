@@ -88,6 +88,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   uint64_t first_number_ = 0;  // of the nodes that it stands for
   Earlier earlier_;
   Switches switches_{};
+  caffe2::TypeMeta dtype_;  // the default
   int depth_ = -1;  // of the pass that the call was made in
   std::unique_ptr<Graph> graph_;
   // The nodes of results that others are made of. They hold this one.

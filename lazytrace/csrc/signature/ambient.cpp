@@ -30,7 +30,7 @@ const char* text_of_torch_function(uint8_t state) {
 }
 
 constexpr size_t kProcess = 0
-#define AMBIENT_PROCESS(words, usual, read, readers) +1
+#define AMBIENT_PROCESS(words, usual, read, readers, write) +1
 #include "signature/ambient.def"
     ;
 constexpr size_t kFlags = 0
@@ -46,7 +46,7 @@ static_assert(kProcess <= 32 && kFlags <= 32, "the flags of a key are two words"
 uint32_t ask_process_flags(const at::Context& context) {
   auto sparse = context.checkSparseTensorInvariants();
   uint32_t flags = 0;
-#define AMBIENT_PROCESS(words, usual, read, readers) flags = flags << 1 | static_cast<uint32_t>(read);
+#define AMBIENT_PROCESS(words, usual, read, readers, write) flags = flags << 1 | static_cast<uint32_t>(read);
 #include "signature/ambient.def"
   return flags;
 }
@@ -149,6 +149,27 @@ void describe_autocast(const Ambient& now, py::dict* result) {
 
 uint32_t process_switches() { return process_flags(); }
 
+namespace {
+void set_process_flags(uint32_t flags) {
+  at::Context& context = at::globalContext();
+  size_t row = kProcess;
+  bool value = false;
+#define AMBIENT_PROCESS(words, usual, read, readers, write) \
+  value = (flags >> --row & 1) != 0;                        \
+  write;
+#include "signature/ambient.def"
+}
+}  // namespace
+
+ProcessSwitchesOfThen::ProcessSwitchesOfThen(uint32_t then)
+    : found_(ask_process_flags(at::globalContext())), other_(found_ != then) {
+  if (other_) set_process_flags(then);
+}
+
+ProcessSwitchesOfThen::~ProcessSwitchesOfThen() {
+  if (other_) set_process_flags(found_);
+}
+
 bool is_device_context(PyObject* object) {
   static PyTypeObject* type = nullptr;
   // There is none as long as nobody has imported its module.
@@ -193,7 +214,7 @@ namespace {
 py::dict described(const Ambient& now) {
   py::dict result;
   size_t process = kProcess, flag = kFlags, number = 0;
-#define AMBIENT_PROCESS(words, usual, read, readers) \
+#define AMBIENT_PROCESS(words, usual, read, readers, write) \
   result[words] = (now.process_flags >> --process & 1) != 0;
 #define AMBIENT_FLAG(words, usual, read, readers) result[words] = (now.flags >> --flag & 1) != 0;
 #define AMBIENT_NUMBER(words, usual, read, text, readers) \
@@ -235,7 +256,7 @@ py::dict describe_ambient() {
 
 py::dict usual_ambient() {
   py::dict result;
-#define AMBIENT_PROCESS(words, usual, read, readers) result[words] = usual;
+#define AMBIENT_PROCESS(words, usual, read, readers, write) result[words] = usual;
 #define AMBIENT_FLAG(words, usual, read, readers) result[words] = usual;
 #define AMBIENT_NUMBER(words, usual, read, text, readers) result[words] = usual;
 #include "signature/ambient.def"
@@ -246,7 +267,7 @@ bool reads_ambient(const std::string& function) {
   static const auto* known = [] {
     auto* names = new std::unordered_set<std::string>();
     for (const char* readers : {
-#define AMBIENT_PROCESS(words, usual, read, readers) readers,
+#define AMBIENT_PROCESS(words, usual, read, readers, write) readers,
 #define AMBIENT_FLAG(words, usual, read, readers) readers,
 #define AMBIENT_NUMBER(words, usual, read, text, readers) readers,
 #include "signature/ambient.def"

@@ -14,6 +14,18 @@ void append_ambient(Call* call);
 
 // Those of them that hold for all threads, a bit each. Needs the GIL.
 uint32_t process_switches();
+// Makes them what process_switches() gave then, and puts back what it found. Needs no GIL.
+class ProcessSwitchesOfThen {
+ public:
+  explicit ProcessSwitchesOfThen(uint32_t then);
+  ~ProcessSwitchesOfThen();
+  ProcessSwitchesOfThen(const ProcessSwitchesOfThen&) = delete;
+  ProcessSwitchesOfThen& operator=(const ProcessSwitchesOfThen&) = delete;
+
+ private:
+  const uint32_t found_;
+  const bool other_;
+};
 
 // Name -> value of all that the ambient part of a key holds, in words. Calls share the dict: nobody may
 // change it.
