@@ -40,7 +40,9 @@ def whole_and_not(x, w):
 
 @pytest.mark.parametrize("model", [product, one_number_twice, whole_and_not], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("pass_before", [False, True])
-@pytest.mark.parametrize("when", [range(ENOUGH), range(1), range(3, ENOUGH, 3)], ids=["each", "first", "some"])
+@pytest.mark.parametrize(
+    "when", [range(ENOUGH), range(1), range(3, ENOUGH, 3)], ids=["each", "first", "some"]
+)
 def test_numbers_that_are_written_to(model, pass_before, when):
     def make(trace):
         w = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)

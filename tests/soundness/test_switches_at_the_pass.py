@@ -1,4 +1,4 @@
-"""Switches of torch that are others at the backward pass than they were at the call, with one node for a graph."""
+"""Switches of torch that are others at the backward pass than at the call, with one node for a graph."""
 
 from __future__ import annotations
 
@@ -89,13 +89,16 @@ def test_other_switches_at_the_pass(model, passes, around, switch):
             with SWITCHES[switch]() if around == "call" else contextlib.nullcontext():
                 out = fn(x)
             with SWITCHES[switch]() if around == "pass" else contextlib.nullcontext():
-                seen[:] = how((out * torch.linspace(0.5, 1.5, out.numel()).view(out.shape)).sum(), [x, w]) or ()
+                seen[:] = (
+                    how((out * torch.linspace(0.5, 1.5, out.numel()).view(out.shape)).sum(), [x, w]) or ()
+                )
             return out, x.grad
 
-        count = ENOUGH if around == "call" else 4
-        calls = [call(torch.randn(4, 4), usual).of(step) for _ in range(count)]
-        return fn, [*calls, *[call(torch.randn(4, 4), passes).of(step) for _ in range(3)]], lambda: [w.grad, seen]
+        calls = [call(torch.randn(4, 4), usual).of(step) for _ in range(ENOUGH)]
+        return (
+            fn,
+            [*calls, *[call(torch.randn(4, 4), passes).of(step) for _ in range(3)]],
+            lambda: [w.grad, seen],
+        )
 
-    check(make, hits=4)
-
-
+    check(make, hits=ENOUGH)

@@ -475,10 +475,10 @@ class AsThen {
       : hooks_(at::SavedTensorDefaultHooks::get_tls_state()), process_(process) {
     at::SavedTensorDefaultHooks::set_tls_state({});
     torch::autograd::AnomalyMode::set_enabled(false, checks_);
-    c10::set_default_dtype(dtype);
+    if (dtype != dtype_) c10::set_default_dtype(dtype);
   }
   ~AsThen() {
-    c10::set_default_dtype(dtype_);
+    if (c10::get_default_dtype() != dtype_) c10::set_default_dtype(dtype_);
     at::SavedTensorDefaultHooks::set_tls_state(hooks_);
     torch::autograd::AnomalyMode::set_enabled(anomaly_, checks_);
   }

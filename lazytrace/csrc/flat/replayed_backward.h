@@ -89,7 +89,7 @@ class ReplayedBackward final : public torch::autograd::Node {
   Earlier earlier_;
   Switches switches_{};
   caffe2::TypeMeta dtype_;  // the default
-  int depth_ = -1;  // of the pass that the call was made in
+  int depth_ = -1;          // of the pass that the call was made in
   std::unique_ptr<Graph> graph_;
   // The nodes of results that others are made of. They hold this one.
   using WeakNode = c10::weak_intrusive_ptr<torch::autograd::Node>;
