@@ -108,6 +108,7 @@ _METHODS: Final = [
     "min",
     "nonzero",
     "prod",
+    "ravel",
     "repeat",
     "reshape",
     "round",
@@ -120,6 +121,15 @@ _METHODS: Final = [
     "var",
 ]
 _VALUES: Final = ("T", "dtype", "ndim", "shape", "size")
+# Of functions: what takes lists of numbers for arrays.
+_OF_LISTS: Final = {
+    getattr(numpy, name)
+    for name in [
+        *("argmax", "argmin", "argsort", "array", "average", "cumsum", "diff", "max", "mean", "median", "min"),
+        *("percentile", "prod", "quantile", "sort", "std", "sum", "var"),
+    ]
+    if numpy
+}
 # What makes them give an array that they were given, write to one, or say other things than values.
 _REFUSED: Final = {"out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device"}
 # So many arguments numpy's C code has before these, where it does not say what it takes.
@@ -252,7 +262,7 @@ def _as_given(value: Any) -> Any:
         if tensor is None and not core.was_reached(value):
             raise _UnknownError
         return value if tensor is None else tensor
-    if kind in _PLAIN or kind in (carriers.Dim, carriers.Real, carriers.Scalar):
+    if kind in _PLAIN or kind in (carriers.Dim, carriers.Real, carriers.Scalar, carriers.Single):
         return value
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
         return value
@@ -294,6 +304,8 @@ def _scalar(tensor: torch.Tensor) -> Any:
     number = core.item_number(tensor, torch.Tensor.item)
     if kind is numpy.float64:
         return carriers.as_scalar(number)
+    if kind is numpy.float32:
+        return carriers.as_single(number)
     return kind(carriers.read(number))
 
 
@@ -316,7 +328,11 @@ def _made(
 ) -> Any:
     try:
         first = args[:1] if draws else ()
-        given = (*first, *(_as_given(value) for value in args[len(first) :]))
+        rest = args[len(first) :]
+        if rest and function in _OF_LISTS and type(rest[0]) in (list, tuple):
+            made = carriers.array_of(rest[0])
+            rest = rest if made is None else (_shown_alone(made), *rest[1:])
+        given = (*first, *map(_as_given, rest))
         named = {name: _as_given(value) for name, value in kwargs.items()}
         if _REFUSED & named.keys() or len(args) > _most_in_a_row(function):
             raise _UnknownError
@@ -327,6 +343,12 @@ def _made(
     found = core.opaque_call(step, "", step, given, named, False, False, draws)
     scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
     return _taken(found[0] if alone and scalar else found)
+
+
+def _shown_alone(tensor: torch.Tensor) -> Any:
+    array = _shown(tensor)
+    core.made_array(array, tensor, True)
+    return array
 
 
 def _shuffle(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -521,6 +543,16 @@ class Operand:
         """`call` where what it gives becomes a number of Python at once, and may be an array for so long."""
         return _made(function, args, kwargs, False, alone=True)
 
+    @staticmethod
+    def rows(array: Any) -> Any:
+        """What a loop over the array goes through instead: its items, each when it is asked for."""
+        return _each(array) if _has_few_rows(array) else array
+
+    @staticmethod
+    def parts(array: Any) -> Any:
+        """Its items, all at once."""
+        return list(_each(array)) if _has_few_rows(array) else array
+
     @classmethod
     def methods(cls) -> dict[str, Any]:
         """Those that Python code calls by their name."""
@@ -596,6 +628,13 @@ class Operand:
             return _made(numpy.ndarray.reshape, (array, *sizes), {}, False)
         return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
 
+    def ravel(self, *args: Any, **kwargs: Any) -> Any:
+        """A view, if there can be one."""
+        if args or kwargs:
+            core.refuse_array()
+            return self.array.ravel(*args, **kwargs)
+        return self.reshape(-1)
+
     def swapaxes(self, one: Any, other: Any) -> Any:
         """A view."""
         array, axes = self.array, (carriers.read(one), carriers.read(other))
@@ -645,6 +684,20 @@ class Operand:
 
 
 _MOST: Final = 64
+
+
+def _has_few_rows(array: Any) -> bool:
+    tensor = core.tensor_of_array(array)
+    if tensor is None or not array.ndim or len(array) > _MOST:
+        return False
+    core.pin_sizes(tensor)
+    return True
+
+
+def _each(array: Any) -> Any:
+    operand = Operand(array)
+    for place in range(len(array)):
+        yield operand[place]
 
 
 def values_of(tensor: torch.Tensor) -> Any:

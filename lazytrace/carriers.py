@@ -47,7 +47,7 @@ def _is_number(value: object) -> bool:
 
     A float64 that is followed has operators of its own, which come next.
     """
-    return type(value) is not Scalar and (
+    return type(value) not in (Scalar, Single) and (
         _is_followable(value)
         or isinstance(value, int | float | complex)
         or hasattr(type(value), "__array_interface__")
@@ -273,6 +273,93 @@ def _as_scalar(number: Any) -> Any:
     return numpy.float64(_read(number)) if made is None else made
 
 
+def _as_single(number: Any) -> Any:
+    made = core.apply_to_carriers("Single", number, None)
+    return numpy.float32(_read(number)) if made is None else made
+
+
+# Within these, a result of single precision is that of double precision, rounded once more: this has more
+# than twice as many digits.
+_SMALLEST_SINGLE, _LARGEST_SINGLE = 1e-30, 1e30
+# Whole numbers up to this one are exact in single precision.
+_WHOLE_IN_SINGLE = 1 << 24
+
+
+def _is_ordinary_single(value: Any, zero: bool = True) -> bool:
+    return bool(_SMALLEST_SINGLE < abs(value) < _LARGEST_SINGLE or (zero and value == 0))
+
+
+def _to_single(number: Any) -> Any:
+    """The double that a number has in single precision, as numpy converts what stands beside a float32.
+
+    None where it may say something, or where it is another kind of number.
+    """
+    if type(number) in (numpy.float32, Single):
+        return core.apply_to_carriers("Float", number, None)
+    if type(number) in (int, Dim) and abs(number) <= _WHOLE_IN_SINGLE:
+        return core.apply_to_carriers("Float", number, None)
+    if type(number) in (float, Real) and (_is_ordinary_single(number) or abs(number) == math.inf):
+        return core.apply_to_carriers("Float", core.apply_to_carriers("Single", number, None), None)
+    return None
+
+
+def _single_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
+    """Of float32, which numpy works with in single precision unless the other one is a float64."""
+    plain = getattr(kind, f"__{side}{name}__")
+    followed = _FOLLOWED.get(name) if name in ("add", "sub", "mul", "truediv") else None
+    zero = name in ("add", "sub")
+
+    def operate(self: Any, other: Any, *rest: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return plain(_read(self), other)
+        if _takes_over(other):
+            return NotImplemented
+        if type(other) in (numpy.float64, Scalar):
+            left, right = _as_scalar(_float(self)), other
+            return getattr(operator, name)(*((right, left) if side else (left, right)))
+        made = _of_singles(followed, self, other, bool(side)) if followed and not rest else None
+        if made is not None and _is_ordinary_single(made, zero):
+            return _as_single(made)
+        if name != "divmod" and not rest and type(other) in _OPERANDS:
+            by_numpy = getattr(operator, name)
+            return _OF_ARRAYS[0](by_numpy, *((other, self) if side else (self, other)))
+        value, other = _read(self), _read(other)
+        if not _computes_quietly(name, *((other, value) if side else (value, other))):
+            core.refuse_scalar()
+        return plain(value, other, *map(_read, rest))
+
+    return operate
+
+
+def _of_singles(kind: str, number: Any, other: Any, swapped: bool) -> Any:
+    """What is worked out of two in double precision; None of what cannot be."""
+    left, right = _to_single(number), _to_single(other)
+    if left is None or right is None:
+        return None
+    return core.apply_to_carriers(kind, *((right, left) if swapped else (left, right)))
+
+
+def _single_comparison(kind: type, name: str, how: str, swapped: bool) -> Callable[..., Any]:
+    plain = getattr(kind, f"__{name}__")
+
+    def compare(self: Any, other: Any) -> Any:
+        if _takes_over(other):
+            return NotImplemented
+        if type(other) in (numpy.float64, Scalar):
+            left, right = (other, self) if swapped else (self, other)
+            made = core.apply_to_carriers(how, left, right)
+        else:
+            made = _of_singles(how, self, other, swapped)
+        return plain(_read(self), _read(other)) if made is None else numpy.bool_(_read(made))
+
+    return compare
+
+
+def _takes_over(other: Any) -> bool:
+    """Whether numpy leaves operators to the class of the other operand, as it does to arrays here."""
+    return getattr(type(other), "__array_ufunc__", numpy) is None
+
+
 # How CPython numbers the operators that are not followed for all values (_nb_ops of opcode.py).
 _NUMBERED = {name.removeprefix("NB_"): number for number, (name, _) in enumerate(opcode._nb_ops)}  # type: ignore[attr-defined]
 _OPERATIONS = {
@@ -302,7 +389,9 @@ def _scalar_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
     def operate(self: Any, other: Any, *rest: Any) -> Any:
         if isinstance(other, torch.Tensor):
             return plain(_read(self), other)
-        if followed and not rest and _are_numbers(other):
+        if _takes_over(other):
+            return NotImplemented
+        if followed and not rest and (_are_numbers(other) or type(other) is Single):
             left, right = (other, self) if side else (self, other)
             made = core.apply_to_carriers(followed, left, right)
             if made is not None and _is_ordinary(made, zero):
@@ -319,7 +408,9 @@ def _scalar_comparison(kind: type, name: str, how: str, swapped: bool) -> Callab
     plain = getattr(kind, f"__{name}__")
 
     def compare(self: Any, other: Any) -> Any:
-        if _are_numbers(other):
+        if _takes_over(other):
+            return NotImplemented
+        if _are_numbers(other) or type(other) is Single:
             left, right = (other, self) if swapped else (self, other)
             made = core.apply_to_carriers(how, left, right)
             if made is not None:
@@ -329,10 +420,12 @@ def _scalar_comparison(kind: type, name: str, how: str, swapped: bool) -> Callab
     return compare
 
 
-def _of_itself(kind: str, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _of_itself(
+    kind: str, method: Callable[[Any], Any], as_scalar: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
     def call(self: Any) -> Any:
         made = core.apply_to_carriers(kind, self, None)
-        return method(_read(self)) if made is None else _as_scalar(made)
+        return method(_read(self)) if made is None else as_scalar(made)
 
     return call
 
@@ -349,9 +442,11 @@ def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _of_scalar(numpy: Any) -> dict[str, Any]:
-    """The attributes of numpy's float64: whatever is asked of one reads its value."""
-    kind = numpy.float64
+def _of_scalar(kind: Any, single: bool) -> dict[str, Any]:
+    """The attributes of numpy's float64 or float32: whatever is asked of one reads its value."""
+    operation = _single_operation if single else _scalar_operation
+    comparison = _single_comparison if single else _scalar_comparison
+    as_scalar = _as_single if single else _as_scalar
     found: dict[str, Any] = {}
     for name in dir(kind):
         if name in ("__new__", "__init__", "__class__", "__getattribute__", "__doc__", "__class_getitem__"):
@@ -360,21 +455,23 @@ def _of_scalar(numpy: Any) -> dict[str, Any]:
         found[name] = _reading(kind, name) if callable(method) else property(functools.partial(_part, name))
     for name in _OPERATIONS:
         for side in ("", "r"):
-            found[f"__{side}{name}__"] = _scalar_operation(kind, name, side)
+            found[f"__{side}{name}__"] = operation(kind, name, side)
     for name, how, swapped in _COMPARISONS:
-        found[f"__{name}__"] = _scalar_comparison(kind, name, how, swapped)
+        found[f"__{name}__"] = comparison(kind, name, how, swapped)
     return {
         **found,
         # As that of numbers that are followed, below.
         "__array_priority__": math.inf,
-        "__neg__": _of_itself("Neg", kind.__neg__),
+        "__neg__": _of_itself("Neg", kind.__neg__, as_scalar),
         "__pos__": _same,
-        "__abs__": _of_itself("Abs", kind.__abs__),
+        "__abs__": _of_itself("Abs", kind.__abs__, as_scalar),
+        "item": _item_of_scalar,
+        "dtype": kind(0).dtype,
         "__bool__": lambda self: bool(self != 0),
         "__round__": _quietly(kind.__round__),
         "__module__": "numpy",
-        "__name__": "numpy.float64",
-        "__qualname__": "float64",
+        "__name__": f"numpy.{kind.__name__}",
+        "__qualname__": kind.__name__,
         "__setattr__": lambda self, name, value: setattr(_read(self), name, value),
         "__reduce__": lambda self: _read(self).__reduce__(),
         "__reduce_ex__": lambda self, protocol: _read(self).__reduce_ex__(protocol),
@@ -386,15 +483,29 @@ def _of_scalar(numpy: Any) -> dict[str, Any]:
     }
 
 
+def _item_of_scalar(self: Any, *args: Any) -> Any:
+    return _read(self).item(*map(_read, args)) if args else _float(self)
+
+
 def _same_float(self: Any) -> Any:
     return float(_read(self))
 
 
 # torch imports it, where it is installed.
 numpy: Any = sys.modules.get("numpy") if available() else None
-Scalar: Any = core.make_scalar_class(numpy.float64, _of_scalar(numpy), torch.SymFloat) if numpy else None
-_CARRIERS = (Dim, Real, Scalar) if Scalar else (Dim, Real)
+
+
+def _make_scalar_class(name: str, single: bool) -> Any:
+    kind = getattr(numpy, name, None)
+    return kind and core.make_scalar_class(kind, single, _of_scalar(kind, single), torch.SymFloat)
+
+
+Scalar: Any = _make_scalar_class("float64", False)
+Single: Any = _make_scalar_class("float32", True)
+_CARRIERS = (Dim, Real, Scalar, Single) if Scalar else (Dim, Real)
 _READABLE = (*_CARRIERS, Text)
+# What may stand beside a float32 where numpy works the result out.
+_OPERANDS = (int, float, bool, numpy.float32, Dim, Real, Single) if numpy else ()
 
 
 # ---------------------------------------------------------------- in place of what is called
@@ -612,10 +723,19 @@ def _by_numpy(function: Callable[..., Any], follow: Callable[..., Any], takes: i
         made = follow(*args) if len(args) == takes and not kwargs else None
         if made is not None:
             return made
+        if _holds(args, (Single,)):
+            return _OF_ARRAYS[0](function, *args, **kwargs)
         core.refuse_scalar()
         return _call_plainly(function, args, kwargs)
 
     return call
+
+
+def _holds(values: Sequence[Any], kinds: tuple[Any, ...], deepest: bool = False) -> bool:
+    for value in values:
+        if type(value) in kinds or (type(value) in (list, tuple) and not deepest and _holds(value, kinds, True)):
+            return True
+    return False
 
 
 def _of_numpy(kind: str, value: Any) -> Any:
@@ -646,7 +766,7 @@ def _power_by_numpy(base: Any, exponent: Any) -> Any:
 
 
 def _are_numbers(*values: Any) -> bool:
-    return all(type(value) in (int, float, numpy.float64, *_CARRIERS) for value in values)
+    return all(type(value) in (int, float, numpy.float64, Dim, Real, Scalar) for value in values)
 
 
 def _extreme_by_numpy(choose: Callable[[Any, Any], Any], *values: Any) -> Any:
@@ -677,6 +797,9 @@ def _pairwise_sum(items: list[Any]) -> Any:
 
 def _mean_by_numpy(items: Any) -> Any:
     few = type(items) in (list, tuple) and 0 < len(items) <= _AT_ONCE
+    if few and all(type(item) in (numpy.float32, Single) for item in items):
+        total = 0.0 + _pairwise_sum([_as_single(_to_single(item)) for item in items])
+        return _as_single(_float(total) / len(items)) if type(total) is Single else None
     if few and _are_numbers(*items):
         # An array has one kind of numbers, and adds to 0.
         total = 0.0 + _pairwise_sum([_float(item) for item in items])
@@ -698,6 +821,8 @@ def _tensor_of(data: Any, dtype: torch.dtype | None = None, device: Any = None) 
         return None
     if type(data) is Scalar:  # numpy says the dtype of one by itself
         return _scalar(_float(data), dtype or torch.float64, device)
+    if type(data) is Single:
+        return _scalar(_float(data), dtype or torch.float32, device)
     if type(data) in (Dim, Real):
         return _scalar(data, dtype, device)
     return _vector(data, dtype, device) if isinstance(data, list | tuple | collections.deque) else None
@@ -728,9 +853,13 @@ def _vector(data: Sequence[Any], dtype: torch.dtype | None, device: Any) -> torc
     `data` may hold lists of these, all of one length.
     """
     flat = _flat(data)
-    kinds = {float if type(item) is Scalar else _KINDS.get(type(item)) for item in flat}
-    if None in kinds or len(flat) > _FEW or not any(type(item) in (Dim, Real, Scalar) for item in flat):
+    kinds = {float if type(item) in (Scalar, Single) else _KINDS.get(type(item)) for item in flat}
+    if None in kinds or len(flat) > _FEW or not any(type(item) in _CARRIERS for item in flat):
         return None
+    if dtype is None and any(type(item) is Single for item in flat):
+        if not all(type(item) is Single for item in flat):
+            return None
+        dtype = torch.float32
     if dtype is None and any(type(item) is Scalar for item in flat):
         dtype = torch.float64
     wide = _wide(kinds, dtype)
@@ -738,6 +867,22 @@ def _vector(data: Sequence[Any], dtype: torch.dtype | None, device: Any) -> torc
     if wide is None or not fits or _lengths(data) is None:
         return None
     return _narrowed(_stacked(data, wide, device), dtype)
+
+
+def _array_of(data: Sequence[Any]) -> torch.Tensor | None:
+    """A tensor of what numpy makes an array of: numbers of which some are followed; None of anything else."""
+    flat = _flat(data)
+    kinds = {type(item) for item in flat}
+    if len(flat) > _FEW or not any(kind in _CARRIERS for kind in kinds) or _lengths(data) is None:
+        return None
+    if kinds <= {numpy.float32, Single}:
+        return _narrowed(_stacked(data, torch.float64, None), torch.float32)
+    if kinds <= {int, Dim} and not any(type(item) is int and abs(item) >> 63 for item in flat):
+        return _stacked(data, torch.int64, None)
+    whole = any(kind in (int, Dim) for kind in kinds)
+    if whole or not kinds <= {float, Real, numpy.float64, Scalar, numpy.float32, Single}:
+        return None
+    return _stacked(data, torch.float64, None)
 
 
 def _flat(data: Sequence[Any]) -> list[Any]:
@@ -755,7 +900,7 @@ def _lengths(data: Any) -> tuple[int, ...] | None:
 def _stacked(data: Any, wide: torch.dtype, device: Any) -> torch.Tensor:
     if isinstance(data, list | tuple | collections.deque):
         return torch.stack([_stacked(item, wide, device) for item in data])
-    as_float = type(data) is Scalar or (wide is torch.float64 and type(data) is int)
+    as_float = type(data) in (Scalar, Single) or (wide is torch.float64 and type(data) is int)
     return torch.full((), _float(data) if as_float else data, dtype=wide, device=device)
 
 
@@ -774,7 +919,7 @@ def _narrowed(wide: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
-    if type(data) in (Dim, Real, Scalar) or isinstance(data, list | tuple | collections.deque):
+    if type(data) in _CARRIERS or isinstance(data, list | tuple | collections.deque):
         return _tensor(data, dtype=dtype, device=device)
     made: torch.Tensor = _called(torch.as_tensor, _read(data), dtype=dtype, device=device)
     return made
@@ -1155,7 +1300,32 @@ def _of_numpys() -> dict[Any, Any]:
         numpy.maximum: _by_numpy(numpy.maximum, functools.partial(_extreme_by_numpy, _largest), 2),
         numpy.minimum: _by_numpy(numpy.minimum, functools.partial(_extreme_by_numpy, _smallest), 2),
         numpy.clip: _by_numpy(numpy.clip, _clip_by_numpy, 3),
+        numpy.float32: _kind_of_numpys(numpy.float32, _single_of),
+        numpy.float64: _kind_of_numpys(numpy.float64, _as_double),
     }
+
+
+# What makes a step of a call of numpy, which is told later.
+_OF_ARRAYS: list[Callable[..., Any]] = []
+
+
+def _kind_of_numpys(kind: type, follow: Callable[[Any], Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        made = follow(args[0]) if len(args) == 1 and type(args[0]) in _CARRIERS else None
+        return kind(*map(_read, args)) if made is None else made
+
+    return call
+
+
+def _single_of(number: Any) -> Any:
+    if type(number) is Scalar:
+        number = _float(number)
+    made = _to_single(number)
+    return None if made is None else _as_single(made)
+
+
+def _as_double(number: Any) -> Any:
+    return _as_scalar(_float(number))
 
 
 # What is asked of a float by this name, by math and by numpy.
@@ -1240,6 +1410,11 @@ _MATH: dict[str, Callable[..., Any]] = {
     },
 }
 
+
+def _in_single_precision(number: Any) -> float:
+    return float(core.aside(functools.partial(numpy.float32, number)))
+
+
 # What Python does where the core has no short way.
 _WORKED_OUT: dict[str, Callable[..., Any]] = {
     "Add": operator.add,
@@ -1265,6 +1440,7 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
     "RoundTo": round,
     "Log": math.log,
     "Scalar": float,
+    "Single": _in_single_precision,
     **_MATH,
     **{kind: _as_numpy(*how) for kind, how in _NUMPY.items()},
     **({"NumpyPower": _as_numpy(numpy.power, _has_power)} if numpy else {}),
@@ -1290,11 +1466,13 @@ _KEEPERS += [
 ]
 
 
-read, read_key, as_scalar, as_float = _read, _read_key, _as_scalar, _float
+read, read_key, as_float, array_of = _read, _read_key, _float, _array_of
+as_scalar, as_single = _as_scalar, _as_single
 
 
-def configure() -> None:
-    """Tell the core of all this, once."""
+def configure(by_step: Callable[..., Any]) -> None:
+    """Tell the core of all this, once. `by_step` makes a step of a call of numpy."""
+    _OF_ARRAYS[:] = [by_step]
     core.configure_numbers(_WORKED_OUT)
     exchanged = {function: _minded(function, own) for function, own in _exchanged().items()}
     core.configure_exchange(exchanged, list(_items()), _indexed, _Among, _KEEPERS)

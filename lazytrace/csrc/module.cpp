@@ -177,7 +177,7 @@ py::object apply_to_carriers(const std::string& kind, py::object a, py::object b
   auto* numbers = numbers_now();
   if (!numbers) return py::none();
   auto operand = [&](PyObject* v) {
-    return lt::is_float64(v) ? numbers->real_constant(PyFloat_AS_DOUBLE(v)) : numbers->number_of(v);
+    return lt::is_float_of_any_kind(v) ? numbers->real_constant(lt::float_value(v)) : numbers->number_of(v);
   };
   int x = operand(a.ptr()), y = b.is_none() ? -1 : operand(b.ptr());
   if (x < 0 || (y < 0 && !b.is_none())) return py::none();
@@ -195,7 +195,7 @@ py::object read_carrier(py::object carrier) {
   return py::reinterpret_steal<py::object>(lt::plain_of_followed(carrier.ptr()));
 }
 
-// Anything but a float64 of numpy's that is followed is given back as it is.
+// Anything but a float of numpy's that is followed is given back as it is.
 py::object float_of_scalar(py::object value) {
   if (!lt::is_scalar_carrier(value.ptr())) return value;
   py::object made = apply_to_carriers("Float", value, py::none());
@@ -374,9 +374,9 @@ void bind_numbers(py::module_& m) {
     if (!made) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(made);
   });
-  m.def("make_scalar_class", [](py::type scalar, py::dict methods, py::object symbolic) {
+  m.def("make_scalar_class", [](py::type scalar, bool single, py::dict methods, py::object symbolic) {
     auto* type = reinterpret_cast<PyTypeObject*>(scalar.ptr());
-    PyObject* made = lt::make_scalar_class(type, methods.ptr(), symbolic.ptr());
+    PyObject* made = lt::make_scalar_class(type, single, methods.ptr(), symbolic.ptr());
     if (!made) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(made);
   });

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lazytrace._core import Trace as NativeTrace
 
 if available():
-    carriers.configure()
+    carriers.configure(arrays.call)
     stand_ins_of_logging.configure()
     stand_ins_of_library.configure()
     texts.configure()

@@ -1,11 +1,28 @@
 #include "cpython/carrier.h"
 
+#include <cstring>
+
 namespace lazytrace {
 
 namespace {
 
-PyTypeObject *carrier_type = nullptr, *real_type = nullptr, *scalar_type = nullptr;
-PyTypeObject* numpy_float = nullptr;
+PyTypeObject *carrier_type = nullptr, *real_type = nullptr;
+
+// Of numpy's: float64 and float32.
+struct Scalars {
+  PyTypeObject *carrier = nullptr, *plain = nullptr;
+
+  bool carries(PyObject* object) const { return carrier && Py_IS_TYPE(object, carrier); }
+  bool are(PyObject* object) const { return plain && Py_IS_TYPE(object, plain); }
+} doubles, singles;
+
+// The values of both stand where that of a float of Python's stands.
+void* place_of(PyObject* scalar) { return &reinterpret_cast<PyFloatObject*>(scalar)->ob_fval; }
+
+void put_single(PyObject* scalar, double value) {
+  auto single = static_cast<float>(value);
+  std::memcpy(place_of(scalar), &single, sizeof single);
+}
 
 // C code asks a flag before it reads an int's digits, so int may stay among the bases. For a float it asks
 // whether float is among them: there it must not be, and isinstance() asks for the attribute __class__.
@@ -20,7 +37,9 @@ PyObject* float_class(PyObject*, void*) {
   return reinterpret_cast<PyObject*>(&PyFloat_Type);
 }
 
-PyObject* scalar_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(numpy_float)); }
+PyObject* scalar_class(PyObject*, void* scalars) {
+  return Py_NewRef(reinterpret_cast<PyObject*>(static_cast<Scalars*>(scalars)->plain));
+}
 
 }  // namespace
 
@@ -55,27 +74,44 @@ PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic) {
   return made;
 }
 
-PyObject* make_scalar_class(PyTypeObject* scalar, PyObject* methods, PyObject* symbolic) {
-  static PyGetSetDef getset[] = {{"__class__", scalar_class, nullptr, nullptr, nullptr},
-                                 {nullptr, nullptr, nullptr, nullptr, nullptr}};
-  PyType_Slot slots[] = {{Py_tp_getset, getset}, {0, nullptr}};
-  PyType_Spec spec = {"lazytrace.carriers.Scalar", 0, 0, Py_TPFLAGS_DEFAULT, slots};
+PyObject* make_scalar_class(PyTypeObject* scalar, bool single, PyObject* methods, PyObject* symbolic) {
+  static PyGetSetDef getsets[2][2] = {{{"__class__", scalar_class, nullptr, nullptr, &doubles}, {}},
+                                      {{"__class__", scalar_class, nullptr, nullptr, &singles}, {}}};
+  PyType_Slot slots[] = {{Py_tp_getset, getsets[single]}, {0, nullptr}};
+  PyType_Spec spec = {single ? "lazytrace.carriers.Single" : "lazytrace.carriers.Scalar", 0, 0,
+                      Py_TPFLAGS_DEFAULT, slots};
   PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyFloat_Type));
   PyObject* order = made && add_methods(made, methods) ? bases_of(true, made, symbolic) : nullptr;
   if (!order) {
     Py_XDECREF(made);
     return nullptr;
   }
-  scalar_type = reinterpret_cast<PyTypeObject*>(made);
-  Py_SETREF(scalar_type->tp_mro, order);
-  PyType_Modified(scalar_type);
-  numpy_float = reinterpret_cast<PyTypeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(scalar)));
+  auto* type = reinterpret_cast<PyTypeObject*>(made);
+  Py_SETREF(type->tp_mro, order);
+  PyType_Modified(type);
+  (single ? singles : doubles) = {
+      type, reinterpret_cast<PyTypeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(scalar)))};
   return Py_NewRef(made);
 }
 
-bool is_scalar_carrier(PyObject* object) { return scalar_type && Py_IS_TYPE(object, scalar_type); }
+bool is_scalar_carrier(PyObject* object) { return doubles.carries(object) || singles.carries(object); }
 
-bool is_float64(PyObject* object) { return numpy_float && Py_IS_TYPE(object, numpy_float); }
+bool is_single_carrier(PyObject* object) { return singles.carries(object); }
+
+bool is_float64(PyObject* object) { return doubles.are(object); }
+
+bool is_float32(PyObject* object) { return singles.are(object); }
+
+bool is_float_of_any_kind(PyObject* object) {
+  return PyFloat_CheckExact(object) || is_float64(object) || is_float32(object);
+}
+
+double float_value(PyObject* object) {
+  if (!is_float32(object)) return PyFloat_AS_DOUBLE(object);
+  float value;
+  std::memcpy(&value, place_of(object), sizeof value);
+  return value;
+}
 
 bool is_real_carrier(PyObject* object) {
   return (real_type && Py_IS_TYPE(object, real_type)) || is_scalar_carrier(object);
@@ -100,18 +136,22 @@ PyObject* new_real_carrier(double value) {
   return made;
 }
 
-PyObject* new_scalar(double value) {
-  PyObject* made = numpy_float->tp_alloc(numpy_float, 0);
-  if (made) reinterpret_cast<PyFloatObject*>(made)->ob_fval = value;
+PyObject* new_scalar(double value, bool single) {
+  PyTypeObject* type = (single ? singles : doubles).plain;
+  PyObject* made = type->tp_alloc(type, 0);
+  if (made && single) put_single(made, value);
+  if (made && !single) reinterpret_cast<PyFloatObject*>(made)->ob_fval = value;
   return made;
 }
 
 // With numpy's own memory, as it is numpy's in the end.
-PyObject* new_scalar_carrier(double value) {
-  PyObject* made = new_scalar(value);
+PyObject* new_scalar_carrier(double value, bool single) {
+  PyObject* made = new_scalar(value, single);
   if (!made) return nullptr;
-  Py_INCREF(reinterpret_cast<PyObject*>(scalar_type));
-  Py_SET_TYPE(made, scalar_type);
+  PyTypeObject* type = (single ? singles : doubles).carrier;
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
+  Py_SET_TYPE(made, type);
+  reinterpret_cast<PyFloatObject*>(made)->ob_fval = value;
   return made;
 }
 
@@ -129,8 +169,8 @@ double real_carrier_value(PyObject* carrier) { return reinterpret_cast<PyFloatOb
 PyObject* plain_of_carrier(PyObject* carrier) {
   // It has been retired, as by a read that ended the recording.
   if (PyLong_CheckExact(carrier) || PyFloat_CheckExact(carrier)) return Py_NewRef(carrier);
-  if (is_float64(carrier)) return Py_NewRef(carrier);
-  if (is_scalar_carrier(carrier)) return new_scalar(real_carrier_value(carrier));
+  if (is_float64(carrier) || is_float32(carrier)) return Py_NewRef(carrier);
+  if (is_scalar_carrier(carrier)) return new_scalar(real_carrier_value(carrier), is_single_carrier(carrier));
   return is_real_carrier(carrier) ? PyFloat_FromDouble(real_carrier_value(carrier))
                                   : PyLong_FromLongLong(carrier_value(carrier));
 }
@@ -139,8 +179,12 @@ void retire_carrier(PyObject* carrier) {
   if (!is_carrier(carrier)) return;
   // An object of a class made at run time holds its class, a plain number does not.
   PyTypeObject* type = Py_TYPE(carrier);
-  PyTypeObject* plain = type == real_type ? &PyFloat_Type : &PyLong_Type;
-  Py_SET_TYPE(carrier, type == scalar_type ? numpy_float : plain);
+  PyTypeObject* plain = type == real_type         ? &PyFloat_Type
+                        : type == doubles.carrier ? doubles.plain
+                        : type == singles.carrier ? singles.plain
+                                                  : &PyLong_Type;
+  if (type == singles.carrier) put_single(carrier, real_carrier_value(carrier));
+  Py_SET_TYPE(carrier, plain);
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 

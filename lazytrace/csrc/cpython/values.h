@@ -16,9 +16,7 @@ bool is_immutable(PyObject* value);
 // What a guard may use as a dictionary key: hashing and comparing it runs no user code.
 bool is_key(PyObject* value);
 // Whether it is a float that is not equal to itself.
-inline bool is_nan(PyObject* value) {
-  return (PyFloat_CheckExact(value) || is_float64(value)) && std::isnan(PyFloat_AS_DOUBLE(value));
-}
+inline bool is_nan(PyObject* value) { return is_float_of_any_kind(value) && std::isnan(float_value(value)); }
 // Whether two immutable values are interchangeable: True is not 1, 0.0 is not -0.0, and a nan is no other
 // nan: which object it is shows in containers that hold it.
 bool same_immutable(PyObject* a, PyObject* b);

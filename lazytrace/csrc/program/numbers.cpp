@@ -150,6 +150,10 @@ Real apply_real(Kind kind, double a, double b) {
     case Kind::Float:
     case Kind::Scalar:
       return a;
+    case Kind::Single: {
+      auto single = static_cast<float>(a);
+      return std::isfinite(single) ? Real(single) : Real();
+    }
 #define OF_MATH(kind, function) \
   case Kind::kind:              \
     return call([](double x) { return std::function(x); }, a);
@@ -293,9 +297,9 @@ Value apply(const Numbers& numbers, const Number& number, const NumberValue* val
 }
 
 py::object to_python(const Number& number, NumberValue value) {
-  PyObject* made = number.kind == Kind::Scalar ? new_scalar(value.real)
-                   : number.real               ? PyFloat_FromDouble(value.real)
-                                               : PyLong_FromLongLong(value.whole);
+  PyObject* made = number.is_scalar() ? new_scalar(value.real, number.kind == Kind::Single)
+                   : number.real      ? PyFloat_FromDouble(value.real)
+                                      : PyLong_FromLongLong(value.whole);
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }

@@ -86,6 +86,7 @@ namespace py = pybind11;
   NUMBER(Hypot, 2, "math.hypot")       \
   NUMBER(Fmod, 2, "math.fmod")         \
   NUMBER(Scalar, 1, "np.float64")      \
+  NUMBER(Single, 1, "np.float32")      \
   NUMBER(NumpyAbsolute, 1, "np.abs")   \
   NUMBER(NumpyExp, 1, "np.exp")        \
   NUMBER(NumpyLog, 1, "np.log")        \
@@ -133,6 +134,8 @@ struct Number {
   bool is_given() const { return kind >= Kind::Argument && kind <= Kind::Asked; }
   // What a step of the program brings, not the call.
   bool comes_later() const { return asks_tensor() || kind == Kind::Item || kind == Kind::Asked; }
+  // A float of numpy's.
+  bool is_scalar() const { return kind == Kind::Scalar || kind == Kind::Single; }
   bool compares() const { return kind >= Kind::Less && kind <= Kind::NotEqual; }
   bool operator==(const Number& other) const {
     return kind == other.kind && real == other.real && reg == other.reg && a == other.a && b == other.b &&

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
 #include "cpython/imports.h"
@@ -615,7 +616,7 @@ void Recording::place_numbers(Program* program, const std::vector<int>& renamed,
         number.which = node;
       } else {
         number.kind = Number::Kind::Constant;
-        double real = number.real ? PyFloat_AS_DOUBLE(value) : 0;
+        double real = number.real ? float_value(value) : 0;
         number.which = number.real ? 0 : PyLong_AsLongLong(value);
         if (number.real) std::memcpy(&number.which, &real, sizeof real);
       }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "cpython/carrier.h"
 #include "cpython/slots.h"
 #include "cpython/values.h"
 
@@ -60,8 +61,9 @@ std::optional<NumberValue> number_in(const Effect& effect, PyObject* owner, bool
   py::object held = effect.held(container);
   if (!held) return std::nullopt;
   if (real)
-    return PyFloat_Check(held.ptr()) ? std::make_optional(NumberValue::of_real(PyFloat_AS_DOUBLE(held.ptr())))
-                                     : std::nullopt;
+    return PyFloat_Check(held.ptr()) || is_float32(held.ptr())
+               ? std::make_optional(NumberValue::of_real(float_value(held.ptr())))
+               : std::nullopt;
   if (!PyLong_CheckExact(held.ptr())) return std::nullopt;
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(held.ptr(), &overflow);

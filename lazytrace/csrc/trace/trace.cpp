@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/lru_cache.h"
 #include "flat/flattening.h"
@@ -265,7 +266,7 @@ void Trace::give_numbers(const Call& call, const GuardTree::Values& values, Numb
     if (number.kind == Number::Kind::Argument)
       std::memcpy(&place, &call.numbers[which].value, sizeof place);
     else
-      place = number.real ? NumberValue::of_real(PyFloat_AS_DOUBLE(values.nodes[which]))
+      place = number.real ? NumberValue::of_real(float_value(values.nodes[which]))
                           : NumberValue::of(PyLong_AsLongLong(values.nodes[which]));
   }
 }

@@ -369,7 +369,7 @@ int NumberRecorder::apply(Kind kind, int a, int b) {
     }
   }
   if (!result) return -1;
-  if (constants && kind != Kind::Scalar)
+  if (constants && !number.is_scalar())
     return number.real ? real_constant(result->real) : constant(result->whole);
   return add(number, *result);
 }
@@ -395,9 +395,9 @@ void NumberRecorder::refuse_answer(int id) {
 // ---------------------------------------------------------------- carriers
 PyObject* NumberRecorder::carrier(int id) {
   const Number& number = (*this)[id];
-  PyObject* made = number.kind == Kind::Scalar ? new_scalar_carrier(value(id).real)
-                   : number.real               ? new_real_carrier(value(id).real)
-                                               : new_carrier(value(id).whole);
+  PyObject* made = number.is_scalar() ? new_scalar_carrier(value(id).real, number.kind == Kind::Single)
+                   : number.real      ? new_real_carrier(value(id).real)
+                                      : new_carrier(value(id).whole);
   if (!made) throw py::error_already_set();
   Py_INCREF(made);
   carriers_.push_back(made);

@@ -209,6 +209,8 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   all.among = std::move(among);
 }
 
+bool is_exchanged(PyObject* callable) { return configuration().callables.find(callable); }
+
 bool is_index(PyObject* object) {
   if (!THPVariable_CheckExact(object)) return false;
   const at::Tensor& tensor = THPVariable_Unpack(object);
@@ -505,6 +507,14 @@ PyObject* method_of_text(PyObject* text, PyObject* name) {
 }
 }  // namespace
 
+namespace {
+// Whether the class of a float of numpy's that is followed gives it without a look at the value.
+bool follows_attribute(PyObject* name) {
+  static PyObject *item = PyUnicode_InternFromString("item"), *dtype = PyUnicode_InternFromString("dtype");
+  return name == item || name == dtype;
+}
+}  // namespace
+
 void Exchange::before_attribute(PyObject** object, PyObject* name) {
   if (PyObject* method = is_text(*object) ? method_of_text(*object, name) : nullptr) {
     PyObject* holder = new_holder(*object, name, method);
@@ -512,6 +522,7 @@ void Exchange::before_attribute(PyObject** object, PyObject* name) {
     if (!holder) throw py::error_already_set();
     return swap(object, py::reinterpret_steal<py::object>(holder));
   }
+  if (is_scalar_carrier(*object) && follows_attribute(name)) return;
   if (is_followed(*object)) return settle(*object);
   if (!is_tensor(*object)) return;
   PyObject* found = _PyType_Lookup(Py_TYPE(*object), name);
@@ -824,7 +835,9 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
 void Exchange::before_operation(PyObject* left, PyObject* right) {
   texts_.settle(left);
   texts_.settle(right);
-  auto is_number = [](PyObject* v) { return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v); };
+  auto is_number = [](PyObject* v) {
+    return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v) || is_float32(v);
+  };
   // These ask a tensor how many elements it has.
   auto is_sequence = [](PyObject* v) {
     return PyUnicode_Check(v) || PyBytes_Check(v) || PyTuple_Check(v) || PyList_Check(v);
@@ -846,11 +859,13 @@ void Exchange::before_operation(PyObject* left, PyObject* right) {
   }
 }
 
-// A float64 of numpy's that is put together with a number that is followed would ask for its value.
+// A float of numpy's that is put together with a number that is followed would ask for its value.
 void Exchange::follow_scalar(PyObject** place, PyObject* other) {
   auto* numbers = recorder_->numbers();
-  if (!numbers || !is_carrier(other) || !is_float64(*place) || is_nan(*place)) return;
-  int made = numbers->apply(Number::Kind::Scalar, numbers->real_constant(PyFloat_AS_DOUBLE(*place)), -1);
+  bool scalar = is_float64(*place) || is_float32(*place);
+  if (!numbers || !is_carrier(other) || !scalar || is_nan(*place)) return;
+  auto kind = is_float32(*place) ? Number::Kind::Single : Number::Kind::Scalar;
+  int made = numbers->apply(kind, numbers->real_constant(float_value(*place)), -1);
   if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
 }
 

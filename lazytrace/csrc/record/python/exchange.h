@@ -162,6 +162,8 @@ class Exchange {
 // of it.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers);
+// Whether something else is called in its place when it is handed numbers that are followed.
+bool is_exchanged(PyObject* callable);
 
 // Whether it is a tensor whose value torch takes for an index; of bool and uint8 it makes masks.
 bool is_index(PyObject* object);

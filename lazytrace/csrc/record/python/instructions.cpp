@@ -215,10 +215,10 @@ void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts
 }
 
 namespace {
-// With a format, numpy's float64 is written as Python's float: no setting of numpy's has a say.
+// With a format, numpy's floats are written as Python's float: no setting of numpy's has a say.
 bool writes_float(const Operation& operation, PyObject* value, PyObject* format) {
-  return operation.second && !operation.name && is_float64(value) && PyUnicode_CheckExact(format) &&
-         PyUnicode_GET_LENGTH(format) > 0;
+  return operation.second && !operation.name && (is_float64(value) || is_float32(value)) &&
+         PyUnicode_CheckExact(format) && PyUnicode_GET_LENGTH(format) > 0;
 }
 }  // namespace
 

@@ -213,14 +213,10 @@ bool Provenance::touched_what_was_read() const {
 }
 
 // ---------------------------------------------------------------- reads
-namespace {
-bool is_float(PyObject* value) { return PyFloat_CheckExact(value) || is_float64(value); }
-}  // namespace
-
 void Provenance::learn(int node, PyObject* value) {
   tree_->expect(node, value);
   Expect expected = (*tree_)[node].expect;
-  if (renews_ && value && (PyLong_CheckExact(value) || is_float(value))) follow_renewed(node);
+  if (renews_ && value && (PyLong_CheckExact(value) || is_float_of_any_kind(value))) follow_renewed(node);
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant) return;
@@ -323,14 +319,16 @@ void Provenance::follow_items(int node, PyObject* tuple) {
 }
 
 void Provenance::follow(int node, PyObject* value, std::string path) {
-  bool real = is_float(value);
+  bool real = is_float_of_any_kind(value);
   NumberValue found =
-      real ? NumberValue::of_real(PyFloat_AS_DOUBLE(value)) : NumberValue::of(PyLong_AsLongLong(value));
+      real ? NumberValue::of_real(float_value(value)) : NumberValue::of(PyLong_AsLongLong(value));
   (*tree_)[node].loose = true;
   bool size = (*tree_)[node].access == Access::Length;
   NumberRecorder* numbers = recorder_->numbers();
   int number = numbers->given(Number::Kind::State, node, real, found, std::move(path), size);
-  state_[node] = is_float64(value) ? numbers->apply(Number::Kind::Scalar, number, -1) : number;
+  if (is_float64(value)) number = numbers->apply(Number::Kind::Scalar, number, -1);
+  if (is_float32(value)) number = numbers->apply(Number::Kind::Single, number, -1);
+  state_[node] = number;
 }
 
 std::vector<std::string> Provenance::paths_of(const std::vector<int>& nodes,

@@ -435,8 +435,7 @@ bool is_number_like(PyObject* number, PyObject* value) {
       same = is_number_like(PyTuple_GET_ITEM(number, i), PyTuple_GET_ITEM(value, i));
     return same;
   }
-  if (is_scalar_carrier(value) || is_float64(number))
-    return is_float64(number) && (is_scalar_carrier(value) || is_float64(value));
+  if (is_scalar_carrier(value)) return is_single_carrier(value) ? is_float32(number) : is_float64(number);
   if (is_carrier(value)) return is_real_carrier(value) == PyFloat_CheckExact(number);
   return same_kind_of_number(number, value);
 }

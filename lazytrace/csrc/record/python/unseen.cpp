@@ -70,7 +70,7 @@ void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::d
 namespace {
 struct OfArrays {
   PyObject *operand = nullptr, *index = nullptr, *methods = nullptr, *values = nullptr;
-  PyObject* for_number = nullptr;
+  PyObject *for_number = nullptr, *rows = nullptr, *parts = nullptr;
   // Callable -> what is called instead. `makers`: whatever it is given.
   AddressMap<PyObject*> functions, makers;
   AddressSet steps;
@@ -90,6 +90,8 @@ bool is_plain_operand(PyObject* value) {
 void configure_arrays(ArrayCalls calls) {
   OfArrays& all = of_arrays();
   all.for_number = py::object(calls.operand.attr("for_number")).release().ptr();
+  all.rows = py::object(calls.operand.attr("rows")).release().ptr();
+  all.parts = py::object(calls.operand.attr("parts")).release().ptr();
   own_steps().steps.insert(all.for_number);
   all.operand = calls.operand.release().ptr();
   all.index = calls.index.release().ptr();
@@ -206,6 +208,16 @@ py::object Unseen::shape_of_array(PyObject* array) const {
   return py::reinterpret_steal<py::object>(shape);
 }
 
+namespace {
+// Whether what is called goes through its arguments, and shows nobody by what.
+bool goes_through_arguments(PyObject* callee) {
+  static const PyTypeObject* all[] = {&PyZip_Type, &PyEnum_Type, &PyMap_Type, &PyList_Type, &PyTuple_Type};
+  return std::any_of(std::begin(all), std::end(all), [&](const PyTypeObject* type) {
+    return callee == reinterpret_cast<const PyObject*>(type);
+  });
+}
+}  // namespace
+
 void Unseen::exchange(Frame f, const Operation& operation) {
   if (operation.action != Action::Calls || recorder_->stopped()) return;
   PyObject** callee = callee_of(f, operation);
@@ -229,6 +241,10 @@ void Unseen::exchange(Frame f, const Operation& operation) {
     return;
   }
   if (!object) return;
+  if (has_arrays() && recorder_->numbers() && goes_through_arguments(*callee)) {
+    for (int at = 1; at <= operation.third; ++at) exchange_rows(f.place(at), of_arrays().rows);
+    return;
+  }
   PyObject* const* own = nullptr;
   if (THPVariable_CheckExact(object)) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
@@ -252,7 +268,11 @@ void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** c
   PyObject* const* own = recorder_->numbers() ? of_arrays().functions.find(*callee) : nullptr;
   if (!own) return;
   PyObject* const* args = f.top(operation.third);
-  bool any = std::any_of(args, args + operation.third, [&](PyObject* value) { return follows_any(value); });
+  // Numbers that are followed are told what they stand for by functions that know how.
+  bool takes_numbers = !is_exchanged(*callee);
+  bool any = std::any_of(args, args + operation.third, [&](PyObject* value) {
+    return follows_any(value) || (takes_numbers && holds_followed(value));
+  });
   if (!any) return;
   PyObject* instead = PyMethod_New(becomes_number(f, operation) ? of_arrays().for_number : *own, *callee);
   if (!instead) throw py::error_already_set();
@@ -280,6 +300,14 @@ bool Unseen::follows_any(PyObject* value, int depth) const {
   return false;
 }
 
+// An array that is gone through, for what gives its items: numpy would give Python others.
+void Unseen::exchange_rows(PyObject** place, PyObject* rows) {
+  if (!*place || !follows(*place)) return;
+  PyObject* instead = PyObject_CallOneArg(rows, *place);
+  if (!instead) throw py::error_already_set();
+  Py_SETREF(*place, instead);
+}
+
 void Unseen::exchange_operand(PyObject** place) {
   PyObject* instead = PyObject_CallOneArg(of_arrays().operand, *place);
   if (!instead) throw py::error_already_set();
@@ -298,6 +326,10 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
     case Action::Compares:
     case Action::Operates:
       return exchange_pair(f, operation);
+    case Action::Iterates:
+      return exchange_rows(f.place(operation.first), of_arrays().rows), false;
+    case Action::Unpacks:
+      return exchange_rows(f.place(operation.first), of_arrays().parts), false;
     case Action::TestsTruth:
       if (keeps_tested(operation)) return false;  // it is the array itself
       [[fallthrough]];
