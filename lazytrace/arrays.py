@@ -125,7 +125,19 @@ _VALUES: Final = ("T", "dtype", "ndim", "shape", "size")
 _OF_LISTS: Final = {
     getattr(numpy, name)
     for name in [
-        *("argmax", "argmin", "argsort", "array", "average", "cumsum", "diff", "max", "mean", "median", "min"),
+        *(
+            "argmax",
+            "argmin",
+            "argsort",
+            "array",
+            "average",
+            "cumsum",
+            "diff",
+            "max",
+            "mean",
+            "median",
+            "min",
+        ),
         *("percentile", "prod", "quantile", "sort", "std", "sum", "var"),
     ]
     if numpy
@@ -623,9 +635,9 @@ class Operand:
         if kwargs or not all(type(size) is int for size in sizes):
             core.refuse_array()
             return array.reshape(*shape, **kwargs)
-        plain = _asked(array, lambda: array.reshape(*sizes))
+        plain = _asked(array, lambda: array.reshape(sizes))
         if plain.size and not core.aside(functools.partial(numpy.may_share_memory, plain, array)):
-            return _made(numpy.ndarray.reshape, (array, *sizes), {}, False)
+            return _made(numpy.ndarray.reshape, (array, sizes), {}, False)
         return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
 
     def ravel(self, *args: Any, **kwargs: Any) -> Any:
@@ -769,7 +781,9 @@ def _number(kind: Callable[..., Any]) -> Callable[..., Any]:
             core.refuse_array()
             return kind(array, *args, **kwargs)
         number = core.item_number(tensor, torch.Tensor.item)
-        return carriers.as_float(number) if kind is float else kind(carriers.read(number))
+        if kind is bool:
+            return bool(carriers.read(number))
+        return carriers.as_float(number) if kind is float else carriers.as_int(number)
 
     return convert
 

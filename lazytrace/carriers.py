@@ -733,7 +733,9 @@ def _by_numpy(function: Callable[..., Any], follow: Callable[..., Any], takes: i
 
 def _holds(values: Sequence[Any], kinds: tuple[Any, ...], deepest: bool = False) -> bool:
     for value in values:
-        if type(value) in kinds or (type(value) in (list, tuple) and not deepest and _holds(value, kinds, True)):
+        if type(value) in kinds or (
+            type(value) in (list, tuple) and not deepest and _holds(value, kinds, True)
+        ):
             return True
     return False
 
@@ -825,7 +827,25 @@ def _tensor_of(data: Any, dtype: torch.dtype | None = None, device: Any = None) 
         return _scalar(_float(data), dtype or torch.float32, device)
     if type(data) in (Dim, Real):
         return _scalar(data, dtype, device)
-    return _vector(data, dtype, device) if isinstance(data, list | tuple | collections.deque) else None
+    if not isinstance(data, list | tuple | collections.deque):
+        return None
+    return _vector(_with_values(data) if type(data) is list else data, dtype, device)
+
+
+def _with_values(data: list[Any]) -> list[Any]:
+    """The list with the values of tensors of one, as torch takes them; itself where a dtype would be lost."""
+    tensors = [item for item in data if type(item) is torch.Tensor]
+    kinds = (torch.get_default_dtype(), torch.int64)
+    for item in tensors:
+        if item.dim() or item.requires_grad or item.dtype not in kinds or item.device.type != "cpu":
+            return data
+    if (
+        not tensors
+        or len(data) > _FEW
+        or not all(type(item) is torch.Tensor or _is_followable(item) for item in data)
+    ):
+        return data
+    return [_item(item) if type(item) is torch.Tensor else item for item in data]
 
 
 def _new_tensor(
@@ -1466,7 +1486,8 @@ _KEEPERS += [
 ]
 
 
-read, read_key, as_float, array_of = _read, _read_key, _float, _array_of
+read, read_key, array_of = _read, _read_key, _array_of
+as_float, as_int = _float, _int
 as_scalar, as_single = _as_scalar, _as_single
 
 

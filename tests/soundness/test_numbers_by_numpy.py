@@ -291,6 +291,7 @@ USES = {
     "returned": told,
     "in_containers": lambda v: ([v], {"a": v}, (v, v)),
     "as_float": lambda v: told(float(v)),
+    "item": lambda v: (told(v.item()), v.dtype),
     "added": lambda v: told(v + 1),
     "added_to": lambda v: told(2.0 - v),
     "with_a_float_of_python": lambda v: told(v * 0.1 + v),
@@ -327,7 +328,6 @@ USES = {
 
 # What runs eagerly with any of numpy's numbers.
 EAGER = {
-    "item": lambda v: told(v.item()),
     "array": lambda v: told(np.asarray(v).sum()),
     "whole": lambda v: (int(v), v.is_integer(), v.as_integer_ratio()),
 }

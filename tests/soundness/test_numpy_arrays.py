@@ -245,9 +245,7 @@ EAGER = {
         "takes-array",
     ),
     "set": (lambda a: (a.__setitem__(0, 1.0), torch.tensor(a))[1], lambda i: (drawn(3, seed=i),), None),
-    "iterated": (lambda a: [torch.tensor(v) for v in a], lambda i: (drawn(3, seed=i),), None),
-    "unpacked": (lambda a: torch.tensor([*a]), lambda i: (drawn(3, seed=i),), None),
-    "summed": (lambda a: torch.tensor(sum(a)), lambda i: (drawn(3, seed=i),), None),
+    "iterated, long": (lambda a: [v for v in a][0], lambda i: (drawn(65, seed=i),), None),
     "searched": (lambda a: torch.tensor(1.0 in a), lambda i: (drawn(3, seed=i),), None),
     "with an operator": (
         lambda a, x: x + a,
@@ -267,14 +265,12 @@ EAGER = {
         lambda i: (drawn(3, seed=i),),
         "takes-array-in-mode",
     ),
-    "made, indexed": (lambda x: float(x.exp().numpy()[0]), lambda i: (torch.randn(3),), None),
     "made, written to": (
         lambda x: ((y := x.exp()).numpy().__setitem__(0, 1.0), y)[1],
         lambda i: (torch.randn(3),),
         None,
     ),
     "made, as text": (lambda x: str(x.exp().numpy()), lambda i: (torch.randn(3),), None),
-    "made, iterated": (lambda x: list(x.exp().numpy()), lambda i: (torch.randn(3),), None),
     "made, needs gradients": (
         lambda x: (x * 2).numpy(),
         lambda i: (torch.ones(2, requires_grad=True),),
@@ -295,6 +291,11 @@ FOLLOWED = {
     "true": (lambda a: torch.ones(1) if a else torch.zeros(1), lambda i: (drawn(1, seed=i),)),
     "made, computed with": (lambda x: x.exp().numpy() * 2, lambda i: (torch.randn(3),)),
     "taken twice": (taken_twice, lambda i: (drawn(3, seed=i),)),
+    "iterated": (lambda a: [torch.tensor(v) for v in a], lambda i: (drawn(3, seed=i),)),
+    "unpacked": (lambda a: torch.tensor([*a]), lambda i: (drawn(3, seed=i),)),
+    "summed": (lambda a: torch.tensor(sum(a)), lambda i: (drawn(3, seed=i),)),
+    "made, indexed": (lambda x: float(x.exp().numpy()[0]), lambda i: (torch.randn(3),)),
+    "made, iterated": (lambda x: list(x.exp().numpy()), lambda i: (torch.randn(3),)),
     "two tensors": (
         lambda a: torch.tensor(torch.from_numpy(a) is torch.from_numpy(a)),
         lambda i: (drawn(3),),

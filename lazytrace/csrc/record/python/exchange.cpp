@@ -640,6 +640,18 @@ bool has_index(PyObject* key) {
 bool is_sparse(PyObject* tensor) { return THPVariable_Unpack(tensor).layout() != at::Layout::Strided; }
 }  // namespace
 
+namespace {
+// Whether it is torch.tensor(), which asks tensors of one value in a list for these.
+bool takes_items_of(PyObject* callable, PyObject* data) {
+  static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
+  if (callable != tensor || !PyList_CheckExact(data)) return false;
+  PyObject** items = PySequence_Fast_ITEMS(data);
+  return std::any_of(items, items + PyList_GET_SIZE(data), [](PyObject* item) {
+    return THPVariable_CheckExact(item) && !THPVariable_Unpack(item).dim();
+  });
+}
+}  // namespace
+
 // The value of a tensor is the first number that a recording follows, where it does not follow sizes.
 void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (!recorder_->numbers() || told_) return;
@@ -660,6 +672,7 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
   PyObject* self = bound && is_tensor(bound) ? bound : first ? *first : nullptr;
   bool fills =
       operation.third && TextExchange::fills_with_value(*callable, f.top(operation.third), operation.third);
+  fills |= operation.third && takes_items_of(*callable, *f.place(operation.third));
   if (fills)
     exchange_callable(callable, first ? *first : nullptr, true);
   else if (self && is_tensor(self))
@@ -714,6 +727,7 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (!live()) return;
   bool numbers = TextExchange::fills_with_value(*callable, args, count);
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_followed(args[i]);
+  numbers |= count && args[0] && takes_items_of(*callable, args[0]);
   // What a generator gives is not seen before it is asked.
   if (recorder_->numbers()->has_carriers() && TextExchange::in_place_of(*callable))
     for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && PyGen_CheckExact(args[i]);

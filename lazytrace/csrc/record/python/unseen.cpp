@@ -10,10 +10,12 @@
 
 #include "cpython/callee.h"
 #include "cpython/holder.h"
+#include "cpython/imports.h"
 #include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
+#include "record/python/callables.h"
 #include "record/python/code_facts.h"
 #include "record/python/exchange.h"
 #include "support/address_map.h"
@@ -216,6 +218,16 @@ bool goes_through_arguments(PyObject* callee) {
     return callee == reinterpret_cast<const PyObject*>(type);
   });
 }
+
+// The same of what takes them all at once, as a list would give them.
+bool takes_all_items(PyObject* callee) {
+  static const auto* all = [] {
+    auto* made = new AddressSet();
+    for (const char* name : {"sum", "min", "max", "sorted"}) made->insert(builtin(name));
+    return made;
+  }();
+  return all->count(callee) || callee == PyDict_GetItemString(PyList_Type.tp_dict, "extend");
+}
 }  // namespace
 
 void Unseen::exchange(Frame f, const Operation& operation) {
@@ -245,6 +257,8 @@ void Unseen::exchange(Frame f, const Operation& operation) {
     for (int at = 1; at <= operation.third; ++at) exchange_rows(f.place(at), of_arrays().rows);
     return;
   }
+  if (has_arrays() && recorder_->numbers() && operation.third == 1 && takes_all_items(*callee))
+    return exchange_rows(f.place(operation.third), of_arrays().parts);
   PyObject* const* own = nullptr;
   if (THPVariable_CheckExact(object)) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
@@ -263,6 +277,17 @@ void Unseen::exchange(Frame f, const Operation& operation) {
   Py_SETREF(*callee, instead);
 }
 
+namespace {
+// Numbers, or lists of these, of which numpy makes the same again.
+bool holds_plain_numbers(PyObject* value, bool inside = false) {
+  if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value)) return true;
+  if (inside || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
+  PyObject** items = PySequence_Fast_ITEMS(value);
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(value),
+                     [](PyObject* item) { return holds_plain_numbers(item, true); });
+}
+}  // namespace
+
 // A function of numpy that is handed arrays, which is handed on to be called as a step.
 void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** callee) {
   PyObject* const* own = recorder_->numbers() ? of_arrays().functions.find(*callee) : nullptr;
@@ -270,9 +295,12 @@ void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** c
   PyObject* const* args = f.top(operation.third);
   // Numbers that are followed are told what they stand for by functions that know how.
   bool takes_numbers = !is_exchanged(*callee);
-  bool any = std::any_of(args, args + operation.third, [&](PyObject* value) {
-    return follows_any(value) || (takes_numbers && holds_followed(value));
-  });
+  auto is_plain = [](PyObject* value) { return holds_plain_numbers(value); };
+  bool unknown = takes_numbers && operation.third && object_does(*callee) == Does::Unknown;
+  bool any = (unknown && std::all_of(args, args + operation.third, is_plain)) ||
+             std::any_of(args, args + operation.third, [&](PyObject* value) {
+               return follows_any(value) || (takes_numbers && holds_followed(value));
+             });
   if (!any) return;
   PyObject* instead = PyMethod_New(becomes_number(f, operation) ? of_arrays().for_number : *own, *callee);
   if (!instead) throw py::error_already_set();
@@ -328,6 +356,8 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
       return exchange_pair(f, operation);
     case Action::Iterates:
       return exchange_rows(f.place(operation.first), of_arrays().rows), false;
+    case Action::CallsWith:
+      return exchange_rows(f.place(operation.second), of_arrays().parts), false;
     case Action::Unpacks:
       return exchange_rows(f.place(operation.first), of_arrays().parts), false;
     case Action::TestsTruth:

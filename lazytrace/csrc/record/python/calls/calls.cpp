@@ -301,7 +301,10 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
 
 // What it stands for, if it is told of that, has a closure, or names attributes.
 void Calls::call_stand_in(PyObject* self) {
-  bool holds = PyFunction_Check(self) || starts_with(Py_TYPE(self)->tp_name, "operator.");
+  const char* type = Py_TYPE(self)->tp_name;
+  // Functions of numpy are objects, which the name of another one may come to stand for.
+  bool of_numpy = starts_with(type, "numpy.") && PyCallable_Check(self) && !is_numpy_array(self);
+  bool holds = PyFunction_Check(self) || of_numpy || starts_with(type, "operator.");
   int node = holds ? provenance_->owner(self) : -1;
   if (node >= 0) provenance_->read_self(node, self);
 }
