@@ -709,7 +709,8 @@ def _has_few_rows(array: Any) -> bool:
 def _each(array: Any) -> Any:
     operand = Operand(array)
     for place in range(len(array)):
-        yield operand[place]
+        # What holds it may outlive the recording, as a zip that is returned.
+        yield operand[place] if core.is_recording() else array[place]
 
 
 def values_of(tensor: torch.Tensor) -> Any:

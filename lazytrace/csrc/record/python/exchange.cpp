@@ -716,6 +716,14 @@ bool takes_no_key(PyObject* method) {
 }
 }  // namespace
 
+namespace {
+// By its name, which torch refuses a float32 of numpy's.
+bool sets_item(PyObject* callable) {
+  return Py_IS_TYPE(callable, &PyWrapperDescr_Type) &&
+         std::strcmp(reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name, "__setitem__") == 0;
+}
+}  // namespace
+
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
                            Py_ssize_t count) {
   static PyObject *isinstance = builtin("isinstance"), *type = builtin("type"), *has = builtin("hasattr");
@@ -728,6 +736,8 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   bool numbers = TextExchange::fills_with_value(*callable, args, count);
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_followed(args[i]);
   numbers |= count && args[0] && takes_items_of(*callable, args[0]);
+  for (Py_ssize_t i = 0; numbers && sets_item(*callable) && i < count; ++i)
+    if (args[i] && is_single_carrier(args[i])) settle(args[i]);
   // What a generator gives is not seen before it is asked.
   if (recorder_->numbers()->has_carriers() && TextExchange::in_place_of(*callable))
     for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && PyGen_CheckExact(args[i]);
