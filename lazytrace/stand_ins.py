@@ -34,6 +34,18 @@ class Filling:
         return made
 
 
+def entries(items: list[Any]) -> Any:
+    """What a loop over a list goes through: the iterator of a list looks how long it is each time.
+
+    >>> list(entries([1.0, 2.0]))
+    [1.0, 2.0]
+    """
+    place = 0
+    while place < len(items):
+        yield items[place]
+        place += 1
+
+
 def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, tuple[Any, ...]]:
     """What `BackwardHook._apply_on_tensors` gives, and the tensors that the node of its function has made."""
     places = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]

@@ -253,7 +253,9 @@ def test_what_goes_through_an_array_outlives_the_call(make_iterator):
 
 @pytest.mark.parametrize("set_it", [lambda t, k: t.__setitem__(0, k), lambda t, k: t[0:2].__setitem__(0, k)])
 def test_torch_refuses_it_as_an_item(set_it):
-    check(lambda trace: (trace(lambda a: set_it(torch.ones(3), a.mean())), arrays()), eager="raised TypeError")
+    check(
+        lambda trace: (trace(lambda a: set_it(torch.ones(3), a.mean())), arrays()), eager="raised TypeError"
+    )
 
 
 def test_torch_refuses_it_as_an_item_by_a_statement():

@@ -170,7 +170,30 @@ void Instructions::put_viewed(PyObject* dict) {
   }
 }
 
+namespace {
+// What looks at all entries at once, whatever holds them.
+bool takes_all_entries(PyObject* callee) {
+  static PyObject* const all[] = {builtin("sum"),    builtin("max"),  builtin("min"),
+                                  builtin("sorted"), builtin("list"), builtin("tuple")};
+  return std::find(std::begin(all), std::end(all), callee) != std::end(all);
+}
+}  // namespace
+
+// What gives the entries of a list of numbers one after the other, each as it is by then.
+void Instructions::go_through(PyObject** list) {
+  if (!containers_->may_vary(*list)) return;
+  static PyObject* const entries = from_module("lazytrace.stand_ins", "entries").release().ptr();
+  PyObject* instead = PyObject_CallOneArg(entries, *list);
+  if (!instead) throw py::error_already_set();
+  Py_SETREF(*list, instead);
+}
+
 void Instructions::take_numbers(Frame f, const Operation& operation) {
+  if (operation.action == Action::Iterates) return go_through(f.place(operation.first));
+  if (operation.action == Action::GetsItem) {
+    if (PySlice_Check(f.peek(operation.second))) containers_->read_varying(f.place(operation.first));
+    return;
+  }
   static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
   static PyObject* const as_tensor = from_module("torch", "as_tensor").release().ptr();
   if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
@@ -185,6 +208,7 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
     return put_viewed(f.peek(operation.second));
   if (!callee || !operation.third || operation.action != Action::Calls) return;
   take_scales(f, operation);
+  if (operation.third == 1 && takes_all_entries(*callee)) containers_->read_varying(f.place(1));
   if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));
 }
 

@@ -48,6 +48,7 @@ class Instructions {
   bool goes_to_c(Frame caller, const CodeFacts& facts, PyObject* result) const;
 
  private:
+  void go_through(PyObject** list);
   void take_scales(Frame f, const Operation& operation);
   void dispatch_names(Frame f, const Operation& operation, CodeFacts* facts);
   void dispatch_protocols(Frame f, const Operation& operation);

@@ -396,7 +396,8 @@ void Watcher::on_instruction(PyFrameObject* frame) {
 namespace {
 // Whether Instructions::take_numbers() has anything to do with it.
 bool takes_numbers(Action action) {
-  return action == Action::Merges || action == Action::SetsItem || action == Action::Calls;
+  return action == Action::Merges || action == Action::SetsItem || action == Action::Calls ||
+         action == Action::GetsItem || action == Action::Iterates;
 }
 }  // namespace
 

@@ -141,6 +141,24 @@ void ContainerReads::read_numbers(PyObject** place) {
   Py_SETREF(*place, made.release().ptr());
 }
 
+bool ContainerReads::may_vary(PyObject* list) const {
+  constexpr Py_ssize_t kMost = 64;
+  if (!recorder_->follows_state() || !recorder_->numbers() || recorder_->inside_operator()) return false;
+  if (!PyList_CheckExact(list) || !PyList_GET_SIZE(list) || PyList_GET_SIZE(list) > kMost) return false;
+  PyObject** items = PySequence_Fast_ITEMS(list);
+  bool floats = std::all_of(items, items + PyList_GET_SIZE(list),
+                            [](PyObject* item) { return is_float_of_any_kind(item) || is_carrier(item); });
+  return floats && count_numbers(list, 0);
+}
+
+void ContainerReads::read_varying(PyObject** place) {
+  if (!may_vary(*place)) return;
+  py::list made = lists_->numbers_in(*place);
+  PyObject** items = PySequence_Fast_ITEMS(made.ptr());
+  if (std::any_of(items, items + PyList_GET_SIZE(made.ptr()), is_carrier))
+    Py_SETREF(*place, made.release().ptr());
+}
+
 namespace {
 // Its class overrides nothing by which a dict is emptied and filled.
 bool is_counter(PyObject* v) {

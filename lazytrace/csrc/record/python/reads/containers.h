@@ -44,6 +44,10 @@ class ContainerReads {
   // Puts a list of the numbers in its place of a list of numbers, or of lists of these, that becomes a
   // tensor: all of them will be others at the next call.
   void read_numbers(PyObject** place);
+  // The same of one that something is made of: where some of them have differed.
+  void read_varying(PyObject** place);
+  // Whether there may be such numbers in it.
+  bool may_vary(PyObject* list) const;
   // The numbers that are followed of a dict whose items or values are asked for, by key: they are to lie in
   // it before that. All that it held before the call is read then.
   std::vector<std::pair<py::object, py::object>> read_viewed(PyObject* dict);
