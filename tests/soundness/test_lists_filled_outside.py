@@ -24,6 +24,12 @@ def returns(state):
     return torch.tensor(found)
 
 
+def deleted(state):
+    total = sum(value * 2 for value in state.values)
+    del state.values[:]
+    return total
+
+
 def written_ahead(state):
     found = []
     for i, value in enumerate(state.values):
@@ -74,6 +80,7 @@ USES = {
     "starred": lambda s: [*s.values],
     "returns": returns,
     "started over": started_over,
+    "deleted by a statement": deleted,
     "ended early": lambda s: next(value for value in s.values if value > -1),
 }
 AS_MAY_BE = {

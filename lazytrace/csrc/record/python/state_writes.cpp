@@ -384,7 +384,8 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   }
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key))
     return write_list_item(object, key, value, said);
-  rewrite(object, said);
+  // All that was there goes, whatever it was.
+  rewrite(object, said, !value && is_all(key) && PyList_CheckExact(object));
 }
 
 void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value, Wording what) {
