@@ -269,20 +269,25 @@ class Lowering {
   // Whether a result that shows the memory of an argument is a view that follows from how the arguments look,
   // as the key and the guards hold it: an operator of torch that writes nothing and takes no other tensor
   // whose values could say which part is shown. The offset that as_strided takes counts from the beginning of
-  // the memory, which they do not hold.
-  static bool is_view(const Step& step) {
+  // the memory, which they do not hold. In a dynamic program numbers are compared with what they were, and
+  // sizes lead nowhere else where they are the same.
+  bool is_view(const Step& step) const {
     static const std::unordered_set<std::string> kByLook = {"aten::view_as", "aten::expand_as",
                                                             "aten::reshape_as"};
     const auto& schema = step.op.schema();
     const std::string& name = schema.name();
-    if (name.rfind("aten::", 0) != 0 || name.find("as_strided") != std::string::npos || step.exit)
+    bool leads_away = step.exit && !(program_.dynamic && step.by_size);
+    if (name.rfind("aten::", 0) != 0 || name.find("as_strided") != std::string::npos || leads_away)
       return false;
-    int tensors = 0;
-    for (auto& argument : step.arguments)
-      tensors += argument.kind != Argument::Kind::Constant || argument.constant.isTensor();
+    int others = 0;
+    for (auto& argument : step.arguments) {
+      bool number = argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::Numbers;
+      bool constant = argument.kind == Argument::Kind::Constant && !argument.constant.isTensor();
+      others += !constant && !(program_.dynamic && number);
+    }
     for (auto& argument : schema.arguments())
       if (argument.alias_info() && argument.alias_info()->isWrite()) return false;
-    return tensors == 1 || kByLook.count(name);
+    return others == 1 || kByLook.count(name);
   }
 
   bool is_alias(const Result& result, size_t at) const {
