@@ -659,12 +659,11 @@ bool GuardTree::asks_itself(const Guard& g) { return !g.steady && g.demand != De
 // Most namespaces are unchanged at most calls, and most guards on their entries are steady. The others are
 // few, and most of these are on functions, whose code can be exchanged in place.
 namespace {
-// Whether it says more of which objects are written to than that of another node. An instance of a subclass
-// of str, int, float or bytes has attributes.
+// Whether it says more of which objects are written to than that of another node. A function of the same code
+// may be another one, and an instance of a subclass of str, int, float or bytes has attributes.
 bool may_be_written(const Guard& guard) {
   if (guard.same >= 0 || guard.access == Access::Self) return false;
-  bool constant =
-      guard.expect == Expect::Constant || guard.expect == Expect::Code || guard.expect == Expect::Absent;
+  bool constant = guard.expect == Expect::Constant || guard.expect == Expect::Absent;
   return !constant || guard.plain || guard.demand != Demand::All;
 }
 }  // namespace
