@@ -23,7 +23,7 @@ struct Stretch {
 
 // Belongs to one GuardTree; holds no references. Read and changed with the GIL only.
 struct QuickWay {
-  static constexpr int kMostPatience = 32;
+  static constexpr int kMostPatience = 8;
 
   std::vector<Word> words;
   std::vector<Stretch> stretches;
