@@ -39,16 +39,12 @@ class Lowering {
       bool plain = (step.flat || !modes->grad) && !modes->any_autocast();
       if (plain && !program_.dynamic) planned.lowered = writing_way(step);
       if (planned.lowered || step.effect) continue;
-      if (program_.dynamic)
-        planned.lowered = way_at_some_sizes(step, i, plain);
-      else if (step.takes_numbers) {
+      if (step.takes_numbers && !program_.dynamic) {
         if (plain && takes_scalars(step)) planned.lowered = way_of(step, i, plain);
         continue;
-      } else {
-        planned.lowered = step.results.size() == 1 ? way_of(step, i, plain)
-                          : plain                  ? way_of_all(step)
-                                                   : nullptr;
       }
+      planned.lowered =
+          program_.dynamic ? way_at_some_sizes(step, i, plain) : way_at_its_sizes(step, i, plain);
       if (plain && leaves_no_trace(step))
         planned.quiet = step.flat ? StepPlan::Quiet::Always : quiet(step.op);
     }
@@ -63,6 +59,11 @@ class Lowering {
       if (metas_[reg] && !plan_.looks[reg]) plan_.looks[reg] = metas_[reg];
   }
 
+  std::shared_ptr<const Lowered> way_at_its_sizes(const Step& step, size_t at, bool plain) {
+    if (step.results.size() == 1) return way_of(step, at, plain);
+    return plain ? way_of_all(step) : nullptr;
+  }
+
   // A way that is made for the sizes of the recording serves where the tensors that the step takes have them.
   std::shared_ptr<const Lowered> way_at_some_sizes(const Step& step, size_t at, bool plain) {
     if (gives_back_always(step)) return nothing();
@@ -71,7 +72,7 @@ class Lowering {
     // Those of a view say which part is shown; others are factors and the like.
     if (step.takes_numbers && !shows && !takes_only_scalars(step)) return nullptr;
     if (step.takes_numbers && shows && program_.numbers_then.empty()) return nullptr;  // it comes from a file
-    auto found = step.results.size() == 1 ? way_of(step, at, plain) : way_of_all(step);
+    auto found = way_at_its_sizes(step, at, plain);
     if (!found) return nullptr;
     return where_same(step, std::move(found), shows ? numbers_of(step) : NumbersThen());
   }
