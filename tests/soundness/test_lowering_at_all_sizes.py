@@ -404,6 +404,76 @@ def an_opaque_function_that_changes_the_look_of_what_it_is_given(trace):
     return without_gradients(fn, *[torch.randn(n, 3) for n in (2, 4, 2, 2, 4, 3, 3, 2, 2)])(trace)
 
 
+def branches(function, *columns):
+    """A way behind a side exit is recorded at other sizes than what leads there."""
+    told = [(5, 50.0), (3, 50.0), (2, 0.1), (5, 0.1), (2, 0.1), (3, 0.1), (5, 50.0), (2, 0.1), (4, 0.1)]
+    inputs = [torch.linspace(0.0, top, rows * 4).reshape(rows, 4) for rows, top in told]
+    columns = columns or (None,) * len(inputs)
+    given = [(x,) if n is None else (x, n) for x, n in zip(inputs, columns, strict=True)]
+    return lambda trace: (trace(function, dynamic=True), [off, *[call(*args) for args in given]])
+
+
+@cases(hits=7)
+def a_way_behind_an_exit_at_another_size(trace):
+    def fn(x):
+        y = torch.relu(x)
+        z = y.t()
+        if y.sum() > 100:
+            return z + 1
+        z = y.sigmoid().tanh()
+        w = z[1:].t()
+        return w * 2, w.t() + 1
+
+    return branches(fn)(trace)
+
+
+@cases(hits=7)
+def views_behind_an_exit_at_another_size(trace):
+    def fn(x):
+        y = torch.relu(x)
+        if y.max() > 1:
+            return y + 1
+        z = y[:, 1:]
+        return z * 2, y.t() @ z
+
+    return branches(fn)(trace)
+
+
+@cases(hits=7)
+def a_part_before_an_exit_that_begins_elsewhere(trace):
+    def fn(x, n):
+        y = torch.relu(x)
+        z = y[:, n : n + 2]
+        if y.max() > 1:
+            return y + 1
+        return z * 2, z.t() @ y
+
+    return branches(fn, 0, 1, 2, 0, 1, 2, 0, 1, 2)(trace)
+
+
+@cases(hits=7)
+def a_copy_before_an_exit_at_another_size(trace):
+    def fn(x):
+        y = x.clone(memory_format=torch.contiguous_format)
+        if x.max() > 1:
+            return y + 1
+        return y
+
+    return branches(fn)(trace)
+
+
+@cases(hits=9)
+def lists_of_tensors_that_are_written_to(trace):
+    def fn(x):
+        both = [torch.relu(x), x * 2]
+        torch._foreach_mul_(both, 0.5)
+        torch._foreach_add_(both, x.shape[0])
+        torch._foreach_add_(both, 1.0)
+        return both
+
+    return without_gradients(fn)(trace)
+
+
 @cases.parametrize
 def test_shorter_ways_at_all_sizes(make, expected):
     check(make, **expected)

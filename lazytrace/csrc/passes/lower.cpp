@@ -164,8 +164,8 @@ class Lowering {
 
   // Whether the numbers that may differ are factors and the like, which say nothing of how results look.
   static bool takes_scalars(const Step& step) {
-    const Result& result = step.results[0];
-    return step.results.size() == 1 && !result.loose && !result.known && takes_only_scalars(step);
+    return step.results.size() == 1 && !step.results[0].loose && !step.results[0].known &&
+           takes_only_scalars(step);
   }
 
   static bool takes_only_scalars(const Step& step) {
@@ -250,6 +250,7 @@ class Lowering {
     static const std::unordered_set<std::string> kNames = {"aten::to",           "aten::contiguous",
                                                            "aten::dropout",      "aten::type_as",
                                                            "aten::resolve_conj", "aten::resolve_neg"};
+    if (step.results.size() != 1) return false;
     const Result& result = step.results[0];
     return result.known && result.kind == Result::Kind::Register && result.reg >= 0 &&
            !step.arguments.empty() && step.arguments[0].kind == Argument::Kind::Register &&

@@ -1,5 +1,9 @@
 #include "record/operators/feeding.h"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -89,6 +93,26 @@ void Feeding::take_over_opaque(Step* step) const {
   if (!at_exit() && !made.asks) made.shape = ran.shape, made.values = ran.values;
 }
 
+namespace {
+// How a result looks whose sizes may differ, and which part of its argument it shows, is for this call to
+// say: what is recorded behind it is recorded at the sizes of this call. `then`: of the recording that went
+// before.
+void look_as_now(const Result& now, Result* then) {
+  bool loose = then->loose && then->meta->defined() && now.meta->defined();
+  if (loose && then->meta->dtype() == now.meta->dtype() && then->meta->keys() == now.meta->keys()) {
+    auto meta = std::make_shared<TensorMeta>(*now.meta);
+    meta->set_requires_grad(then->meta->requires_grad());
+    then->meta = std::move(meta);
+  }
+  if (!then->known) {
+    then->base = now.base;
+    then->distance = now.distance;
+  }
+  for (size_t i = 0; i < then->list.size() && i < now.list.size(); ++i)
+    look_as_now(now.list[i], &then->list[i]);
+}
+}  // namespace
+
 void Feeding::take_over(Step* step) {
   const Step& ran = expected();
   expect(*step);
@@ -97,7 +121,10 @@ void Feeding::take_over(Step* step) {
   step->node = ran.node;
   if (!at_exit()) {
     step->branch = ran.branch;
-    step->results = ran.results;  // as they were then: later steps may have changed what they require
+    std::vector<Result> now = std::exchange(step->results, ran.results);
+    // What they require is as it was then: later steps may have changed it.
+    for (size_t i = 0; i < now.size() && i < step->results.size(); ++i)
+      look_as_now(now[i], &step->results[i]);
   }
   step->random = ran.random;
   step->effect = ran.effect;

@@ -345,6 +345,8 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
   const Step& expected = feeding_.expected();
   size_t returns = op.schema().returns().size();
   feeding_.expect(step);
+  const std::vector<c10::IValue> arguments(
+      stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack->end());
   bool refilled = (expected.kind == Step::Kind::Literal && facts.blank_factory) || expected.filled;
   if (refilled)
     run_plain(op, stack);  // Python fills the memory itself, and a replay may have changed its own since
@@ -358,6 +360,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled && !step.results[i].known)
       feeding_.lent().add(value.toTensor(), step.results[i].reg);
   }
+  note_bases(arguments, *stack, &step);
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   note_owner(facts, expected);
   push(std::move(step));
