@@ -474,6 +474,33 @@ def lists_of_tensors_that_are_written_to(trace):
     return without_gradients(fn)(trace)
 
 
+@cases(hits=5)
+def an_empty_tensor_that_is_written_to_as_out(trace):
+    """It gets whatever size it takes, without a warning."""
+    w = torch.ones(4, 4)
+
+    def fn(x):
+        y = torch.relu(x)
+        z = y.t()
+        u = z * 2
+        torch.add(w, w, out=y)
+        return u, y.t() * 3
+
+    return without_gradients(fn, *[torch.randn(n, 4) for n in (0, 4, 4, 0, 4, 0, 4)])(trace)
+
+
+@cases(hits=6)
+def an_empty_tensor_that_gets_another_size_at_each_call(trace):
+    def fn(x, other):
+        y = torch.relu(x)
+        z = y.t() * 2
+        torch.add(other, other, out=y)
+        return z, y.t() * 3
+
+    sizes = ((0, 0), (0, 3), (0, 0), (0, 5), (4, 4), (0, 4), (3, 3), (0, 0))
+    return trace(fn, dynamic=True), [off, *[call(torch.randn(n, 4), torch.randn(k, 4)) for n, k in sizes]]
+
+
 @cases.parametrize
 def test_shorter_ways_at_all_sizes(make, expected):
     check(make, **expected)

@@ -25,7 +25,9 @@ class Lowering {
       }
     for (int reg : outputs) bound_[reg] = 1;
     find_bound();
-    if (program_.dynamic && !program_.changes_looks) note_looks();
+    if (program_.dynamic && !program_.changes_looks &&
+        std::none_of(program_.steps.begin(), program_.steps.end(), may_resize))
+      note_looks();
   }
 
   void run() {
@@ -51,6 +53,14 @@ class Lowering {
   }
 
  private:
+  // out= gives an empty tensor whatever size it takes, so that a register has more than one look.
+  static bool may_resize(const Step& step) {
+    if (step.kind != Step::Kind::Operator) return false;
+    const auto& declared = step.op.schema().arguments();
+    return std::any_of(declared.begin(), declared.end(),
+                       [](const c10::Argument& argument) { return argument.is_out(); });
+  }
+
   // How each register looked in the recording.
   void note_looks() {
     plan_.looks = program_.looks;
