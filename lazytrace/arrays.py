@@ -297,6 +297,7 @@ def _name_of(dtype: Any) -> str:
     return str(dtype.str)
 
 
+_FLOATS: Final = (numpy.float64, numpy.float32, carriers.Scalar, carriers.Single) if numpy else ()
 _NUMBERS: Final = (bool, int, float, *((numpy.generic,) if numpy else ()))
 
 
@@ -342,8 +343,9 @@ def _made(
         first = args[:1] if draws else ()
         rest = args[len(first) :]
         if rest and function in _OF_LISTS and type(rest[0]) in (list, tuple):
-            made = carriers.array_of(rest[0])
-            rest = rest if made is None else (_shown_alone(made), *rest[1:])
+            items = _seen(rest[0])
+            made = carriers.array_of(items)
+            rest = (items if made is None else _shown_alone(made), *rest[1:])
         given = (*first, *map(_as_given, rest))
         named = {name: _as_given(value) for name, value in kwargs.items()}
         if _REFUSED & named.keys() or len(args) > _most_in_a_row(function):
@@ -355,6 +357,29 @@ def _made(
     found = core.opaque_call(step, "", step, given, named, False, False, draws)
     scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
     return _taken(found[0] if alone and scalar else found)
+
+
+def _seen(items: Any) -> Any:
+    """The list, or a copy of one of the state that holds numbers alone: the core has read these for the program.
+
+    A list inside it, nobody has read.
+    """
+    if any(type(item) in (list, tuple) and _is_of_state(item) for item in items):
+        raise _UnknownError
+    if not core.was_reached(items):
+        return items
+    if type(items) is not list or not all(_is_number(item) for item in items):
+        raise _UnknownError
+    return list(items)
+
+
+def _is_of_state(items: Any) -> bool:
+    inside = any(type(item) in (list, tuple) and _is_of_state(item) for item in items)
+    return inside or bool(core.was_reached(items))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, bool, float, carriers.Dim, carriers.Real, *_FLOATS)
 
 
 def _shown_alone(tensor: torch.Tensor) -> Any:

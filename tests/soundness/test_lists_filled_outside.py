@@ -169,3 +169,60 @@ def test_what_goes_through_it_outlives_the_call(iterator):
         return run, [call() for _ in range(6)]
 
     check(make, eager="iter" if iterator is iter else "cannot be rebuilt")
+
+
+def handed_to_numpy(take, fill, kinds=float):
+    """A number of the call is appended to what stands there, and numpy is handed the list."""
+
+    def make(trace):
+        state, draw = State(), np.random.default_rng(0)
+
+        def body(a):
+            state.values.append(kinds(a.mean()))
+            return take(state)
+
+        step = trace(body)
+
+        def run(a):
+            fill(state, draw)
+            return step(a), list(state.values)
+
+        return run, [call(draw.random(4).astype(np.float32)) for _ in range(9)]
+
+    return make
+
+
+OF_NUMPY = ["argmax", "argsort", "array", "average", "cumsum", "max", "mean", "median", "min", "prod"]
+OF_NUMPY += ["sort", "std", "sum", "var"]
+
+
+@pytest.mark.parametrize("kinds", [float, np.float32])
+@pytest.mark.parametrize("fill", [refill, put_another])
+@pytest.mark.parametrize("name", OF_NUMPY)
+def test_numpy_is_handed_a_list_that_was_appended_to(name, fill, kinds):
+    take = getattr(np, name)
+    check(handed_to_numpy(lambda state: take(state.values), fill, kinds), hits=4)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda s: np.array([s.values, s.values]),
+        lambda s: np.sum([s.values, [1.0] * 5]),
+        lambda s: np.max(a=s.values),
+        lambda s: np.max(*[s.values]),
+        lambda s: np.diff(s.values),
+    ],
+)
+def test_numpy_is_handed_such_a_list_in_other_ways(take):
+    agree(handed_to_numpy(take, refill))
+
+
+def test_numpy_is_handed_a_list_that_grows():
+    check(handed_to_numpy(lambda s: np.max(s.values), lambda *_: None), recordings=8)
+
+
+@pytest.mark.parametrize("name", OF_NUMPY)
+def test_numpy_is_handed_a_list_of_state(name):
+    take = getattr(np, name)
+    agree(steps(lambda state: take(state.values), refill))

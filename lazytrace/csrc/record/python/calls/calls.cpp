@@ -270,7 +270,7 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
     PyObject* function = PyMethod_GET_FUNCTION(callable);
     if (is_text(PyMethod_GET_SELF(callable)) && is_own_code(PyFunction_GET_CODE(function))) return;
     if (is_step_of_ours(function) || is_unseen_step(function))
-      return call_stand_in(PyMethod_GET_SELF(callable));
+      return call_stand_in(PyMethod_GET_SELF(callable), args, count);
     provenance_->owner(callable);
     if (PyFunction_Check(function)) return provenance_->owner(function), void();
     auto all = with_self(PyMethod_GET_SELF(callable), args, count);
@@ -299,14 +299,27 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   call_instance(callable, args, count);
 }
 
+namespace {
+bool is_list_of_numbers(PyObject* value) {
+  if (!PyList_CheckExact(value)) return false;
+  PyObject** items = PySequence_Fast_ITEMS(value);
+  return std::all_of(items, items + PyList_GET_SIZE(value), [](PyObject* item) {
+    return PyLong_CheckExact(item) || PyBool_Check(item) || is_float_of_any_kind(item) || is_carrier(item);
+  });
+}
+}  // namespace
+
 // What it stands for, if it is told of that, has a closure, or names attributes.
-void Calls::call_stand_in(PyObject* self) {
+void Calls::call_stand_in(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const char* type = Py_TYPE(self)->tp_name;
   // Functions of numpy are objects, which the name of another one may come to stand for.
   bool of_numpy = starts_with(type, "numpy.") && PyCallable_Check(self) && !is_numpy_array(self);
   bool holds = PyFunction_Check(self) || of_numpy || starts_with(type, "operator.");
   int node = holds ? provenance_->owner(self) : -1;
   if (node >= 0) provenance_->read_self(node, self);
+  // The stand-in makes an array of such a list, and none of its reads is seen.
+  bool first = count && args[0] && is_list_of_numbers(args[0]) && provenance_->known(args[0]) >= 0;
+  if (first) consumption_->consume(args[0], Consumer::Reads);
 }
 
 bool Calls::asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_t count) {

@@ -71,7 +71,7 @@ class Calls {
   void call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
                              PyObject* const* args, Py_ssize_t count);
   bool take_apart(PyObject* object);
-  void call_stand_in(PyObject* self);
+  void call_stand_in(PyObject* self, PyObject* const* args, Py_ssize_t count);
   bool update_dict(PyObject* dict, PyObject* const* args, Py_ssize_t count);
   void call_operator_object(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   // What a row of callables.def says.

@@ -9,6 +9,7 @@
 #include "cpython/objects.h"
 #include "cpython/totals.h"
 #include "cpython/values.h"
+#include "record/python/unseen.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -28,8 +29,10 @@ const AddressSet& takers_of_entries() {
     for (const char* name : {"tensor", "as_tensor", "stack", "cat", "concat", "vstack", "hstack"})
       made->insert(from_module("torch", name).release().ptr());
     made->insert(from_module("math", "fsum").release().ptr());
-    if (PyDict_GetItemString(PyImport_GetModuleDict(), "numpy"))
-      made->insert(from_module("numpy", "mean").release().ptr());
+    if (!PyDict_GetItemString(PyImport_GetModuleDict(), "numpy")) return made;
+    for (const char* name : {"argmax", "argmin", "argsort", "array", "average", "cumsum", "max", "mean",
+                             "median", "min", "percentile", "prod", "quantile", "sort", "std", "sum", "var"})
+      made->insert(from_module("numpy", name).release().ptr());
     return made;
   }();
   return *all;
@@ -294,6 +297,14 @@ void LiveLists::ask_truth(PyObject* object) {
   asked_ = object;
 }
 
+namespace {
+// The function of numpy that a step of ours has taken the place of; anything else as it is.
+PyObject* called_for(PyObject* callee) {
+  bool stands_in = PyMethod_Check(callee) && is_unseen_step(PyMethod_GET_FUNCTION(callee));
+  return stands_in ? PyMethod_GET_SELF(callee) : callee;
+}
+}  // namespace
+
 void LiveLists::before_call(PyObject** callee, PyObject** args, Py_ssize_t count) {
   static PyObject* const length = builtin("len");
   if (*callee == length && count == 1) return before_length(callee, args);
@@ -301,7 +312,7 @@ void LiveLists::before_call(PyObject** callee, PyObject** args, Py_ssize_t count
   static PyObject* const extremes[] = {builtin("max"), builtin("min")};
   bool asks =
       count > 1 && (*callee == extremes[0] || *callee == extremes[1]);  // a key function, which may write
-  if (asks || !takers_of_entries().count(*callee)) return;
+  if (asks || !takers_of_entries().count(called_for(*callee))) return;
   for (Py_ssize_t i = 0; i < count; ++i) {
     List* list = of(args[i]);
     py::list found;
