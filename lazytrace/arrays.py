@@ -360,7 +360,7 @@ def _made(
 
 
 def _seen(items: Any) -> Any:
-    """The list, or a copy of one of the state that holds numbers alone: the core has read these for the program.
+    """The list, or a copy of one of the state that holds numbers alone, which the core has read.
 
     A list inside it, nobody has read.
     """
