@@ -14,6 +14,7 @@
 #include "cpython/values.h"
 #include "record/python/callables.h"
 #include "record/python/code_facts.h"
+#include "record/python/unseen.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -179,6 +180,14 @@ bool takes_all_entries(PyObject* callee) {
 }
 }  // namespace
 
+namespace {
+// Whether a step of ours has taken the place of a function of numpy, which makes an array of a list.
+bool stands_for_numpy(PyObject* callee) {
+  return PyMethod_Check(callee) && is_unseen_step(PyMethod_GET_FUNCTION(callee)) &&
+         std::strncmp(Py_TYPE(PyMethod_GET_SELF(callee))->tp_name, "numpy.", 6) == 0;
+}
+}  // namespace
+
 // What gives the entries of a list of numbers one after the other, each as it is by then.
 void Instructions::go_through(PyObject** list) {
   if (!containers_->may_vary(*list)) return;
@@ -209,6 +218,7 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   if (!callee || !operation.third || operation.action != Action::Calls) return;
   take_scales(f, operation);
   if (operation.third == 1 && takes_all_entries(*callee)) containers_->read_varying(f.place(1));
+  if (stands_for_numpy(*callee)) containers_->read_varying(f.place(operation.third));
   if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));
 }
 
