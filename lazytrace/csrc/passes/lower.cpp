@@ -53,12 +53,16 @@ class Lowering {
   }
 
  private:
-  // out= gives an empty tensor whatever size it takes, so that a register has more than one look.
+  // out= gives an empty tensor whatever size it takes, and so may an operator of somebody else's give what it
+  // writes to: a register has more than one look.
   static bool may_resize(const Step& step) {
     if (step.kind != Step::Kind::Operator) return false;
-    const auto& declared = step.op.schema().arguments();
-    return std::any_of(declared.begin(), declared.end(),
-                       [](const c10::Argument& argument) { return argument.is_out(); });
+    const auto& schema = step.op.schema();
+    bool foreign = schema.name().rfind("aten::", 0) != 0;
+    return std::any_of(
+        schema.arguments().begin(), schema.arguments().end(), [&](const c10::Argument& argument) {
+          return argument.is_out() || (foreign && argument.alias_info() && argument.alias_info()->isWrite());
+        });
   }
 
   // How each register looked in the recording.
