@@ -314,11 +314,13 @@ void Calls::call_stand_in(PyObject* self, PyObject* const* args, Py_ssize_t coun
   const char* type = Py_TYPE(self)->tp_name;
   // Functions of numpy are objects, which the name of another one may come to stand for.
   bool of_numpy = starts_with(type, "numpy.") && PyCallable_Check(self) && !is_numpy_array(self);
-  bool holds = PyFunction_Check(self) || of_numpy || starts_with(type, "operator.");
+  bool of_operator = starts_with(type, "operator.");
+  bool holds = PyFunction_Check(self) || of_numpy || of_operator;
   int node = holds ? provenance_->owner(self) : -1;
   if (node >= 0) provenance_->read_self(node, self);
-  // The stand-in makes an array of such a list, and none of its reads is seen.
-  bool first = count && args[0] && is_list_of_numbers(args[0]) && provenance_->known(args[0]) >= 0;
+  // A stand-in for a function of numpy makes an array of such a list, and none of its reads is seen.
+  bool first =
+      !of_operator && count && args[0] && is_list_of_numbers(args[0]) && provenance_->known(args[0]) >= 0;
   if (first) consumption_->consume(args[0], Consumer::Reads);
 }
 
