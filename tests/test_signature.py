@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lazytrace import traced
+from tests.soundness.test_modes import default_dtype, deterministic
 
 X = torch.tensor([-1.0, 0.5, 2.0])
 NAN = math.nan
@@ -444,25 +445,6 @@ def test_dict_order():
 
 
 # ---------------------------------------------------------------- ambient state
-@contextlib.contextmanager
-def default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
 AMBIENT = {
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,

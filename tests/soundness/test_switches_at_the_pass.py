@@ -11,25 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.soundness.runner import call, check
 from tests.soundness.test_flat_steps import ENOUGH
-
-
-@contextlib.contextmanager
-def default_dtype():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-@contextlib.contextmanager
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-
+from tests.soundness.test_modes import default_dtype, deterministic
 
 SWITCHES = {
     "attention": lambda: sdpa_kernel(SDPBackend.MATH),

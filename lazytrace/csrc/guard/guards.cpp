@@ -656,8 +656,6 @@ GuardTree::Task GuardTree::task_of(const Guard& g, int node) {
 
 bool GuardTree::asks_itself(const Guard& g) { return !g.steady && g.demand != Demand::Way; }
 
-// Most namespaces are unchanged at most calls, and most guards on their entries are steady. The others are
-// few, and most of these are on functions, whose code can be exchanged in place.
 namespace {
 // Whether it says more of which objects are written to than that of another node. A function of the same code
 // may be another one, and an instance of a subclass of str, int, float or bytes has attributes.
@@ -668,6 +666,8 @@ bool may_be_written(const Guard& guard) {
 }
 }  // namespace
 
+// Most namespaces are unchanged at most calls, and most guards on their entries are steady. The others are
+// few, and most of these are on functions, whose code can be exchanged in place.
 void GuardTree::plan() {
   tasks_.clear();
   tensors_.clear();

@@ -1,9 +1,6 @@
 #include <ATen/Operators.h>
 
 #include <algorithm>
-#include <functional>
-#include <string>
-#include <unordered_map>
 
 #include "passes/told.h"
 #include "passes/ways.h"
@@ -127,20 +124,15 @@ std::optional<Argument> single(const Argument& number) {
   if (number.kind != Argument::Kind::Constant || !number.constant.isScalar()) return std::nullopt;
   at::Scalar value = number.constant.toScalar();
   if (!value.isFloatingPoint() && !value.isIntegral(false)) return std::nullopt;
-  Argument argument;
-  at::Tensor tensor = empty_single();
-  put(tensor,
-      value.isFloatingPoint() ? static_cast<float>(value.toDouble()) : static_cast<float>(value.toLong()));
-  argument.constant = tensor;
-  return argument;
+  return constant(new_single(value.isFloatingPoint() ? static_cast<float>(value.toDouble())
+                                                     : static_cast<float>(value.toLong())));
 }
 
 Way add_scalar(const Step& step) {
   auto number = single(step.arguments[1]);
-  Argument one;
-  one.constant = 1;
-  return number ? in_place_each(LAZYTRACE_KERNEL(add__Tensor, add_), {step.arguments[0], *number, one})
-                : nullptr;
+  return number
+             ? in_place_each(LAZYTRACE_KERNEL(add__Tensor, add_), {step.arguments[0], *number, constant(1)})
+             : nullptr;
 }
 
 Way multiply_scalar(const Step& step) {
@@ -157,13 +149,12 @@ Way stack(const Step& step) { return Stack::make(step); }
 Way norm_of_each(const Step& step) { return NormOfEach::make(step); }
 
 Way way_in_place_of_each(const Step& step) {
-  static const auto* table = new std::unordered_map<std::string, std::function<Way(const Step&)>>{
+  static const auto* table = new Makers{
       {"aten::_foreach_add_.Scalar", add_scalar},
       {"aten::_foreach_mul_.Scalar", multiply_scalar},
       {"aten::_foreach_mul_.Tensor", multiply},
   };
-  auto maker = table->find(full_name(step.op.schema()));
-  return maker == table->end() ? nullptr : maker->second(step);
+  return made(*table, step);
 }
 
 }  // namespace lazytrace

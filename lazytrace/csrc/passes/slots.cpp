@@ -10,6 +10,7 @@ at::Tensor blank(const TensorMeta& meta, Recycler& recycler) {
   found = at::detail::empty_strided_cpu(meta.sizes(), meta.strides(), meta.dtype());
   return found.key_set().raw_repr() == meta.keys() ? found : at::Tensor();
 }
+
 // Its set of keys says all of this at once; it is one of these two.
 bool is_ordinary(const at::Tensor& tensor) {
   static const auto keys_of_empty = [](bool inference) {
@@ -22,6 +23,8 @@ bool is_ordinary(const at::Tensor& tensor) {
   uint64_t keys = tensor.key_set().raw_repr();
   return keys == usual || keys == inference;
 }
+
+namespace {
 at::Tensor empty_single() {
   at::Tensor made = at::detail::empty_cpu({}, at::kFloat, at::kStrided, at::kCPU, false, std::nullopt);
   made.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -30,6 +33,13 @@ at::Tensor empty_single() {
 
 void put(const at::Tensor& single, float value) {
   *static_cast<float*>(single.unsafeGetTensorImpl()->mutable_data()) = value;
+}
+}  // namespace
+
+at::Tensor new_single(float value) {
+  at::Tensor made = empty_single();
+  put(made, value);
+  return made;
 }
 
 const at::Tensor& single_of(int number, const Desk& desk) {

@@ -25,8 +25,7 @@ bool is_ordinary(const at::Tensor& tensor);
 
 // A number as the tensor of no dimensions that torch makes of it, but of float32. Past the dispatcher, where
 // somebody may be recording.
-at::Tensor empty_single();
-void put(const at::Tensor& single, float value);
+at::Tensor new_single(float value);
 // The same of one that the program has worked out, in memory that is used again.
 const at::Tensor& single_of(int number, const Desk& desk);
 

@@ -27,6 +27,12 @@ inline bool is_nothing(const Argument& argument) {
   return value.isNone() || (value.isTensor() && !value.toTensor().defined());
 }
 
+inline Argument constant(c10::IValue value) {
+  Argument argument;
+  argument.constant = std::move(value);
+  return argument;
+}
+
 inline void keep(const Result& result, at::Tensor&& made, const Desk& desk) {
   if (result.reg >= 0) desk.registers[result.reg] = std::move(made);
 }
@@ -98,6 +104,7 @@ class InPlace final : public Lowered {
   int self_ = -1;
   Slots<A...> slots_;
 };
+
 // The first of two ways that fits.
 class Either final : public Lowered {
  public:

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <unordered_map>
 
 #include "passes/registers.h"
 #include "passes/told.h"
@@ -96,14 +94,6 @@ class WhereSame final : public Lowered {
   std::vector<std::pair<int, NumberValue>> numbers_;
 };
 
-using Maker = std::function<Way(const Step&)>;
-
-Argument constant(c10::IValue value) {
-  Argument argument;
-  argument.constant = std::move(value);
-  return argument;
-}
-
 // relu(x) is clamp_min(x, 0), but for bool, which it refuses (ATen/native/Activation.cpp).
 Way relu(const Step& step) {
   return out(LAZYTRACE_KERNEL(clamp_min_out, clamp_min_outf), {step.arguments[0], constant(0)});
@@ -175,10 +165,9 @@ std::optional<Arguments> narrowed(const Step& step) {
     c10::ScalarType dtype = number.scalar_type();
     if (dtype != at::kDouble && dtype != at::kLong) continue;
     const void* data = number.const_data_ptr();
-    at::Tensor narrow = empty_single();
-    put(narrow, dtype == at::kDouble ? static_cast<float>(*static_cast<const double*>(data))
-                                     : static_cast<float>(*static_cast<const int64_t*>(data)));
-    argument.constant = narrow;
+    argument.constant =
+        new_single(dtype == at::kDouble ? static_cast<float>(*static_cast<const double*>(data))
+                                        : static_cast<float>(*static_cast<const int64_t*>(data)));
   }
   return arguments;
 }
@@ -208,8 +197,9 @@ Way arithmetic_in_place(const Step& step) {
   bool real = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kLong;
   return arguments && real ? in_place(Call, *arguments) : nullptr;
 }
-const std::unordered_map<std::string, Maker>& makers() {
-  static const auto* table = new std::unordered_map<std::string, Maker>{
+
+const Makers& makers() {
+  static const auto* table = new Makers{
       {"aten::add.Tensor", arithmetic<LAZYTRACE_KERNEL(add_out, add_outf)>},
       {"aten::sub.Tensor", arithmetic<LAZYTRACE_KERNEL(sub_out, sub_outf)>},
       {"aten::mul.Tensor", arithmetic<LAZYTRACE_KERNEL(mul_out, mul_outf)>},
@@ -262,8 +252,8 @@ const std::unordered_map<std::string, Maker>& makers() {
 }
 
 // Operators that do nothing but write to their first argument, whose look they leave alone.
-const std::unordered_map<std::string, Maker>& makers_in_place() {
-  static const auto* table = new std::unordered_map<std::string, Maker>{
+const Makers& makers_in_place() {
+  static const auto* table = new Makers{
       {"aten::add_.Tensor", arithmetic_in_place<LAZYTRACE_KERNEL(add__Tensor, add_)>},
       {"aten::sub_.Tensor", arithmetic_in_place<LAZYTRACE_KERNEL(sub__Tensor, sub_)>},
       {"aten::mul_.Tensor", arithmetic_in_place<LAZYTRACE_KERNEL(mul__Tensor, mul_)>},
@@ -277,17 +267,12 @@ const std::unordered_map<std::string, Maker>& makers_in_place() {
   return *table;
 }
 
-const std::unordered_map<std::string, Maker>& makers_of_several() {
-  static const auto* table = new std::unordered_map<std::string, Maker>{
+const Makers& makers_of_several() {
+  static const auto* table = new Makers{
       {"aten::nll_loss_forward", nll_loss},
       {"aten::nll_loss2d_forward", nll_loss2d},
   };
   return *table;
-}
-
-Way made(const std::unordered_map<std::string, Maker>& table, const Step& step) {
-  auto maker = table.find(full_name(step.op.schema()));
-  return maker == table.end() ? nullptr : maker->second(step);
 }
 
 template <typename Only>
@@ -300,6 +285,11 @@ std::shared_ptr<const Lowered> only() {
 
 std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
+Way made(const Makers& makers, const Step& step) {
+  auto maker = makers.find(full_name(step.op.schema()));
+  return maker == makers.end() ? nullptr : maker->second(step);
 }
 
 Way way(const Step& step) { return made(makers(), step); }

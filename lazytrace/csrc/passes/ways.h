@@ -1,8 +1,10 @@
 // The shorter ways of single operators. Each maker gives null where the recorded step cannot go it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "passes/lowered.h"
 
@@ -10,6 +12,10 @@ namespace lazytrace {
 
 // The name of an operator with that of its overload.
 std::string full_name(const c10::FunctionSchema& schema);
+
+// What makes the ways of operators, by their names; and the way of a step whose operator is one of them.
+using Makers = std::unordered_map<std::string, std::function<Way(const Step&)>>;
+Way made(const Makers& makers, const Step& step);
 
 // Of a step that gives one tensor of the CPU, with memory of its own.
 Way way(const Step& step);
