@@ -57,6 +57,7 @@ _ITERENCODE: Final = json.JSONEncoder.iterencode
 _DEEPCOPY: Final = copy.deepcopy
 _STRFTIME: Final = time.strftime
 _COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
+_EMPTY_LIKE: Final[Any] = torch.empty_like
 _OF_BARS: Final = (
     "close", "clear", "refresh", "reset", "set_description", "set_description_str", "set_postfix",
     "set_postfix_str", "unpause", "update",
@@ -415,7 +416,7 @@ def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
         memo.clones_tensors = False
         return _COPY_TENSOR(tensor, memo)
     memo.tensors.append(tensor)
-    memo.clones.append(tensor.clone())
+    memo.clones.append(_EMPTY_LIKE(tensor).copy_(tensor))  # which has been written to once, as torch's copies
     return memo.clones[-1]
 
 

@@ -3,6 +3,9 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
+#include <cmath>
+#include <utility>
+
 #include "call/wrapper.h"
 #include "cpython/array_memory.h"
 #include "cpython/carrier.h"
@@ -172,6 +175,21 @@ lt::NumberRecorder* numbers_now() {
   return recorder ? recorder->numbers() : nullptr;
 }
 
+// Which of its two arguments max() or min() gives back, as Python asks them: where one of them has the place
+// of an object, that one. Null of what is worked out anew, and of a nan. Borrowed.
+PyObject* given_back(const lt::NumberRecorder& numbers, const std::string& kind,
+                     std::pair<PyObject*, int> first, std::pair<PyObject*, int> second) {
+  if (kind != "Max" && kind != "Min") return nullptr;
+  bool real = numbers[first.second].real;  // both are
+  lt::NumberValue low = numbers.value(first.second), high = numbers.value(second.second);
+  if (real && (std::isnan(low.real) || std::isnan(high.real))) return nullptr;
+  if (kind == "Min") std::swap(low, high);
+  bool other = real ? low.real < high.real : low.whole < high.whole;
+  PyObject* chosen = other ? second.first : first.first;
+  PyObject* original = numbers.original_of(chosen);
+  return original ? original : chosen;
+}
+
 // None where the result cannot be followed, or nobody follows numbers.
 py::object apply_to_carriers(const std::string& kind, py::object a, py::object b) {
   auto* numbers = numbers_now();
@@ -183,7 +201,8 @@ py::object apply_to_carriers(const std::string& kind, py::object a, py::object b
   if (x < 0 || (y < 0 && !b.is_none())) return py::none();
   int made = numbers->apply(lt::number_kind(kind), x, y);
   if (made < 0 || !numbers_now()) return py::none();
-  return py::reinterpret_steal<py::object>(numbers->carrier(made));
+  PyObject* given = given_back(*numbers, kind, {a.ptr(), x}, {b.ptr(), y});
+  return py::reinterpret_steal<py::object>(given ? numbers->carrier_of(made, given) : numbers->carrier(made));
 }
 
 py::object read_carrier(py::object carrier) {

@@ -28,6 +28,18 @@ def a_tensor_that_is_passed(trace):
     return trace(step), [call(X()), call(X() * 2), call(X() * 3), call(X() * 4)]
 
 
+@cases(hits=3)
+def how_often_copies_were_written_to(trace):
+    held = [X(), torch.ones(2, 3).t(), torch.ones(())]
+    step = trace(lambda x: (*copy.deepcopy(held), copy.deepcopy(x), x + 1))
+
+    def shown(x):
+        made = step(x)
+        return made, [one._version for one in made]
+
+    return shown, [call(torch.ones(2, n)) for n in (3, 3, 4, 5, 6)]
+
+
 @cases(hits=2)
 def a_tensor_whose_memory_others_share_later(trace):
     def step(x, y):

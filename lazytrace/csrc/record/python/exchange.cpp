@@ -564,15 +564,15 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
     Py_SETREF(*at, Py_NewRef(plain.ptr()));
     return;
   }
-  if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other)) return;
+  if (!is_carrier(other) && !PyLong_CheckExact(other) && !is_float_of_any_kind(other)) return;
   if (!live()) return put_small(at);
   auto original = py::reinterpret_borrow<py::object>(recorder_->numbers()->original_of(*at));
   if (original) {
     settle(*at);
     Py_SETREF(*at, original.release().ptr());
-    return;
+    // One that was worked out, and that max() gave back, stands for itself.
   }
-  if (!is_carrier(*at)) return;
+  if (!is_carrier(*at)) return put_small(at);
   settle(*at);
   is_carrier(*at) ? put_plain(at) : put_small(at);
 }
