@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import os
 import sys
@@ -15,6 +16,9 @@ import torch.utils.checkpoint
 from torch.autograd.function import Function
 from torch.nn.modules._functions import BackwardHookFunction as BackwardHookFunction
 from torch.utils.hooks import BackwardHook, RemovableHandle
+
+_originals: Any = dict(vars(builtins))
+__builtins__ = _originals  # as in `originals.py`, which this file may not import
 
 # Every backward pass that Python asks for goes through it.
 run_backward = torch.autograd.graph._engine_run_backward

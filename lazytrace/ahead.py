@@ -26,7 +26,10 @@ from lazytrace.errors import (
     not_replayed,
 )
 from lazytrace.function import handle
+from lazytrace.originals import BUILTINS
 from lazytrace.recorded import Trace
+
+__builtins__ = BUILTINS
 
 
 @dataclass(frozen=True)

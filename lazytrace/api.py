@@ -6,6 +6,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -14,6 +15,9 @@ from lazytrace.buckets import Bucketed
 from lazytrace.config import Options
 from lazytrace.errors import NotTraceableError, coroutine, generator, not_callable
 from lazytrace.function import TracedCallable, TracedFunction, TracedModule
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 @overload
@@ -59,7 +63,7 @@ def traced(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     checked = Options.checked(**options)
     if fn is None:
-        return functools.partial(_wrap, options=checked)
+        return partial(_wrap, options=checked)
     return _wrap(fn, options=checked)
 
 

@@ -13,14 +13,19 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from lazytrace import asked, carriers
 from lazytrace._native import core
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 numpy: Any = carriers.numpy
+_ARRAY: Final[Any] = getattr(numpy, "array", None)  # as it was: somebody may put another one in its place
 
 # Of numpy's module: what computes anew, looks at nothing but its arguments, and changes none of them.
 _FUNCTIONS: Final = [
@@ -191,7 +196,7 @@ def _memory_of(tensor: torch.Tensor) -> Any:
 
 def _shown(tensor: torch.Tensor) -> Any:
     """An array of the same memory, which is no step: the one that numpy made, where the tensor is of it."""
-    return core.aside(functools.partial(_array_of, tensor))
+    return core.aside(partial(_array_of, tensor))
 
 
 def _array_of(tensor: torch.Tensor) -> Any:
@@ -228,7 +233,7 @@ def _as_tensor(value: Any, given: list[Any]) -> Any:
         shown = plain and alone and all(stride >= 0 for stride in value.strides)
         return core.tensor_of_new_array(value) if shown and value.dtype.itemsize <= _widest(value) else value
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
-        return (torch.from_numpy(numpy.array(value)),)
+        return (torch.from_numpy(_ARRAY(value)),)
     return [_as_tensor(item, given) for item in value] if type(value) is tuple else value
 
 
@@ -253,7 +258,7 @@ def _most_in_a_row(function: Callable[..., Any]) -> float:
     """
     if isinstance(function, numpy.ufunc):
         return int(function.nin)
-    names = core.aside(functools.partial(_names_of_arguments, function))
+    names = core.aside(partial(_names_of_arguments, function))
     if names is None:
         return _FEWEST_FIRST
     return next((place for place, name in enumerate(names) if name in _REFUSED), math.inf)
@@ -661,7 +666,7 @@ class Operand:
             core.refuse_array()
             return array.reshape(*shape, **kwargs)
         plain = _asked(array, lambda: array.reshape(sizes))
-        if plain.size and not core.aside(functools.partial(numpy.may_share_memory, plain, array)):
+        if plain.size and not core.aside(partial(numpy.may_share_memory, plain, array)):
             return _made(numpy.ndarray.reshape, (array, sizes), {}, False)
         return _view(array, lambda tensor: tensor.view(plain.shape), lambda: plain)
 

@@ -12,6 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
+
 _CLOCKS: Final = (
     "monotonic",
     "monotonic_ns",

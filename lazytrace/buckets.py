@@ -12,6 +12,9 @@ import torch.nn.functional as F
 import wrapt
 
 from lazytrace.errors import OptionError, bucket_result, bucket_unknown, bucket_written
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 class Bucketed(wrapt.ObjectProxy[Any]):

@@ -7,6 +7,9 @@ import sys
 from typing import Final, NamedTuple
 
 from lazytrace._torch import torch_folder
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 # "<lazytrace>" is the file of the function that calls a traced object.
 _SKIPPED: Final = (os.path.dirname(os.path.abspath(__file__)) + os.sep, torch_folder(), "<lazytrace>")

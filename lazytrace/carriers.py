@@ -10,6 +10,7 @@ import opcode
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -17,7 +18,10 @@ from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
 from lazytrace._torch import takers_of_floats, takers_of_scales
+from lazytrace.originals import BUILTINS
 from lazytrace.texts import Text
+
+__builtins__ = BUILTINS
 
 # C code reads the value of a number without asking. `Dim` is an int, and `Real` a float, to `isinstance`
 # alone: C code must call one of the methods below to see the value. torch's parser takes them for a SymInt
@@ -141,7 +145,7 @@ def _methods(kind: type) -> dict[str, Any]:
         found.pop(name, None)
     for name in ("real", "imag", "numerator", "denominator"):
         if hasattr(kind, name):
-            found[name] = property(functools.partial(_part, name))
+            found[name] = property(partial(_part, name))
     for name in (*_FOLLOWED, "and", "or", "xor", "lshift", "rshift", "matmul"):
         function = getattr(operator, name, None) or getattr(operator, name + "_")
         forward, reflected = _binary(_FOLLOWED.get(name, ""), function)
@@ -452,7 +456,7 @@ def _of_scalar(kind: Any, single: bool) -> dict[str, Any]:
         if name in ("__new__", "__init__", "__class__", "__getattribute__", "__doc__", "__class_getitem__"):
             continue
         method = getattr(kind, name)
-        found[name] = _reading(kind, name) if callable(method) else property(functools.partial(_part, name))
+        found[name] = _reading(kind, name) if callable(method) else property(partial(_part, name))
     for name in _OPERATIONS:
         for side in ("", "r"):
             found[f"__{side}{name}__"] = operation(kind, name, side)
@@ -622,14 +626,12 @@ _largest, _smallest = _extreme("Max", max), _extreme("Min", min)
 
 
 def _sum(items: Any, /, start: Any = 0) -> Any:
-    return (
-        functools.reduce(operator.add, items, start) if isinstance(items, list | tuple) else sum(items, start)
-    )
+    return reduce(operator.add, items, start) if isinstance(items, list | tuple) else sum(items, start)
 
 
 def _product(items: Any, /, *, start: Any = 1) -> Any:
     if isinstance(items, list | tuple):
-        return functools.reduce(operator.mul, items, start)
+        return reduce(operator.mul, items, start)
     return math.prod(items, start=start)
 
 
@@ -790,11 +792,11 @@ def _pairwise_sum(items: list[Any]) -> Any:
     """As numpy adds up to 128 floats (pairwise_sum, numpy/_core/src/umath/loops_utils.h)."""
     width = 8
     if len(items) < width:
-        return functools.reduce(operator.add, items)
+        return reduce(operator.add, items)
     whole = len(items) - len(items) % width
     rows = [items[i : i + width] for i in range(0, whole, width)]
-    a, b, c, d, e, f, g, h = (functools.reduce(operator.add, column) for column in zip(*rows, strict=True))
-    return functools.reduce(operator.add, items[whole:], ((a + b) + (c + d)) + ((e + f) + (g + h)))
+    a, b, c, d, e, f, g, h = (reduce(operator.add, column) for column in zip(*rows, strict=True))
+    return reduce(operator.add, items[whole:], ((a + b) + (c + d)) + ((e + f) + (g + h)))
 
 
 def _mean_by_numpy(items: Any) -> Any:
@@ -1010,7 +1012,7 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
 # a `try` of Python's: where an exception could be caught, what an operator gives is an exit.
 def _minded(function: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
     # Arguments that `own` does not take `function` refuses in its own words.
-    plain = functools.partial(_call_plainly, function)
+    plain = partial(_call_plainly, function)
     return functools.wraps(own)(lambda *args, **kwargs: core.minding(own, plain, *args, **kwargs))
 
 
@@ -1308,17 +1310,17 @@ def _of_numpys() -> dict[Any, Any]:
     if numpy is None:
         return {}
     follows: dict[Any, Callable[[Any], Any]] = {
-        **{function: functools.partial(_of_numpy, kind) for kind, (function, _) in _NUMPY.items()},
-        **{getattr(numpy, name): functools.partial(_asked_by_numpy, ask) for name, ask in _ODD.items()},
-        numpy.ceil: functools.partial(_rounded_by_numpy, math.ceil),
-        numpy.floor: functools.partial(_rounded_by_numpy, math.floor),
+        **{function: partial(_of_numpy, kind) for kind, (function, _) in _NUMPY.items()},
+        **{getattr(numpy, name): partial(_asked_by_numpy, ask) for name, ask in _ODD.items()},
+        numpy.ceil: partial(_rounded_by_numpy, math.ceil),
+        numpy.floor: partial(_rounded_by_numpy, math.floor),
         numpy.mean: _mean_by_numpy,
     }
     return {
         **{function: _by_numpy(function, follow) for function, follow in follows.items()},
         numpy.power: _by_numpy(numpy.power, _power_by_numpy, 2),
-        numpy.maximum: _by_numpy(numpy.maximum, functools.partial(_extreme_by_numpy, _largest), 2),
-        numpy.minimum: _by_numpy(numpy.minimum, functools.partial(_extreme_by_numpy, _smallest), 2),
+        numpy.maximum: _by_numpy(numpy.maximum, partial(_extreme_by_numpy, _largest), 2),
+        numpy.minimum: _by_numpy(numpy.minimum, partial(_extreme_by_numpy, _smallest), 2),
         numpy.clip: _by_numpy(numpy.clip, _clip_by_numpy, 3),
         numpy.float32: _kind_of_numpys(numpy.float32, _single_of),
         numpy.float64: _kind_of_numpys(numpy.float64, _as_double),
@@ -1432,7 +1434,7 @@ _MATH: dict[str, Callable[..., Any]] = {
 
 
 def _in_single_precision(number: Any) -> float:
-    return float(core.aside(functools.partial(numpy.float32, number)))
+    return float(core.aside(partial(numpy.float32, number)))
 
 
 # What Python does where the core has no short way.

@@ -13,6 +13,9 @@ from typing import Any
 import torch
 
 from lazytrace._torch import copy_hooks, copy_storage, is_zero_tensor, neg_view, tree_flatten, tree_unflatten
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 # As torch.testing has them: (relative, absolute).
 _TOLERANCES = {

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast, get_args
 
 from lazytrace.errors import OptionError, bad_environment, bad_option, unknown_option
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 OnLimit = Literal["evict", "eager", "raise"]
 OnUntraceable = Literal["eager", "raise"]

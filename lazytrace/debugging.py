@@ -9,6 +9,7 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Iterator
+from os import getpid
 from pathlib import Path
 
 import torch
@@ -17,9 +18,12 @@ from lazytrace.checks import differences
 from lazytrace.engine import Finished
 from lazytrace.loaded import FileError, load
 from lazytrace.locks import new_lock
+from lazytrace.originals import BUILTINS
 from lazytrace.programs import Program, exportable, program_of
 from lazytrace.saving import Saving
 from lazytrace.stats import signature_line, watch_recordings
+
+__builtins__ = BUILTINS
 
 _PROGRAM, _CALL, _WHY = "program.zip", "call.pt", "why.txt"
 
@@ -51,8 +55,8 @@ class Debugger:
 
     def _new_folder(self, finished: Finished) -> Path:
         with self._lock:
-            if self._run is None or not self._run.name.endswith(f"-pid_{os.getpid()}"):  # a forked child
-                self._run = self._folder / f"run_{time.strftime('%Y-%m-%d_%H-%M-%S')}-pid_{os.getpid()}"
+            if self._run is None or not self._run.name.endswith(f"-pid_{getpid()}"):  # a forked child
+                self._run = self._folder / f"run_{time.strftime('%Y-%m-%d_%H-%M-%S')}-pid_{getpid()}"
                 self._number = 0
             name = re.sub(r"[^\w.]+", "_", finished.function).strip("_") or "function"
             kind = "-failed-proof" if finished.wrong else ""

@@ -18,6 +18,7 @@ from lazytrace.buckets import Bucketed
 from lazytrace.config import Options
 from lazytrace.engine import CacheInfo, Engine, Held, TraceCache
 from lazytrace.errors import NotTraceableError, no_forward_of_class, not_traced
+from lazytrace.originals import BUILTINS
 from lazytrace.programs import exportable
 from lazytrace.signature import Parameters, calls_first_argument
 from lazytrace.stats import Snapshot, register
@@ -25,6 +26,8 @@ from lazytrace.stats import Snapshot, register
 if TYPE_CHECKING:
     from lazytrace.explain import Explanation
     from lazytrace.programs import Exportable, Program
+
+__builtins__ = BUILTINS
 
 
 class Handle:

@@ -15,9 +15,12 @@ from lazytrace.api import traced
 from lazytrace.checks import clone_tensor
 from lazytrace.errors import missing_package, nothing_held
 from lazytrace.function import Handle, handle
+from lazytrace.originals import BUILTINS
 from lazytrace.programs import Program, exported_program, warn_of_onnx
 from lazytrace.saving import Saving
 from lazytrace.signature import memory_of
+
+__builtins__ = BUILTINS
 
 
 def export(

@@ -9,6 +9,10 @@ from typing import Any, Final
 
 import torch
 
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
+
 # That of all named tuples has the same code.
 _RECORD: Final[Any] = collections.namedtuple("_RECORD", "field")
 REPLACE: Final[Any] = _RECORD._replace

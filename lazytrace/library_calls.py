@@ -12,6 +12,9 @@ import torch
 from lazytrace._native import core
 from lazytrace.asked import next_count
 from lazytrace.library import can_be_cloned
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 def stay_clones(tensors: list[torch.Tensor]) -> bool:

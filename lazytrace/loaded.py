@@ -13,6 +13,7 @@ import torch
 
 from lazytrace._native import available, core, problem
 from lazytrace.errors import ReplayError, loaded_diverged, no_saved_program
+from lazytrace.originals import BUILTINS
 from lazytrace.programs.program import Tree
 from lazytrace.programs.saved import (
     FileError,
@@ -28,6 +29,8 @@ from lazytrace.programs.saved import (
     leaves_of,
 )
 from lazytrace.signature import Parameters
+
+__builtins__ = BUILTINS
 
 _DEEPEST = 64
 _CALLS_KEPT = 256

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
+from threading import RLock
+from time import monotonic
+from weakref import ref
+
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 # So many seconds a fork waits: whoever holds a lock may wait for what the forking thread holds.
 _PATIENCE = 1.0
@@ -25,9 +31,9 @@ def new_lock() -> threading.RLock:
     >>> with (lock := new_lock()), lock:
     ...     pass
     """
-    lock = threading.RLock()
+    lock = RLock()
     key = id(lock)
-    _LOCKS[key] = weakref.ref(lock, lambda _: _LOCKS.pop(key, None))
+    _LOCKS[key] = ref(lock, lambda _: _LOCKS.pop(key, None))
     return lock
 
 
@@ -35,7 +41,7 @@ class _Fork:
     """What the thread that forks holds meanwhile."""
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.RLock()
+        self._one_at_a_time = RLock()
         self._held: list[threading.RLock] = []
         self._left: list[threading.RLock] = []
 
@@ -43,8 +49,8 @@ class _Fork:
         """Take all locks, or none for long: the order in which others take them is theirs."""
         self._one_at_a_time.acquire()
         locks = [lock for known in list(_LOCKS.values()) if (lock := known()) is not None]
-        until = time.monotonic() + _PATIENCE
-        while (busy := self._take(locks)) and time.monotonic() < until:
+        until = monotonic() + _PATIENCE
+        while (busy := self._take(locks)) and monotonic() < until:
             self._let_go()
             if busy[0].acquire(timeout=_AT_ONCE):
                 busy[0].release()

@@ -6,11 +6,15 @@ import functools
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any, Final
 
 from lazytrace._native import core
+from lazytrace.originals import BUILTINS
 from lazytrace.printing import is_printable
+
+__builtins__ = BUILTINS
 
 # Before anybody replaces them: who does is left alone.
 LOG: Final = logging.Logger._log
@@ -155,7 +159,7 @@ def fill(logger: logging.Logger, level: Any) -> None:
     {10: False}
     """
     if type(level) is int and not logger.disabled:
-        core.aside(functools.partial(IS_ENABLED_FOR, logger, level))
+        core.aside(partial(IS_ENABLED_FOR, logger, level))
 
 
 def log_at(
@@ -178,7 +182,7 @@ def print_at(*args: Any, **kwargs: Any) -> None:
     if (file := kwargs.get("file")) is None:
         file = sys.stdout
         core.look_at_stdout()
-    if core.aside(functools.partial(is_printable, (*args, file))):
+    if core.aside(partial(is_printable, (*args, file))):
         core.opaque_call(PRINT, "", PRINT, args, kwargs, True)
     else:
         core.refuse_print()

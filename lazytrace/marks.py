@@ -7,6 +7,9 @@ from collections.abc import Iterable
 import torch
 
 from lazytrace.errors import OptionError, bad_dimension, not_a_tensor
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 # On the tensor itself, so that a mark goes where the tensor goes.
 _STATIC, _DYNAMIC = "_lazytrace_static", "_lazytrace_dynamic"

@@ -21,6 +21,9 @@ import torch.nn.functional
 from torch.autograd.function import Function
 
 from lazytrace import _torch
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 __all__ = ["Forward", "Read", "forward_alone", "reads_of"]
 

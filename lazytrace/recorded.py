@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lazytrace.originals import BUILTINS
 from lazytrace.signature import Description
 from lazytrace.stats import Program, Step, signature_line
 
 if TYPE_CHECKING:
     from lazytrace._core import Trace as NativeTrace
+
+__builtins__ = BUILTINS
 
 _numbers = itertools.count()
 

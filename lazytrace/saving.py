@@ -12,8 +12,11 @@ import torch
 from lazytrace._native import core
 from lazytrace.errors import save_refused
 from lazytrace.function import Handle
+from lazytrace.originals import BUILTINS
 from lazytrace.programs import saved
 from lazytrace.programs.program import Capture, Program
+
+__builtins__ = BUILTINS
 
 
 class Saving:

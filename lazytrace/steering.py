@@ -8,7 +8,10 @@ from typing import Any
 
 from lazytrace.errors import NotTraceableError, RetraceError, not_traced, unexpected_calls
 from lazytrace.function import BoundTracedFunction, TracedFunction
+from lazytrace.originals import BUILTINS
 from lazytrace.stats import CompileProfiler, Snapshot, line_of
+
+__builtins__ = BUILTINS
 
 
 def warmup(function: Callable[..., Any], calls: Iterable[Any]) -> int:

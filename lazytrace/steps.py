@@ -6,6 +6,7 @@ import functools
 import types
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -21,6 +22,9 @@ from lazytrace._torch import (
 )
 from lazytrace.errors import NotTraceableError, OptionError, like_holds_no_tensors, not_alike, not_callable
 from lazytrace.locks import new_lock
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 
@@ -49,7 +53,7 @@ class OpaqueFunction(wrapt.ObjectProxy):  # type: ignore[type-arg]
     def __lazytrace_step__(self, /, *args: Any, **kwargs: Any) -> Any:
         result = self.__wrapped__(*args, **kwargs)
         if self._self_like is not None:
-            check = functools.partial(_check_likeness, self.__wrapped__, self._self_like, result)
+            check = partial(_check_likeness, self.__wrapped__, self._self_like, result)
             core.aside(check) if available() else check()
         return result
 
@@ -231,7 +235,7 @@ def opaque(
     TypeError: two gave float32[3], and opaque(like=...) expected float32[2]. Correct like, or leave it out.
     """
     if function is None:
-        return functools.partial(opaque, like=like)
+        return partial(opaque, like=like)
     leaves = tree_leaves_with_path(like) if like is not None else []
     if not all(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
         raise OptionError(like_holds_no_tensors(like))

@@ -14,6 +14,9 @@ from typing import Any
 import torch
 
 from lazytrace._native import available, core
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 # A text is made again at each replay, by the function that made it. Whatever looks at its characters reads
 # the numbers that it was made of: a text is for logs, and seldom looked at.

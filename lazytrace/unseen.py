@@ -6,14 +6,17 @@ by operators that are seen, or tells the core which memory the result shows.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 
 from lazytrace import _torch, arrays
 from lazytrace._native import core
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 _Result = TypeVar("_Result")
 
@@ -62,7 +65,7 @@ def _how(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_tensor(array: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-    make = functools.partial(torch.as_tensor, **kwargs)
+    make = partial(torch.as_tensor, **kwargs)
     if args or not _may_be_told(kwargs):
         return _as_it_is(make, array, *args)
     how = _how(kwargs)

@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("_native", "checks"),
     ("errors", "pure", "stand_ins"),
     ("_torch", "asked", "later", "library", "locks", "printing"),
+    ("originals",),
     ("_core",),
 )
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import time
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from lazytrace._native import core
@@ -40,6 +40,7 @@ from lazytrace.errors import (
 )
 from lazytrace.explain import Search, failed_guard
 from lazytrace.marks import any_dynamic
+from lazytrace.originals import BUILTINS
 from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.signature import Parameters, describe, root_names
 from lazytrace.stats import Reason, line_of
@@ -48,6 +49,8 @@ from lazytrace.stats.reasons import say
 if TYPE_CHECKING:
     from lazytrace._core import Call, Miss, Resume
     from lazytrace._core import Trace as NativeTrace
+
+__builtins__ = BUILTINS
 
 _KEPT = Reason("")
 
@@ -130,7 +133,7 @@ class Attempt:
     def _raised(self, error: BaseException) -> None:
         # How long it ran is not known: a clock would have to be read at every hit.
         reason = eager_reason("raised", type(error).__name__)
-        self.owner.gave_up(self.key, call_site(), reason, time.perf_counter())
+        self.owner.gave_up(self.key, call_site(), reason, perf_counter())
 
     def _hit(self, trace: Trace | None, result: Any) -> Any:
         self.owner.counters.hit()
@@ -300,7 +303,7 @@ class Attempt:
         if search.known and not unkept.path and self.owner.options.on_retrace == "warn":
             self.owner.warn(retraced(self.owner.name, line_of(reasons)), site)
         self.owner.log.remember(self.key, search.words)
-        start = time.perf_counter()
+        start = perf_counter()
         loose = resume.loose if resume is not None else self._looseness()
         state = self._followed_state(search.names, fed=resume is not None)
         recorded = self._run_recording(resume, loose, state, search.names, site, start)
@@ -445,7 +448,7 @@ class Attempt:
                 self.args,
                 self.kwargs,
                 check=self.owner.options.check,
-                key_now=functools.partial(_key, self.owner, self.args, self.kwargs),
+                key_now=partial(_key, self.owner, self.args, self.kwargs),
                 resume=resume,
                 ignore=self.owner.options.ignore,
                 loose=loose,

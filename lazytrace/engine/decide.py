@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from lazytrace._native import core, problem
 from lazytrace.engine.store import UNHIT_AT_MOST
 from lazytrace.engine.switches import inside_other_tracer, is_disabled
+from lazytrace.originals import BUILTINS
 from lazytrace.stats import Reason
 from lazytrace.stats.reasons import say
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from lazytrace._core import Call
     from lazytrace.engine.owner import Owner
     from lazytrace.engine.store import Refusal, TraceCache
+
+__builtins__ = BUILTINS
 
 Outcome = Literal["hit", "record", "resume", "eager", "raise", "inline"]
 Cause = Literal["", "untraceable", "limit", "retrace", "branches", "rest"]

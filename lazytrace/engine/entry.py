@@ -18,6 +18,7 @@ from lazytrace.engine.store import TraceCache
 from lazytrace.engine.timing import time_hits
 from lazytrace.errors import no_such_branch, not_held
 from lazytrace.explain import candidates
+from lazytrace.originals import BUILTINS
 from lazytrace.programs import branch_of
 from lazytrace.recorded import Trace
 from lazytrace.signature import Description, example_of
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from lazytrace._core import Call
     from lazytrace.explain import Explanation
     from lazytrace.programs import Program
+
+__builtins__ = BUILTINS
 
 
 class Engine(Owner):

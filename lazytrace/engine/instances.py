@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from lazytrace.engine.store import TraceCache
 from lazytrace.locks import new_lock
+from lazytrace.originals import BUILTINS
 
 if TYPE_CHECKING:
     from lazytrace._core import Matcher
+
+__builtins__ = BUILTINS
 
 _Known = dict[int, tuple[weakref.ref[Any], TraceCache]]
 
@@ -51,8 +55,8 @@ class Instances:
         if known is not None and known[0]() is instance:
             return known[1]
         try:
-            forget = functools.partial(_forget, self._known, self._matcher, id(instance))
-            reference = weakref.ref(instance, forget)
+            forget = partial(_forget, self._known, self._matcher, id(instance))
+            reference = ref(instance, forget)
         except TypeError:
             return None
         with self._lock:

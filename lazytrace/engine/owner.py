@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-import time
 import warnings
 from collections.abc import Callable
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazytrace._native import available, core
@@ -17,12 +17,15 @@ from lazytrace.engine.instances import Instances
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.switches import disabled_by_environment
 from lazytrace.errors import LazytraceWarning, RetraceWarning, retraces_waste
+from lazytrace.originals import BUILTINS
 from lazytrace.recorded import Trace
 from lazytrace.signature import Parameters, Unread
 from lazytrace.stats import Counters, EventLog, Program, Reason, Snapshot, new_log
 
 if TYPE_CHECKING:
     from lazytrace._core import EagerCount, Matcher
+
+__builtins__ = BUILTINS
 
 
 class CacheInfo(NamedTuple):
@@ -42,7 +45,7 @@ def _tell_evicted(log: EventLog, instance: int, trace: Trace, why: str) -> None:
 
 def _new_cache(log: EventLog, limit: int, numbers: itertools.count[int]) -> TraceCache:
     number = next(numbers)
-    return TraceCache(limit, functools.partial(_tell_evicted, log, number), number)
+    return TraceCache(limit, partial(_tell_evicted, log, number), number)
 
 
 def _snapshot(
@@ -103,7 +106,7 @@ class Owner:
         # `Net.forward` says where it belongs; `step(x, w)` shows what its reasons speak of.
         self.shown = str(parameters) if parameters is not None and "." not in self.name else ""
         self._unread = parameters.unread() if parameters is not None else Unread(None)
-        new_cache = functools.partial(_new_cache, self.log, options.cache_limit, itertools.count())
+        new_cache = partial(_new_cache, self.log, options.cache_limit, itertools.count())
         self.cache = new_cache()
         self.matcher: Matcher | None = None
         self.hits_natively = options.backend != "eager" and not disabled_by_environment
@@ -164,11 +167,11 @@ class Owner:
     ) -> Any:
         """Run the plain function, counted with its reason."""
         site = str(call_site())
-        start = time.perf_counter()
+        start = perf_counter()
         try:
             return self.run(args, kwargs)
         finally:
-            seconds = time.perf_counter() - start
+            seconds = perf_counter() - start
             self.log.eager(reason.path, reason.where, start, seconds, where=site, key=key)
 
     def count_natively(self, reason: Reason) -> EagerCount | None:
@@ -186,7 +189,7 @@ class Owner:
 
     def gave_up(self, key: bytes, site: Site, reason: Reason, start: float) -> None:
         """Count a recording that was given up; it began at `start` seconds of `time.perf_counter`."""
-        seconds = time.perf_counter() - start
+        seconds = perf_counter() - start
         self.log.eager(reason.path, reason.where, start, seconds, recording=True, where=str(site), key=key)
 
     def warn(self, text: str, site: Site, category: type[LazytraceWarning] = RetraceWarning) -> None:
@@ -211,13 +214,13 @@ class Owner:
 
     def last_snapshot(self) -> Callable[..., Snapshot]:
         """A snapshot for when this owner is gone; takes how many traces there are."""
-        return functools.partial(
+        return partial(
             _snapshot, self.counters, self.log, self.name, self.options, self.shown, self.source, self._unread
         )
 
     def last_programs(self) -> Callable[[], list[Program]]:
         """The programs for when this owner is gone: traces hold nothing of the user's."""
-        return functools.partial(_programs, self.cache, self._instances)
+        return partial(_programs, self.cache, self._instances)
 
     def cache_info(self, cache: TraceCache) -> CacheInfo:
         """Hits and misses of the function; size and limit of one cache."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from lazytrace import arrays, carriers, stand_ins_of_library, stand_ins_of_logging, texts, unseen
 from lazytrace._native import available, core
 from lazytrace.marks import static_sizes
+from lazytrace.originals import BUILTINS
 from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.signature import Parameters
 from lazytrace.stats import Event, Phases
@@ -19,6 +20,8 @@ from lazytrace.stats.reasons import reason_code, say
 if TYPE_CHECKING:
     from lazytrace._core import Call, Resume
     from lazytrace._core import Trace as NativeTrace
+
+__builtins__ = BUILTINS
 
 if available():
     carriers.configure(arrays.call)
@@ -119,7 +122,7 @@ def record(
     `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
     and a program must not be stored for what they were before.
     """
-    start = time.perf_counter()
+    start = perf_counter()
     arrays.know_scipy()
     recording = core.Recording(call, resume, bool(loose & SIZES), numbers, bool(loose & NUMBERS))
     try:
@@ -130,19 +133,19 @@ def record(
         recording.ignore("print" in ignore, "logging" in ignore)
         # What a replay has done before a resumed function may have changed the look of an argument.
         steady = resume is not None or key_now() == call.key
-        began = time.perf_counter()
+        began = perf_counter()
         result = recording.run(function, args, kwargs)
-        ran = time.perf_counter()
+        ran = perf_counter()
         native = recording.finish(result, check)
-        judged = time.perf_counter()
+        judged = perf_counter()
         if native is not None and not native.changes_state:
             steady = steady and key_now() == call.key
         if native is not None and not steady:
             recording.fail(say("argument-changed"))
             native = None
-        proving = time.perf_counter()
+        proving = perf_counter()
         wrong = native.prove(call) if native is not None and check else ""
-        end = time.perf_counter()
+        end = perf_counter()
         lowering = recording.seconds_lowering
         phases = Phases(ran - began, judged - ran - lowering, lowering, end - proving)
         if wrong:

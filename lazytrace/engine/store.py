@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from os import getpid
 from typing import TYPE_CHECKING
 
 import cachetools
 
 from lazytrace._native import available, core
 from lazytrace.locks import new_lock
+from lazytrace.originals import BUILTINS
 from lazytrace.recorded import NUMBERS, SIZES, Trace
 from lazytrace.stats import Reason
 from lazytrace.stats.reasons import say
 
 if TYPE_CHECKING:
     from lazytrace._core import Call, EagerCount
+
+__builtins__ = BUILTINS
 
 # A refused signature costs its key and a line of text; far more of them than traces may be remembered.
 _REFUSALS_KEPT = 1024
@@ -139,17 +142,17 @@ class Claims:
         self._keys: dict[object, int] = {}
 
     def __len__(self) -> int:
-        return list(self._keys.values()).count(os.getpid())
+        return list(self._keys.values()).count(getpid())
 
     def __contains__(self, key: object) -> bool:
-        return self._keys.get(key) == os.getpid()
+        return self._keys.get(key) == getpid()
 
     def begin(self, key: bytes) -> bool:
         """Claim the recording of a signature; False when another call is at it."""
         with self._lock:
             if key in self:
                 return False
-            self._keys[key] = os.getpid()
+            self._keys[key] = getpid()
             return True
 
     def end(self, key: bytes) -> None:

@@ -10,6 +10,9 @@ import torch
 
 from lazytrace._native import available, core
 from lazytrace.config import Environment
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 disabled_by_environment = Environment.read().disabled
 # How many traces all functions and instances may hold together; 0: each cache has its own limit only.

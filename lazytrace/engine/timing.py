@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import time
-import weakref
 from collections.abc import Callable
+from threading import local
+from time import perf_counter
 from typing import Any
+from weakref import ref
 
 from lazytrace._native import core, problem
 from lazytrace.engine.owner import Owner
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 def time_hits(engine: Owner, call: Callable[..., Any], enabled: bool) -> None:
@@ -34,19 +37,19 @@ class _Clock:
     def __init__(self, engine: Owner, call: Callable[..., Any]) -> None:
         self._call = call
         # A strong reference would be a cycle, and the engine would live until the collector comes.
-        self._engine = weakref.ref(engine)
-        self._running = threading.local()
+        self._engine = ref(engine)
+        self._running = local()
 
     def call(self, instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         engine = self._engine()
         assert engine is not None
         if not core.is_recording():
             self._running.checking = _seconds_checking(engine, instance, args, kwargs)
-            self._running.start = time.perf_counter()
+            self._running.start = perf_counter()
         return self._call(engine, instance, args, kwargs)
 
     def stop(self) -> None:
-        now, engine = time.perf_counter(), self._engine()
+        now, engine = perf_counter(), self._engine()
         start = getattr(self._running, "start", None)
         if engine is not None and start is not None:
             engine.log.hit(start, now - start, self._running.checking)
@@ -58,8 +61,8 @@ def _seconds_checking(
 ) -> float:
     """What it takes to bind the arguments and to check the guards of the traces that they have."""
     assert engine.parameters is not None
-    start = time.perf_counter()
+    start = perf_counter()
     call = engine.parameters.bind(engine.function, args, kwargs)
     if call is not None and not call.unsupported:
         any(trace.native.check(call) < 0 for trace in engine.cache_of(instance).traces.matching(call))
-    return time.perf_counter() - start
+    return perf_counter() - start

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from lazytrace.engine.owner import Owner
 from lazytrace.engine.store import TraceCache
+from lazytrace.originals import BUILTINS
 from lazytrace.recorded import Trace
 from lazytrace.stats import owners
+
+__builtins__ = BUILTINS
 
 
 def evict_over(limit: int, newest: Trace) -> None:

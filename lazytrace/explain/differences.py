@@ -6,8 +6,11 @@ import re
 from collections.abc import Container, Iterable
 from typing import Final
 
+from lazytrace.originals import BUILTINS
 from lazytrace.signature import Description
 from lazytrace.stats import Reason, texts
+
+__builtins__ = BUILTINS
 
 _ONE_CHANGE = 2
 _SIZE: Final = r"\.shape\[\d+\]$"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazytrace.explain.differences import changes, failed_guard, is_loose_value, is_size, nearest
+from lazytrace.originals import BUILTINS
 from lazytrace.recorded import NUMBERS, Trace
 from lazytrace.signature import Description
 from lazytrace.stats import Reason
@@ -14,6 +15,8 @@ from lazytrace.stats import Reason
 if TYPE_CHECKING:
     from lazytrace._core import Call
     from lazytrace.explain.words import Candidate
+
+__builtins__ = BUILTINS
 
 AGAIN = Reason("recorded again after an eviction", kind="limit")
 FIRST = Reason("first call", kind="first")

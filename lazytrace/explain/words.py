@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lazytrace.originals import BUILTINS
 from lazytrace.stats import Reason, line_of, texts
+
+__builtins__ = BUILTINS
 
 _VERBS = {
     "record": "be recorded",

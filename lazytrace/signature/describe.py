@@ -16,6 +16,9 @@ import torch
 
 from lazytrace._torch import has_hooks, is_zero_tensor
 from lazytrace.checks import is_array
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 Description = Mapping[str, str]
 """Path -> value, as in `{"x.shape[0]": "64", "x.dtype": "float32", "grad_mode": "True"}`."""

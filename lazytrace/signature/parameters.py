@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lazytrace._native import core
+from lazytrace.originals import BUILTINS
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
+
+__builtins__ = BUILTINS
 
 _NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 from dataclasses import dataclass, field
+from os import getpid
 
 from lazytrace.stats.process import count_from_now, full_report
 from lazytrace.stats.registry import keep_dead, stats, time_hits
@@ -47,7 +48,7 @@ def report_at_exit(target: bool | str = True) -> None:
         time_hits(wants_timed_hits(_plan.target))
     if not _plan.target:
         return
-    _plan.started_by = os.getpid()
+    _plan.started_by = getpid()
     keep_dead(+1)
     atexit.register(_write_report)
     if _plan.target.endswith("/"):
@@ -64,5 +65,5 @@ def _write_report() -> None:
     from lazytrace.stats.report import write
 
     if any(snapshot.calls for snapshot in stats()):
-        child = multiprocessing.parent_process() is not None or os.getpid() != _plan.started_by
+        child = multiprocessing.parent_process() is not None or getpid() != _plan.started_by
         write(full_report(), _plan.target, child)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from lazytrace._native import core
 from lazytrace.locks import new_lock
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.metrics import Phases
 from lazytrace.stats.model import Reason, Retrace, Snapshot
 from lazytrace.stats.words import line_of
 
 if TYPE_CHECKING:
     from lazytrace._core import EagerCount
+
+__builtins__ = BUILTINS
 
 _REASONS_KEPT = 200
 _PROGRAMS_KEPT = 1000

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.model import Retrace, Snapshot
+
+__builtins__ = BUILTINS
 
 _SUMMED: Final = (
     "hits",

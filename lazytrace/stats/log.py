@@ -9,12 +9,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import current_thread
+from time import perf_counter
 from typing import Any, Final
 
 from lazytrace.locks import new_lock
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.metrics import Phases
 from lazytrace.stats.model import Event, Hit, Kind, Reason, topic_of
+
+__builtins__ = BUILTINS
 
 _SIGNATURES_KEPT = 128
 _HITS_KEPT = 20_000
@@ -41,7 +46,7 @@ class Stream:
     watchers: tuple[Callable[[Any], object], ...] = ()
     timing: bool = False
     # Monotonic seconds become seconds since the epoch, the same for the whole process.
-    epoch: float = field(default_factory=lambda: time.time() - time.perf_counter())
+    epoch: float = field(default_factory=lambda: time.time() - perf_counter())
 
     def listens(self) -> bool:
         """Whether somebody is told of eager calls."""
@@ -173,11 +178,11 @@ class EventLog:
         """Count and tell a trace that was dropped for another at a limit, which `why` names."""
         self._counters.evicted()
         flat = (why, "", "", "limit", "")
-        self._add("evicted", time.perf_counter(), 0.0, "", key, False, operators, instance, flat)
+        self._add("evicted", perf_counter(), 0.0, "", key, False, operators, instance, flat)
 
     def hit(self, start: float, seconds: float, checking: float) -> None:
         """Note a hit that was timed; it is counted elsewhere."""
-        thread = threading.current_thread()
+        thread = current_thread()
         when = self._stream.epoch + start
         self._hits.append((when, seconds, checking, thread.name, thread.ident or 0))
         self._counters.timed(seconds, checking)
@@ -194,7 +199,7 @@ class EventLog:
         instance: int,
         reasons: tuple[str, ...],
     ) -> None:
-        thread, stream = threading.current_thread(), self._stream
+        thread, stream = current_thread(), self._stream
         number, when = next(stream.numbers), stream.epoch + start
         head = (kind, number, when, seconds, thread.name, thread.ident, where, key)
         packed: tuple[Any, ...] = (*head, retrace, operators, instance, *reasons)

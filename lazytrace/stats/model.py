@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.words import line_of
+
+__builtins__ = BUILTINS
 
 Kind = Literal["recorded", "eager", "evicted"]
 

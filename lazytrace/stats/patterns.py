@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.model import Event, Program, Reason, Snapshot
 from lazytrace.stats.reasons import row_of
+
+__builtins__ = BUILTINS
 
 # Twice may be chance: a last batch that is smaller, an evaluation.
 _OFTEN = 3

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Literal, overload
 
 # Imported now, with nothing in it: later the package would take the place of the function of that name.
 import lazytrace.stats.report  # noqa: F401
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.difference import since
 from lazytrace.stats.registry import Baseline, baseline, stats
 
 if TYPE_CHECKING:
     from lazytrace.stats.report import Format, Report
+
+__builtins__ = BUILTINS
 
 # What a forked child had from its parent.
 _inherited: Baseline = {}

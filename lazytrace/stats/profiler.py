@@ -6,9 +6,12 @@ from collections import Counter
 from types import TracebackType
 from typing import Any
 
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.difference import since
 from lazytrace.stats.model import Snapshot
 from lazytrace.stats.registry import Baseline, baseline, keep_dead
+
+__builtins__ = BUILTINS
 
 _METRICS = ("calls", "hits", "recordings", "retraces", "eager_calls", "inlined", "evictions")
 _TIMES = ("seconds_recording", "seconds_eager")

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from lazytrace._native import NOT_IMPORTED, OTHER_TORCH, available, core
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 _BRANCHES = "use torch.where, or move the branch into a @script_if_tracing function."
 _PLACE: Final = re.compile(r" \([^()]+:\d+\)$")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
-import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal, Protocol
+from weakref import ref
 
 from lazytrace._native import available, core
 from lazytrace.locks import new_lock
+from lazytrace.originals import BUILTINS
 from lazytrace.stats.counters import Counters
 from lazytrace.stats.difference import together
 from lazytrace.stats.log import Callback, EventLog, Stream
 from lazytrace.stats.metrics import RecordingMetrics
 from lazytrace.stats.model import Program, Snapshot
+
+__builtins__ = BUILTINS
 
 Baseline = dict[int, Snapshot]
 """The snapshot of each registered function, by the number of its registration."""
@@ -89,7 +92,7 @@ class _Registry:
     ) -> None:
         self.put_dead_together()
         number = next(self._numbers)
-        reference = weakref.ref(owner, functools.partial(self._dies, number))
+        reference = ref(owner, partial(self._dies, number))
         entry = self._entries[number] = _Entry(reference, last, programs)
         if self.stream.timing:
             entry.time_hits(True)
@@ -136,7 +139,7 @@ class _Registry:
             known = self._entries[first].snapshot()
             snapshot = together(known, snapshot) if known is not None else snapshot
             del self._entries[number]
-        self._entries[first] = _Entry(_nobody, functools.partial(_same, snapshot), tuple)
+        self._entries[first] = _Entry(_nobody, partial(_same, snapshot), tuple)
         if len(self._gone) > _GONE_KEPT:
             oldest = next(iter(self._gone))
             del self._entries[self._gone.pop(oldest)]

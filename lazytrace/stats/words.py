@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lazytrace._native import available, core
+from lazytrace.originals import BUILTINS
+
+__builtins__ = BUILTINS
 
 _SAID_AT_ONCE = 8
 

@@ -118,6 +118,10 @@ SWITCHES = {
         functions(B.cuda.cudnn_sdp_enabled, B.cuda.enable_cudnn_sdp, False),
         C._get_cudnn_sdp_enabled,
     ),
+    "sdp.priority_order": (
+        functions(C._get_sdp_priority_order, C._set_sdp_priority_order, [0, 1, 2, 3, 4]),
+        C._get_sdp_priority_order,
+    ),
     "sdp.overrideable": (
         functions(C._get_overrideable_sdp_enabled, C._set_sdp_use_overrideable, False),
         C._get_overrideable_sdp_enabled,

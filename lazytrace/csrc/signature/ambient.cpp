@@ -12,6 +12,7 @@
 
 #include <sstream>
 #include <unordered_set>
+#include <vector>
 
 #include "cpython/objects.h"
 #include "support/reasons.h"
@@ -41,11 +42,41 @@ constexpr size_t kNumbers = 0
 #define AMBIENT_NUMBER(words, usual, read, text, readers) +1
 #include "signature/ambient.def"
     ;
-static_assert(kProcess <= 32 && kFlags <= 32, "the flags of a key are two words");
+constexpr size_t kOrderBits = 13;
+static_assert(kProcess + kOrderBits <= 32 && kFlags <= 32, "the flags of a key are two words");
+
+// In which order torch asks the kernels of attention whether they can: six of them, at::SDPBackend::error among
+// them, at each place.
+constexpr uint32_t kBackends = at::num_sdp_backends + 1;
+constexpr uint32_t count_orders(size_t places) { return places ? kBackends * count_orders(places - 1) : 1; }
+static_assert(count_orders(at::num_sdp_backends) <= 1u << kOrderBits, "an order has too few bits");
+
+uint32_t number_of_order() {
+  uint32_t number = 0;
+  for (at::SDPBackend backend : at::globalContext().sDPPriorityOrder())
+    number = number * kBackends + static_cast<uint32_t>(static_cast<int32_t>(backend) + 1);
+  return number;
+}
+
+std::vector<int64_t> order_of(uint32_t number) {
+  std::vector<int64_t> order(at::num_sdp_backends);
+  for (size_t i = order.size(); i-- > 0; number /= kBackends)
+    order[i] = static_cast<int64_t>(number % kBackends) - 1;
+  return order;
+}
+
+std::string text_of_order(uint32_t number) {
+  std::string text;
+  for (int64_t backend : order_of(number)) text += (text.empty() ? "" : ", ") + std::to_string(backend);
+  return text;
+}
+
+const char* const kOrder = "sdp.priority_order";
+const char* const kUsualOrder = "1, 2, 0, 3, 4";
 
 uint32_t ask_process_flags(const at::Context& context) {
   auto sparse = context.checkSparseTensorInvariants();
-  uint32_t flags = 0;
+  uint32_t flags = number_of_order();
 #define AMBIENT_PROCESS(words, usual, read, readers, write) flags = flags << 1 | static_cast<uint32_t>(read);
 #include "signature/ambient.def"
   return flags;
@@ -158,6 +189,7 @@ void set_process_flags(uint32_t flags) {
   value = (flags >> --row & 1) != 0;                        \
   write;
 #include "signature/ambient.def"
+  if (number_of_order() != flags >> kProcess) context.setSDPPriorityOrder(order_of(flags >> kProcess));
 }
 }  // namespace
 
@@ -223,6 +255,7 @@ py::dict described(const Ambient& now) {
     result[words] = text;                                 \
   }
 #include "signature/ambient.def"
+  result[kOrder] = text_of_order(now.process_flags >> kProcess);
   describe_autocast(now, &result);
   bool inference = c10::InferenceMode::is_enabled();
   result["dispatch_keys_on"] = text_of(now.included, inference);
@@ -260,6 +293,7 @@ py::dict usual_ambient() {
 #define AMBIENT_FLAG(words, usual, read, readers) result[words] = usual;
 #define AMBIENT_NUMBER(words, usual, read, text, readers) result[words] = usual;
 #include "signature/ambient.def"
+  result[kOrder] = kUsualOrder;
   return result;
 }
 
@@ -267,6 +301,7 @@ bool reads_ambient(const std::string& function) {
   static const auto* known = [] {
     auto* names = new std::unordered_set<std::string>();
     for (const char* readers : {
+             "_get_sdp_priority_order",
 #define AMBIENT_PROCESS(words, usual, read, readers, write) readers,
 #define AMBIENT_FLAG(words, usual, read, readers) readers,
 #define AMBIENT_NUMBER(words, usual, read, text, readers) readers,
