@@ -48,6 +48,7 @@ class OpenGraph {
   // Whether a node of the graph hands gradients on there.
   bool leads_to(const Edge& edge) const;
   size_t ends() const { return ends_.size(); }
+  const torch::autograd::edge_list& edges_of_ends() const { return ends_; }
   // Why nobody but the engine can tell what a pass does; empty where somebody can.
   const std::string& obstacle() const { return obstacle_; }
   // Whether a node has saved tensors. Needs the GIL.

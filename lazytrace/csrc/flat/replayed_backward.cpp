@@ -54,6 +54,8 @@ constexpr const char* kCannotBuild =
     "graph of the gradients (create_graph), for some of them only (inputs), for those of other results, or "
     "under other switches of torch. That needs the whole graph of autograd, which cannot be built any more: ";
 
+void lead_past_handing(const OpenGraph& graph, const std::shared_ptr<const MemoryThen>& shown);
+
 // A result would hold its node, and the node the result. As torch's own saved results are, it is another
 // object, whose version is the same.
 at::Tensor without_history(const at::Tensor& result) {
@@ -282,6 +284,8 @@ void ReplayedBackward::lead_on(bool created) {
 }
 
 void ReplayedBackward::lead_past() {
+  if (graph_->open) lead_past_handing(*graph_->open, graph_->shown);
+  graph_->left = true;
   for (size_t i = 0; i < inner_.size(); ++i) {
     auto result = inner_[i].result.lock();
     if (!result) continue;
@@ -367,6 +371,71 @@ class Handing final : public torch::autograd::Node {
  private:
   std::shared_ptr<const MemoryThen> shown_;
 };
+
+// Asks in the place of a node that is not on the way any more.
+struct AsksMemory final : torch::autograd::FunctionPreHook {
+  explicit AsksMemory(std::shared_ptr<const MemoryThen> of) : shown(std::move(of)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    shown->check();
+    return gradients;
+  }
+  std::shared_ptr<const MemoryThen> shown;
+};
+
+const Handing* handing_behind(const torch::autograd::Edge& edge) {
+  return dynamic_cast<const Handing*>(edge.function.get());
+}
+
+// A Handing would add up what comes from the graph before any of it met what comes from outside of it, and
+// another order gives other bits. It is where the graph's own passes end. Gradients that have graphs, which
+// are made of what its nodes have saved, lead to the tensors of then themselves.
+void lead_saved_past_handing(const std::vector<at::Tensor>& begins) {
+  for (const at::Tensor& begin : begins) {
+    if (!begin.defined() || !begin.requires_grad() || begin.is_leaf()) continue;
+    if (const Handing* handing = handing_behind(torch::autograd::impl::gradient_edge(begin)))
+      torch::autograd::impl::set_gradient_edge(begin, handing->next_edge(0));
+  }
+}
+
+// Of the nodes behind these gradients, which a pass has made from this number on, those that lead to the
+// tensors of then ask as the others do.
+void ask_behind(const variable_list& gradients, uint64_t from, const OpenGraph& graph,
+                const std::shared_ptr<const MemoryThen>& shown) {
+  std::unordered_set<Node*> met, ends;
+  for (const auto& edge : graph.edges_of_ends())
+    if (const Handing* handing = handing_behind(edge)) ends.insert(handing->next_edge(0).function.get());
+  std::vector<Node*> open;
+  auto meet = [&](Node* node) {
+    if (node && node->sequence_nr() >= from && !ends.count(node) && met.insert(node).second)
+      open.push_back(node);
+  };
+  for (const at::Tensor& gradient : gradients)
+    if (gradient.defined()) meet(gradient.grad_fn().get());
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    bool leads_there = false;
+    for (const auto& edge : node->next_edges()) {
+      leads_there |= ends.count(edge.function.get()) > 0;
+      meet(edge.function.get());
+    }
+    if (leads_there) node->add_pre_hook(std::make_unique<AsksMemory>(shown));
+  }
+}
+
+// The same of the nodes themselves, once passes go into the graph from elsewhere.
+void lead_past_handing(const OpenGraph& graph, const std::shared_ptr<const MemoryThen>& shown) {
+  std::unordered_set<Node*> asking;
+  for (const OpenGraph::Exit& exit : graph.exits()) {
+    // Torch lets nobody set an edge of a node that others lead to, as it counts how deep they are: here is
+    // one node less.
+    auto& edge = const_cast<edge_list&>(exit.node->next_edges())[exit.edge];
+    const Handing* handing = handing_behind(edge);
+    if (!handing) continue;
+    edge = torch::autograd::Edge(handing->next_edge(0));
+    if (asking.insert(exit.node).second) exit.node->add_pre_hook(std::make_unique<AsksMemory>(shown));
+  }
+}
 
 // The same tensor with a node of its own before its history. A pass through the graph ends there, and the one
 // that it is part of goes on into the history, and calls what hooks there are.
@@ -595,6 +664,7 @@ void ReplayedBackward::open(Graph* graph, const std::vector<at::Tensor>& begins)
   for (size_t i = 0; i < exits.size() && same; ++i)
     same = ends.registers[exits[i].end] == form_->exits[i].end;
   TORCH_CHECK(same, kCannotBuild, "its graph is another one by now", kBuildsFromNowOn);
+  lead_saved_past_handing(begins);
 }
 
 // The graph is passed through to the leaves, as it stands before the tensors of then, and nothing comes from
@@ -632,7 +702,7 @@ variable_list ReplayedBackward::pass_to_leaves(const variable_list& gradients,
 
 variable_list ReplayedBackward::pass(const variable_list& gradients) {
   if (!graph_) build_graph();
-  TORCH_CHECK(graph_->open, kCannotBuild, "another pass goes through it", kBuildsFromNowOn);
+  TORCH_CHECK(graph_->open && !graph_->left, kCannotBuild, "another pass goes through it", kBuildsFromNowOn);
   OpenGraph::Pass how;
   how.keep = torch::autograd::get_current_graph_task_keep_graph();
   how.create = at::GradMode::is_enabled();
@@ -646,10 +716,12 @@ variable_list ReplayedBackward::pass(const variable_list& gradients) {
     how.instead.emplace_back(graph_->inner[k], inner.kind < 0 ? gradients[inner.root] : at::Tensor());
   }
   variable_list brought;
+  uint64_t number = at::sequence_number::peek();
   {
     pybind11::gil_scoped_release released;
     brought = graph_->open->pass(gradients, how);
   }
+  if (how.create) ask_behind(brought, number, *graph_->open, graph_->shown);
   if (!is_inside_another()) lead_on(how.create);
   return brought;
 }

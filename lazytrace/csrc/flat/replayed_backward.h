@@ -53,6 +53,7 @@ class ReplayedBackward final : public torch::autograd::Node {
     torch::autograd::edge_list inner;  // of the results that others are made of
     std::optional<OpenGraph> open;
     std::shared_ptr<const MemoryThen> shown;
+    bool left = false;  // passes go into it past this node
   };
 
   void check_versions() const;

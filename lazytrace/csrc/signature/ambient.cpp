@@ -45,8 +45,8 @@ constexpr size_t kNumbers = 0
 constexpr size_t kOrderBits = 13;
 static_assert(kProcess + kOrderBits <= 32 && kFlags <= 32, "the flags of a key are two words");
 
-// In which order torch asks the kernels of attention whether they can: six of them, at::SDPBackend::error among
-// them, at each place.
+// In which order torch asks the kernels of attention whether they can: six of them, at::SDPBackend::error
+// among them, at each place.
 constexpr uint32_t kBackends = at::num_sdp_backends + 1;
 constexpr uint32_t count_orders(size_t places) { return places ? kBackends * count_orders(places - 1) : 1; }
 static_assert(count_orders(at::num_sdp_backends) <= 1u << kOrderBits, "an order has too few bits");
