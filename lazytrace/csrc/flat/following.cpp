@@ -6,6 +6,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "flat/held.h"
 #include "flat/kernel_steps.h"
 #include "flat/named.h"
 #include "flat/saved.h"
@@ -184,9 +185,8 @@ void Following::note_saved(const OpenGraph& graph, const Roots& roots, const std
       std::ostringstream text;
       text << '[' << saved.toString() << ' ' << saved.sizes() << ']';
       if (const auto& maker = saved.grad_fn()) {
-        std::string name = saved.is_view() ? "AsStrided" : maker->name();
-        text << ", which is output " << saved.output_nr() << " of " << name.substr(0, name.find("Backward"))
-             << ',';
+        std::string name = saved.is_view() ? "AsStrided" : operator_of_node(maker->name());
+        text << ", which is output " << saved.output_nr() << " of " << name << ',';
       }
       form_->watched.push_back({*found, in_pass, itself, text.str()});
     }

@@ -21,6 +21,15 @@ Held Held::of(const at::Tensor& tensor, const at::Tensor& kept) {
   return held;
 }
 
+std::string operator_of_node(const std::string& name) {
+  constexpr std::string_view kBackward = "Backward";
+  size_t at = name.rfind(kBackward);
+  if (at == std::string::npos) return name;
+  std::string number = name.substr(at + kBackward.size());
+  if (number.find_first_not_of("0123456789") != std::string::npos) return name;
+  return name.substr(0, at) + (number == "0" ? "" : number);
+}
+
 int64_t Held::now() const { return kept_.defined() ? version_of(kept_) : 0; }
 
 at::Tensor Held::owner() const {
@@ -43,13 +52,7 @@ std::string Held::description() const {
   std::ostringstream text;
   text << '[' << tensor.toString() << ' ' << tensor.sizes() << ']';
   if (const auto& maker = tensor.grad_fn()) {
-    constexpr std::string_view kBackward = "Backward";
-    std::string name = maker->name();
-    // torch leaves out how the node is numbered: "Tanh" of TanhBackward0, but all of CopyBackwards.
-    size_t at = name.rfind(kBackward);
-    bool last = at != std::string::npos &&
-                name.find_first_not_of("0123456789", at + kBackward.size()) == std::string::npos;
-    text << ", which is output " << tensor.output_nr() << " of " << (last ? name.substr(0, at) : name) << ',';
+    text << ", which is output " << tensor.output_nr() << " of " << operator_of_node(maker->name()) << ',';
   }
   return text.str();
 }

@@ -9,6 +9,10 @@
 
 namespace lazytrace {
 
+// What torch's errors call the operator of a node with this name: "Tanh" of TanhBackward0, "Clamp1" of
+// ClampBackward1, but all of CopyBackwards.
+std::string operator_of_node(const std::string& name);
+
 // Keeps the tensor, what memory it showed, and how often that had been written to.
 class Held {
  public:
