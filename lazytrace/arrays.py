@@ -51,10 +51,15 @@ _FUNCTIONS: Final = [
     "cumprod",
     "cumsum",
     "delete",
+    "diff",
+    "digitize",
     "dot",
+    "einsum",
     "flatnonzero",
     "full_like",
+    "histogram",
     "hstack",
+    "inner",
     "insert",
     "interp",
     "intersect1d",
@@ -66,13 +71,18 @@ _FUNCTIONS: Final = [
     "median",
     "min",
     "nan_to_num",
+    "nanmax",
     "nanmean",
+    "nanmin",
+    "nanstd",
+    "nansum",
     "nonzero",
     "ones_like",
     "outer",
     "pad",
     "percentile",
     "prod",
+    "ptp",
     "quantile",
     "repeat",
     "roll",
@@ -85,14 +95,17 @@ _FUNCTIONS: Final = [
     "sum",
     "take",
     "tile",
+    "tril",
+    "triu",
     "union1d",
     "unique",
+    "unravel_index",
     "var",
     "vstack",
     "where",
     "zeros_like",
 ]
-_MAKERS: Final = ["arange", "array", "eye", "full", "linspace", "ones", "zeros"]
+_MAKERS: Final = ["arange", "array", "eye", "full", "identity", "linspace", "ones", "zeros"]
 # Of arrays.
 _METHODS: Final = [
     "all",
@@ -118,11 +131,13 @@ _METHODS: Final = [
     "reshape",
     "round",
     "sort",
+    "squeeze",
     "std",
     "sum",
     "swapaxes",
     "take",
     "tolist",
+    "transpose",
     "var",
 ]
 _VALUES: Final = ("T", "dtype", "ndim", "shape", "size")
@@ -135,6 +150,8 @@ _OF_LISTS: Final = {
             "argmin",
             "argsort",
             "array",
+            "asanyarray",
+            "asarray",
             "average",
             "cumsum",
             "diff",
@@ -143,9 +160,19 @@ _OF_LISTS: Final = {
             "median",
             "min",
         ),
-        *("percentile", "prod", "quantile", "sort", "std", "sum", "var"),
+        *("percentile", "prod", "ptp", "quantile", "sort", "std", "sum", "var"),
     ]
     if numpy
+}
+# Of functions, too: what gives a view, as a method does; how many arguments it takes, and what the last is
+# called.
+_AS_METHODS: Final = {
+    "expand_dims": (2, "axis"),
+    "ravel": (1, ""),
+    "reshape": (2, ""),
+    "squeeze": (2, "axis"),
+    "swapaxes": (3, ""),
+    "transpose": (2, "axes"),
 }
 # What makes them give an array that they were given, write to one, or say other things than values.
 _REFUSED: Final = {"out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device"}
@@ -266,9 +293,12 @@ def _most_in_a_row(function: Callable[..., Any]) -> float:
 
 def _names_of_arguments(function: Callable[..., Any]) -> list[str] | None:
     try:
-        return list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return None
+    # What comes behind any number of others is told by its name.
+    several = [name for name, one in parameters.items() if one.kind is inspect.Parameter.VAR_POSITIONAL]
+    return several or list(parameters)
 
 
 def _as_given(value: Any) -> Any:
@@ -279,7 +309,7 @@ def _as_given(value: Any) -> Any:
         if tensor is None and not core.was_reached(value):
             raise _UnknownError
         return value if tensor is None else tensor
-    if kind in _PLAIN or kind in (carriers.Dim, carriers.Real, carriers.Scalar, carriers.Single):
+    if kind in _PLAIN or kind in carriers.CARRIERS:
         return value
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
         return value
@@ -302,7 +332,6 @@ def _name_of(dtype: Any) -> str:
     return str(dtype.str)
 
 
-_FLOATS: Final = (numpy.float64, numpy.float32, carriers.Scalar, carriers.Single) if numpy else ()
 _NUMBERS: Final = (bool, int, float, *((numpy.generic,) if numpy else ()))
 
 
@@ -324,12 +353,51 @@ def _scalar(tensor: torch.Tensor) -> Any:
         return carriers.as_scalar(number)
     if kind is numpy.float32:
         return carriers.as_single(number)
+    if kind is numpy.int64:
+        return carriers.as_long(number)
     return kind(carriers.read(number))
 
 
 def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """What a recording calls in the place of a function of numpy that is handed arrays."""
     return _made(function, args, kwargs, False)
+
+
+def call_for_array(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The same of what gives the array that it was handed, if it is as it should be."""
+    array = args[0] if args else None
+    if type(array) in (list, tuple):  # of which both make one
+        return call(numpy.array, *args, **kwargs)
+    dtype = kwargs.get("dtype", args[1] if len(args) == 2 else None)
+    if type(array) is not numpy.ndarray or len(args) + len(kwargs) > 2 or not kwargs.keys() <= {"dtype"}:
+        return call(function, *args, **kwargs)
+    return array if dtype is None else Operand(array).astype(dtype, copy=False)
+
+
+def call_as_method(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The same of what an array has a method for, which gives a view."""
+    most, name = _AS_METHODS[function.__name__]
+    given = (*args, kwargs[name]) if kwargs.keys() == {name} else args
+    known = len(args) + len(kwargs) == len(given) <= most
+    if not known or type(args[0]) is not numpy.ndarray or core.tensor_of_array(args[0]) is None:
+        return call(function, *args, **kwargs)
+    return getattr(Operand(args[0]), function.__name__)(*given[1:])
+
+
+def call_at(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The same of `ufunc.at`, which writes to its array."""
+    if kwargs or len(args) < 3 or type(args[1]) is not numpy.ndarray:
+        return call(function, *args, **kwargs)
+    return _write(_at(args[0]), *args[1:])
+
+
+@functools.cache
+def _at(ufunc: Any) -> Callable[..., Any]:
+    def at(array: Any, *args: Any) -> None:
+        ufunc.at(array, *args)
+
+    at.__qualname__ = at.__name__ = f"{ufunc.__name__}.at"
+    return at
 
 
 def ask(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -384,7 +452,7 @@ def _is_of_state(items: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, bool, float, carriers.Dim, carriers.Real, *_FLOATS)
+    return type(value) in (bool, *carriers.NUMBERS)
 
 
 def _shown_alone(tensor: torch.Tensor) -> Any:
@@ -427,7 +495,8 @@ def know_scipy() -> None:
 
 @functools.cache
 def _follow_on_tensors(function: Callable[..., Any]) -> None:
-    core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), {}, {function: call_on_tensors})
+    makers = {function: call_on_tensors}
+    core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), {}, makers, set())
 
 
 def _write(function: Callable[..., Any], array: Any, *args: Any) -> None:
@@ -456,6 +525,8 @@ def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Calla
         return plain()
     core.pin_sizes(tensor)
     told = plain()  # what it raises numpy says
+    if told is array:
+        return array
     if not told.size:  # torch says other strides of nothing
         core.refuse_array()
         return told
@@ -521,7 +592,8 @@ def _lies_in(part: Any, size: Any) -> bool:
     place = _place_of(part)
     if place is None:
         return True
-    return bool(0 <= place <= size if type(part) is slice else -size <= place < size)
+    # Of an array of nothing numpy says other strides than torch.
+    return bool(0 < place <= size if type(part) is slice else -size <= place < size)
 
 
 def _selected(tensor: torch.Tensor, key: Any) -> torch.Tensor:
@@ -602,7 +674,7 @@ class Operand:
 
     def __getitem__(self, key: Any) -> Any:
         array, tensor = self.array, core.tensor_of_array(self.array)
-        key = _within(array, key)
+        key = _within(array, carriers.with_dims(key))
         first = _at_first(key)
         if tensor is None or not _is_basic(first):
             return call(operator.getitem, array, key)
@@ -635,6 +707,37 @@ class Operand:
         return _view(
             array, lambda tensor: tensor.T if tensor.dim() == 2 else tensor.view_as(tensor), lambda: array.T
         )
+
+    def transpose(self, *axes: Any) -> Any:
+        """A view."""
+        array = self.array
+        given = axes[0] or () if len(axes) == 1 and type(axes[0]) in (tuple, list, type(None)) else axes
+        order = tuple(map(carriers.read, given))
+        if order:
+            return _view(array, lambda tensor: tensor.permute(order), lambda: array.transpose(order))
+        return _view(
+            array, lambda tensor: tensor.permute(*range(array.ndim)[::-1]), lambda: array.transpose()
+        )
+
+    def squeeze(self, axis: Any = None) -> Any:
+        """A view."""
+        array, axis = self.array, carriers.read(axis)
+        if axis is None:
+            return _view(array, lambda tensor: tensor.squeeze(), lambda: array.squeeze())
+        return _view(array, lambda tensor: tensor.squeeze(axis), lambda: array.squeeze(axis))
+
+    def expand_dims(self, axis: Any) -> Any:
+        """A view, as numpy's function of this name gives it."""
+        array, axis = self.array, carriers.read(axis)
+        if type(axis) is not int:
+            core.refuse_array()
+            return numpy.expand_dims(array, axis)
+        plain = functools.partial(numpy.expand_dims, array, axis)
+        return _view(array, lambda tensor: tensor.unsqueeze(axis), lambda: core.aside(plain))
+
+    def __contains__(self, value: Any) -> bool:
+        found = call(numpy.any, call(operator.eq, self.array, _inside(value)))
+        return bool(found)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -833,5 +936,8 @@ def configure() -> None:
     functions = {getattr(numpy, name): call for name in _FUNCTIONS if hasattr(numpy, name)}
     functions |= {value: call for value in vars(numpy).values() if isinstance(value, numpy.ufunc)}
     functions[abs] = call
+    functions |= {getattr(numpy, name): call_as_method for name in _AS_METHODS}
+    functions |= {numpy.ufunc.at: call_at, numpy.linalg.norm: call}
     makers = {getattr(numpy, name): call for name in _MAKERS}
-    core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), functions, makers)
+    makers |= {numpy.asarray: call_for_array, numpy.asanyarray: call_for_array}
+    core.configure_arrays(Operand, index, set(_METHODS), set(_VALUES), functions, makers, set(_OF_LISTS))

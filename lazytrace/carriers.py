@@ -49,9 +49,9 @@ def _is_followable(value: object) -> bool:
 def _is_number(value: object) -> bool:
     """What is worked out with the plain value. Of numpy's, not all are int or float.
 
-    A float64 that is followed has operators of its own, which come next.
+    One of numpy's that is followed has operators of its own, which come next.
     """
-    return type(value) not in (Scalar, Single) and (
+    return type(value) not in (Scalar, Single, Long) and (
         _is_followable(value)
         or isinstance(value, int | float | complex)
         or hasattr(type(value), "__array_interface__")
@@ -282,6 +282,16 @@ def _as_single(number: Any) -> Any:
     return numpy.float32(_read(number)) if made is None else made
 
 
+def _as_long(number: Any) -> Any:
+    made = core.apply_to_carriers("Long", number, None)
+    return numpy.int64(_read(number)) if made is None else made
+
+
+def _as_double(number: Any) -> Any:
+    """As numpy converts it. Of such operands a replay never raises what Python would raise of its own."""
+    return number if type(number) in (numpy.float64, Scalar) else _as_scalar(_float(number))
+
+
 # Within these, a result of single precision is that of double precision, rounded once more: this has more
 # than twice as many digits.
 _SMALLEST_SINGLE, _LARGEST_SINGLE = 1e-30, 1e30
@@ -318,9 +328,10 @@ def _single_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
             return plain(_read(self), other)
         if _takes_over(other):
             return NotImplemented
-        if type(other) in (numpy.float64, Scalar):
-            left, right = _as_scalar(_float(self)), other
-            return getattr(operator, name)(*((right, left) if side else (left, right)))
+        if type(other) in (numpy.float64, Scalar, numpy.int64, Long):
+            made = None if rest else _of_doubles(name, self, other, bool(side))
+            if made is not None:
+                return made
         made = _of_singles(followed, self, other, bool(side)) if followed and not rest else None
         if made is not None and _is_ordinary_single(made, zero):
             return _as_single(made)
@@ -335,11 +346,34 @@ def _single_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
     return operate
 
 
+# A product that is 0 may be one that is too small.
+_MAY_BE_ZERO = ("add", "sub", "floordiv", "mod")
+
+
+def _of_doubles(name: str, number: Any, other: Any, swapped: bool) -> Any:
+    """The float64 that numpy works out of two, or what it makes of them; None where it may say something."""
+    how = {**_FOLLOWED, "pow": "Pow"}.get(name)
+    if how is None:
+        return None
+    left, right = map(_as_double, (other, number) if swapped else (number, other))
+    made = core.apply_to_carriers(how, left, right)
+    if made is None:
+        return None
+    zero = name in _MAY_BE_ZERO or (made == 0 and _gives_zero(name, left, right))
+    return _as_scalar(made) if _is_ordinary(made, zero) else None
+
+
+def _gives_zero(name: str, left: Any, right: Any) -> bool:
+    return bool((name in ("mul", "truediv") and left == 0) or (name == "mul" and right == 0))
+
+
 def _of_singles(kind: str, number: Any, other: Any, swapped: bool) -> Any:
     """What is worked out of two in double precision; None of what cannot be."""
     left, right = _to_single(number), _to_single(other)
     if left is None or right is None:
         return None
+    if kind == "TrueDiv":
+        left, right = _as_double(left), _as_double(right)
     return core.apply_to_carriers(kind, *((right, left) if swapped else (left, right)))
 
 
@@ -349,8 +383,8 @@ def _single_comparison(kind: type, name: str, how: str, swapped: bool) -> Callab
     def compare(self: Any, other: Any) -> Any:
         if _takes_over(other):
             return NotImplemented
-        if type(other) in (numpy.float64, Scalar):
-            left, right = (other, self) if swapped else (self, other)
+        if type(other) in (numpy.float64, Scalar, numpy.int64, Long):
+            left, right = map(_float, (other, self) if swapped else (self, other))
             made = core.apply_to_carriers(how, left, right)
         else:
             made = _of_singles(how, self, other, swapped)
@@ -386,20 +420,16 @@ def _computes_quietly(name: str, left: Any, right: Any) -> bool:
 def _scalar_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
     """Of float64: followed where the other operand is a number, too, and numpy has nothing to say of it."""
     plain = getattr(kind, f"__{side}{name}__")
-    followed = {**_FOLLOWED, "pow": "Pow"}.get(name)
-    # A product that is 0 may be one that is too small.
-    zero = name in ("add", "sub", "floordiv", "mod")
 
     def operate(self: Any, other: Any, *rest: Any) -> Any:
         if isinstance(other, torch.Tensor):
             return plain(_read(self), other)
         if _takes_over(other):
             return NotImplemented
-        if followed and not rest and (_are_numbers(other) or type(other) is Single):
-            left, right = (other, self) if side else (self, other)
-            made = core.apply_to_carriers(followed, left, right)
-            if made is not None and _is_ordinary(made, zero):
-                return _as_scalar(made)
+        if not rest and _stands_by_float64(other):
+            made = _of_doubles(name, self, other, bool(side))
+            if made is not None:
+                return made
         value, other = _read(self), _read(other)
         if not _computes_quietly(name, *((other, value) if side else (value, other))):
             core.refuse_scalar()
@@ -414,14 +444,80 @@ def _scalar_comparison(kind: type, name: str, how: str, swapped: bool) -> Callab
     def compare(self: Any, other: Any) -> Any:
         if _takes_over(other):
             return NotImplemented
-        if _are_numbers(other) or type(other) is Single:
-            left, right = (other, self) if swapped else (self, other)
+        if _stands_by_float64(other):
+            left, right = map(_float, (other, self) if swapped else (self, other))
             made = core.apply_to_carriers(how, left, right)
             if made is not None:
                 return numpy.bool_(_read(made))
         return plain(_read(self), _read(other))
 
     return compare
+
+
+def _stands_by_float64(other: Any) -> bool:
+    return _are_numbers(other) or type(other) in (Single, numpy.int64, Long)
+
+
+def _long_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
+    """Of int64, which is a float64 where a float stands beside it, or the operation gives one."""
+    plain = getattr(kind, f"__{side}{name}__")
+    followed = _FOLLOWED.get(name) if name != "truediv" else None
+
+    def operate(self: Any, other: Any, *rest: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return plain(_read(self), other)
+        if _takes_over(other):
+            return NotImplemented
+        whole = type(other) in _WHOLE
+        if not rest and (type(other) in _FLOATING or (whole and name == "truediv")):
+            made = _of_doubles(name, self, other, bool(side))
+            if made is not None:
+                return made
+        elif whole and not rest and (followed or (name == "pow" and _is_exponent(self if side else other))):
+            made = core.apply_to_carriers(followed or "Pow", *((other, self) if side else (self, other)))
+            # Of one with more than 64 bits numpy has something to say.
+            if made is not None:
+                return _as_long(made)
+        value, other = _read(self), _read(other)
+        if not _computes_quietly(name, *((other, value) if side else (value, other))):
+            core.refuse_scalar()
+        return plain(value, other, *map(_read, rest))
+
+    return operate
+
+
+def _is_exponent(number: Any) -> bool:
+    """Whether an int64 has an int64 for that power, whatever it is."""
+    return type(number) in _WHOLE and bool(number >= 0)
+
+
+def _long_comparison(kind: type, name: str, how: str, swapped: bool) -> Callable[..., Any]:
+    plain = getattr(kind, f"__{name}__")
+
+    def compare(self: Any, other: Any) -> Any:
+        if _takes_over(other):
+            return NotImplemented
+        made = None
+        if type(other) in _WHOLE or type(other) in _FLOATING:
+            left, right = (other, self) if swapped else (self, other)
+            if type(other) in _FLOATING:  # numpy compares as floats, Python as they are
+                left, right = _float(left), _float(right)
+            made = core.apply_to_carriers(how, left, right)
+        return plain(_read(self), _read(other)) if made is None else numpy.bool_(_read(made))
+
+    return compare
+
+
+def _long_alone(kind: str, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(self: Any) -> Any:
+        made = core.apply_to_carriers(kind, self, None)
+        return _quietly(method)(self) if made is None else _as_long(made)
+
+    return call
+
+
+def _rounded_long(self: Any, digits: Any = None) -> Any:
+    return core.number_of_scalar(self) if digits is None else _quietly(numpy.int64.__round__)(self, digits)
 
 
 def _of_itself(
@@ -446,11 +542,8 @@ def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _of_scalar(kind: Any, single: bool) -> dict[str, Any]:
-    """The attributes of numpy's float64 or float32: whatever is asked of one reads its value."""
-    operation = _single_operation if single else _scalar_operation
-    comparison = _single_comparison if single else _scalar_comparison
-    as_scalar = _as_single if single else _as_scalar
+def _of_scalar(kind: Any, operation: Any, comparison: Any, as_scalar: Any) -> dict[str, Any]:
+    """The attributes of a number of numpy's: whatever is asked of one reads its value."""
     found: dict[str, Any] = {}
     for name in dir(kind):
         if name in ("__new__", "__init__", "__class__", "__getattribute__", "__doc__", "__class_getitem__"):
@@ -470,6 +563,9 @@ def _of_scalar(kind: Any, single: bool) -> dict[str, Any]:
         "__pos__": _same,
         "__abs__": _of_itself("Abs", kind.__abs__, as_scalar),
         "item": _item_of_scalar,
+        "astype": _as_type,
+        "round": lambda self, *args, **kwargs: _OF_ARRAYS[0](numpy.round, self, *args, **kwargs),
+        "clip": lambda self, *args, **kwargs: _OF_ARRAYS[0](numpy.clip, self, *args, **kwargs),
         "dtype": kind(0).dtype,
         "__bool__": lambda self: bool(self != 0),
         "__round__": _quietly(kind.__round__),
@@ -487,8 +583,20 @@ def _of_scalar(kind: Any, single: bool) -> dict[str, Any]:
     }
 
 
+def _as_type(self: Any, *args: Any, **kwargs: Any) -> Any:
+    kind = args[0] if len(args) == 1 and not kwargs and isinstance(args[0], type) else None
+    made = None
+    if kind in (numpy.float64, float):
+        made = _as_double(self)
+    elif kind is numpy.float32:
+        made = _single_of(self)
+    elif type(self) is Long and kind in (numpy.int64, int):
+        made = self
+    return _OF_ARRAYS[0](numpy.generic.astype, self, *args, **kwargs) if made is None else made
+
+
 def _item_of_scalar(self: Any, *args: Any) -> Any:
-    return _read(self).item(*map(_read, args)) if args else _float(self)
+    return _read(self).item(*map(_read, args)) if args else core.number_of_scalar(self)
 
 
 def _same_float(self: Any) -> Any:
@@ -499,17 +607,38 @@ def _same_float(self: Any) -> Any:
 numpy: Any = sys.modules.get("numpy") if available() else None
 
 
-def _make_scalar_class(name: str, single: bool) -> Any:
-    kind = getattr(numpy, name, None)
-    return kind and core.make_scalar_class(kind, single, _of_scalar(kind, single), torch.SymFloat)
+def _make_scalar_classes() -> tuple[Any, Any, Any]:
+    if not numpy:
+        return None, None, None
+    double, single, long = numpy.float64, numpy.float32, numpy.int64
+    of_double = _of_scalar(double, _scalar_operation, _scalar_comparison, _as_scalar)
+    of_single = _of_scalar(single, _single_operation, _single_comparison, _as_single)
+    of_long = {
+        **_of_scalar(long, _long_operation, _long_comparison, _as_long),
+        "__neg__": _long_alone("Neg", long.__neg__),
+        "__abs__": _long_alone("Abs", long.__abs__),
+        "__invert__": lambda self: -1 - self,
+        "__round__": _rounded_long,
+    }
+    return (
+        core.make_scalar_class(double, 0, of_double, torch.SymFloat),
+        core.make_scalar_class(single, 1, of_single, torch.SymFloat),
+        core.make_scalar_class(long, 2, of_long, torch.SymInt),
+    )
 
 
-Scalar: Any = _make_scalar_class("float64", False)
-Single: Any = _make_scalar_class("float32", True)
-_CARRIERS = (Dim, Real, Scalar, Single) if Scalar else (Dim, Real)
-_READABLE = (*_CARRIERS, Text)
+Scalar: Any
+Single: Any
+Long: Any
+Scalar, Single, Long = _make_scalar_classes()
+CARRIERS = (Dim, Real, Scalar, Single, Long) if numpy else (Dim, Real)
+_READABLE = (*CARRIERS, Text)
 # What may stand beside a float32 where numpy works the result out.
 _OPERANDS = (int, float, bool, numpy.float32, Dim, Real, Single) if numpy else ()
+NUMBERS = (int, float, *CARRIERS, *((numpy.float64, numpy.float32, numpy.int64) if numpy else ()))
+# What is an int64 beside an int64, and what makes a float64 of it.
+_WHOLE = (int, bool, numpy.int64, Dim, Long) if numpy else ()
+_FLOATING = (float, Real, numpy.float64, Scalar, numpy.float32, Single) if numpy else ()
 
 
 # ---------------------------------------------------------------- in place of what is called
@@ -585,19 +714,20 @@ def _converted(function: Any, own: type, kind: str, value: Any) -> Any:
 
 def _int(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs:
-        value = _converted(int, Dim, "Trunc", core.float_of_scalar(args[0]))
+        value = _converted(int, Dim, "Trunc", core.number_of_scalar(args[0]))
         if value is not args[0] or type(value) is Dim:
             return value
     return int(*map(_read, args), **kwargs)
 
 
 def _index(value: Any, /) -> Any:
+    value = _with_dims(value)
     return value if type(value) is Dim else operator.index(value)
 
 
 def _float(*args: Any) -> Any:
     if len(args) == 1:
-        value = _converted(float, Real, "Float", core.float_of_scalar(args[0]))
+        value = _converted(float, Real, "Float", core.number_of_scalar(args[0]))
         if value is not args[0] or type(value) is Real:
             return value
     return float(*map(_read, args))
@@ -673,11 +803,12 @@ def _math(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _as_math(value: Any) -> Any:
     """What math works with; of a tensor it asks for the float, and numpy's float64 is one."""
-    return _float(value) if isinstance(value, torch.Tensor) else core.float_of_scalar(value)
+    return _float(value) if isinstance(value, torch.Tensor) else core.number_of_scalar(value)
 
 
 def _whole_by_math(function: Callable[[Any], Any]) -> Callable[..., Any]:
-    return lambda *args: function(*map(_as_math, args))
+    # An int64 has no method for it, and math takes its float.
+    return lambda *args: function(*(_float(arg) if type(arg) is Long else _as_math(arg) for arg in args))
 
 
 def _is_close(*args: Any, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> bool:
@@ -725,7 +856,7 @@ def _by_numpy(function: Callable[..., Any], follow: Callable[..., Any], takes: i
         made = follow(*args) if len(args) == takes and not kwargs else None
         if made is not None:
             return made
-        if _holds(args, (Single,)):
+        if _holds(args, (Single, Long)):
             return _OF_ARRAYS[0](function, *args, **kwargs)
         core.refuse_scalar()
         return _call_plainly(function, args, kwargs)
@@ -743,14 +874,16 @@ def _holds(values: Sequence[Any], kinds: tuple[Any, ...], deepest: bool = False)
 
 
 def _of_numpy(kind: str, value: Any) -> Any:
-    if type(value) is Dim and kind != "NumpyAbsolute":
+    if type(value) in (Dim, Long):
+        if kind == "NumpyAbsolute":
+            return _as_long(abs(value))
         value = _float(value)  # as numpy does
     made = core.apply_to_carriers(kind, value, None) if type(value) in (Real, Scalar) else None
     return None if made is None else _as_scalar(made)
 
 
 def _asked_by_numpy(ask: Callable[[Any], Any], value: Any) -> Any:
-    return numpy.bool_(bool(ask(_float(value)))) if type(value) in _CARRIERS else None
+    return numpy.bool_(bool(ask(_float(value)))) if type(value) in CARRIERS else None
 
 
 def _rounded_by_numpy(rounds: Callable[[Any], Any], value: Any) -> Any:
@@ -827,6 +960,7 @@ def _tensor_of(data: Any, dtype: torch.dtype | None = None, device: Any = None) 
         return _scalar(_float(data), dtype or torch.float64, device)
     if type(data) is Single:
         return _scalar(_float(data), dtype or torch.float32, device)
+    data = _with_dims(data)
     if type(data) in (Dim, Real):
         return _scalar(data, dtype, device)
     if not isinstance(data, list | tuple | collections.deque):
@@ -876,7 +1010,7 @@ def _vector(data: Sequence[Any], dtype: torch.dtype | None, device: Any) -> torc
     """
     flat = _flat(data)
     kinds = {float if type(item) in (Scalar, Single) else _KINDS.get(type(item)) for item in flat}
-    if None in kinds or len(flat) > _FEW or not any(type(item) in _CARRIERS for item in flat):
+    if None in kinds or len(flat) > _FEW or not any(type(item) in CARRIERS for item in flat):
         return None
     if dtype is None and any(type(item) is Single for item in flat):
         if not all(type(item) is Single for item in flat):
@@ -895,13 +1029,15 @@ def _array_of(data: Sequence[Any]) -> torch.Tensor | None:
     """A tensor of what numpy makes an array of: numbers of which some are followed; None of anything else."""
     flat = _flat(data)
     kinds = {type(item) for item in flat}
-    if len(flat) > _FEW or not any(kind in _CARRIERS for kind in kinds) or _lengths(data) is None:
+    if len(flat) > _FEW or not any(kind in CARRIERS for kind in kinds) or _lengths(data) is None:
         return None
     if kinds <= {numpy.float32, Single}:
         return _narrowed(_stacked(data, torch.float64, None), torch.float32)
-    if kinds <= {int, Dim} and not any(type(item) is int and abs(item) >> 63 for item in flat):
-        return _stacked(data, torch.int64, None)
-    whole = any(kind in (int, Dim) for kind in kinds)
+    if kinds <= {int, Dim, numpy.int64, Long} and not any(
+        type(item) is int and abs(item) >> 63 for item in flat
+    ):
+        return _stacked(_with_dims(data), torch.int64, None)
+    whole = any(kind in (int, Dim, numpy.int64, Long) for kind in kinds)
     if whole or not kinds <= {float, Real, numpy.float64, Scalar, numpy.float32, Single}:
         return None
     return _stacked(data, torch.float64, None)
@@ -941,7 +1077,7 @@ def _narrowed(wide: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 
 def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
-    if type(data) in _CARRIERS or isinstance(data, list | tuple | collections.deque):
+    if type(data) in CARRIERS or isinstance(data, list | tuple | collections.deque):
         return _tensor(data, dtype=dtype, device=device)
     made: torch.Tensor = _called(torch.as_tensor, _read(data), dtype=dtype, device=device)
     return made
@@ -1001,8 +1137,8 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
                 given += value
         if has_torch_function(given):
             return _called(function, *args, **kwargs)
-        args = tuple(map(core.float_of_scalar, args))
-        kwargs = {name: core.float_of_scalar(value) for name, value in kwargs.items()}
+        args = tuple(map(core.number_of_scalar, args))
+        kwargs = {name: core.number_of_scalar(value) for name, value in kwargs.items()}
         return core.call_with_floats(function, name, overload, args, kwargs)
 
     return call
@@ -1022,6 +1158,20 @@ def _as_dims(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(map(_as_dims, key))
     return core.followed_index(key) if isinstance(key, slice) else key
+
+
+def _with_dims(key: Any) -> Any:
+    """The same with numbers of Python's for those of numpy's int64: in lists and slices, too."""
+    if type(key) is Long:
+        return core.number_of_scalar(key)
+    if numpy and type(key) is numpy.int64:
+        return int(key)
+    if type(key) in (tuple, list):
+        items = [_with_dims(item) for item in key]
+        return key if all(map(operator.is_, items, key)) else type(key)(items)
+    if type(key) is slice:
+        return slice(*map(_with_dims, (key.start, key.stop, key.step)))
+    return key
 
 
 def _read_key(key: Any) -> Any:
@@ -1099,7 +1249,7 @@ def _without_lists(key: Any) -> Any:
     items = key if isinstance(key, tuple) else (key,)
 
     def is_read(item: Any) -> bool:
-        return type(item) is Scalar or isinstance(item, list | tuple | collections.deque)
+        return type(item) in (Scalar, Single) or isinstance(item, list | tuple | collections.deque)
 
     if not any(map(is_read, items)):
         return key
@@ -1195,7 +1345,7 @@ class _Indexed:
         core.minding(self._set, None, key, value, self.tensor)
 
     def _get(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
-        key = _without_lists(key)
+        key = _without_lists(_with_dims(key))
         item: torch.Tensor
         if (
             tensor.layout is not torch.strided
@@ -1214,9 +1364,9 @@ class _Indexed:
         return item
 
     def _set(self, key: Any, value: Any, *_: Any) -> None:
-        key = _without_lists(key)
-        if type(value) in _CARRIERS:
-            value = _filled(self.tensor, value)
+        key = _without_lists(_with_dims(key))
+        if type(value) in CARRIERS:
+            value = _filled(self.tensor, _with_dims(value))
         if self.tensor.layout is not torch.strided:  # torch refuses, in words that name no operator
             _called(torch.Tensor.__setitem__, self.tensor, _read_key(key), value)
             return
@@ -1249,7 +1399,7 @@ class _Table:
         self.texts = texts
 
     def __getitem__(self, number: Any) -> Any:
-        made = core.minding(_picked, None, self.texts, number)
+        made = core.minding(_picked, None, self.texts, _with_dims(number))
         return self.texts[_read(number)] if made is None else made
 
 
@@ -1324,6 +1474,7 @@ def _of_numpys() -> dict[Any, Any]:
         numpy.clip: _by_numpy(numpy.clip, _clip_by_numpy, 3),
         numpy.float32: _kind_of_numpys(numpy.float32, _single_of),
         numpy.float64: _kind_of_numpys(numpy.float64, _as_double),
+        numpy.int64: _kind_of_numpys(numpy.int64, _whole_of),
     }
 
 
@@ -1333,21 +1484,22 @@ _OF_ARRAYS: list[Callable[..., Any]] = []
 
 def _kind_of_numpys(kind: type, follow: Callable[[Any], Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
-        made = follow(args[0]) if len(args) == 1 and type(args[0]) in _CARRIERS else None
+        made = follow(args[0]) if len(args) == 1 and type(args[0]) in CARRIERS else None
         return kind(*map(_read, args)) if made is None else made
 
     return call
 
 
 def _single_of(number: Any) -> Any:
-    if type(number) is Scalar:
-        number = _float(number)
+    if type(number) in (Scalar, Long):
+        number = core.number_of_scalar(number)
     made = _to_single(number)
     return None if made is None else _as_single(made)
 
 
-def _as_double(number: Any) -> Any:
-    return _as_scalar(_float(number))
+def _whole_of(number: Any) -> Any:
+    # Of what is too large for one, numpy says other things of its own floats than of Python's.
+    return _as_long(_int(number)) if type(number) in (Dim, Long) else None
 
 
 # What is asked of a float by this name, by math and by numpy.
@@ -1455,6 +1607,7 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
     "Neg": operator.neg,
     "Abs": abs,
     "Float": float,
+    "Long": int,
     "Trunc": int,
     "Floor": math.floor,
     "Ceil": math.ceil,
@@ -1490,7 +1643,8 @@ _KEEPERS += [
 
 read, read_key, array_of = _read, _read_key, _array_of
 as_float, as_int = _float, _int
-as_scalar, as_single = _as_scalar, _as_single
+as_scalar, as_single, as_long = _as_scalar, _as_single, _as_long
+with_dims = _with_dims
 
 
 def configure(by_step: Callable[..., Any]) -> None:

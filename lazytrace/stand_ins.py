@@ -46,6 +46,21 @@ def entries(items: list[Any]) -> Any:
         place += 1
 
 
+def entries_from_end(items: list[Any]) -> Any:
+    """What a loop over `reversed(items)` goes through: it begins where the list ends when it is made.
+
+    >>> list(entries_from_end([1.0, 2.0]))
+    [2.0, 1.0]
+    """
+    return _downward(items, len(items) - 1)
+
+
+def _downward(items: list[Any], place: int) -> Any:
+    while 0 <= place < len(items):
+        yield items[place]
+        place -= 1
+
+
 def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, tuple[Any, ...]]:
     """What `BackwardHook._apply_on_tensors` gives, and the tensors that the node of its function has made."""
     places = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]

@@ -99,13 +99,21 @@ def _number(value: Any, text: Any = None) -> Any:
 def _formatted(value: Any, conversion: int, spec: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return None
+    if conversion == 1:
+        value = _as_written(value)
     if conversion and not (conversion == 1 and type(value) is Text):
         value = core.follow_text(_CONVERSIONS[conversion], value)
     if value is None or (type(value) is Text and not spec):
         return value
-    # Numpy writes its own as it is set to, and with a format as Python does.
-    value = core.float_of_scalar(value) if spec else value
+    # Numpy writes its floats as it is set to, and with a format as Python does.
+    value = _as_written(value) if not spec else core.number_of_scalar(value)
     return core.follow_text(format, value, spec) if _is_steady(spec) else None
+
+
+def _as_written(value: Any) -> Any:
+    """The int for an int64 of numpy's, which are one text, but for its `repr`."""
+    number = core.number_of_scalar(value)
+    return value if core.is_real_carrier(number) else number
 
 
 def _joined(*pieces: Any) -> Any:
@@ -150,7 +158,11 @@ def _filled(left: Any, right: Any) -> Any:
     if any("*" in how or kind in _refused(value) for (how, kind), value in zip(asked, values, strict=True)):
         return None
     made = tuple(
-        core.float_of_scalar(value) if kind in "eEfFgG" else value
+        core.number_of_scalar(value)
+        if kind in "eEfFgG"
+        else _as_written(value)
+        if kind not in "ra"
+        else value
         for (_, kind), value in zip(asked, values, strict=True)
     )
     return core.follow_text(operator.mod, left, made if type(right) is tuple else made[0] if made else right)

@@ -195,6 +195,7 @@ py::object apply_to_carriers(const std::string& kind, py::object a, py::object b
   auto* numbers = numbers_now();
   if (!numbers) return py::none();
   auto operand = [&](PyObject* v) {
+    if (lt::is_int64(v)) return numbers->constant(lt::int64_value(v));
     return lt::is_float_of_any_kind(v) ? numbers->real_constant(lt::float_value(v)) : numbers->number_of(v);
   };
   int x = operand(a.ptr()), y = b.is_none() ? -1 : operand(b.ptr());
@@ -214,10 +215,11 @@ py::object read_carrier(py::object carrier) {
   return py::reinterpret_steal<py::object>(lt::plain_of_followed(carrier.ptr()));
 }
 
-// Anything but a float of numpy's that is followed is given back as it is.
-py::object float_of_scalar(py::object value) {
+// The number of Python's. Anything but one of numpy's that is followed is given back as it is.
+py::object number_of_scalar(py::object value) {
   if (!lt::is_scalar_carrier(value.ptr())) return value;
-  py::object made = apply_to_carriers("Float", value, py::none());
+  const char* kind = lt::is_long_carrier(value.ptr()) ? "Trunc" : "Float";
+  py::object made = apply_to_carriers(kind, value, py::none());
   return made.is_none() ? value : made;
 }
 
@@ -393,9 +395,11 @@ void bind_numbers(py::module_& m) {
     if (!made) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(made);
   });
-  m.def("make_scalar_class", [](py::type scalar, bool single, py::dict methods, py::object symbolic) {
+  // `kind`: 0 of float64, 1 of float32, 2 of int64.
+  m.def("make_scalar_class", [](py::type scalar, int kind, py::dict methods, py::object symbolic) {
     auto* type = reinterpret_cast<PyTypeObject*>(scalar.ptr());
-    PyObject* made = lt::make_scalar_class(type, single, methods.ptr(), symbolic.ptr());
+    auto which = static_cast<lt::ScalarKind>(kind);
+    PyObject* made = lt::make_scalar_class(type, which, methods.ptr(), symbolic.ptr());
     if (!made) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(made);
   });
@@ -565,9 +569,10 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("shape_of_array",
         [](py::handle array) { return lt::Recording::active()->unseen()->shape_of_array(array.ptr()); });
-  m.def("configure_arrays",
-        [](py::object operand, py::object index, py::set methods, py::set values, py::dict functions,
-           py::dict makers) { lt::configure_arrays({operand, index, methods, values, functions, makers}); });
+  m.def("configure_arrays", [](py::object operand, py::object index, py::set methods, py::set values,
+                               py::dict functions, py::dict makers, py::set lists) {
+    lt::configure_arrays({operand, index, methods, values, functions, makers, lists});
+  });
   m.def("keep_array_step", [](py::handle step) { lt::keep_array_step(step.ptr()); });
   m.def("tensor_of_array", [](py::handle array) {
     py::object found = lt::Recording::active()->unseen()->tensor_of(array.ptr());
@@ -583,7 +588,7 @@ PYBIND11_MODULE(_core, m) {
     if (auto* recorder = lt::Recorder::active())
       recorder->fail(lt::say(lt::reason::ComputesWithScalar, "float"));
   });
-  m.def("float_of_scalar", &float_of_scalar);
+  m.def("number_of_scalar", &number_of_scalar);
   m.def("computes_quietly", [](int operation, py::handle left, py::handle right) {
     return lt::computes_quietly(operation, left.ptr(), right.ptr());
   });

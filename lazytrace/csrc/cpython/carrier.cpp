@@ -8,15 +8,16 @@ namespace {
 
 PyTypeObject *carrier_type = nullptr, *real_type = nullptr;
 
-// Of numpy's: float64 and float32.
+// Of numpy's: those of each kind.
 struct Scalars {
   PyTypeObject *carrier = nullptr, *plain = nullptr;
 
   bool carries(PyObject* object) const { return carrier && Py_IS_TYPE(object, carrier); }
   bool are(PyObject* object) const { return plain && Py_IS_TYPE(object, plain); }
-} doubles, singles;
+} scalars[3];
+Scalars &doubles = scalars[0], &singles = scalars[1], &longs = scalars[2];
 
-// The values of both stand where that of a float of Python's stands.
+// The values of all stand where that of a float of Python's stands.
 void* place_of(PyObject* scalar) { return &reinterpret_cast<PyFloatObject*>(scalar)->ob_fval; }
 
 void put_single(PyObject* scalar, double value) {
@@ -37,8 +38,8 @@ PyObject* float_class(PyObject*, void*) {
   return reinterpret_cast<PyObject*>(&PyFloat_Type);
 }
 
-PyObject* scalar_class(PyObject*, void* scalars) {
-  return Py_NewRef(reinterpret_cast<PyObject*>(static_cast<Scalars*>(scalars)->plain));
+PyObject* scalar_class(PyObject*, void* kind) {
+  return Py_NewRef(reinterpret_cast<PyObject*>(static_cast<Scalars*>(kind)->plain));
 }
 
 }  // namespace
@@ -74,12 +75,15 @@ PyObject* make_carrier_class(bool real, PyObject* methods, PyObject* symbolic) {
   return made;
 }
 
-PyObject* make_scalar_class(PyTypeObject* scalar, bool single, PyObject* methods, PyObject* symbolic) {
-  static PyGetSetDef getsets[2][2] = {{{"__class__", scalar_class, nullptr, nullptr, &doubles}, {}},
-                                      {{"__class__", scalar_class, nullptr, nullptr, &singles}, {}}};
-  PyType_Slot slots[] = {{Py_tp_getset, getsets[single]}, {0, nullptr}};
-  PyType_Spec spec = {single ? "lazytrace.carriers.Single" : "lazytrace.carriers.Scalar", 0, 0,
-                      Py_TPFLAGS_DEFAULT, slots};
+PyObject* make_scalar_class(PyTypeObject* scalar, ScalarKind kind, PyObject* methods, PyObject* symbolic) {
+  static const char* const names[] = {"lazytrace.carriers.Scalar", "lazytrace.carriers.Single",
+                                      "lazytrace.carriers.Long"};
+  static PyGetSetDef getsets[3][2] = {{{"__class__", scalar_class, nullptr, nullptr, &doubles}, {}},
+                                      {{"__class__", scalar_class, nullptr, nullptr, &singles}, {}},
+                                      {{"__class__", scalar_class, nullptr, nullptr, &longs}, {}}};
+  auto which = static_cast<size_t>(kind);
+  PyType_Slot slots[] = {{Py_tp_getset, getsets[which]}, {0, nullptr}};
+  PyType_Spec spec = {names[which], 0, 0, Py_TPFLAGS_DEFAULT, slots};
   PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyFloat_Type));
   PyObject* order = made && add_methods(made, methods) ? bases_of(true, made, symbolic) : nullptr;
   if (!order) {
@@ -89,14 +93,17 @@ PyObject* make_scalar_class(PyTypeObject* scalar, bool single, PyObject* methods
   auto* type = reinterpret_cast<PyTypeObject*>(made);
   Py_SETREF(type->tp_mro, order);
   PyType_Modified(type);
-  (single ? singles : doubles) = {
-      type, reinterpret_cast<PyTypeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(scalar)))};
+  scalars[which] = {type, reinterpret_cast<PyTypeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(scalar)))};
   return Py_NewRef(made);
 }
 
-bool is_scalar_carrier(PyObject* object) { return doubles.carries(object) || singles.carries(object); }
+bool is_scalar_carrier(PyObject* object) {
+  return doubles.carries(object) || singles.carries(object) || longs.carries(object);
+}
 
 bool is_single_carrier(PyObject* object) { return singles.carries(object); }
+
+bool is_long_carrier(PyObject* object) { return longs.carries(object); }
 
 bool is_float64(PyObject* object) { return doubles.are(object); }
 
@@ -113,12 +120,29 @@ double float_value(PyObject* object) {
   return value;
 }
 
+bool is_int64(PyObject* object) { return longs.are(object); }
+
+int64_t int64_value(PyObject* object) {
+  int64_t value;
+  std::memcpy(&value, place_of(object), sizeof value);
+  return value;
+}
+
+int64_t whole_value(PyObject* object) {
+  return is_int64(object) ? int64_value(object) : PyLong_AsLongLong(object);
+}
+
+bool is_followable_scalar(PyObject* object) {
+  return is_float64(object) || is_float32(object) || is_int64(object);
+}
+
 bool is_real_carrier(PyObject* object) {
-  return (real_type && Py_IS_TYPE(object, real_type)) || is_scalar_carrier(object);
+  return (real_type && Py_IS_TYPE(object, real_type)) || doubles.carries(object) || singles.carries(object);
 }
 
 bool is_carrier(PyObject* object) {
-  return (carrier_type && Py_IS_TYPE(object, carrier_type)) || is_real_carrier(object);
+  return (carrier_type && Py_IS_TYPE(object, carrier_type)) || is_real_carrier(object) ||
+         longs.carries(object);
 }
 
 PyObject* new_carrier(int64_t value) {
@@ -144,18 +168,32 @@ PyObject* new_scalar(double value, bool single) {
   return made;
 }
 
-// With numpy's own memory, as it is numpy's in the end.
-PyObject* new_scalar_carrier(double value, bool single) {
-  PyObject* made = new_scalar(value, single);
-  if (!made) return nullptr;
-  PyTypeObject* type = (single ? singles : doubles).carrier;
-  Py_INCREF(reinterpret_cast<PyObject*>(type));
-  Py_SET_TYPE(made, type);
-  reinterpret_cast<PyFloatObject*>(made)->ob_fval = value;
+PyObject* new_int64(int64_t value) {
+  PyObject* made = longs.plain->tp_alloc(longs.plain, 0);
+  if (made) std::memcpy(place_of(made), &value, sizeof value);
   return made;
 }
 
+namespace {
+// With numpy's own memory, as it is numpy's in the end.
+PyObject* carrier_made_of(PyObject* scalar, const Scalars& kind) {
+  if (!scalar) return nullptr;
+  Py_INCREF(reinterpret_cast<PyObject*>(kind.carrier));
+  Py_SET_TYPE(scalar, kind.carrier);
+  return scalar;
+}
+}  // namespace
+
+PyObject* new_scalar_carrier(double value, bool single) {
+  PyObject* made = carrier_made_of(new_scalar(value, single), single ? singles : doubles);
+  if (made) reinterpret_cast<PyFloatObject*>(made)->ob_fval = value;
+  return made;
+}
+
+PyObject* new_long_carrier(int64_t value) { return carrier_made_of(new_int64(value), longs); }
+
 int64_t carrier_value(PyObject* carrier) {
+  if (is_long_carrier(carrier)) return int64_value(carrier);
   // CPython's own structure: PyLong_AsLongLong() would call the method that counts as a read.
   auto* number = reinterpret_cast<PyLongObject*>(carrier);
   Py_ssize_t size = Py_SIZE(number), digits = size < 0 ? -size : size;
@@ -169,7 +207,8 @@ double real_carrier_value(PyObject* carrier) { return reinterpret_cast<PyFloatOb
 PyObject* plain_of_carrier(PyObject* carrier) {
   // It has been retired, as by a read that ended the recording.
   if (PyLong_CheckExact(carrier) || PyFloat_CheckExact(carrier)) return Py_NewRef(carrier);
-  if (is_float64(carrier) || is_float32(carrier)) return Py_NewRef(carrier);
+  if (is_followable_scalar(carrier)) return Py_NewRef(carrier);
+  if (is_long_carrier(carrier)) return new_int64(int64_value(carrier));
   if (is_scalar_carrier(carrier)) return new_scalar(real_carrier_value(carrier), is_single_carrier(carrier));
   return is_real_carrier(carrier) ? PyFloat_FromDouble(real_carrier_value(carrier))
                                   : PyLong_FromLongLong(carrier_value(carrier));
@@ -182,6 +221,7 @@ void retire_carrier(PyObject* carrier) {
   PyTypeObject* plain = type == real_type         ? &PyFloat_Type
                         : type == doubles.carrier ? doubles.plain
                         : type == singles.carrier ? singles.plain
+                        : type == longs.carrier   ? longs.plain
                                                   : &PyLong_Type;
   if (type == singles.carrier) put_single(carrier, real_carrier_value(carrier));
   Py_SET_TYPE(carrier, plain);

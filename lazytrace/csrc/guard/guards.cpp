@@ -499,7 +499,7 @@ bool GuardTree::accepts_shape(const Guard& g, PyObject* value) const {
 
 bool same_kind_of_number(PyObject* a, PyObject* b) {
   if (PyFloat_CheckExact(a)) return PyFloat_CheckExact(b);
-  if (is_float64(a) || is_float32(a)) return Py_IS_TYPE(b, Py_TYPE(a));
+  if (is_followable_scalar(a)) return Py_IS_TYPE(b, Py_TYPE(a));
   if (!PyLong_CheckExact(a) || !PyLong_CheckExact(b)) return false;
   int overflow = 0, other = 0;
   PyLong_AsLongLongAndOverflow(a, &overflow);

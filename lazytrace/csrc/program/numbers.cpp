@@ -73,6 +73,9 @@ Whole apply_whole(Kind kind, int64_t a, int64_t b) {
       return a == kSmallest ? Whole() : -a;
     case Kind::Abs:
       return a == kSmallest ? Whole() : std::abs(a);
+    case Kind::Long:
+    case Kind::Trunc:
+      return a;
     default:
       return {};
   }
@@ -250,6 +253,11 @@ bool keeps_nan(Kind kind) {
          kind == Kind::Abs;
 }
 
+// What numpy would be asked for of its own numbers, and could have something to say of.
+bool is_arithmetic(Kind kind) {
+  return (kind >= Kind::Add && kind <= Kind::NotEqual) || kind == Kind::Neg || kind == Kind::Abs;
+}
+
 bool rounds(Kind kind) { return kind >= Kind::Trunc && kind <= Kind::Round; }
 
 std::array<PyObject*, kKinds>& functions_of_python() {
@@ -297,9 +305,10 @@ Value apply(const Numbers& numbers, const Number& number, const NumberValue* val
 }
 
 py::object to_python(const Number& number, NumberValue value) {
-  PyObject* made = number.is_scalar() ? new_scalar(value.real, number.kind == Kind::Single)
-                   : number.real      ? PyFloat_FromDouble(value.real)
-                                      : PyLong_FromLongLong(value.whole);
+  PyObject* made = number.kind == Kind::Long ? new_int64(value.whole)
+                   : number.is_scalar()      ? new_scalar(value.real, number.kind == Kind::Single)
+                   : number.real             ? PyFloat_FromDouble(value.real)
+                                             : PyLong_FromLongLong(value.whole);
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }
@@ -311,7 +320,8 @@ Value apply_in_python(const Numbers& numbers, const Number& number, const Number
       return NumberValue::of(0);
     }
   PyObject* function = functions_of_python()[static_cast<size_t>(number.kind)];
-  if (!function) return {};
+  auto is_scalar = [&](int id) { return id >= 0 && numbers[static_cast<size_t>(id)].is_scalar(); };
+  if (!function || (is_arithmetic(number.kind) && (is_scalar(number.a) || is_scalar(number.b)))) return {};
   auto operand = [&](int id) { return to_python(numbers[static_cast<size_t>(id)], values[id]); };
   py::object a = operand(number.a), b = number.b < 0 ? py::object() : operand(number.b);
   py::object result = py::reinterpret_steal<py::object>(

@@ -51,6 +51,7 @@ namespace py = pybind11;
   NUMBER(Neg, 1, "-")                  \
   NUMBER(Abs, 1, "abs")                \
   NUMBER(Float, 1, "float")            \
+  NUMBER(Long, 1, "np.int64")          \
   NUMBER(Trunc, 1, "int")              \
   NUMBER(Floor, 1, "math.floor")       \
   NUMBER(Ceil, 1, "math.ceil")         \
@@ -134,8 +135,8 @@ struct Number {
   bool is_given() const { return kind >= Kind::Argument && kind <= Kind::Asked; }
   // What a step of the program brings, not the call.
   bool comes_later() const { return asks_tensor() || kind == Kind::Item || kind == Kind::Asked; }
-  // A float of numpy's.
-  bool is_scalar() const { return kind == Kind::Scalar || kind == Kind::Single; }
+  // A number of numpy's.
+  bool is_scalar() const { return kind == Kind::Scalar || kind == Kind::Single || kind == Kind::Long; }
   bool compares() const { return kind >= Kind::Less && kind <= Kind::NotEqual; }
   bool operator==(const Number& other) const {
     return kind == other.kind && real == other.real && reg == other.reg && a == other.a && b == other.b &&

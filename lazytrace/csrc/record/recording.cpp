@@ -617,7 +617,7 @@ void Recording::place_numbers(Program* program, const std::vector<int>& renamed,
       } else {
         number.kind = Number::Kind::Constant;
         double real = number.real ? float_value(value) : 0;
-        number.which = number.real ? 0 : PyLong_AsLongLong(value);
+        number.which = number.real ? 0 : whole_value(value);
         if (number.real) std::memcpy(&number.which, &real, sizeof real);
       }
     }

@@ -64,6 +64,7 @@ std::optional<NumberValue> number_in(const Effect& effect, PyObject* owner, bool
     return PyFloat_Check(held.ptr()) || is_float32(held.ptr())
                ? std::make_optional(NumberValue::of_real(float_value(held.ptr())))
                : std::nullopt;
+  if (is_int64(held.ptr())) return NumberValue::of(int64_value(held.ptr()));
   if (!PyLong_CheckExact(held.ptr())) return std::nullopt;
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(held.ptr(), &overflow);

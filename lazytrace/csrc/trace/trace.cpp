@@ -267,7 +267,7 @@ void Trace::give_numbers(const Call& call, const GuardTree::Values& values, Numb
       std::memcpy(&place, &call.numbers[which].value, sizeof place);
     else
       place = number.real ? NumberValue::of_real(float_value(values.nodes[which]))
-                          : NumberValue::of(PyLong_AsLongLong(values.nodes[which]));
+                          : NumberValue::of(whole_value(values.nodes[which]));
   }
 }
 

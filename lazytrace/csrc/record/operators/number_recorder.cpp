@@ -317,10 +317,13 @@ int NumberRecorder::answer(PyObject* value, std::string name) {
 bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
   if (!owner_.changed() || (kind >= Kind::Less && kind <= Kind::NotEqual)) return false;
   bool real = gives_real(kind, (*this)[a].real, b >= 0 && (*this)[b].real);
-  bool rounds = kind >= Kind::Trunc && kind <= Kind::Round;
+  bool whole = !(*this)[a].real, rounds = kind >= Kind::Trunc && kind <= Kind::Round;
+  if (whole && (kind == Kind::Long || kind == Kind::Trunc)) return false;  // the same number
   bool fits = kind == Kind::Max || kind == Kind::Min || kind == Kind::Mod;
   if (!real && (rounds || (!fits && bits_of(kind, a, b) >= kAllBits))) return true;
   if (kind >= Kind::NumpyAbsolute) return true;  // numpy is not asked where it would warn
+  bool of_numpy = (*this)[a].is_scalar() || (b >= 0 && (*this)[b].is_scalar());
+  if (real && of_numpy && kind >= Kind::Add && kind <= Kind::Pow) return true;  // nor is Python
   double base = (*this)[a].real ? value(a).real : static_cast<double>(value(a).whole);
   if (kind == Kind::Pow && real && !(is_constant(a) && base > 0)) return true;  // of less than zero: complex
   bool always = kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul || kind == Kind::Max ||
@@ -395,9 +398,10 @@ void NumberRecorder::refuse_answer(int id) {
 // ---------------------------------------------------------------- carriers
 PyObject* NumberRecorder::carrier(int id) {
   const Number& number = (*this)[id];
-  PyObject* made = number.is_scalar() ? new_scalar_carrier(value(id).real, number.kind == Kind::Single)
-                   : number.real      ? new_real_carrier(value(id).real)
-                                      : new_carrier(value(id).whole);
+  PyObject* made = number.kind == Kind::Long ? new_long_carrier(value(id).whole)
+                   : number.is_scalar()      ? new_scalar_carrier(value(id).real, number.kind == Kind::Single)
+                   : number.real             ? new_real_carrier(value(id).real)
+                                             : new_carrier(value(id).whole);
   if (!made) throw py::error_already_set();
   Py_INCREF(made);
   carriers_.push_back(made);

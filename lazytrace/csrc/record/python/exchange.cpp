@@ -508,10 +508,12 @@ PyObject* method_of_text(PyObject* text, PyObject* name) {
 }  // namespace
 
 namespace {
-// Whether the class of a float of numpy's that is followed gives it without a look at the value.
+// Whether the class of a number of numpy's that is followed gives it without a look at the value.
 bool follows_attribute(PyObject* name) {
-  static PyObject *item = PyUnicode_InternFromString("item"), *dtype = PyUnicode_InternFromString("dtype");
-  return name == item || name == dtype;
+  static PyObject* const all[] = {PyUnicode_InternFromString("item"), PyUnicode_InternFromString("dtype"),
+                                  PyUnicode_InternFromString("astype"), PyUnicode_InternFromString("round"),
+                                  PyUnicode_InternFromString("clip")};
+  return std::find(std::begin(all), std::end(all), name) != std::end(all);
 }
 }  // namespace
 
@@ -564,7 +566,9 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
     Py_SETREF(*at, Py_NewRef(plain.ptr()));
     return;
   }
-  if (!is_carrier(other) && !PyLong_CheckExact(other) && !is_float_of_any_kind(other)) return;
+  if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other) &&
+      !is_followable_scalar(other))
+    return;
   if (!live()) return put_small(at);
   auto original = py::reinterpret_borrow<py::object>(recorder_->numbers()->original_of(*at));
   if (original) {
@@ -860,7 +864,7 @@ void Exchange::before_operation(PyObject* left, PyObject* right) {
   texts_.settle(left);
   texts_.settle(right);
   auto is_number = [](PyObject* v) {
-    return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v) || is_float32(v);
+    return is_carrier(v) || PyLong_Check(v) || PyFloat_Check(v) || is_followable_scalar(v);
   };
   // These ask a tensor how many elements it has.
   auto is_sequence = [](PyObject* v) {
@@ -883,22 +887,26 @@ void Exchange::before_operation(PyObject* left, PyObject* right) {
   }
 }
 
-// A float of numpy's that is put together with a number that is followed would ask for its value.
+// A number of numpy's that is put together with a number that is followed would ask for its value.
 void Exchange::follow_scalar(PyObject** place, PyObject* other) {
   auto* numbers = recorder_->numbers();
-  bool scalar = is_float64(*place) || is_float32(*place);
-  if (!numbers || !is_carrier(other) || !scalar || is_nan(*place)) return;
-  auto kind = is_float32(*place) ? Number::Kind::Single : Number::Kind::Scalar;
-  int made = numbers->apply(kind, numbers->real_constant(float_value(*place)), -1);
+  if (!numbers || !is_carrier(other) || !is_followable_scalar(*place) || is_nan(*place)) return;
+  auto kind = is_int64(*place)     ? Number::Kind::Long
+              : is_float32(*place) ? Number::Kind::Single
+                                   : Number::Kind::Scalar;
+  int constant =
+      is_int64(*place) ? numbers->constant(int64_value(*place)) : numbers->real_constant(float_value(*place));
+  int made = numbers->apply(kind, constant, -1);
   if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
 }
 
-// numpy leaves the arithmetic of a float64 with a tensor to the tensor, to which it is a float.
+// numpy leaves the arithmetic of its numbers with a tensor to the tensor, to which they are Python's.
 void Exchange::leave_to_tensor(PyObject** place, PyObject* other, int operation) {
   bool tensor = THPVariable_CheckExact(other) || is_parameter(other);
   if (!is_scalar_carrier(*place) || !tensor || !is_arithmetic(operation)) return;
   auto* numbers = recorder_->numbers();
-  int made = numbers->apply(Number::Kind::Float, numbers->number_of(*place), -1);
+  auto kind = is_long_carrier(*place) ? Number::Kind::Trunc : Number::Kind::Float;
+  int made = numbers->apply(kind, numbers->number_of(*place), -1);
   if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
 }
 

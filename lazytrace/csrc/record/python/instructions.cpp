@@ -10,6 +10,7 @@
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/imports.h"
+#include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "record/python/callables.h"
@@ -184,7 +185,21 @@ namespace {
 // Whether a step of ours has taken the place of a function of numpy, which makes an array of a list.
 bool stands_for_numpy(PyObject* callee) {
   return PyMethod_Check(callee) && is_unseen_step(PyMethod_GET_FUNCTION(callee)) &&
-         std::strncmp(Py_TYPE(PyMethod_GET_SELF(callee))->tp_name, "numpy.", 6) == 0;
+         takes_list_for_array(PyMethod_GET_SELF(callee));
+}
+
+// What goes through its arguments later, by iterators that nobody sees.
+bool goes_through_later(PyObject* callee) {
+  static PyObject* const all[] = {builtin("zip"), builtin("enumerate"), builtin("map"), builtin("filter")};
+  return std::find(std::begin(all), std::end(all), callee) != std::end(all);
+}
+
+// Whether what the call gives is gone through at once, and seen by nobody.
+bool is_gone_through(Frame f) {
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  auto at = static_cast<size_t>(f.instruction()) + 1;
+  while (at < operations.size() && (is_inline_cache(operations[at]) || prepares_call(operations[at]))) ++at;
+  return at < operations.size() && operations[at].action == Action::Iterates;
 }
 }  // namespace
 
@@ -219,6 +234,12 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   take_scales(f, operation);
   if (operation.third == 1 && takes_all_entries(*callee)) containers_->read_varying(f.place(1));
   if (stands_for_numpy(*callee)) containers_->read_varying(f.place(operation.third));
+  if (goes_through_later(*callee))
+    for (int at = 1; at <= operation.third; ++at) go_through(f.place(at));
+  static PyObject* const reversed = builtin("reversed");
+  static PyObject* const from_end = from_module("lazytrace.stand_ins", "entries_from_end").release().ptr();
+  if (*callee == reversed && operation.third == 1 && is_gone_through(f) && containers_->may_vary(f.peek(1)))
+    Py_SETREF(*callee, Py_NewRef(from_end));
   if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));
 }
 
@@ -249,10 +270,10 @@ void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts
 }
 
 namespace {
-// With a format, numpy's floats are written as Python's float: no setting of numpy's has a say.
-bool writes_float(const Operation& operation, PyObject* value, PyObject* format) {
-  return operation.second && !operation.name && (is_float64(value) || is_float32(value)) &&
-         PyUnicode_CheckExact(format) && PyUnicode_GET_LENGTH(format) > 0;
+// With a format, numpy's numbers are written as Python's: no setting of numpy's has a say.
+bool writes_as_python(const Operation& operation, PyObject* value, PyObject* format) {
+  return operation.second && !operation.name && is_followable_scalar(value) && PyUnicode_CheckExact(format) &&
+         PyUnicode_GET_LENGTH(format) > 0;
 }
 }  // namespace
 
@@ -289,8 +310,8 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::OperatesAlone:
       return protocols_->read_unary(first);
     case Action::FormatsText:
-      return consumption_->consume(first,
-                                   writes_float(operation, first, second) ? Consumer::Reads : Consumer::Text);
+      return consumption_->consume(
+          first, writes_as_python(operation, first, second) ? Consumer::Reads : Consumer::Text);
     case Action::UsesKeys:
       for (int i = 0; i < operation.third; ++i)
         consumption_->use_as_key(f.peek(operation.first + i * operation.name));

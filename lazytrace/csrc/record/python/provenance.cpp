@@ -216,7 +216,8 @@ bool Provenance::touched_what_was_read() const {
 void Provenance::learn(int node, PyObject* value) {
   tree_->expect(node, value);
   Expect expected = (*tree_)[node].expect;
-  if (renews_ && value && (PyLong_CheckExact(value) || is_float_of_any_kind(value))) follow_renewed(node);
+  if (renews_ && value && (PyLong_CheckExact(value) || is_int64(value) || is_float_of_any_kind(value)))
+    follow_renewed(node);
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant) return;
@@ -320,14 +321,14 @@ void Provenance::follow_items(int node, PyObject* tuple) {
 
 void Provenance::follow(int node, PyObject* value, std::string path) {
   bool real = is_float_of_any_kind(value);
-  NumberValue found =
-      real ? NumberValue::of_real(float_value(value)) : NumberValue::of(PyLong_AsLongLong(value));
+  NumberValue found = real ? NumberValue::of_real(float_value(value)) : NumberValue::of(whole_value(value));
   (*tree_)[node].loose = true;
   bool size = (*tree_)[node].access == Access::Length;
   NumberRecorder* numbers = recorder_->numbers();
   int number = numbers->given(Number::Kind::State, node, real, found, std::move(path), size);
   if (is_float64(value)) number = numbers->apply(Number::Kind::Scalar, number, -1);
   if (is_float32(value)) number = numbers->apply(Number::Kind::Single, number, -1);
+  if (is_int64(value)) number = numbers->apply(Number::Kind::Long, number, -1);
   state_[node] = number;
 }
 

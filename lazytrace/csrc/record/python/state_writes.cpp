@@ -320,9 +320,9 @@ bool StateWrites::write_entry(PyObject* container, PyObject** key, PyObject* val
   if (!plain || !is_carrier(*key) || recorder_->inside_operator() || recorder_->stopped()) return false;
   int node = provenance_->is_fresh(container) ? -1 : provenance_->known(container);
   if (node < 0 || !takes_entry(container, node)) return false;
-  auto found = py::reinterpret_steal<py::object>(plain_of_carrier(*key));
+  if (is_real_carrier(*key) || (is_long_carrier(*key) && !list)) return false;  // it stays the key that it is
+  auto found = py::reinterpret_steal<py::object>(PyLong_FromLongLong(carrier_value(*key)));
   if (!found) throw py::error_already_set();
-  if (!PyLong_CheckExact(found.ptr())) return false;
   if (list) {
     Py_ssize_t index = PyLong_AsSsize_t(found.ptr()), size = PyList_GET_SIZE(container);
     if (PyErr_Occurred()) PyErr_Clear(), index = -1;
@@ -335,6 +335,11 @@ bool StateWrites::write_entry(PyObject* container, PyObject** key, PyObject* val
     if (recorder_->stopped()) return false;
   }
   auto carrier = py::reinterpret_steal<py::object>(std::exchange(*key, found.inc_ref().ptr()));
+  if (is_long_carrier(carrier.ptr())) {  // a list takes an int64 for the int
+    NumberRecorder& numbers = *recorder_->numbers();
+    int number = numbers.apply(Number::Kind::Trunc, numbers.number_of(carrier.ptr()), -1);
+    carrier = py::reinterpret_steal<py::object>(numbers.carrier(number));
+  }
   py::tuple both = py::make_tuple(carrier, py::handle(value));
   auto what = list ? "sets an entry of a list" : "sets an entry of a dict";
   enter({Effect::Kind::Entry, node, found, -1}, container, both.ptr(), what);
@@ -436,7 +441,10 @@ bool is_number_like(PyObject* number, PyObject* value) {
       same = is_number_like(PyTuple_GET_ITEM(number, i), PyTuple_GET_ITEM(value, i));
     return same;
   }
-  if (is_scalar_carrier(value)) return is_single_carrier(value) ? is_float32(number) : is_float64(number);
+  if (is_scalar_carrier(value))
+    return is_long_carrier(value)     ? is_int64(number)
+           : is_single_carrier(value) ? is_float32(number)
+                                      : is_float64(number);
   if (is_carrier(value)) return is_real_carrier(value) == PyFloat_CheckExact(number);
   return same_kind_of_number(number, value);
 }

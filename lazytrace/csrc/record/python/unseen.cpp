@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "cpython/callee.h"
+#include "cpython/carrier.h"
 #include "cpython/holder.h"
 #include "cpython/imports.h"
 #include "cpython/inline_cache.h"
@@ -75,7 +76,7 @@ struct OfArrays {
   PyObject *for_number = nullptr, *rows = nullptr, *parts = nullptr;
   // Callable -> what is called instead. `makers`: whatever it is given.
   AddressMap<PyObject*> functions, makers;
-  AddressSet steps;
+  AddressSet steps, lists;
 };
 
 // Kept for the life of the process.
@@ -101,6 +102,7 @@ void configure_arrays(ArrayCalls calls) {
   all.values = calls.values.release().ptr();
   add_steps(&all.functions, calls.functions);
   add_steps(&all.makers, calls.makers);
+  for (py::handle function : calls.lists) all.lists.insert(function.inc_ref().ptr());
   for (auto [name, method] : py::reinterpret_borrow<py::dict>(py::handle(all.operand).attr("methods")()))
     own_steps().steps.insert(Py_NewRef(method.ptr()));
 }
@@ -126,6 +128,8 @@ bool becomes_number(Frame f, const Operation& operation) {
   return number || of_arrays().functions.find(next);
 }
 }  // namespace
+
+bool takes_list_for_array(PyObject* function) { return of_arrays().lists.count(function); }
 
 void keep_array_step(PyObject* step) { of_arrays().steps.insert(Py_NewRef(step)); }
 
@@ -278,13 +282,25 @@ void Unseen::exchange(Frame f, const Operation& operation) {
 }
 
 namespace {
-// Numbers, or lists of these, of which numpy makes the same again.
+// Numbers, or lists of these, of which numpy makes the same again, and what names a kind of these.
 bool holds_plain_numbers(PyObject* value, bool inside = false) {
+  if (is_followable_scalar(value) || (!inside && PyType_Check(value))) return true;
   if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value)) return true;
   if (inside || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
   PyObject** items = PySequence_Fast_ITEMS(value);
   return std::all_of(items, items + PySequence_Fast_GET_SIZE(value),
                      [](PyObject* item) { return holds_plain_numbers(item, true); });
+}
+}  // namespace
+
+namespace {
+// Whether the call that comes next is told names.
+bool names_keywords(Frame f) {
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  int at = f.instruction() - 1;
+  auto before = [&] { return operations[static_cast<size_t>(at)]; };
+  while (at >= 0 && (is_inline_cache(before()) || prepares_call(before()))) --at;
+  return at >= 0 && before().action == Action::NamesKeywords;
 }
 }  // namespace
 
@@ -294,9 +310,11 @@ void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** c
   if (!own) return;
   PyObject* const* args = f.top(operation.third);
   // Numbers that are followed are told what they stand for by functions that know how.
-  bool takes_numbers = !is_exchanged(*callee);
+  bool takes_numbers = !is_exchanged(*callee) || names_keywords(f);
   auto is_plain = [](PyObject* value) { return holds_plain_numbers(value); };
-  bool unknown = takes_numbers && operation.third && object_does(*callee) == Does::Unknown;
+  Does does = object_does(*callee);
+  // What takes many numbers is Python code of numpy's.
+  bool unknown = operation.third && (does == Does::OfNumbers || (takes_numbers && does == Does::Unknown));
   bool any = (unknown && std::all_of(args, args + operation.third, is_plain)) ||
              std::any_of(args, args + operation.third, [&](PyObject* value) {
                return follows_any(value) || (takes_numbers && holds_followed(value));
@@ -358,6 +376,9 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
       return exchange_rows(f.place(operation.first), of_arrays().rows), false;
     case Action::CallsWith:
       return exchange_rows(f.place(operation.second), of_arrays().parts), false;
+    case Action::Contains:
+      if (!follows(*f.place(operation.first))) return false;
+      return exchange_operand(f.place(operation.first)), true;
     case Action::Unpacks:
       return exchange_rows(f.place(operation.first), of_arrays().parts), false;
     case Action::TestsTruth:

@@ -101,8 +101,11 @@ struct ArrayCalls {
   py::object operand, index;
   py::set methods, values;
   py::dict functions, makers;
+  py::set lists;
 };
 void configure_arrays(ArrayCalls calls);
+// Whether it is a function of numpy that takes a list of numbers for an array.
+bool takes_list_for_array(PyObject* function);
 // A function that such a step calls, which is there for as long as the process.
 void keep_array_step(PyObject* step);
 bool is_array_step(PyObject* function);

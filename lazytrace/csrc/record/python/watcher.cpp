@@ -324,7 +324,9 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   // C code that has asked for a str takes no other object for one.
   if (watched && is_text(result) && is_taken_for_a_str(f)) around_.recorder->numbers()->settle(result);
   // What our own methods of numbers give back is followed.
-  bool ours = code_flags(f.code()) & kOwn;
+  // So is what a generator gives that stands in for a list: what goes through it keeps it, or hands it on.
+  bool stands_in = (code_flags(f.code()) & kStandsIn) && (f.code_object()->co_flags & CO_GENERATOR);
+  bool ours = stands_in || (code_flags(f.code()) & kOwn);
   bool number = watched && is_carrier(result) && !ours;
   if (ours && result && is_numpy_array(result)) watched = false;  // so is an array
   if (watched && (!is_immutable(result) || number) && goes_to_c(f, result)) {

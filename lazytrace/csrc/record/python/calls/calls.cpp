@@ -304,7 +304,8 @@ bool is_list_of_numbers(PyObject* value) {
   if (!PyList_CheckExact(value)) return false;
   PyObject** items = PySequence_Fast_ITEMS(value);
   return std::all_of(items, items + PyList_GET_SIZE(value), [](PyObject* item) {
-    return PyLong_CheckExact(item) || PyBool_Check(item) || is_float_of_any_kind(item) || is_carrier(item);
+    return PyLong_CheckExact(item) || PyBool_Check(item) || is_float_of_any_kind(item) || is_int64(item) ||
+           is_carrier(item);
   });
 }
 }  // namespace

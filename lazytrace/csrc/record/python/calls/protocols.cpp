@@ -145,7 +145,8 @@ void Protocols::operate(PyObject* operand, Consumer how, const OperatorMethods& 
 // What numpy does about a division by zero and the like is set for a thread, and a replay would not do it.
 bool Protocols::refuse_scalars(int operation, PyObject* left, PyObject* right) {
   // Those that are followed are asked for their values, or say so themselves.
-  auto is_one = [](PyObject* v) { return is_scalar_carrier(v) || is_float64(v) || is_float32(v); };
+  if (is_scalar_carrier(left) || is_scalar_carrier(right)) return false;
+  auto is_one = is_followable_scalar;
   if ((is_carrier(left) && is_one(right)) || (is_one(left) && is_carrier(right))) return false;
   if (!is_numpy_arithmetic(left, right) || computes_quietly(operation, left, right)) return false;
   recorder_->fail(say(reason::ComputesWithScalar, type_name(is_numpy_scalar(left) ? left : right)));

@@ -122,7 +122,7 @@ Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth) const {
   Py_ssize_t all = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     PyObject* item = PyList_GET_ITEM(list, i);
-    bool number = PyLong_CheckExact(item) || PyFloat_CheckExact(item);
+    bool number = PyLong_CheckExact(item) || PyFloat_CheckExact(item) || is_followable_scalar(item);
     Py_ssize_t found = number ? 1 : count_numbers(item, depth + 1);
     if (!found) return 0;
     all += found;

@@ -29,13 +29,13 @@ const AddressSet& takers_of_entries() {
     for (const char* name : {"tensor", "as_tensor", "stack", "cat", "concat", "vstack", "hstack"})
       made->insert(from_module("torch", name).release().ptr());
     made->insert(from_module("math", "fsum").release().ptr());
-    if (!PyDict_GetItemString(PyImport_GetModuleDict(), "numpy")) return made;
-    for (const char* name : {"argmax", "argmin", "argsort", "array", "average", "cumsum", "max", "mean",
-                             "median", "min", "percentile", "prod", "quantile", "sort", "std", "sum", "var"})
-      made->insert(from_module("numpy", name).release().ptr());
     return made;
   }();
   return *all;
+}
+
+bool takes_entries(PyObject* function) {
+  return takers_of_entries().count(function) || takes_list_for_array(function);
 }
 
 // Those of them that give what goes through the entries later.
@@ -312,7 +312,7 @@ void LiveLists::before_call(PyObject** callee, PyObject** args, Py_ssize_t count
   static PyObject* const extremes[] = {builtin("max"), builtin("min")};
   bool asks =
       count > 1 && (*callee == extremes[0] || *callee == extremes[1]);  // a key function, which may write
-  if (asks || !takers_of_entries().count(called_for(*callee))) return;
+  if (asks || !takes_entries(called_for(*callee))) return;
   for (Py_ssize_t i = 0; i < count; ++i) {
     List* list = of(args[i]);
     py::list found;

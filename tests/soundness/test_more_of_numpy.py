@@ -1,0 +1,251 @@
+"""Functions of numpy that give views, take lists or names, write by `at`, and methods of its numbers."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from tests.soundness.runner import call, check
+
+
+def arrays(count=8):
+    draw = np.random.default_rng(0)
+    return [call(draw.standard_normal((3, 4)).astype(np.float32)) for _ in range(count)]
+
+
+def written(a, view):
+    """Who shares memory with whom shows in what is written."""
+    made = a * 1
+    other = view(made)
+    other[0] = 7
+    made[1] = 5
+    return made, other
+
+
+VIEWS = {
+    "reshape": lambda a: np.reshape(a, (4, 3)),
+    "reshape to one": lambda a: np.reshape(a, -1),
+    "ravel": np.ravel,
+    "transpose": np.transpose,
+    "transposed by axes": lambda a: np.transpose(a, (1, 0)),
+    "transposed by name": lambda a: np.transpose(a, axes=(1, 0)),
+    "method": lambda a: a.transpose(1, 0),
+    "no axes": lambda a: a.transpose(None),
+    "swapped": lambda a: np.swapaxes(a, 0, 1),
+    "expanded": lambda a: np.expand_dims(a, 0),
+    "expanded by name": lambda a: np.expand_dims(a, axis=-1),
+    "squeezed": lambda a: np.squeeze(a[:, None]),
+    "squeezed by axis": lambda a: a[:, None].squeeze(axis=1),
+    "nothing to squeeze": lambda a: np.squeeze(a),
+    "asarray": np.asarray,
+    "asarray by name": lambda a: np.asarray(a, dtype=np.float32),
+    "asanyarray": np.asanyarray,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name):
+    view = VIEWS[name]
+    check(lambda trace: (trace(lambda a: (view(a), view(a).sum(), view(a * 2))), arrays()), hits=6)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_written_through(name):
+    check(lambda trace: (trace(lambda a: written(a, VIEWS[name])), arrays()), hits=6)
+
+
+@pytest.mark.parametrize("name", ["asarray", "asanyarray", "nothing to squeeze"])
+def test_the_array_itself(name):
+    check(lambda trace: (trace(lambda a: (VIEWS[name](a) is a, VIEWS[name](a))), arrays()), hits=6)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a: np.reshape(a, (5, 5)),
+        lambda a: np.transpose(a, (0, 0)),
+        lambda a: np.squeeze(a, 0),
+        lambda a: np.expand_dims(a, 7),
+        lambda a: np.swapaxes(a, 0, 4),
+    ],
+)
+def test_views_that_there_are_none_of(view):
+    def body(a):
+        try:
+            return view(a)
+        except ValueError as error:
+            return str(error), type(error).__name__
+
+    check(lambda trace: (trace(body), arrays()), hits=6)
+
+
+FUNCTIONS = {
+    "by axis": lambda a: np.sum(a, axis=1),
+    "kept": lambda a: np.mean(a, axis=0, keepdims=True),
+    "of a dtype": lambda a: np.sum(a, dtype=np.float64),
+    "method": lambda a: a.max(axis=1, keepdims=True),
+    "norm": lambda a: (np.linalg.norm(a), np.linalg.norm(a, axis=1)),
+    "differences": lambda a: np.diff(a, axis=0),
+    "sums of products": lambda a: np.einsum("ij,ij->i", a, a),
+    "places": lambda a: np.unravel_index(a.argmax(), a.shape),
+    "triangle": lambda a: (np.triu(a), np.tril(a)),
+    "range": lambda a: np.ptp(a),
+    "counted": lambda a: np.histogram(a, bins=3),
+    "bins": lambda a: np.digitize(a[0], [0.0, 1.0]),
+    "cut by name": lambda a: np.clip(a.mean(), a_min=0, a_max=1),
+    "without nans": lambda a: (np.nansum(a), np.nanmax(a), np.nanstd(a)),
+    "of another dtype": lambda a: np.asarray(a, dtype=np.float64),
+    "member": lambda a: (0.5 in a, a[0, 1] in a, 7 in np.arange(8), "x" in a),
+    "mean of numbers": lambda a: np.mean([float(v) for v in a[0]], axis=0),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name):
+    check(lambda trace: (trace(FUNCTIONS[name]), arrays()), hits=6)
+
+
+NUMBERS = {
+    "rounded": lambda k: (k.round(2), k.round()),
+    "as another": lambda k: (k.astype(np.float64), k.astype(np.float32), k.astype(float)),
+    "as an int": lambda k: ((k * 10).astype(int), (k * 10).astype(np.int64)),
+    "by its text": lambda k: (k.astype("float64"), k.astype("f4")),
+    "cut": lambda k: (k.clip(-0.1, 0.1), k.clip(min=0)),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_methods_of_numbers(name, kind):
+    check(lambda trace: (trace(lambda a: NUMBERS[name](a.astype(kind).mean())), arrays()), hits=6)
+
+
+def test_methods_of_whole_numbers():
+    def body(a):
+        k = a.argmax()
+        return k.round(), k.round(-1), k.astype(np.float64), k.astype(np.int64), k.astype(float), k.clip(0, 3)
+
+    check(lambda trace: (trace(body), arrays()), hits=6)
+
+
+def test_added_at_places():
+    def make(trace):
+        counts = np.zeros(4)
+
+        def body(a):
+            places = a.argmax(axis=1)
+            np.add.at(counts, places, 1)
+            own = np.zeros(4)
+            np.subtract.at(own, places, a[:, 0])
+            np.maximum.at(own, [0, 0], 3.5)
+            return own, counts.sum()
+
+        return trace(body), arrays(), lambda: counts
+
+    check(make, hits=6)
+
+
+def test_added_at_places_that_there_are_none_of():
+    def body(a):
+        own = np.zeros(2)
+        try:
+            np.add.at(own, a.argmax(axis=1), 1)
+        except IndexError:
+            return "none"
+        return own
+
+    check(lambda trace: (trace(body), arrays()), eager="an opaque function raised")
+
+
+def filled_outside(body, kind=float):
+    """`body` of a list that is another one at each call."""
+
+    def make(trace):
+        state = types.SimpleNamespace(values=[kind(1.5), kind(2), kind(-3)], total=0.0)
+        fn = trace(lambda: body(state.values))
+        draw = np.random.default_rng(0)
+
+        def fill():
+            state.values[:] = [kind(value) for value in draw.standard_normal(3)]
+
+        return fn, [step for _ in range(9) for step in (call(), fill)], lambda: vars(state)
+
+    return make
+
+
+LISTS = {
+    "asarray": lambda values: np.asarray(values) * 2,
+    "asanyarray": lambda values: np.asanyarray(values).sum(),
+    "of a dtype": lambda values: (np.array(values, dtype=np.float32), np.asarray(values, np.float32)),
+    "mean": lambda values: np.mean(values),
+    "mean by axis": lambda values: np.mean(values, axis=0),
+    "differences": lambda values: np.diff(values),
+    "sum": lambda values: np.sum(values, keepdims=True),
+    "range": lambda values: np.ptp(values),
+    "pairs": lambda values: [x * y for x, y in zip(values, values, strict=True)],
+    "counted": lambda values: [i * x for i, x in enumerate(values, 1)],
+    "counted in a dict": lambda values: dict(enumerate(values)),
+    "from the end": lambda values: [x * 2 for x in reversed(values)],
+    "filtered": lambda values: len(list(filter(lambda x: x is not None, values))),
+    "beside an array": lambda values: [x * y for x, y in zip(values, np.arange(3.0), strict=True)],
+    "into a tensor": lambda values: torch.tensor([x for _, x in zip(range(2), values)]),  # noqa: B905
+}
+
+
+@pytest.mark.parametrize("kind", [float, np.float64])
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_that_are_filled_outside(name, kind):
+    check(filled_outside(LISTS[name], kind), hits=6)
+
+
+@pytest.mark.parametrize("goes", [enumerate, lambda v: zip(range(9), v, strict=False)])
+def test_a_loop_sees_what_is_written_to_the_list(goes):
+    def body(values):
+        found = []
+        for i, x in goes(values):
+            found.append(x)
+            values[(i + 1) % 3] = x + 1
+        return found
+
+    check(filled_outside(body), eager="sets [")
+
+
+def test_a_loop_over_a_copy_does_not():
+    def body(values):
+        found = []
+        for i, x in enumerate(values[::-1]):
+            found.append(x)
+            values[i] = x + 1
+        return found
+
+    check(filled_outside(body), hits=6)
+
+
+def test_a_loop_from_the_end_sees_what_is_written_to_the_list():
+    def body(values):
+        found = []
+        for x in reversed(values):
+            found.append(x)
+            values[0] = x + 0.5
+        return found
+
+    check(filled_outside(body), eager="sets [")
+
+
+@pytest.mark.parametrize("kind", [zip, enumerate, reversed, lambda v: map(abs, v)])
+def test_what_goes_through_a_list_outlives_the_call(kind):
+    def make(trace):
+        state, kept = types.SimpleNamespace(values=[1.5, 2.0, -3.0]), {}
+        fn = trace(lambda: kept.__setitem__("it", kind(state.values)))
+
+        def use():
+            fn()
+            state.values[1] += 1
+            return list(kept["it"]), type(kept["it"]).__name__
+
+        return use, [call() for _ in range(8)]
+
+    check(make, eager="cannot be rebuilt")
