@@ -8,6 +8,7 @@ containers with the methods of their C bases. A container is what is one in the 
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -48,6 +49,13 @@ def _is_plain(value: object) -> bool:
 
 def _is_tensor(value: object) -> bool:
     return id(type(value)) in _TENSORS
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is a number of numpy's that the native signature knows as one, without importing that."""
+    numpy: Any = sys.modules.get("numpy")
+    kinds = () if numpy is None else (numpy.float64, numpy.float32, numpy.int64)
+    return any(type(value) is kind for kind in kinds) and bool(value == value)
 
 
 def _text(value: object) -> str:
@@ -122,7 +130,7 @@ class _Value(NamedTuple):
     value: object
 
     def words(self, path: str) -> Iterator[tuple[str, str]]:
-        yield path, _text(self.value)
+        yield path, repr(self.value) if _is_scalar(self.value) else _text(self.value)
 
 
 class _Holder(NamedTuple):
@@ -238,7 +246,7 @@ def _walk(path: str, value: Any, depth: int = 0) -> Iterator[_Row]:
     if _is_tensor(value):
         yield path, _Look.of(value)
         return
-    if _is_plain(value):
+    if _is_plain(value) or (depth == 0 and _is_scalar(value)):
         yield path, _Value(value)
         return
     if (tensor := _tensor_of(value)) is not None:
@@ -362,7 +370,7 @@ def _zeros(path: str, look: _Look) -> torch.Tensor:
 
 
 def _roots(path: str, value: Any, depth: int = 0) -> Iterator[str]:
-    if _is_tensor(value) or _is_plain(value):
+    if _is_tensor(value) or _is_plain(value) or (depth == 0 and _is_scalar(value)):
         return
     yield path
     children = _children(path, value) if depth <= _DEEPEST else None

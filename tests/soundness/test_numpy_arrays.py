@@ -246,7 +246,6 @@ EAGER = {
     ),
     "set": (lambda a: (a.__setitem__(0, 1.0), torch.tensor(a))[1], lambda i: (drawn(3, seed=i),), None),
     "iterated, long": (lambda a: list(a)[:1], lambda i: (drawn(65, seed=i),), None),
-    "searched": (lambda a: torch.tensor(1.0 in a), lambda i: (drawn(3, seed=i),), None),
     "with an operator": (
         lambda a, x: x + a,
         lambda i: (drawn(3, seed=i), torch.ones(3)),

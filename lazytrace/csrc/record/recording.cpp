@@ -138,6 +138,7 @@ void Recording::put_carriers(PyObject* function, py::tuple* args, py::dict* kwar
     int id = numbers.given(Number::Kind::Argument, static_cast<int64_t>(i), passed.real, value, label);
     py::object given =
         name ? py::object(named[name]) : py::object(positional[static_cast<size_t>(passed.place)]);
+    id = number_like(&numbers, id, given.ptr());
     auto carrier = py::reinterpret_steal<py::object>(numbers.carrier_of(id, given.ptr()));
     if (name)
       named[name] = carrier;

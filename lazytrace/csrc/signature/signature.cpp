@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "cpython/array_memory.h"
+#include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "program/value_tree.h"
@@ -130,6 +131,18 @@ struct Signature::Flattener {
     return true;
   }
 
+  // The same of numpy's: not of one in a container.
+  bool scalar(PyObject* v, Py_ssize_t place) {
+    if (!is_followable_scalar(v) || is_nan(v)) return false;
+    bool real = !is_int64(v);
+    double bits = real ? float_value(v) : 0;
+    int64_t value = real ? 0 : int64_value(v);
+    if (real) std::memcpy(&value, &bits, sizeof value);
+    key->put_tag(is_int64(v) ? 'l' : is_float32(v) ? 'h' : 'e');
+    call->numbers.push_back({value, place, real});
+    return true;
+  }
+
   // One that lies in a container.
   bool value(PyObject* v) {
     if (!PyUnicode_CheckExact(v) && !PyTuple_CheckExact(v)) return number(v, Call::kInside);
@@ -142,7 +155,7 @@ struct Signature::Flattener {
   }
 
   void passed(PyObject* v, Py_ssize_t place) {
-    if (!number(v, place)) leaf(v);
+    if (!number(v, place) && !scalar(v, place)) leaf(v);
   }
 
   void sequence(PyObject* v, char kind) {

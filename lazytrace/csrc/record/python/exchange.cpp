@@ -209,6 +209,14 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   all.among = std::move(among);
 }
 
+int number_like(NumberRecorder* numbers, int number, PyObject* like) {
+  if (!is_followable_scalar(like)) return number;
+  auto kind = is_int64(like)     ? Number::Kind::Long
+              : is_float32(like) ? Number::Kind::Single
+                                 : Number::Kind::Scalar;
+  return numbers->apply(kind, number, -1);
+}
+
 bool is_exchanged(PyObject* callable) { return configuration().callables.find(callable); }
 
 bool is_index(PyObject* object) {
@@ -891,12 +899,9 @@ void Exchange::before_operation(PyObject* left, PyObject* right) {
 void Exchange::follow_scalar(PyObject** place, PyObject* other) {
   auto* numbers = recorder_->numbers();
   if (!numbers || !is_carrier(other) || !is_followable_scalar(*place) || is_nan(*place)) return;
-  auto kind = is_int64(*place)     ? Number::Kind::Long
-              : is_float32(*place) ? Number::Kind::Single
-                                   : Number::Kind::Scalar;
   int constant =
       is_int64(*place) ? numbers->constant(int64_value(*place)) : numbers->real_constant(float_value(*place));
-  int made = numbers->apply(kind, constant, -1);
+  int made = number_like(numbers, constant, *place);
   if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
 }
 

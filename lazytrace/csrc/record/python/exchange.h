@@ -162,6 +162,8 @@ class Exchange {
 // of it.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers);
+// The number as one of the kind of numpy's that `like` is of; as it is where that is no number of numpy's.
+int number_like(NumberRecorder* numbers, int number, PyObject* like);
 // Whether something else is called in its place when it is handed numbers that are followed.
 bool is_exchanged(PyObject* callable);
 

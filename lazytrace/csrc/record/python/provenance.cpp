@@ -326,10 +326,7 @@ void Provenance::follow(int node, PyObject* value, std::string path) {
   bool size = (*tree_)[node].access == Access::Length;
   NumberRecorder* numbers = recorder_->numbers();
   int number = numbers->given(Number::Kind::State, node, real, found, std::move(path), size);
-  if (is_float64(value)) number = numbers->apply(Number::Kind::Scalar, number, -1);
-  if (is_float32(value)) number = numbers->apply(Number::Kind::Single, number, -1);
-  if (is_int64(value)) number = numbers->apply(Number::Kind::Long, number, -1);
-  state_[node] = number;
+  state_[node] = number_like(numbers, number, value);
 }
 
 std::vector<std::string> Provenance::paths_of(const std::vector<int>& nodes,
