@@ -18,6 +18,7 @@ V = torch.randn(6)
 W = torch.nn.Parameter(torch.randn(5, 6))
 BIAS = torch.nn.Parameter(torch.randn(5))
 T3 = torch.randn(2, 3, 6)
+T4 = torch.randn(2, 3, 5, 4)
 INTS = torch.arange(24).reshape(4, 6)
 CHANNELS_LAST = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
 CLASSES = torch.tensor([1, 5, 2, 0])
@@ -53,6 +54,36 @@ OPERATORS = {
     "broadcast": lambda: (A + V, V * A, A[:, :1] * A, A[0] + A[:, :1]),
     "reductions": lambda: (A.mean(-1), A.mean(0, keepdim=True), A.sum(-1), A.sum((0, 1)), INTS.sum(0)),
     "matrices": lambda: (A @ B.t(), torch.mm(A, B.t()), torch.addmm(BIAS, A, W.t()), torch.bmm(T3, T3.mT)),
+    "stacks of matrices": lambda: (
+        T3 @ T3.mT,
+        T4 @ T4.mT,
+        T4.transpose(1, 2) @ T4.permute(0, 2, 3, 1),
+        T4[:1] @ T4[:1].mT,
+        T4[:, :1] @ T4.mT,
+        T4[0] @ T4.mT,
+        T4.expand(2, 2, 3, 5, 4) @ T4.mT,
+        T4[:, ::2] @ T4[:, ::2].mT,
+        T4.double() @ T4.double().mT,
+        INTS @ INTS.t(),
+        T4[:, :0] @ T4[:, :0].mT,
+        T4[..., :0] @ T4[..., :0].mT,
+    ),
+    "stacks and a matrix": lambda: (
+        T3 @ A.t(),
+        T3.mT @ A[:3],
+        T4 @ W[:, :4].t(),
+        W[:, :5] @ T4,
+        T3 @ W.t(),
+        T3[:, ::2] @ W.t(),
+        T3[:0] @ W.t(),
+    ),
+    "vectors": lambda: (A @ V, V @ A.t(), V @ V, T3 @ V, V @ T3.mT, T4 @ T4[0, 0, 0]),
+    "products of others": lambda: (
+        torch.complex(A, B) @ torch.complex(A, B).t().conj(),
+        T3.half() @ T3.half().mT,
+        T3.bfloat16() @ A.bfloat16().t(),
+    ),
+    "square": lambda: (A.square(), INTS.square(), A.t().square(), A.double().square(), A[:0].square()),
     "baddbmm": lambda: torch.baddbmm(torch.ones(2, 3, 3), T3, T3.mT, beta=0.5, alpha=2),
     "linear": lambda: (F.linear(A, W, BIAS), F.linear(A, W), F.linear(T3, W, BIAS), F.linear(T3, W)),
     "linear of what is not contiguous": lambda: (
@@ -79,6 +110,12 @@ OPERATORS = {
         torch.ops.aten._log_softmax(A, 1, False),
         torch.ops.aten._log_softmax(T3.mT, 1, False),
         A[:0].log_softmax(1),
+        A.log_softmax(-1),
+        A.log_softmax(0, torch.float64),
+        A.double().log_softmax(1, torch.float32),
+        T3.mT.log_softmax(1, torch.float32),
+        A.double().softmax(1, torch.float32),
+        A.softmax(1, torch.float32),
     ),
     "channels last": lambda: (
         CHANNELS_LAST * 2,

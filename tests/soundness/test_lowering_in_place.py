@@ -23,7 +23,8 @@ def of_floats(x, y, n):
     x.div_(3).mul_(0.1).add_(1e-3).lerp_(y, 0.3).addcmul_(y, y, value=0.7)
     x.addcdiv_(y, y.abs() + 0.1, value=-0.2).div_(n + 0.7).add_(y, alpha=0.1)
     x.abs_().sqrt_()
-    return x
+    x.sub_(y).relu_().sub_(y).sigmoid_().neg_().exp_().sub_(y)
+    return x.tanh_(), torch.nn.functional.silu(x, inplace=True), torch.nn.functional.relu(x[1], inplace=True)
 
 
 def without_graph(make):

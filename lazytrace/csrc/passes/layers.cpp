@@ -1,4 +1,6 @@
+#include <ATen/TensorUtils.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "passes/told.h"
@@ -122,7 +124,81 @@ class BiasedProduct final : public Lowered {
   Slot<const at::Tensor&> bias_, one_, other_;
 };
 
+// matmul of two stacks of matrices with one batch is bmm of all their matrices, that of a stack and a matrix
+// mm of all its rows (ATen/native/LinearAlgebra.cpp). Here, where neither takes a copy.
+class Product final : public Lowered {
+ public:
+  static Way make(const Step& step) {
+    auto made = std::make_unique<Product>();
+    const TensorMeta& meta = *step.results[0].meta;
+    bool real = meta.dtype() == at::kFloat || meta.dtype() == at::kDouble;
+    if (!real || step.arguments.size() != 2 || meta.sizes().size() < 2 || !is_contiguous(meta))
+      return nullptr;
+    for (const Argument& argument : step.arguments)
+      if (argument.kind != Argument::Kind::Register) return nullptr;
+    made->sizes_ = meta.sizes();
+    made->batch_ = 1;
+    for (size_t i = 0; i + 2 < made->sizes_.size(); ++i) made->batch_ *= made->sizes_[i];
+    return made->one_.set(step.arguments[0]) && made->other_.set(step.arguments[1]) ? std::move(made)
+                                                                                    : nullptr;
+  }
+
+  bool run(const Step& step, const Desk& desk) const override {
+    const Result& result = step.results[0];
+    c10::ScalarType dtype = result.meta->dtype();
+    if (!one_.fits(desk) || !other_.fits(desk) || !one_.is(dtype, desk) || !other_.is(dtype, desk))
+      return false;
+    const at::Tensor &one = one_.get(desk), &other = other_.get(desk);
+    bool folds = other.dim() == 2;
+    // The rows of a stack of matrices, or all its matrices.
+    at::Tensor left = folds ? rows_of(one) : matrices_of(one);
+    at::Tensor right = folds ? other : matrices_of(other);
+    if (!left.defined() || !right.defined()) return false;
+    at::Tensor whole = blank(*result.meta, desk.recycler);
+    if (!whole.defined()) return false;
+    int64_t rows = *(sizes_.end() - 2), columns = sizes_.back();
+    at::AutoDispatchBelowADInplaceOrView below;
+    if (folds) {
+      at::Tensor out =
+          sizes_.size() == 2 ? whole : alias_of(whole, {batch_ * rows, columns}, {columns, 1}, 0);
+      at::cpu::mm_outf(left, right, out);
+    } else {
+      at::Tensor out = alias_of(whole, {batch_, rows, columns}, {rows * columns, columns, 1}, 0);
+      at::cpu::bmm_outf(left, right, out);
+    }
+    keep(result, std::move(whole), desk);
+    return true;
+  }
+
+ private:
+  // Undefined where it has another batch than the result.
+  bool has_batch(const at::Tensor& tensor) const {
+    return tensor.dim() == static_cast<int64_t>(sizes_.size()) &&
+           std::equal(sizes_.begin(), sizes_.end() - 2, tensor.sizes().begin());
+  }
+  at::Tensor rows_of(const at::Tensor& tensor) const {
+    if (!has_batch(tensor)) return {};
+    if (tensor.dim() == 2) return tensor;
+    if (!tensor.is_contiguous()) return {};
+    int64_t rows = *(sizes_.end() - 2), inner = tensor.size(-1);
+    return alias_of(tensor, {batch_ * rows, inner}, {inner, 1}, tensor.storage_offset());
+  }
+  at::Tensor matrices_of(const at::Tensor& tensor) const {
+    if (!has_batch(tensor)) return {};
+    if (tensor.dim() == 3) return tensor;
+    const at::DimVector sizes = {batch_, tensor.size(-2), tensor.size(-1)};
+    auto strides = at::detail::computeStride(tensor.sizes(), tensor.strides(), sizes);
+    return strides ? alias_of(tensor, sizes, *strides, tensor.storage_offset()) : at::Tensor();
+  }
+
+  Slot<const at::Tensor&> one_, other_;
+  c10::SmallVector<int64_t, 5> sizes_;
+  int64_t batch_ = 1;
+};
+
 }  // namespace
+
+Way matmul(const Step& step) { return Product::make(step); }
 
 Way linear(const Step& step) { return Linear::make(step); }
 

@@ -99,11 +99,19 @@ Way relu(const Step& step) {
   return out(LAZYTRACE_KERNEL(clamp_min_out, clamp_min_outf), {step.arguments[0], constant(0)});
 }
 
-// softmax(x, dim) is _softmax(x, dim, false) where no other dtype is asked for (ATen/native/SoftMax.cpp).
+// softmax(x, dim) is _softmax(x, dim, false) where no other dtype is asked for, and so it is of log_softmax
+// (ATen/native/SoftMax.cpp).
+template <auto Call>
 Way softmax(const Step& step) {
-  if (step.arguments.size() != 3 || !step.arguments[2].constant.isNone()) return nullptr;
-  return out(LAZYTRACE_KERNEL(_softmax_out, _softmax_outf),
-             {step.arguments[0], step.arguments[1], constant(false)});
+  if (step.arguments.size() != 3 || step.arguments[2].kind != Argument::Kind::Constant) return nullptr;
+  const c10::IValue& dtype = step.arguments[2].constant;
+  bool single = dtype.isInt() && dtype.toScalarType() == at::kFloat;
+  if (!single && !dtype.isNone()) return nullptr;
+  return out(Call, {step.arguments[0], step.arguments[1], constant(false)}, single);
+}
+// square(x) is pow(x, 2) (ATen/native/UnaryOps.cpp).
+Way square(const Step& step) {
+  return out(LAZYTRACE_KERNEL(pow_Tensor_Scalar_out, pow_outf), {step.arguments[0], constant(2)});
 }
 // A tensor of ones, however the argument looks that says how large it is.
 class Ones final : public Lowered {
@@ -198,6 +206,13 @@ Way arithmetic_in_place(const Step& step) {
   return arguments && real ? in_place(Call, *arguments) : nullptr;
 }
 
+Way relu_in_place(const Step& step) {
+  c10::ScalarType dtype = step.results[0].meta->dtype();
+  bool real = dtype == at::kFloat || dtype == at::kDouble;
+  return real ? in_place(LAZYTRACE_KERNEL(clamp_min_, clamp_min_), {step.arguments[0], constant(0)})
+              : nullptr;
+}
+
 const Makers& makers() {
   static const auto* table = new Makers{
       {"aten::add.Tensor", arithmetic<LAZYTRACE_KERNEL(add_out, add_outf)>},
@@ -245,8 +260,11 @@ const Makers& makers() {
       {"aten::threshold_backward",
        same<LAZYTRACE_KERNEL(threshold_backward_grad_input, threshold_backward_outf)>},
       {"aten::relu", relu},
-      {"aten::softmax.int", softmax},
+      {"aten::softmax.int", softmax<LAZYTRACE_KERNEL(_softmax_out, _softmax_outf)>},
+      {"aten::log_softmax.int", softmax<LAZYTRACE_KERNEL(_log_softmax_out, _log_softmax_outf)>},
+      {"aten::square", square},
       {"aten::linear", linear},
+      {"aten::matmul", matmul},
   };
   return *table;
 }
@@ -262,6 +280,12 @@ const Makers& makers_in_place() {
       {"aten::addcmul_", arithmetic_in_place<LAZYTRACE_KERNEL(addcmul_, addcmul_)>},
       {"aten::addcdiv_", arithmetic_in_place<LAZYTRACE_KERNEL(addcdiv_, addcdiv_)>},
       {"aten::sqrt_", arithmetic_in_place<LAZYTRACE_KERNEL(sqrt_, sqrt_)>},
+      {"aten::exp_", arithmetic_in_place<LAZYTRACE_KERNEL(exp_, exp_)>},
+      {"aten::neg_", arithmetic_in_place<LAZYTRACE_KERNEL(neg_, neg_)>},
+      {"aten::relu_", relu_in_place},
+      {"aten::sigmoid_", arithmetic_in_place<LAZYTRACE_KERNEL(sigmoid_, sigmoid_)>},
+      {"aten::silu_", arithmetic_in_place<LAZYTRACE_KERNEL(silu_, silu_)>},
+      {"aten::tanh_", arithmetic_in_place<LAZYTRACE_KERNEL(tanh_, tanh_)>},
       {"aten::zero_", arithmetic_in_place<LAZYTRACE_KERNEL(zero_, zero_)>},
   };
   return *table;

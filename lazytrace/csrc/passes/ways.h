@@ -40,6 +40,7 @@ std::shared_ptr<const Lowered> where_same(const Step& step, std::shared_ptr<cons
 // What the above are made of, by what it is about. Layers:
 Way linear(const Step& step);
 Way addmm(const Step& step);
+Way matmul(const Step& step);
 // Losses of scores by class, of rows and of images:
 Way nll_loss(const Step& step);
 Way nll_loss2d(const Step& step);

@@ -82,6 +82,30 @@ const Names kComputing = {"aten::linear",
                           "aten::concat",
                           "aten::concatenate"};
 
+// Composite ones whose replay is shorter in parts, as it was measured; others have a way of their own, or parts
+// that are no shorter than the whole.
+const Names kInParts = {"aten::lstm_cell",
+                        "aten::gru_cell",
+                        "aten::rnn_tanh_cell",
+                        "aten::rnn_relu_cell",
+                        "aten::lstm",
+                        "aten::gru",
+                        "aten::rnn_tanh",
+                        "aten::rnn_relu",
+                        "aten::unsafe_chunk",
+                        "aten::einsum",
+                        "aten::outer",
+                        "aten::diff",
+                        "aten::hstack",
+                        "aten::vstack",
+                        "aten::linalg_multi_dot",
+                        "aten::kron",
+                        "aten::cosine_similarity",
+                        "aten::cross_entropy_loss",
+                        "aten::nll_loss_nd",
+                        "aten::nll_loss",
+                        "aten::nll_loss2d"};
+
 bool has_out(const c10::FunctionSchema& schema) {
   for (auto& argument : schema.arguments())
     if (argument.is_out()) return true;
@@ -133,6 +157,7 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
                                  [](const c10::Argument& one) { return one.alias_info() != nullptr; });
   facts.always_view =
       facts.view && !facts.lift && !facts.changes_metadata && (!composite || kViews.count(name));
+  facts.in_parts = composite && kInParts.count(name) && !has_out(schema);
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;
 }

@@ -11,6 +11,7 @@
 #include "cpython/objects.h"
 #include "passes/unused.h"
 #include "program/flatten.h"
+#include "record/operators/parts.h"
 #include "record/operators/storage.h"
 #include "support/reasons.h"
 #include "torch/autocast_regions.h"
@@ -148,6 +149,8 @@ void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet ke
   if (is_transforming() && found) fail(say(reason::UnknownTensor));
   if (is_transforming() || (!transformed.empty() && !found)) return transform(op, keys, stack, lifted);
   if (stopped() || facts_of(op).profiling) return run_plain(op, stack);
+  bool in_parts = lifted.empty() && !follows_sizes() && !conditions_.overridden && comes_apart(op, *stack);
+  if (in_parts) return run_in_parts(op, keys, stack);
   record_operator(op, stack, std::move(lifted));
 }
 
@@ -176,7 +179,15 @@ void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack
   op.callBoxed(stack);
 }
 
-void Recorder::run_watched(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+// The operators that it calls come to the recorder by themselves.
+void Recorder::run_in_parts(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                            torch::jit::Stack* stack) {
+  run_watched(op, [&] {
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
+  });
+}
+
+void Recorder::run_watched(const c10::OperatorHandle& op, c10::function_ref<void()> run) {
   struct Ear final : c10::WarningHandler {
     c10::WarningHandler* next = c10::WarningUtils::get_warning_handler();
     bool warned = false;
@@ -196,7 +207,7 @@ void Recorder::run_watched(const c10::OperatorHandle& op, torch::jit::Stack* sta
   } away(this);
   try {
     c10::WarningUtils::WarningHandlerGuard heard(&ear);
-    run_plain(op, stack);
+    run();
   } catch (...) {
     // Where Python catches it, the way that it takes from here hangs on values that no read shows.
     fail(say(reason::OperatorRaised, op.schema().name()));
@@ -289,7 +300,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (facts.forward_mode) fail(say(reason::ForwardMode));
   note_kernel(op, &step);
   note_effects(op, facts, before, &step);
-  run_watched(op, stack);
+  run_watched(op, [&] { run_plain(op, stack); });
   refuse_constants(before, *stack, step);
   if (facts.view) read_blanks(before, *stack, returns);
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.
