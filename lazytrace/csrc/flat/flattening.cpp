@@ -297,6 +297,7 @@ void Flattening::replace(const Step& step) {
   if (step.python) return hinder("a kernel in Python");
   if (reads_values(step)) return hinder("code of torch reads the values of a tensor outside of any kernel");
   if (begins_ < 0) begins_ = static_cast<int>(mark_);
+  if (gives_turned(step)) return hinder(step.op.schema().name() + " changes the look of a tensor");
   each_argument(step, [&](int reg) {
     if (reg < static_cast<int>(enters_.size())) enters_[reg] = 1;
   });
@@ -332,6 +333,20 @@ bool Flattening::numbers_are_seen(const Step& step) const {
       });
     });
   });
+}
+
+// Whether a tensor that is known to the program has another look from here on: one that it takes, or a result
+// that has a register.
+bool Flattening::gives_turned(const Step& step) const {
+  bool found = facts_of(step.op).changes_metadata;
+  auto look = [&](int reg) {
+    found |=
+        reg >= 0 && registers_[reg].defined() && kernels_.is_turned(kernels_.register_of(registers_[reg]));
+  };
+  each_argument(step, look);
+  for (const Result& result : step.results)
+    if (result.known) look(result.reg);
+  return found;
 }
 
 void Flattening::note_whole_numbers(const Step& step) {
@@ -383,6 +398,7 @@ void Flattening::name(const Result& result) {
   names_.resize(static_cast<size_t>(kernels_.registers()), -1);
   if (reg < program_.registers || names_[reg] >= 0) return hinder("two results are one tensor");
   names_[reg] = result.reg;
+  if (kernels_.is_turned(reg)) turned_.insert(result.reg);
   kernels_.know(result.reg, tensor, kernels_.is_external(tensor));
 }
 
@@ -617,6 +633,9 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   if (!obstacle_.empty()) return nullptr;
   auto form = std::make_shared<FlatForm>();
   if (!following_) spend(outputs, form.get());
+  // It counts as written to, which a view in its place does not.
+  if (std::any_of(outputs.begin(), outputs.end(), [&](int reg) { return turned_.count(reg) > 0; }))
+    hinder("a tensor that was turned in place leaves the function");
   std::unordered_set<int> flagged;
   for (const Step& step : program_.steps)
     if (step.kind == Step::Kind::RequireGrad) flagged.insert(step.arguments[0].reg);

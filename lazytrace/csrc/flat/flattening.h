@@ -73,6 +73,7 @@ class Flattening final : public Witness, public KernelSink {
   void replace(const Step& step);
   void note_whole_numbers(const Step& step);
   bool numbers_are_seen(const Step& step) const;
+  bool gives_turned(const Step& step) const;
   bool reads_values(const Step& step) const;
   void name_results(const Step& step);
   void name(const Result& result);
@@ -99,8 +100,9 @@ class Flattening final : public Witness, public KernelSink {
   std::unordered_map<int, int> gradients_;  // by register of a leaf: that of its `.grad`, or -1 of none
   std::vector<Leaf> leaves_;                // of the backward pass that is running
   std::set<c10::intrusive_ptr<torch::autograd::Node>> histories_;  // of what the call began with
-  AutogradGraph::Functions pure_;  // custom functions that the program has come to
-  std::vector<int> whole_;         // registers of arguments of the step that hold whole numbers
+  AutogradGraph::Functions pure_;   // custom functions that the program has come to
+  std::unordered_set<int> turned_;  // registers of the program that were turned in place
+  std::vector<int> whole_;          // registers of arguments of the step that hold whole numbers
   std::vector<Modes> modes_;
   Modes now_;
   size_t mark_ = 0;  // the steps and registers before the one that is running

@@ -34,6 +34,21 @@ bool is_usual(const at::Tensor& tensor) {
 
 std::string name_of(const c10::OperatorHandle& op) { return op.schema().name(); }
 
+// A view in place of an operator that gives a tensor another look at its memory: what follows takes that.
+std::optional<c10::OperatorHandle> turning(const c10::OperatorHandle& op) {
+  static const std::unordered_map<std::string, std::pair<const char*, const char*>> kViews = {
+      {"aten::transpose_", {"aten::transpose", "int"}},
+      {"aten::t_", {"aten::t", ""}},
+      {"aten::squeeze_", {"aten::squeeze", ""}},
+      {"aten::squeeze_.dim", {"aten::squeeze", "dim"}},
+      {"aten::unsqueeze_", {"aten::unsqueeze", ""}}};
+  const auto& schema = op.schema();
+  auto found = kViews.find(schema.overload_name().empty() ? schema.name()
+                                                          : schema.name() + "." + schema.overload_name());
+  if (found == kViews.end()) return std::nullopt;
+  return c10::Dispatcher::singleton().findSchemaOrThrow(found->second.first, found->second.second);
+}
+
 // Autograd leaves what keeps track of views and versions to such operators alone (gen_variable_type.py).
 bool has_aliases(const c10::FunctionSchema& schema) {
   auto aliased = [](const c10::Argument& one) { return one.alias_info() != nullptr; };
@@ -276,6 +291,12 @@ bool Kernels::is_literal(const OperatorFacts& facts, const torch::jit::Stack& st
          register_of(tensor) < 0 && !numbers_.count(tensor.unsafeGetTensorImpl());
 }
 
+// One that nobody had before the call, and that is known by a name which can be another from here on.
+bool Kernels::can_be_turned(const c10::IValue& value) const {
+  return value.isTensor() && is_usual(value.toTensor()) && !is_external(value.toTensor()) &&
+         register_of(value.toTensor()) >= 0;
+}
+
 void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
   if (facts.profiling) return run_kernel(op, keys, stack);
@@ -294,13 +315,18 @@ void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     steps_.push_back(std::move(step));
     return;
   }
+  std::optional<c10::OperatorHandle> turns;
   std::vector<int64_t> offsets;  // of the arguments, for the places of views
   bool empty_blank = false;
   {
     torch::jit::Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(declared.size()), stack->end());
     encode_all(op, arguments, &step);
     for (size_t i = 0; i < declared.size(); ++i) note_blanks(facts, &declared[i], step.arguments[i]);
-    note_written(op, facts, arguments, &step);
+    if (facts.changes_metadata && can_be_turned(arguments[0])) turns = turning(op);
+    if (turns)
+      step.op = *turns;
+    else
+      note_written(op, facts, arguments, &step);
     step.random = may_draw(facts, arguments);
     step.exit = shape_depends_on_values(facts, arguments);
     for (const c10::IValue& value : arguments)
@@ -308,11 +334,13 @@ void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                                                                          : 0);
     empty_blank = facts.blank_factory;
   }
-  if (facts.changes_metadata || facts.leaves_unfilled) hinder(name_of(op) + " changes the look of a tensor");
+  if ((facts.changes_metadata && !turns) || facts.leaves_unfilled)
+    hinder(name_of(op) + " changes the look of a tensor");
   if (runs_python(op, registrations_)) hinder(name_of(op) + " runs Python code");
   RandomMark before = RandomMark::now();
   run_kernel(op, keys, stack);
   step.random |= before != RandomMark::now();
+  if (turns) known_.erase(stack->back().toTensor().unsafeGetTensorImpl());
   for (size_t i = stack->size() - returns; i < stack->size(); ++i) {
     step.results.push_back(decode((*stack)[i], step));
     step.exit |= step.results.back().kind == Result::Kind::Read;
@@ -333,6 +361,7 @@ void Kernels::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   }
   if (empty_blank && step.results[0].reg >= 0 && step.results[0].meta->bytes() > 0)
     blank_.insert(step.results[0].reg);
+  if (turns) turned_.insert(step.results[0].reg);
   steps_.push_back(std::move(step));
 }
 

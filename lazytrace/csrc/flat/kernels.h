@@ -48,6 +48,8 @@ class Kernels {
   bool was_written(const at::Tensor& tensor) const;
   // Its register, or -1.
   int register_of(const at::Tensor& tensor) const;
+  // Whether the register is what became of a tensor that was turned in place.
+  bool is_turned(int reg) const { return turned_.count(reg); }
   int fresh() { return next_++; }
   int registers() const { return next_; }
 
@@ -80,6 +82,7 @@ class Kernels {
   void note_written(const c10::OperatorHandle& op, const OperatorFacts& facts,
                     const torch::jit::Stack& arguments, Step* step);
   void note_blanks(const OperatorFacts& facts, const c10::Argument* schema, const Argument& argument);
+  bool can_be_turned(const c10::IValue& value) const;
   bool is_literal(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   Result decode(const c10::IValue& value, const Step& step);
   Result decode_tensor(const at::Tensor& tensor, const Step& step);
@@ -92,7 +95,8 @@ class Kernels {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;  // keeps addresses apart
   std::unordered_set<c10::StorageImpl*> met_, external_, early_, written_;
   std::unordered_map<int, c10::StorageImpl*> storages_;  // by register
-  std::unordered_set<int> blank_;                        // registers that no kernel was seen to fill
+  std::unordered_set<int> turned_;
+  std::unordered_set<int> blank_;  // registers that no kernel was seen to fill
   bool takes_literals_ = false;
   std::vector<char> dead_;  // by register: of kernels that were dropped
   std::string obstacle_;

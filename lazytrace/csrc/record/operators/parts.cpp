@@ -17,17 +17,18 @@ namespace {
 // A sequence becomes some ten steps for each of its places, layers and directions.
 constexpr int64_t kMostPlaces = 256;
 
-// Of `gru.input` and the like: how often its cell is called.
+// Of `gru.input` and the like: how often its cell is called. What has the batch first is turned in place when
+// all is done, which is no step of a program that can go on behind a side exit.
 int64_t places(const c10::FunctionSchema& schema, const c10::IValue* arguments) {
-  int64_t layers = 1, directions = 1, length_at = 0;
+  int64_t layers = 1, directions = 1;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const std::string& name = schema.arguments()[i].name();
     if (name == "num_layers") layers = arguments[i].toInt();
     if (name == "bidirectional" && arguments[i].toBool()) directions = 2;
-    if (name == "batch_first" && arguments[i].toBool()) length_at = 1;
+    if (name == "batch_first" && arguments[i].toBool()) return kMostPlaces + 1;
   }
   const at::Tensor& input = arguments[0].toTensor();
-  return input.dim() > length_at ? input.size(length_at) * layers * directions : kMostPlaces + 1;
+  return input.dim() > 0 ? input.size(0) * layers * directions : 0;
 }
 
 // Whether all tensors are of the CPU, for which there are shorter ways of the parts.
