@@ -102,7 +102,7 @@ void Flattening::after(size_t at) {
   // Its proof runs what is kept twice.
   if (step.opaque && step.opaque->python && !only_tells(step))
     return hinder(step.opaque->name + " runs Python code");
-  if (step.opaque && step.opaque->random && !step.opaque->asks &&
+  if (step.opaque && step.opaque->random && !step.opaque->asks && !step.draws_once() &&
       step.opaque->function.kind != Tree::Kind::State)
     return hinder(step.opaque->name + " cannot be done twice");
   for (const Argument& argument : step.arguments)
@@ -116,9 +116,9 @@ bool Flattening::only_tells(const Step& step) {
   return step.opaque && step.opaque->tells && step.arguments.empty();
 }
 
-// Whether it may do what nobody sees: what is asked for and told is not done twice.
+// Whether it may do what nobody sees: what is asked for, told and drawn is not done twice.
 bool Flattening::may_do_anything(const Step& step) {
-  return step.opaque && !step.opaque->asks && !only_tells(step);
+  return step.opaque && !step.opaque->asks && !only_tells(step) && !step.draws_once();
 }
 
 // Whether the function may go on in another way after the step.
@@ -281,7 +281,7 @@ void Flattening::keep(const Step& step) {
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
   copy.exit = leads_away(step);
-  copy.early = step.effect && kernels_.writes_early(step, registers_);
+  copy.early = step.effect && !step.draws_once() && kernels_.writes_early(step, registers_);
   set_modes(mark_, now_, false);
   bool gradient = step.kind == Step::Kind::Gradient;
   each_result(step, [&](int reg) {

@@ -93,6 +93,7 @@ struct OpaqueStep {
   bool confuses = false;       // it changed what the function had read: code that runs again reads otherwise
   bool effects = false;        // it wrote to a tensor that it was given
   bool random = false;         // it drew random numbers
+  bool draws = false;          // none of torch's: code of C that gives an array of them (numpy)
   bool engine = false;         // it is a backward pass of autograd
   bool accumulates = false;    // which adds to the gradients of leaves
   bool told = false;           // it gives what it gave, as far as tensors show, or raises
@@ -155,6 +156,11 @@ struct Step {
       -1;  // of a flat form: the register of a leaf whose gradient it sets or adds to, as autograd does
   int index = -1;  // of a select that stands for `x[..., n, ...]`: which index n is, for what is raised
 
+  // It draws numbers that another run in the same call can be given again.
+  bool draws_once() const {
+    return opaque && opaque->draws && !opaque->python && !opaque->asks && results.size() == 1 &&
+           results[0].kind == Result::Kind::Register && !results[0].known;
+  }
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }
 };

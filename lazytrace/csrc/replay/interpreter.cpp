@@ -16,6 +16,7 @@
 #include "program/flatten.h"
 #include "torch/accumulation.h"
 #include "torch/overrides.h"
+#include "torch/record_key.h"
 #include "torch/wrapped_numbers.h"
 
 namespace lazytrace {
@@ -604,6 +605,24 @@ bool Interpreter::is_told(const Step& s, size_t at) {
 }
 
 namespace {
+at::Tensor copy_of(const at::Tensor& tensor) {
+  at::NoGradGuard no_grad;
+  c10::impl::ExcludeDispatchKeyGuard unseen(kRecordKey);
+  return tensor.clone(at::MemoryFormat::Preserve);
+}
+}  // namespace
+
+// Whether a run before this one has drawn what the step draws: what that was given, as a value.
+bool Interpreter::is_drawn(const Step& s) {
+  if (!s.draws_once()) return false;
+  auto drawn = std::find_if(done_.drawn.begin(), done_.drawn.end(),
+                            [&](const DoneOnce::Drawn& one) { return one.node == s.node; });
+  if (drawn == done_.drawn.end()) return false;
+  value_ = py::reinterpret_steal<py::object>(THPVariable_Wrap(copy_of(drawn->copy)));
+  return true;
+}
+
+namespace {
 // What Python code may change of tensors and modes, which no guard says behind it: as it is before.
 class LooksBefore {
  public:
@@ -658,8 +677,10 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
   const LooksBefore looks(plan_, at, registers_);
-  value_ = py::reinterpret_steal<py::object>(
-      PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
+  bool drawn = is_drawn(s);
+  if (!drawn)
+    value_ = py::reinterpret_steal<py::object>(
+        PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
   if (!value_) throw py::error_already_set();
   stack_.clear();
   running_ = &s;
@@ -680,6 +701,8 @@ bool Interpreter::opaque(const Step& s, size_t at) {
     return false;
   }
   store_value(s, flattened);
+  if (done_.may_follow && !drawn && s.draws_once() && s.results[0].reg >= 0)
+    done_.drawn.push_back({s.node, copy_of(registers_[s.results[0].reg])});
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
   if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();

@@ -59,9 +59,18 @@ struct DoneOnce {
     int64_t node;              // of a step that has told somebody something
     std::exception_ptr error;  // that it has raised, and that the run which follows has not; else null
   };
+  struct Drawn {
+    int64_t node;     // of a step that has drawn random numbers
+    at::Tensor copy;  // of what it gave
+  };
   std::vector<int> answered;  // numbers that were asked for
   std::vector<Told> told;
-  void clear() { answered.clear(), told.clear(); }
+  std::vector<Drawn> drawn;
+  bool may_follow = false;  // another run: what is drawn is kept for it
+  void clear() {
+    answered.clear(), told.clear(), drawn.clear();
+    may_follow = false;
+  }
 };
 
 // What a run works in; kept from run to run by one thread.
@@ -133,6 +142,7 @@ class Interpreter {
   bool opaque(const Step& step, size_t at);
   bool ask_number(const Step& step, size_t at);
   bool is_told(const Step& step, size_t at);
+  bool is_drawn(const Step& step);
   bool left_alone(const OpaqueStep& step) const;
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);

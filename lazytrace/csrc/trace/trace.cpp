@@ -438,6 +438,7 @@ void Trace::settle(Flattening* flattening) const {
 Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat_.form, space->registers, outputs);
+  space->memory.done.may_follow = true;
   Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
   std::string difference;
@@ -478,7 +479,10 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   };
   if (!form->fits(space->registers, space->memory.numbers)) return again();
   std::optional<Undo> undo;
-  if (form->plan->undoable >= 0) undo.emplace(*form, space->registers);
+  if (form->plan->undoable >= 0) {
+    undo.emplace(*form, space->registers);
+    space->memory.done.may_follow = true;
+  }
   Earlier earlier = form->earlier(space->registers);
   Outcome outcome;
   Interpreter flat = interpreter_of(*form->plan, space);

@@ -36,7 +36,7 @@ class OpaqueCall {
   // It writes to what no argument of it shows.
   void has_effects() { step_->effects = true; }
   // It draws random numbers that are none of torch's, which cannot be drawn again.
-  void draws() { step_->effects = draws_ = true; }
+  void draws() { step_->effects = step_->draws = draws_ = true; }
   // What it gives always looks the same, or it raises.
   void is_told() { step_->told |= !step_->asks; }
   // It reads what an earlier step has changed, which may be anything.
