@@ -82,8 +82,8 @@ const Names kComputing = {"aten::linear",
                           "aten::concat",
                           "aten::concatenate"};
 
-// Composite ones whose replay is shorter in parts, as it was measured; others have a way of their own, or parts
-// that are no shorter than the whole.
+// Composite ones whose replay is shorter in parts, as it was measured; others have a way of their own, or
+// parts that are no shorter than the whole.
 const Names kInParts = {"aten::lstm_cell",
                         "aten::gru_cell",
                         "aten::rnn_tanh_cell",
