@@ -19,6 +19,7 @@ W = torch.nn.Parameter(torch.randn(5, 6))
 BIAS = torch.nn.Parameter(torch.randn(5))
 T3 = torch.randn(2, 3, 6)
 T4 = torch.randn(2, 3, 5, 4)
+LONG, WIDE, NARROW = torch.randn(1, 2, 5, 129), torch.randn(129, 7), torch.randn(33, 2)
 INTS = torch.arange(24).reshape(4, 6)
 CHANNELS_LAST = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
 CLASSES = torch.tensor([1, 5, 2, 0])
@@ -76,6 +77,20 @@ OPERATORS = {
         T3 @ W.t(),
         T3[:, ::2] @ W.t(),
         T3[:0] @ W.t(),
+    ),
+    # How kernels add up hangs on strides of dimensions of one item, too.
+    "products of one row of several": lambda: (
+        LONG[:, 0, :, :33] @ NARROW,
+        LONG[:, None, 0, :, :33] @ NARROW,
+        LONG[:, 0, :, :33] @ NARROW[None],
+        LONG.mT.contiguous().mT[:, 0, :1] @ WIDE,
+        LONG.mT.contiguous().mT[:, 0, :1] @ WIDE[None],
+        LONG.mT.contiguous().mT[:, :, :1] @ LONG.mT,
+        F.linear(LONG[:, 0, :, :33], NARROW.t()),
+        F.linear(LONG[:, 0, :, :33].contiguous(), NARROW.t()),
+        F.linear(LONG[:, 0, :, :33], NARROW.t(), NARROW[0]),
+        F.linear(LONG.mT.contiguous().mT[:, 0, :1], WIDE.t()),
+        LONG.as_strided((1, 1, 129), (1, 1, 2)) @ WIDE[None],
     ),
     "vectors": lambda: (A @ V, V @ A.t(), V @ V, T3 @ V, V @ T3.mT, T4 @ T4[0, 0, 0]),
     "products of others": lambda: (

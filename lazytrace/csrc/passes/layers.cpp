@@ -22,6 +22,21 @@ at::Tensor alias_of(const at::Tensor& base, c10::IntArrayRef sizes, c10::IntArra
   return at::Tensor(std::move(impl));
 }
 
+// What reshape() gives where it takes no copy, undefined where it does: kernels add up in another order where
+// the strides of dimensions of one item are others.
+at::Tensor reshaped(const at::Tensor& tensor, const at::DimVector& sizes) {
+  auto strides = at::detail::computeStride(tensor.sizes(), tensor.strides(), sizes);
+  return strides ? alias_of(tensor, sizes, *strides, tensor.storage_offset()) : at::Tensor();
+}
+
+// Whether matmul multiplies a stack of matrices and a matrix as two matrices, whatever requires gradients
+// (`should_fold` in ATen/native/LinearAlgebra.cpp).
+bool is_folded(const at::Tensor& stack) {
+  for (int64_t i = 0; i + 2 < stack.dim(); ++i)
+    if (stack.stride(i) != stack.stride(i + 1) * stack.size(i + 1)) return false;
+  return true;
+}
+
 // linear() on a contiguous input is addmm, or mm, of the input as a matrix and the transposed weight
 // (ATen/native/Linear.cpp).
 class Linear final : public Lowered {
@@ -47,14 +62,14 @@ class Linear final : public Lowered {
     const at::Tensor &input = input_.get(desk), &weight = weight_.get(desk);
     if (!input_.fits(desk) || !weight_.fits(desk) || (biased_ && !bias_.fits(desk))) return false;
     if (!input.is_contiguous() || weight.dim() != 2 ||
-        input.dim() != static_cast<int64_t>(result.meta->sizes().size()))
+        input.dim() != static_cast<int64_t>(result.meta->sizes().size()) || (!biased_ && !is_folded(input)))
       return false;
-    at::Tensor whole = blank(*result.meta, desk.recycler);
-    if (!whole.defined()) return false;
-    at::AutoDispatchBelowADInplaceOrView below;
     int64_t inner = weight.size(1);
     bool flat = input.dim() == 2;
-    at::Tensor matrix = flat ? input : alias_of(input, {rows_, inner}, {inner, 1}, input.storage_offset());
+    at::Tensor matrix = flat ? input : reshaped(input, {rows_, inner});
+    at::Tensor whole = blank(*result.meta, desk.recycler);
+    if (!matrix.defined() || !whole.defined()) return false;
+    at::AutoDispatchBelowADInplaceOrView below;
     at::Tensor out = flat ? whole : alias_of(whole, {rows_, width_}, {width_, 1}, 0);
     at::Tensor transposed = alias_of(weight, {inner, weight.size(0)}, {weight.stride(1), weight.stride(0)},
                                      weight.storage_offset());
@@ -179,16 +194,11 @@ class Product final : public Lowered {
   at::Tensor rows_of(const at::Tensor& tensor) const {
     if (!has_batch(tensor)) return {};
     if (tensor.dim() == 2) return tensor;
-    if (!tensor.is_contiguous()) return {};
-    int64_t rows = *(sizes_.end() - 2), inner = tensor.size(-1);
-    return alias_of(tensor, {batch_ * rows, inner}, {inner, 1}, tensor.storage_offset());
+    return is_folded(tensor) ? reshaped(tensor, {batch_ * *(sizes_.end() - 2), tensor.size(-1)})
+                             : at::Tensor();
   }
   at::Tensor matrices_of(const at::Tensor& tensor) const {
-    if (!has_batch(tensor)) return {};
-    if (tensor.dim() == 3) return tensor;
-    const at::DimVector sizes = {batch_, tensor.size(-2), tensor.size(-1)};
-    auto strides = at::detail::computeStride(tensor.sizes(), tensor.strides(), sizes);
-    return strides ? alias_of(tensor, sizes, *strides, tensor.storage_offset()) : at::Tensor();
+    return has_batch(tensor) ? reshaped(tensor, {batch_, tensor.size(-2), tensor.size(-1)}) : at::Tensor();
   }
 
   Slot<const at::Tensor&> one_, other_;
