@@ -57,7 +57,29 @@ def choice(state):
     return ROWS[torch.as_tensor(np.random.choice(30, 8, replace=False))]
 
 
+def shuffled(state):
+    order = np.arange(30)
+    np.random.shuffle(order)
+    return ROWS[torch.as_tensor(order[:8])]
+
+
+def shuffled_twice(state):
+    order = np.arange(30)
+    np.random.shuffle(order)
+    order += 1
+    np.random.shuffle(order)
+    return ROWS[torch.as_tensor(order[:8] - 1)]
+
+
+def shuffled_of_state(state):
+    np.random.shuffle(state.order)
+    return ROWS[torch.as_tensor(state.order[:8])]
+
+
 BODIES = [
+    shuffled,
+    shuffled_twice,
+    shuffled_of_state,
     of_global,
     of_buffer,
     of_generator,
@@ -74,7 +96,7 @@ def training(body, after=lambda loss: loss.detach(), count=ENOUGH + 6):
     def make(trace):
         torch.manual_seed(2)
         np.random.seed(2)
-        state = Holder(filled=20, kept=None)
+        state = Holder(filled=20, kept=None, order=np.arange(30))
         state.generator, state.old = np.random.default_rng(3), np.random.RandomState(4)
         model = nn.Linear(4, 4)
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -93,6 +115,7 @@ def training(body, after=lambda loss: loss.detach(), count=ENOUGH + 6):
                 np.random.get_state()[1:3],
                 state.generator.bit_generator.state["state"],
                 state.old.get_state()[1:3],
+                state.order,
             )
 
         steps = [call(torch.full((), 1 + k / 10)) for k in range(count)]
@@ -106,7 +129,7 @@ def test_training(body):
     check(training(body), hits=ENOUGH)
 
 
-@pytest.mark.parametrize("body", [of_global, of_buffer, noise, written_to, several, choice])
+@pytest.mark.parametrize("body", [shuffled, of_global, of_buffer, noise, written_to, several, choice])
 def test_it_becomes_flat(body):
     assert "flat" in forms(agree(training(body)))
 

@@ -105,9 +105,18 @@ void Flattening::after(size_t at) {
   if (step.opaque && step.opaque->random && !step.opaque->asks && !step.draws_once() &&
       step.opaque->function.kind != Tree::Kind::State)
     return hinder(step.opaque->name + " cannot be done twice");
+  if (step.draws_once() && step.shuffles() && !shuffles_its_own(step))
+    return hinder(step.opaque->name + " shuffles what was there before the call");
   for (const Argument& argument : step.arguments)
     if (argument.kind == Argument::Kind::Generator) return hinder("a generator is drawn from");
   keep(step);
+}
+
+// Whether nobody had the array before the call, and all its memory lies side by side.
+bool Flattening::shuffles_its_own(const Step& step) const {
+  const at::Tensor& array = registers_[step.arguments[0].reg];
+  return array.defined() && array.is_contiguous() && kernels_.memory_of(step.arguments[0].reg) &&
+         !kernels_.was_there(array) && !kernels_.is_external(array);
 }
 
 // Prints or logs numbers and texts: nothing is done twice, whoever runs the program again. A tensor would be
@@ -553,14 +562,25 @@ Flattening::Beginnings Flattening::beginnings(const std::vector<Step>& steps) co
 }
 
 namespace {
-// Whether a tensor comes to show other memory, or one of before the call another flag. One that the call has
-// made may come to require gradients.
+// Whether a tensor comes to show other memory.
 bool moves_memory(const Program& program) {
   return std::any_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
-    if (step.kind == Step::Kind::RequireGrad) return step.effect;
     return step.kind == Step::Kind::SetData ||
            (step.kind == Step::Kind::Operator && facts_of(step.op).changes_metadata);
   });
+}
+}  // namespace
+
+namespace {
+// What a step looks at, and where: "a number at model.py:12".
+std::string told(const Step& step) {
+  std::string what = step.opaque                     ? step.opaque->name
+                     : step.kind == Step::Kind::Read ? "a number"
+                                                     : step.op.schema().name();
+  py::tuple place = place_tuple(step.place);
+  auto file = place[0].cast<std::string>();
+  if (file.empty()) return what;
+  return what + " at " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(place[1].cast<int>());
 }
 }  // namespace
 
@@ -585,7 +605,9 @@ int Flattening::place_undo(std::vector<Step>* made, FlatForm* form) {
     return bytes <= kMost;
   };
   auto remains = [&](const Step& step) {
-    return step.once() && step.kind != Step::Kind::SetGradient && step.kind != Step::Kind::SetData &&
+    bool sets = step.kind == Step::Kind::SetGradient || step.kind == Step::Kind::SetData ||
+                step.kind == Step::Kind::RequireGrad;
+    return step.once() && !sets &&
            (may_do_anything(step) || step.python || (step.early && !can_be_kept(step)));
   };
   auto fixed = std::find_if(steps.begin(), steps.end(), remains);
@@ -600,7 +622,7 @@ int Flattening::place_undo(std::vector<Step>* made, FlatForm* form) {
       continue;
     }
     if (step >= fixed) {
-      hinder("what follows hangs on a value (" + step->op.schema().name() +
+      hinder("what follows hangs on a value (" + told(*step) +
              "), after memory of before the call has changed");
       return -1;
     }
@@ -611,6 +633,7 @@ int Flattening::place_undo(std::vector<Step>* made, FlatForm* form) {
     const Step& step = steps[static_cast<size_t>(at)];
     form->draws |= step.random;
     if (step.kind == Step::Kind::SetGradient) form->sets.push_back(step.arguments[0].reg);
+    if (step.kind == Step::Kind::RequireGrad && step.effect) form->flags.push_back(step.arguments[0].reg);
     if (!step.early) continue;
     if (auto memory = kernels_.early_memory(step)) written.insert(memory->begin(), memory->end());
   }

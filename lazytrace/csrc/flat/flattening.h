@@ -74,6 +74,7 @@ class Flattening final : public Witness, public KernelSink {
   void note_whole_numbers(const Step& step);
   bool numbers_are_seen(const Step& step) const;
   bool gives_turned(const Step& step) const;
+  bool shuffles_its_own(const Step& step) const;
   bool reads_values(const Step& step) const;
   void name_results(const Step& step);
   void name(const Result& result);

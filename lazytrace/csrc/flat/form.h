@@ -50,6 +50,7 @@ struct FlatForm {
   std::vector<size_t> reads;
   // What is changed up to `plan->undoable`.
   std::vector<int> sets;       // registers of tensors whose `.grad` is set
+  std::vector<int> flags;      // of those whose `requires_grad` is
   std::vector<Shown> written;  // each a memory that is written to
   bool draws = false;          // random numbers are drawn
 

@@ -10,6 +10,8 @@ Undo::Undo(const FlatForm& form, const std::vector<at::Tensor>& registers) {
   // Those that are not there yet, the form makes itself.
   for (int reg : form.sets)
     if (registers[reg].defined()) gradients_.emplace_back(registers[reg], registers[reg].grad());
+  for (int reg : form.flags)
+    if (registers[reg].defined()) flags_.emplace_back(registers[reg], registers[reg].requires_grad());
   if (form.draws) random_ = RandomStreams::now();
   if (form.written.empty()) return;
   size_t size = 0;
@@ -47,6 +49,7 @@ void Undo::each_memory(Use use) const {
 
 void Undo::roll_back() const {
   for (const auto& [tensor, gradient] : gradients_) tensor.mutable_grad() = gradient;
+  for (const auto& [tensor, flag] : flags_) tensor.set_requires_grad(flag);
   each_memory([](const c10::Storage& memory, char* copy) {
     std::memcpy(memory.mutable_data(), copy, memory.nbytes());
   });

@@ -10,9 +10,9 @@
 
 namespace lazytrace {
 
-// Made before the form runs, of what its steps up to `plan->undoable` change: gradients that are set,
-// memory that is written to, with the counts of writes, and the stream of random numbers. Holds the tensors
-// alive for as long as it lives, and a copy of the memory. Needs no GIL.
+// Made before the form runs, of what its steps up to `plan->undoable` change: gradients and flags that are
+// set, memory that is written to, with the counts of writes, and the stream of random numbers. Holds the
+// tensors alive for as long as it lives, and a copy of the memory. Needs no GIL.
 class Undo {
  public:
   Undo(const FlatForm& form, const std::vector<at::Tensor>& registers);
@@ -23,6 +23,7 @@ class Undo {
   void each_memory(Use use) const;
 
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;   // of which tensor
+  std::vector<std::pair<at::Tensor, bool>> flags_;             // whether it requires gradients
   std::vector<c10::Storage> memory_;                           // of the CPU
   std::unique_ptr<char[]> bytes_;                              // of all of it, one after the other
   std::vector<std::pair<c10::Storage, c10::Storage>> others_;  // memory of GPUs, and its copies

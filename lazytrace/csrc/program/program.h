@@ -156,10 +156,15 @@ struct Step {
       -1;  // of a flat form: the register of a leaf whose gradient it sets or adds to, as autograd does
   int index = -1;  // of a select that stands for `x[..., n, ...]`: which index n is, for what is raised
 
-  // It draws numbers that another run in the same call can be given again.
+  // It draws numbers that another run in the same call can be given again: as an array, or as the order of
+  // one that it shuffles.
   bool draws_once() const {
-    return opaque && opaque->draws && !opaque->python && !opaque->asks && results.size() == 1 &&
-           results[0].kind == Result::Kind::Register && !results[0].known;
+    bool draws = opaque && opaque->draws && !opaque->python && !opaque->asks && results.size() == 1;
+    return draws && (shuffles() || (results[0].kind == Result::Kind::Register && !results[0].known));
+  }
+  bool shuffles() const {
+    return opaque && opaque->draws && results.size() == 1 && results[0].kind == Result::Kind::Read &&
+           arguments.size() == 1 && arguments[0].kind == Argument::Kind::Register;
   }
   // Must not be done again in the same call.
   bool once() const { return effect || random || python || (opaque && opaque->python && opaque->feedable); }

@@ -618,6 +618,13 @@ bool Interpreter::is_drawn(const Step& s) {
   auto drawn = std::find_if(done_.drawn.begin(), done_.drawn.end(),
                             [&](const DoneOnce::Drawn& one) { return one.node == s.node; });
   if (drawn == done_.drawn.end()) return false;
+  if (s.shuffles()) {
+    // Past the counting of versions, as numpy writes.
+    const at::Tensor& array = registers_[s.arguments[0].reg];
+    std::memcpy(array.unsafeGetTensorImpl()->mutable_data(), drawn->copy.const_data_ptr(), array.nbytes());
+    value_ = py::none();
+    return true;
+  }
   value_ = py::reinterpret_steal<py::object>(THPVariable_Wrap(copy_of(drawn->copy)));
   return true;
 }
@@ -701,8 +708,9 @@ bool Interpreter::opaque(const Step& s, size_t at) {
     return false;
   }
   store_value(s, flattened);
-  if (done_.may_follow && !drawn && s.draws_once() && s.results[0].reg >= 0)
-    done_.drawn.push_back({s.node, copy_of(registers_[s.results[0].reg])});
+  int made = s.shuffles() ? s.arguments[0].reg : s.results[0].reg;
+  if (done_.may_follow && !drawn && s.draws_once() && made >= 0)
+    done_.drawn.push_back({s.node, copy_of(registers_[made])});
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
   if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();

@@ -61,7 +61,7 @@ struct DoneOnce {
   };
   struct Drawn {
     int64_t node;     // of a step that has drawn random numbers
-    at::Tensor copy;  // of what it gave
+    at::Tensor copy;  // of what it gave, or shuffled
   };
   std::vector<int> answered;  // numbers that were asked for
   std::vector<Told> told;

@@ -1247,6 +1247,21 @@ bool looks_alike(const at::Tensor& a, const at::Tensor& b) {
 }
 }  // namespace
 
+// `p.data -= x`: its own `.data`, which it shows at each call, changes nothing when it is set.
+bool Recorder::is_its_data(const at::Tensor& tensor, int of, const at::Tensor& value) {
+  const Origins::Known* known = origins_.known(value);
+  if (!known || !value.is_alias_of(tensor) || value.storage_offset() != tensor.storage_offset()) return false;
+  const auto& steps = program_->steps;
+  // What moves either to other memory in between.
+  auto moves = [&](const Step& step) {
+    return step.kind == Step::Kind::SetData || step.opaque || facts_of(step.op).changes_metadata;
+  };
+  for (auto step = steps.rbegin(); step != steps.rend() && !moves(*step); ++step)
+    if (step->kind == Step::Kind::Data && step->results[0].reg == known->reg)
+      return step->arguments[0].reg == of;
+  return false;
+}
+
 bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   if (!has_plain_data(tensor) || !tensor.is_leaf()) return false;
   if (value.layout() != at::kStrided || !value.has_storage() || value.is_inference()) return false;
@@ -1255,6 +1270,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   if (!looks_alike(tensor, value)) return false;
   if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
   int of = register_of(tensor);
+  if (of >= 0 && is_its_data(tensor, of, value)) return true;
   if (of >= 0 && origins_.has_read_data(tensor)) {
     at::Tensor before = tensor.variable_data();
     add_data(before, tensor, of);

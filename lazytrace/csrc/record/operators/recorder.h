@@ -262,6 +262,7 @@ class Recorder {
   Result decode(const c10::IValue& value, const Step& step);
   Result decode_tensor(const at::Tensor& tensor);
   int data_register(const at::Tensor& tensor);
+  bool is_its_data(const at::Tensor& tensor, int of, const at::Tensor& value);
   int add_data(const at::Tensor& tensor, const at::Tensor& source, int from);
   void note_modes(Step* step);
   void note_requires_grad(const at::Tensor& tensor, int reg);
