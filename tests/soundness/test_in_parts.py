@@ -166,6 +166,28 @@ def it_goes_on_behind_a_write(trace):
     return fn, steps, lambda: seen
 
 
+def test_no_part_is_a_read():
+    """What torch's code asks of dtypes and devices leads nowhere."""
+    for name, (made, _) in APART.items():
+        function = made()
+        fn = lazytrace.traced(lambda x, function=function: function(x))
+        with torch.no_grad():
+            fn(VALUES[0])
+            assert not fn.program(VALUES[0]).reads(), name
+
+
+@cases(hits=4)
+def behind_a_write_that_ends_resuming(trace):
+    module, seen = Calls(nn.GRU(6, 3)).module, Holder(total=torch.zeros(4, 6))
+
+    @trace
+    def fn(x):
+        seen.total.resize_(4, 6).add_(x)
+        return module(x), torch.result_type(x, 1), torch.einsum("ij,kj->ik", x, seen.total)
+
+    return fn, [lambda: torch.set_grad_enabled(False), *(call(x) for x in VALUES)], lambda: seen
+
+
 @cases(eager="raised")
 def an_error_of_its_own_that_is_caught(trace):
     module = Calls(nn.GRUCell(6, 3)).module

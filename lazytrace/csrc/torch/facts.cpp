@@ -139,7 +139,10 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
   facts.changes_metadata =
       (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
   // What torch.autograd.grad(is_grads_batched=True) hides a dimension with: the step is the backward pass.
-  facts.asks_looks = name == "aten::_has_compatible_shallow_copy_type" || name == "aten::_add_batch_dim";
+  // And what code of composite operators asks, of dtypes and devices, and of switches that the key holds.
+  static const Names kOfLooks = {"aten::_has_compatible_shallow_copy_type", "aten::_add_batch_dim",
+                                 "aten::cudnn_is_acceptable", "aten::result_type"};
+  facts.asks_looks = kOfLooks.count(name) > 0;
   facts.leaves_unfilled = name.rfind("aten::resize", 0) == 0;
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   for (size_t i = 0; i < schema.arguments().size(); ++i) {

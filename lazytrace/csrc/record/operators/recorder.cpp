@@ -277,7 +277,8 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   const auto& schema = op.schema();
   size_t count = schema.arguments().size(), returns = schema.returns().size();
   const OperatorFacts& facts = facts_of(op);
-  if (facts.asks_looks) return run_plain(op, stack);  // no step, which could switch the modes
+  if (facts.asks_looks && lifted.empty())
+    return run_plain(op, stack);  // no step, which could switch the modes
   Step step(op);
   step.place = place;
   note_modes(&step);
