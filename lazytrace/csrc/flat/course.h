@@ -24,8 +24,8 @@ struct FlatCourse {
   std::string obstacle;
   int answered = 0, stopped = 0;  // how often it did, and how often it stopped on its way
 
-  // What it did until it stopped was for nothing, so it must not stop often: it takes about half of the time of
-  // the program, which then runs as well.
+  // What it did until it stopped was for nothing, so it must not stop often: it takes about half of the time
+  // of the program, which then runs as well.
   void note(bool ok) {
     ++(ok ? answered : stopped);
     if (stopped > 2 && 3 * stopped > answered) refuse("values lead away from it too often");
