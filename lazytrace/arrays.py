@@ -732,7 +732,7 @@ class Operand:
         if type(axis) is not int:
             core.refuse_array()
             return numpy.expand_dims(array, axis)
-        plain = functools.partial(numpy.expand_dims, array, axis)
+        plain = partial(numpy.expand_dims, array, axis)
         return _view(array, lambda tensor: tensor.unsqueeze(axis), lambda: core.aside(plain))
 
     def __contains__(self, value: Any) -> bool:

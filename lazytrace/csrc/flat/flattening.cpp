@@ -569,9 +569,7 @@ bool moves_memory(const Program& program) {
            (step.kind == Step::Kind::Operator && facts_of(step.op).changes_metadata);
   });
 }
-}  // namespace
 
-namespace {
 // What a step looks at, and where: "a number at model.py:12".
 std::string told(const Step& step) {
   std::string what = step.opaque                     ? step.opaque->name

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/registers.h"
+#include "passes/ways.h"
 #include "torch/overrides.h"
 #include "torch/wrapped_numbers.h"
 
@@ -42,9 +43,7 @@ std::optional<c10::OperatorHandle> turning(const c10::OperatorHandle& op) {
       {"aten::squeeze_", {"aten::squeeze", ""}},
       {"aten::squeeze_.dim", {"aten::squeeze", "dim"}},
       {"aten::unsqueeze_", {"aten::unsqueeze", ""}}};
-  const auto& schema = op.schema();
-  auto found = kViews.find(schema.overload_name().empty() ? schema.name()
-                                                          : schema.name() + "." + schema.overload_name());
+  auto found = kViews.find(full_name(op.schema()));
   if (found == kViews.end()) return std::nullopt;
   return c10::Dispatcher::singleton().findSchemaOrThrow(found->second.first, found->second.second);
 }

@@ -186,7 +186,7 @@ class Product final : public Lowered {
   }
 
  private:
-  // Undefined where it has another batch than the result.
+  // Whether its batch is that of the result.
   bool has_batch(const at::Tensor& tensor) const {
     return tensor.dim() == static_cast<int64_t>(sizes_.size()) &&
            std::equal(sizes_.begin(), sizes_.end() - 2, tensor.sizes().begin());

@@ -1,11 +1,9 @@
 #include "record/operators/parts.h"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 
 #include "torch/facts.h"
 #include "torch/modes.h"

@@ -34,6 +34,11 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   op.callBoxed(stack);
 }
 
+// Runs the operator itself; those that it calls come to the recorder.
+void hand_on(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
@@ -150,7 +155,7 @@ void Recorder::on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet ke
   if (is_transforming() || (!transformed.empty() && !found)) return transform(op, keys, stack, lifted);
   if (stopped() || facts_of(op).profiling) return run_plain(op, stack);
   bool in_parts = lifted.empty() && !follows_sizes() && !conditions_.overridden && comes_apart(op, *stack);
-  if (in_parts) return run_in_parts(op, keys, stack);
+  if (in_parts) return run_watched(op, [&] { hand_on(op, keys, stack); });
   record_operator(op, stack, std::move(lifted));
 }
 
@@ -170,21 +175,13 @@ void Recorder::transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys
   if (numbers() && follows_sizes()) fail(say(reason::SizesInTransform));
   if (numbers()) numbers()->settle(lifted);
   Deeper inside(&inside_transformed_);
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
+  hand_on(op, keys, stack);
 }
 
 void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Deeper inside(&inside_operator_);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
-}
-
-// The operators that it calls come to the recorder by themselves.
-void Recorder::run_in_parts(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                            torch::jit::Stack* stack) {
-  run_watched(op, [&] {
-    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
-  });
 }
 
 void Recorder::run_watched(const c10::OperatorHandle& op, c10::function_ref<void()> run) {

@@ -226,10 +226,9 @@ class Recorder {
   void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
                  const Sizes::Lifted& lifted);
-  void run_in_parts(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   void refuse_constants(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                         const Step& step);
-  // Runs what an operator does that is recorded: says what ends that.
+  // Runs what an operator does that is recorded, or whose parts are: says what ends that.
   void run_watched(const c10::OperatorHandle& op, c10::function_ref<void()> run);
   void note_kernel(const c10::OperatorHandle& op, Step* step);
   void judge_hooks();

@@ -179,13 +179,11 @@ bool takes_all_entries(PyObject* callee) {
                                   builtin("sorted"), builtin("list"), builtin("tuple")};
   return std::find(std::begin(all), std::end(all), callee) != std::end(all);
 }
-}  // namespace
 
-namespace {
 // Whether a step of ours has taken the place of a function of numpy, which makes an array of a list.
 bool stands_for_numpy(PyObject* callee) {
-  return PyMethod_Check(callee) && is_unseen_step(PyMethod_GET_FUNCTION(callee)) &&
-         takes_list_for_array(PyMethod_GET_SELF(callee));
+  PyObject* called = called_for(callee);
+  return called != callee && takes_list_for_array(called);
 }
 
 // What goes through its arguments later, by iterators that nobody sees.

@@ -137,6 +137,11 @@ bool is_array_step(PyObject* function) { return of_arrays().steps.count(function
 
 bool is_unseen_step(PyObject* function) { return own_steps().steps.count(function); }
 
+PyObject* called_for(PyObject* callee) {
+  bool stands_in = PyMethod_Check(callee) && is_unseen_step(PyMethod_GET_FUNCTION(callee));
+  return stands_in ? PyMethod_GET_SELF(callee) : callee;
+}
+
 void Unseen::add_given(PyObject* array, PyObject* tensor) {
   if (is_given(array)) return;            // passed twice
   provenance_->compare_as_itself(array);  // with those in state

@@ -111,5 +111,7 @@ void keep_array_step(PyObject* step);
 bool is_array_step(PyObject* function);
 // Whether a function is one of those that are called in the place of others.
 bool is_unseen_step(PyObject* function);
+// The function that such a step is called in the place of; anything else as it is. Borrowed.
+PyObject* called_for(PyObject* callee);
 
 }  // namespace lazytrace

@@ -297,14 +297,6 @@ void LiveLists::ask_truth(PyObject* object) {
   asked_ = object;
 }
 
-namespace {
-// The function of numpy that a step of ours has taken the place of; anything else as it is.
-PyObject* called_for(PyObject* callee) {
-  bool stands_in = PyMethod_Check(callee) && is_unseen_step(PyMethod_GET_FUNCTION(callee));
-  return stands_in ? PyMethod_GET_SELF(callee) : callee;
-}
-}  // namespace
-
 void LiveLists::before_call(PyObject** callee, PyObject** args, Py_ssize_t count) {
   static PyObject* const length = builtin("len");
   if (*callee == length && count == 1) return before_length(callee, args);
