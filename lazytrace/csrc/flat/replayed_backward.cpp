@@ -391,8 +391,13 @@ const Handing* handing_behind(const torch::autograd::Edge& edge) {
 // are made of what its nodes have saved, lead to the tensors of then themselves.
 void lead_saved_past_handing(const std::vector<at::Tensor>& begins) {
   for (const at::Tensor& begin : begins) {
-    if (!begin.defined() || !begin.requires_grad() || begin.is_leaf()) continue;
-    if (const Handing* handing = handing_behind(torch::autograd::impl::gradient_edge(begin)))
+    if (!begin.defined() || !begin.requires_grad()) continue;
+    const Handing* handing = handing_behind(torch::autograd::impl::gradient_edge(begin));
+    if (!handing) continue;
+    if (begin.is_leaf())
+      torch::autograd::impl::set_grad_accumulator(
+          begin, c10::weak_intrusive_ptr<Node>(handing->next_edge(0).function));
+    else
       torch::autograd::impl::set_gradient_edge(begin, handing->next_edge(0));
   }
 }
@@ -438,12 +443,22 @@ void lead_past_handing(const OpenGraph& graph, const std::shared_ptr<const Memor
 }
 
 // The same tensor with a node of its own before its history. A pass through the graph ends there, and the one
-// that it is part of goes on into the history, and calls what hooks there are.
-at::Tensor beginning_of(const at::Tensor& tensor, std::shared_ptr<const MemoryThen> shown) {
+// that it is part of goes on into the history, and calls what hooks there are. A leaf stays one, as autocast
+// keeps what it has cast of leaves alone: the node takes the place of what adds up its gradient, which a leaf
+// does not hold. Nodes that lead there do, and `held` until there are any.
+at::Tensor beginning_of(const at::Tensor& tensor, std::shared_ptr<const MemoryThen> shown,
+                        std::vector<c10::intrusive_ptr<Node>>* held) {
   at::Tensor beginning = without_history(tensor);
   auto node = c10::make_intrusive<Handing>(std::move(shown));
+  held->push_back(node);
   node->set_next_edges({torch::autograd::impl::gradient_edge(tensor)});
-  torch::autograd::set_history(beginning, node);
+  if (!tensor.is_leaf()) {
+    torch::autograd::set_history(beginning, node);
+    return beginning;
+  }
+  beginning.set_requires_grad(true);
+  node->add_input_metadata(beginning);
+  torch::autograd::impl::set_grad_accumulator(beginning, c10::weak_intrusive_ptr<Node>(node));
   return beginning;
 }
 
@@ -607,10 +622,12 @@ void ReplayedBackward::build_graph(bool leaves) {
   auto graph = std::make_unique<Graph>();
   graph->shown = shown_from_now_on(leaves);
   std::vector<at::Tensor> registers(static_cast<size_t>(whole.registers));
+  std::vector<c10::intrusive_ptr<Node>> handing;
   for (size_t i = 0; i < begins_.size(); ++i) {
     const at::Tensor& tensor = begins_[i].tensor();
-    registers[form_->begins[i].reg] =
-        tensor.defined() && tensor.requires_grad() && !leaves ? beginning_of(tensor, graph->shown) : tensor;
+    at::Tensor& begin = registers[form_->begins[i].reg] = tensor;
+    if (tensor.defined() && tensor.requires_grad() && !leaves)
+      begin = beginning_of(tensor, graph->shown, &handing);
   }
   for (size_t i = 0; i < form_->written.size(); ++i) registers[form_->written[i]] = earlier_.written[i];
   std::vector<at::Tensor> begins = registers;

@@ -1,5 +1,8 @@
 #include "flat/twins.h"
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
 #include "torch/memory.h"
 #include "torch/tensor_meta.h"
 
@@ -9,6 +12,23 @@ namespace {
 
 // A step of a larger model gains little: its kernels take the time.
 constexpr size_t kMostBytes = size_t{1} << 30;
+
+// What stands for all that a tensor was made by. Passes end before it.
+struct Before final : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return std::move(gradients);
+  }
+};
+
+// A leaf or none, as the tensor is: autocast keeps what it has cast of leaves alone, so of another one each
+// use has a gradient of its own.
+void require_gradients_like(const at::Tensor& tensor, const at::Tensor& copy) {
+  if (!tensor.requires_grad()) return;
+  if (tensor.is_leaf())
+    copy.set_requires_grad(true);
+  else
+    torch::autograd::set_history(copy, c10::make_intrusive<Before>());
+}
 
 }  // namespace
 
@@ -39,7 +59,7 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
   c10::InferenceMode as_made(tensor.is_inference());
   at::Tensor copy = at::empty({0}, tensor.options());
   copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
-  if (tensor.requires_grad()) copy.set_requires_grad(true);
+  require_gradients_like(tensor, copy);
   pairs_.push_back({tensor, copy, version_of(tensor), version_of(copy)});
   if (tensor.is_leaf() && tensor.grad().defined()) copy.mutable_grad() = of(tensor.grad());
   return copy;

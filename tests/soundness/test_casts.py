@@ -1,0 +1,131 @@
+"""Autocast regions of the function's own: what is cast once there, and what by each use.
+
+Autocast keeps what it has cast of a leaf until the outermost region ends. Each use of what is kept adds to
+one gradient in the lower precision, so how often a tensor was cast shows in bits of its gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tests.soundness.runner import Cases, call, check
+from tests.soundness.test_flat_steps import ENOUGH
+
+cases = Cases()
+
+
+def autocast(**options):
+    return torch.autocast("cpu", dtype=torch.bfloat16, **options)
+
+
+def x(seed):
+    return torch.randn(8, 16, generator=torch.Generator().manual_seed(seed))
+
+
+def weight(seed=0):
+    return torch.nn.Parameter(x(seed).t() @ x(seed + 1) / 8)
+
+
+def passes(trace, fn, *weights, use=lambda out: out.square().sum().backward(), is_leaf=True):
+    """The function with a pass through its graph at each call, until one node stands for that graph."""
+    traced = trace(fn)
+
+    def step(seed, use=use):
+        start = x(seed).requires_grad_()
+        out = traced(start if is_leaf else start * 1)
+        found = use(out)
+        grads = [start.grad, *(w.grad for w in weights)]
+        for w in weights:
+            w.grad = None
+        return found, grads, out.detach()
+
+    return step, [call(seed) for seed in range(ENOUGH + 3)]
+
+
+@cases(hits=ENOUGH)
+def an_argument_with_a_history_is_cast_by_each_use(trace):
+    a, b = weight(), weight(2)
+
+    def fn(x):
+        with autocast():
+            return (x @ a).float() + (x @ b).float()
+
+    return passes(trace, fn, a, b, is_leaf=False)
+
+
+@cases(hits=ENOUGH)
+def a_leaf_among_the_arguments_is_cast_once(trace):
+    a, b = weight(), weight(2)
+
+    def fn(x):
+        with autocast():
+            return (x @ a).float() + (x @ b).float()
+
+    return passes(trace, fn, a, b)
+
+
+@cases(hits=ENOUGH)
+def a_leaf_that_shows_a_part_of_another_is_cast_by_each_use(trace):
+    w = torch.cat([weight(), weight(2)])[:16].requires_grad_()
+
+    def fn(x):
+        with autocast():
+            return ((x @ w).tanh() @ w).float()
+
+    return passes(trace, fn, w)
+
+
+@cases(hits=ENOUGH)
+def now_a_leaf_now_none(trace):
+    a, b = weight(), weight(2)
+
+    def fn(x):
+        with autocast():
+            return (x @ a).float() + (x @ b).float()
+
+    leaf, steps = passes(trace, fn, a, b)
+    other, _ = passes(lambda _: trace.made[-1] if trace.made else fn, fn, a, b, is_leaf=False)
+    turns = (call(seed).of(other if seed % 2 else leaf) for seed in range(2 * ENOUGH + 4))
+    return leaf, [*steps, *turns]
+
+
+def of_weights(out, *weights):
+    return torch.autograd.grad(out.square().sum(), weights)
+
+
+def twice(out, *weights):
+    (first,) = torch.autograd.grad(out.square().sum(), weights, create_graph=True)
+    return first, *torch.autograd.grad(first.square().sum(), weights)
+
+
+def asked_late(trace, question, is_leaf):
+    """A weight that two products share: after passes for gradients alone, one that needs the whole graph."""
+    w = weight()
+
+    def fn(x):
+        with autocast():
+            return ((x @ w).tanh() @ w).float()
+
+    step, steps = passes(trace, fn, w, is_leaf=is_leaf)
+    late = call(31, use=lambda out: question(out, w))
+    return step, [*steps, late, *steps[:3], late]
+
+
+@cases(hits=ENOUGH)
+def gradients_of_a_weight_that_was_cast_once(trace):
+    return asked_late(trace, of_weights, True)
+
+
+@cases(hits=ENOUGH)
+def a_graph_of_the_gradients_of_a_weight_that_was_cast_once(trace):
+    return asked_late(trace, twice, True)
+
+
+@cases(hits=ENOUGH)
+def a_graph_of_the_gradients_behind_an_argument_with_a_history(trace):
+    return asked_late(trace, twice, False)
+
+
+@cases.parametrize
+def test_casts(make, expected):
+    check(make, **expected)
