@@ -126,6 +126,134 @@ def a_graph_of_the_gradients_behind_an_argument_with_a_history(trace):
     return asked_late(trace, twice, False)
 
 
+def small(trace, fn, *weights):
+    """A pass at each call of a few; a replay would show from the second on."""
+    step, steps = passes(trace, fn, *weights)
+    return step, steps[:4]
+
+
+@cases(eager="cast-again")
+def a_weight_in_two_regions(trace):
+    w = weight()
+
+    def half(x):
+        with autocast():
+            return (x @ w).float()
+
+    return small(trace, lambda x: half(half(x)), w)
+
+
+@cases(hits=2)
+def a_weight_in_regions_apart(trace):
+    """An operator between them shows a replay that the first has ended."""
+    w = weight()
+
+    def half(x):
+        with autocast():
+            return (x @ w).float()
+
+    return small(trace, lambda x: half(half(x).tanh()), w)
+
+
+@cases(eager="cast-again")
+def a_weight_around_a_region_that_is_off(trace):
+    w = weight()
+
+    def fn(x):
+        with autocast():
+            h = x @ w
+            with autocast(enabled=False):
+                h = h.float().tanh()
+            return (h @ w).float()
+
+    return small(trace, fn, w)
+
+
+@cases(eager="cast-again")
+def weights_in_a_list(trace):
+    a, b = weight(), weight(2)
+
+    def half(x):
+        with autocast():
+            return (x @ torch.cat([a, b], 1)).float()[:, :16]
+
+    return small(trace, lambda x: half(half(x)) @ b, a, b)
+
+
+@cases(eager="cast-again")
+def a_weight_that_was_cast_without_a_graph_first(trace):
+    """Torch keeps what has no graph, so the second use brings no gradient."""
+    w = weight()
+
+    def fn(x):
+        with autocast():
+            with torch.no_grad():
+                target = x @ w
+            with autocast(enabled=False):
+                h = x.tanh()
+            return (h @ w - target).float()
+
+    return small(trace, fn, w)
+
+
+@cases(hits=2)
+def regions_with_weights_of_their_own(trace):
+    a, b = weight(), weight(2)
+
+    def fn(x):
+        with autocast():
+            h = x @ a
+            with autocast(enabled=False):
+                h = h.float().tanh()
+            h = h @ b
+        with autocast():
+            return (h * 2).float()
+
+    return small(trace, fn, a, b)
+
+
+@cases(hits=2)
+def regions_that_keep_nothing(trace):
+    w = weight()
+
+    def half(x):
+        with autocast(cache_enabled=False):
+            return (x @ w).float()
+
+    return small(trace, lambda x: half(half(x)), w)
+
+
+@cases(hits=2)
+def regions_without_gradients(trace):
+    w = weight()
+
+    def half(x):
+        with autocast():
+            return (x @ w).float()
+
+    fn = trace(torch.no_grad()(lambda x: half(half(x))))
+    return fn, [call(x(seed)) for seed in range(4)]
+
+
+@cases(hits=2)
+def regions_inside_the_callers(trace):
+    """What is cast stays until the caller's region ends."""
+    w = weight()
+
+    def half(x):
+        with autocast():
+            return (x @ w).float()
+
+    def around(fn):
+        def step(x):
+            with autocast():
+                return fn(x)
+
+        return step
+
+    return small(lambda fn: around(trace(fn)), lambda x: half(half(x)), w)
+
+
 @cases.parametrize
 def test_casts(make, expected):
     check(make, **expected)

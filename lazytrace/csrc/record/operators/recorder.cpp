@@ -280,6 +280,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   step.place = place;
   note_modes(&step);
   if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
+  note_casts(*stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
   if (!lifted.empty()) numbers()->settle_kinds(schema, facts, &lifted);
@@ -578,6 +579,13 @@ void Recorder::note_modes(Step* step) {
     }
   program_->modes.push_back(now);
   step->modes = static_cast<int>(program_->modes.size()) - 1;
+}
+
+// Under the caller's autocast a replay runs in the caller's region.
+void Recorder::note_casts(const torch::jit::Stack& stack, size_t count) {
+  if (program_->modes[0].any_autocast()) return;
+  if (!modes_.any_autocast()) return casts_.switch_off();
+  if (modes_.autocast_cache && casts_.differ(stack, count) && modes_.grad) fail(say(reason::CastAgain));
 }
 
 bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,

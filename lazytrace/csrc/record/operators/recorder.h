@@ -11,6 +11,7 @@
 
 #include "program/program.h"
 #include "record/operators/blanks.h"
+#include "record/operators/casts.h"
 #include "record/operators/conditions.h"
 #include "record/operators/feeding.h"
 #include "record/operators/origins.h"
@@ -78,6 +79,8 @@ class Recorder {
   bool feeding() const { return feeding_.active(); }
   // The switches of torch/switches.def that the function has set to what they were not before the call.
   Switches& switches() { return switches_; }
+  // The outermost region of autocast has ended, and torch has let go of what was cast there.
+  void end_autocast_region() { casts_.end_region(); }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
@@ -264,6 +267,7 @@ class Recorder {
   bool is_its_data(const at::Tensor& tensor, int of, const at::Tensor& value);
   int add_data(const at::Tensor& tensor, const at::Tensor& source, int from);
   void note_modes(Step* step);
+  void note_casts(const torch::jit::Stack& stack, size_t count);
   void note_requires_grad(const at::Tensor& tensor, int reg);
   // Whether a step has made a tensor that was known before require gradients.
   void note_gradients(const at::Tensor& tensor);
@@ -295,6 +299,7 @@ class Recorder {
   Workload workload_;
   const Conditions conditions_;
   Modes modes_;
+  Casts casts_;
   Switches switches_;
   // What `requires_grad` of tensors that were there before the call was, where it was set.
   std::unordered_map<const c10::TensorImpl*, bool> flags_;
