@@ -254,6 +254,25 @@ def regions_inside_the_callers(trace):
     return small(lambda fn: around(trace(fn)), lambda x: half(half(x)), w)
 
 
+@cases(eager="cast-again")
+def regions_inside_one_of_the_callers_that_is_off(trace):
+    """There what is cast stays from region to region; elsewhere it does not."""
+    w = weight()
+
+    def half(x):
+        with autocast():
+            return (x @ w).float()
+
+    inside, _ = passes(trace, lambda x: half(half(x)), w)
+
+    def off(seed):
+        with autocast(enabled=False):
+            return inside(seed)
+
+    turns = [off, off, inside, inside, inside, inside]
+    return inside, [call(seed).of(turn) for seed, turn in enumerate(turns)]
+
+
 @cases.parametrize
 def test_casts(make, expected):
     check(make, **expected)

@@ -39,6 +39,16 @@ void hand_on(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordKey), stack);
 }
 
+// Inside a region of the caller's in which autocast is off, what the function casts stays beyond its own, to
+// the next call. The key does not say that there is such a region.
+bool casts_in_the_callers_region(const Program& program) {
+  const auto& modes = program.modes;
+  bool own = !modes[0].any_autocast() && std::any_of(modes.begin(), modes.end(), [](const Modes& one) {
+    return one.any_autocast() && one.autocast_cache;
+  });
+  return own && is_in_autocast_region();
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
@@ -1366,6 +1376,7 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
     program_->looks.clear();
   drop_unused(program_.get(), outputs);
   judge_hooks();
+  if (casts_in_the_callers_region(*program_)) fail(say(reason::CastAgain));
   note_workload();
   sizes_.end();
   origins_.clear();
