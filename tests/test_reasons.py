@@ -163,6 +163,19 @@ def test_inference_mode():
     assert "inference_mode False -> True" in text.split("; ")
 
 
+def test_a_parameter_that_became_a_result(capfd):
+    """A tensor with a history has no `.grad` to ask for: torch warns of that."""
+    weight = nn.Parameter(torch.ones(3))
+    state = {"w": weight}
+    f = traced(lambda x: x * state["w"])
+    f(torch.ones(3))
+    state["w"] = weight * 2
+    f(torch.ones(3))
+    (reason,) = f.stats().retrace_reasons
+    assert "is_leaf True -> False" in reason.text
+    assert "leaf" not in capfd.readouterr().err
+
+
 def test_autocast():
     step = traced(lambda x: x * 2)
     step(X)

@@ -1399,6 +1399,7 @@ py::tuple GuardTree::explain(int node, PyObject* const* roots, size_t count,
   } else if (g.expect == Expect::Tensor && is_tensor(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     std::string difference = g.loose ? g.tensor->loose_difference(tensor) : g.tensor->difference(tensor);
+    if (difference.empty() && !tensor.is_leaf()) difference = "is_leaf True -> False";  // it has no .grad
     if (difference.empty())
       difference =
           has_hooks(tensor) ? "hooks none -> set" : "grad another -> " + TensorMeta::of(tensor.grad()).text();
