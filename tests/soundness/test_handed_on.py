@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -131,23 +132,76 @@ def test_arrays_that_c_code_reads_beside_it(reads, made):
 
 
 # ---------------------------------------------------------------- what opaque functions are given, and give
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
 @pytest.mark.parametrize("view", ["keys", "values", "items"])
-def test_a_view_of_a_dict_is_handed_to_a_function(view):
+def test_a_view_of_a_dict_is_handed_to_a_function(view, kind):
     def make(trace):
         seen = []
 
         @lazytrace.opaque
         def look(names):
-            seen.append([*map(str, names)])
+            seen.append((type(names), [*map(str, names)]))
             return torch.ones(())
 
         def step(x):
-            made = {"a": x * 2, "b": 3}
+            made = kind({"a": x * 2, "b": 3})
+            made["a"] = made.pop("a")
             return x * look(getattr(made, view)()), made
 
         return trace(step), calls(), lambda: seen
 
     check(make, hits=4)
+
+
+class Parts:
+    """What a custom function puts its tensors together by, as libraries of structured matrices have it."""
+
+    def __init__(self, names, scale):
+        self.names = names
+        self.inner = [(slice(0, 1), None), (1, OrderedDict(scale=scale))]
+
+    def __call__(self, *tensors):
+        (first, _), (second, found) = self.inner
+        return dict(zip(self.names, (*tensors[first], tensors[second] * found["scale"]), strict=True))
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, parts, *tensors):
+        ctx.parts = parts
+        ctx.save_for_backward(*tensors)
+        found = parts(*tensors)
+        return found["a"] * found["b"]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        a, b = ctx.saved_tensors
+        found = ctx.parts(a, b)
+        return None, gradient * found["b"], gradient * found["a"]
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_an_object_with_a_view_is_handed_to_a_function_of_autograd(lasting):
+    def make(trace):
+        w = nn.Parameter(torch.randn(3))
+        state = Holder(scale=2.0, names=OrderedDict(a=1, b=2))
+
+        def step(x):
+            names = state.names if lasting else OrderedDict(a=1, b=2)
+            y = Product.apply(Parts(names.keys(), state.scale), w, x)
+            w.grad = None
+            y.sum().backward()
+            return y.detach(), w.grad.clone()
+
+        def change():
+            state.scale += 1.0
+
+        def turn():
+            state.names.move_to_end("a")
+
+        return trace(step), [*calls(4), change, *calls(2), turn, *calls(4)], lambda: state.scale
+
+    check(make, hits=7 if lasting else 8)
 
 
 @pytest.mark.parametrize("asks", ["is", "is not", "set", "dict"])

@@ -118,11 +118,14 @@ struct Tree::Builder {
     return std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0 && !has_attributes(v);
   }
 
-  // The method of a plain dict that gives such a view; null of anything else.
+  // The method of a plain dict, or of an OrderedDict, that gives such a view; null of anything else.
   static const char* maker_of_view(PyObject* v) {
-    bool keys = Py_IS_TYPE(v, &PyDictKeys_Type), values = Py_IS_TYPE(v, &PyDictValues_Type);
-    if (!keys && !values && !Py_IS_TYPE(v, &PyDictItems_Type)) return nullptr;
-    if (!PyDict_CheckExact(dict_of_view(v))) return nullptr;
+    PyTypeObject* type = Py_TYPE(v);
+    bool keys = type == &PyDictKeys_Type || type == &PyODictKeys_Type;
+    bool values = type == &PyDictValues_Type || type == &PyODictValues_Type;
+    if (!keys && !values && type != &PyDictItems_Type && type != &PyODictItems_Type) return nullptr;
+    PyObject* dict = dict_of_view(v);
+    if (!PyDict_CheckExact(dict) && !PyODict_CheckExact(dict)) return nullptr;
     return keys ? "keys" : values ? "values" : "items";
   }
 
