@@ -10,6 +10,7 @@
 #include "cpython/array_memory.h"
 #include "cpython/carrier.h"
 #include "cpython/class_entry.h"
+#include "cpython/context_value.h"
 #include "cpython/dict_proxy.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
@@ -373,15 +374,6 @@ PyObject* contents_of_cell(PyObject* owner, Py_ssize_t index) {
 }
 
 // For get(default) only what was set counts: the default of the variable itself does not.
-PyObject* value_of_context(PyObject* variable, bool has_default, std::vector<py::object>* held) {
-  static PyObject* unset = PyList_New(0);
-  PyObject* value = nullptr;
-  PyObject* otherwise = has_default ? unset : nullptr;
-  if (!PyContextVar_CheckExact(variable) || PyContextVar_Get(variable, otherwise, &value) < 0) return nullptr;
-  if (value) held->push_back(py::reinterpret_steal<py::object>(value));
-  return value == unset ? nullptr : value;
-}
-
 PyObject* abc_token() {
   static PyObject* token = from_module("abc", "get_cache_token").release().ptr();
   return PyObject_CallNoArgs(token);
@@ -471,7 +463,9 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     case Access::Deref:
       return PyWeakref_Check(owner) ? PyWeakref_GET_OBJECT(owner) : nullptr;
     case Access::Context:
-      return value_of_context(owner, g.index >= 0, &values->held);
+      if (!PyContextVar_CheckExact(owner)) return nullptr;
+      values->held.push_back(value_of_context(owner, g.index >= 0));
+      return values->held.back().ptr();
     case Access::Attribute:
       if (PyObject* held = member_of(owner, g.key.ptr())) return held;
       break;

@@ -1012,7 +1012,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (name == "__exit__" && std::strcmp(Py_TYPE(self)->tp_name, "_thread.RLock") == 0 && calling_ &&
       is_caching(calling_.globals()))
     return;
-  if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self, count > 0);
+  if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self, count ? args[0] : nullptr);
   if (PyDict_Check(self) || PyList_Check(self) || PyAnySet_Check(self) || PyTuple_Check(self))
     return call_container_method(type, name, self, args, count);
   if (PyIter_Check(self) &&

@@ -1,33 +1,50 @@
 #include "record/python/calls/context_variables.h"
 
+#include <algorithm>
+
+#include "cpython/context_value.h"
+#include "cpython/values.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
 #include "torch/frame_evaluator.h"
 
 namespace lazytrace {
 
-void ContextVariables::call(const std::string& name, PyObject* variable, bool has_default) {
+namespace {
+bool is_same(PyObject* a, PyObject* b) {
+  return a == b || (a && b && is_immutable(a) && is_immutable(b) && same_immutable(a, b));
+}
+}  // namespace
+
+void ContextVariables::call(const std::string& name, PyObject* variable, PyObject* argument) {
   if (name == "set") {
     // The token that it gives back shows the value of before.
-    if (sets_[variable]++ == 0) read(variable, true);
+    if (set_.count(variable)) return;
+    read(variable, true);
+    set_.emplace(variable, value_of_context(variable, true));
   } else if (name == "reset") {
-    sets_[variable]--;
+    // A token does so once.
+    if (!set_.count(variable) || (argument && provenance_->owner(argument) >= 0))
+      recorder_->fail("sets a context variable");
   } else if (name != "get") {
     recorder_->fail("calls ." + name + "() of a ContextVar");
-  } else if (!(sets_.count(variable) && sets_[variable] > 0)) {
-    read(variable, has_default);
+  } else if (!set_.count(variable)) {
+    read(variable, argument);
   }
+}
+
+// `set` to what it was by whoever asked for it is a way of putting it back, too.
+bool ContextVariables::sets_any() const {
+  return std::any_of(set_.begin(), set_.end(), [](const auto& one) {
+    return !is_same(value_of_context(one.first, true).ptr(), one.second.ptr());
+  });
 }
 
 void ContextVariables::read(PyObject* variable, bool has_default) {
   int node = provenance_->owner(variable);
   if (node < 0) return recorder_->fail("reads a context variable that cannot be reached again");
-  py::list unset;
-  PyObject* value = nullptr;
-  if (PyContextVar_Get(variable, has_default ? unset.ptr() : nullptr, &value) < 0) PyErr_Clear();
-  py::object held = py::reinterpret_steal<py::object>(value);
-  PyObject* set = value == unset.ptr() ? nullptr : value;
-  provenance_->read_child(node, Access::Context, nullptr, has_default ? 0 : -1, set);
+  py::object held = value_of_context(variable, has_default);
+  provenance_->read_child(node, Access::Context, nullptr, has_default ? 0 : -1, held.ptr());
 }
 
 void ContextVariables::set_frame_evaluator(PyObject* value) {
@@ -64,8 +81,7 @@ void ContextVariables::set_switch(const std::string& name, PyObject* const* args
 }
 
 void ContextVariables::finish() {
-  for (auto& [variable, sets] : sets_)
-    if (sets != 0) recorder_->fail("sets a context variable");
+  if (sets_any()) recorder_->fail("sets a context variable");
   if (recorder_->switches().any()) recorder_->fail(say(reason::LeavesModes));
 }
 

@@ -2,7 +2,6 @@
 // set that is undone before the end leaves nothing behind.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <unordered_map>
 
@@ -17,17 +16,15 @@ class ContextVariables {
   ContextVariables(Recorder* recorder, Provenance* provenance)
       : recorder_(recorder), provenance_(provenance) {}
 
-  // `has_default`: of get(), whether the call says what it gives when nothing was set.
-  void call(const std::string& name, PyObject* variable, bool has_default);
+  // `argument`: the first, or null. That of get() is what it gives where nothing was set.
+  void call(const std::string& name, PyObject* variable, PyObject* argument);
   // What torch's compiler does with frames is set to `value`.
   void set_frame_evaluator(PyObject* value);
   // A function of torch._C gives a switch of torch/switches.def, or sets it.
   void ask_switch(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void set_switch(const std::string& name, PyObject* const* args, Py_ssize_t count);
   // Whether the function has set a variable that is not back yet.
-  bool sets_any() const {
-    return std::any_of(sets_.begin(), sets_.end(), [](const auto& one) { return one.second > 0; });
-  }
+  bool sets_any() const;
   // At the end of the call.
   void finish();
 
@@ -39,8 +36,9 @@ class ContextVariables {
 
   Recorder* recorder_;
   Provenance* provenance_;
-  std::unordered_map<PyObject*, int> sets_;  // context variable -> sets that no reset has undone yet
-  Switches found_;                           // as the call found those that it asked for or set
+  // Context variables that were set in the call -> what each was before; null where nothing was set.
+  std::unordered_map<PyObject*, py::object> set_;
+  Switches found_;  // as the call found those that it asked for or set
 };
 
 }  // namespace lazytrace

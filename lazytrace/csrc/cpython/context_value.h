@@ -1,0 +1,19 @@
+// What a context variable is in this thread or task.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// Null where nothing was set; `has_default`: not even what the variable itself gives then.
+inline py::object value_of_context(PyObject* variable, bool has_default) {
+  static PyObject* const unset = PyList_New(0);
+  PyObject* value = nullptr;
+  if (PyContextVar_Get(variable, has_default ? unset : nullptr, &value) < 0) throw py::error_already_set();
+  auto held = py::reinterpret_steal<py::object>(value);
+  return value == unset ? py::object() : held;
+}
+
+}  // namespace lazytrace
