@@ -63,12 +63,23 @@ bool Writes::wrote(PyObject* container, Py_ssize_t index) const {
   return !writes_.empty() && (took_over(container) || find(container, nullptr, index));
 }
 
+Writes::Write* Writes::find_entry(PyObject* dict, PyObject* key) {
+  const Slot* slot = writes_.empty() || took_over(dict) ? nullptr : find(dict, key, -1);
+  return slot ? &writes_[slot->write] : nullptr;
+}
+
+void Writes::take_back(Write* write, int64_t node) {
+  write->value = py::object();
+  write->effect.last = node;
+  note_content(write);
+}
+
 py::object Writes::before(PyObject* container) const {
   py::object content = content_of(container);
   if (!wrote_to(container)) return content;
   Py_ssize_t appended = 0;
   for (const Write& write : writes_) {
-    if (write.container.ptr() != container) continue;
+    if (write.container.ptr() != container || write.is_taken_back()) continue;
     int failed = 0;
     PyObject* original = write.original.ptr();
     if (write.effect.kind == Effect::Kind::Append)

@@ -57,6 +57,9 @@ class Writes {
     py::object original;
     std::string what;
     Place place;
+    bool shown = false;  // Python code of a step has seen it
+    // Whether what the call has added to a dict was taken away again: then it has no value.
+    bool is_taken_back() const { return !value && effect.kind != Effect::Kind::Content; }
     // What `value` held when it was written, with what is held in that; borrowed, compared only.
     std::vector<PyObject*> content;
   };
@@ -71,6 +74,11 @@ class Writes {
   bool appended_to(PyObject* list) const { return appended_.count(list) > 0; }
   // Whether all that it holds is one write by now.
   bool took_over(PyObject* container) const { return taken_over_.count(container) > 0; }
+
+  // The write of this entry of a dict, or null.
+  Write* find_entry(PyObject* dict, PyObject* key);
+  // It is gone behind the step `node`.
+  static void take_back(Write* write, int64_t node);
 
   // A copy of what a list or dict held before it was first written to.
   py::object before(PyObject* container) const;

@@ -245,7 +245,12 @@ OpaqueCall::~OpaqueCall() {
 // What the function has written so far, as Python code is to find it: plain numbers where it has written some
 // that are followed.
 void OpaqueCall::show_writes(const Tree::Source& source) {
-  for (const Writes::Write& write : around_.writes->all()) {
+  for (Writes::Write& write : around_.writes->all()) {
+    if (write.is_taken_back()) {
+      shown_.emplace_back();
+      continue;
+    }
+    write.shown = true;
     bool content = write.effect.kind == Effect::Kind::Content;
     // What such a deque lets go of is not put back.
     bool drops = write.effect.kind == Effect::Kind::Drop || write.effect.kind == Effect::Kind::Entry ||

@@ -162,17 +162,43 @@ bool StateWrites::changes_nothing(int owner, Access access, PyObject* key, Py_ss
          !provenance_->follows(owner, access, key, index);
 }
 
+// An entry that the call has added to a dict is as if it had never been there once it is taken away again.
+// What Python code of a step has seen of it would have to be taken away before the next one.
+bool StateWrites::take_back(PyObject* dict, PyObject* key) {
+  Writes::Write* added = log_->find_entry(dict, key);
+  if (!added || added->original || added->is_taken_back() || added->shown) return false;
+  if (recorder_->inside_operator() || provenance_->touched_count()) return false;
+  const Effect& effect = added->effect;
+  Access access = effect.kind == Effect::Kind::Item ? Access::Item : Access::Instance;
+  if (added->before < 0) provenance_->read_child(effect.owner, access, key, -1, nullptr);
+  log_->take_back(added, recorder_->last_node());
+  return true;
+}
+
+// Whoever has the namespace by another way sees the write, as long as it is this one.
+void StateWrites::read_shared_namespace(PyObject* object, PyObject* dict) {
+  int owner = provenance_->known(dict) >= 0 ? provenance_->owner(object) : -1;
+  if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, dict);
+}
+
+void StateWrites::delete_in_namespace(PyObject* object, PyObject* name, Wording what) {
+  PyObject* dict = *_PyObject_GetDictPtr(object);
+  if (provenance_->known(object) < 0 || !log_->wrote(dict, name)) return write(object, what);
+  provenance_->owner_of_namespace(object, dict);
+  read_shared_namespace(object, dict);
+  if (!take_back(dict, name)) write(object, what);
+}
+
 // An entry of the instance __dict__.
 void StateWrites::write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what) {
+  if (!value) return delete_in_namespace(object, name, what);
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* before = PyDict_GetItemWithError(*dict, name);
   int own = provenance_->known(object) < 0 ? -1 : provenance_->owner_of_namespace(object, *dict);
   bool same = own >= 0 && !log_->wrote(*dict, name) &&
               changes_nothing(own, Access::Instance, name, -1, before, value);
   if (same) return provenance_->read_child(own, Access::Instance, name, -1, before);
-  // Whoever has the namespace by another way sees the write, as long as it is this one.
-  int owner = provenance_->known(*dict) >= 0 ? provenance_->owner(object) : -1;
-  if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);
+  read_shared_namespace(object, *dict);
   write_again(Effect::Kind::Attribute, object, *dict, name, -1, value, what);
 }
 
@@ -202,16 +228,19 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     classes_->read_special(object, value ? "__setattr__" : "__delattr__");
-    static PyObject* setter = PyUnicode_InternFromString("__setattr__");
-    PyObject* own = _PyType_Lookup(Py_TYPE(object), setter);
+    static PyObject *const setter = PyUnicode_InternFromString("__setattr__"), *const deleter =
+                                                                                   PyUnicode_InternFromString(
+                                                                                       "__delattr__");
+    PyObject* own = _PyType_Lookup(Py_TYPE(object), value ? setter : deleter);
     if (own && PyFunction_Check(own)) return;  // its body will be seen
-    // Modules have one of their own that does the same.
-    if (own && Py_TYPE(object)->tp_setattro != PyObject_GenericSetAttr) return write(object, what);
+    bool plain = own == PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, value ? setter : deleter);
+    if (!plain && Py_TYPE(object)->tp_setattro != PyObject_GenericSetAttr) return write(object, what);
     classes_->read_class(Py_TYPE(object), name, descriptor);
     if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
-      py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, "fset"));
+      const char* part = value ? "fset" : "fdel";
+      py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, part));
       if (target && PyFunction_Check(target.ptr()))
-        return classes_->read_setter(Py_TYPE(object), name, descriptor, target.ptr());
+        return classes_->read_setter(Py_TYPE(object), name, descriptor, part, target.ptr());
     }
     const char* sets = value ? "__set__" : "__delete__";
     if (descriptor && shows_itself(descriptor, sets)) return classes_->read_special(descriptor, sets);
@@ -219,7 +248,7 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
   if (PyType_Check(object)) return write_class(object, name, value, what);
   PyObject** dict = _PyObject_GetDictPtr(object);
   if (value && is_slot(object, name)) return write_slot(object, name, value, what);
-  bool plain = value && dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  bool plain = dict && *dict && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
   plain ? write_in_namespace(object, name, value, what) : write(object, what);
 }
 
@@ -273,14 +302,14 @@ bool StateWrites::write_requires_grad(PyObject* object, bool value) {
 }
 
 void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value) {
-  auto sets = [&] { return "sets ." + text_of(name) + " of a " + type_name(self); };
+  auto sets = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(self); };
   PyObject* descriptor = PyUnicode_Check(name) ? _PyType_Lookup(Py_TYPE(self), name) : nullptr;
   PyObject** dict = PyType_Check(self) ? nullptr : _PyObject_GetDictPtr(self);
   bool plain = dict && *dict && PyUnicode_Check(name) && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
   if (PyUnicode_Check(name) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE))
     classes_->read_class(Py_TYPE(self), name, descriptor);
   if (plain) return write_in_namespace(self, name, value, sets);
-  if (PyUnicode_Check(name) && is_slot(self, name)) return write_slot(self, name, value, sets);
+  if (value && PyUnicode_Check(name) && is_slot(self, name)) return write_slot(self, name, value, sets);
   write(self, sets);
 }
 
@@ -354,8 +383,10 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   is_immutable(key) ? consumption_->read_specials_of(key) : consumption_->use_as_key(key);
   if (is_tensor(object)) return consumption_->consume(value, Consumer::Reads);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
-    static PyObject* name = PyUnicode_InternFromString("__setitem__");
-    PyObject* own = _PyType_Lookup(Py_TYPE(object), name);
+    static PyObject *const setter = PyUnicode_InternFromString("__setitem__"), *const deleter =
+                                                                                   PyUnicode_InternFromString(
+                                                                                       "__delitem__");
+    PyObject* own = _PyType_Lookup(Py_TYPE(object), value ? setter : deleter);
     if (own && PyFunction_Check(own)) return;
   }
   auto said = [&] {
@@ -389,6 +420,10 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   }
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key))
     return write_list_item(object, key, value, said);
+  if (!value && PyDict_CheckExact(object) && PyUnicode_CheckExact(key) && log_->find_entry(object, key)) {
+    containers_->read_as_namespace(object);
+    if (take_back(object, key)) return;
+  }
   // All that was there goes, whatever it was.
   rewrite(object, said, !value && is_all(key) && PyList_CheckExact(object));
 }
@@ -522,7 +557,7 @@ bool StateWrites::hangs_on_value(const Writes::Write& write) const {
 void StateWrites::put_back_viewed() {
   auto& all = log_->all();
   auto is_put_back = [&](const Writes::Write& entry) {
-    if (entry.effect.kind != Effect::Kind::Item) return false;
+    if (entry.effect.kind != Effect::Kind::Item || entry.is_taken_back()) return false;
     PyObject *dict = entry.container.ptr(), *key = entry.effect.key.ptr();
     PyObject* number = containers_->replaced_by(dict, key, entry.value.ptr());
     if (!number || PyDict_GetItemWithError(dict, key) != entry.value.ptr()) return false;
@@ -542,6 +577,11 @@ void StateWrites::settle() {
     exchange_->leave(entry.value.ptr());
   }
   for (Writes::Write& entry : log_->all()) {
+    if (entry.is_taken_back()) {
+      // Python code of a step may have put something else there in between.
+      if (provenance_->touched_count()) recorder_->fail(entry.what);
+      continue;
+    }
     bool shared =
         entry.effect.kind == Effect::Kind::Cell && provenance_->is_shared_cell(entry.container.ptr());
     if (is_carrier(entry.value.ptr()) && hangs_on_value(entry)) exchange_->hand_over(entry.value.ptr());

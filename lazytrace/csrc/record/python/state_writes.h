@@ -52,7 +52,7 @@ class StateWrites {
   bool write_entry(PyObject* container, PyObject** key, PyObject* value);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
-  // What object.__setattr__ writes.
+  // What object.__setattr__ writes; null: what object.__delattr__ takes away.
   void write_plainly(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);
   void write_global(Frame f, PyObject* name, PyObject* value);
@@ -83,6 +83,9 @@ class StateWrites {
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool takes_entry(PyObject* container, int node) const;
   bool read_as_other_number(int node, PyObject* key) const;
+  bool take_back(PyObject* dict, PyObject* key);
+  void read_shared_namespace(PyObject* object, PyObject* dict);
+  void delete_in_namespace(PyObject* object, PyObject* name, Wording what);
   void write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_slot(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_class(PyObject* type, PyObject* name, PyObject* value, Wording what);

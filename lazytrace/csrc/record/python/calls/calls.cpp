@@ -1046,8 +1046,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
 void Calls::call_object_method(const std::string& name, PyObject* self, PyObject* const* args,
                                Py_ssize_t count) {
   if (name == "__setattr__" && count == 2) return writes_->write_plainly(self, args[0], args[1]);
-  if (name == "__delattr__" && count == 1)
-    return writes_->write(self, [&] { return "deletes ." + text_of(args[0]) + " of a " + type_name(self); });
+  if (name == "__delattr__" && count == 1) return writes_->write_plainly(self, args[0], nullptr);
   if (name == "__getattribute__" && count == 1)
     return call_fallback(attributes_->read_plainly(self, args[0]), self, args[0]);
   static const Names kAsked = {"__init__", "__call__", "__eq__", "__ne__"};

@@ -80,12 +80,12 @@ void ClassReads::read_behind(int node, PyObject* value) {
   provenance_->read_child(node, Access::Attribute, key, -1, target.ptr());
 }
 
-void ClassReads::read_setter(PyTypeObject* type, PyObject* name, PyObject* property, PyObject* setter) {
+void ClassReads::read_setter(PyTypeObject* type, PyObject* name, PyObject* property, const char* part,
+                             PyObject* setter) {
   int node = provenance_->class_node(type);
   if (node < 0) return;
   int child = provenance_->read_node(node, Access::Class, name, -1, property).first;
-  static PyObject* key = PyUnicode_InternFromString("fset");
-  provenance_->read_child(child, Access::Attribute, key, -1, setter);
+  provenance_->read_child(child, Access::Attribute, py::str(part).ptr(), -1, setter);
 }
 
 void ClassReads::read_binding(PyObject* value) {

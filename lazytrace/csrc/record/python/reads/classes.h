@@ -26,8 +26,9 @@ class ClassReads {
   void read_class(PyTypeObject* type, PyObject* name, PyObject* value);
   // What an entry of a class, found at a node, does when it is looked up on an instance.
   void read_behind(int node, PyObject* value);
-  // What setting a property calls.
-  void read_setter(PyTypeObject* type, PyObject* name, PyObject* property, PyObject* setter);
+  // What setting a property calls, or deleting it: its `part`.
+  void read_setter(PyTypeObject* type, PyObject* name, PyObject* property, const char* part,
+                   PyObject* setter);
   // How what a class has is bound to an instance, and whether before what the instance has.
   void read_binding(PyObject* value);
   // A special method on the class of the object; `name` is a literal.

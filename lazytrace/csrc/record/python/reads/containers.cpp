@@ -322,7 +322,6 @@ bool ContainerReads::take_over(PyObject* object, Wording what, bool emptied) {
   return true;
 }
 
-// The attributes of an object that was written to, read as a dict: that it is the same one.
 void ContainerReads::read_as_namespace(PyObject* dict) {
   std::vector<int> owners;
   for (const Writes::Write& write : log_->all())

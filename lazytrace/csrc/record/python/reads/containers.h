@@ -55,6 +55,8 @@ class ContainerReads {
   PyObject* replaced_by(PyObject* dict, PyObject* key, PyObject* value) const;
   // Whether a set holds an equal of `key`.
   void read_member(PyObject* set, PyObject* key);
+  // The attributes of an object that was written to, seen as a dict: that it is the same one.
+  void read_as_namespace(PyObject* dict);
   void read_length(PyObject* container);
   // Its length and all entries.
   void read_whole(PyObject* container);
@@ -83,7 +85,6 @@ class ContainerReads {
   void read_keys_like(PyObject* dict, PyObject* key);
   void fix_hash(PyObject* member);
   bool can_take_over(PyObject* container) const;
-  void read_as_namespace(PyObject* dict);
   // Of a container that was written to.
   void settle(PyObject* container);
   void read_entries(int node, PyObject* held, bool emptied = false);
