@@ -409,7 +409,7 @@ def context_variable_of_before_in_a_token(trace):
     return trace(fn), around(lambda: var.set(7.0), X())
 
 
-@cases(eager="reads-attribute")
+@cases(hits=2)
 def thread_local(trace):
     import threading
 

@@ -16,6 +16,7 @@
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
+#include "cpython/thread_local.h"
 #include "cpython/totals.h"
 #include "cpython/values.h"
 #include "cpython/warning_filters.h"
@@ -465,6 +466,10 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
     case Access::Context:
       if (!PyContextVar_CheckExact(owner)) return nullptr;
       values->held.push_back(value_of_context(owner, g.index >= 0));
+      return values->held.back().ptr();
+    case Access::OfThread:
+      if (!is_thread_local(owner)) return nullptr;
+      values->held.push_back(attributes_in_thread(owner));
       return values->held.back().ptr();
     case Access::Attribute:
       if (PyObject* held = member_of(owner, g.key.ptr())) return held;
@@ -1242,6 +1247,7 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
     case Access::Specials:
       return "special methods of " + parent();
     case Access::Namespace:
+    case Access::OfThread:
       return parent() + ".__dict__";
     case Access::Type:
       return "type(" + parent() + ")";
@@ -1284,7 +1290,8 @@ std::string GuardTree::item_path(const Guard& g, const std::vector<std::string>&
   const Guard& p = nodes_[g.parent];
   std::string name = text_of(g.key.ptr());
   if (p.access == Access::Globals) return "global " + name;
-  if (p.access == Access::Namespace) return attribute_path(p.parent, name, names);
+  if (p.access == Access::Namespace || p.access == Access::OfThread)
+    return attribute_path(p.parent, name, names);
   std::string holder = p.key ? text_of(p.key.ptr()) : "";
   bool in_namespace = p.access == Access::Item && nodes_[p.parent].access == Access::Namespace;
   bool of_module = holder == "_modules" || holder == "_parameters" || holder == "_buffers";

@@ -49,6 +49,7 @@ enum class Access : uint8_t {
   Self,            // the owner itself, for a second expectation
   Deref,           // what a weak reference refers to
   Context,         // the value of a context variable in this thread or task
+  OfThread,        // the attributes that a threading.local has in this thread, as a dict
   Memory,          // of an array of numpy: a tensor that shows it, made for the check
   Attribute,       // an attribute that C code computes from nothing but the owner (a slot, partial.func,
                    // method.__self__)

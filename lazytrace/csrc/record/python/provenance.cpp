@@ -357,7 +357,7 @@ void Provenance::read_method(int node, PyObject* method) {
 int Provenance::learn_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value,
                            bool* made) {
   int child = tree_->child(node, access, key, index, made);
-  if (access == Access::Namespace && value) note_older(value);
+  if ((access == Access::Namespace || access == Access::OfThread) && value) note_older(value);
   if (*made) learn(child, value);
   return child;
 }

@@ -9,6 +9,7 @@
 #include "cpython/ends.h"
 #include "cpython/objects.h"
 #include "cpython/slots.h"
+#include "cpython/thread_local.h"
 #include "cpython/values.h"
 #include "support/reasons.h"
 
@@ -225,6 +226,7 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
   if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
   if (is_tensor(object)) return write_tensor_attribute(object, name, value, what);
+  if (is_thread_local(object)) return write_of_thread(object, name, value, what);
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     classes_->read_special(object, value ? "__setattr__" : "__delattr__");
@@ -299,6 +301,22 @@ bool StateWrites::write_requires_grad(PyObject* object, bool value) {
   if (tensor.requires_grad() == value) return true;
   if (value && tensor.is_leaf() && recorder_->made(tensor)) return true;
   return THPVariable_CheckTypeExact(Py_TYPE(object)) && recorder_->write_requires_grad(tensor, value);
+}
+
+// Of a threading.local: an entry of what this thread has set.
+void StateWrites::write_of_thread(PyObject* object, PyObject* name, PyObject* value, Wording what) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  int node = provenance_->known(object);
+  py::object dict = attributes_in_thread(object);
+  bool plain = node >= 0 && dict && text_of(name) != "__dict__" && !provenance_->touched(object) &&
+               !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  if (!plain) return write(object, what);
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
+    classes_->read_special(object, value ? "__setattr__" : "__delattr__");
+    classes_->read_class(Py_TYPE(object), name, descriptor);
+  }
+  provenance_->read_child(node, Access::OfThread, nullptr, -1, dict.ptr());
+  write_item(dict.ptr(), name, value);
 }
 
 void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value) {

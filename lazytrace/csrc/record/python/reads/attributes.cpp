@@ -9,6 +9,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
+#include "cpython/thread_local.h"
 #include "cpython/values.h"
 #include "support/reasons.h"
 
@@ -162,9 +163,27 @@ bool AttributeReads::is_known_of_array(PyObject* object, PyObject* name) const {
   return unseen_->is_given(object) && Unseen::is_said_by_look(name);
 }
 
+// Of a threading.local. Its methods are found behind what this thread has set.
+void AttributeReads::read_of_thread(PyObject* object, PyObject* name) {
+  int node = provenance_->owner(object);
+  py::object dict = attributes_in_thread(object);
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  bool whole = text_of(name) == "__dict__";
+  bool computed = !whole && descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  if (node < 0 || !dict || computed || provenance_->touched(object))
+    return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
+    classes_->read_special(object, "__getattribute__");
+    classes_->read_class(Py_TYPE(object), name, descriptor);
+  }
+  provenance_->read_child(node, Access::OfThread, nullptr, -1, dict.ptr());
+  if (!whole) containers_->read_dict_item(dict.ptr(), name);
+}
+
 // Of an object whose class of C looks attributes up in its own way.
 void AttributeReads::read_strange_attribute(PyObject* object, PyObject* name) {
   if (is_numpy_array(object)) return recorder_->fail("reads ." + text_of(name) + " of a numpy array");
+  if (is_thread_local(object)) return read_of_thread(object, name);
   if (!PyMethod_Check(object))
     return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
   int node = provenance_->owner(object);

@@ -43,6 +43,7 @@ class AttributeReads {
 
  private:
   PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
+  void read_of_thread(PyObject* object, PyObject* name);
   void read_strange_attribute(PyObject* object, PyObject* name);
   bool is_known_of_array(PyObject* object, PyObject* name) const;
   int node_of(PyObject* object);
