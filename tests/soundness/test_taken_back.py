@@ -171,6 +171,86 @@ def set_again_in_the_end(trace):
     return trace(fn), steps, lambda: (list(vars(state)), getattr(state, "kept", None))
 
 
+@cases(hits=3)
+def set_again_behind_others(trace):
+    """The order of keys is that of the last time that each was added."""
+    state, table = Holder(k=2.0), {"k": 2.0}
+
+    def fn(x):
+        state.first = table["first"] = x * 2
+        state.second = table["second"] = x * 3
+        del state.first, table["first"]
+        state.first = table["first"] = x * 4
+        return x + 1
+
+    def clear():
+        for name in ("first", "second"):
+            delattr(state, name)
+            del table[name]
+
+    steps = [one for k in range(1, 7) for one in (call(k * X()), clear)]
+    return trace(fn), steps, lambda: (list(vars(state)), list(table), dict(table))
+
+
+@cases(hits=3)
+def over_what_the_class_has(trace):
+    class Own(Holder):
+        kept = 5.0
+
+        def __getattr__(self, name):
+            return len(name)
+
+    state = Own(k=2.0)
+
+    def fn(x):
+        state.kept = state.other = x * 2
+        y = state.kept + state.other
+        del state.kept, state.other
+        return y * state.kept * state.other
+
+    def change():
+        Own.kept = 6.0
+
+    return trace(fn), [*calls(4), change, *calls(3)], lambda: list(vars(state))
+
+
+@cases(hits=3)
+def an_object_that_tells_of_its_end(trace):
+    told = []
+
+    class Told:
+        def __del__(self):
+            told.append(len(told))
+
+    state = Holder(k=2.0)
+
+    def fn(x):
+        state.kept = Told()
+        y = x * 2
+        del state.kept
+        return y
+
+    def ask():
+        told.append("asked")
+
+    return trace(fn), [one for k in range(1, 7) for one in (call(k * X()), ask)], lambda: list(told)
+
+
+@cases(hits=3)
+def sizes_and_numbers(trace):
+    state = Holder(k=2.0, steps=0)
+
+    def fn(x, n):
+        state.steps += 1
+        state.size, state.n, state.at = x.shape[0], n, state.steps
+        y = x.view(state.size, 1) * state.n + state.at
+        del state.size, state.n, state.at
+        return y
+
+    steps = [call(torch.arange(float(k)), k / 2) for k in range(2, 10)]
+    return trace(fn), steps, lambda: (list(vars(state)), state.steps)
+
+
 @cases(hits=4)
 def all_of_a_dict_is_read_behind_it(trace):
     state = {"a": 1.0, "b": 2.0}

@@ -205,6 +205,15 @@ void Writes::change(PyObject* container, int64_t node) {
   writes_[taken_over_.at(container)].effect.last = node;
 }
 
+// It comes behind what was added to the dict meanwhile.
+void Writes::add_again(size_t taken_back, Write write) {
+  write.effect.first = writes_[taken_back].effect.first;
+  write.before = writes_[taken_back].before;
+  writes_.erase(writes_.begin() + static_cast<std::ptrdiff_t>(taken_back));
+  writes_.push_back(std::move(write));
+  index();
+}
+
 void Writes::add(Write write) {
   write.effect.serial = serials_++;
   note_content(&write);
@@ -218,6 +227,7 @@ void Writes::add(Write write) {
   PyObject* key = write.effect.key.ptr();
   if (const Slot* slot = find(container, key, write.effect.index)) {
     Write& older = writes_[slot->write];
+    if (older.is_taken_back()) return add_again(slot->write, std::move(write));
     if (older.value.is(write.value)) return;  // the place has had it since then
     older.value = std::move(write.value);
     older.content = std::move(write.content);

@@ -103,6 +103,7 @@ class Writes {
     size_t write;
   };
   void index();
+  void add_again(size_t taken_back, Write write);
   const Slot* find(PyObject* container, PyObject* key, Py_ssize_t index) const;
   static void note_content(Write* write);
 
