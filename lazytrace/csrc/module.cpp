@@ -43,6 +43,7 @@ void bind_signature(py::module_& m) {
                              })
       .def_property_readonly("constants", [](const lt::Call& c) { return py::bytes(c.constants.view()); })
       .def("loose_in", &lt::Call::loose_in)
+      .def("let_go", &lt::Call::let_go)
       .def("key_of",
            [](const lt::Call& c, int loose) {
              lt::Key key;
@@ -506,7 +507,7 @@ PYBIND11_MODULE(_core, m) {
   bind_trace(m);
   bind_numbers(m);
   py::class_<lt::Recording>(m, "Recording")
-      .def(py::init<const lt::Call&, std::shared_ptr<lt::Resume>, bool, bool, bool>(), py::arg("call"),
+      .def(py::init<lt::Call&, std::shared_ptr<lt::Resume>, bool, bool, bool>(), py::arg("call"),
            py::arg("resume") = nullptr, py::arg("dynamic") = false, py::arg("numbers") = false,
            py::arg("loose_numbers") = false)
       .def("run", &lt::Recording::run)

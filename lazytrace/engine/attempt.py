@@ -220,12 +220,17 @@ class Attempt:
             why = line_of(self.search().before()) if retrace else ""
             raise exception_of(decision, self.owner, wanted, why, str(call_site()) if retrace else "")
         try:
-            return self.owner.eager(self.args, self.kwargs, decision.reason, self.key)
+            return self._eagerly(decision.reason, self.key)
         finally:
             if decision.cause == "rest":
                 self.cache.rest(self.owner.count_natively(decision.reason))
             elif decision.cause == "untraceable":
                 self.owner.settle(self.cache, self.key, decision.reason)
+
+    def _eagerly(self, reason: Reason, key: bytes | None = None) -> Any:
+        # What the function drops from a list that it was given goes when it is due.
+        self.call.let_go()
+        return self.owner.eager(self.args, self.kwargs, reason, key)
 
     def _resume(self, miss: Miss, resume: Resume) -> Any:
         """Go on after a side exit: what the replay has done is fed to the function, and the rest recorded."""
@@ -259,7 +264,7 @@ class Attempt:
                 self.cache.claims.end(self.key)
             if decision.cause == "branches" and not self._stop_following(key, resume.loose, miss):
                 self.cache.refuse_for_good(key, decision.reason)
-        return self.owner.eager(self.args, self.kwargs, Reason(detail, kind="eager"))
+        return self._eagerly(Reason(detail, kind="eager"))
 
     def _says_sizes(self, at: Trace | None, miss: Miss, branches: int) -> bool:
         """Whether what differed says how large a result is.

@@ -11,7 +11,7 @@ import weakref
 import pytest
 import torch
 
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, agree, call, check
 
 cases = Cases()
 
@@ -428,6 +428,77 @@ def a_generator_that_only_what_the_recording_holds_goes_through(trace):
         return x * next(given)
 
     return trace(step), [call(X()) for _ in range(4)], lambda: log
+
+
+# ---------------------------------------------------------------- in lists and dicts that are passed
+def drops_item(given, log):
+    given[1] = None
+
+
+def drops_while_it_goes_through(given, log):
+    for at, _ in enumerate(tuple(given)):
+        if at == 1:
+            given[at] = 0
+
+
+DROPPED = {
+    "an item": (drops_item, "sets [1] of a"),
+    "an item gone through": (drops_while_it_goes_through, "sets [1] of a"),
+    "popped": (lambda given, log: given.pop(1) and None, "calls .pop() of a"),
+    "deleted": (lambda given, log: given.__delitem__(1), "__delitem__"),
+    "all": (lambda given, log: given.clear(), "calls .clear() of a"),
+}
+PASSED = {
+    "list": lambda log: [torch.ones(2), Ending(log), 3],
+    "dict": lambda log: {0: torch.ones(2), 1: Ending(log), 2: 3},
+    "nested": lambda log: [0, [[Ending(log)]], 3],
+}
+
+
+@pytest.mark.parametrize(("drop", "reason"), DROPPED.values(), ids=DROPPED)
+@pytest.mark.parametrize("passed", PASSED.values(), ids=PASSED)
+def test_what_lies_in_an_argument_goes_when_the_function_drops_it(passed, drop, reason):
+    """In the recording that is given up, and in each eager call after it."""
+
+    def make(trace):
+        def function(x, given, log):
+            drop(given, log)
+            return x * (len(log) + 2)
+
+        traced = trace(function)
+
+        def step(x):
+            log = []
+            return traced(x, passed(log), log), log
+
+        return step, [call(X()) for _ in range(10)]
+
+    check(make, eager=reason)
+
+
+LOOKED_THROUGH = {
+    "values": lambda own: len(list(own.values())),
+    "items": lambda own: len([*own.items()]),
+    "any": lambda own: any(own.values()),
+    "zip": lambda own: len(list(zip(own, own.values(), strict=True))),
+}
+
+
+@pytest.mark.parametrize("look", LOOKED_THROUGH.values(), ids=LOOKED_THROUGH)
+def test_what_c_code_was_handed_goes_when_it_is_due(look):
+    """It lay in a dict of the call's own."""
+
+    def make(trace):
+        def step(x):
+            log = []
+            own = {at: Ending(log) for at in range(4)}
+            look(own)
+            own.clear()
+            return x * (len(log) + 2)
+
+        return trace(step), [call(X()) for _ in range(4)]
+
+    agree(make)
 
 
 @cases.parametrize

@@ -67,22 +67,27 @@ bool goes_through(PyObject* object) {
 
 bool shows_its_end(PyObject* object) { return leads_to(object, tells); }
 
+namespace {
+constexpr int kThroughObject = 4, kThroughContainer = 1, kDeepest = 8;
+}  // namespace
+
 bool leads_to(PyObject* object, c10::function_ref<bool(PyObject*)> wanted, int depth) {
   if (!object || PyType_Check(object) || PyModule_Check(object)) return false;
   if (is_tensor(object)) return wanted(object);
   if (is_immutable(object)) return false;
   if (wanted(object)) return true;
-  if (depth == 2) return false;
+  if (depth >= kDeepest) return false;
   if (PyList_Check(object) || PyTuple_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
-      if (leads_to(PySequence_Fast_GET_ITEM(object, i), wanted, depth + 1)) return true;
+      if (leads_to(PySequence_Fast_GET_ITEM(object, i), wanted, depth + kThroughContainer)) return true;
     return false;
   }
-  if (PyDict_Check(object) && any_value(object, wanted, depth + 1)) return true;
+  if (PyDict_Check(object) && any_value(object, wanted, depth + kThroughContainer)) return true;
   if (PyDict_CheckExact(object)) return false;
   PyObject** own = _PyObject_GetDictPtr(object);
   for (PyObject* part : parts_of(object))
-    if (own && part == *own ? any_value(part, wanted, depth + 1) : leads_to(part, wanted, depth + 1))
+    if (own && part == *own ? any_value(part, wanted, depth + kThroughObject)
+                            : leads_to(part, wanted, depth + kThroughObject))
       return true;
   return false;
 }

@@ -52,7 +52,7 @@ bool hold_what_they_held(const std::vector<Writes::Write>& writes) {
 // ---------------------------------------------------------------- recording
 Recording* Recording::active() { return current_recording; }
 
-Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dynamic, bool numbers,
+Recording::Recording(Call& call, std::shared_ptr<Resume> resume, bool dynamic, bool numbers,
                      bool loose_numbers)
     : observer_(&recorder_, &tree_) {
   know_asked_of_numpy();
@@ -88,6 +88,7 @@ Recording::Recording(const Call& call, std::shared_ptr<Resume> resume, bool dyna
   recorder_.catches = [this] { return observer_.would_catch(); };
   recorder_.look_away = [this](bool away) { away ? observer_.pause() : observer_.resume(); };
   recorder_.has_written = [this] { return !observer_.writes().empty(); };
+  observer_.comes_from(&call);
   for (size_t i = 0; i < call.roots.size(); ++i)
     observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
   for (size_t i = 0; i < call.tensors.size(); ++i) {

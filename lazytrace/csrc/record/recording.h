@@ -35,7 +35,7 @@ class Recording {
   // `resume`: a replay has run the first steps, which are fed to the function instead of being run again.
   // `dynamic`: sizes may differ from call to call, so Python is given numbers that are followed. `numbers`:
   // so it is for what item() gives. `loose_numbers`: and for ints and floats that are passed.
-  explicit Recording(const Call& call, std::shared_ptr<Resume> resume = nullptr, bool dynamic = false,
+  explicit Recording(Call& call, std::shared_ptr<Resume> resume = nullptr, bool dynamic = false,
                      bool numbers = false, bool loose_numbers = false);
   ~Recording();
   static Recording* active();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "signature/key.h"
@@ -78,6 +79,17 @@ class Call {
   void hold(PyObject* object) {
     Py_INCREF(object);
     held_.push_back(object);
+  }
+  // What the call was made with may go when it is due: the function runs with nothing that asks for it. The
+  // key stays.
+  void let_go() {
+    roots.clear();
+    structural.clear();
+    tensors.clear();
+    arrays.clear();
+    // Code that runs as they go may come here again.
+    std::vector<PyObject*> held = std::exchange(held_, {});
+    for (PyObject* object : held) Py_DECREF(object);
   }
   // For the next call: keeps the memory.
   void clear() {

@@ -46,6 +46,7 @@ class Observer {
   void add_root(PyObject* object, Py_ssize_t index, bool structural) {
     provenance_.add_root(object, index, structural);
   }
+  void comes_from(Call* call) { provenance_.comes_from(call); }
   void add_input(PyObject* tensor, int reg) { provenance_.add_input(tensor, reg); }
   // From now on the signature holds no values (Call::is_value) in containers.
   void leave_values() { provenance_.leave_values(); }

@@ -14,6 +14,7 @@
 #include "guard/guards.h"
 #include "record/operators/recorder.h"
 #include "record/python/exchange.h"
+#include "signature/signature.h"
 #include "support/address_map.h"
 
 namespace lazytrace {
@@ -186,10 +187,15 @@ class Provenance {
 
   // Of a recording that has failed: what it has seen may go when it is due.
   void let_go() {
+    roots_.clear();
+    inputs_.clear();
     held_.clear();
     late_.clear();  // its weak references show, too
     recorder_->let_go();
+    if (call_) call_->let_go();
   }
+  // The call that the roots are of, which holds those that lie in lists and dicts.
+  void comes_from(Call* call) { call_ = call; }
   // Whether it may be there only because the recording holds it.
   bool holds_alone(PyObject* object) const;
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
@@ -266,6 +272,7 @@ class Provenance {
       shared_;  // namespaces that others hold, too, and the first object that was found to have it
   std::vector<std::pair<py::object, py::object>> touched_names_;  // of classes
   std::vector<PyObject*> roots_, inputs_;                         // held_ keeps them
+  Call* call_ = nullptr;                                          // that they are of
   Exchange* exchange_ = nullptr;                                  // where numbers in state are followed
   std::vector<std::string> names_;
   std::unordered_map<int, int> state_;               // guard node -> number

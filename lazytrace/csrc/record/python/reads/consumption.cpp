@@ -166,8 +166,8 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   bool for_members = asks_for_members_ && depth == 0;
   // A container that the call has made may have grown since.
   bool steady = !is_container(object) || PyTuple_Check(object) || provenance_->known(object) >= 0;
-  // These must end when they are due: a generator may be closed then.
-  bool passes_by = goes_through(object) && provenance_->known(object) < 0;
+  // These must end when they are due: a generator may be closed then, a destructor may run.
+  bool passes_by = provenance_->known(object) < 0 && (goes_through(object) || shows_its_end(object));
   if (steady && !passes_by && log_->empty() && provenance_->untouched() &&
       provenance_->asked(object, &kHow[(for_members ? 4 : static_cast<size_t>(how)) +
                                        (expects_text_ ? 5 : 0) + (hands_on_ ? 10 : 0)]))
