@@ -108,7 +108,7 @@ void Flattening::after(size_t at) {
   if (step.draws_once() && step.shuffles() && !shuffles_its_own(step))
     return hinder(step.opaque->name + " shuffles what was there before the call");
   for (const Argument& argument : step.arguments)
-    if (argument.kind == Argument::Kind::Generator) return hinder("a generator is drawn from");
+    if (following_ && argument.kind == Argument::Kind::Generator) return hinder("a generator is drawn from");
   keep(step);
 }
 
@@ -697,6 +697,9 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
     step.modes = now == last ? -1 : now;
     last = now;
   }
+  for (const Step& step : made->steps)
+    for (const Argument& argument : step.arguments)
+      if (argument.kind == Argument::Kind::Generator) form->generators.push_back(argument.node);
   drop_blanks(made.get(), outputs);
   if (!works_out_all(*made, program_)) hinder("numbers are worked out where no kernel runs");
   if (!following_ && !moves_memory(program_))

@@ -1,5 +1,6 @@
 #include "flat/form.h"
 
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -95,6 +96,13 @@ bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues
     auto id = static_cast<size_t>(step.arguments[0].reg);
     return same_value(step.results[0].read, to_ivalue(program().numbers[id], values[id]));
   });
+}
+
+std::vector<at::Generator> FlatForm::generators_of(const std::vector<PyObject*>& nodes) const {
+  std::vector<at::Generator> found;
+  for (int node : generators)
+    found.push_back(reinterpret_cast<THPGenerator*>(nodes[static_cast<size_t>(node)])->cdata);
+  return found;
 }
 
 Earlier FlatForm::earlier(const std::vector<at::Tensor>& registers) const {

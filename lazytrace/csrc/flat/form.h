@@ -53,9 +53,13 @@ struct FlatForm {
   std::vector<int> flags;      // of those whose `requires_grad` is
   std::vector<Shown> written;  // each a memory that is written to
   bool draws = false;          // random numbers are drawn
+  // Guard nodes of the generators that any step is given. A default one is put back in any case.
+  std::vector<int> generators;
 
   // Whether it computes what the program does. `given`: numbers of the call and its guards. Needs the GIL.
   bool fits(const std::vector<at::Tensor>& registers, const NumberValues& given) const;
+  // The generators that this call has at these nodes. Needs the GIL.
+  std::vector<at::Generator> generators_of(const std::vector<PyObject*>& nodes) const;
   // What a backward pass may need of the state before the form runs. Needs no GIL.
   Earlier earlier(const std::vector<at::Tensor>& registers) const;
   // Gives the results the history that they would have. Needs the GIL.

@@ -14,10 +14,10 @@ namespace lazytrace {
 using torch::autograd::variable_list;
 
 Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
-                     const std::vector<int>& outputs)
+                     const std::vector<PyObject*>& nodes, const std::vector<int>& outputs)
     : form_(form), outputs_(outputs), registers_(static_cast<size_t>(form.program().registers)) {
   // Other threads would draw the numbers again that are put back.
-  if (form.program().random || is_only_thread()) entry_ = RandomStreams::now();
+  if (form.program().random || is_only_thread()) entry_ = RandomStreams::now(form.generators_of(nodes));
   for (int reg : form.plan->used) registers_[reg] = twins_.of(registers[reg]);
   for (int reg : form.program().captures) registers_[reg] = twins_.of(registers[reg]);
   obstacle_ = twins_.obstacle();
@@ -26,12 +26,12 @@ Rehearsal::Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& regist
 
 void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory& given) {
   if (!obstacle_.empty()) return;
-  RandomStreams after = entry_.defined() ? RandomStreams::now() : RandomStreams();
+  RandomStreams after = entry_.again();
   entry_.put_back();
   Earlier earlier = form_.earlier(registers_);
   obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.done);
   if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
-  if (entry_.defined()) drawn_ = RandomStreams::now();
+  drawn_ = entry_.again();
   entry_.put_back();
   if (obstacle_.empty() && shadow_) obstacle_ = shadow_->run(state, given.numbers);
   after.put_back();
@@ -65,7 +65,7 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
 
 std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
   if (!obstacle_.empty()) return obstacle_;
-  if (entry_.defined() && !(drawn_ == RandomStreams::now())) return "the random numbers drawn";
+  if (!(drawn_ == entry_.again())) return "the random numbers drawn";
   std::unordered_map<const c10::StorageImpl*, const c10::StorageImpl*> memory;  // of a tensor: of its copy
   for (const Twins::Pair& pair : twins_.pairs()) {
     std::string found = compare(pair);

@@ -17,7 +17,9 @@ namespace lazytrace {
 // these show, so that the form may write to it; what shares memory does so again. Needs the GIL.
 class Rehearsal {
  public:
-  Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers, const std::vector<int>& outputs);
+  // `nodes`: what the call has at guard nodes.
+  Rehearsal(const FlatForm& form, const std::vector<at::Tensor>& registers,
+            const std::vector<PyObject*>& nodes, const std::vector<int>& outputs);
 
   // Once the program has run: runs the form with the numbers that it was given; the random numbers that this
   // draws are put back.

@@ -6,13 +6,14 @@
 
 namespace lazytrace {
 
-Undo::Undo(const FlatForm& form, const std::vector<at::Tensor>& registers) {
+Undo::Undo(const FlatForm& form, const std::vector<at::Tensor>& registers,
+           const std::vector<PyObject*>& nodes) {
   // Those that are not there yet, the form makes itself.
   for (int reg : form.sets)
     if (registers[reg].defined()) gradients_.emplace_back(registers[reg], registers[reg].grad());
   for (int reg : form.flags)
     if (registers[reg].defined()) flags_.emplace_back(registers[reg], registers[reg].requires_grad());
-  if (form.draws) random_ = RandomStreams::now();
+  if (form.draws) random_ = RandomStreams::now(form.generators_of(nodes));
   if (form.written.empty()) return;
   size_t size = 0;
   memory_.reserve(form.written.size());

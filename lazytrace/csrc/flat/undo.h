@@ -11,11 +11,12 @@
 namespace lazytrace {
 
 // Made before the form runs, of what its steps up to `plan->undoable` change: gradients and flags that are
-// set, memory that is written to, with the counts of writes, and the stream of random numbers. Holds the
-// tensors alive for as long as it lives, and a copy of the memory. Needs no GIL.
+// set, memory that is written to, with the counts of writes, and the streams of random numbers. Holds the
+// tensors alive for as long as it lives, and a copy of the memory. Needs the GIL to be made.
 class Undo {
  public:
-  Undo(const FlatForm& form, const std::vector<at::Tensor>& registers);
+  // `nodes`: what the call has at guard nodes.
+  Undo(const FlatForm& form, const std::vector<at::Tensor>& registers, const std::vector<PyObject*>& nodes);
   void roll_back() const;
 
  private:

@@ -6,9 +6,17 @@
 
 namespace lazytrace {
 
-RandomStreams RandomStreams::now() {
+RandomStreams RandomStreams::now(const std::vector<at::Generator>& more) {
   RandomStreams streams;
-  for (at::Generator& generator : default_generators()) {
+  streams.generators_ = default_generators();
+  streams.generators_.insert(streams.generators_.end(), more.begin(), more.end());
+  return streams.again();
+}
+
+RandomStreams RandomStreams::again() const {
+  RandomStreams streams;
+  streams.generators_ = generators_;
+  for (at::Generator& generator : streams.generators_) {
     std::lock_guard<std::mutex> lock(generator.mutex());
     streams.states_.push_back(generator.get_state());
   }
@@ -16,10 +24,10 @@ RandomStreams RandomStreams::now() {
 }
 
 void RandomStreams::put_back() const {
-  std::vector<at::Generator> generators = default_generators();
   for (size_t i = 0; i < states_.size(); ++i) {
-    std::lock_guard<std::mutex> lock(generators[i].mutex());
-    generators[i].set_state(states_[i]);
+    at::Generator generator = generators_[i];
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(states_[i]);
   }
 }
 

@@ -437,7 +437,7 @@ void Trace::settle(Flattening* flattening) const {
 
 Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   std::vector<int> outputs = this->outputs();
-  Rehearsal rehearsal(*flat_.form, space->registers, outputs);
+  Rehearsal rehearsal(*flat_.form, space->registers, space->values.nodes, outputs);
   space->memory.done.may_follow = true;
   Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
@@ -480,7 +480,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   if (!form->fits(space->registers, space->memory.numbers)) return again();
   std::optional<Undo> undo;
   if (form->plan->undoable >= 0) {
-    undo.emplace(*form, space->registers);
+    undo.emplace(*form, space->registers, space->values.nodes);
     space->memory.done.may_follow = true;
   }
   Earlier earlier = form->earlier(space->registers);
