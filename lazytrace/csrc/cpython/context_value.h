@@ -7,7 +7,8 @@ namespace lazytrace {
 
 namespace py = pybind11;
 
-// Null where nothing was set; `has_default`: not even what the variable itself gives then.
+// Null where nothing was set. For get(default), with `has_default`, only what was set counts: the default of
+// the variable itself does not.
 inline py::object value_of_context(PyObject* variable, bool has_default) {
   static PyObject* const unset = PyList_New(0);
   PyObject* value = nullptr;

@@ -374,7 +374,6 @@ PyObject* contents_of_cell(PyObject* owner, Py_ssize_t index) {
                                                       : nullptr;
 }
 
-// For get(default) only what was set counts: the default of the variable itself does not.
 PyObject* abc_token() {
   static PyObject* token = from_module("abc", "get_cache_token").release().ptr();
   return PyObject_CallNoArgs(token);

@@ -230,12 +230,12 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
   if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) {
     classes_->read_special(object, value ? "__setattr__" : "__delattr__");
-    static PyObject *const setter = PyUnicode_InternFromString("__setattr__"), *const deleter =
-                                                                                   PyUnicode_InternFromString(
-                                                                                       "__delattr__");
-    PyObject* own = _PyType_Lookup(Py_TYPE(object), value ? setter : deleter);
+    static PyObject* const setter = PyUnicode_InternFromString("__setattr__");
+    static PyObject* const deleter = PyUnicode_InternFromString("__delattr__");
+    PyObject* asked = value ? setter : deleter;
+    PyObject* own = _PyType_Lookup(Py_TYPE(object), asked);
     if (own && PyFunction_Check(own)) return;  // its body will be seen
-    bool plain = own == PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, value ? setter : deleter);
+    bool plain = own == PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, asked);
     if (!plain && Py_TYPE(object)->tp_setattro != PyObject_GenericSetAttr) return write(object, what);
     classes_->read_class(Py_TYPE(object), name, descriptor);
     if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
