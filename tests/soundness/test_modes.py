@@ -111,7 +111,8 @@ toggled(
     "default_device_read",
     default_device,
     lambda x: str(torch.get_default_device()),
-    eager="reads-attribute",
+    hits=2,
+    eager="calls .__get__() of a getset_descriptor",
 )
 toggled(
     "deterministic", deterministic, lambda x: x * 2 if torch.are_deterministic_algorithms_enabled() else x * 3
