@@ -199,6 +199,52 @@ def an_operator_that_raises_in_between(trace):
     return trace(fn), [call(X(3)), call(X(3)), call(y), call(X(3)), call(n)], lambda: x
 
 
+VIEWS = {
+    "transpose": lambda a: a.transpose(0, 1),
+    "part": lambda a: a[:, 1:4].repeat(1, 2),
+    "slices": lambda a: torch.cat([a[:, 3:], a[:, :3]], 1)[::1],
+    "view": lambda a: a.view(3, 12).view(6, 6),
+    "chunk": lambda a: a.unsqueeze(0).chunk(1)[0][0],
+}
+WRITES = {
+    "copy_": lambda s, v, at: s.copy_(v),
+    "add_": lambda s, v, at: s.add_(v, alpha=0.5),
+    "index_copy_": lambda s, v, at: s.index_copy_(0, at, v),
+    "index_add_": lambda s, v, at: s.index_add_(1, at, v),
+    "item": lambda s, v, at: s.__setitem__(slice(None), v),
+    "out": lambda s, v, at: torch.mul(v, 2, out=s),
+    "foreach": lambda s, v, at: torch._foreach_copy_([s], [v]),
+    "data": lambda s, v, at: setattr(s, "data", v),
+}
+
+
+@pytest.mark.parametrize("then", ["", "view", "base", "state"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_that_is_written_to_state(view, write, then):
+    """Nobody sees what it is to autograd, but where the state comes to show its memory."""
+
+    def make(trace):
+        state, at = X(6, 6), torch.arange(5, -1, -1)
+
+        def fn(x):
+            with torch.no_grad():
+                made = torch.tanh(x)
+                seen = view(made)
+                write(state, seen, at)
+                if then == "view":
+                    seen.add_(1)
+                if then == "base":
+                    made.mul_(3)
+                if then == "state":
+                    state.sub_(1)
+                return made.sum(), seen * 2
+
+        return trace(fn), [call(X(6, 6) * k) for k in range(1, 6)], lambda: state
+
+    check(make, hits=3)
+
+
 @cases.parametrize
 def test_in_place_without_a_graph(make, expected):
     check(make, **expected)

@@ -113,12 +113,14 @@ class Lowering {
       const Step& step = program_.steps[i];
       bool foreign = step.kind != Step::Kind::Operator || step.op.schema().name().rfind("aten::", 0) != 0;
       bool kept = static_cast<int>(i) <= plan_.keep_until || foreign || hands_on_gradients(step);
+      // What is written to from what was there before may come to show the memory of another argument.
+      kept |= step.effect && facts_of(step.op).changes_metadata;
       const auto& declared = step.op.schema().arguments();
       for (size_t a = 0; a < step.arguments.size(); ++a) {
         const Argument& argument = step.arguments[a];
         bool written = step.kind == Step::Kind::Operator && a < declared.size() && declared[a].alias_info() &&
                        declared[a].alias_info()->isWrite();
-        if (kept || written || step.effect) bind(argument);
+        if (kept || written) bind(argument);
       }
       if (detaches(step)) continue;
       for (const Result& result : step.results) {
