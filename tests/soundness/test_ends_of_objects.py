@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import itertools
 import types
@@ -499,6 +500,94 @@ def test_what_c_code_was_handed_goes_when_it_is_due(look):
         return trace(step), [call(X()) for _ in range(4)]
 
     agree(make)
+
+
+MADE_BY_C = {
+    "sorted": (lambda own: sorted(own, key=type), len),
+    "a sum": (lambda own: own + own, list.pop),
+    "keys": (dict.fromkeys, dict.popitem),
+    "a copy": (copy.copy, list.reverse),
+    "an iterator": (iter, next),
+    "one that goes back": (reversed, next),
+    "a chain": (lambda own: list(itertools.chain(own, [4])), len),
+    "a partial": (lambda own: functools.partial(len, own), lambda made: made()),
+    "deep in values": (lambda own: list({"a": {"b": {"c": own}}}.values()), len),
+    "any": (lambda own: any(one is None for one in own), bool),
+    "a generator": (lambda own: (one for one in own), next),
+}
+
+
+@pytest.mark.parametrize(("make_of", "look"), MADE_BY_C.values(), ids=MADE_BY_C)
+def test_what_c_code_has_made_goes_with_what_it_holds(make_of, look):
+    """No weak reference to it can be made, so that the recording holds it."""
+
+    def make(trace):
+        log = []
+
+        def step(x):
+            own = [Ending(log) for _ in range(3)]
+            made = make_of(own)
+            look(made)
+            own = None
+            log.append("own")
+            made = None
+            log.append("made")
+            return x * 2
+
+        return trace(step), [call(X()) for _ in range(4)], lambda: log
+
+    agree(make)
+
+
+def waits(log):
+    try:
+        yield 1
+    finally:
+        log.append("closed")
+
+
+@cases(eager="late-destructor")
+def a_generator_that_an_iterator_holds(trace):
+    log = []
+
+    def step(x):
+        own = waits(log)
+        next(own)
+        made = iter([own])
+        own = None
+        log.append("own")
+        next(made, None)
+        made = None
+        log.append("made")
+        return x * 2
+
+    return trace(step), [call(X()) for _ in range(4)], lambda: log
+
+
+@cases(eager="late-destructor")
+def what_c_code_has_made_is_filled_later(trace):
+    log = []
+
+    def step(x):
+        made = sorted([])
+        made.append(Ending(log))
+        log.append("filled")
+        made = None
+        log.append("made")
+        return x * 2
+
+    return trace(step), [call(X()) for _ in range(4)], lambda: log
+
+
+@cases(hits=3)
+def what_c_code_has_made_is_returned(trace):
+    log = []
+
+    def step(x):
+        made = sorted([Ending(log), Ending(log)], key=lambda one: 0)
+        return made, len(made) * x
+
+    return trace(step), [call(X()) for _ in range(4)]
 
 
 @cases.parametrize

@@ -1,8 +1,10 @@
 #include "cpython/ends.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <vector>
 
+#include "cpython/frame.h"
 #include "cpython/values.h"
 
 namespace lazytrace {
@@ -13,10 +15,14 @@ PyObject* find_destructor(PyObject* object) {
   return is_python_class(Py_TYPE(object)) ? _PyType_Lookup(Py_TYPE(object), name) : nullptr;
 }
 
+bool is_generator(PyObject* object) {
+  return PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object);
+}
+
 // Python code is told of its end, or a part of its own runs then.
 bool tells(PyObject* object) {
   if (find_destructor(object)) return true;
-  if (PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object)) return true;
+  if (is_generator(object)) return true;
   if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return false;
   auto* weak = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
   for (; weak; weak = weak->wr_next)
@@ -66,6 +72,28 @@ bool goes_through(PyObject* object) {
 }
 
 bool shows_its_end(PyObject* object) { return leads_to(object, tells); }
+
+bool waits_to_end(PyObject* object) {
+  Frame waiting = PyGen_CheckExact(object) ? Frame::waiting(object) : Frame();
+  return waiting && PyBytes_GET_SIZE(waiting.code_object()->co_exceptiontable) > 0;
+}
+
+bool runs_code_at_its_end(PyObject* object) {
+  return is_generator(object) ? waits_to_end(object) : tells(object);
+}
+
+PyObject* ends_with(PyObject* object) {
+  std::unordered_map<PyObject*, Py_ssize_t> left;  // what is held -> references that would be left
+  std::vector<PyObject*> going{object};
+  while (!going.empty()) {
+    PyObject* one = going.back();
+    going.pop_back();
+    if (runs_code_at_its_end(one)) return one;
+    for (PyObject* part : parts_of(one))
+      if (part && --left.try_emplace(part, Py_REFCNT(part)).first->second == 0) going.push_back(part);
+  }
+  return nullptr;
+}
 
 namespace {
 constexpr int kThroughObject = 4, kThroughContainer = 1, kDeepest = 8;

@@ -13,6 +13,14 @@ bool has_destructor(PyObject* object);
 // Whether Python code runs where the object goes, or where one goes that it holds: then nobody may hold it
 // for longer than the program does. Needs the GIL; runs no Python code.
 bool shows_its_end(PyObject* object);
+// Whether code of its own runs where this object goes now, whatever it holds. Of a generator: it waits where
+// code would run at its end.
+bool runs_code_at_its_end(PyObject* object);
+// The first object whose code would run if the one reference that keeps `object` went; null where none would.
+// Needs the GIL; runs no Python code.
+PyObject* ends_with(PyObject* object);
+// A generator that waits where code of its own would run at its end.
+bool waits_to_end(PyObject* object);
 // An iterator, or a tuple of such, which one of C keeps.
 bool goes_through(PyObject* object);
 

@@ -13,6 +13,7 @@
 #include "cpython/values.h"
 #include "program/value_tree.h"
 #include "record/python/code_facts.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -562,7 +563,9 @@ PyObject* destructor_name() {
 // has lain.
 void Provenance::note_fresh(PyObject* made) {
   fresh_addresses_.insert(made);
-  if (_PyType_Lookup(Py_TYPE(made), destructor_name())) fresh_[made] = weak_reference(made);
+  if (!_PyType_Lookup(Py_TYPE(made), destructor_name())) return;
+  fresh_[made] = weak_reference(made);
+  ends_show_ = true;
 }
 
 // ---------------------------------------------------------------- what only the end can tell
@@ -578,20 +581,31 @@ namespace {
 bool passes_by(PyObject* object) {
   return goes_through(object) && Py_REFCNT(object) == 1 && !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object));
 }
-
-// A generator that waits where code of its own would run at its end.
-bool waits_to_end(PyObject* object) {
-  Frame waiting = PyGen_CheckExact(object) ? Frame::waiting(object) : Frame();
-  return waiting && PyBytes_GET_SIZE(waiting.code_object()->co_exceptiontable) > 0;
-}
 }  // namespace
 
 Provenance::Late* Provenance::remember_late(PyObject* object) {
   if (passes_by(object) || !late_seen_.insert(object)) return nullptr;
   Late late{object, weak_reference(object), {}, true, "", recorder_->place};
-  if (!late.weak) late.held = py::reinterpret_borrow<py::object>(object);
+  if (!late.weak) {
+    late.held = py::reinterpret_borrow<py::object>(object);
+    auto shows = [&](PyObject* one) { return known(one) < 0 && runs_code_at_its_end(one); };
+    ends_show_ = ends_show_ || leads_to(object, shows);
+  }
   late_.push_back(std::move(late));
   return &late_.back();
+}
+
+bool Provenance::give_up_for_ends() {
+  if (!ends_show_) return false;
+  for (const Late& late : late_) {
+    if (!late.held || Py_REFCNT(late.object) > 1) continue;
+    PyObject* ends = ends_with(late.object);
+    if (!ends || known(ends) >= 0) continue;
+    recorder_->place = late.place;
+    recorder_->fail(say(reason::LateDestructor, type_name(ends)));
+    return true;
+  }
+  return false;
 }
 
 void Provenance::remember_write(PyObject* object, Wording what) {
@@ -623,7 +637,7 @@ void Provenance::judge_destructors(const std::vector<PyObject*>& returned) {
     if (!weak || !still_alive(weak, object) || !_PyType_Lookup(Py_TYPE(object), destructor_name())) return;
     // One that is part of a cycle: the collector destroys it later.
     if (std::find(returned.begin(), returned.end(), object) == returned.end())
-      recorder_->fail("makes a " + type_name(object) + " whose destructor runs after the call");
+      recorder_->fail(say(reason::LateDestructor, type_name(object)));
   });
 }
 
@@ -662,7 +676,7 @@ void Provenance::judge_late(const std::vector<PyObject*>& returned) {
   for (const Late& late : late_) {
     if (!late.held || !goes_through(late.object) || !leads_to(late.object, waits_to_end)) continue;
     recorder_->place = late.place;
-    return recorder_->fail("makes a generator whose destructor runs after the call");
+    return recorder_->fail(say(reason::LateDestructor, "generator"));
   }
   // One that only another of them holds goes with it.
   for (bool progress = true; progress;) {

@@ -196,6 +196,9 @@ class Provenance {
   }
   // The call that the roots are of, which holds those that lie in lists and dicts.
   void comes_from(Call* call) { call_ = call; }
+  // Before each instruction: whether something that only the recording still holds would run code as it goes.
+  // Then the recording fails, so that it goes when it is due.
+  bool give_up_for_ends();
   // Whether it may be there only because the recording holds it.
   bool holds_alone(PyObject* object) const;
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
@@ -287,6 +290,7 @@ class Provenance {
   void follow_renewed(int node);
   std::vector<Late> late_;
   AddressSet late_seen_;
+  bool ends_show_ = false;  // something that the call has made may run code where it goes
   std::vector<std::pair<const void*, const void*>> asked_;  // (owner, name), once each
   HashedNumbers asked_index_;
   std::vector<py::object> held_names_;

@@ -354,6 +354,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   around_.exchange->deliver(f);
   asides_->before_instruction(f);
   if (around_.pause->blind() || around_.recorder->stopped()) return;
+  if (around_.provenance->give_up_for_ends() && around_.recorder->stopped()) return let_go();
   if (f.code() != seen_code_.ptr()) enter(f.code());
   const Operation& operation = seen_facts_->operations[static_cast<size_t>(f.instruction())];
   around_.exchange->settle_call(f);
