@@ -46,6 +46,9 @@ class Bucketed(wrapt.ObjectProxy[Any]):
         return Bucketed(copy.deepcopy(self.__wrapped__, memo), self._self_buckets, self._self_positions)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        found = self.__wrapped__.__reduce_ex__(protocol)
+        if isinstance(found, str) or found[0] is getattr:
+            return found  # a name, in a module or in an object, at which this is found and not what it wraps
         return Bucketed, (self.__wrapped__, self._self_buckets, self._self_positions)
 
     def _self_name(self) -> str:
@@ -80,6 +83,7 @@ class _Call:
         given = list(args)
         self._sizes: tuple[int, int] | None = None  # of the first one: as it was, as it is
         self._padded: list[tuple[str, torch.Tensor, int]] = []
+        self._known: dict[tuple[Any, ...], torch.Tensor] = {}  # one tensor that is passed twice stays one
         for parameter, at in positions.items():
             if 0 <= at < len(given):
                 given[at] = self._pad(parameter, given[at])
@@ -96,8 +100,12 @@ class _Call:
         self._sizes = self._sizes or (size, bucket)
         if bucket == size:
             return value
+        key = (id(value), dim % value.dim(), bucket, *filler)
+        if key in self._known:
+            return self._known[key]
         after = [0, 0] * (value.dim() - 1 - dim % value.dim()) + [0, bucket - size]
         padded = F.pad(value, after, value=filler[0] if filler else 0)
+        self._known[key] = padded
         if not padded.is_inference():  # such tensors count no versions
             self._padded.append((name, padded, padded._version))
         return padded

@@ -179,6 +179,8 @@ class Handle:
 class _Asking:
     """The methods of a handle, on the traced function itself."""
 
+    __slots__ = ()  # it stands before wrapt's class, whose `__dict__` is that of what is wrapped
+
     def _self_handle(self) -> Handle:
         raise NotImplementedError
 
@@ -303,8 +305,19 @@ class BoundTracedFunction(_Asking, _Bound):  # type: ignore[misc, valid-type]
         instance = None if isinstance(receiver, type) else receiver
         return self._self_engine.call(instance, (receiver, *args), kwargs)
 
+    def __copy__(self) -> BoundTracedFunction:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BoundTracedFunction:
+        """The method of a copy of the object, as of plain methods; of functions of a class, the same."""
+        receiver = self._self_receiver()
+        if receiver is None or isinstance(receiver, type):
+            return self
+        return self._self_parent.__get__(copy.deepcopy(receiver, memo), self._self_owner)  # type: ignore[no-any-return]
+
     def __reduce__(self) -> Any:
-        return getattr, (self._self_receiver(), self.__wrapped__.__name__)
+        receiver = self._self_receiver()
+        return getattr, (self._self_owner if receiver is None else receiver, self.__wrapped__.__name__)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.__reduce__()

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from lazytrace.buckets import Bucketed
 from lazytrace.errors import NotTraceableError, RetraceError, not_traced, unexpected_calls
 from lazytrace.function import BoundTracedFunction, TracedFunction
 from lazytrace.originals import BUILTINS
@@ -70,6 +71,8 @@ def expect(*, traces: int | None = None, eager: int | None = None) -> Iterator[N
 
 def traced_of(function: object, asker: str) -> TracedFunction:
     """The traced function behind what a person has in hand, a bound method for example."""
+    if isinstance(function, Bucketed):
+        function = function.__wrapped__
     found = getattr(function, "_self_parent", None) if isinstance(function, BoundTracedFunction) else function
     if not isinstance(found, TracedFunction):
         raise NotTraceableError(not_traced(asker, function))

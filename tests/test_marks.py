@@ -12,6 +12,7 @@ import torch
 
 import lazytrace
 from lazytrace import OptionError, mark_dynamic, mark_static, traced
+from lazytrace.testing import assert_traces
 
 
 def sized(*shape: int, static: int | None = None, dynamic: int | None = None) -> torch.Tensor:
@@ -176,6 +177,16 @@ def test_what_is_filled_in_and_several_parameters() -> None:
     assert fills(torch.ones(3)).tolist() == [1, 1, 1, 7]
 
 
+def test_one_tensor_that_is_passed_twice() -> None:
+    buckets = {"x": (0, (4,)), "y": (0, (4,)), "return": 0}
+    fn = traced(lambda x, y: x + 1 if x is y else x + 2, buckets=buckets)
+    x, y = torch.ones(3), torch.ones(3)
+    for _ in range(3):
+        assert fn(x, x).tolist() == [2, 2, 2]
+        assert fn(x, y).tolist() == [3, 3, 3]
+    assert counts(fn) == (4, 2, 0), fn.stats()
+
+
 Pair = namedtuple("Pair", ["first", "second"])
 
 
@@ -257,6 +268,9 @@ def test_it_is_the_traced_function_but_for_calls() -> None:
     assert traced(doubled).stats().calls == 0
     assert copy.copy(doubled)(torch.ones(3)).tolist() == [2, 2, 2]
     assert lazytrace.handle(doubled).stats().name == "double"
+    fresh = traced(double, buckets=BUCKETS)
+    assert lazytrace.warmup(fresh, [torch.ones(3), torch.ones(4)]) == len(fresh.stats().events)
+    assert_traces(fresh, exactly=len(fresh.stats().events))
 
 
 def test_a_function_that_writes_to_what_was_padded() -> None:

@@ -45,6 +45,29 @@ class Model:
     def step(self, x):
         return x * self.k
 
+    @lazytrace.traced
+    @classmethod
+    def of_class(cls, x):
+        return x * len(cls.__name__)
+
+    @lazytrace.traced
+    @staticmethod
+    def static(x):
+        return x * 4
+
+    @lazytrace.traced(buckets={"x": (0, (8,)), "return": 0})
+    def padded(self, x):
+        return x * self.k
+
+
+class SubModel(Model):
+    pass
+
+
+@lazytrace.traced(buckets={"x": (0, (8,)), "return": 0})
+def padded_function(x):
+    return x * 2
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_function(kind):
@@ -52,6 +75,57 @@ def test_function(kind):
     again = KINDS[kind](module_level)
     assert torch.equal(again(X()), X() * 2)
     assert torch.equal(again(X() + 1), (X() + 1) * 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        Model().step,
+        Model().of_class,
+        Model().static,
+        Model().padded,
+        SubModel.of_class,
+        SubModel.static,
+        functools.partial(SubModel.step, Model()),
+        functools.partial(Model().step),
+        padded_function,
+    ],
+)
+def test_methods_themselves(method, kind):
+    """Code that keeps a bound method, as `self.loss = self.l1_loss`, is copied with it."""
+    wanted = method(X())
+    again = KINDS[kind](method)
+    assert type(again) is type(method)
+    for _ in range(3):
+        assert torch.equal(again(X()), wanted)
+
+
+def test_an_object_that_keeps_its_own_method():
+    a = Model()
+    a.chosen = a.step
+    a.chosen(X()), a.chosen(X())
+    b = copy.deepcopy(a)
+    b.k = 3.0
+    assert torch.equal(b.chosen(X()), X() * 3)
+    assert torch.equal(b.chosen(X()), X() * 3)
+    assert torch.equal(a.chosen(X()), X() * 2)
+    assert b.chosen.__self__ is b
+
+
+def test_the_namespace_is_that_of_what_is_wrapped():
+    """`model.__dict__.update(...)`, `vars(model)`."""
+    net = nn.Linear(3, 2)
+    model = lazytrace.traced(net)
+    assert vars(model) is net.__dict__
+    assert model.__dict__ is net.__dict__
+
+    def plain(x):
+        return x
+
+    plain.tag = 1
+    wrapper = functools.wraps(lazytrace.traced(plain))(lambda x: x)
+    assert {*vars(wrapper)} == {"tag", "__wrapped__"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
