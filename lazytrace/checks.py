@@ -6,8 +6,9 @@ import contextlib
 import itertools
 import math
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import torch
@@ -106,14 +107,14 @@ class _Comparing:
             yield _at(path, f"{type(a).__name__} and {type(b).__name__}")
         elif isinstance(a, Mapping):
             yield from self._mappings(path, a, b, wide)
-        elif isinstance(a, list | tuple):
+        elif isinstance(a, list | tuple | deque):
             if len(a) != len(b):
                 yield _at(path, f"{len(a)} and {len(b)} elements")
             for i, (x, y) in enumerate(zip(a, b, strict=False)):
                 yield from self.differences(f"{path}[{i}]", x, y, wide[i] if wide is not None else None)
-        elif hasattr(a, "__dict__") and vars(object)["__eq__"] is getattr(type(a), "__eq__", None):
-            reference = vars(wide) if wide is not None else None
-            yield from self._mappings(path, vars(a), vars(b), reference, attributes=True)
+        elif _by_attributes(a):
+            reference = _attributes(wide) if wide is not None else None
+            yield from self._mappings(path, _attributes(a), _attributes(b), reference, attributes=True)
         elif not (a is b or _equal(a, b, self.equal_nan)):
             yield _at(path, f"{a!r} and {b!r}")
 
@@ -159,6 +160,24 @@ class _Comparing:
         found = [_TOLERANCES.get(t.dtype, (0.0, 0.0)) for t in (a, b)]
         rtol = max(one[0] for one in found) if self.rtol is None else self.rtol
         return rtol, max(one[1] for one in found) if self.atol is None else self.atol
+
+
+def _by_attributes(value: object) -> bool:
+    """Whether an object is what its attributes are: `==` would ask who it is, or tensors for one bool."""
+    if isinstance(value, type):
+        return False
+    compares = vars(object)["__eq__"] is not type(value).__eq__
+    return is_dataclass(value) if compares else hasattr(value, "__dict__") or bool(_slots(value))
+
+
+def _slots(value: object) -> list[str]:
+    found = [vars(cls).get("__slots__", ()) for cls in type(value).__mro__]
+    return [name for names in found for name in ([names] if isinstance(names, str) else names)]
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    slots = {name: getattr(value, name) for name in _slots(value) if hasattr(value, name)}
+    return slots | getattr(value, "__dict__", {})
 
 
 def _at(path: str, what: str) -> str:

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 import torch
 
-from lazytrace import checkpoint_params, clone_inputs, preserve_rng_state, same, traced, verify
+from lazytrace import checkpoint_params, clone_inputs, preserve_rng_state, same, trace, traced, verify
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -185,6 +185,41 @@ def test_large_ints_that_no_float_tells_apart():
     assert not same(a, b, rtol=0, atol=0)
     assert not same(a, b)
     assert same(a, b, rtol=1e-3)
+
+
+@dataclasses.dataclass
+class Compared:
+    loss: object
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    loss: object
+
+
+class Slots:
+    __slots__ = ("loss", "unset")
+
+    def __init__(self, loss):
+        self.loss = loss
+
+
+@pytest.mark.parametrize("make", [Compared, Slotted, Slots, lambda x: Compared([Slots(x)])])
+def test_objects_are_compared_by_their_attributes(make):
+    """`==` of a dataclass asks tensors for one bool."""
+    assert same(make(X), make(X.clone()))
+    assert same(make(X), make(X + 1e-7), fp64_reference=make(X.double()))
+    assert ".loss: 3 of 3 elements differ" in str(same(make(X), make(X + 1)))
+
+
+def test_deques_are_compared():
+    assert same(collections.deque([X]), collections.deque([X.clone()]))
+    assert str(same(collections.deque([X]), collections.deque([X + 1]))).startswith("[0]: 3 of 3")
+
+
+def test_results_that_are_dataclasses_are_checked():
+    step = trace(lambda x: Compared(x * 2), X)
+    assert torch.equal(step(X).loss, X * 2)
 
 
 def test_arrays_are_compared():
