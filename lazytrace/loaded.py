@@ -231,10 +231,12 @@ class Loaded(torch.nn.Module):
             tensor = reader.tensor(row)
         else:
             raise FileError(f"it has no values of {name:.80}: pass a state_dict that has them")
+        requires_grad = bool(row["requires_grad"])
         if kind == "parameter":
-            owner.register_parameter(last, torch.nn.Parameter(tensor, bool(row["requires_grad"])))
+            owner.register_parameter(last, torch.nn.Parameter(tensor, requires_grad))
         else:
-            owner.register_buffer(last, tensor, persistent=kind == "buffer" and bool(persistent))
+            buffer = tensor.requires_grad_(requires_grad)
+            owner.register_buffer(last, buffer, persistent=kind == "buffer" and bool(persistent))
         group: dict[str, Any] = owner._parameters if kind == "parameter" else owner._buffers
         self._state[name] = owner, last, group
 
@@ -248,13 +250,13 @@ class Loaded(torch.nn.Module):
         found: torch.Tensor = getattr(first_owner, first)
         if group is not (first_owner._parameters if kind == "parameter" else first_owner._buffers):
             raise FileError(f"it ties {name:.80} to state of another kind")
-        last = name.rpartition(".")[2]
+        last, requires_grad = name.rpartition(".")[2], bool(row["requires_grad"])
         if kind == "parameter":
-            tied = found if row["same"] else torch.nn.Parameter(found.detach(), bool(row["requires_grad"]))
+            tied = found if row["same"] else torch.nn.Parameter(found.detach(), requires_grad)
             owner.register_parameter(last, tied)  # type: ignore[arg-type]
             self._state[name] = owner, last, owner._parameters
         else:
-            tied = found if row["same"] else found.detach()
+            tied = found if row["same"] else found.detach().requires_grad_(requires_grad)
             owner.register_buffer(last, tied, persistent=kind == "buffer" and bool(persistent))
             self._state[name] = owner, last, owner._buffers
 

@@ -319,6 +319,25 @@ def test_defaults_that_are_tensors(tmp_path):
         loaded(X, k=4)
 
 
+def test_state_that_requires_gradients_and_is_no_parameter(tmp_path):
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.ones(3, requires_grad=True)
+            self.alias = self.scale.detach().requires_grad_()
+            self.register_buffer("offset", torch.ones(3, requires_grad=True))
+
+        def forward(self, x):
+            return x * self.scale * self.alias + self.offset
+
+    net = Scaled()
+    loaded = kept(traced(net), tmp_path, [(X,)])
+    (loaded(X).sum() + net(X).sum()).backward()
+    for name in ("scale", "alias", "offset"):
+        assert torch.equal(getattr(loaded, name).grad, getattr(net, name).grad), name
+        assert not getattr(loaded, name)._is_view(), name
+
+
 def test_all_differences_are_named(tmp_path):
     loaded = kept(traced(lambda x, y: x + y, name="add"), tmp_path, [(X, X.clone())])
     for args, told in (

@@ -482,7 +482,7 @@ class Reader:
         flat = torch.empty(count, dtype=dtype)
         if count:
             self._read(info, (ctypes.c_char * info.file_size).from_address(flat.data_ptr()))
-        return _moved(flat.as_strided(shape, stride), device)
+        return _moved(flat.as_strided(shape, stride).detach(), device)  # no view of another tensor
 
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
