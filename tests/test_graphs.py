@@ -657,6 +657,22 @@ def test_a_graph_without_assertions_says_what_is_frozen():
     assert torch.equal(graph(-X), X * -2)
 
 
+def test_defaults_that_are_tensors():
+    weight = torch.nn.Parameter(torch.full_like(X, 2.0))
+
+    def step(x, scale=weight, *, parts={"a": X + 1}):  # noqa: B006 (it is a default that holds a tensor)
+        return x * scale + parts["a"]
+
+    fn = traced(step)
+    wanted = fn(X)
+    graph = fn.graph(X)
+    assert torch.equal(graph(X), wanted)
+    assert graph.get_parameter("default_scale") is weight
+    assert torch.equal(lazytrace.export(fn, X).module()(X), wanted)
+    wanted = fn(X, X)
+    assert torch.equal(fn.graph(X, X)(X, X), wanted)
+
+
 # ---------------------------------------------------------------- calls that look otherwise
 def test_the_order_of_keywords_is_asked():
     def step(scale=1.0, **named):

@@ -12,11 +12,12 @@ import torch
 from torch import fx
 
 from lazytrace._torch import fake_mode, fake_of, pytree_codegen, tree_flatten
-from lazytrace.programs.layout import PLAIN, Expectations, Layout, Leaf, layout_of, refuse
+from lazytrace.programs.layout import PLAIN, Expectations, Layout, Leaf, identifier, layout_of, refuse
 from lazytrace.programs.opaque import operator_of
 from lazytrace.programs.program import (
     Capture,
     Generator,
+    Input,
     Meta,
     Modes,
     Operation,
@@ -161,10 +162,9 @@ class GraphBuilder:
         """The graph with the state as its attributes."""
         writer = _Writer(self, fx.Graph())
         self._arguments(writer)
-        for capture in self.program.captures:
-            if not self._is_argument(capture.register):
-                self.attach(capture.name, capture.tensor)
-                writer.put(capture.register, writer.attribute(capture.name, capture.tensor))
+        for capture in self._state():
+            self.attach(capture.name, capture.tensor)
+            writer.put(capture.register, writer.attribute(capture.name, capture.tensor))
         for register, name, literal in self.literals.values():
             self.module.register_buffer(name, literal, persistent=False)
             writer.put(register, writer.attribute(name, literal))  # type: ignore[arg-type]
@@ -180,11 +180,14 @@ class GraphBuilder:
     def state_in_order(self) -> list[Any]:
         """Captured state as torch.export orders it: parameters, buffers, constants."""
         order = {"parameter": 0, "buffer": 1, "constant": 2}
-        found = [one for one in self.program.captures if not self._is_argument(one.register)]
-        return sorted(found, key=lambda one: order[one.kind])
+        return sorted(self._state(), key=lambda one: order[one.kind])
 
-    def _is_argument(self, register: Register) -> bool:
-        return any(leaf.register == register for leaf in self.layout.leaves)
+    def _state(self) -> list[Capture]:
+        """All tensors that no call of the graph passes: captures, and defaults of parameters."""
+        taken = {leaf.register for leaf in self.layout.leaves}
+        found = [one for one in self.program.captures if one.register not in taken]
+        defaults = [one for one in self.program.inputs if one.register not in taken]
+        return found + [_captured_default(one) for one in defaults]
 
     def _arguments(self, writer: _Writer) -> None:
         known: set[Register] = set()
@@ -480,6 +483,11 @@ class _Writer:
 
     def output(self, leaves: list[Any]) -> None:
         self.graph.output(tuple(self._nodes[one] if isinstance(one, Register) else one for one in leaves))
+
+
+def _captured_default(one: Input) -> Capture:
+    kind = "parameter" if isinstance(one.tensor, torch.nn.Parameter) else "constant"
+    return Capture(one.register, one.path, f"default_{identifier(one.path)}", kind, one.tensor)
 
 
 def _is_default(value: Any, default: Any) -> bool:

@@ -59,7 +59,7 @@ def layout_of(program: Program, *, with_result: bool = True) -> Layout:
         *((names[i] + path, leaf) for i, value in enumerate(program.args) for path, leaf in _paths(value)),
         *((name + path, leaf) for name, value in program.kwargs.items() for path, leaf in _paths(value)),
     ]
-    leaves = [Leaf(_identifier(path), path, value) for path, value in pairs]
+    leaves = [Leaf(identifier(path), path, value) for path, value in pairs]
     _bind_leaves(program, leaves)
     layout = Layout(leaves, in_spec, [*names, *program.kwargs], program.spread)
     if with_result:
@@ -78,7 +78,8 @@ def _argument_names(program: Program) -> list[str]:
     return list(program.positional)
 
 
-def _identifier(path: str) -> str:
+def identifier(path: str) -> str:
+    """A name made of a path, as `batch_x` of `batch['x']`."""
     words = "".join(c if c.isalnum() or c == "_" else " " for c in path).split()
     name = "_".join(words) or "argument"
     return name if name.isidentifier() else f"_{name}"
