@@ -673,6 +673,37 @@ def test_defaults_that_are_tensors():
     assert torch.equal(fn.graph(X, X)(X, X), wanted)
 
 
+def test_names_of_the_state_that_a_graph_gives_to_something_else():
+    class Named(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.literal0 = torch.nn.Parameter(X * 3)
+            self.submod_1 = torch.nn.Linear(3, 3)
+            self.register_buffer("default_scale", X * 5)
+
+        def forward(self, x, scale=X + 1):
+            with torch.no_grad():
+                y = self.submod_1(x) * torch.tensor([1.0, 2.0, 3.0])
+            return x * self.literal0 + y * self.default_scale * scale
+
+    net = Named()
+    fn = traced(net)
+    wanted = fn(X)
+    graph = fn.graph(X)
+    assert torch.equal(graph(X), wanted)
+    assert graph.get_parameter("literal0") is net.literal0
+    assert torch.equal(lazytrace.export(fn, X).module()(X), wanted)
+
+
+def test_a_keyword_with_the_name_of_a_parameter_that_is_passed_by_position():
+    def step(a, a_, /, **named):
+        return a * a_ - named["a"]
+
+    fn = traced(step)
+    wanted = fn(X, X, a=X * 2)
+    assert torch.equal(fn.graph(X, X, a=X * 2)(X, X, a=X * 2), wanted)
+
+
 # ---------------------------------------------------------------- calls that look otherwise
 def test_the_order_of_keywords_is_asked():
     def step(scale=1.0, **named):

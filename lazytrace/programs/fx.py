@@ -122,11 +122,14 @@ class GraphBuilder:
         self._reads = reads
         self.checks = checks
         self._regions = 0
+        self._names = {capture.name.partition(".")[0] for capture in program.captures}
+        self._state = self._all_state()
         self._steps, self._found = live_steps(program, layout.result, reads)
         # Literals are sources beside the registers of the program: their numbers are negative.
         found = [step for step in self._steps if step.literal is not None]
         self.literals = {
-            id(step): (Register(-2 - i), f"literal{i}", step.literal) for i, step in enumerate(found)
+            id(step): (Register(-2 - i), self._free(f"literal{i}"), step.literal)
+            for i, step in enumerate(found)
         }
         if reads == "refuse":
             self._refuse_reads()
@@ -162,7 +165,7 @@ class GraphBuilder:
         """The graph with the state as its attributes."""
         writer = _Writer(self, fx.Graph())
         self._arguments(writer)
-        for capture in self._state():
+        for capture in self._state:
             self.attach(capture.name, capture.tensor)
             writer.put(capture.register, writer.attribute(capture.name, capture.tensor))
         for register, name, literal in self.literals.values():
@@ -180,14 +183,26 @@ class GraphBuilder:
     def state_in_order(self) -> list[Any]:
         """Captured state as torch.export orders it: parameters, buffers, constants."""
         order = {"parameter": 0, "buffer": 1, "constant": 2}
-        return sorted(self._state(), key=lambda one: order[one.kind])
+        return sorted(self._state, key=lambda one: order[one.kind])
 
-    def _state(self) -> list[Capture]:
+    def _free(self, name: str) -> str:
+        """That name, or one like it, for an attribute of the graph; its state keeps its names."""
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        return name
+
+    def _all_state(self) -> list[Capture]:
         """All tensors that no call of the graph passes: captures, and defaults of parameters."""
         taken = {leaf.register for leaf in self.layout.leaves}
         found = [one for one in self.program.captures if one.register not in taken]
         defaults = [one for one in self.program.inputs if one.register not in taken]
-        return found + [_captured_default(one) for one in defaults]
+        return found + [self._captured_default(one) for one in defaults]
+
+    def _captured_default(self, one: Input) -> Capture:
+        kind = "parameter" if isinstance(one.tensor, torch.nn.Parameter) else "constant"
+        name = self._free(f"default_{identifier(one.path)}")
+        return Capture(one.register, one.path, name, kind, one.tensor)
 
     def _arguments(self, writer: _Writer) -> None:
         known: set[Register] = set()
@@ -225,7 +240,7 @@ class GraphBuilder:
     def region_name(self) -> str:
         """A name for one more region in other modes."""
         self._regions += 1
-        return f"submod_{self._regions}"
+        return self._free(f"submod_{self._regions}")
 
     def wraps(self, modes: Modes) -> list[_Wrap]:
         """What brings the modes about, seen from those at the start, outermost first."""
@@ -483,11 +498,6 @@ class _Writer:
 
     def output(self, leaves: list[Any]) -> None:
         self.graph.output(tuple(self._nodes[one] if isinstance(one, Register) else one for one in leaves))
-
-
-def _captured_default(one: Input) -> Capture:
-    kind = "parameter" if isinstance(one.tensor, torch.nn.Parameter) else "constant"
-    return Capture(one.register, one.path, f"default_{identifier(one.path)}", kind, one.tensor)
 
 
 def _is_default(value: Any, default: Any) -> bool:

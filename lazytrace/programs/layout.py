@@ -74,8 +74,16 @@ def _paths(value: Any) -> list[tuple[str, Any]]:
 
 
 def _argument_names(program: Program) -> list[str]:
-    """Those of the positional arguments: the first parameters that no keyword names."""
-    return list(program.positional)
+    """Those of the positional arguments: the first parameters that no keyword names.
+
+    A keyword in `**kwargs` may have the name of one that is passed by position only.
+    """
+    names: list[str] = []
+    for name in program.positional:
+        while name in program.kwargs or name in names:
+            name += "_"
+        names.append(name)
+    return names
 
 
 def identifier(path: str) -> str:
