@@ -108,7 +108,12 @@ class Saving:
 
     def _row(self, capture: Capture) -> dict[str, Any]:
         by_reference = not self._include_state and capture.kind != "constant"
-        row = self._blobs.add(capture.tensor, stored=not by_reference)
+        try:
+            row = self._blobs.add(capture.tensor, stored=not by_reference)
+        except TypeError as error:
+            assert self._last is not None
+            why = f"holds {capture.path}, {error}. Keep a dense one."
+            raise NotImplementedError(save_refused(self._last[2].name, [why])) from None
         return {**row, "requires_grad": capture.tensor.requires_grad}
 
 

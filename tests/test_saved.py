@@ -338,6 +338,26 @@ def test_state_that_requires_gradients_and_is_no_parameter(tmp_path):
         assert not getattr(loaded, name)._is_view(), name
 
 
+def test_zeros_of_two_signs_are_two_arguments(tmp_path):
+    loaded = kept(traced(lambda x, k: x * k), tmp_path, [(X, 0.0)])
+    assert same(loaded(X, 0.0), X * 0.0)
+    with pytest.raises(LookupError, match=r"k 0.0 \(float\) -> -0.0 \(float\)"):
+        loaded(X, -0.0)
+
+
+def test_state_that_is_not_dense(tmp_path):
+    class Turned(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("turned", torch.ones(3, dtype=torch.complex64).conj())
+
+        def forward(self, x):
+            return x * self.turned
+
+    with pytest.raises(NotImplementedError, match=r"holds self.turned, a tensor that is not dense. Keep a dense"):
+        kept(traced(Turned()), tmp_path, [(X,)])
+
+
 def test_all_differences_are_named(tmp_path):
     loaded = kept(traced(lambda x, y: x + y, name="add"), tmp_path, [(X, X.clone())])
     for args, told in (

@@ -678,7 +678,8 @@ def differences_of(saved: dict[str, Any], found: dict[str, Any]) -> list[str]:
     if orders[0] != orders[1]:
         return [f"the order of the arguments: {', '.join(orders[0])} -> {', '.join(orders[1])}"]
     for (path, before), (_, after) in zip(saved["leaves"], found["leaves"], strict=False):
-        if before != after:
+        # 0.0 and -0.0 are equal, and other arguments.
+        if before != after or repr(before.get("value")) != repr(after.get("value")):
             told += _leaf_differences(path, before, after)
     if not told and saved["shared"] != found["shared"]:
         told.append("other arguments share memory")
