@@ -261,7 +261,13 @@ class Loaded(torch.nn.Module):
             self._state[name] = owner, last, owner._buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function: a replay of the program that fits."""
+        """Call the function: a replay of the program that fits; inside a recording, one step of it."""
+        if available() and core.is_recording():
+            step = self.__lazytrace_step__
+            return core.opaque_call(self, "__lazytrace_step__", step, args, kwargs, True, False)
+        return self.__lazytrace_step__(*args, **kwargs)
+
+    def __lazytrace_step__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._bind(self, args, kwargs, self._defaults)
         if call is not None and call.unsupported:
             call = None

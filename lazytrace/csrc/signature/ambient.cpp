@@ -20,6 +20,7 @@
 #include "torch/autocast_regions.h"
 #include "torch/gpu.h"
 #include "torch/overrides.h"
+#include "torch/record_key.h"
 
 namespace lazytrace {
 
@@ -119,7 +120,8 @@ Ambient Ambient::now(SavedHooks hooks) {
   auto& autograd = c10::AutogradState::get_tls_state();
   auto local = c10::impl::tls_local_dispatch_key_set();
   Ambient ambient;
-  ambient.included = local.included_.raw_repr();
+  // Without that of a recording, in which a step that stays whole may ask.
+  ambient.included = local.included_.remove(kRecordKey).raw_repr();
   ambient.excluded = local.excluded_.raw_repr();
   ambient.process_flags = lazytrace::process_flags();
   ambient.autocast_dtypes = lazytrace::autocast_dtypes();
