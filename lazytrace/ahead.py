@@ -17,7 +17,7 @@ import torch
 
 from lazytrace._torch import tree_flatten
 from lazytrace.api import traced
-from lazytrace.checks import checkpoint_rng, checkpoint_tensors, clone_inputs, differences, is_array
+from lazytrace.checks import checkpoint_streams, checkpoint_tensors, clone_inputs, differences, is_array
 from lazytrace.errors import (
     NotTraceableError,
     TracingCheckError,
@@ -211,7 +211,7 @@ class _State:
 
     def save(self) -> Callable[[], None]:
         """What puts all of it back, gradients and random streams too."""
-        restore_rng = checkpoint_rng()
+        restore_streams = checkpoint_streams()
         restore_tensors = checkpoint_tensors(self.tensors.values())
         containers = [(one, _content(one)) for one in self._containers]
         arrays = [(one, one.copy()) for one in self._arrays]
@@ -226,7 +226,7 @@ class _State:
             for array, before in arrays:
                 array[...] = before
             restore_tensors()
-            restore_rng()
+            restore_streams()
 
         return restore
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -349,6 +350,28 @@ def checkpoint_rng() -> Callable[[], None]:
         torch.set_rng_state(state)
         if devices:
             torch.cuda.set_rng_state_all(devices)
+
+    return restore
+
+
+def checkpoint_streams() -> Callable[[], None]:
+    """Save torch's random streams, and the global ones of Python and numpy; what it returns puts them back.
+
+    >>> restore = checkpoint_streams()
+    >>> x = random.random()
+    >>> restore()
+    >>> random.random() == x
+    True
+    """
+    restore_torch, python = checkpoint_rng(), random.getstate()
+    numpy = sys.modules.get("numpy.random")
+    of_numpy = numpy.get_state() if numpy is not None else None
+
+    def restore() -> None:
+        restore_torch()
+        random.setstate(python)
+        if numpy is not None:
+            numpy.set_state(of_numpy)
 
     return restore
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import random
 
+import numpy as np
 import pytest
 import torch
 
@@ -220,6 +222,17 @@ def test_deques_are_compared():
 def test_results_that_are_dataclasses_are_checked():
     step = trace(lambda x: Compared(x * 2), X)
     assert torch.equal(step(X).loss, X * 2)
+
+
+def test_verify_puts_the_streams_of_python_and_numpy_back():
+    def step(x):
+        return x * random.random() * np.random.rand()
+
+    random.seed(0), np.random.seed(0)
+    wanted = random.random(), np.random.rand()
+    random.seed(0), np.random.seed(0)
+    assert verify(traced(step), X).outputs == 1
+    assert (random.random(), np.random.rand()) == wanted
 
 
 def test_arrays_are_compared():
