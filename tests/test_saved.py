@@ -354,7 +354,7 @@ def test_state_that_is_not_dense(tmp_path):
         def forward(self, x):
             return x * self.turned
 
-    with pytest.raises(NotImplementedError, match=r"holds self.turned, a tensor that is not dense. Keep a dense"):
+    with pytest.raises(NotImplementedError, match=r"holds self\.turned, a tensor that is not dense"):
         kept(traced(Turned()), tmp_path, [(X,)])
 
 
