@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import difflib
+import dis
 import functools
 import itertools
 import sys
@@ -105,6 +106,21 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
+def _globals_that_it_sets(function: types.FunctionType) -> set[str]:
+    steps = (step for code in _codes(function.__code__) for step in dis.get_instructions(code))
+    return {str(step.argval) for step in steps if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
+
+
+_NOTHING: Final = object()
+
+
+def _in_cell(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _NOTHING
+
+
 _DEEPEST = 12
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, types.CodeType)
 
@@ -119,6 +135,8 @@ class _State:
         self.tensors: dict[str, torch.Tensor] = {}
         self._containers: list[Any] = []  # dicts, those of objects among them, lists, sets and deques
         self._slots: list[tuple[Any, str, Any]] = []  # also of classes: (object, name, value)
+        self._cells: list[tuple[types.CellType, Any]] = []
+        self._globals: list[tuple[dict[str, Any], str, Any]] = []
         self._arrays: list[Any] = []
         self._seen: dict[int, Any] = {}  # held: an address may be another's later
         self._count = 0  # of what has no name of its own
@@ -148,6 +166,7 @@ class _State:
             self._arrays.append(value)
         elif isinstance(value, types.FunctionType):
             if not _is_library(value.__module__):
+                self._bindings(value)
                 for holder in _reached(value):
                     self._add(self._name(holder), holder, depth + 1)
         elif isinstance(value, types.MethodType):
@@ -170,6 +189,25 @@ class _State:
                 self._add(f"{path}[{key!r}]", item, depth + 1)
         else:
             self._object(path, value, depth)
+
+    def _bindings(self, function: types.FunctionType) -> None:
+        """What the variables are that its code may set."""
+        self._cells += [(cell, _in_cell(cell)) for cell in function.__closure__ or ()]
+        names = function.__globals__
+        for name in _globals_that_it_sets(function):
+            self._globals.append((names, name, names.get(name, _NOTHING)))
+
+    def _restore_bindings(self) -> None:
+        for cell, before in self._cells:
+            if before is _NOTHING and _in_cell(cell) is not before:
+                del cell.cell_contents
+            elif _in_cell(cell) is not before:
+                cell.cell_contents = before
+        for names, name, before in self._globals:
+            if before is _NOTHING:
+                names.pop(name, None)
+            elif names.get(name, _NOTHING) is not before:
+                names[name] = before
 
     def _object(self, path: str, value: Any, depth: int) -> None:
         if hasattr(value, "__dict__"):
@@ -223,6 +261,7 @@ class _State:
             for owner, name, value in self._slots:
                 if getattr(owner, name, self) is not value:
                     setattr(owner, name, value)
+            self._restore_bindings()
             for array, before in arrays:
                 array[...] = before
             restore_tensors()

@@ -425,3 +425,25 @@ def test_state_in_containers_of_classes_of_their_own():
     step = trace(lambda x: counts(x) + 2, (torch.ones(2),))
     assert list(collections.OrderedDict.items(held)) == [("calls", 0), ("order", 1)]
     assert torch.equal(step(torch.ones(2)), torch.full((2,), 3.0))
+
+
+COUNT = 0
+
+
+def test_variables_are_put_back():
+    calls, last = 0, None
+
+    def step(x):
+        nonlocal calls, last
+        global COUNT, SET_BY_STEP
+        calls, last = calls + 1, x
+        COUNT += 1
+        SET_BY_STEP = x * 2
+        return x * COUNT * calls
+
+    x = torch.ones(2)
+    assert verify(traced(step), x).outputs == 1
+    assert (calls, last, COUNT, "SET_BY_STEP" in globals()) == (0, None, 0, False)
+    assert torch.equal(trace(step, x)(x), x)
+    assert torch.equal(SET_BY_STEP, x * 2)
+    assert (calls, COUNT) == (1, 1)
