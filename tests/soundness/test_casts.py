@@ -83,8 +83,9 @@ def now_a_leaf_now_none(trace):
         with autocast():
             return (x @ a).float() + (x @ b).float()
 
-    leaf, steps = passes(trace, fn, a, b)
-    other, _ = passes(lambda _: trace.made[-1] if trace.made else fn, fn, a, b, is_leaf=False)
+    traced = trace(fn)
+    leaf, steps = passes(lambda _: traced, fn, a, b)
+    other, _ = passes(lambda _: traced, fn, a, b, is_leaf=False)
     turns = (call(seed).of(other if seed % 2 else leaf) for seed in range(2 * ENOUGH + 4))
     return leaf, [*steps, *turns]
 

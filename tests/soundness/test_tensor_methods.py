@@ -100,7 +100,7 @@ EAGER = {
     "dir": "calls dir(), which lazytrace cannot see into",
     "repr": "makes a torch._C._DisableFuncTorch, which lazytrace cannot see into",
     "dlpack": "calls .is_pinned() of a tensor",
-    "reduce": "reads .materialize_fake_tensors of a _SerializationLocal",
+    "reduce": "hands .__getstate__() to C code",
     "deepcopy": "calls id()",
     "new": "calls .new() of a tensor",
     "apply": "calls .apply_() of a tensor",
