@@ -18,7 +18,14 @@ import torch
 
 from lazytrace._torch import tree_flatten
 from lazytrace.api import traced
-from lazytrace.checks import checkpoint_streams, checkpoint_tensors, clone_inputs, differences, is_array
+from lazytrace.checks import (
+    checkpoint_streams,
+    checkpoint_tensors,
+    clone_inputs,
+    differences,
+    is_array,
+    slots_of,
+)
 from lazytrace.errors import (
     NotTraceableError,
     TracingCheckError,
@@ -212,12 +219,10 @@ class _State:
     def _object(self, path: str, value: Any, depth: int) -> None:
         if hasattr(value, "__dict__"):
             self._attributes(path, value, depth)
-        for cls in type(value).__mro__:
-            slots = cls.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else tuple(slots):
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    self._slots.append((value, name, getattr(value, name)))
-                    self._add(_joined(path, name), getattr(value, name), depth + 1)
+        for name in slots_of(value):
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                self._slots.append((value, name, getattr(value, name)))
+                self._add(_joined(path, name), getattr(value, name), depth + 1)
         self._add(path, type(value), depth)
 
     def _class(self, path: str, cls: type, depth: int) -> None:

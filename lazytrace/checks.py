@@ -168,16 +168,21 @@ def _by_attributes(value: object) -> bool:
     if isinstance(value, type):
         return False
     compares = vars(object)["__eq__"] is not type(value).__eq__
-    return is_dataclass(value) if compares else hasattr(value, "__dict__") or bool(_slots(value))
+    return is_dataclass(value) if compares else hasattr(value, "__dict__") or bool(slots_of(value))
 
 
-def _slots(value: object) -> list[str]:
+def slots_of(value: object) -> list[str]:
+    """The names in the `__slots__` of an object's classes, whether they are set or not.
+
+    >>> slots_of(type("Point", (), {"__slots__": ("x", "y")})())
+    ['x', 'y']
+    """
     found = [vars(cls).get("__slots__", ()) for cls in type(value).__mro__]
     return [name for names in found for name in ([names] if isinstance(names, str) else names)]
 
 
 def _attributes(value: object) -> dict[str, Any]:
-    slots = {name: getattr(value, name) for name in _slots(value) if hasattr(value, name)}
+    slots = {name: getattr(value, name) for name in slots_of(value) if hasattr(value, name)}
     return slots | getattr(value, "__dict__", {})
 
 

@@ -15,10 +15,6 @@ PyObject* find_destructor(PyObject* object) {
   return is_python_class(Py_TYPE(object)) ? _PyType_Lookup(Py_TYPE(object), name) : nullptr;
 }
 
-bool is_generator(PyObject* object) {
-  return PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object);
-}
-
 // Python code is told of its end, or a part of its own runs then.
 bool tells(PyObject* object) {
   if (find_destructor(object)) return true;
@@ -69,6 +65,10 @@ bool goes_through(PyObject* object) {
   if (!PyTuple_CheckExact(object)) return is_iterator(object);
   PyObject** items = PySequence_Fast_ITEMS(object);
   return std::any_of(items, items + PyTuple_GET_SIZE(object), is_iterator);
+}
+
+bool is_generator(PyObject* object) {
+  return PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object);
 }
 
 bool shows_its_end(PyObject* object) { return leads_to(object, tells); }

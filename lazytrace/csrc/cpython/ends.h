@@ -19,6 +19,8 @@ bool runs_code_at_its_end(PyObject* object);
 // The first object whose code would run if the one reference that keeps `object` went; null where none would.
 // Needs the GIL; runs no Python code.
 PyObject* ends_with(PyObject* object);
+// Whether it is a generator, or a coroutine of either kind.
+bool is_generator(PyObject* object);
 // A generator that waits where code of its own would run at its end.
 bool waits_to_end(PyObject* object);
 // An iterator, or a tuple of such, which one of C keeps.

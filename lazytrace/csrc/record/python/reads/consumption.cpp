@@ -179,8 +179,7 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
     if (reads_text(how)) read_callable_as_text(object, how, depth);
     return judge_(object);
   }
-  if (PyGen_CheckExact(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object))
-    return containers_->advance(object);
+  if (is_generator(object)) return containers_->advance(object);
   consume_object(object, how, depth);
 }
 
