@@ -51,15 +51,17 @@ class Modes:
     inference: bool = False
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
     autocast_cache: bool = True
+    autocast_region: int = 0
+    """The region of its own that it is in, counted from 1: its casts of weights are kept until it ends."""
     switches: tuple[tuple[str, int], ...] = ()
     """Those of `torch.backends` that the function has set: (name, number), `("cudnn.enabled", 0)`."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two modes must have in common for a program to stay in them; the cache counts in autocast
-        only."""
-        cache = self.autocast_cache if self.autocast else None
-        return self.grad, self.inference, self.autocast, cache, self.switches
+        """What two modes must have in common for a program to stay in them; what is kept of casts counts in
+        autocast only."""
+        kept = (self.autocast_cache, self.autocast_region) if self.autocast else None
+        return self.grad, self.inference, self.autocast, kept, self.switches
 
 
 @dataclass(frozen=True)
@@ -645,7 +647,7 @@ def _tree(row: tuple[Any, ...]) -> Tree:
 
 def _modes(row: dict[str, Any]) -> Modes:
     switches = tuple(row["switches"].items())
-    return Modes(row["grad"], row["inference"], row["autocast"], row["autocast_cache"], switches)
+    return Modes(**(row | {"switches": switches}))
 
 
 def _meta(row: dict[str, Any] | None) -> Meta | None:

@@ -581,12 +581,18 @@ def decode_meta(meta: Any) -> dict[str, Any] | None:
 
 def decode_modes(rows: Any) -> list[dict[str, Any]]:
     """The modes as the core takes them."""
+
+    def is_own(row: Any) -> bool:
+        return bool(row["autocast"]) and not rows[0]["autocast"]
+
     return [
         {
             **{name: bool(row[name]) for name in ("grad", "inference", "autocast_cache")},
             "autocast": tuple((str(device), decode_value(dtype)) for device, dtype in row["autocast"]),
             # What was saved before there were any has none.
             "switches": {str(name): int(value) for name, value in row.get("switches", {}).items()},
+            # And no region has ended there while autocast stayed on.
+            "autocast_region": int(row.get("autocast_region", is_own(row))),
         }
         for row in rows
     ]

@@ -160,6 +160,7 @@ SWITCHES = {
         )
         for device in AUTOCAST_DEVICES
     },
+    "region_without_autocast": (lambda: torch.autocast("cpu", enabled=False), None),
     "autocast(cpu)": (lambda: torch.autocast("cpu"), torch.is_autocast_cpu_enabled),
 }
 CAN_BE_SWITCHED = [name for name, (switch, _) in SWITCHES.items() if switch is not None]

@@ -133,7 +133,7 @@ def small(trace, fn, *weights):
     return step, steps[:4]
 
 
-@cases(eager="cast-again")
+@cases(hits=2)
 def a_weight_in_two_regions(trace):
     w = weight()
 
@@ -146,7 +146,6 @@ def a_weight_in_two_regions(trace):
 
 @cases(hits=2)
 def a_weight_in_regions_apart(trace):
-    """An operator between them shows a replay that the first has ended."""
     w = weight()
 
     def half(x):
@@ -156,7 +155,7 @@ def a_weight_in_regions_apart(trace):
     return small(trace, lambda x: half(half(x).tanh()), w)
 
 
-@cases(eager="cast-again")
+@cases(hits=2)
 def a_weight_around_a_region_that_is_off(trace):
     w = weight()
 
@@ -170,7 +169,7 @@ def a_weight_around_a_region_that_is_off(trace):
     return small(trace, fn, w)
 
 
-@cases(eager="cast-again")
+@cases(hits=2)
 def weights_in_a_list(trace):
     a, b = weight(), weight(2)
 
@@ -181,7 +180,7 @@ def weights_in_a_list(trace):
     return small(trace, lambda x: half(half(x)) @ b, a, b)
 
 
-@cases(eager="cast-again")
+@cases(hits=2)
 def a_weight_that_was_cast_without_a_graph_first(trace):
     """Torch keeps what has no graph, so the second use brings no gradient."""
     w = weight()
@@ -255,7 +254,7 @@ def regions_inside_the_callers(trace):
     return small(lambda fn: around(trace(fn)), lambda x: half(half(x)), w)
 
 
-@cases(eager="cast-again")
+@cases(hits=3, eager="cast-again")
 def regions_inside_one_of_the_callers_that_is_off(trace):
     """There what is cast stays from region to region; elsewhere it does not."""
     w = weight()
@@ -270,8 +269,112 @@ def regions_inside_one_of_the_callers_that_is_off(trace):
         with autocast(enabled=False):
             return inside(seed)
 
-    turns = [off, off, inside, inside, inside, inside]
+    turns = [off, off, inside, inside, inside, off, inside]
     return inside, [call(seed).of(turn) for seed, turn in enumerate(turns)]
+
+
+@cases(hits=ENOUGH)
+def one_node_for_two_regions(trace):
+    w = weight()
+
+    def half(x):
+        with autocast():
+            return (x @ w).float()
+
+    return passes(trace, lambda x: half(half(x)), w)
+
+
+@cases(hits=ENOUGH)
+def one_node_for_a_region_with_a_part_that_is_off(trace):
+    """As models of language work out positions: two of their calls in one region share what was cast."""
+    a, b = weight(), weight(2)
+
+    def model(x):
+        with autocast(enabled=False):
+            angles = (x.float() * 0.5).sin()
+        return (angles @ a).tanh() @ b
+
+    def fn(x):
+        with autocast():
+            return (model(x) - model(x * 2)).float()
+
+    return passes(trace, fn, a, b)
+
+
+@cases(hits=ENOUGH)
+def regions_in_turns_with_some_that_are_off(trace):
+    w = weight()
+
+    def fn(x):
+        for enabled in (True, False, True, True, False):
+            with autocast(enabled=enabled):
+                x = (x @ w).float()
+        return x
+
+    return passes(trace, fn, w)
+
+
+@cases(hits=2)
+def whole_steps_with_two_regions(trace):
+    w = weight()
+    optimizer = torch.optim.SGD([w], lr=0.01, momentum=0.9)
+
+    def fn(x):
+        optimizer.zero_grad()
+        with autocast():
+            fake = x @ w
+        with autocast():
+            loss = (fake.detach() @ w - fake).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return trace(fn), [call(x(seed)) for seed in range(8)], lambda: [w, w.grad]
+
+
+@cases(hits=2)
+def an_exit_in_a_part_that_is_off(trace):
+    w = weight()
+
+    def fn(x):
+        with autocast():
+            h = x @ w
+            with autocast(enabled=False):
+                h = h.float().tanh()
+                if h.sum() > 0:
+                    h = h * 2
+            return (h @ w).float()
+
+    step, _ = passes(trace, fn, w)
+    return step, [call(seed) for seed in range(10)]
+
+
+@cases(eager="write-in-autocast")
+def a_write_in_a_part_that_is_off(trace):
+    w, total = weight(), torch.zeros(8, 16)
+
+    def fn(x):
+        with autocast():
+            h = x @ w
+            with autocast(enabled=False):
+                total.add_(h.detach().float())
+            return (h.tanh() @ w).float()
+
+    step, steps = small(trace, fn, w)
+    return step, steps, lambda: total
+
+
+@cases(hits=2)
+def a_write_in_a_region_that_casts_nothing(trace):
+    w, total = weight(), torch.zeros(8, 16)
+
+    def fn(x):
+        with autocast(enabled=False):
+            total.add_(x.detach())
+            return (x @ w).tanh() @ w
+
+    step, steps = small(trace, fn, w)
+    return step, steps, lambda: total
 
 
 @cases.parametrize

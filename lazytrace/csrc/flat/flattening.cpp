@@ -253,8 +253,7 @@ int Flattening::mode(const Modes& modes) {
 // behind them.
 void Flattening::set_modes(size_t from, const Modes& now, bool kernels) {
   Modes modes = now;
-  if (kernels)
-    for (bool& on : modes.autocast) on = false;
+  if (kernels) modes.leave_autocast();
   for (size_t i = from; i < kernels_.steps().size(); ++i) {
     Step& step = kernels_.steps()[i];
     if (kernels) modes.grad = step.flat && step.modes == 1;

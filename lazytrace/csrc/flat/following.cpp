@@ -242,7 +242,7 @@ void Following::follow(std::shared_ptr<const Plan> whole, const std::vector<int>
   hinder_by_kernels();
   modes_ = modes;
   modes_.grad = false;
-  for (bool& on : modes_.autocast) on = false;
+  modes_.leave_autocast();
 }
 
 // Whether the kernels of the pass can be run again and again: what they are given stays as it is.

@@ -221,7 +221,7 @@ struct Program {
   // replay stops there.
   bool inside_autocast(size_t step) const {
     for (size_t i = step + 1; i-- > 0;)
-      if (steps[i].modes >= 0) return modes[steps[i].modes].any_autocast() && !modes[0].any_autocast();
+      if (steps[i].modes >= 0) return modes[steps[i].modes].autocast_region > 0;
     return false;
   }
   // Whether weights that it has cast stay in the cache of the caller's autocast region: where it began again,

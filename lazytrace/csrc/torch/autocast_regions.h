@@ -3,12 +3,22 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "torch/autocast.h"
+
 namespace lazytrace {
 
 // Whether this thread is in a region. Autocast that is switched on outside of one keeps what it has cast.
 inline bool is_in_autocast_region() {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting() > 0;
+}
+
+// Whether it is off in the one that this thread is in. What a region inside that one casts is kept beyond it.
+inline bool is_in_region_without_autocast() {
+  auto off = c10::impl::tls_local_dispatch_key_set().excluded_;
+  for (c10::DispatchKey key : autocast_keys())
+    if (!off.has(key)) return false;
+  return is_in_autocast_region();
 }
 
 }  // namespace lazytrace

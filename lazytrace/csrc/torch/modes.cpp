@@ -25,7 +25,7 @@ Modes Modes::current() {
 
 bool Modes::operator==(const Modes& other) const {
   if (grad != other.grad || inference != other.inference || autocast_cache != other.autocast_cache ||
-      switches != other.switches)
+      autocast_region != other.autocast_region || switches != other.switches)
     return false;
   for (size_t i = 0; i < kAutocastCount; ++i)
     if (autocast[i] != other.autocast[i] || autocast_dtype[i] != other.autocast_dtype[i]) return false;
@@ -36,6 +36,11 @@ bool Modes::any_autocast() const {
   for (bool enabled : autocast)
     if (enabled) return true;
   return false;
+}
+
+void Modes::leave_autocast() {
+  for (bool& on : autocast) on = false;
+  autocast_region = 0;
 }
 
 std::string Modes::text() const {
@@ -75,11 +80,10 @@ void ModeSwitch::apply_switches(const Switches& switches) {
 
 void ModeSwitch::apply_autocast(const Modes& modes) {
   // The casts of the caller's autocast stay.
-  if (modes.any_autocast() && !base_->any_autocast() && !nested_) {
+  if (modes.autocast_region != now_.autocast_region) leave_autocast();
+  if (modes.autocast_region && !nested_) {
     at::autocast::increment_nesting();
     nested_ = true;
-  } else if (!modes.any_autocast()) {
-    leave_autocast();
   }
   for (size_t i = 0; i < kAutocastCount; ++i) {
     at::autocast::set_autocast_enabled(kAutocastDevices[i], modes.autocast[i]);

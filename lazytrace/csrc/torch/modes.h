@@ -17,6 +17,9 @@ struct Modes {
   bool autocast_cache = true;
   bool autocast[kAutocastCount] = {};
   c10::ScalarType autocast_dtype[kAutocastCount] = {};
+  // The region of the function's own whose casts autocast keeps, counted from 1; 0 outside of all. A part of
+  // it may be switched off. Only a recorder and its programs know.
+  int autocast_region = 0;
   Switches switches;  // that the function has set; all others are as they were before the call
 
   // Without switches, which any thread may set: only a recorder knows those that are of its function.
@@ -24,6 +27,8 @@ struct Modes {
   bool operator==(const Modes& other) const;
   bool operator!=(const Modes& other) const { return !(*this == other); }
   bool any_autocast() const;
+  // For kernels, which have behind them what autocast does.
+  void leave_autocast();
   // "no_grad, autocast(cpu, BFloat16)" or "" for the default modes.
   std::string text() const;
 };
@@ -48,7 +53,7 @@ class ModeSwitch {
   std::optional<Modes> base_;
   Modes now_;
   Switches found_;       // those that it has set, as they were
-  bool nested_ = false;  // whether this switch entered autocast, whose cache it must then clear
+  bool nested_ = false;  // whether this switch entered a region of autocast, whose cache it must then clear
   std::optional<c10::InferenceMode> inference_;
 };
 

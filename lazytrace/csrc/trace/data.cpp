@@ -115,6 +115,7 @@ py::dict modes_data(const Modes& modes) {
   row["inference"] = modes.inference;
   row["autocast"] = py::tuple(autocast);
   row["autocast_cache"] = modes.autocast_cache;
+  row["autocast_region"] = modes.autocast_region;
   py::dict switches;
   for (size_t one = 0; one < kSwitchCount; ++one)
     if (modes.switches.has(one)) switches[switch_name(one)] = modes.switches.value(one);

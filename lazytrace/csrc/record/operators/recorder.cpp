@@ -14,7 +14,6 @@
 #include "record/operators/parts.h"
 #include "record/operators/storage.h"
 #include "support/reasons.h"
-#include "torch/autocast_regions.h"
 #include "torch/autograd_graph.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
@@ -41,12 +40,11 @@ void hand_on(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
 
 // Inside a region of the caller's in which autocast is off, what the function casts stays beyond its own, to
 // the next call. The key does not say that there is such a region.
-bool casts_in_the_callers_region(const Program& program) {
+bool casts_for_its_caller(const Program& program) {
   const auto& modes = program.modes;
-  bool own = !modes[0].any_autocast() && std::any_of(modes.begin(), modes.end(), [](const Modes& one) {
+  return !modes[0].any_autocast() && std::any_of(modes.begin(), modes.end(), [](const Modes& one) {
     return one.any_autocast() && one.autocast_cache;
   });
-  return own && is_in_autocast_region();
 }
 
 }  // namespace
@@ -290,7 +288,6 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   step.place = place;
   note_modes(&step);
   if (!feeding_.lent().empty()) feeding_.lent().restore(stack, count);
-  note_casts(*stack, count);
   std::vector<c10::IValue> before(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (numbers() && facts.changes_metadata) fix_sizes(before, &lifted);
   if (!lifted.empty()) numbers()->settle_kinds(schema, facts, &lifted);
@@ -575,13 +572,14 @@ void Recorder::push(Step step) {
 void Recorder::note_modes(Step* step) {
   Modes now = Modes::current();
   now.switches = switches_;
+  now.autocast_region = autocast_region(now);
   if (now == modes_) return;
   modes_ = now;
-  // Its cache of cast weights goes when a replay stops inside it.
   bool own = now.any_autocast() && !program_->modes[0].any_autocast();
   // A replay clears what it has cast, as the end of a region does.
   if (own && !is_in_autocast_region()) fail(say(reason::LeavesModes));
-  resuming_.enter(own ? "it enters an autocast region of its own" : "");
+  // Its cache of cast weights goes when a replay stops inside it.
+  resuming_.enter(now.autocast_region ? "it enters an autocast region of its own" : "");
   for (size_t i = 0; i < program_->modes.size(); ++i)
     if (program_->modes[i] == now) {
       step->modes = static_cast<int>(i);
@@ -591,11 +589,12 @@ void Recorder::note_modes(Step* step) {
   step->modes = static_cast<int>(program_->modes.size()) - 1;
 }
 
-// Under the caller's autocast a replay runs in the caller's region.
-void Recorder::note_casts(const torch::jit::Stack& stack, size_t count) {
-  if (program_->modes[0].any_autocast()) return;
-  if (!modes_.any_autocast()) return casts_.switch_off();
-  if (modes_.autocast_cache && casts_.differ(stack, count) && modes_.grad) fail(say(reason::CastAgain));
+// Inside a region of the caller's a replay runs in that one. A region in which autocast was never on keeps no
+// casts.
+int Recorder::autocast_region(const Modes& now) {
+  if (in_callers_region_ || program_->modes[0].any_autocast() || !is_in_autocast_region()) return 0;
+  keeps_casts_ |= now.any_autocast();
+  return keeps_casts_ ? regions_ended_ + 1 : 0;
 }
 
 bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
@@ -708,7 +707,7 @@ void Recorder::note_written(const at::Tensor& tensor, Step* step) {
   if (!tensor.defined() || !origins_.is_external(tensor)) return;
   step->effect = true;
   program_->effects = true;
-  if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
+  if (modes_.autocast_region) fail(say(reason::WriteInAutocast));
 }
 
 void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
@@ -1234,7 +1233,7 @@ bool Recorder::write_requires_grad(const at::Tensor& tensor, bool value) {
   int reg = settable ? register_of(tensor) : -1;
   Origins::Known* known = reg >= 0 && was_there(reg) ? origins_.known(tensor) : nullptr;
   if (!known) return false;
-  if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
+  if (modes_.autocast_region) fail(say(reason::WriteInAutocast));
   Step step = gradient_step(Step::Kind::RequireGrad, tensor);
   if (stopped()) return true;
   Argument flag;
@@ -1284,7 +1283,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   if (is_loose(tensor)) pin(tensor);
   if (is_loose(value)) pin(value);
   if (!looks_alike(tensor, value)) return false;
-  if (modes_.any_autocast() && !program_->modes[0].any_autocast()) fail(say(reason::WriteInAutocast));
+  if (modes_.autocast_region) fail(say(reason::WriteInAutocast));
   int of = register_of(tensor);
   if (of >= 0 && is_its_data(tensor, of, value)) return true;
   if (of >= 0 && origins_.has_read_data(tensor)) {
@@ -1376,7 +1375,7 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
     program_->looks.clear();
   drop_unused(program_.get(), outputs);
   judge_hooks();
-  if (casts_in_the_callers_region(*program_)) fail(say(reason::CastAgain));
+  if (in_callers_region_ && casts_for_its_caller(*program_)) fail(say(reason::CastAgain));
   note_workload();
   sizes_.end();
   origins_.clear();

@@ -11,7 +11,6 @@
 
 #include "program/program.h"
 #include "record/operators/blanks.h"
-#include "record/operators/casts.h"
 #include "record/operators/conditions.h"
 #include "record/operators/feeding.h"
 #include "record/operators/origins.h"
@@ -19,6 +18,7 @@
 #include "record/operators/shared_values.h"
 #include "record/operators/sizes.h"
 #include "record/operators/workload.h"
+#include "torch/autocast_regions.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
 #include "torch/record_key.h"
@@ -80,7 +80,10 @@ class Recorder {
   // The switches of torch/switches.def that the function has set to what they were not before the call.
   Switches& switches() { return switches_; }
   // The outermost region of autocast has ended, and torch has let go of what was cast there.
-  void end_autocast_region() { casts_.end_region(); }
+  void end_autocast_region() {
+    ++regions_ended_;
+    keeps_casts_ = false;
+  }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
@@ -267,7 +270,7 @@ class Recorder {
   bool is_its_data(const at::Tensor& tensor, int of, const at::Tensor& value);
   int add_data(const at::Tensor& tensor, const at::Tensor& source, int from);
   void note_modes(Step* step);
-  void note_casts(const torch::jit::Stack& stack, size_t count);
+  int autocast_region(const Modes& now);
   void note_requires_grad(const at::Tensor& tensor, int reg);
   // Whether a step has made a tensor that was known before require gradients.
   void note_gradients(const at::Tensor& tensor);
@@ -299,7 +302,9 @@ class Recorder {
   Workload workload_;
   const Conditions conditions_;
   Modes modes_;
-  Casts casts_;
+  const bool in_callers_region_ = is_in_autocast_region();
+  int regions_ended_ = 0;     // regions of autocast that were not the caller's
+  bool keeps_casts_ = false;  // whether autocast was on in the one that it is in
   Switches switches_;
   // What `requires_grad` of tensors that were there before the call was, where it was set.
   std::unordered_map<const c10::TensorImpl*, bool> flags_;
