@@ -213,6 +213,28 @@ def link_module_hooks(
     set_output_hook(hook, outputs)
 
 
+# What `torch.manual_seed` calls, whoever has wrapped that: torch's compiler does, once it is imported.
+seed_defaults: Callable[..., torch.Generator] = torch.random._manual_seed_impl
+# The name of the module of devices that are none of torch's, which nobody else may ask for.
+backend_of_others: Callable[[], str] = torch._C._get_privateuse1_backend_name
+
+GPU_IS_BUILT: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
+
+
+def seeds_default_generators() -> bool:
+    """Whether `torch.manual_seed` seeds the default generators of the CPU and of the GPUs in use, no more.
+
+    Other devices have seeds of their own, and a GPU that is not set up yet is seeded when it is.
+
+    >>> seeds_default_generators() or GPU_IS_BUILT
+    True
+    """
+    if torch.backends.mps.is_built() or torch.xpu._is_compiled() or torch.mtia._is_compiled():
+        return False
+    cuda: Any = torch.cuda
+    return not GPU_IS_BUILT or bool(cuda.is_initialized() and not cuda._is_in_bad_fork())
+
+
 def scripted_classes() -> tuple[type, ...]:
     """The classes of what TorchScript has compiled or traced: functions, and methods of modules.
 

@@ -121,6 +121,34 @@ def next_count(counter: Any) -> Any:
     return next(counter)
 
 
+_SEED: Final = random.Random.seed
+
+
+def seed_of_python(generator: random.Random, seed: int) -> int:
+    """`random.seed(seed)`, whose step gives a number that nobody asks for.
+
+    >>> generator = random.Random()
+    >>> seed_of_python(generator, 3), generator.random() == random.Random(3).random()
+    (0, True)
+    """
+    _SEED(generator, seed)
+    return 0
+
+
+@functools.cache
+def seeder_of_numpy() -> Callable[..., None]:
+    """`np.random.seed`, as it is when it is asked for first."""
+    from numpy.random import seed
+
+    return seed
+
+
+def seed_of_numpy(seed: int) -> int:
+    """The same of `np.random.seed(seed)`."""
+    seeder_of_numpy()(seed)
+    return 0
+
+
 def functions() -> dict[Callable[..., Any], str]:
     """Each function, or what its methods are made of: "clock" or "draws".
 
@@ -137,7 +165,7 @@ def functions() -> dict[Callable[..., Any], str]:
     found[random.Random.getrandbits] = "bits"
     # The same numbers give the same one, but how is not known here.
     found |= dict.fromkeys(OF_SAMPLES.values(), "clock")
-    found[next_count] = "draws"
+    found |= dict.fromkeys((next_count, seed_of_python, seed_of_numpy), "draws")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.
     below: Any = getattr(random.Random, "_randbelow", None)

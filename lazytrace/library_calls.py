@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from lazytrace._native import core
+from lazytrace._torch import seeds_default_generators
 from lazytrace.asked import next_count
 from lazytrace.library import can_be_cloned
 from lazytrace.originals import BUILTINS
@@ -34,6 +35,19 @@ def may_clone(can: Callable[..., bool], tensors: list[torch.Tensor], tensor: tor
 def work_out(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
     """A number that is made of others, as a step."""
     return core.ask_number(function, *values)
+
+
+def seeds_all() -> bool:
+    """Whether `seed()` without a generator is all that `torch.manual_seed` does."""
+    return bool(core.aside(seeds_default_generators))
+
+
+def seed(generator: torch.Generator | None, number: int) -> bool:
+    """What `Generator.manual_seed` does, as an operator; without one, to torch's default generators.
+
+    False where torch's function must be called.
+    """
+    return core.seed(generator, number)
 
 
 def advance(iterator: Any, /) -> Any:

@@ -37,6 +37,7 @@ from lazytrace.library import (
     share_clones,
 )
 from lazytrace.library_calls import may_clone, stay_clones, tell, time_as_text, work_out
+from lazytrace.stand_ins_of_seeds import rows
 
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
@@ -471,6 +472,7 @@ def configure() -> None:
         (_REDUCE, getattr): reduce_by_name,
         (object.__reduce_ex__, collections.OrderedDict): reduce_ordered,
         (object.__reduce_ex__, set): reduce_set,
+        **rows(),
     }
     dropped: dict[Any, Any] = {
         io.TextIOWrapper.write: write,

@@ -49,10 +49,12 @@ ARGUMENTS = {
     "integers": (5,),
     **{sample.__name__: (1.5, 2.0, 4.0) for sample in asked.OF_SAMPLES.values()},
     "next_count": (itertools.count(3),),
+    "seed_of_python": (random.Random(1), 5),
+    "seed_of_numpy": (5,),
 }
 FUNCTIONS = asked.functions() | asked.of_numpy()
-# Of an iterator, which it moves on.
-OF_OTHERS = {asked.next_count}
+# What they change is none of their own: an iterator, or the stream that they are given.
+OF_OTHERS = {asked.next_count, asked.seed_of_python, asked.seed_of_numpy}
 OWNERS = (np.random.Generator, np.random.RandomState, random.Random)
 
 

@@ -1,4 +1,5 @@
 // lazytrace._core: what Python sees of the recorder, the interpreter, the observer and the signatures.
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
@@ -21,6 +22,8 @@
 #include "torch/autocast.h"
 #include "torch/batched.h"
 #include "torch/overrides.h"
+#include "torch/seeds.h"
+#include "torch/transforms.h"
 #include "trace/stored.h"
 
 namespace lt = lazytrace;
@@ -450,6 +453,14 @@ void bind_numbers(py::module_& m) {
   m.def("pin_sizes", [](const at::Tensor& tensor) {
     auto* recorder = lt::Recorder::active();
     if (recorder && recorder->numbers()) recorder->pin(tensor);
+  });
+  // False where that is left to torch's function: transforms and modes would be told of the operator.
+  m.def("seed", [](py::object generator, c10::SymInt number) {
+    if (lt::is_transforming() || c10::impl::TorchDispatchModeTLS::any_modes_set()) return false;
+    std::optional<at::Generator> one;
+    if (!generator.is_none()) one = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+    lt::seed(one, at::Scalar(std::move(number)));
+    return true;
   });
   m.def("call_contiguous", [](const at::Tensor& tensor, at::MemoryFormat format) {
     return at::_ops::contiguous::call(tensor, format);

@@ -47,7 +47,7 @@ def seeded_outside(trace):
     ]
 
 
-@cases(eager="calls-unseen-function")
+@cases(hits=2)
 def seeded_inside(trace):
     def fn(x):
         torch.manual_seed(3)
