@@ -215,6 +215,15 @@ void Calls::judge_one(PyObject* v) {
   }
   if (starts_with(type->tp_name, "operator."))
     return recorder_->fail("hands an " + std::string(type->tp_name) + " to C code");
+  if (const MethodWrapper* wrapper = MethodWrapper::of(v)) {
+    PyTypeObject* base = c_base(Py_TYPE(wrapper->self));
+    std::string name = text_of(wrapper->name());
+    // Which items it will be asked for is not seen.
+    if (method_does(base, name) == Does::GetsItem) {
+      read_wrapped_slot(v);
+      return judge_method_callback(base, name, wrapper->self);
+    }
+  }
   call(v, nullptr, 0);  // a partial or the wrapper of a slot
 }
 
@@ -380,14 +389,18 @@ void Calls::call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_
   call_method(descriptor->d_type, name, args[0], args + 1, count - 1);
 }
 
+void Calls::read_wrapped_slot(PyObject* callable) {
+  const MethodWrapper* wrapper = MethodWrapper::of(callable);
+  int node = provenance_->owner(callable);
+  if (node < 0) return;
+  provenance_->read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, wrapper->self);
+  provenance_->read_child(node, Access::Attribute, py::str("__name__").ptr(), -1, wrapper->name());
+}
+
 void Calls::call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   const MethodWrapper* wrapper = MethodWrapper::of(callable);
   // One that only the stack holds was made for this call, and goes with it.
-  int node = Py_REFCNT(callable) == 1 ? -1 : provenance_->owner(callable);
-  if (node >= 0) {
-    provenance_->read_child(node, Access::Attribute, py::str("__self__").ptr(), -1, wrapper->self);
-    provenance_->read_child(node, Access::Attribute, py::str("__name__").ptr(), -1, wrapper->name());
-  }
+  if (Py_REFCNT(callable) > 1) read_wrapped_slot(callable);
   static PyObject* const asks = PyUnicode_InternFromString("__getattribute__");
   PyTypeObject* base = c_base(Py_TYPE(wrapper->self));
   if (count == 1 && wrapper->name() == asks && base == &PyBaseObject_Type)

@@ -54,6 +54,7 @@ class Calls {
   void call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t count);
   void read_format(PyObject* const* args, Py_ssize_t count);
   void call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void read_wrapped_slot(PyObject* callable);
   void call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_cache_by_name(PyObject* callable, c10::ArrayRef<PyObject*> args, PyObject* kwargs);
