@@ -26,6 +26,16 @@ def weight(seed=0):
     return torch.nn.Parameter(x(seed).t() @ x(seed + 1) / 8)
 
 
+def region(w, **options):
+    """A product in a region of autocast of its own."""
+
+    def half(x):
+        with autocast(**options):
+            return (x @ w).float()
+
+    return half
+
+
 def passes(trace, fn, *weights, use=lambda out: out.square().sum().backward(), is_leaf=True):
     """The function with a pass through its graph at each call, until one node stands for that graph."""
     traced = trace(fn)
@@ -136,10 +146,7 @@ def small(trace, fn, *weights):
 @cases(hits=2)
 def a_weight_in_two_regions(trace):
     w = weight()
-
-    def half(x):
-        with autocast():
-            return (x @ w).float()
+    half = region(w)
 
     return small(trace, lambda x: half(half(x)), w)
 
@@ -147,10 +154,7 @@ def a_weight_in_two_regions(trace):
 @cases(hits=2)
 def a_weight_in_regions_apart(trace):
     w = weight()
-
-    def half(x):
-        with autocast():
-            return (x @ w).float()
+    half = region(w)
 
     return small(trace, lambda x: half(half(x).tanh()), w)
 
@@ -215,10 +219,7 @@ def regions_with_weights_of_their_own(trace):
 @cases(hits=2)
 def regions_that_keep_nothing(trace):
     w = weight()
-
-    def half(x):
-        with autocast(cache_enabled=False):
-            return (x @ w).float()
+    half = region(w, cache_enabled=False)
 
     return small(trace, lambda x: half(half(x)), w)
 
@@ -226,10 +227,7 @@ def regions_that_keep_nothing(trace):
 @cases(hits=2)
 def regions_without_gradients(trace):
     w = weight()
-
-    def half(x):
-        with autocast():
-            return (x @ w).float()
+    half = region(w)
 
     fn = trace(torch.no_grad()(lambda x: half(half(x))))
     return fn, [call(x(seed)) for seed in range(4)]
@@ -239,10 +237,7 @@ def regions_without_gradients(trace):
 def regions_inside_the_callers(trace):
     """What is cast stays until the caller's region ends."""
     w = weight()
-
-    def half(x):
-        with autocast():
-            return (x @ w).float()
+    half = region(w)
 
     def around(fn):
         def step(x):
@@ -258,10 +253,7 @@ def regions_inside_the_callers(trace):
 def regions_inside_one_of_the_callers_that_is_off(trace):
     """There what is cast stays from region to region; elsewhere it does not."""
     w = weight()
-
-    def half(x):
-        with autocast():
-            return (x @ w).float()
+    half = region(w)
 
     inside, _ = passes(trace, lambda x: half(half(x)), w)
 
@@ -276,10 +268,7 @@ def regions_inside_one_of_the_callers_that_is_off(trace):
 @cases(hits=ENOUGH)
 def one_node_for_two_regions(trace):
     w = weight()
-
-    def half(x):
-        with autocast():
-            return (x @ w).float()
+    half = region(w)
 
     return passes(trace, lambda x: half(half(x)), w)
 

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from tests.soundness.runner import X, around, check
+from tests.soundness.runner import Holder, X, around, check
 
 
 class Numbers(tuple):
@@ -15,10 +15,6 @@ class Numbers(tuple):
 
 class Rows(list):
     pass
-
-
-class Holder:
-    """What holds the object of state."""
 
 
 CALLS = {
@@ -39,8 +35,7 @@ CALLS = {
 )
 def test_what_is_in_it_is_read(call, kind):
     def make(trace):
-        holder = Holder()
-        holder.held = kind([1, 22, 1])
+        holder = Holder(held=kind([1, 22, 1]))
 
         def function(x):
             return x * len(repr(call(holder.held)))

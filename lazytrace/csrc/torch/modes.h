@@ -27,7 +27,7 @@ struct Modes {
   bool operator==(const Modes& other) const;
   bool operator!=(const Modes& other) const { return !(*this == other); }
   bool any_autocast() const;
-  // For kernels, which have behind them what autocast does.
+  // As kernels run, which have behind them what autocast does.
   void leave_autocast();
   // "no_grad, autocast(cpu, BFloat16)" or "" for the default modes.
   std::string text() const;

@@ -61,9 +61,9 @@ class Reading {
     modes.grad = row["grad"].cast<bool>();
     modes.inference = row["inference"].cast<bool>();
     modes.autocast_cache = row["autocast_cache"].cast<bool>();
+    modes.leave_autocast();
     modes.autocast_region = row["autocast_region"].cast<int>();
     if (modes.autocast_region < 0) refuse("it is in a region of autocast that cannot be");
-    for (bool& on : modes.autocast) on = false;
     for (py::handle one : row["autocast"]) {
       auto device = c10::Device(one[py::int_(0)].cast<std::string>()).type();
       bool found = false;

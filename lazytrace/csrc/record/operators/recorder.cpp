@@ -39,7 +39,7 @@ void hand_on(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
 }
 
 // Inside a region of the caller's in which autocast is off, what the function casts stays beyond its own, to
-// the next call. The key does not say that there is such a region.
+// the next call; where that region ends shows in no call.
 bool casts_for_its_caller(const Program& program) {
   const auto& modes = program.modes;
   return !modes[0].any_autocast() && std::any_of(modes.begin(), modes.end(), [](const Modes& one) {
