@@ -106,6 +106,7 @@ void bind_trace(py::module_& m) {
       .def("explain", &lt::Trace::explain)
       .def("explain_all", &lt::Trace::explain_all)
       .def("rows", &lt::Trace::rows)
+      .def("row", &lt::Trace::row, py::arg("step"))
       .def("guard_rows", &lt::Trace::guard_rows)
       .def("output_registers", &lt::Trace::output_registers)
       .def("data", &lt::Trace::data)

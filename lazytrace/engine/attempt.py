@@ -564,7 +564,7 @@ class Attempt:
     def _row(self, trace: Trace | None, miss: Miss) -> dict[str, Any] | None:
         """The step of a miss, which another trace than the one asked may have come to; None: that is gone."""
         at = self._trace_of(miss) or trace
-        return at.native.rows()[miss.step] if at is not None and at.number == miss.trace else None
+        return at.native.row(miss.step) if at is not None and at.number == miss.trace else None
 
     def _trace_of(self, miss: Miss) -> Trace | None:
         return next((one for one in self._traces if one.number == miss.trace), None)

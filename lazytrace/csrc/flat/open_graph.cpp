@@ -43,6 +43,10 @@ OpenGraph::OpenGraph(const std::vector<at::Tensor>& roots, torch::autograd::edge
     : ends_(std::move(ends)) {
   for (size_t i = 0; i < ends_.size(); ++i) {
     Node* node = ends_[i].function.get();
+    if (!node) {
+      obstacle_ = "gradients of an argument are lost";
+      continue;
+    }
     if (!numbers_.emplace(std::make_pair(node, ends_[i].input_nr), i).second)
       obstacle_ = "two tensors have one history";
     end_nodes_.insert(node);

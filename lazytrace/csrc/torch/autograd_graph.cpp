@@ -54,6 +54,12 @@ const void* version_counter_of(const at::Tensor& tensor) {
   return counter;
 }
 
+bool leads_nowhere(const at::Tensor& tensor) {
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  // Asking a view for its node may make one, under a lock; most tensors are none.
+  return meta && meta->is_view_ && !meta->requires_grad_ && tensor.requires_grad() && tensor.is_leaf();
+}
+
 bool calls_python(Node& node) { return has_hooks_of_its_own(node) || is_python(node); }
 
 AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Nodes& histories,

@@ -48,6 +48,10 @@ bool is_python(torch::autograd::Node& node);
 // Whether a backward pass that comes to this node runs Python code, or another hook.
 bool calls_python(torch::autograd::Node& node);
 
+// Whether operators record what is done with it, though no gradient ever comes to it: a view of a tensor with
+// a graph that was made under inference mode has neither a node nor what adds up the gradient of a leaf.
+bool leads_nowhere(const at::Tensor& tensor);
+
 // Whether a backward pass that comes to this tensor would call a hook. Neither needs nor takes the GIL.
 bool has_hooks(const at::Tensor& tensor);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "torch/autograd_graph.h"
+
 namespace lazytrace {
 
 TensorMeta TensorMeta::of(const at::Tensor& tensor) {
@@ -11,6 +13,7 @@ TensorMeta TensorMeta::of(const at::Tensor& tensor) {
   if (!meta.defined_) return meta;
   meta.strided_ = tensor.layout() == at::kStrided && !tensor.is_nested();
   meta.requires_grad_ = tensor.requires_grad();
+  meta.leads_nowhere_ = lazytrace::leads_nowhere(tensor);
   meta.dtype_ = tensor.scalar_type();
   meta.device_ = tensor.device();
   meta.keys_ = tensor.key_set().raw_repr();
@@ -42,7 +45,8 @@ namespace {
 bool same_kind(const TensorMeta& meta, const at::Tensor& tensor) {
   // The key set holds layout, backend, conjugation, negation, inference and autograd keys at once.
   return tensor.key_set().raw_repr() == meta.keys() && tensor.scalar_type() == meta.dtype() &&
-         tensor.device() == meta.device() && tensor.requires_grad() == meta.requires_grad();
+         tensor.device() == meta.device() && tensor.requires_grad() == meta.requires_grad() &&
+         lazytrace::leads_nowhere(tensor) == meta.leads_nowhere();
 }
 }  // namespace
 
@@ -117,6 +121,8 @@ std::string TensorMeta::difference(const at::Tensor& tensor) const {
       return changed("stride(" + std::to_string(i) + ")", strides_[i], now.strides_[i]);
   if (now.requires_grad_ != requires_grad_)
     return changed("requires_grad", requires_grad_ ? "True" : "False", now.requires_grad_ ? "True" : "False");
+  if (now.leads_nowhere_ != leads_nowhere_)
+    return changed("gradients", leads_nowhere_ ? "lost" : "kept", now.leads_nowhere_ ? "lost" : "kept");
   if (now.keys_ != keys_)
     return changed("dispatch keys", c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys_),
                    c10::DispatchKeySet(c10::DispatchKeySet::RAW, now.keys_));

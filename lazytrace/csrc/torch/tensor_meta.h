@@ -33,6 +33,7 @@ class TensorMeta {
   bool defined() const { return defined_; }
   size_t bytes() const;  // at most: views count as much as what they show
   bool requires_grad() const { return requires_grad_; }
+  bool leads_nowhere() const { return leads_nowhere_; }
   void set_requires_grad(bool value) { requires_grad_ = value; }
   c10::ScalarType dtype() const { return dtype_; }
   const c10::SmallVector<int64_t, 5>& sizes() const { return sizes_; }
@@ -54,6 +55,7 @@ class TensorMeta {
   bool defined_ = false;
   bool strided_ = true;
   bool requires_grad_ = false;
+  bool leads_nowhere_ = false;
   c10::ScalarType dtype_ = c10::ScalarType::Undefined;
   c10::Device device_ = c10::kCPU;
   uint64_t keys_ = 0;

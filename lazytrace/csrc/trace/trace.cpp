@@ -876,31 +876,33 @@ const char* kind_name(Step::Kind kind) {
   return "";
 }
 
-py::list Trace::rows_of(const Plan& plan) {
+py::dict Trace::row_of(const Plan& plan, size_t index) {
   const Program& program = plan.program();
+  const Step& step = program.steps.at(index);
+  py::list arguments, names, results;
+  for (auto& argument : step.arguments) arguments.append(argument_row(program.numbers, argument));
+  for (auto& argument : step.op.schema().arguments())
+    names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
+  for (auto& result : step.results) results.append(result_row(result));
+  py::dict row;
+  row["kind"] = kind_name(step.kind);
+  row["operator"] = step.kind == Step::Kind::Opaque ? step.opaque->name
+                    : step.kind == Step::Kind::Read ? text_of(program.numbers, step.arguments[0].reg)
+                                                    : step.op.schema().name();
+  row["overload"] = step.op.schema().overload_name();
+  row["arguments"] = arguments;
+  row["names"] = names;
+  row["results"] = results;
+  row["modes"] = step.modes >= 0 ? py::object(py::str(program.modes[step.modes].text())) : py::none();
+  row["place"] = place_tuple(step.place);
+  row["frees"] = plan.steps[index].frees;
+  row["literal"] = step.literal.defined() ? py::cast(step.literal) : py::none();
+  return row;
+}
+
+py::list Trace::rows_of(const Plan& plan) {
   py::list rows;
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const Step& step = program.steps[i];
-    py::list arguments, names, results;
-    for (auto& argument : step.arguments) arguments.append(argument_row(program.numbers, argument));
-    for (auto& argument : step.op.schema().arguments())
-      names.append(py::make_tuple(argument.name(), argument.kwarg_only()));
-    for (auto& result : step.results) results.append(result_row(result));
-    py::dict row;
-    row["kind"] = kind_name(step.kind);
-    row["operator"] = step.kind == Step::Kind::Opaque ? step.opaque->name
-                      : step.kind == Step::Kind::Read ? text_of(program.numbers, step.arguments[0].reg)
-                                                      : step.op.schema().name();
-    row["overload"] = step.op.schema().overload_name();
-    row["arguments"] = arguments;
-    row["names"] = names;
-    row["results"] = results;
-    row["modes"] = step.modes >= 0 ? py::object(py::str(program.modes[step.modes].text())) : py::none();
-    row["place"] = place_tuple(step.place);
-    row["frees"] = plan.steps[i].frees;
-    row["literal"] = step.literal.defined() ? py::cast(step.literal) : py::none();
-    rows.append(row);
-  }
+  for (size_t i = 0; i < plan.program().steps.size(); ++i) rows.append(row_of(plan, i));
   return rows;
 }
 

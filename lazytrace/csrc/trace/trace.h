@@ -97,6 +97,8 @@ class Trace {
   bool changes_state() const;
   // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
   py::list rows() const { return rows_of(*plan_); }
+  // That of one step. Throws std::out_of_range where there is none.
+  py::dict row(size_t step) const { return row_of(*plan_, step); }
   // The same of the flat form that answers its calls; empty where there is none.
   py::list flat_rows() const;
   py::list guard_rows(const std::vector<std::string>& names) const;
@@ -114,6 +116,7 @@ class Trace {
 
  private:
   friend class Recording;
+  static py::dict row_of(const Plan& plan, size_t step);
   static py::list rows_of(const Plan& plan);
   // A node whose object is by now one that the program writes to, though it was another; -1: none.
   int aliased(const GuardTree::Values& values) const;
