@@ -232,6 +232,28 @@ def test_recording_rests_when_nothing_is_hit():
     assert lazytrace.reason_code(RESTS) == "records-too-often"
 
 
+def long(x):
+    for _ in range(2100):
+        x = x + 1
+    return x
+
+
+def test_a_few_long_recordings_are_as_telling_as_many_short_ones():
+    step = traced(long, dynamic=False)
+    for size in range(1, 30):
+        step(torch.ones(size))
+    assert step.stats().recordings == 5
+    assert step.stats().eager == {RESTS.replace("16", "4"): 16 + 8}
+
+
+def test_a_long_recording_that_is_hit_pays():
+    step = traced(long, dynamic=False)
+    for size in range(1, 12):
+        step(torch.ones(size))
+        step(torch.ones(size))
+    assert (step.stats().recordings, step.stats().hits) == (11, 11)
+
+
 def test_a_hit_ends_the_rest():
     step = traced(scale, dynamic=False)
     for k in range(20):

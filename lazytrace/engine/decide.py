@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lazytrace._native import core, problem
-from lazytrace.engine.store import UNHIT_AT_MOST
 from lazytrace.engine.switches import inside_other_tracer, is_disabled
 from lazytrace.originals import BUILTINS
 from lazytrace.stats import Reason
@@ -108,7 +107,7 @@ def without_trace(owner: Owner, cache: TraceCache, key: bytes, refusal: Refusal 
     if forbidden is not None and (owner.frozen or len(cache.traces)):
         return Decision("raise", forbidden, "retrace")
     if cache.retreat.resting():
-        rests = cache.retreat.refusal or eager_reason("records-too-often", UNHIT_AT_MOST)
+        rests = cache.retreat.refusal or eager_reason("records-too-often", cache.retreat.unhit)
         return Decision("eager", rests, "rest")
     return _RECORD
 

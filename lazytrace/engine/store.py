@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import getpid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import cachetools
 
@@ -35,8 +35,11 @@ _TRIED_AGAIN_AT = (2, 8)
 # second call only, layers that are left out at random.
 _MAKES_STATE = "looks up a missing key of a "
 _MADE_BY = 6
-# So many recordings in a row without a hit are no first pass over a few signatures any more.
+# So many recordings in a row without a hit are no first pass over a few signatures any more. A long one takes
+# as much time as many short ones: a few of those that have so many steps together are as telling.
 UNHIT_AT_MOST = 16
+_UNHIT_AT_LEAST = 4
+_UNHIT_STEPS = 8192
 _LONGEST_REST = 1 << 20
 _REFUSED = -1  # traces are numbered from 0
 _NEVER = (1 << 63) - 1
@@ -457,6 +460,15 @@ class TraceStore:
             self.native.set(key, [trace.native for trace in traces])
 
 
+class _Newest(NamedTuple):
+    """One of the newest recordings: its number, its mark when it was stored, its key, and its steps."""
+
+    number: int
+    stored: int
+    key: bytes
+    steps: int
+
+
 class Retreat:
     """Whether recording has paid lately; where it has not, it rests for twice as many calls each time.
 
@@ -470,15 +482,15 @@ class Retreat:
 
     def __init__(self, traces: TraceStore) -> None:
         self._traces = traces
-        # The number of each of the newest traces, its mark when it was stored, and its key.
-        self._newest: deque[tuple[int, int, bytes]] = deque(maxlen=UNHIT_AT_MOST)
+        self._newest: deque[_Newest] = deque(maxlen=UNHIT_AT_MOST)
         self._rest = UNHIT_AT_MOST
         self.left = 0
         self.refusal: Reason | None = None  # why the newest was refused
 
     def recorded(self, trace: Trace) -> None:
         """A trace was stored."""
-        self._note((trace.number, trace.native.used, trace.key), None)
+        native = trace.native
+        self._note(_Newest(trace.number, native.used, trace.key, native.size), None)
 
     def refused(self, reason: Reason) -> None:
         """A signature could not be recorded, for the first time.
@@ -489,7 +501,7 @@ class Retreat:
         >>> retreat.resting(), str(retreat.refusal)
         (True, 'calls print()')
         """
-        self._note((_REFUSED, 0, b""), reason)
+        self._note(_Newest(_REFUSED, 0, b"", 0), reason)
 
     def branches_pay(self, key: bytes) -> bool:
         """Whether to record one more way from a side exit.
@@ -500,14 +512,32 @@ class Retreat:
         True
         """
         newest = tuple(self._newest)
-        if self._pays() or any(of != key for _, _, of in newest):
+        if self._pays() or any(one.key != key for one in newest):
             return True
-        known, since = {number for number, _, _ in newest}, newest[0][1]
+        known, since = {one.number for one in newest}, newest[0].stored
         older = (trace for trace in self._traces.find(key) if trace.number not in known)
         return any(trace.native.used > since for trace in older)
 
-    def _note(self, newest: tuple[int, int, bytes], refusal: Reason | None) -> None:
+    @property
+    def unhit(self) -> int:
+        """How many recordings in a row say whether recording pays.
+
+        >>> Retreat(TraceStore(8)).unhit
+        16
+        """
+        return len(self._newest) if self._long() else UNHIT_AT_MOST
+
+    def _long(self) -> bool:
+        return len(self._newest) >= _UNHIT_AT_LEAST and sum(one.steps for one in self._newest) >= _UNHIT_STEPS
+
+    def _note(self, newest: _Newest, refusal: Reason | None) -> None:
         self._newest.append(newest)
+        # What was hit before those that are enough says nothing of them.
+        while len(self._newest) > _UNHIT_AT_LEAST:
+            first = self._newest.popleft()
+            if not self._long():
+                self._newest.appendleft(first)
+                break
         self.refusal = refusal
         if self._pays():
             self._rest = UNHIT_AT_MOST
@@ -522,7 +552,7 @@ class Retreat:
     @property
     def first(self) -> int:
         """The number of the oldest of the newest traces: a hit of any from it on ends the rest."""
-        return min((number for number, _, _ in self._newest if number != _REFUSED), default=_NEVER)
+        return min((one.number for one in self._newest if one.number != _REFUSED), default=_NEVER)
 
     def clear(self) -> None:
         """Forget all."""
@@ -531,9 +561,9 @@ class Retreat:
         self.left = 0
 
     def _pays(self) -> bool:
-        if len(self._newest) < UNHIT_AT_MOST:
+        if len(self._newest) < self.unhit:
             return True
-        return any(self._traces.last_use(number) > stored for number, stored, _ in tuple(self._newest))
+        return any(self._traces.last_use(one.number) > one.stored for one in tuple(self._newest))
 
 
 class Wanted:

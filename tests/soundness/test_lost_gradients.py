@@ -1,4 +1,4 @@
-"""A view that inference mode makes of a tensor with a graph: operators record, and no gradient comes to it."""
+"""A view that inference mode makes of a tensor with a graph: steps record, and no gradient comes to it."""
 
 from __future__ import annotations
 
