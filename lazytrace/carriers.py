@@ -906,7 +906,16 @@ def _are_numbers(*values: Any) -> bool:
     return all(type(value) in (int, float, numpy.float64, Dim, Real, Scalar) for value in values)
 
 
+def _are_whole(*values: Any) -> bool:
+    """Whether numpy has an int64 for each."""
+    if not all(type(value) in (int, numpy.int64, Dim, Long) for value in values):
+        return False
+    return all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
+
+
 def _extreme_by_numpy(choose: Callable[[Any, Any], Any], *values: Any) -> Any:
+    if _are_whole(*values):
+        return _as_long(choose(*map(_int, values)))
     if not _are_numbers(*values) or not any(type(value) in (float, Real, Scalar) for value in values):
         return None
     first, second = map(_float, values)
@@ -917,7 +926,8 @@ def _extreme_by_numpy(choose: Callable[[Any, Any], Any], *values: Any) -> Any:
 
 
 def _clip_by_numpy(value: Any, low: Any, high: Any) -> Any:
-    raised = _extreme_by_numpy(_largest, value, low) if type(value) in (Real, Scalar) else None
+    followed = type(value) in (Real, Scalar) or _are_whole(value, low, high)
+    raised = _extreme_by_numpy(_largest, value, low) if followed else None
     return None if raised is None else _extreme_by_numpy(_smallest, raised, high)
 
 

@@ -24,7 +24,7 @@ from lazytrace.programs.program import (
     Program,
     Register,
     Result,
-    obstacles_of_arrays,
+    obstacles_of_objects,
 )
 from lazytrace.programs.reads import Check, check_of
 
@@ -552,7 +552,7 @@ def obstacles(program: Program) -> Iterator[tuple[str, str]]:
         if step.modes.switches:
             names = ", ".join(name for name, _ in step.modes.switches)
             yield f"runs under a switch of its own, {names} ({step.place})", "Set it outside."
-    yield from obstacles_of_arrays(program)
+    yield from obstacles_of_objects(program)
     known = {id(leaf) for leaf in tree_flatten((program.args, program.kwargs))[0]}
     for capture in program.captures:
         if capture.argument and id(capture.tensor) not in known:

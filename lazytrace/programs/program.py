@@ -167,7 +167,8 @@ class Operation:
 
 @dataclass(frozen=True)
 class Tree:
-    """A value with holes for registers. `kind` is one of "register", "array" (of numpy: a register's memory),
+    """A value with holes for registers. `kind` is one of "register", "parameter" (a register's tensor as an
+    object of this class), "array" (of numpy: a register's memory),
     "constant", "state", "tuple", "list", "dict", "set", "named", "object", "partial", "view" (of a dict),
     "method", "function" and "same", which stands for a container or an array that came before."""
 
@@ -178,7 +179,7 @@ class Tree:
 
     def registers(self) -> Iterator[Register]:
         """All registers in it, in order."""
-        if self.kind in ("register", "array"):
+        if self.kind in ("register", "parameter", "array"):
             yield Register(self.index)
         for item in self.items:
             yield from item.registers()
@@ -213,7 +214,7 @@ class _Rebuilding:
         self._made = made
 
     def build(self, tree: Tree) -> Any:
-        if tree.kind == "register":
+        if tree.kind in ("register", "parameter"):
             return self._tensor(Register(tree.index))
         if tree.kind == "constant":
             return tree.value
@@ -299,13 +300,15 @@ class _Rebuilding:
         return value
 
 
-def obstacles_of_arrays(program: Program) -> Iterator[tuple[str, str]]:
-    """(why, advice) of each numpy array that it takes or gives: outside of this process, it has tensors."""
+def obstacles_of_objects(program: Program) -> Iterator[tuple[str, str]]:
+    """(why, advice) of what it takes or gives beside tensors: outside of this process, it has these alone."""
     for one in program.inputs:
         if one.array:
             yield f"takes {one.path}, a numpy array", "Pass torch.from_numpy(array)."
     if any(tree.kind == "array" for tree in program.result.walk()):
         yield "returns a numpy array", "Return the tensor."
+    if any(tree.kind == "parameter" for tree in program.result.walk()):
+        yield "returns a parameter that it made", "Return the tensor."
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from lazytrace.programs.program import (
     Register,
     Result,
     Tree,
-    obstacles_of_arrays,
+    obstacles_of_objects,
 )
 
 FORMAT = 2
@@ -157,7 +157,7 @@ def obstacles_to_save(program: Program) -> Iterator[tuple[str, str]]:
     """(why, advice) of each thing that a file cannot hold."""
     if program.native.follows_numbers:
         yield "works out numbers while it runs", "Trace the function with dynamic=False."
-    yield from obstacles_of_arrays(program)
+    yield from obstacles_of_objects(program)
     for write in program.writes:
         yield f"writes {write.path}, which a loaded program does not have", "Return the value instead."
     for capture in program.captures:

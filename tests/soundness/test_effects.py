@@ -1131,7 +1131,7 @@ def spectral_and_weight_norm(trace):
     )
 
 
-@cases(eager="returns-subclass")
+@cases(hits=3)
 def parameter_replaced(trace):
     m = Recurrent()
 

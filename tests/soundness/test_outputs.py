@@ -30,6 +30,10 @@ class Output(collections.OrderedDict):
             setattr(self, name, value)
 
 
+class Sub(torch.Tensor):
+    pass
+
+
 def returns(name, function, *args, again=None, **expected):
     """A case that calls a function three times with fresh arguments."""
 
@@ -141,7 +145,8 @@ returns(
     X,
     hits=2,
 )
-returns("parameter_made", lambda x: torch.nn.Parameter(x * 2), X, eager="returns-subclass")
+returns("parameter_made", lambda x: torch.nn.Parameter(x * 2), X, hits=1)
+returns("subclass_made", lambda x: Sub(x * 2), X, eager="returns-subclass")
 returns("module_made", lambda x: torch.nn.ReLU()(x), X, hits=2)
 returns("exception_object", lambda x: [type(e).__name__ for e in [ValueError("a")]], X, hits=2)
 returns("empty_like_filled", lambda x: torch.empty_like(x).fill_(2), X)

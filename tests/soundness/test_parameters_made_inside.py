@@ -106,7 +106,7 @@ def memory_of_an_argument(trace):
     return runs(trace, fn)
 
 
-@cases(eager="returns a Parameter that it made")
+@cases(hits=4)
 def one_that_is_kept(trace):
     s = Holder(p=None)
 
@@ -117,9 +117,72 @@ def one_that_is_kept(trace):
     return runs(trace, fn, watch=lambda: [s.p, type(s.p)])
 
 
-@cases(eager="returns a Parameter that it made")
+@cases(hits=4)
 def one_that_is_returned(trace):
     return runs(trace, lambda x: [nn.Parameter(x * 2, requires_grad=False)])
+
+
+@cases(hits=4)
+def one_that_is_returned_and_kept(trace):
+    s = Holder(p=None, l=[])
+
+    def fn(x):
+        s.p = nn.Parameter(x * 2)
+        s.l = [s.p, s.p.detach(), s.p.data]
+        return s.p, {"a": s.p}, s.p * 2
+
+    return runs(trace, fn, watch=lambda: [s.p, s.l, any(s.p is one for one in s.l)])
+
+
+@cases(hits=4)
+def one_that_has_a_gradient(trace):
+    def fn(x):
+        p = nn.Parameter(x.mean(0))
+        (p * x).sum().backward()
+        return p, p.grad
+
+    return runs(trace, fn)
+
+
+@cases(hits=4)
+def one_that_its_own_memory_is_kept_of(trace):
+    def fn(x):
+        y = x * 2
+        p = nn.Parameter(y)
+        y += 1
+        return p, y
+
+    return runs(trace, fn)
+
+
+@cases(hits=5)
+def codes_that_follow_averages(trace):
+    """As the codes of a VQ-VAE do, which are new parameters of a module at each call."""
+    codes = nn.Embedding(4, 3)
+    encode, decode = nn.Linear(3, 3), nn.Linear(3, 3)
+    opt = torch.optim.SGD([*encode.parameters(), *decode.parameters()], 0.1)
+    state = nn.Module()
+    state.codes, state.sums, state.size = codes, nn.Parameter(torch.randn(4, 3)), torch.ones(4)
+
+    def fn(x):
+        z = encode(x)
+        near = torch.cdist(z, codes.weight).argmin(1)
+        one_hot = torch.zeros(len(x), 4).scatter_(1, near[:, None], 1)
+        q = one_hot @ codes.weight
+        with torch.no_grad():
+            state.size = state.size * 0.9 + 0.1 * one_hot.sum(0)
+        state.sums = nn.Parameter(state.sums * 0.9 + 0.1 * (one_hot.t() @ z))
+        codes.weight = nn.Parameter(state.sums / state.size[:, None])
+        loss = (decode(z + (q - z).detach()) - x).pow(2).mean() + (q.detach() - z).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return loss.item()
+
+    def freeze():
+        codes.weight.requires_grad_(False)
+
+    return runs(trace, fn, freeze, watch=lambda: [*state_of(state), *state_of(encode), state.size])
 
 
 class Squared(torch.autograd.Function):
@@ -371,6 +434,13 @@ def test_sets_that_are_copied():
         return runs(trace, fn, *changes, watch=lambda: [s.seen, s.more])
 
     agree(make)
+
+
+def test_a_graph_gives_no_parameters():
+    step = lazytrace.traced(lambda x: nn.Parameter(x * 2, requires_grad=False))
+    step(X(2)), step(X(2))
+    with pytest.raises(NotImplementedError, match=r"returns a parameter that it made\. Return the tensor"):
+        step.graph(X(2))
 
 
 @cases.parametrize

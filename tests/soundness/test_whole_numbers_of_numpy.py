@@ -38,6 +38,10 @@ USES = {
     "texts": lambda n: (f"{n}", f"{n:4d}|{n:.2f}", "%d of %s" % (n, n), f"{n!s}"),  # noqa: UP031
     "math": lambda n: (math.sqrt(n), math.log(n), math.floor(n), math.ceil(n), math.isnan(n)),
     "functions": lambda n: (told(np.sqrt(n)), told(np.maximum(n, 3)), told(np.square(n)), told(np.abs(n))),
+    "cut": lambda n: (told(np.clip(n, 3, 5)), told(np.clip(int(n), 3, 5)), told(np.clip(4, int(n), 9))),
+    "least": lambda n: (told(np.minimum(int(n), 20)), told(np.minimum(n, 9))),
+    "largest": lambda n: (told(np.maximum(20, int(n))), told(np.maximum(n, 9))),
+    "cut crosswise": lambda n: (told(np.clip(int(n), 30, 10)), told(np.clip(int(n), -3, -5))),
     "kinds": lambda n: (told(np.int64(n)), told(np.float32(n)), told(np.float64(n)), told(np.int64(int(n)))),
     "arrays": lambda n: (np.array([n, n]), np.full(2, n), np.array([1, n]), np.sum([n, 1])),
     "tensors": lambda n: (torch.ones(2) * n, n - torch.ones(2), torch.tensor(n), torch.as_tensor(n)),

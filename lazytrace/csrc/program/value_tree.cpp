@@ -24,7 +24,8 @@ struct Tree::Builder {
     if (is_tensor(v)) {
       tree.index = source.tensor(v);
       if (tree.index < 0) throw std::runtime_error("returns a tensor that no recorded operator made");
-      tree.kind = Kind::Register;
+      tree.kind =
+          Py_IS_TYPE(v, parameter_class()) && source.made(tree.index) ? Kind::Parameter : Kind::Register;
       return tree;
     }
     tree.index = source.number(v);
@@ -208,6 +209,9 @@ struct Tree::Rebuilder {
     switch (t.kind) {
       case Kind::Register:
         return py::reinterpret_steal<py::object>(THPVariable_Wrap(fill.registers[t.index]));
+      case Kind::Parameter:
+        return py::reinterpret_steal<py::object>(
+            THPVariable_Wrap(fill.registers[t.index], parameter_class()));
       case Kind::Array: {
         auto array = py::reinterpret_steal<py::object>(array_of_tensor(fill.registers[t.index]));
         if (!array) throw py::error_already_set();
@@ -352,7 +356,7 @@ py::object Tree::build_first(const Fill& fill) const {
 }
 
 void Tree::each_register(const std::function<void(int)>& visit) const {
-  if (kind == Kind::Register || kind == Kind::Array) visit(index);
+  if (holds_tensor() || kind == Kind::Array) visit(index);
   for (auto& item : items) item.each_register(visit);
 }
 
@@ -368,7 +372,7 @@ bool Tree::takes_numbers() const {
 }
 
 bool Tree::is_plain() const {
-  return kind == Kind::Register || kind == Kind::Number || kind == Kind::Text || kind == Kind::Constant ||
+  return holds_tensor() || kind == Kind::Number || kind == Kind::Text || kind == Kind::Constant ||
          kind == Kind::State;
 }
 

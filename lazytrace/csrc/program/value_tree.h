@@ -16,7 +16,8 @@ class Tree {
  public:
   enum class Kind : uint8_t {
     Register,
-    Array,  // of numpy: the memory of a register
+    Parameter,  // the same, of this class: one that the call has made
+    Array,      // of numpy: the memory of a register
     Number,
     Constant,
     State,
@@ -58,6 +59,8 @@ class Tree {
     std::function<int(PyObject*)> array = [](PyObject*) { return -1; };
     // How a text that follows numbers was made.
     std::function<const Tree*(PyObject*)> text = [](PyObject*) { return nullptr; };
+    // Whether the call has made what this register holds.
+    std::function<bool(int)> made = [](int) { return false; };
   };
 
   // Throws std::runtime_error with a reason where some part cannot be rebuilt.
@@ -73,6 +76,7 @@ class Tree {
   void each_number(const std::function<void(int)>& visit) const;
   // Whether there is one.
   bool takes_numbers() const;
+  bool holds_tensor() const { return kind == Kind::Register || kind == Kind::Parameter; }
   // Whether it is nothing that the call has made of parts, which others could hold, or change: a tensor, a
   // number, a text, a constant, what was there.
   bool is_plain() const;

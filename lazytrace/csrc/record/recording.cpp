@@ -569,7 +569,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     const at::Tensor& t = THPVariable_Unpack(v);
     if (has_attributes(v) && recorder_.made(t)) throw std::runtime_error(say(reason::ReturnsDecorated));
     int reg = recorder_.output_register(t);
-    bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
+    bool plain = THPVariable_CheckExact(v);  // or a parameter
     if (!plain && !recorder_.was_there(reg))
       throw std::runtime_error(say(reason::ReturnsSubclass, type_name(v)));
     if (reg >= 0) tensors->emplace_back(reg, t);
@@ -594,6 +594,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     return numbers ? numbers->number_of(v) : -1;
   };
   Tree::Source source{tensor, state, constant, number};
+  source.made = [&](int reg) { return !recorder_.was_there(reg); };
   source.text = [&](PyObject* v) { return is_text(v) ? recorder_.numbers()->texts().find(v) : nullptr; };
   source.array = [&](PyObject* v) {
     at::Tensor shown = observer_.unseen()->shown_by(v);

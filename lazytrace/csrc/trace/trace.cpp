@@ -664,7 +664,7 @@ bool Trace::carries(int node) const {
   };
   if (written_whole() || std::none_of(effects_.begin(), effects_.end(), is_place)) return false;
   return std::any_of(output_.items.begin() + 1, output_.items.end(),
-                     [](const Tree& value) { return value.kind == Tree::Kind::Register; });
+                     [](const Tree& value) { return value.holds_tensor(); });
 }
 
 bool Trace::differs_in_size(int node, const Call& call) const {

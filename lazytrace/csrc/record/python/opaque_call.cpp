@@ -172,7 +172,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     const at::Tensor& t = THPVariable_Unpack(v);
     if (has_attributes(v) && recorder->made(t)) throw std::runtime_error("hands on a tensor with attributes");
     int reg = recorder->output_register(t);
-    bool plain = reinterpret_cast<PyObject*>(Py_TYPE(v)) == THPVariableClass;
+    bool plain = THPVariable_CheckExact(v);  // or a parameter
     if (!plain && reg >= 0 && !recorder->was_there(reg))
       throw std::runtime_error("hands on a " + type_name(v) + " that it made");
     if (reg >= 0) {
@@ -200,6 +200,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
     auto cell = [&](PyObject* one) { provenance->keep_cell(one, step_->name); };
     Tree::Source source{tensor, state, constant, number, module, cell};
+    source.made = [&](int reg) { return !recorder->was_there(reg); };
     source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };
     step_->call = Tree::of(call_.ptr(), source);
     // For other numbers it may raise: numpy has no random int below 0.
