@@ -287,6 +287,7 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
       return protocols_->read_length(first);
     case Action::Merges:
       consumption_->consume(first, Consumer::Compares);
+      consumption_->look_up_entries(first);
       return protocols_->read_iteration(first);
     case Action::Unpacks:
       if (containers_->read_unpacked(f.place(operation.first))) return;
@@ -322,6 +323,7 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::MatchesKind:
       return calls_->ask_whether_collection(first);
     case Action::MatchesKeys:
+      consumption_->look_up(first, "get");
       return consumption_->consume(first, Consumer::Compares);
     default:
       return enter_context(first);
@@ -391,6 +393,7 @@ void Instructions::call_extended(Frame f, const Operation& operation) {
   calls_->enter(f);
   PyObject* callee = f.peek(operation.first);
   note_callee(f, hands_on(callee));
+  calls_->spread(f.place(operation.second));
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
   calls_->call_extended(callee, f.peek(operation.second), f.peek(operation.third));
 }

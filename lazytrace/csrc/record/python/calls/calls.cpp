@@ -286,10 +286,12 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
     return call(function, all.data(), static_cast<Py_ssize_t>(all.size()));
   }
   if (PyType_Check(callable)) return call_type(reinterpret_cast<PyTypeObject*>(callable), args, count);
+  bool descriptor = Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
+                    Py_IS_TYPE(callable, &PyClassMethodDescr_Type);
+  // Behind a partial.
+  if (judges_callback_ && (descriptor || PyCFunction_Check(callable))) return judge_one(callable);
   if (PyCFunction_Check(callable)) return call_builtin(callable, args, count);
-  if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
-      Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
-    return call_descriptor(callable, args, count);
+  if (descriptor) return call_descriptor(callable, args, count);
   if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) return call_slot_wrapper(callable, args, count);
   if (PyWeakref_CheckRef(callable)) {
     int node = provenance_->owner(callable);
@@ -347,11 +349,55 @@ bool Calls::asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_
   return true;
 }
 
+namespace {
+// Whether going through it runs no Python code: a container, a view of one or an iterator over one.
+bool is_gone_through_by_c(PyObject* v) {
+  PyTypeObject* const kTypes[] = {&PyDict_Type,
+                                  &PySet_Type,
+                                  &PyFrozenSet_Type,
+                                  &PyUnicode_Type,
+                                  &PyBytes_Type,
+                                  &PyRange_Type,
+                                  &PyDictKeys_Type,
+                                  &PyDictValues_Type,
+                                  &PyDictItems_Type,
+                                  &PyListIter_Type,
+                                  &PyTupleIter_Type,
+                                  &PySetIter_Type,
+                                  &PyUnicodeIter_Type,
+                                  &PyDictIterKey_Type,
+                                  &PyDictIterValue_Type,
+                                  &PyDictIterItem_Type,
+                                  &PyListRevIter_Type,
+                                  &PyDictRevIterKey_Type,
+                                  &PyDictRevIterValue_Type,
+                                  &PyDictRevIterItem_Type};
+  bool known = std::find(std::begin(kTypes), std::end(kTypes), Py_TYPE(v)) != std::end(kTypes);
+  return known || is_deque(v);
+}
+
+// Whether its items are what the call passes.
+bool is_passed_as_it_is(PyObject* arguments) {
+  PyTypeObject* type = Py_TYPE(arguments);
+  return (PyTuple_Check(arguments) && type->tp_iter == PyTuple_Type.tp_iter) ||
+         (PyList_Check(arguments) && type->tp_iter == PyList_Type.tp_iter);
+}
+}  // namespace
+
+void Calls::spread(PyObject** arguments) {
+  if (!is_gone_through_by_c(*arguments)) return;
+  protocols_->read_iteration(*arguments);
+  if (recorder_->stopped()) return;
+  PyObject* items = PySequence_Tuple(*arguments);
+  if (!items) return PyErr_Clear();
+  Py_SETREF(*arguments, items);
+}
+
 void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) {
   protocols_->read_iteration(args);
   if (kwargs) containers_->read_whole(kwargs);
   c10::SmallVector<PyObject*, 16> all;
-  if (PyTuple_Check(args) || PyList_Check(args))
+  if (is_passed_as_it_is(args))
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args); ++i)
       all.push_back(PySequence_Fast_GET_ITEM(args, i));
   Py_ssize_t positional = static_cast<Py_ssize_t>(all.size());
@@ -363,7 +409,10 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
     while (PyDict_Next(kwargs, &position, &key, &value)) consumption_->consume(value, Consumer::Reads);
   }
   PyObject* outer = std::exchange(keywords_, kwargs);
-  call(callable, all.data(), positional);
+  bool passed = is_passed_as_it_is(args);
+  // What Python code gives is seen when the call goes through it, by which time C code has it.
+  if (!passed) consumption_->consume(args, Consumer::Compares);
+  passed || comes_to_python(callable) ? call(callable, all.data(), positional) : judge_callback(callable);
   keywords_ = outer;
 }
 
@@ -606,6 +655,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
     if (type_does(base) == Does::Unknown && base != &PyType_Type && !starts_with(base->tp_name, "torch."))
       return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
     if (base == &PyType_Type && count > 2) read_bases_in(args[1]);
+    if (PyType_IsSubtype(base, &PyDict_Type)) look_up_entries(args, count);
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
   // One of an object that is not held elsewhere calls back in the middle of the call.
@@ -630,13 +680,27 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
     return;
   }
   if (type == &PyMap_Type) return consumption_->hand_on(args, count);
+  bool copies = type == &PyStaticMethod_Type || type == &PyClassMethod_Type || type == &PyProperty_Type;
+  for (Py_ssize_t i = 0; copies && i < count; ++i) attributes_->read_copied_attributes(args[i]);
+  if (PyType_IsSubtype(type, &PyDict_Type)) look_up_entries(args, count);
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
+}
+
+void Calls::look_up_entries(PyObject* const* args, Py_ssize_t count) {
+  std::for_each(args, args + count, [this](PyObject* of) { consumption_->look_up_entries(of); });
 }
 
 // A class of which nobody may make an instance can come to be another one, and the other way round.
 void Calls::read_abstractness(PyTypeObject* type) {
   static PyObject* const name = PyUnicode_InternFromString("__abstractmethods__");
   if (is_python_class(type)) classes_->read_class(type, name, _PyType_Lookup(type, name));
+}
+
+// Of a class that is made: of what stands in its body.
+void Calls::read_abstractness_within(PyObject* type) {
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(reinterpret_cast<PyTypeObject*>(type)->tp_dict, &at, &key, &value);)
+    attributes_->read_abstractness(value);
 }
 
 void Calls::call_type_itself(PyObject* const* args, Py_ssize_t count) {
@@ -793,6 +857,7 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
         return recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::AsksAbc:
+      if (name == "_abc_init" && first && PyType_Check(first)) read_abstractness_within(first);
       return ask_abstract_classes(args, count);
     case Does::Imports:
       return import_module(args, count);
@@ -1053,6 +1118,8 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (does == Does::Unknown) return recorder_->fail("calls ." + name + "() of a " + type_name(self));
   auto all = with_self(self, args, count);
   if (does == Does::Binds) return provenance_->owner(self), void();
+  for (Py_ssize_t i = 0; type == &PyProperty_Type && i < count; ++i)
+    attributes_->read_copied_attributes(args[i]);
   perform(does, name, all.data(), static_cast<Py_ssize_t>(all.size()));
 }
 
@@ -1163,6 +1230,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   if (writers && writers->count(name)) {
     if (name == "__init__" && is_default_dict(self)) return recorder_->fail(what());  // sets the factory, too
     consumption_->hand_over(args, count, Consumer::Compares);
+    if (PyDict_Check(self)) look_up_entries(args, count);
     expect_texts(name.c_str(), args, count);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
     if (name == "pop") containers_->read_order(self);

@@ -39,6 +39,8 @@ class Calls {
   // Whether a call that an instruction makes is made again at each replay, and its number followed. C code
   // that is handed such a function calls it where nobody sees it.
   bool asks_for_number(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  // What stands behind `*`, as the tuple that the call makes of it, where no Python code can run for that.
+  void spread(PyObject** arguments);
   void call_extended(PyObject* callable, PyObject* args, PyObject* kwargs);
   // Reads of an attribute, with the call that may stand behind it.
   void read_attribute(PyObject* object, PyObject* name);
@@ -79,7 +81,9 @@ class Calls {
   void perform(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
+  void look_up_entries(PyObject* const* args, Py_ssize_t count);
   void read_abstractness(PyTypeObject* type);
+  void read_abstractness_within(PyObject* type);
   void get_described(PyObject* descriptor, PyObject* object);
   void read_codec(PyObject* const* names, Py_ssize_t count);
   void read_bases_of_class(PyObject* const* args, Py_ssize_t count);

@@ -186,6 +186,7 @@ void Protocols::read_binary(PyObject* left, PyObject* right, int operation) {
   if (in_place && !is_tensor(left) && !is_immutable(left) && c_base(Py_TYPE(left)) != &PyBaseObject_Type &&
       !PyTuple_Check(left)) {
     classes_->read_specials(Py_TYPE(left));
+    if (PyDict_Check(left)) consumption_->look_up_entries(right);
     return writes_->rewrite(left, what);
   }
   operate(left, how, methods);

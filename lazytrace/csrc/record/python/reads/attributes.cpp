@@ -136,6 +136,7 @@ PyObject* AttributeReads::read_attribute(PyObject* object, PyObject* name) {
   if (overrides_getattribute(type)) return classes_->read_special(object, "__getattribute__"), nullptr;
   if (is_text(object)) return nullptr;
   if (unseen_->is_made(object)) return recorder_->fail(say(reason::ComputesWithArray)), nullptr;
+  if (PyMethod_Check(object)) return read_method_attribute(object, name);
   if (is_known_of_array(object, name)) return nullptr;
   if (!generic_lookup(type)) return read_strange_attribute(object, name), nullptr;
   PyObject* descriptor = _PyType_Lookup(type, name);
@@ -184,13 +185,30 @@ void AttributeReads::read_of_thread(PyObject* object, PyObject* name) {
 void AttributeReads::read_strange_attribute(PyObject* object, PyObject* name) {
   if (is_numpy_array(object)) return recorder_->fail("reads ." + text_of(name) + " of a numpy array");
   if (is_thread_local(object)) return read_of_thread(object, name);
-  if (!PyMethod_Check(object))
-    return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
-  int node = provenance_->owner(object);
-  py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttr(object, name));
-  if (!value) return PyErr_Clear();
-  if (node >= 0 && provenance_->by_path(node))
-    provenance_->read_child(node, Access::Attribute, name, -1, value.ptr());
+  recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
+}
+
+// A bound method has its function and its object, which are read wherever it is found. All else that it is
+// asked for it asks its function.
+PyObject* AttributeReads::read_method_attribute(PyObject* method, PyObject* name) {
+  static PyObject* const documentation = PyUnicode_InternFromString("__doc__");
+  provenance_->owner(method);
+  if (_PyType_Lookup(&PyMethod_Type, name) && !is_text(name, documentation)) return nullptr;
+  return read_attribute(PyMethod_GET_FUNCTION(method), name);
+}
+
+void AttributeReads::read_copied_attributes(PyObject* function) {
+  static PyObject* const kNames[] = {
+      PyUnicode_InternFromString("__module__"), PyUnicode_InternFromString("__name__"),
+      PyUnicode_InternFromString("__qualname__"), PyUnicode_InternFromString("__doc__")};
+  if (is_immutable(function) || provenance_->is_fresh(function)) return;
+  for (PyObject* name : kNames) read_attribute(function, name);
+  read_abstractness(function);
+}
+
+void AttributeReads::read_abstractness(PyObject* function) {
+  static PyObject* const name = PyUnicode_InternFromString("__isabstractmethod__");
+  if (!is_immutable(function) && !provenance_->is_fresh(function)) read_attribute(function, name);
 }
 
 // A member of an enum is a value, and has attributes of its own.

@@ -38,12 +38,17 @@ class AttributeReads {
   PyObject* read_attribute_again(PyObject* object, PyObject* name);
   // What object.__getattribute__ reads.
   PyObject* read_plainly(PyObject* object, PyObject* name);
+  // What a decorator of C copies from the function that it is given, or asks it for.
+  void read_copied_attributes(PyObject* function);
+  // Whether it must be overridden.
+  void read_abstractness(PyObject* function);
   void read_module_attribute(PyObject* module, PyObject* name);
   void read_tensor_attribute(PyObject* tensor, PyObject* name);
 
  private:
   PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_of_thread(PyObject* object, PyObject* name);
+  PyObject* read_method_attribute(PyObject* method, PyObject* name);
   void read_strange_attribute(PyObject* object, PyObject* name);
   bool is_known_of_array(PyObject* object, PyObject* name) const;
   int node_of(PyObject* object);

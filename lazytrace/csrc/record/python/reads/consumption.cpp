@@ -187,6 +187,11 @@ namespace {
 bool stands_in(PyObject* function) {
   return PyFunction_Check(function) && (code_flags(PyFunction_GET_CODE(function)) & kStandsIn);
 }
+
+bool is_watched(PyObject* callable) {
+  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+  return PyFunction_Check(function) && !stands_in(function);
+}
 }  // namespace
 
 void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
@@ -295,11 +300,6 @@ std::vector<PyObject*> parts_of(PyObject* object) {
   return parts;
 }
 
-bool is_watched(PyObject* callable) {
-  PyObject* function = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
-  return PyFunction_Check(function) && !stands_in(function);
-}
-
 // Whether whoever goes through it gets its entries, and nothing looks at them on the way.
 bool gives_as_they_are(PyObject* object) {
   return PyTuple_CheckExact(object) || PyList_CheckExact(object) || Py_IS_TYPE(object, &PyTupleIter_Type) ||
@@ -344,8 +344,33 @@ void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {
       refuse_type(part), consume(part, how, depth + 1);
 }
 
+// A method of Python code shows itself when it is called; that there is none, or another one by now, shows
+// nowhere.
+void Consumption::look_up(PyObject* object, const char* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !PyODict_CheckExact(object)) return;
+  if (is_tensor(object) || is_followed(object) || is_numpy_array(object)) return;
+  classes_->read_special(object, name);
+  py::object key = py::str(name);
+  attributes_->read_attribute(object, key.ptr());
+  PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
+  PyObject* own = dict && *dict ? PyDict_GetItemWithError(*dict, key.ptr()) : nullptr;
+  if (own && PyCallable_Check(own) && !is_watched(own))
+    recorder_->fail("looks up " + text_of(key.ptr()) + " of a " + type_name(object) + ", which is a " +
+                    type_name(own));
+}
+
+void Consumption::look_up_entries(PyObject* mapping) {
+  if (PyDict_Check(mapping)) return;  // asked where it is consumed
+  for (const char* name : {"keys", "items"}) look_up(mapping, name);
+}
+
 void Consumption::consume_container(PyObject* object, Consumer how, int depth) {
   containers_->read_whole(object);
+  // What C code calls of a mapping that is derived from dict: copies and json items(), counters and patterns
+  // get().
+  if (PyDict_Check(object) && !PyDict_CheckExact(object))
+    for (const char* name : {"keys", "items", "get"}) look_up(object, name);
   if (depth > 0 || !asks_for_members_) containers_->read_order(object);
   // A defaultdict has its factory beside its entries.
   static PyObject* factory = PyUnicode_InternFromString("default_factory");

@@ -58,6 +58,10 @@ class Consumption {
   // consumed from now on may be that.
   void expect_text() { expects_text_ = true; }
   void expect_arithmetic() { expects_arithmetic_ = true; }
+  // C code asks an object for a method by its name, as Python code would; `name` is a literal.
+  void look_up(PyObject* object, const char* name);
+  // What C code asks a mapping for, to make entries of a dict of it.
+  void look_up_entries(PyObject* mapping);
   // An object is looked up in a dict or a set.
   void use_as_key(PyObject* key) { consume(key, Consumer::Compares, 1); }
   void read_specials_of(PyObject* value);
