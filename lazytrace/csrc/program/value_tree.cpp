@@ -2,11 +2,14 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <unordered_map>
 
 #include "cpython/array_memory.h"
+#include "cpython/carrier.h"
 #include "cpython/dict_view.h"
 #include "cpython/objects.h"
 
@@ -18,6 +21,16 @@ struct Tree::Builder {
   std::unordered_map<PyObject*, int>
       seen;                     // objects by order of appearance: identity within the value is kept
   std::vector<PyObject*> open;  // what is being taken apart, outermost first
+  std::unordered_map<int, std::vector<PyObject*>> scalars;  // of each number: the objects that stand for it
+
+  // One number of numpy's that the function has worked out twice is two objects: all but the first are
+  // numbered.
+  void tell_objects_apart(PyObject* carrier, Tree* tree) {
+    std::vector<PyObject*>& objects = scalars[tree->index];
+    auto at = std::find(objects.begin(), objects.end(), carrier);
+    if (at != objects.begin()) tree->value = py::int_(at - objects.begin());
+    if (at == objects.end()) objects.push_back(carrier);
+  }
 
   Tree build(PyObject* v) {
     Tree tree;
@@ -31,6 +44,7 @@ struct Tree::Builder {
     tree.index = source.number(v);
     if (tree.index >= 0) {
       tree.kind = Kind::Number;
+      if (is_single_carrier(v) || is_long_carrier(v)) tell_objects_apart(v, &tree);
       return tree;
     }
     const Tree* text = source.text(v);
@@ -198,12 +212,22 @@ struct Tree::Builder {
   }
 };
 
-Tree Tree::of(PyObject* value, const Source& source) { return Builder{source, {}, {}}.build(value); }
+Tree Tree::of(PyObject* value, const Source& source) { return Builder{source, {}, {}, {}}.build(value); }
 
 // ---------------------------------------------------------------- putting together
 struct Tree::Rebuilder {
   const Fill& fill;
-  std::vector<PyObject*> made;  // borrowed from the value that is being built
+  std::vector<PyObject*> made;                        // borrowed from the value that is being built
+  std::map<std::pair<int, int>, py::object> scalars;  // by number and object
+
+  py::object number(const Tree& t) {
+    const Number& number = (*fill.numbers)[static_cast<size_t>(t.index)];
+    bool shows = number.kind == Number::Kind::Single || number.kind == Number::Kind::Long;
+    if (!shows) return to_python(number, fill.values[t.index]);
+    auto [at, missing] = scalars.try_emplace({t.index, t.value ? t.value.cast<int>() : 0});
+    if (missing) at->second = to_python(number, fill.values[t.index]);
+    return at->second;
+  }
 
   py::object build(const Tree& t) {
     switch (t.kind) {
@@ -219,7 +243,7 @@ struct Tree::Rebuilder {
         return array;
       }
       case Kind::Number:
-        return to_python((*fill.numbers)[static_cast<size_t>(t.index)], fill.values[t.index]);
+        return number(t);
       case Kind::Constant:
         return t.value;
       case Kind::State:
@@ -344,11 +368,11 @@ struct Tree::Rebuilder {
   }
 };
 
-py::object Tree::build(const Fill& fill) const { return Rebuilder{fill, {}}.build(*this); }
+py::object Tree::build(const Fill& fill) const { return Rebuilder{fill, {}, {}}.build(*this); }
 
 py::object Tree::build_first(const Fill& fill) const {
   if (kind == Kind::Constant) return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(value.ptr(), 0));
-  Rebuilder rebuilder{fill, {}};
+  Rebuilder rebuilder{fill, {}, {}};
   const Tree& first = items[0];
   // Objects that are the same are numbered with the tuple as the first.
   if (!first.items.empty()) rebuilder.made.push_back(nullptr);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "cpython/carrier.h"
 #include "cpython/frame.h"
@@ -564,7 +566,52 @@ py::object Recording::aside(py::object function) {
   return function();
 }
 
+namespace {
+// The numbers of numpy's in a value. Its float64 and complex128 are Python's, of which nobody asks which
+// objects they are.
+void add_scalars(PyObject* v, std::vector<PyObject*>* scalars) {
+  if (PyTuple_Check(v))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i) add_scalars(PyTuple_GET_ITEM(v, i), scalars);
+  if (is_numpy_scalar(v) && !PyFloat_Check(v) && !PyComplex_Check(v)) scalars->push_back(v);
+}
+
+// The guard node of a number that is followed as it lies in state, or -1.
+int node_of_scalar(const NumberRecorder& numbers, int id) {
+  const Number& of = numbers[numbers[id].a];
+  return of.kind == Number::Kind::State ? static_cast<int>(of.which) : -1;
+}
+}  // namespace
+
+// Those that lie apart in state are apart in the result.
+void Recording::fix_followed(const std::unordered_set<PyObject*>& carriers) {
+  for (PyObject* carrier : carriers) {
+    int node = node_of_scalar(*recorder_.numbers(), recorder_.numbers()->number_of(carrier));
+    if (node >= 0) tree_.expect_distinct(node);
+  }
+}
+
+// Numbers of numpy's are compared by their values. A result shows which of them are one object.
+void Recording::fix_scalars(const std::vector<PyObject*>& scalars) {
+  std::unordered_map<PyObject*, int> first;
+  for (PyObject* scalar : scalars) {
+    PyObject* original = recorder_.numbers() ? recorder_.numbers()->original_of(scalar) : nullptr;
+    first.emplace(original ? original : scalar, -1);
+  }
+  for (int node = 0; !first.empty() && node < static_cast<int>(tree_.size()); ++node) {
+    auto found = tree_[node].expect == Expect::Constant ? first.find(tree_[node].value.ptr()) : first.end();
+    if (found == first.end()) continue;
+    if (found->second < 0)
+      found->second = node;
+    else if (tree_[node].same < 0)
+      tree_[node].same = found->second;
+  }
+  for (auto& [scalar, node] : first)
+    if (node >= 0) tree_.expect_distinct(node);
+}
+
 Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors) {
+  std::vector<PyObject*> scalars;
+  std::unordered_set<PyObject*> carriers;
   auto tensor = [&](PyObject* v) {
     const at::Tensor& t = THPVariable_Unpack(v);
     if (has_attributes(v) && recorder_.made(t)) throw std::runtime_error(say(reason::ReturnsDecorated));
@@ -588,10 +635,14 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   };
   auto constant = [&](PyObject* v) {
     if (auto* numbers = recorder_.numbers()) numbers->settle_inside(v);
+    add_scalars(v, &scalars);
   };
   auto number = [&](PyObject* v) {
     auto* numbers = is_carrier(v) ? recorder_.numbers() : nullptr;
-    return numbers ? numbers->number_of(v) : -1;
+    int id = numbers ? numbers->number_of(v) : -1;
+    Number::Kind kind = id >= 0 ? (*numbers)[id].kind : Number::Kind::Constant;
+    if (kind == Number::Kind::Single || kind == Number::Kind::Long) carriers.insert(v);
+    return id;
   };
   Tree::Source source{tensor, state, constant, number};
   source.made = [&](int reg) { return !recorder_.was_there(reg); };
@@ -602,7 +653,10 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(shown));
     return tensor(held.ptr());
   };
-  return Tree::of(result, source);
+  Tree tree = Tree::of(result, source);
+  fix_scalars(scalars);
+  fix_followed(carriers);
+  return tree;
 }
 
 // Numbers in state are found by their guards, and those of objects that the call has made are what they were:

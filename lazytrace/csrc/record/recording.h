@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -125,6 +126,8 @@ class Recording {
   void read_sizes_at_end(const py::object& result);
   py::tuple all_that_is_left(const py::object& result);
   Tree take_apart(PyObject* result, std::vector<std::pair<int, at::Tensor>>* tensors);
+  void fix_scalars(const std::vector<PyObject*>& scalars);
+  void fix_followed(const std::unordered_set<PyObject*>& carriers);
   bool renumber(Trace* trace, Program* program);
   void judge_early_writes(Trace* trace, const Program& program);
 

@@ -286,16 +286,39 @@ bool is_or_holds_nan(PyObject* value) {
 }
 }  // namespace
 
+namespace {
+// A result shows which numbers of numpy's are one object; its float64 is a float, of which nobody asks that.
+bool shows_which_it_is(PyObject* value) { return is_float32(value) || is_int64(value); }
+}  // namespace
+
+// One object in two places is one number.
+bool Provenance::follow_with_another(int node, PyObject* value) {
+  if (!shows_which_it_is(value) || recorder_->inside_operator()) return false;
+  for (auto& [other, number] : state_) {
+    Guard& known = (*tree_)[other];
+    if (other >= node || known.same >= 0 || !known.value.is(py::handle(value))) continue;
+    (*tree_)[node].same = other;
+    (*tree_)[node].loose = true;
+    state_[node] = number;
+    return true;
+  }
+  return false;
+}
+
 // From now on what is read there is exchanged for a number that is followed, or compared.
 void Provenance::follow_number(int node, PyObject* value) {
   const Guard& guard = (*tree_)[node];
   bool of_list = is_of_live_list(guard.access);
   if (!of_list && is_or_holds_nan(value)) return;
+  if (!of_list && follow_with_another(node, value)) return;
   std::string path = tree_->path(of_list ? guard.parent : node, names_);
   NumberRecorder* numbers = recorder_->numbers();
   // A kernel in Python is no part of the program.
   if (!numbers || recorder_->inside_operator() || !recorder_->follows_state(path)) return;
   if (PyTuple_CheckExact(value)) return follow_items(node, value);
+  if (shows_which_it_is(value))
+    for (int other = 0; other < node; ++other)
+      if ((*tree_)[other].value.is(py::handle(value))) return;
   follow(node, value, of_list ? tree_->path(node, names_) : std::move(path));
 }
 

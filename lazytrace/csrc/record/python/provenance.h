@@ -226,6 +226,7 @@ class Provenance {
   void follow_number(int node, PyObject* value);
   void follow_list(int node, PyObject* value);
   void follow_items(int node, PyObject* tuple);
+  bool follow_with_another(int node, PyObject* value);
   void read_memory(int node, PyObject* array);
   std::vector<std::string> paths_of(const std::vector<int>& nodes,
                                     const std::vector<std::string>& names) const;
