@@ -507,6 +507,28 @@ S.items() == {'a': e0, 'b': e1, 'c': e2}.items()
 S.keys().isdisjoint({'z'})
 {'a'}.union(S.keys())
 set().union(*S.values())
+max(*S.values())
+operator.add(*iter(S.values()))
+sorted(*iter(S))
+getattr(*iter([S, 'v']))
+hasattr(*{0: S, 1: 'v'}.values())
+getattr(*map(lambda q: q, [S, 'v']))
+S.get(*'a')
+S.get(*iter('a'))
+functools.partial(max, *S.values())()
+list(map(functools.partial(getattr, S), ['v']))
+(lambda d: [d.update(S), d])({})[1]
+collections.defaultdict(int, S)
+collections.OrderedDict(S)
+types.MethodType(S, 2).__name__
+types.MethodType(S, 2).__doc__
+hasattr(types.MethodType(S, 2), 'v')
+vars(types.MethodType(S, 2))
+staticmethod(S).__name__
+classmethod(S).__doc__
+property(S).__doc__
+functools.wraps(S)(lambda: 0).__name__
+functools.wraps(S)(lambda: 0).__dict__
 sum(S.values(), [])
 dict(zip(S.values(), S.keys()))
 next(iter(S.values()))

@@ -260,6 +260,10 @@ CONTAINERS = (
         Change("len", "Sub.__len__ = lambda s: 5", "del Sub.__len__"),
         Change("items", "Sub.items = lambda s: [('a', 4)]", "del Sub.items"),
         Change("keys", "Sub.keys = lambda s: ['a']", "del Sub.keys"),
+        Change("get", "Sub.get = lambda s, k, d=None: 4", "del Sub.get"),
+        Change("own items", "s.items = lambda: [('a', 4)]", "del s.items"),
+        Change("own keys", "s.keys = lambda: ['a']", "del s.keys"),
+        Change("own get", "s.get = lambda k, d=None: 4", "del s.get"),
         Change("contains", "Sub.__contains__ = lambda s, k: False", "del Sub.__contains__"),
         Change("attribute", "s.v = 3", "del s.v"),
     ), f"class Sub(dict): pass\nb = Sub({_ITEMS})"),
@@ -478,13 +482,20 @@ _PLUS = changes(
 )  # fmt: skip
 
 
+_NAMES = (
+    ("name", "w = s.__name__\ns.__name__ = 'q'", "s.__name__ = w"),
+    ("text", "w = s.__doc__\ns.__doc__ = 'q'", "s.__doc__ = w"),
+    ("abstract", "s.__isabstractmethod__ = True", "del s.__isabstractmethod__"),
+)
+
+
 def _callables() -> Iterator[Source]:
     for name, (one, another) in _TORCH_CALLABLES.items():
         yield Source(
             f"callable: {name}",
             f"{_CALLABLE}s = {one}",
             another,
-            (*_PLUS, *changes(("attribute", "s.v = 3", "del s.v"))),
+            (*_PLUS, *changes(("attribute", "s.v = 3", "del s.v"), *_NAMES)),
         )
 
 
@@ -524,6 +535,9 @@ SINGLES = (
     _single("event", "s = threading.Event()", "threading.Event()", ("set", "s.set()", "s.clear()")),
     _single("decimal context", "s = decimal.getcontext()", "decimal.Context(prec=3)", ("prec", "s.prec = 3", "s.prec = 28")),
     _single("logger", "import logging\ns = logging.Logger('lt')", "logging.Logger('lt.other', 20)", ("level", "s.level = 10", "s.level = 0")),
+    _single("function", "def s(y=1): return y\ne0 = types.FunctionType(s.__code__, s.__globals__, 'q')\ne0.__doc__ = 'q'", "e0", ("attribute", "s.v = 3", "del s.v"), *_NAMES),
+    _single("bound method", "class Sub:\n    def m(self, y=1): return y\nb = Sub()\ns = b.m\nold = Sub.m", "Sub().m", ("attribute", "old.v = 3", "del old.v"), ("name", "old.__name__ = 'q'", "old.__name__ = 'm'"), ("text", "old.__doc__ = 'q'", "old.__doc__ = None"), ("default", "old.__defaults__ = (2,)", "old.__defaults__ = (1,)")),
+    _single("method of a base", "class Base:\n    def m(self, y=1): return y\nclass Sub(Base):\n    @property\n    def s(self): return super().m\ns = Sub().s\nold = Base.m", "Base().m", ("attribute", "old.v = 3", "del old.v"), ("name", "old.__name__ = 'q'", "old.__name__ = 'm'")),
     _single("union type", "s = int | str", "int | float"), _single("generic alias", "s = list[int]", "list[str]"),
     _single("code", "s = (lambda y: y).__code__", "(lambda y: y + 1).__code__"),
     _single("signature", "s = inspect.signature(lambda a, b=1: 0)", "inspect.signature(lambda a: 0)"),
