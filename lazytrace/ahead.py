@@ -24,6 +24,7 @@ from lazytrace.checks import (
     clone_inputs,
     differences,
     is_array,
+    is_leaf,
     slots_of,
 )
 from lazytrace.errors import (
@@ -356,7 +357,7 @@ class _Runs:
         gradients = {
             name: t.grad.clone() if t.grad is not None else None
             for name, t in tensors.items()
-            if isinstance(t, torch.Tensor) and t.is_leaf
+            if isinstance(t, torch.Tensor) and is_leaf(t)
         }
         # What a run returns may be the state itself, which is put back.
         result, arguments, state = clone_inputs((result, arguments, dict(self._state.tensors)))

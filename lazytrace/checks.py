@@ -269,9 +269,9 @@ def clone_tensor(value: Any, memo: dict[Any, Any]) -> Any:
     elif value.requires_grad:
         made = made.requires_grad_()
         with torch.enable_grad():
-            made = made if value.is_leaf else made.clone()
+            made = made if is_leaf(value) else made.clone()
     memo["tensor", id(value)] = made
-    if value.is_leaf and value.grad is not None:
+    if is_leaf(value) and value.grad is not None:
         made.grad = clone_tensor(value.grad, memo)
     if type(value) in PLAIN_TENSORS:
         copy_hooks(value, made)
@@ -403,6 +403,22 @@ def checkpoint_params(module: torch.nn.Module) -> Callable[[], None]:
     return restore
 
 
+def is_leaf(tensor: torch.Tensor) -> bool | None:
+    """Whether no operator has made it. None of a view that was written to in a way that autograd forbids.
+
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> view = (weight * 2).unbind()[0]
+    >>> with torch.no_grad():
+    ...     _ = view.mul_(2)
+    >>> is_leaf(weight), is_leaf(view)
+    (True, None)
+    """
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return None
+
+
 def checkpoint_tensors(tensors: Any) -> Callable[[], None]:
     """Save some tensors, their gradients and `requires_grad` of leaves; what it returns puts them back.
 
@@ -414,26 +430,26 @@ def checkpoint_tensors(tensors: Any) -> Callable[[], None]:
     tensor([1., 1.])
     """
     saved = [(t, t.detach().clone(), _gradient(t)) for t in tensors]
-    flags = [(t, t.requires_grad) for t, _, _ in saved if t.is_leaf]
+    flags = [(t, t.requires_grad) for t, _, _ in saved if is_leaf(t)]
 
     def restore() -> None:
         with torch.no_grad():
             for tensor, value, (gradient, of_gradient) in saved:
                 if not _identical(tensor, value):
                     tensor.copy_(value)
-                if tensor.is_leaf:
+                if is_leaf(tensor):
                     tensor.grad = gradient
                 if gradient is not None and not _identical(gradient, of_gradient):
                     gradient.copy_(of_gradient)
         for tensor, flag in flags:
-            if tensor.is_leaf and tensor.requires_grad is not flag:
+            if is_leaf(tensor) and tensor.requires_grad is not flag:
                 tensor.requires_grad_(flag)
 
     return restore
 
 
 def _gradient(tensor: torch.Tensor) -> tuple[torch.Tensor | None, Any]:
-    gradient = tensor.grad if tensor.is_leaf else None
+    gradient = tensor.grad if is_leaf(tensor) else None
     return gradient, None if gradient is None else gradient.detach().clone()
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 
 from lazytrace._torch import is_zero_tensor, tree_leaves_with_path, tree_spec_text
-from lazytrace.checks import sharing
+from lazytrace.checks import is_leaf, sharing
 from lazytrace.errors import file_refused, save_refused
 from lazytrace.programs.opaque import stays_python
 from lazytrace.programs.program import (
@@ -663,7 +663,7 @@ def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
         "device": str(tensor.device),
         "layout": "zeros" if is_zero_tensor(tensor) else str(tensor.layout).removeprefix("torch."),
         "requires_grad": tensor.requires_grad,
-        "leaf": tensor.is_leaf,
+        "leaf": bool(is_leaf(tensor)),
         "inference": tensor.is_inference(),
         "class": type(tensor).__name__,
         "conjugate": [tensor.is_conj(), tensor.is_neg()],

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from lazytrace._torch import has_hooks, is_zero_tensor
-from lazytrace.checks import is_array
+from lazytrace.checks import is_array, is_leaf
 from lazytrace.originals import BUILTINS
 
 __builtins__ = BUILTINS
@@ -77,7 +77,7 @@ class _Look(NamedTuple):
     layout: torch.layout
     device: torch.device
     requires_grad: bool
-    is_leaf: bool
+    is_leaf: bool | None  # None where torch raises
     is_inference: bool
     hooks: bool
     attributes: bool
@@ -92,7 +92,7 @@ class _Look(NamedTuple):
         stride = t.stride() if contiguous is False else ()
         return cls(
             *(t.dtype, t.shape, contiguous, stride, layout, t.device),
-            *(t.requires_grad, t.is_leaf, t.is_inference(), has_hooks(t), bool(t.__dict__)),
+            *(t.requires_grad, is_leaf(t), t.is_inference(), has_hooks(t), bool(t.__dict__)),
             *(_unusual(t), type(t).__name__),
         )
 

@@ -487,6 +487,7 @@ torch::autograd::Node* Flattening::node_of(const FlatForm::Spent& spent) const {
 }
 
 void Flattening::spend(const std::vector<int>& outputs, FlatForm* form) {
+  if (!have_edges(outputs, registers_)) return hinder("autograd does not say what has made a result");
   for (int reg : outputs) {
     const at::Tensor& tensor = registers_[reg];
     if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;

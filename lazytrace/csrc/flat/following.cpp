@@ -30,7 +30,9 @@ void Following::rename(const std::function<void(int&)>& name) {
 }
 
 // Whether the tensors that the program began with have the history that they had.
-bool Following::keeps_edges() const { return Ends(begins_, registers_).edges == ends_.edges; }
+bool Following::keeps_edges() const {
+  return have_edges(begins_, registers_) && Ends(begins_, registers_).edges == ends_.edges;
+}
 
 // A gradient of this look, of any values: what a pass does hangs on none, or it will be found to differ.
 at::Tensor gradient_like(const TensorMeta& look, uint64_t seed) {
@@ -196,6 +198,7 @@ void Following::follow(std::shared_ptr<const Plan> whole, const std::vector<int>
                        const std::vector<TensorMeta>& looks, const Modes& modes,
                        const std::vector<int>& names, const std::function<void(bool)>& collect) {
   if (!keeps_edges()) return hinder("it changes the history of an argument");
+  if (!have_edges(outputs, registers_)) return hinder("autograd does not say what has made a result");
   Roots roots(outputs, registers_);
   const std::vector<at::Tensor>& tensors = roots.tensors;
   if (looks.size() != tensors.size()) return hinder("its results are views at times");

@@ -87,6 +87,7 @@ bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues
   if (backward && std::any_of(backward->begins.begin(), backward->begins.end(), hooked)) return false;
   if (!std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); }))
     return false;
+  if (!have_edges(plan->used, registers) || !have_edges(program().captures, registers)) return false;
   if (!shares_as(sharing, *plan, registers)) return false;
   if (reads.empty()) return true;
   NumberValues values = given;

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <typeinfo>
 
@@ -54,10 +55,35 @@ const void* version_counter_of(const at::Tensor& tensor) {
   return counter;
 }
 
+namespace {
+
+// What autograd knows of a view that requires gradients, and whose node is not made anew once it was written
+// to.
+const torch::autograd::DifferentiableViewMeta* view_that_is_fixed(const at::Tensor& tensor) {
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
+  if (!view || !view->has_bw_view()) return nullptr;
+  if (view->get_creation_meta() == torch::autograd::CreationMeta::DEFAULT) return nullptr;
+  return view->grad_fn_ || view->get_backward_view().base_.requires_grad() ? view : nullptr;
+}
+
+}  // namespace
+
+// As VariableHooks::grad_fn() judges it.
+bool is_stale(const at::Tensor& tensor) {
+  const auto* view = view_that_is_fixed(tensor);
+  return view && static_cast<int64_t>(view->get_attr_version()) != tensor._version();
+}
+
 bool leads_nowhere(const at::Tensor& tensor) {
-  auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  // Asking a view for its node may make one, under a lock; most tensors are none.
-  return meta && meta->is_view_ && !meta->requires_grad_ && tensor.requires_grad() && tensor.is_leaf();
+  const auto* view = view_that_is_fixed(tensor);
+  return view && !view->grad_fn_ && !view->requires_grad_;
+}
+
+bool have_edges(const std::vector<int>& of, const std::vector<at::Tensor>& registers) {
+  return std::all_of(of.begin(), of.end(), [&](int reg) {
+    const auto* view = registers[reg].defined() ? view_that_is_fixed(registers[reg]) : nullptr;
+    return !view || (view->grad_fn_ && !is_stale(registers[reg]));
+  });
 }
 
 bool calls_python(Node& node) { return has_hooks_of_its_own(node) || is_python(node); }

@@ -42,6 +42,14 @@ struct AutogradWay {
 // What counts the versions of a tensor; tensors that share it are written to together. Compared only.
 const void* version_counter_of(const at::Tensor& tensor);
 
+// Whether it is a view that was written to in a way that autograd forbids. Asking for its node, or whether it
+// is a leaf, raises.
+bool is_stale(const at::Tensor& tensor);
+
+// Whether a graph could lead to each of them that requires gradients. None leads to a view that is stale, or
+// was made without gradients: it requires them all the same if its base does.
+bool have_edges(const std::vector<int>& of, const std::vector<at::Tensor>& registers);
+
 // Whether it belongs to a custom function in Python.
 bool is_python(torch::autograd::Node& node);
 

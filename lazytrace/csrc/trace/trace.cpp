@@ -349,7 +349,8 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
 // The program itself, which in some calls is watched for a flat form, or compared with it.
 Outcome Trace::run(const Call& call, Workspace* space) const {
   using Stage = FlatCourse::Stage;
-  if (!flat_.busy && (flat_.stage == Stage::Due || flat_.stage == Stage::Made)) {
+  bool due = flat_.stage == Stage::Due || flat_.stage == Stage::Made;
+  if (due && !flat_.busy && have_edges(beginnings_of(*plan_), space->registers)) {
     struct Busy {
       bool& busy;
       explicit Busy(bool* b) : busy(*b) { busy = true; }
@@ -384,6 +385,7 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers) const {
   auto has_node = [](const at::Tensor& root) { return root.requires_grad() && !root.is_leaf(); };
   if (!std::all_of(roots.tensors.begin(), roots.tensors.end(), has_node))
     return flat_.refuse("a view of a leaf leaves the function");
+  if (!have_edges(beginnings_of(*plan_), registers) || !have_edges(roots.views, registers)) return;
   flat_.asked = Asked::of(roots, registers, Ends(beginnings_of(*plan_), registers).edges);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "record/operators/storage.h"
+#include "torch/autograd_graph.h"
 
 namespace lazytrace {
 
@@ -20,7 +21,7 @@ int Origins::add(const at::Tensor& tensor, bool external) {
   int reg = program_->registers++;
   add_again(tensor, reg, tensor.requires_grad());
   if (external) outlives(tensor);
-  if (external && tensor.grad_fn()) histories_.emplace_back(tensor.grad_fn());
+  if (external && !is_stale(tensor) && tensor.grad_fn()) histories_.emplace_back(tensor.grad_fn());
   return reg;
 }
 

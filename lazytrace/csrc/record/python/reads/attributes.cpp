@@ -12,6 +12,7 @@
 #include "cpython/thread_local.h"
 #include "cpython/values.h"
 #include "support/reasons.h"
+#include "torch/autograd_graph.h"
 
 namespace lazytrace {
 
@@ -461,16 +462,20 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
 }
 
 // ---------------------------------------------------------------- tensors
+namespace {
+bool has_no_history(const at::Tensor& tensor) { return !is_stale(tensor) && !tensor.grad_fn(); }
+}  // namespace
+
 bool AttributeReads::may_read(TensorState state, PyObject* tensor, bool argument) const {
   // Made by an operator of this call: what autograd knows of it follows from the call.
   bool made = !argument && provenance_->known(tensor) < 0;
   if (state == TensorState::Leaf) return made || argument;
-  return state == TensorState::GradFn && made && !THPVariable_Unpack(tensor).grad_fn();
+  return state == TensorState::GradFn && made && has_no_history(THPVariable_Unpack(tensor));
 }
 
 // That a tensor of before the call has no history, a guard can ask again.
 bool AttributeReads::read_leafness(PyObject* tensor, PyObject* name) {
-  if (THPVariable_Unpack(tensor).grad_fn()) return false;
+  if (!has_no_history(THPVariable_Unpack(tensor))) return false;
   int node = provenance_->node_of_tensor(tensor);
   if (node >= 0) provenance_->read_child(node, Access::Attribute, name, -1, Py_None);
   return node >= 0;
