@@ -60,7 +60,9 @@ struct Signature::Flattener {
     c10::AutogradMetaInterface* meta = impl->autograd_meta();
     bool parameter = !Py_IS_TYPE(v, tensor_class()), requires_grad = meta && meta->requires_grad();
     auto sizes = t.sizes();
-    auto strides = t.layout() == at::kStrided ? t.strides() : c10::IntArrayRef();
+    // The keys do not say whether a sparse tensor lies by rows, columns or blocks.
+    c10::Layout layout = t.layout();
+    auto strides = layout == at::kStrided ? t.strides() : c10::IntArrayRef();
     c10::Device device = t.device();
     struct {
       char tag = 'T';
@@ -68,7 +70,8 @@ struct Signature::Flattener {
       uint8_t flags;
       c10::DeviceType device;
       c10::DeviceIndex device_index;
-      uint8_t none[3] = {};
+      c10::Layout layout;
+      uint8_t none[2] = {};
       uint64_t dimensions;
       uint64_t keys;
     } look;
@@ -79,6 +82,7 @@ struct Signature::Flattener {
                                       leads_nowhere(t) << 6);
     look.device = device.type();
     look.device_index = device.index();
+    look.layout = layout;
     look.dimensions = sizes.size();
     look.keys = keys.raw_repr();
     // In one piece: this is what most of the time of matching goes to.

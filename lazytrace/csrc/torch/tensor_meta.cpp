@@ -18,7 +18,12 @@ TensorMeta TensorMeta::of(const at::Tensor& tensor) {
   meta.device_ = tensor.device();
   meta.keys_ = tensor.key_set().raw_repr();
   if (!tensor.is_nested()) meta.sizes_.assign(tensor.sizes().begin(), tensor.sizes().end());
-  if (meta.strided_) meta.strides_.assign(tensor.strides().begin(), tensor.strides().end());
+  if (meta.strided_)
+    meta.strides_.assign(tensor.strides().begin(), tensor.strides().end());
+  else
+    // In the place of strides. Sparse tensors by rows and by columns, with blocks and without, have the same
+    // keys.
+    meta.strides_.assign({static_cast<int64_t>(tensor.layout())});
   return meta;
 }
 
@@ -42,11 +47,16 @@ const std::shared_ptr<const TensorMeta>& TensorMeta::undefined() {
 }
 
 namespace {
+c10::Layout layout_of(const TensorMeta& meta) {
+  return meta.strided() ? at::kStrided : static_cast<c10::Layout>(meta.strides()[0]);
+}
+
 bool same_kind(const TensorMeta& meta, const at::Tensor& tensor) {
   // The key set holds layout, backend, conjugation, negation, inference and autograd keys at once.
   return tensor.key_set().raw_repr() == meta.keys() && tensor.scalar_type() == meta.dtype() &&
          tensor.device() == meta.device() && tensor.requires_grad() == meta.requires_grad() &&
-         lazytrace::leads_nowhere(tensor) == meta.leads_nowhere();
+         lazytrace::leads_nowhere(tensor) == meta.leads_nowhere() &&
+         (meta.strided() || meta.strides().empty() || tensor.layout() == layout_of(meta));
 }
 }  // namespace
 
@@ -103,7 +113,7 @@ std::string TensorMeta::loose_difference(const at::Tensor& tensor) const {
   TensorMeta alike = *this;
   TensorMeta now = of(tensor);
   alike.sizes_ = now.sizes_;
-  alike.strides_ = now.strides_;
+  if (strided_) alike.strides_ = now.strides_;
   return alike.difference(tensor);
 }
 
@@ -116,6 +126,9 @@ std::string TensorMeta::difference(const at::Tensor& tensor) const {
   for (size_t i = 0; i < sizes_.size(); ++i)
     if (now.sizes_[i] != sizes_[i])
       return changed("shape[" + std::to_string(i) + "]", sizes_[i], now.sizes_[i]);
+  bool says_layout = strided_ || !strides_.empty();
+  if (says_layout && layout_of(now) != layout_of(*this))
+    return changed("layout", layout_of(*this), layout_of(now));
   for (size_t i = 0; i < strides_.size() && i < now.strides_.size(); ++i)
     if (now.strides_[i] != strides_[i])
       return changed("stride(" + std::to_string(i) + ")", strides_[i], now.strides_[i]);
