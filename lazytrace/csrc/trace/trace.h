@@ -147,6 +147,9 @@ class Trace {
   void settle(Flattening* flattening) const;
   Outcome run_compared(const Call& call, Workspace* space) const;
   py::object end(Workspace* space) const;
+  Outcome run_to_prove(const Call& call, const GuardTree::Values& values, std::vector<at::Tensor>* registers,
+                       Witness* witness = nullptr) const;
+  at::Tensor unwritten_elements(const Call& call, int reg) const;
   // Whether the result, and all that is written, are values that never change.
   bool written_whole() const { return output_.kind == Tree::Kind::Constant; }
   Interpreter interpreter(const Call& call, Workspace* space) const;
