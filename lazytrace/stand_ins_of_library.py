@@ -75,6 +75,13 @@ class _Memo(dict[Any, Any]):
         self.clones: list[torch.Tensor] = []
         self.clones_tensors = True
 
+    def setdefault(self, key: Any, default: Any = None, /) -> Any:
+        # There, what copies memory looks for what was copied of it: a storage beside tensors of its memory.
+        if key == "torch" and self.clones_tensors:
+            self.clones_tensors = False
+            share_clones(self.tensors, self.clones, self)
+        return dict.setdefault(self, key, default)
+
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
     """`_replace` of a named tuple, which pops what has changed out of a dict in C."""
@@ -413,8 +420,7 @@ def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     if type(memo) is not _Memo or not memo.clones_tensors or type(tensor) is not torch.Tensor:
         return _COPY_TENSOR(tensor, memo)
     if not may_clone(can_be_cloned, memo.tensors, tensor):  # named here, so that a replay finds it
-        share_clones(memo.tensors, memo.clones, memo)
-        memo.clones_tensors = False
+        memo.setdefault("torch", {})
         return _COPY_TENSOR(tensor, memo)
     memo.tensors.append(tensor)
     memo.clones.append(_EMPTY_LIKE(tensor).copy_(tensor))  # which has been written to once, as torch's copies

@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 
+import pytest
 import torch
 
 from tests.soundness.runner import Cases, Holder, X, around, call, check
@@ -342,6 +343,45 @@ def objects_that_copy_themselves(trace):
         held.o.value.append(X() * 3)
 
     return trace(step), [*around(change, X())], lambda: held.o.value
+
+
+# ---------------------------------------------------------------- memory that is copied beside tensors
+def sharing(copies):
+    """Which of several tensors and storages show the same memory."""
+    places = [one.data_ptr() for one in copies]
+    return [places.index(place) for place in places]
+
+
+def beside_their_memory(copied):
+    def case(trace):
+        step = trace(copied)
+        return lambda x: sharing(step(x)), [call(X() * k) for k in range(4)]
+
+    return case
+
+
+STORAGES = [
+    lambda x: copy.deepcopy([x, x.untyped_storage()]),
+    lambda x: copy.deepcopy([x.untyped_storage(), x]),
+    lambda x: copy.deepcopy((torch.ones(3), x, x.storage(), x.view(-1))),
+]
+
+
+@pytest.mark.parametrize("copied", STORAGES, ids=["behind", "before", "among others"])
+def test_a_storage_beside_its_tensor(copied):
+    check(beside_their_memory(copied), eager="tensor-escapes")
+
+
+@pytest.mark.parametrize(("behind", "reason"), [(True, "returns-odd"), (False, "calls-method")])
+def test_a_storage_in_state_beside_its_tensor(behind, reason):
+    def case(trace):
+        held = Holder()
+        held.x = torch.arange(4.0)
+        held.all = [torch.ones(2), held.x, held.x.untyped_storage()][:: 1 if behind else -1]
+        step = trace(lambda: copy.deepcopy(held.all))
+        return lambda: sharing(step()), [call(), call(), call()]
+
+    check(case, eager=reason)
 
 
 @cases.parametrize
