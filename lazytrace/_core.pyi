@@ -222,6 +222,7 @@ def configure_exchange(
     indexed: Callable[[torch.Tensor], Any],
     among: Callable[[Any], Any],
     keepers: list[Any],
+    of_lists: list[Any],
 ) -> None: ...
 def call_with_floats(
     function: Any, name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, MethodDescriptorType
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.autograd.graph
@@ -524,6 +524,9 @@ def takers_of_floats() -> dict[Any, tuple[str, str]]:
     found = {getattr(torch, name): (f"aten::{name}", "") for name in functions}
     methods = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_", "nan_to_num")
     return found | {getattr(torch.Tensor, name): (f"aten::{name}", "") for name in methods}
+
+
+pad_sequence: Final = torch._C._nn.pad_sequence
 
 
 def takers_of_scales() -> list[Any]:

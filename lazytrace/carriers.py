@@ -17,7 +17,7 @@ import torch
 from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
-from lazytrace._torch import takers_of_floats, takers_of_scales
+from lazytrace._torch import pad_sequence, takers_of_floats, takers_of_scales
 from lazytrace.originals import BUILTINS
 from lazytrace.texts import Text
 
@@ -691,6 +691,37 @@ def _contiguous(
 ) -> torch.Tensor:
     # torch's binding calls no operator for a tensor that is contiguous already.
     return core.call_contiguous(tensor, memory_format)
+
+
+def _pad_sequence(
+    sequences: Any, batch_first: Any = False, padding_value: Any = 0.0, padding_side: Any = "right"
+) -> torch.Tensor:
+    """As torch pads (aten/src/ATen/native/PackedSequence.cpp): there, C++ code compares the lengths."""
+    given = (sequences, batch_first, padding_value, padding_side)
+    plain = type(sequences) in (list, tuple) and sequences and type(batch_first) is bool
+    if not plain or type(padding_value) not in (int, float) or padding_side not in ("left", "right"):
+        return _called(pad_sequence, *given)  # type: ignore[no-any-return]
+    first = sequences[0]
+    if not all(type(one) is torch.Tensor and one.dim() and _is_as(one, first) for one in sequences):
+        return _called(pad_sequence, *given)  # type: ignore[no-any-return]
+    lengths = [_size_of("Size", one, 0) for one in sequences]
+    longest = _largest(lengths)
+    sizes = (len(sequences), longest) if batch_first else (longest, len(sequences))
+    look = {"dtype": first.dtype, "layout": first.layout, "device": first.device}
+    padded = torch.full((*sizes, *core.shape_of(first)[1:]), padding_value, **look)
+    for i, (one, length) in enumerate(zip(sequences, lengths, strict=True)):
+        start = longest - length if padding_side == "left" else 0
+        if batch_first:
+            padded.select(0, i).narrow(0, start, length).copy_(one)
+        else:
+            padded.narrow(0, start, length).select(1, i).copy_(one)
+    return padded
+
+
+def _is_as(one: torch.Tensor, first: torch.Tensor) -> bool:
+    # Copies of what is complex into what is real warn, copies of other sizes raise.
+    alike = one.dtype is first.dtype and one.device == first.device and one.dim() == first.dim()
+    return alike and one.layout is torch.strided and one.shape[1:] == first.shape[1:]
 
 
 def _length(value: Any, /) -> int:
@@ -1441,6 +1472,7 @@ def _exchanged() -> dict[Any, Any]:
         tensor.is_contiguous: _is_contiguous,
         tensor.contiguous: _contiguous,
         torch.Size.numel: _elements,
+        pad_sequence: _pad_sequence,
         torch.tensor: _tensor,
         torch.as_tensor: _as_tensor,
         torch.Tensor.new_tensor: _new_tensor,
@@ -1662,4 +1694,4 @@ def configure(by_step: Callable[..., Any]) -> None:
     _OF_ARRAYS[:] = [by_step]
     core.configure_numbers(_WORKED_OUT)
     exchanged = {function: _minded(function, own) for function, own in _exchanged().items()}
-    core.configure_exchange(exchanged, list(_items()), _indexed, _Among, _KEEPERS)
+    core.configure_exchange(exchanged, list(_items()), _indexed, _Among, _KEEPERS, [pad_sequence])

@@ -150,8 +150,8 @@ def test_reads_of_state(name):
             steps += [lambda k=k: o.update(w=fresh(k)), call(), call()]
         return trace(lambda: READS[name](o["w"])), steps, lambda: o
 
-    # whether a tensor of state is a leaf is not guarded
-    of_state = {"eager": "reads .is_leaf of a tensor"} if name == "is_leaf" else expected(name)
+    # that a tensor of state is a leaf is guarded, that it is none is not
+    of_state = {"hits": 5, "eager": "reads .is_leaf of a tensor"} if name == "is_leaf" else expected(name)
     check(make, **of_state)
 
 

@@ -77,9 +77,9 @@ struct Signature::Flattener {
     } look;
     static_assert(sizeof look == 24, "no byte of a key may be left unset");
     look.dtype = t.scalar_type();
-    look.flags = static_cast<uint8_t>(requires_grad | is_leaf(t, meta) << 1 | parameter << 2 |
-                                      has_hooks(t) << 3 | has_attributes(v) << 4 | is_stale(t) << 5 |
-                                      leads_nowhere(t) << 6);
+    look.flags =
+        static_cast<uint8_t>(requires_grad | is_leaf(t, meta) << 1 | parameter << 2 | has_hooks(t) << 3 |
+                             has_attributes(v) << 4 | is_stale(t) << 5 | leads_nowhere(t) << 6);
     look.device = device.type();
     look.device_index = device.index();
     look.layout = layout;

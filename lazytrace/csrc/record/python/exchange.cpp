@@ -24,7 +24,7 @@ namespace {
 
 struct Configuration {
   AddressMap<PyObject*> callables;
-  AddressSet keepers, items;
+  AddressSet keepers, items, of_lists;
   py::object indexed, among;
   std::vector<py::object> held;
 };
@@ -193,7 +193,8 @@ bool only_stores(PyObject* callable) {
 }  // namespace
 
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
-                        py::object among, const std::vector<py::object>& keepers) {
+                        py::object among, const std::vector<py::object>& keepers,
+                        const std::vector<py::object>& of_lists) {
   Configuration& all = configuration();
   for (auto [from, to] : callables) {
     all.callables[from.ptr()] = to.ptr();
@@ -205,6 +206,7 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
     all.held.push_back(keeper);
   }
   for (auto& item : items) all.items.insert(item.ptr());
+  for (auto& one : of_lists) all.of_lists.insert(one.ptr());
   all.indexed = std::move(indexed);
   all.among = std::move(among);
 }
@@ -249,6 +251,13 @@ py::object shape_of(Recorder* recorder, const at::Tensor& tensor) {
 // ---------------------------------------------------------------- what is handed over
 bool Exchange::is_loose(PyObject* object) {
   return object && is_tensor(object) && live() && recorder_->is_loose(THPVariable_Unpack(object));
+}
+
+bool Exchange::holds_loose(PyObject* object) {
+  if (!object || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return false;
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(object),
+                     [this](PyObject* v) { return is_loose(v); });
 }
 
 py::object Exchange::exchanged(PyObject* function) {
@@ -612,7 +621,8 @@ bool Exchange::exchange_callable(PyObject** callable, PyObject* first, bool numb
   if (told_) return false;
   auto& callables = configuration().callables;
   PyObject** found = callables.find(*callable);
-  if (found && (numbers || is_loose(first) || gives_item(*callable, first))) {
+  bool list = found && configuration().of_lists.count(*callable) && holds_loose(first);
+  if (found && (numbers || list || is_loose(first) || gives_item(*callable, first))) {
     swap(callable, py::reinterpret_borrow<py::object>(*found));
     return true;
   }
@@ -775,6 +785,9 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
     for (const char* name : {"isinstance", "issubclass", "type", "id", "hash", "callable", "super", "len",
                              "sum", "all", "any", "min", "max", "sorted", "bool"})
       all->insert(builtin(name));
+    // What isinstance() and issubclass() come to where a class is abstract: they ask for classes.
+    for (const char* name : {"_abc_instancecheck", "_abc_subclasscheck"})
+      all->insert(from_module("_abc", name).release().ptr());
     return all;
   }();
   if (always->count(callable)) {

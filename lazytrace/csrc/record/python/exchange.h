@@ -113,6 +113,7 @@ class Exchange {
   void before_item_call(Frame f, const Operation& operation);
   bool gives_item(PyObject* callable, PyObject* first) const;
   bool is_loose(PyObject* object);
+  bool holds_loose(PyObject* object);
   void hand_over_tensor(PyObject* tensor);
   void expect_nothing(Frame f);
   void expect_operator(Frame f, std::string name);
@@ -159,9 +160,10 @@ class Exchange {
 // Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the
 // value of a tensor. `indexed(container)`: what is indexed in its place. `among(container)`: what is asked in
 // its place whether it holds a number. `keepers`: C callables that store what they are given and look at none
-// of it.
+// of it. `of_lists`: those of `callables` that are given tensors in a list.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
-                        py::object among, const std::vector<py::object>& keepers);
+                        py::object among, const std::vector<py::object>& keepers,
+                        const std::vector<py::object>& of_lists);
 // The number as one of the kind of numpy's that `like` is of; as it is where that is no number of numpy's.
 int number_like(NumberRecorder* numbers, int number, PyObject* like);
 // Whether something else is called in its place when it is handed numbers that are followed.

@@ -474,10 +474,11 @@ bool AttributeReads::may_read(TensorState state, PyObject* tensor, bool argument
 }
 
 // That a tensor of before the call has no history, a guard can ask again.
-bool AttributeReads::read_leafness(PyObject* tensor, PyObject* name) {
+bool AttributeReads::read_leafness(PyObject* tensor) {
+  static PyObject* const history = PyUnicode_InternFromString("grad_fn");
   if (!has_no_history(THPVariable_Unpack(tensor))) return false;
   int node = provenance_->node_of_tensor(tensor);
-  if (node >= 0) provenance_->read_child(node, Access::Attribute, name, -1, Py_None);
+  if (node >= 0) provenance_->read_child(node, Access::Attribute, history, -1, Py_None);
   return node >= 0;
 }
 
@@ -490,7 +491,8 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   if (state != TensorState::Plain) recorder_->saw_gradients(THPVariable_Unpack(tensor));
   if (state == TensorState::Gradient) return gradients_->read(tensor);
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
-  if (state == TensorState::GradFn && read_leafness(tensor, name)) return;
+  bool leafness = state == TensorState::GradFn || (state == TensorState::Leaf && !argument);
+  if (leafness && read_leafness(tensor)) return;
   bool plain = state == TensorState::Plain || state == TensorState::Requires;
   if (!plain && !may_read(state, tensor, argument))
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");

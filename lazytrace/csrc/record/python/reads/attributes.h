@@ -58,7 +58,7 @@ class AttributeReads {
   void read_super_attribute(PyObject* object, PyObject* name);
   PyObject* read_behind_start(PyObject* start, PyObject* type, PyObject* name);
   void read_through_super(PyObject* super, PyObject* name, PyObject* descriptor);
-  bool read_leafness(PyObject* tensor, PyObject* name);
+  bool read_leafness(PyObject* tensor);
   bool may_read(TensorState state, PyObject* tensor, bool argument) const;
   void read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* descriptor);
   bool holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const;

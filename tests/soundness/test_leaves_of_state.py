@@ -1,0 +1,99 @@
+"""Whether a tensor of state is a leaf, as optimizers ask when they are made: a guard asks it again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.soundness.runner import Holder, X, around, call, check
+
+
+def result(x):
+    return (x.clone().requires_grad_() * 2).sum(0)
+
+
+CHANGES = {
+    "a result": lambda s: setattr(s, "w", result(X(2, 3))),
+    "a view of a weight": lambda s: setattr(s, "w", nn.Parameter(X(2, 3))[0]),
+    "a leaf": lambda s: setattr(s, "w", X(3).requires_grad_()),
+    "no gradient": lambda s: setattr(s, "w", X(3)),
+    "written to": lambda s: setattr(s, "w", X(3).mul_(nn.Parameter(X(3)))),
+    "detached in place": lambda s: s.w.detach_(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("first", ["a leaf", "no gradient"])
+def test_it_is_asked_again(change, first):
+    def make(trace):
+        s = Holder(w=None)
+        CHANGES[first](s)
+
+        def fn(x):
+            return (x + 1) * s.w.detach(), s.w.is_leaf
+
+        return trace(fn), [*around(lambda: change(s), X(3)), *around(lambda: CHANGES[first](s), X(3))]
+
+    check(make, hits=1)
+
+
+def test_a_result_has_no_guard():
+    def make(trace):
+        s = Holder(w=result(X(2, 3)))
+        return trace(lambda x: x if s.w.is_leaf else x * 2), [call(X(3))] * 3
+
+    check(make, eager="reads .is_leaf of a tensor")
+
+
+def comes_to_require(w):
+    w.mul_(nn.Parameter(X(3)))
+
+
+def stays(w):
+    w.add_(1)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [(comes_to_require, {"eager": "runs aten::mul_ where an exception"}), (stays, {"hits": 3})],
+)
+def test_what_the_call_has_written_to(written, expected):
+    def make(trace):
+        s = Holder(w=X(3))
+
+        def fn(x):
+            before = s.w.is_leaf
+            s.w = s.w.clone()
+            written(s.w)
+            after = s.w.is_leaf
+            s.w = s.w.detach()
+            return x * 2, before, after, s.w.is_leaf
+
+        return trace(fn), [call(X(3))] * 5
+
+    check(make, **expected)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_optimizers_that_a_call_makes(kind):
+    def make(trace):
+        model = nn.Linear(3, 1)
+
+        def fn(x):
+            before = {name: value.clone() for name, value in model.state_dict().items()}
+            inner = kind(model.parameters(), 0.02)
+            for row in x:
+                loss = model(row).pow(2).mean()
+                inner.zero_grad()
+                loss.backward()
+                inner.step()
+            after = model.state_dict()
+            model.load_state_dict({k: before[k] + (after[k] - before[k]) * 0.5 for k in before})
+            return loss.item()
+
+        steps = [call(X(4, 3) + i) for i in range(5)]
+        freeze = lambda: model.bias.requires_grad_(False)  # noqa: E731
+        return trace(fn), [*steps, freeze, *steps[:3]], lambda: [model, [p.grad for p in model.parameters()]]
+
+    check(make, hits=4)
