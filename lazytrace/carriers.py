@@ -1247,17 +1247,55 @@ def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, Any]:
     if not any(type(i) is Dim for i in items):
         return tensor, key
     if not plain:
-        return tensor, tuple(map(_read, items))
-    used = sum(i is not None and i is not Ellipsis for i in items)
-    full: list[tuple[int, Any]] = []
-    for place, item in enumerate(items):
-        several = [slice(None)] * (tensor.dim() - used) if item is Ellipsis else [item]
-        full += [(place, one) for one in several]
+        return _taken_beside_tensors(tensor, items) or (tensor, tuple(map(_read, items)))
+    full = _without_ellipsis(tensor, items)
     # torch says something else of an index than of an argument.
     found = _taken_out(tensor, full)
     if found is None:
         return tensor, tuple(map(_read, key)) if isinstance(key, tuple) else _read(key)
     return found, Ellipsis
+
+
+def _without_ellipsis(tensor: torch.Tensor, items: tuple[Any, ...]) -> list[tuple[int, Any]]:
+    """The indices, one for each dimension that it stands for, with their places among those written."""
+    used = sum(i is not None and i is not Ellipsis for i in items)
+    full: list[tuple[int, Any]] = []
+    for place, item in enumerate(items):
+        several = [slice(None)] * (tensor.dim() - used) if item is Ellipsis else [item]
+        full += [(place, one) for one in several]
+    return full
+
+
+def _taken_beside_tensors(
+    tensor: torch.Tensor, items: tuple[Any, ...]
+) -> tuple[torch.Tensor, tuple[Any, ...]] | None:
+    """As torch's binding does it, which takes numbers out before it calls the operator that takes tensors.
+
+    None of a mask, which stands for several dimensions, of slices, which it takes in turn with the numbers,
+    and where torch would raise.
+    """
+    if sum(item is Ellipsis for item in items) > 1:
+        return None
+    rest: list[Any] = []
+    for place, item in _without_ellipsis(tensor, items):
+        if isinstance(item, torch.Tensor):
+            if not item.dim() or item.dtype not in (torch.int64, torch.int32):
+                return None
+        elif type(item) is list:
+            if not item or not all(type(one) is int for one in item):
+                return None
+        elif not _is_index(item):
+            if not isinstance(item, slice) or item != slice(None):
+                return None
+        else:
+            if not core.is_within(tensor, len(rest), item):
+                return None
+            tensor = tensor.select(len(rest), item)
+            if type(item) is Dim:
+                core.note_index(place)
+            continue
+        rest.append(item)
+    return tensor, tuple(rest)
 
 
 def _taken_out(tensor: torch.Tensor, items: list[tuple[int, Any]]) -> torch.Tensor | None:
