@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import inspect
+import random
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 
 import lazytrace
 from lazytrace import traced
+from lazytrace.engine.attempt import Attempt
 
 pytestmark = pytest.mark.filterwarnings("ignore::lazytrace.RetraceWarning")
 
@@ -577,3 +579,29 @@ def test_a_signature_that_is_refused_again_and_again_is_one():
     for _ in range(100):
         step(X, 1)
     assert step._self_handle()._cache.retreat.left == 0
+
+
+def test_a_way_that_is_refused_at_each_call_ends_the_recording(monkeypatch):
+    """As a pool of images does: one of them is replaced, where a number that is drawn says so."""
+    refused = []
+    reject = Attempt._reject
+    monkeypatch.setattr(Attempt, "_reject", lambda *args: (refused.append(args[2]), reject(*args)))
+    pool = []
+
+    def query(rows):
+        given = []
+        for row in rows:
+            if len(pool) < 6:
+                pool.append(row)
+            elif random.random() > 0.5:
+                place = random.randint(0, 5)
+                row, pool[place] = pool[place].clone(), row
+            given.append(row)
+        return torch.stack(given) * 2
+
+    random.seed(0)
+    fast = traced(query)
+    for n in range(80):
+        fast(torch.full((2, 3), float(n)))
+    assert len(refused) <= 12
+    assert "of a list" in " ".join(fast.stats().eager)

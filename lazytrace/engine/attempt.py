@@ -503,9 +503,8 @@ class Attempt:
         options = self.owner.options
         structure, key = self.call.structure, self.call.key_of(loose)
         about_sizes = recorded.reason_code.startswith("sizes-")
-        if recorded.stiff:
+        if recorded.stiff and self.cache.shapes.fix_state(structure, recorded.stiff):
             # The next recording does not follow these, as the first one did not.
-            self.cache.shapes.fix_state(structure, recorded.stiff)
             return self.cache.refusals.forget(self.key)
         if options.dynamic is not False and self.cache.shapes.follow_state(structure, recorded.varying):
             # The next recording follows what this one has changed.

@@ -291,12 +291,19 @@ class Shapes:
                 known.state += tuple(new)
         return fits and bool(new)
 
-    def fix_state(self, structure: bytes, paths: Iterable[str]) -> None:
-        """From now on each number at these paths has recordings of its own."""
+    def fix_state(self, structure: bytes, paths: Iterable[str]) -> bool:
+        """From now on each number at these paths has recordings of its own; whether that is new of any.
+
+        >>> shapes = Shapes()
+        >>> shapes.fix_state(b"f32[?]", ["self.n"]), shapes.fix_state(b"f32[?]", ["self.n"])
+        (True, False)
+        """
         known = self._of(structure)
         with self._lock:
+            before = known.fixed
             known.fixed |= {*paths}
             known.state = tuple(path for path in known.state if path not in known.fixed)
+            return known.fixed != before
 
     def state(self, structure: bytes) -> tuple[str, ...]:
         """The paths of the numbers in state that are followed.
@@ -705,17 +712,15 @@ class TraceCache:
         """Record each size or number (`what`) by itself from now on; drop the traces that fit `loose`."""
         with self._lock:
             self.shapes.keep_exact(call.structure, what)
-            self._drop(call.key_of(loose))
+            self.traces.drop(call.key_of(loose))
+            self.retreat.clear()  # what was dropped has not shown that it does not pay
 
     def fix_state(self, call: Call, key: bytes, paths: Iterable[str]) -> None:
         """Record each number at these paths by itself from now on, and drop the traces of `key`."""
         with self._lock:
             self.shapes.fix_state(call.structure, paths)
-            self._drop(key)
-
-    def _drop(self, key: bytes) -> None:
-        self.traces.drop(key)
-        self.retreat.clear()  # what was dropped has not shown that it does not pay
+            # These stay among those that were not hit: a function may follow many numbers in vain.
+            self.traces.drop(key)
 
     def refuse_branch(self, key: bytes, reason: Reason, limit: int) -> None:
         """Note that a branch of a signature could not be recorded; at the limit the whole runs eagerly."""
