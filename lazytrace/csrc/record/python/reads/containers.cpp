@@ -146,9 +146,10 @@ bool ContainerReads::may_vary(PyObject* list) const {
   if (!recorder_->follows_state() || !recorder_->numbers() || recorder_->inside_operator()) return false;
   if (!PyList_CheckExact(list) || !PyList_GET_SIZE(list) || PyList_GET_SIZE(list) > kMost) return false;
   PyObject** items = PySequence_Fast_ITEMS(list);
-  bool floats = std::all_of(items, items + PyList_GET_SIZE(list),
-                            [](PyObject* item) { return is_float_of_any_kind(item) || is_carrier(item); });
-  return floats && count_numbers(list, 0);
+  bool numbers = std::all_of(items, items + PyList_GET_SIZE(list), [](PyObject* item) {
+    return PyLong_CheckExact(item) || is_float_of_any_kind(item) || is_carrier(item);
+  });
+  return numbers && count_numbers(list, 0);
 }
 
 void ContainerReads::read_varying(PyObject** place) {
