@@ -323,6 +323,12 @@ bool prints_objects(Frame f, const Operation& operation) {
 }
 }  // namespace
 
+bool WholeCalls::is_step(PyObject* cache) const {
+  if (!recorder_->feeding()) return drops_entries(cache);
+  py::object name = py::getattr(cache, "__qualname__", py::none());
+  return PyUnicode_Check(name.ptr()) && recorder_->expects(text_of(name.ptr()));
+}
+
 void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool prints) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || !*callee || recorder_->stopped()) return;
@@ -336,7 +342,7 @@ void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool print
   };
   // What it gives is made at each call, and is no state that a guard could find.
   PyObject* function = taken_apart(*callee).first;
-  if (is_lru_cache(function) && drops_entries(function)) return hand_over(cached_step);
+  if (is_lru_cache(function) && is_step(function)) return hand_over(cached_step);
   for (PyTypeObject* cls : scripted_classes())
     if (Py_IS_TYPE(*callee, cls)) return hand_over(scripted_step);
 }
