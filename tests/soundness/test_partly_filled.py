@@ -47,7 +47,26 @@ def turned(x):
     return out.t()
 
 
-FORMS = [in_front, one_element, beside_what_is_known, of_bytes, like_another, turned]
+# Made once: torch warns of the first of each.
+BY_ROWS, BLOCKS = torch.eye(4).to_sparse_csr(), torch.eye(4).to_sparse_bsc((2, 2))
+
+
+def compressed(x):
+    return torch.empty_like(BY_ROWS), x * 2
+
+
+def blocks(x):
+    return torch.empty_like(BLOCKS), x * 2, x * 3
+
+
+def made_dense(x):
+    return torch.empty_like(BY_ROWS).to_dense(), x * 2, x * 3
+
+
+FORMS = [
+    in_front, one_element, beside_what_is_known, of_bytes, like_another, turned,
+    compressed, blocks, made_dense,
+]  # fmt: skip
 
 
 def leave_garbage():
@@ -59,6 +78,7 @@ def seen_of(f, result):
     """What does not hang on the rest."""
     parts = {in_front: lambda r: r[:3], one_element: lambda r: r[1], of_bytes: lambda r: r[:3]}
     parts |= {beside_what_is_known: lambda r: (r[0][1, :3], r[1]), like_another: lambda r: r[0]}
+    parts |= {compressed: lambda r: r[1]}
     return parts.get(f, lambda r: r[2])(result)
 
 
@@ -75,7 +95,14 @@ def test_the_rest_is_no_difference(f):
         assert traced.stats().hits == 2, traced.stats().eager
 
 
-@pytest.mark.parametrize("f", [in_front, beside_what_is_known], ids=lambda f: f.__name__)
+def beside_a_compressed_one(x):
+    return x * 2, torch.empty_like(BY_ROWS)
+
+
+WRITTEN = [in_front, beside_what_is_known, beside_a_compressed_one]
+
+
+@pytest.mark.parametrize("f", WRITTEN, ids=lambda f: f.__name__)
 def test_what_was_written_is_compared(f, monkeypatch):
     prove, found = core.Trace.prove, []
 

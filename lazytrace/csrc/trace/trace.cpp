@@ -731,6 +731,7 @@ py::list Trace::explain_all(const Call& call, const std::vector<std::string>& na
 
 namespace {
 
+at::Tensor dense(const at::Tensor& tensor);
 bool close(const at::Tensor& a, const at::Tensor& b);
 
 // A few dtypes have no kernel to be compared with; their operators ran all the same.
@@ -742,10 +743,14 @@ bool comparable_and_close(const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
+at::Tensor dense(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
+}
+
 bool close(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_same(b)) return true;
   at::NoGradGuard no_grad;
-  if (a.layout() != at::kStrided) return a.layout() == b.layout() && close(a.to_dense(), b.to_dense());
+  if (a.layout() != at::kStrided) return a.layout() == b.layout() && close(dense(a), dense(b));
   if (a.device().is_meta() || a.is_quantized()) return true;
   if (at::equal(a.resolve_neg(), b.resolve_neg())) return true;
   if (!a.is_floating_point() && !a.is_complex()) return false;
@@ -801,7 +806,7 @@ std::string Trace::prove(const Call& call) {
       return "output differs: " + TensorMeta::of(tensor).difference(again);
     if (program().unfilled || comparable_and_close(tensor, again)) continue;
     at::Tensor unwritten = unwritten_elements(call, reg);
-    auto rest = [&](const at::Tensor& of) { return of.detach().masked_fill(unwritten, 0); };
+    auto rest = [&](const at::Tensor& of) { return dense(of.detach()).masked_fill(unwritten, 0); };
     if (!unwritten.defined() || !comparable_and_close(rest(tensor), rest(again)))
       return "output differs in value";
   }
@@ -830,10 +835,10 @@ at::Tensor Trace::unwritten_elements(const Call& call, int reg) const {
     if (prepare(call, &registers, &loan, &values) >= 0) return {};
     FillBlanks filling(program(), registers, ones);
     if (!run_to_prove(call, values, &registers, &filling).ok()) return {};
-    found.push_back(registers[reg].detach());
+    at::NoGradGuard no_grad;
+    found.push_back(dense(registers[reg].detach()));
+    if (filling.left_any()) return at::ones_like(found[0], at::kBool);
   }
-  if (found[0].layout() != at::kStrided) return {};
-  at::NoGradGuard no_grad;
   return found[0].ne(found[1]);
 }
 

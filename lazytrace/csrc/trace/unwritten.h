@@ -22,11 +22,13 @@ class FillBlanks final : public Witness {
   void before(size_t step) override;
   void after(size_t step) override;
   void passes(int number, const at::Tensor& tensor) override;
+  // Whether something was made whose memory cannot be filled: what it holds is not known at all.
+  bool left_any() const { return left_any_; }
 
  private:
   const Program& program_;
   const std::vector<at::Tensor>& registers_;
-  bool ones_;
+  bool ones_, left_any_ = false;
 };
 
 }  // namespace lazytrace
