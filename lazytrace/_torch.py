@@ -122,6 +122,20 @@ def plain_module_codes() -> tuple[CodeType | None, CodeType | None, CodeType | N
 
 register_hook: Callable[[torch.Tensor, Any], Any] = torch.Tensor.register_hook
 
+retain_grad: Callable[[torch.Tensor], None] = torch.Tensor.retain_grad
+
+
+def keep_gradient(tensor: torch.Tensor) -> None:
+    """What a program does where `Tensor.retain_grad` was called.
+
+    >>> x = torch.ones(2, requires_grad=True) * 2
+    >>> keep_gradient(x)
+    >>> x.sum().backward()
+    >>> x.grad
+    tensor([1., 1.])
+    """
+    retain_grad(tensor)
+
 
 def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
     """What a program does where `Tensor.register_hook` was called: nobody is given the handle.

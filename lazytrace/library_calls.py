@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from lazytrace._native import core
-from lazytrace._torch import seeds_default_generators
+from lazytrace._torch import keep_gradient, seeds_default_generators
 from lazytrace.asked import next_count
 from lazytrace.library import can_be_cloned
 from lazytrace.originals import BUILTINS
@@ -48,6 +48,11 @@ def seed(generator: torch.Generator | None, number: int) -> bool:
     False where torch's function must be called.
     """
     return core.seed(generator, number)
+
+
+def retain(tensor: torch.Tensor) -> None:
+    """`tensor.retain_grad()`, as a step."""
+    core.retain_gradient(keep_gradient, tensor)
 
 
 def advance(iterator: Any, /) -> Any:

@@ -36,7 +36,7 @@ from lazytrace.library import (
     parts_of,
     share_clones,
 )
-from lazytrace.library_calls import may_clone, stay_clones, tell, time_as_text, work_out
+from lazytrace.library_calls import may_clone, retain, stay_clones, tell, time_as_text, work_out
 from lazytrace.stand_ins_of_seeds import rows
 
 _HEAPPUSH: Final = heapq.heappush
@@ -58,6 +58,7 @@ _ITERENCODE: Final = json.JSONEncoder.iterencode
 _DEEPCOPY: Final = copy.deepcopy
 _STRFTIME: Final = time.strftime
 _COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
+_RETAIN: Final[Any] = torch.Tensor.retain_grad
 _EMPTY_LIKE: Final[Any] = torch.empty_like
 _OF_BARS: Final = (
     "close", "clear", "refresh", "reset", "set_description", "set_description_str", "set_postfix",
@@ -415,6 +416,14 @@ def deepcopy(value: Any, /) -> Any:
     return made
 
 
+def retain_grad(tensor: Any, /) -> None:
+    """`Tensor.retain_grad`."""
+    if type(tensor) is not torch.Tensor:
+        return _RETAIN(tensor)  # type: ignore[no-any-return]
+    retain(tensor)
+    return None
+
+
 def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     """`Tensor.__deepcopy__`: a clone where that gives the same."""
     if type(memo) is not _Memo or not memo.clones_tensors or type(tensor) is not torch.Tensor:
@@ -466,6 +475,7 @@ def configure() -> None:
         _INSORT: insort_right,
         _INSORT_LEFT: insort_left,
         _COUNT: count_elements,
+        _RETAIN: retain_grad,
         # What is called is an object of the class.
         operator.attrgetter: get_attributes,
         operator.itemgetter: get_items,

@@ -553,6 +553,10 @@ PYBIND11_MODULE(_core, m) {
           auto* active = lt::Recording::active();
           return active ? active->hook({again, now, find}, tensor, hook) : now(tensor, hook);
         });
+  m.def("retain_gradient", [](const py::object& now, py::object tensor) {
+    auto* active = lt::Recording::active();
+    active ? active->retain_gradient(now, tensor) : (void)now(tensor);
+  });
   m.def("module_inputs", [](py::object now, py::object hook, py::object made) {
     auto* active = lt::Recording::active();
     active ? active->module_inputs(now, hook, made) : (void)now(hook, made);

@@ -287,7 +287,7 @@ def hook_that_scales(trace):
     return trace(fn), [call(g())] * 3
 
 
-@cases(eager="tensor-escapes")
+@cases(hits=2)
 def retained_gradient(trace):
     kept = []
 

@@ -107,7 +107,7 @@ EAGER = {
     "map": "calls .map_() of a tensor",
     "storage_resized": "calls .untyped_storage() of a tensor",
     "share_memory": "calls .untyped_storage() of a tensor",
-    "retain_grad": "calls .retain_grad() of a tensor",
+    "retain_grad": "reads .retains_grad of a tensor",
     "post_accumulate": "reads ._post_accumulate_grad_hooks of a tensor",
     "set_attribute": "sets .note of a Tensor",
     "as_subclass": "calls .as_subclass() of a tensor",

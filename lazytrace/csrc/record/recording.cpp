@@ -14,6 +14,7 @@
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
+#include "signature/ambient.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
 #include "torch/batched.h"
@@ -325,14 +326,19 @@ py::object Recording::forward_alone(const py::object& cls, const py::tuple& args
   return observer_.pure_functions()->meet(forward.ptr(), found.attr("reads")) ? forward : py::object();
 }
 
+// Whether a hook that is set on it now can be a step.
+bool Recording::can_hook(const py::object& tensor) {
+  if (recorder_.paused() || recorder_.stopped()) return false;
+  bool is = is_tensor(tensor.ptr());
+  if (is && recorder_.made(THPVariable_Unpack(tensor.ptr()))) return true;
+  bool transformed = is && belongs_to_transform(THPVariable_Unpack(tensor.ptr()));
+  recorder_.fail(say(transformed ? reason::PythonInTransform : reason::HookOutside));
+  return false;
+}
+
 // Where the replay has set the hook already, the handle is that of the first hook that has none yet.
 py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object hook) {
-  if (recorder_.paused() || recorder_.stopped()) return calls.now(tensor, hook);
-  if (!is_tensor(tensor.ptr()) || !recorder_.made(THPVariable_Unpack(tensor.ptr()))) {
-    bool transformed = is_tensor(tensor.ptr()) && belongs_to_transform(THPVariable_Unpack(tensor.ptr()));
-    recorder_.fail(say(transformed ? reason::PythonInTransform : reason::HookOutside));
-    return calls.now(tensor, hook);
-  }
+  if (!can_hook(tensor)) return calls.now(tensor, hook);
   observer_.surroundings().provenance->weak_node(calls.again.ptr());
   OpaqueCall call(observer_.surroundings(), calls.again.ptr(), "", py::make_tuple(tensor, hook).ptr(),
                   nullptr, false, true);
@@ -345,6 +351,22 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
   hook_handles_.append(handle);
   call.finish(Py_None);
   return handle;
+}
+
+void Recording::retain_gradient(const py::object& now, py::object tensor) {
+  bool listens = !recorder_.paused() && function_mode_listens();
+  if (listens) recorder_.fail(say(reason::FunctionMode, "which is told of retain_grad"));
+  if (listens || !can_hook(tensor)) return (void)now(tensor);
+  observer_.surroundings().provenance->weak_node(now.ptr());
+  OpaqueCall call(observer_.surroundings(), now.ptr(), "", py::make_tuple(tensor).ptr(), nullptr, false,
+                  true);
+  if (recorder_.feeding()) {
+    recorder_.expect_opaque();
+    recorder_.fed_value();
+  } else {
+    now(tensor);
+  }
+  call.finish(Py_None);
 }
 
 // A replay may have set it already, which only the outputs show. Then this one does nothing: it waits for

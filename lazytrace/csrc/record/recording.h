@@ -88,6 +88,8 @@ class Recording {
   py::object backward(py::object run, py::tuple args, py::dict kwargs);
   // Tensor.register_hook.
   py::object hook(const HookCalls& calls, py::object tensor, py::object hook);
+  // Tensor.retain_grad, which is a hook of torch's own.
+  void retain_gradient(const py::object& now, py::object tensor);
   // Backward hooks of a module: `now` sets those of its inputs, then of its outputs, on tensors that a node
   // has made; `again` is called with both at each replay.
   void module_inputs(const py::object& now, py::object hook, py::object made);
@@ -110,6 +112,7 @@ class Recording {
     explicit Aside(Recording* r) : recording(r) { r->recorder_.pause(), r->observer_.pause(); }
     ~Aside() { recording->recorder_.resume(), recording->observer_.resume(); }
   };
+  bool can_hook(const py::object& tensor);
   bool is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs);
   py::object forward_alone(const py::object& cls, const py::tuple& args);
   bool follows_backward(const std::vector<at::Tensor>& roots, const py::tuple& args, const py::dict& kwargs);
