@@ -1,6 +1,7 @@
 """Attacks made by rule: a sample of them agrees, and no row of their tables is dead.
 
-`python -m tests.soundness.attacks --count 100000 --seed 1 --jobs 2` runs many more.
+`python -m tests.soundness.attacks --count 100000 --seed 1 --jobs 2` runs many more, with `--kind training` of
+training steps.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from tests.soundness.attacks.sources import (
     Source,
     combined,
 )
+from tests.soundness.attacks.training import training
 
 SAMPLE = 600
+STEPS = 40  # each of 28 calls
+ENOUGH = 8  # hits of a step that has had time to become flat
 LIST = Source("list", "s = [1, 2]", "[4, 5, 6]", ())
 BASIC = [
     container for container in CONTAINERS if container.name in ("one", "list", "dict", "SimpleNamespace")
@@ -67,6 +71,15 @@ def test_a_sample_agrees(tmp_path):
     assert sum(result.verdict == "hit" and result.telling for result in results) > SAMPLE / 10
 
 
+def test_a_sample_of_training_steps_agrees(tmp_path):
+    results = list(run_many(0, range(STEPS), 2, tmp_path, size=STEPS // 2, kind="training"))
+    wrong = [result for result in results if result.verdict in ("wrong", "crash")]
+    shown = "\n".join(f"{result.case[-1]}# case {result.number}: {result.text}\n" for result in wrong[:3])
+    assert not wrong, f"{len(wrong)} of {STEPS} attacks succeed, among them\n{shown}"
+    assert len(results) == STEPS
+    assert sum(result.verdict == "hit" and result.hits > ENOUGH for result in results) > STEPS / 4
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_every_way_leads_to_the_source_and_is_replaced(way):
     source = Source("set", "class Sub(set): pass\ns = Sub([1, 2])", "Sub([4, 5, 6])", ())
@@ -92,6 +105,15 @@ def test_every_consumer_fits_a_source():
 def test_a_case_is_what_its_seed_makes_it(number):
     assert attack(1, number) == attack(1, number) != attack(2, number)
     assert run_one(1, number) == run_one(1, number)
+    assert training(1, number) == training(1, number) != training(2, number)
+
+
+def test_a_training_step_that_loses_its_update_is_found():
+    case = training(0, 1)
+    lies = case.text.replace(
+        "    f = trace(step)", "    f = trace(step)\n    if trace.enabled: f = lambda x, y: None"
+    )
+    assert compare(0, case._replace(text=lies), lambda case: None).verdict == "wrong"
 
 
 def test_a_wrong_result_is_found():

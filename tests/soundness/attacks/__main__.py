@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 import lazytrace
-from tests.soundness.attacks.programs import Attack, attack
-from tests.soundness.attacks.running import Result, run_batch, run_many, run_one
+from tests.soundness.attacks.programs import Attack
+from tests.soundness.attacks.running import KINDS, Result, run_batch, run_many, run_one
 
 
 def main() -> int:
@@ -22,22 +22,23 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kind", choices=KINDS, default="state", help="reads of state, or training steps")
     parser.add_argument("--show", type=int, help="print the program of one case, and how it ends")
     parser.add_argument("--wrong", type=Path, help="append the program of each wrong case to this file")
-    parser.add_argument("--batch", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--batch", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.batch:
-        seed, start, stop, log = options.batch
-        run_batch(int(seed), range(int(start), int(stop)), Path(log))
+        seed, start, stop, log, kind = options.batch
+        run_batch(int(seed), range(int(start), int(stop)), Path(log), kind)
         return 0
-    return show(options.seed, options.show) if options.show is not None else many(options)
+    return show(options.seed, options.show, options.kind) if options.show is not None else many(options)
 
 
-def show(seed: int, number: int) -> int:
-    case = attack(seed, number)
+def show(seed: int, number: int, kind: str) -> int:
+    case = KINDS[kind](seed, number)
     print(case.text if case else "nothing fits this source")
-    print(run_one(seed, number)._replace(case=[]))
+    print(run_one(seed, number, kind=kind)._replace(case=[]))
     return 0
 
 
@@ -47,7 +48,7 @@ def many(options: argparse.Namespace) -> int:
     numbers = range(options.start, options.start + options.count)
     began, ended, wrong = time.time(), Counter[str](), list[Result]()
     with tempfile.TemporaryDirectory() as folder:
-        for result in run_many(options.seed, numbers, options.jobs, Path(folder)):
+        for result in run_many(options.seed, numbers, options.jobs, Path(folder), kind=options.kind):
             ended[result.verdict] += 1
             ended["hit before a change that shows"] += result.telling and result.verdict == "hit"
             if result.verdict in ("wrong", "crash"):

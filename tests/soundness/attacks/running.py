@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.soundness.attacks.programs import Attack, Program, Slow, attack
+from tests.soundness.attacks.training import training
 from tests.soundness.runner import Tracer, difference, drive
+
+KINDS: dict[str, Callable[[int, int], Attack | None]] = {"state": attack, "training": training}
 
 
 class Result(NamedTuple):
@@ -33,10 +36,12 @@ class Result(NamedTuple):
     telling: bool = False  # the change shows in what the plain function gives
 
 
-def run_one(seed: int, number: int, ready: Callable[[Attack], object] = lambda case: None) -> Result:
+def run_one(
+    seed: int, number: int, ready: Callable[[Attack], object] = lambda case: None, kind: str = "state"
+) -> Result:
     """Runs a case; `ready` is called when plain Python is through with it."""
     try:
-        case = attack(seed, number)
+        case = KINDS[kind](seed, number)
         if case is None:
             return Result(number, "none", [])
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -97,7 +102,7 @@ class P:
 
 
 # ---------------------------------------------------------------- many
-def run_batch(seed: int, numbers: range, log: Path) -> None:
+def run_batch(seed: int, numbers: range, log: Path, kind: str) -> None:
     """Runs cases, with lines for each in the log: the process may die in any of them."""
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))  # a list without an end is a MemoryError
     # Cases make torch import these, which takes seconds on a busy machine: one that was given up for being slow
@@ -108,7 +113,7 @@ def run_batch(seed: int, numbers: range, log: Path) -> None:
         for number in numbers:
             faulthandler.dump_traceback_later(20, exit=True)
             write(out, "at", number)
-            write(out, *run_one(seed, number, lambda case: write(out, "traced", *case)))
+            write(out, *run_one(seed, number, lambda case: write(out, "traced", *case), kind))
             faulthandler.cancel_dump_traceback_later()
             if not number % 50:
                 gc.collect()
@@ -138,10 +143,10 @@ def read(log: Path, returncode: int, error: str) -> Iterator[Result]:
 class Batch:
     """A process that runs some cases, and the files that it writes."""
 
-    def __init__(self, seed: int, numbers: range, folder: Path) -> None:
+    def __init__(self, seed: int, numbers: range, folder: Path, kind: str) -> None:
         self.numbers, self.log = numbers, folder / f"{numbers.start}.jsonl"
         self.error = self.log.with_suffix(".err")
-        bounds = [str(seed), str(numbers.start), str(numbers.stop), str(self.log)]
+        bounds = [str(seed), str(numbers.start), str(numbers.stop), str(self.log), kind]
         command = [sys.executable, "-m", "tests.soundness.attacks", "--batch", *bounds]
         with self.error.open("w") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
@@ -153,13 +158,15 @@ class Batch:
         return found
 
 
-def run_many(seed: int, numbers: range, jobs: int, folder: Path, size: int = 400) -> Iterator[Result]:
+def run_many(
+    seed: int, numbers: range, jobs: int, folder: Path, size: int = 400, kind: str = "state"
+) -> Iterator[Result]:
     """Results of all cases, from processes that each run a batch; what follows a crash is another batch."""
     waiting = [numbers[i : i + size] for i in range(0, len(numbers), size)][::-1]
     running: list[Batch] = []
     while waiting or running:
         while waiting and len(running) < jobs:
-            running.append(Batch(seed, waiting.pop(), folder))
+            running.append(Batch(seed, waiting.pop(), folder, kind))
         time.sleep(0.2)
         for batch in [batch for batch in running if batch.process.poll() is not None]:
             running.remove(batch)
