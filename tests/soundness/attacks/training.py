@@ -49,7 +49,7 @@ LOSSES = (
 )  # fmt: skip
 
 BACKWARDS = (
-    "loss.backward()", "loss.backward()", "loss.backward()", "loss.backward(retain_graph=True)\nloss.backward()",
+    *["loss.backward()"] * 6, "loss.backward(retain_graph=True)\nloss.backward()",
     "loss.backward(retain_graph=True)\n(0.5 * z.sum()).backward()", "(loss / 2).backward()\nloss = m_loss(x, y)\nloss.backward()",
     "gs = torch.autograd.grad(loss, P, allow_unused=True)\nfor p, g in zip(P, gs): p.grad = g",
     "loss.backward(inputs=P[:1])", "loss.backward(inputs=P)",
@@ -194,7 +194,7 @@ def training(seed: int, number: int) -> Attack:
     optimizer = rng.choice(OPTIMIZERS).format(_GROUPS if rng.random() < 0.2 else "P")
     middle, end, result = rng.choice(MIDDLES), rng.choice(ENDS), rng.choice(RETURNS)
     zero, late = rng.choice(ZEROES), rng.random() < 0.3
-    first, second = rng.choice(CHANGES), rng.choice(CHANGES)
+    first, second = rng.sample(CHANGES, 3), rng.sample(CHANGES, 3)
     forward = f"z = {logits}\nloss = {loss}"
     if rng.random() < 0.08:
         forward = f"with torch.autocast('cpu', torch.bfloat16):\n{indented(forward)}"
@@ -204,10 +204,16 @@ def training(seed: int, number: int) -> Attack:
     step = "\n".join(line for line in lines if line != "pass") + f"\nreturn {result}"
     text = COMMON + MAKE.format(
         setup=indented(setup), kind=kind, optimizer=optimizer, logits=logits, loss=loss, before=BEFORE, after=AFTER,
-        step=indented(f"def step(x, y):\n{indented(step)}"), first=indented(f"def change():\n{indented(first)}"),
-        second=indented(f"def other():\n{indented(second)}"),
+        step=indented(f"def step(x, y):\n{indented(step)}"), first=indented(f"def change():\n{indented(one_of(first))}"),
+        second=indented(f"def other():\n{indented(one_of(second))}"),
     )  # fmt: skip
     return Attack(name, optimizer, f"{back}; {middle}; {end}; {result}", f"{first}; {second}", text)
+
+
+def one_of(changes: list[str]) -> str:
+    """The first of these changes that the step allows: a linear layer has no second module to tie."""
+    first, *rest = changes
+    return f"try:\n{indented(first)}\nexcept Exception:\n{indented(one_of(rest))}" if rest else first
 
 
 def indented(text: str) -> str:
