@@ -29,7 +29,7 @@ from tests.soundness.attacks.sources import (
 from tests.soundness.attacks.training import training
 
 SAMPLE = 600
-STEPS = 24  # each of 28 calls
+STEPS = 20  # each of 28 calls
 ENOUGH = 8  # hits of a step that has had time to become flat
 LIST = Source("list", "s = [1, 2]", "[4, 5, 6]", ())
 BASIC = [
