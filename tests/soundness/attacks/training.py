@@ -30,7 +30,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "frozen": (_MLP + "\nm[0].requires_grad_(False)", "m(x)", "floats"),
     "conv": ("m = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6, 3))", "m(x[:, None])", "floats"),
     "weight norm": ("m = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))", "m(x)", "floats"),
-    "orthogonal": ("m = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 3))", "m(x)", "floats"),
+    "spectral norm": ("m = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 3))", "m(x)", "floats"),
     "embedding": (_IDS.format(""), "m['l'](m['e'](x).mean(1))", "ids"),
     "padded": (_IDS.format(", padding_idx=1"), "m['l'](m['e'](x).sum(1))", "ids"),
     "max norm": (_IDS.format(", max_norm=1.0"), "m['l'](m['e'](x).sum(1))", "ids"),
