@@ -244,8 +244,8 @@ def test_a_few_long_recordings_are_as_telling_as_many_short_ones():
     step = traced(long, dynamic=False)
     for size in range(1, 30):
         step(torch.ones(size))
-    assert step.stats().recordings == 5
-    assert step.stats().eager == {RESTS.replace("16", "4"): 16 + 8}
+    assert step.stats().recordings == 7
+    assert step.stats().eager == {RESTS.replace("16", "6"): 16 + 6}
 
 
 def test_a_long_recording_that_is_hit_pays():

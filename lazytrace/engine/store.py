@@ -38,8 +38,8 @@ _MADE_BY = 6
 # So many recordings in a row without a hit are no first pass over a few signatures any more. A long one takes
 # as much time as many short ones: a few of those that have so many steps together are as telling.
 UNHIT_AT_MOST = 16
-_UNHIT_AT_LEAST = 4
-_UNHIT_STEPS = 8192
+_UNHIT_AT_LEAST = 6
+_UNHIT_STEPS = 12288
 _LONGEST_REST = 1 << 20
 _REFUSED = -1  # traces are numbered from 0
 _NEVER = (1 << 63) - 1
