@@ -93,6 +93,7 @@ void bind_trace(py::module_& m) {
   py::class_<lt::Trace, std::shared_ptr<lt::Trace>>(m, "Trace")
       .def_readwrite("number", &lt::Trace::number)
       .def_readonly("used", &lt::Trace::used)
+      .def_readonly("hits", &lt::Trace::hits)
       .def("join", [](const std::shared_ptr<lt::Trace>& trace) { lt::Trace::join(trace); })
       .def("replay", py::overload_cast<const lt::Call&>(&lt::Trace::replay, py::const_))
       .def("prove", &lt::Trace::prove)
@@ -153,7 +154,8 @@ void bind_calls(py::module_& m) {
                         std::shared_ptr<lt::EagerCount> count) { table.settle(key, {std::move(count), 0}); })
       .def("unsettle", &lt::TraceTable::unsettle)
       .def("retreat", [](lt::TraceTable& table, std::shared_ptr<lt::EagerCount> count, uint64_t left,
-                         int64_t number) { table.retreat({std::move(count), left}, number); });
+                         int64_t number) { table.retreat({std::move(count), left}, number); })
+      .def("end_retreat", &lt::TraceTable::end_retreat);
   py::class_<lt::EagerCount, std::shared_ptr<lt::EagerCount>>(m, "EagerCount")
       .def(py::init<>())
       .def_readonly("calls", &lt::EagerCount::calls)

@@ -107,8 +107,7 @@ def without_trace(owner: Owner, cache: TraceCache, key: bytes, refusal: Refusal 
     if forbidden is not None and (owner.frozen or len(cache.traces)):
         return Decision("raise", forbidden, "retrace")
     if cache.retreat.resting():
-        rests = cache.retreat.refusal or eager_reason("records-too-often", cache.retreat.unhit)
-        return Decision("eager", rests, "rest")
+        return Decision("eager", cache.retreat.reason(), "rest")
     return _RECORD
 
 

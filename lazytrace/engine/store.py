@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import getpid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import cachetools
 
@@ -41,6 +41,10 @@ UNHIT_AT_MOST = 16
 _UNHIT_AT_LEAST = 6
 _UNHIT_STEPS = 12288
 _LONGEST_REST = 1 << 20
+# A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first pass
+# over signatures that may come again; after them, recordings must be hit more often than once.
+_FIRST_PASS = 32
+_HITS_OF_EACH = 4
 _REFUSED = -1  # traces are numbered from 0
 _NEVER = (1 << 63) - 1
 
@@ -394,14 +398,14 @@ class TraceStore:
         if self.native is not None:
             self.native.mark(trace.native)
 
-    def last_use(self, number: int) -> int:
-        """The mark of a trace; 0 of one that is gone.
+    def hits(self, number: int) -> int:
+        """How often a trace was hit or marked; 0 of one that is gone.
 
-        >>> TraceStore(8).last_use(3)
+        >>> TraceStore(8).hits(3)
         0
         """
         try:
-            return self._lru[number].native.used
+            return self._lru[number].native.hits
         except KeyError:  # cachetools' get() looks twice, and another thread may drop it in between
             return 0
 
@@ -467,20 +471,23 @@ class TraceStore:
             self.native.set(key, [trace.native for trace in traces])
 
 
-class _Newest(NamedTuple):
-    """One of the newest recordings: its number, its mark when it was stored, its key, and its steps."""
+@dataclass
+class _Newest:
+    """One of the newest recordings."""
 
     number: int
-    stored: int
-    key: bytes
-    steps: int
+    stored: int = 0  # its mark when it was stored
+    hits: int = 0  # at that time; once it is dropped, those that it has had since, below 0
+    key: bytes = b""
+    steps: int = 0
 
 
 class Retreat:
     """Whether recording has paid lately; where it has not, it rests for twice as many calls each time.
 
     A recording that no call was answered by has not paid, nor has one that was refused, of a signature that
-    was not refused before: where each call has a signature of its own, each would be tried.
+    was not refused before: where each call has a signature of its own, each would be tried. After the first
+    few dozen, recordings that are hit once or twice each, and then are in the way of others, do not pay either.
 
     >>> retreat = Retreat(TraceStore(8))
     >>> retreat.resting()
@@ -491,13 +498,21 @@ class Retreat:
         self._traces = traces
         self._newest: deque[_Newest] = deque(maxlen=UNHIT_AT_MOST)
         self._rest = UNHIT_AT_MOST
-        self.left = 0
-        self.refusal: Reason | None = None  # why the newest was refused
+        self._left = 0
+        self._refusal: Reason | None = None  # why the newest was refused
+        self._recordings = 0
 
     def recorded(self, trace: Trace) -> None:
         """A trace was stored."""
         native = trace.native
-        self._note(_Newest(trace.number, native.used, trace.key, native.size), None)
+        self._recordings += 1
+        self._note(_Newest(trace.number, native.used, native.hits, trace.key, native.size), None)
+
+    def dropped(self, trace: Trace) -> None:
+        """A trace has made room for another: its hits count as before."""
+        for one in self._newest:
+            if one.number == trace.number:
+                one.hits -= trace.native.hits
 
     def refused(self, reason: Reason) -> None:
         """A signature could not be recorded, for the first time.
@@ -505,10 +520,10 @@ class Retreat:
         >>> retreat = Retreat(TraceStore(8))
         >>> for _ in range(UNHIT_AT_MOST):
         ...     retreat.refused(Reason("calls print()"))
-        >>> retreat.resting(), str(retreat.refusal)
+        >>> retreat.resting(), str(retreat.reason())
         (True, 'calls print()')
         """
-        self._note(_Newest(_REFUSED, 0, b"", 0), reason)
+        self._note(_Newest(_REFUSED), reason)
 
     def branches_pay(self, key: bytes) -> bool:
         """Whether to record one more way from a side exit.
@@ -525,14 +540,24 @@ class Retreat:
         older = (trace for trace in self._traces.find(key) if trace.number not in known)
         return any(trace.native.used > since for trace in older)
 
-    @property
-    def unhit(self) -> int:
-        """How many recordings in a row say whether recording pays.
+    def reason(self) -> Reason:
+        """Why a call is better not recorded.
 
-        >>> Retreat(TraceStore(8)).unhit
-        16
+        >>> str(Retreat(TraceStore(8)).reason())
+        'records too often: none of its last 16 recordings was hit'
         """
+        if self._refusal is not None:
+            return self._refusal
+        enough = self._enough()
+        if self._recordings <= _FIRST_PASS:
+            return Reason(say("records-too-often", enough), kind="eager")
+        return Reason(say("seldom-hit", enough, self._hits_needed()), kind="eager")
+
+    def _enough(self) -> int:
         return len(self._newest) if self._long() else UNHIT_AT_MOST
+
+    def _hits_needed(self) -> int:
+        return 1 if self._recordings <= _FIRST_PASS else _HITS_OF_EACH * self._enough()
 
     def _long(self) -> bool:
         return len(self._newest) >= _UNHIT_AT_LEAST and sum(one.steps for one in self._newest) >= _UNHIT_STEPS
@@ -545,32 +570,49 @@ class Retreat:
             if not self._long():
                 self._newest.appendleft(first)
                 break
-        self.refusal = refusal
+        self._refusal = refusal
         if self._pays():
             self._rest = UNHIT_AT_MOST
         else:
-            self.left = self._rest
+            self._left = self._rest
             self._rest = min(2 * self._rest, _LONGEST_REST)
 
     def resting(self) -> bool:
         """Whether the next call is better not recorded."""
-        return self.left > 0 and not self._pays()
+        self._take_back()
+        return self._left > 0 and not self._pays()
 
-    @property
-    def first(self) -> int:
-        """The number of the oldest of the newest traces: a hit of any from it on ends the rest."""
+    def rest(self, count: EagerCount | None) -> None:
+        """A call was not recorded since recording rests; with `count` the core counts those that are left."""
+        self._take_back()
+        native = self._traces.native
+        if count is None or native is None or self._left <= 1:
+            self._left -= 1
+        else:
+            native.retreat(count, self._left, self._first())
+            self._left = 0
+
+    def _take_back(self) -> None:
+        if self._traces.native is not None:
+            self._left += self._traces.native.end_retreat()
+
+    def _first(self) -> int:
+        """The number of the oldest of the newest traces: a hit of any from it on may end the rest."""
         return min((one.number for one in self._newest if one.number != _REFUSED), default=_NEVER)
 
     def clear(self) -> None:
         """Forget all."""
         self._newest.clear()
         self._rest = UNHIT_AT_MOST
-        self.left = 0
+        self._take_back()
+        self._left = 0
+        self._recordings = 0
 
     def _pays(self) -> bool:
-        if len(self._newest) < self.unhit:
+        if len(self._newest) < self._enough():
             return True
-        return any(self._traces.last_use(one.number) > one.stored for one in tuple(self._newest))
+        hits = (self._traces.hits(one.number) - one.hits for one in tuple(self._newest))
+        return sum(hits) >= self._hits_needed()
 
 
 class Wanted:
@@ -682,6 +724,7 @@ class TraceCache:
         self.refusals.forget(trace.key)
         # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
         for dropped in self.traces.add(trace):
+            self.retreat.dropped(dropped)
             self._on_evicted(dropped, say("cache-limit", self.limit))
         with self._lock:
             if self.traces.native is not None:
@@ -692,6 +735,7 @@ class TraceCache:
     def evict(self, trace: Trace, limit: int) -> None:
         """Drop a trace for the `limit` over all functions."""
         if self.traces.evict(trace):
+            self.retreat.dropped(trace)
             self._on_evicted(trace, say("total-limit", limit))
 
     def settle(self, key: bytes, count: EagerCount) -> None:
@@ -702,11 +746,7 @@ class TraceCache:
     def rest(self, count: EagerCount | None) -> None:
         """A call was not recorded since recording rests; with `count` the core counts those that are left."""
         with self._lock:
-            if count is None or self.traces.native is None or self.retreat.left <= 1:
-                self.retreat.left -= 1
-            else:
-                self.traces.native.retreat(count, self.retreat.left, self.retreat.first)
-                self.retreat.left = 0
+            self.retreat.rest(count)
 
     def keep_exact(self, call: Call, loose: int, what: int) -> None:
         """Record each size or number (`what`) by itself from now on; drop the traces that fit `loose`."""

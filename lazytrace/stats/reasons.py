@@ -16,6 +16,7 @@ from lazytrace.originals import BUILTINS
 __builtins__ = BUILTINS
 
 _BRANCHES = "use torch.where, or move the branch into a @script_if_tracing function."
+_OFTEN = "see with explain() what differs from call to call, and keep it out of what the function reads."
 _PLACE: Final = re.compile(r" \([^()]+:\d+\)$")
 _REBUILD = "build the extension: python setup.py build_ext --inplace."
 
@@ -43,7 +44,12 @@ _OWN: Final = (
     (
         "records-too-often",
         "records too often: none of its last {} recordings was hit",
-        "see with explain() what differs from call to call, and keep it out of what the function reads.",
+        _OFTEN,
+    ),
+    (
+        "seldom-hit",
+        "records too often: its last {} recordings were hit fewer than {} times",
+        _OFTEN,
     ),
     ("no-core", NOT_IMPORTED, _REBUILD),
     ("other-torch", OTHER_TORCH, _REBUILD),

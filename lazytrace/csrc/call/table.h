@@ -40,7 +40,8 @@ class TraceTable {
   // The trace has answered a call: it is now the most recently used.
   void mark(const Trace& trace) {
     trace.used = ++clock_;
-    if (trace.number >= newest_) retreat_ = {};
+    ++trace.hits;
+    if (trace.number >= newest_) retreat_.count.reset();
   }
 
   // Whether the trace, which has answered a call, is better asked first: Python decides, as it has the order,
@@ -53,11 +54,16 @@ class TraceTable {
   // Calls of this key that no trace answers run eagerly from now on.
   void settle(std::string_view key, Settled settled);
   void unsettle(std::string_view key);
-  // The next `left` calls that no trace answers do, whatever their key, until a trace with this number or a
-  // higher one answers a call.
+  // The next `left` calls that no trace answers do, whatever their key; when a trace with this number or a
+  // higher one has answered a call, Python decides anew.
   void retreat(Settled settled, int64_t number) {
     retreat_ = std::move(settled);
     newest_ = number;
+  }
+  // Ends that; how many calls were left, without the one that Python sees now.
+  uint64_t end_retreat() {
+    uint64_t left = std::exchange(retreat_, {}).left;
+    return left ? left - 1 : 0;
   }
   // Who counts the call when it runs eagerly now; null where Python must see it. `key` is that of the call,
   // or says why it has none.

@@ -109,8 +109,10 @@ class Trace {
   // opaque steps need. None where a guard does not hold.
   py::object found(const Call& call) const;
 
-  int64_t number = -1;        // given by whoever keeps it
-  mutable uint64_t used = 0;  // when it was last hit, by the clock of its table. Changed with the GIL only
+  int64_t number = -1;  // given by whoever keeps it
+  // Changed with the GIL only.
+  mutable uint64_t used = 0;  // when it was last hit, by the clock of its table
+  mutable uint64_t hits = 0;
   // Lets other traces with the same first steps go on with this one.
   static void join(const std::shared_ptr<Trace>& trace);
 
