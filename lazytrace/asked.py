@@ -121,7 +121,18 @@ def next_count(counter: Any) -> Any:
     return next(counter)
 
 
+# Before anybody replaces them.
+_SAMPLE: Final = random.Random.sample
 _SEED: Final = random.Random.seed
+
+
+def places_of_sample(generator: random.Random, size: int, count: int) -> tuple[int, ...]:
+    """Which entries of so many `random.sample` draws.
+
+    >>> sorted(places_of_sample(random.Random(0), 3, 3))
+    [0, 1, 2]
+    """
+    return (*_SAMPLE(generator, range(size), count),)
 
 
 def seed_of_python(generator: random.Random, seed: int) -> int:
@@ -165,7 +176,7 @@ def functions() -> dict[Callable[..., Any], str]:
     found[random.Random.getrandbits] = "bits"
     # The same numbers give the same one, but how is not known here.
     found |= dict.fromkeys(OF_SAMPLES.values(), "clock")
-    found |= dict.fromkeys((next_count, seed_of_python, seed_of_numpy), "draws")
+    found |= dict.fromkeys((next_count, places_of_sample, seed_of_python, seed_of_numpy), "draws")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.
     below: Any = getattr(random.Random, "_randbelow", None)

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
-from lazytrace._torch import pad_sequence, takers_of_floats, takers_of_scales
+from lazytrace._torch import default_device, pad_sequence, takers_of_floats, takers_of_scales
 from lazytrace.originals import BUILTINS
 from lazytrace.texts import Text
 
@@ -27,8 +27,8 @@ __builtins__ = BUILTINS
 # alone: C code must call one of the methods below to see the value. torch's parser takes them for a SymInt
 # and a SymFloat.
 
-# So many numbers are put into a tensor by an operator each; more of them are read.
-_FEW = 64
+# So many numbers are put into a tensor by one operator; more of them are read.
+_FEW = 256
 # So many numbers numpy adds up in one piece.
 _AT_ONCE = 128
 
@@ -1097,10 +1097,24 @@ def _lengths(data: Any) -> tuple[int, ...] | None:
 
 
 def _stacked(data: Any, wide: torch.dtype, device: Any) -> torch.Tensor:
+    place = default_device() if device is None else torch.device(device)
+    if place.type == "cpu":
+        items = [_plainly(item, wide) for item in _flat(data)]
+        made: torch.Tensor | None = core.pack_numbers(items, _lengths(data) or (), wide is torch.float64)
+        if made is not None:
+            return made
+    return _stacked_one_by_one(data, wide, device)
+
+
+def _stacked_one_by_one(data: Any, wide: torch.dtype, device: Any) -> torch.Tensor:
     if isinstance(data, list | tuple | collections.deque):
-        return torch.stack([_stacked(item, wide, device) for item in data])
-    as_float = type(data) in (Scalar, Single) or (wide is torch.float64 and type(data) is int)
-    return torch.full((), _float(data) if as_float else data, dtype=wide, device=device)
+        return torch.stack([_stacked_one_by_one(item, wide, device) for item in data])
+    return torch.full((), _plainly(data, wide), dtype=wide, device=device)
+
+
+def _plainly(number: Any, wide: torch.dtype) -> Any:
+    as_float = type(number) in (Scalar, Single) or (wide is torch.float64 and type(number) is int)
+    return _float(number) if as_float else number
 
 
 def _wide(kinds: set[Any], dtype: torch.dtype | None) -> torch.dtype | None:

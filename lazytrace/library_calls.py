@@ -33,7 +33,7 @@ def may_clone(can: Callable[..., bool], tensors: list[torch.Tensor], tensor: tor
 
 
 def work_out(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-    """A number that is made of others, as a step."""
+    """A number that is made of others, or a tuple of some, as a step."""
     return core.ask_number(function, *values)
 
 

@@ -37,7 +37,8 @@ from lazytrace.library import (
     share_clones,
 )
 from lazytrace.library_calls import may_clone, retain, stay_clones, tell, time_as_text, work_out
-from lazytrace.stand_ins_of_seeds import rows
+from lazytrace.stand_ins_of_draws import rows as rows_of_draws
+from lazytrace.stand_ins_of_seeds import rows as rows_of_seeds
 
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
@@ -488,7 +489,8 @@ def configure() -> None:
         (_REDUCE, getattr): reduce_by_name,
         (object.__reduce_ex__, collections.OrderedDict): reduce_ordered,
         (object.__reduce_ex__, set): reduce_set,
-        **rows(),
+        **rows_of_draws(),
+        **rows_of_seeds(),
     }
     dropped: dict[Any, Any] = {
         io.TextIOWrapper.write: write,

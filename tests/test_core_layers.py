@@ -53,6 +53,7 @@ WATCHING = (
     "opaque_call",
     "reads/classes",
     "reads/live_lists",
+    "reads/drawn_entries",
     "reads/late_reads",
     "reads/containers",
     "default_dicts",

@@ -273,7 +273,7 @@ def line_of(fn: Any, offset: int = 0) -> str:
     return f"test_dynamic_option.py:{fn.original.__code__.co_firstlineno + offset}"
 
 
-TABLE = [0.5] * 100
+TABLE = dict.fromkeys(range(100), 0.5)
 
 
 def test_the_report_says_which_sizes_differ_and_what_splits_them() -> None:

@@ -41,7 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("arrays",),
     ("carriers", "signature", "callsite", "marks", "buckets", "stand_ins_of_logging"),
     ("texts", "logs", "stand_ins_of_library"),
-    ("stand_ins_of_seeds",),
+    ("stand_ins_of_seeds", "stand_ins_of_draws"),
     ("library_calls",),
     ("stats", "config"),
     ("_native", "checks"),

@@ -22,6 +22,7 @@
 #include "torch/autocast.h"
 #include "torch/batched.h"
 #include "torch/overrides.h"
+#include "torch/packed_numbers.h"
 #include "torch/seeds.h"
 #include "torch/transforms.h"
 #include "trace/stored.h"
@@ -465,6 +466,18 @@ void bind_numbers(py::module_& m) {
     lt::seed(one, at::Scalar(std::move(number)));
     return true;
   });
+  // None where torch's own function must be called, as transforms and modes would be told of the operator.
+  m.def("pack_numbers",
+        [](const std::vector<py::object>& items, const std::vector<int64_t>& sizes, bool real) -> py::object {
+          if (lt::is_transforming() || c10::impl::TorchDispatchModeTLS::any_modes_set()) return py::none();
+          std::vector<at::Scalar> values;
+          for (const py::object& item : items)
+            if (PyFloat_CheckExact(item.ptr()) || lt::is_real_carrier(item.ptr()))
+              values.emplace_back(py::cast<c10::SymFloat>(item));
+            else
+              values.emplace_back(py::cast<c10::SymInt>(item));
+          return py::cast(lt::pack_numbers(values, sizes, real));
+        });
   m.def("call_contiguous", [](const at::Tensor& tensor, at::MemoryFormat format) {
     return at::_ops::contiguous::call(tensor, format);
   });

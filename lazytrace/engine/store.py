@@ -41,8 +41,8 @@ UNHIT_AT_MOST = 16
 _UNHIT_AT_LEAST = 6
 _UNHIT_STEPS = 12288
 _LONGEST_REST = 1 << 20
-# A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first pass
-# over signatures that may come again; after them, recordings must be hit more often than once.
+# A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first
+# pass over signatures that may come again; after them, recordings must be hit more often than once.
 _FIRST_PASS = 32
 _HITS_OF_EACH = 4
 _REFUSED = -1  # traces are numbered from 0
@@ -486,8 +486,8 @@ class Retreat:
     """Whether recording has paid lately; where it has not, it rests for twice as many calls each time.
 
     A recording that no call was answered by has not paid, nor has one that was refused, of a signature that
-    was not refused before: where each call has a signature of its own, each would be tried. After the first
-    few dozen, recordings that are hit once or twice each, and then are in the way of others, do not pay either.
+    was not refused before: where each call has a signature of its own, each would be tried. After a first
+    pass over some signatures, recordings that are hit once or twice each do not pay either.
 
     >>> retreat = Retreat(TraceStore(8))
     >>> retreat.resting()

@@ -173,6 +173,7 @@ def ambient() -> Observation:
         "autocast": torch.is_autocast_enabled("cpu"), "dtype": str(torch.get_default_dtype()),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "torch random": hash(bytes(torch.get_rng_state().tolist())), "random": hash(random.getstate()),
+        "numpy random": hash(np.random.get_state()[1].tobytes() + str(np.random.get_state()[2:]).encode()),
         "tf32": torch.get_float32_matmul_precision(), "mkldnn": torch.backends.mkldnn.enabled,
         "anomaly": torch.is_anomaly_enabled(),
         "cuda random": bytes(torch.cuda.get_rng_state().tolist()) if torch.cuda.is_initialized() else b"",
@@ -228,6 +229,7 @@ class Driver:
     def __init__(self, make: Callable[..., Any], traced: bool) -> None:
         torch.manual_seed(0)
         random.seed(0)
+        np.random.seed(0)
         self.tracer = Tracer(traced)
         self.function, self.steps, *rest = make(self.tracer)
         self.watch = rest[0] if rest else lambda: None

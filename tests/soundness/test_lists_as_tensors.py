@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, Holder, X, call, check
 
 cases = Cases()
 
@@ -164,6 +164,80 @@ def a_number_decides_as_well(trace):
         return made + 1 if r[0] > 2 else made
 
     return trace(step), lists([1, 2], [3, 4], [0, 4], [2, 9], [5, 6], [7, 8])
+
+
+@cases(hits=4)
+def padded(trace):
+    weight = torch.randn(20, 4)
+
+    def step(batch):
+        longest = max(len(row) for row in batch)
+        return weight[torch.tensor([row + [0] * (longest - len(row)) for row in batch])]
+
+    made = [[[n, n + 1, 2 * n], [n, 3], [7]] for n in range(7)]
+    return trace(step), lists(*made)
+
+
+@cases(hits=4)
+def sums_of_lists(trace):
+    s = Holder(ids=[1, 2], seen=[])
+
+    def step(ids):
+        both = s.ids + ids
+        more = [0, *ids]
+        more += ids
+        s.seen.append(both)
+        return torch.tensor(both), torch.tensor(more), both, more, len(both)
+
+    def change():
+        s.ids[0] += 1
+
+    made = []
+    for n in range(8):
+        made += [call([n, n + 1, n * n]), change]
+    return trace(step), made, lambda: [s.ids, s.seen]
+
+
+@cases(hits=4)
+def sums_that_are_written_to(trace):
+    def step(ids):
+        both = ids + [1]  # noqa: RUF005
+        both[0] = 5
+        ids.append(both[1])
+        return torch.tensor(both), ids
+
+    return trace(step), lists(*[[n, n + 1] for n in range(9)])
+
+
+@cases(hits=4)
+def sums_of_lists_of_other_things(trace):
+    def step(ids, other):
+        return torch.tensor(ids) * 2, other + ["a"], [None] + other  # noqa: RUF005
+
+    return trace(step), [call([n, n + 1], ["b", 0.5]) for n in range(9)]
+
+
+@cases(hits=4)
+def of_a_hundred(trace):
+    weight = torch.randn(50, 4)
+
+    def step(ids, scores):
+        return weight[torch.tensor(ids)] * torch.tensor(scores)[:, None], sum(scores)
+
+    def made(n):
+        return call([(7 * n + k) % 50 for k in range(100)], [(n + 1) / (k + 1) for k in range(100)])
+
+    return trace(step), [made(n) for n in range(8)]
+
+
+@cases(hits=3)
+def under_inference_mode(trace):
+    def step(ids):
+        with torch.inference_mode():
+            made = torch.tensor(ids)
+        return made, made.is_inference(), torch.tensor(ids, dtype=torch.float32).requires_grad
+
+    return trace(step), lists(*[[n, n + 1] for n in range(7)])
 
 
 @cases.parametrize

@@ -161,8 +161,8 @@ def the_call_writes_to_the_table(trace):
     return trace(step), [*scores(0, 1, 2), change, *scores(1, 2, 0, 1)], lambda: names
 
 
-@cases(hits=1, recordings=3)
-def numbers_are_read(trace):
+@cases(hits=3, recordings=1)
+def numbers_are_followed(trace):
     weights = [0.5, 1.5, 2.5]
     return trace(lambda x: x * weights[x.argmax().item()]), scores(0, 1, 2, 0, 1, 2)[:4]
 

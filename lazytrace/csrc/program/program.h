@@ -98,6 +98,7 @@ struct OpaqueStep {
   bool accumulates = false;    // which adds to the gradients of leaves
   bool told = false;           // it gives what it gave, as far as tensors show, or raises
   bool asks = false;           // it gives a number that is another one at each call, and is followed
+  bool gives_numbers = false;  // the numbers in what it gives are other ones at each call, and are followed
   bool late = false;           // it reads state that Python code of an earlier step has changed
   bool tells = false;          // it prints or logs values: it gives nothing, and changes nothing else
   const void* pure = nullptr;  // the custom function of autograd whose code comes to operators alone

@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <sstream>
 
@@ -568,9 +569,21 @@ bool Interpreter::left_alone(const OpaqueStep& step) const {
   return holds;
 }
 
+// The number that the step was given, or a tuple of those.
+py::object Interpreter::answers(const Step& s) {
+  auto answer = [&](const Result& result) {
+    auto id = static_cast<size_t>(result.number);
+    return to_python(program_.numbers[id], numbers_[id]);
+  };
+  if (s.opaque->shape == ".") return answer(s.results[0]);
+  py::tuple all(s.results.size());
+  for (size_t i = 0; i < s.results.size(); ++i) all[i] = answer(s.results[i]);
+  return std::move(all);
+}
+
 // A number that a run before this one was given, which was given up or is rehearsed, is that of this one.
 bool Interpreter::ask_number(const Step& s, size_t at) {
-  int id = s.results[0].number;
+  int id = s.results.empty() ? -1 : s.results[0].number;
   if (std::find(done_.answered.begin(), done_.answered.end(), id) == done_.answered.end()) {
     py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
     value_ = py::reinterpret_steal<py::object>(PyObject_Call(
@@ -582,9 +595,70 @@ bool Interpreter::ask_number(const Step& s, size_t at) {
     store_value(s, flattened);
     done_.answered.push_back(id);
   }
-  if (static_cast<int>(at) <= plan_.keep_until)
-    opaque_.emplace_back(
-        at, to_python(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]));
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, answers(s));
+  value_ = py::object();
+  return true;
+}
+
+// Whether an entry shows memory of an argument or of captured state, or of a gradient of one.
+bool Interpreter::shows_outer(const Flattened& flattened) {
+  if (!taken_) {
+    taken_ = std::make_unique<Taken>();
+    auto note = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.has_storage())
+        taken_->outer.insert(tensor.storage().unsafeGetStorageImpl());
+    };
+    auto note_both = [&](int reg) {
+      const at::Tensor& tensor = registers_[reg];
+      note(tensor);
+      if (tensor.defined() && tensor.requires_grad() && tensor.is_leaf()) note(tensor.grad());
+    };
+    for (int reg : plan_.used) note_both(reg);
+    for (int reg : program_.captures) note_both(reg);
+  }
+  return std::any_of(flattened.leaves.begin(), flattened.leaves.end(), [&](PyObject* leaf) {
+    if (!is_tensor(leaf)) return false;
+    const at::Tensor& tensor = THPVariable_Unpack(leaf);
+    return !tensor.has_storage() || taken_->outer.count(tensor.storage().unsafeGetStorageImpl());
+  });
+}
+
+// Whether an entry is one tensor with one that was taken before, though it was not, or the other way round.
+bool Interpreter::takes_again(const Step& s, const Flattened& flattened) {
+  for (size_t i = 0; i < s.results.size(); ++i) {
+    const Result& result = s.results[i];
+    if (result.kind != Result::Kind::Register || !result.meta->defined()) continue;
+    const at::Tensor& tensor = THPVariable_Unpack(flattened.leaves[i]);
+    auto is_it = [&](const at::Tensor& other) { return other.is_same(tensor); };
+    bool again = result.known ? !is_it(registers_[result.reg])
+                              : std::any_of(taken_->entries.begin(), taken_->entries.end(), is_it);
+    if (again) found_ = result.known ? "a new tensor" : "a tensor that was taken before";
+    if (again) return true;
+  }
+  for (PyObject* leaf : flattened.leaves)
+    if (is_tensor(leaf)) taken_->entries.push_back(THPVariable_Unpack(leaf));
+  return false;
+}
+
+// An entry of a container: taking it changes nothing.
+bool Interpreter::take_entry(const Step& s, size_t at) {
+  py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
+  value_ = py::reinterpret_steal<py::object>(
+      PyObject_Call(s.opaque->function.value.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), nullptr));
+  if (!value_) throw py::error_already_set();
+  stack_.clear();
+  running_ = &s;
+  Flattened flattened(value_.ptr(), nullptr);
+  bool shown = shows_outer(flattened);
+  if (shown || !matches_value(s, flattened) || takes_again(s, flattened)) {
+    // No other program takes what something else shows, either.
+    shape_ = shown ? "!" : std::move(flattened.shape);
+    if (shown) found_ = "memory that something else shows";
+    if (value_.ptr() == Py_Ellipsis) found_ = "no entry";
+    return false;
+  }
+  store_value(s, flattened);
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();
   return true;
 }
@@ -675,6 +749,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
   if (s.opaque->asks) return ask_number(s, at);
+  if (s.opaque->gives_numbers) return take_entry(s, at);
   if (is_told(s, at)) return true;
   for (const WrittenByThen& one : s.opaque->written)
     early_.make(one, state_[one.effect.owner],
@@ -739,7 +814,10 @@ bool Interpreter::matches_value(const Step& s, const Flattened& flattened) {
         return false;
       }
     } else if (result.kind == Result::Kind::Number) {
-      if (!same_kind_of_number(leaves[i], s.opaque->values[i].ptr())) {
+      // A nan is given as it is, and is none the next time: a function that runs again would not read it.
+      bool nan =
+          s.opaque->gives_numbers && PyFloat_Check(leaves[i]) && std::isnan(PyFloat_AS_DOUBLE(leaves[i]));
+      if (nan || !same_kind_of_number(leaves[i], s.opaque->values[i].ptr())) {
         found_ = short_repr(leaves[i]);
         return false;
       }

@@ -5,7 +5,9 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -143,6 +145,10 @@ class Interpreter {
   bool ask_number(const Step& step, size_t at);
   bool is_told(const Step& step, size_t at);
   bool is_drawn(const Step& step);
+  bool take_entry(const Step& step, size_t at);
+  py::object answers(const Step& step);
+  bool shows_outer(const Flattened& flattened);
+  bool takes_again(const Step& step, const Flattened& flattened);
   bool left_alone(const OpaqueStep& step) const;
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);
@@ -189,6 +195,12 @@ class Interpreter {
   Witness* witness_ = nullptr;
   bool alone_ = true;      // whether no other thread may set gradients meanwhile
   bool shortcuts_ = true;  // whether steps may run otherwise than they were recorded
+  // Where entries of containers are taken: what memory they must not show, and those that were taken so far.
+  struct Taken {
+    std::unordered_set<const c10::StorageImpl*> outer;
+    std::vector<at::Tensor> entries;
+  };
+  std::unique_ptr<Taken> taken_;
   py::object value_;
   std::string shape_;  // of it, where it differs
   std::string found_;

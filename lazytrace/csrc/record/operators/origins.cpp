@@ -97,7 +97,26 @@ bool Origins::show_one(const std::vector<at::Tensor>& tensors) {
 }
 
 void Origins::outlives(const at::Tensor& tensor) {
-  if (auto* storage = storage_of(tensor)) external_.insert(storage);
+  if (auto* storage = storage_of(tensor)) {
+    external_.insert(storage);
+    meets_drawn_ |= drawn_.count(storage) > 0;
+  }
+}
+
+bool Origins::draw(const at::Tensor& tensor) {
+  auto* storage = storage_of(tensor);
+  if (!storage || (external_.count(storage) && !drawn_.count(storage))) return false;
+  external_.insert(storage);
+  drawn_.emplace(storage, tensor.storage().getWeakStorageImpl());
+  return true;
+}
+
+bool Origins::meets_drawn() const {
+  auto has_drawn = [&](const at::Tensor& tensor) {
+    return tensor.requires_grad() && tensor.is_leaf() && is_drawn(tensor.grad());
+  };
+  return meets_drawn_ ||
+         (!drawn_.empty() && std::any_of(explained_keep_.begin(), explained_keep_.end(), has_drawn));
 }
 
 bool Origins::is_external(const at::Tensor& tensor) const {

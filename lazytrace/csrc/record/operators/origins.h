@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "record/operators/storage.h"
 #include "torch/autograd_graph.h"
 
 namespace lazytrace {
@@ -68,6 +69,13 @@ class Origins {
 
   // Its memory outlives the call.
   void outlives(const at::Tensor& tensor);
+  // So does that of what lay at a place that is followed, and another replay finds other memory there:
+  // nothing else of before the call may show it, nor may the call write to it. False where it is known to be
+  // shown.
+  bool draw(const at::Tensor& tensor);
+  bool is_drawn(const at::Tensor& tensor) const { return drawn_.count(storage_of(tensor)); }
+  // Whether something else of before the call has come to show such memory, a gradient of it among that.
+  bool meets_drawn() const;
   // The histories of tensors that were there before the call: what autograd made them with.
   const AutogradGraph::Nodes& histories() const { return histories_; }
   bool is_external(const at::Tensor& tensor) const;
@@ -90,6 +98,8 @@ class Origins {
   std::vector<at::Tensor> explained_keep_;
   std::unordered_map<c10::GeneratorImpl*, int> generators_;  // kept by their Python objects, which are held
   std::unordered_set<c10::StorageImpl*> external_;
+  std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> drawn_;
+  bool meets_drawn_ = false;
   AutogradGraph::Nodes histories_;
   std::vector<at::Tensor> data_of_;
   std::vector<at::Tensor> data_before_;  // of those that were set since

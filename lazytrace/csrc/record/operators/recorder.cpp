@@ -679,7 +679,8 @@ bool Recorder::encode_tensor(const at::Tensor& tensor, Argument* argument, bool 
 void Recorder::note_requires_grad(const at::Tensor& tensor, int reg) {
   Origins::Known* known = origins_.known(tensor);
   if (!known || known->requires_grad == tensor.requires_grad()) return;
-  if (was_there(reg) || !tensor.requires_grad()) return fail(say(reason::RequiresGradChanged));
+  if (was_there(reg) || is_drawn(tensor) || !tensor.requires_grad())
+    return fail(say(reason::RequiresGradChanged));
   // What a replay has made require gradients does so before its step is met.
   if (feeding() && feeding_.expected().kind != Step::Kind::RequireGrad) return;
   known->requires_grad = true;
@@ -707,6 +708,7 @@ void Recorder::note_written(const at::Tensor& tensor, Step* step) {
   if (!tensor.defined() || !origins_.is_external(tensor)) return;
   step->effect = true;
   program_->effects = true;
+  if (is_drawn(tensor)) fail(say(reason::WritesDrawn));
   if (modes_.autocast_region) fail(say(reason::WriteInAutocast));
 }
 
@@ -1056,8 +1058,9 @@ int Recorder::answer(PyObject* value, const std::string& name) {
   return id;
 }
 
-int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
-                         const std::unordered_set<int>& unseen, PyObject* result, PyObject* given) {
+std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
+                                      const std::unordered_set<int>& unseen, PyObject* result,
+                                      PyObject* given) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Opaque, handle);
   step.place = place;
@@ -1069,7 +1072,7 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
     step.arguments.push_back(argument);
   }
   sizes_.begin_opaque();
-  int followed = -1;
+  std::vector<int> followed;  // by leaf
   Flattened flattened(result, given);
   opaque->shape = std::move(flattened.shape);
   for (PyObject* leaf : flattened.leaves) {
@@ -1081,11 +1084,13 @@ int Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<i
       if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));
       // What may give anything gives a constant, too, which is compared.
       bool number = PyFloat_CheckExact(leaf) || PyLong_CheckExact(leaf);
-      one.number = followed = opaque->asks && (number || opaque->told) ? answer(leaf, opaque->name) : -1;
+      bool asked = (opaque->asks && (number || opaque->told)) || (opaque->gives_numbers && number);
+      one.number = asked ? answer(leaf, opaque->name) : -1;
       one.kind = one.number < 0 ? Result::Kind::Read : Result::Kind::Number;
       if (one.number >= 0) one.read = PyFloat_CheckExact(leaf) ? c10::IValue(0.0) : c10::IValue(0);
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));
     }
+    followed.push_back(one.number);
     step.results.push_back(std::move(one));
   }
   step.effect = opaque->effects;
@@ -1209,6 +1214,7 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
   bool refused = value.defined() && (value.is_nested() || value.sizes() != tensor.sizes() ||
                                      value.dtype() != tensor.dtype() || value.device() != tensor.device());
   if (refused && !fed) fail(say(reason::OperatorRaised, "set_grad"));
+  if (is_drawn(tensor) || is_drawn(value)) fail(say(reason::WritesDrawn));
   Step step = gradient_step(Step::Kind::SetGradient, tensor);
   if (value.defined()) {
     Argument argument;
@@ -1283,6 +1289,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   if (is_loose(tensor)) pin(tensor);
   if (is_loose(value)) pin(value);
   if (!looks_alike(tensor, value)) return false;
+  if (is_drawn(tensor) || is_drawn(value)) fail(say(reason::WritesDrawn));
   if (modes_.autocast_region) fail(say(reason::WriteInAutocast));
   int of = register_of(tensor);
   if (of >= 0 && is_its_data(tensor, of, value)) return true;
@@ -1373,6 +1380,7 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
     program_->numbers_then.assign(numbers()->values(), numbers()->values() + program_->numbers.size());
   else
     program_->looks.clear();
+  if (origins_.meets_drawn()) fail(say(reason::MeetsDrawn));
   drop_unused(program_.get(), outputs);
   judge_hooks();
   if (in_callers_region_ && casts_for_its_caller(*program_)) fail(say(reason::CastAgain));

@@ -117,8 +117,8 @@ class Recorder {
   // `uses`: registers of the tensors that it is given. `unseen`: those of them that no code of the user's
   // holds once the call is over.
   // Gives the number that its result is, where it is followed, or -1.
-  int add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
-                 const std::unordered_set<int>& unseen, PyObject* result, PyObject* given);
+  std::vector<int> add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
+                              const std::unordered_set<int>& unseen, PyObject* result, PyObject* given);
 
   // `tensor.grad` is read: what Python is to be given, which of a function that runs again is what it was
   // given the first time.
@@ -162,8 +162,11 @@ class Recorder {
   // Whether the call has made the tensor, and nobody had it before.
   bool made(const at::Tensor& tensor) {
     const Origins::Known* known = origins_.known(tensor);
-    return known && !was_there(known->reg) && !origins_.is_explained(tensor);
+    return known && !was_there(known->reg) && !origins_.is_explained(tensor) && !is_drawn(tensor);
   }
+  // What lay at a place that is followed: see Origins.
+  bool draw(const at::Tensor& tensor) { return origins_.draw(tensor); }
+  bool is_drawn(const at::Tensor& tensor) const { return origins_.is_drawn(tensor); }
   // Python code asks what autograd knows of a tensor, or may ask.
   void saw_gradients(const at::Tensor& tensor);
   // The same of all tensors from now on: code that is not watched has them.

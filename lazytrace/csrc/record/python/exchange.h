@@ -53,6 +53,10 @@ class Exchange {
   // as it is, Python is given one that carries the number; anything else takes the value.
   // Of a tuple: one of those of its items.
   void expect(PyObject* plain, c10::ArrayRef<int> numbers);
+  // This copy of a tuple carries numbers of it.
+  void stands_for(const py::object& made, PyObject* plain) {
+    tuples_.emplace_back(made, py::reinterpret_borrow<py::object>(plain));
+  }
   // What carries these in the place of a number, or of a tuple of numbers.
   py::object carried(PyObject* plain, c10::ArrayRef<int> numbers);
   // An operand of the instruction that is judged now is `made` when it runs.

@@ -212,6 +212,13 @@ void Instructions::go_through(PyObject** list) {
 
 void Instructions::take_numbers(Frame f, const Operation& operation) {
   if (operation.action == Action::Iterates) return go_through(f.place(operation.first));
+  if (operation.action == Action::Operates) {
+    // The sum of two lists holds what is in them.
+    PyObject **first = f.place(operation.first), **second = f.place(operation.second);
+    if (!is_addition(operation.name) || !PyList_CheckExact(*first) || !PyList_CheckExact(*second)) return;
+    if (!is_in_place(operation.name)) containers_->read_varying(first);
+    return containers_->read_varying(second);
+  }
   if (operation.action == Action::GetsItem) {
     if (PySlice_Check(f.peek(operation.second))) containers_->read_varying(f.place(operation.first));
     return;

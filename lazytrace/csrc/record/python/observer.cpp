@@ -14,6 +14,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       classes_(recorder, &provenance_),
       lists_(recorder, tree, &provenance_, &exchange_),
       late_(&around_),
+      drawn_(&around_, &lists_),
       containers_(recorder, tree, &provenance_, &log_, &classes_, &lists_, &late_),
       default_dicts_(recorder, &provenance_, &containers_),
       attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &late_, &gradients_,
@@ -33,7 +34,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
                     &writes_, &protocols_, &calls_),
       modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
                &instructions_),
-      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &default_dicts_, &asides_,
+      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &drawn_, &default_dicts_, &asides_,
                &new_objects_, &classes_, &consumption_, &functions_, &protocols_, &instructions_, &modules_) {
 }
 

@@ -60,6 +60,7 @@ class Observer {
   // The same, made where the object can be referenced weakly.
   int reach(PyObject* object) { return provenance_.reach(object); }
   bool by_path(int node) const { return provenance_.by_path(node); }
+  bool was_drawn(PyObject* object) const { return provenance_.was_drawn(object); }
   bool made_here(PyObject* object) const { return provenance_.is_fresh(object); }
   // Whether a context variable is as the function has set it for a while.
   bool sets_context() const { return context_variables_.sets_any(); }
@@ -101,6 +102,7 @@ class Observer {
   ClassReads classes_;
   LiveLists lists_;
   LateReads late_;
+  DrawnEntries drawn_;
   ContainerReads containers_;
   DefaultDicts default_dicts_;
   AttributeReads attributes_;

@@ -32,9 +32,9 @@ void take_out(PyObject* value, const Provenance& provenance, std::vector<PyObjec
   }
 }
 
-// `inside`: those that are in containers, too.
+// `inside`: those that are in containers, too. `looks`: the function may look at what containers hold.
 std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, const Provenance& provenance,
-                                                 bool inside, PyObject* args, PyObject* kwargs) {
+                                                 bool inside, bool looks, PyObject* args, PyObject* kwargs) {
   std::vector<PyObject*> all;
   if (inside) take_out(args, provenance, &all);
   for (Py_ssize_t i = 0; !inside && i < PyTuple_GET_SIZE(args); ++i) all.push_back(PyTuple_GET_ITEM(args, i));
@@ -43,7 +43,7 @@ std::unordered_set<PyObject*> followed_arguments(NumberRecorder* numbers, const 
   std::unordered_set<PyObject*> followed;
   if (!numbers) return followed;
   for (PyObject* v : all)
-    if (!is_followed(v)) numbers->settle_inside(v);
+    if (looks && !is_followed(v)) numbers->settle_inside(v);
   for (PyObject* v : all)
     if (is_followed(v)) followed.insert(v);
   return followed;
@@ -183,6 +183,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     return reg;
   };
   auto state = [&](PyObject* v) {
+    if (provenance->was_drawn(v)) throw std::runtime_error("hands on an entry that was drawn");
     bool bound = PyCFunction_Check(v) && !is_free_builtin(v);
     int node = bound || PyTuple_CheckExact(v) || PyDict_CheckExact(v) || PyList_CheckExact(v)
                    ? provenance->known(v)
@@ -194,7 +195,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     call_ = py::make_tuple(py::reinterpret_borrow<py::object>(args), kw);
     NumberRecorder* numbers = recorder->numbers();
     // A replay works out those that are arguments themselves. What else holds a number fixes it.
-    auto followed = followed_arguments(numbers, *provenance, LogCall::logs(function), args, kwargs);
+    auto followed = followed_arguments(numbers, *provenance, LogCall::logs(function), !is_of_steps(function),
+                                       args, kwargs);
     auto constant = [&](PyObject* v) { numbers ? numbers->settle_inside(v) : void(); };
     auto number = [&](PyObject* v) { return followed.count(v) ? numbers->number_of(v) : -1; };
     auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
@@ -305,18 +307,27 @@ bool OpaqueCall::hide_writes() {
 
 py::object OpaqueCall::finish(PyObject* result) {
   Recorder* recorder = around_.recorder;
-  int number = recorder->stopped() ? -1 : add(result);
-  if (number < 0 || recorder->stopped()) return py::reinterpret_borrow<py::object>(result);
-  return py::reinterpret_steal<py::object>(recorder->numbers()->carrier(number));
+  if (!recorder->stopped()) add(result);
+  auto given = py::reinterpret_borrow<py::object>(result);
+  bool follows = step_->asks && std::any_of(numbers_.begin(), numbers_.end(), [](int id) { return id >= 0; });
+  if (!follows || recorder->stopped()) return given;
+  auto carrier = [&](int id) { return py::reinterpret_steal<py::object>(recorder->numbers()->carrier(id)); };
+  if (!PyTuple_CheckExact(result)) return carrier(numbers_[0]);
+  py::tuple all(numbers_.size());
+  for (size_t i = 0; i < numbers_.size(); ++i) all[i] = carrier(numbers_[i]);
+  return std::move(all);
 }
 
-int OpaqueCall::add(PyObject* result) {
+void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   if (step_->free)
     step_->turn =
         around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));
-  if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name)), -1;
-  if (recorder->feeding()) return recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+  if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name));
+  if (recorder->feeding()) {
+    numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+    return;
+  }
   if (step_->pure) step_->told = !recorder->hidden_varies();
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
@@ -324,8 +335,12 @@ int OpaqueCall::add(PyObject* result) {
   for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
   if (prints_) recorder->forget_hidden();
   step_->random = draws_ || random_mark_ != RandomMark::now();
-  for (auto& [tensor, version] : versions_) step_->effects |= tensor._version() != version;
-  return recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+  for (auto& [tensor, version] : versions_) {
+    bool written = tensor._version() != version;
+    step_->effects |= written;
+    if (written && recorder->is_drawn(tensor)) recorder->fail(say(reason::WritesDrawn));
+  }
+  numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
 }
 
 }  // namespace lazytrace

@@ -39,6 +39,10 @@ class OpaqueCall {
   void draws() { step_->effects = step_->draws = draws_ = true; }
   // What it gives always looks the same, or it raises.
   void is_told() { step_->told |= !step_->asks; }
+  // The numbers in what it gives are other ones at each call, and are followed.
+  void gives_numbers() { step_->gives_numbers = true; }
+  // These, leaf by leaf, once it has finished: -1 where there is none.
+  const std::vector<int>& numbers() const { return numbers_; }
   // It reads what an earlier step has changed, which may be anything.
   void reads_late() { step_->late = true; }
   // It is this custom function of autograd, whose code comes to operators alone.
@@ -58,14 +62,14 @@ class OpaqueCall {
 
  private:
   void reach(PyObject* function);
-  int add(PyObject* result);
+  void add(PyObject* result);
   void show_writes(const Tree::Source& source);
   bool hide_writes();
 
   Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
   py::object call_;  // (args, kwargs)
-  std::vector<int> uses_;
+  std::vector<int> uses_, numbers_;
   std::unordered_set<int> unseen_;
   RandomMark random_mark_ = RandomMark::now();
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;

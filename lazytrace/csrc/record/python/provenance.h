@@ -116,6 +116,16 @@ class Provenance {
   // Objects that were made during the call.
   bool is_fresh(PyObject* object) const { return fresh_addresses_.count(object) && !older_.count(object); }
   void note_made(PyObject* object) { fresh_addresses_.insert(object); }
+  // A tuple that a step has taken out of a container of before the call, or its copy that carries numbers. A
+  // replay would make another one.
+  void note_drawn(const py::object& made) {
+    note_made(made.ptr());
+    drawn_.push_back(made);
+  }
+  bool was_drawn(PyObject* object) const {
+    return std::any_of(drawn_.begin(), drawn_.end(),
+                       [&](const py::object& one) { return one.ptr() == object; });
+  }
   // Part of an object of before the call, which Python makes when it is asked for, where something may have
   // lain that the call has made and let go of.
   void note_older(PyObject* object) { older_.insert(object); }
@@ -285,6 +295,7 @@ class Provenance {
   bool any_live_ = false;
   AddressMap<py::object> memories_;  // array of numpy -> tensor
   bool any_memory_ = false;
+  std::vector<py::object> drawn_;
   std::vector<int> varying_, stiff_;
   std::unordered_set<std::string> fixed_;
   bool renews_ = false, asks_presence_ = false;

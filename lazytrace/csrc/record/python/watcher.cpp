@@ -400,7 +400,7 @@ namespace {
 // Whether Instructions::take_numbers() has anything to do with it.
 bool takes_numbers(Action action) {
   return action == Action::Merges || action == Action::SetsItem || action == Action::Calls ||
-         action == Action::GetsItem || action == Action::Iterates;
+         action == Action::GetsItem || action == Action::Iterates || action == Action::Operates;
 }
 }  // namespace
 
@@ -417,7 +417,7 @@ bool Watcher::exchange_operands(Frame f, const Operation& operation) {
     unseen_->exchange_made(f, operation);
     if (unseen_->exchange_operands(f, operation)) return true;
   }
-  if (around_.provenance->has_live()) lists_->before(f, operation);
+  if (!drawn_->before(f, operation) && around_.provenance->has_live()) lists_->before(f, operation);
   if (takes_numbers(operation.action)) instructions_->take_numbers(f, operation);
   return false;
 }

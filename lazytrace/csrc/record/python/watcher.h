@@ -20,6 +20,7 @@
 #include "record/python/places.h"
 #include "record/python/provenance.h"
 #include "record/python/reads/consumption.h"
+#include "record/python/reads/drawn_entries.h"
 #include "record/python/reads/functions.h"
 #include "record/python/reads/live_lists.h"
 #include "record/python/unseen.h"
@@ -32,14 +33,15 @@ namespace lazytrace {
 class Watcher {
  public:
   Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Unseen* unseen,
-          LiveLists* lists, DefaultDicts* default_dicts, Asides* asides, NewObjects* new_objects,
-          ClassReads* classes, Consumption* consumption, FunctionReads* functions, Protocols* protocols,
-          Instructions* instructions, Modules* modules)
+          LiveLists* lists, DrawnEntries* drawn, DefaultDicts* default_dicts, Asides* asides,
+          NewObjects* new_objects, ClassReads* classes, Consumption* consumption, FunctionReads* functions,
+          Protocols* protocols, Instructions* instructions, Modules* modules)
       : around_(around),
         gradients_(gradients),
         whole_calls_(whole_calls),
         unseen_(unseen),
         lists_(lists),
+        drawn_(drawn),
         default_dicts_(default_dicts),
         asides_(asides),
         new_objects_(new_objects),
@@ -98,6 +100,7 @@ class Watcher {
   WholeCalls* whole_calls_;
   Unseen* unseen_;
   LiveLists* lists_;
+  DrawnEntries* drawn_;
   DefaultDicts* default_dicts_;
   Asides* asides_;
   NewObjects* new_objects_;

@@ -9,6 +9,11 @@
 
 namespace lazytrace {
 
+namespace {
+// Of more numbers, steps of their own would take longer than the call.
+constexpr Py_ssize_t kMost = 256;
+}  // namespace
+
 bool is_container(PyObject* v) {
   return PyDict_Check(v) || PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v);
 }
@@ -131,7 +136,6 @@ Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth) const {
 }
 
 void ContainerReads::read_numbers(PyObject** place) {
-  constexpr Py_ssize_t kMost = 64;  // of more, steps of their own would take longer than the call
   if (!recorder_->numbers() || recorder_->inside_operator()) return;
   Py_ssize_t count = count_numbers(*place, 0);
   if (!count || count > kMost) return;
@@ -142,7 +146,6 @@ void ContainerReads::read_numbers(PyObject** place) {
 }
 
 bool ContainerReads::may_vary(PyObject* list) const {
-  constexpr Py_ssize_t kMost = 64;
   if (!recorder_->follows_state() || !recorder_->numbers() || recorder_->inside_operator()) return false;
   if (!PyList_CheckExact(list) || !PyList_GET_SIZE(list) || PyList_GET_SIZE(list) > kMost) return false;
   PyObject** items = PySequence_Fast_ITEMS(list);

@@ -151,6 +151,12 @@ void LiveLists::read_whole(PyObject* object) {
   }
 }
 
+LiveLists::Ends LiveLists::ends_of(PyObject* object) {
+  List* list = of(object);
+  if (!list || list->emptied || list->from_end) return {-1, 0, 0};
+  return {list->from_start, list->left(), list->added};
+}
+
 // list[index]; null where it has none.
 py::object LiveLists::item(const List& list, Py_ssize_t index) {
   if (index < 0 && -index <= list.added) return added(list, -index);

@@ -44,6 +44,13 @@ class LiveLists {
   // A value of a container, as Python is given it where these numbers, or none, are followed.
   py::object followed(py::object value, c10::ArrayRef<int> numbers);
 
+  // What the call has done to a list so far: how many of the entries of before it are gone at its begin, and
+  // left, and how many were put behind these. Below 0, more than that says where they lie.
+  struct Ends {
+    Py_ssize_t gone = 0, left = PY_SSIZE_T_MAX, added = 0;
+  };
+  Ends ends_of(PyObject* list);
+
   // Something is about to be put behind its entries, or taken from them. False: a replay could not do it.
   bool append(PyObject* list);
   // The first entry, or the last, comes to Python. `place`: see Effect::index.

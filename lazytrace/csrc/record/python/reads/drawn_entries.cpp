@@ -1,0 +1,203 @@
+#include "record/python/reads/drawn_entries.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "cpython/carrier.h"
+#include "cpython/objects.h"
+#include "cpython/values.h"
+#include "support/reasons.h"
+
+namespace lazytrace {
+
+namespace {
+
+constexpr char kName[] = "list entry";
+
+bool is_tuple(PyObject* v) { return PyTuple_CheckExact(v) || is_named_tuple(v); }
+
+// The entry of before the call at this place, of which so many at the begin are gone by now, and so many were
+// put behind them: a new reference, and where there is none nothing that anybody keeps.
+PyObject* entry_at(PyObject* container, Py_ssize_t place, Py_ssize_t gone, Py_ssize_t added) {
+  Py_ssize_t size = is_tuple(container) ? PyTuple_GET_SIZE(container) : size_of_list(container);
+  bool behind = place < 0 && place + added >= 0;
+  place += place >= 0 ? gone : size + added;
+  if (behind || place < gone || place >= size) return Py_NewRef(Py_Ellipsis);
+  return is_tuple(container) ? Py_NewRef(PyTuple_GET_ITEM(container, place))
+                             : entry_of_list(container, place);
+}
+
+PyObject* take_entry(PyObject*, PyObject* args) {
+  PyObject* container;
+  Py_ssize_t place, gone, added;
+  if (!PyArg_ParseTuple(args, "Onnn", &container, &place, &gone, &added)) return nullptr;
+  return entry_at(container, place, gone, added);
+}
+
+// The same of a list that the function has changed by now.
+PyObject* entry_now(PyObject* container, Py_ssize_t place, const LiveLists::Ends& ends) {
+  if (place < 0) place += ends.left + ends.added;
+  return place >= 0 && place < ends.left ? entry_of_list(container, place) : Py_NewRef(Py_Ellipsis);
+}
+
+// What the steps call, for as long as the process.
+PyObject* taker() {
+  static PyMethodDef method = {kName, take_entry, METH_VARARGS, nullptr};
+  static PyObject* const function = PyCFunction_New(&method, self_of_steps());
+  return function;
+}
+
+bool is_number(PyObject* value) {
+  if (PyFloat_CheckExact(value)) return !is_nan(value);
+  int overflow = 0;
+  return PyLong_CheckExact(value) && (PyLong_AsLongLongAndOverflow(value, &overflow), !overflow);
+}
+
+// Of a constant table there may be another one of equal values by now.
+bool is_same(const py::object& given, const py::object& found) {
+  return given.is(found) || (is_immutable(found.ptr()) && same_immutable(found.ptr(), given.ptr()));
+}
+
+// Whether a step can give it: nothing that others may change, or that autograd adds gradients to.
+bool can_give(Recorder* recorder, PyObject* value, int depth = 0) {
+  constexpr int kDeepest = 4;
+  if (is_tensor(value)) {
+    const at::Tensor& tensor = THPVariable_Unpack(value);
+    return THPVariable_CheckExact(value) && !has_attributes(value) && !tensor.requires_grad() &&
+           recorder->draw(tensor);
+  }
+  if (is_number(value)) return true;
+  if (PyUnicode_Check(value)) return depth > 0;  // of a table of texts: see Exchange
+  if (!is_tuple(value)) return is_immutable(value) && !is_enum_member(value) && !PyFloat_Check(value);
+  bool all = depth < kDeepest;
+  for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(value); ++i)
+    all = can_give(recorder, PyTuple_GET_ITEM(value, i), depth + 1);
+  return all;
+}
+
+// A tuple of numbers that are followed is none that a step could be given.
+bool holds_carrier(PyObject* value) {
+  if (!is_tuple(value)) return is_carrier(value);
+  PyObject** items = PySequence_Fast_ITEMS(value);
+  return std::any_of(items, items + PyTuple_GET_SIZE(value), holds_carrier);
+}
+
+// A whole number that is followed, or a tensor of one.
+bool is_place(PyObject* place) {
+  if (is_index(place)) return true;
+  return is_carrier(place) && !is_real_carrier(place) && is_scalar_carrier(place) == is_long_carrier(place);
+}
+
+// Rebuilds a value whose numbers, leaf by leaf, are followed.
+class Carrying {
+ public:
+  Carrying(const Surroundings& around, const std::vector<int>& numbers)
+      : around_(around), numbers_(numbers) {}
+
+  py::object of(PyObject* value) {
+    if (!is_tuple(value)) {
+      int number = numbers_[next_++];
+      if (number < 0) return py::reinterpret_borrow<py::object>(value);
+      return py::reinterpret_steal<py::object>(around_.recorder->numbers()->carrier_of(number, value));
+    }
+    py::tuple items(PyTuple_GET_SIZE(value));
+    bool same = true;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+      items[static_cast<size_t>(i)] = of(PyTuple_GET_ITEM(value, i));
+      same &= PyTuple_GET_ITEM(items.ptr(), i) == PyTuple_GET_ITEM(value, i);
+    }
+    auto made = same ? py::reinterpret_borrow<py::object>(value) : of_class(Py_TYPE(value), std::move(items));
+    around_.provenance->note_drawn(made);
+    if (!same) around_.exchange->stands_for(made, value);
+    return made;
+  }
+
+ private:
+  static py::object of_class(PyTypeObject* type, py::tuple items) {
+    if (type == &PyTuple_Type) return std::move(items);
+    auto made = py::reinterpret_steal<py::object>(
+        PyTuple_Type.tp_new(type, py::make_tuple(std::move(items)).ptr(), nullptr));
+    if (!made) throw py::error_already_set();
+    return made;
+  }
+
+  const Surroundings& around_;
+  const std::vector<int>& numbers_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+bool DrawnEntries::may_take(PyObject* container) const {
+  bool list = PyList_CheckExact(container) || is_deque(container);
+  if (!list && !is_tuple(container)) return false;
+  const Provenance* provenance = around_->provenance;
+  if (provenance->touched(container) || provenance->is_fresh(container)) return false;
+  if (is_tuple(container) && is_immutable(container)) return !holds_carrier(container);
+  int node = provenance->known(container);
+  if (node < 0 || provenance->structural(node)) return false;
+  if (lists_->is(container)) return true;
+  return !is_deque(container) && !around_->writes->wrote_to(container) &&
+         !around_->writes->took_over(container);
+}
+
+// A tensor of one whole number stands for that.
+bool DrawnEntries::follow(PyObject** place) const {
+  if (is_carrier(*place)) return true;
+  Recorder* recorder = around_->recorder;
+  py::object value;
+  int id = recorder->item_number(THPVariable_Unpack(*place), [&] {
+    value = py::reinterpret_steal<py::object>(PyNumber_Index(*place));
+    if (!value) throw py::error_already_set();
+  });
+  if (id < 0) return false;
+  Py_SETREF(*place, recorder->numbers()->carrier(id));
+  return true;
+}
+
+// Nothing where a step cannot give it.
+py::object DrawnEntries::take(PyObject* container, PyObject* place) {
+  Recorder* recorder = around_->recorder;
+  bool live = lists_->is(container);
+  LiveLists::Ends ends = live ? lists_->ends_of(container) : LiveLists::Ends();
+  if (ends.gone < 0) return {};
+  Py_ssize_t at = carrier_value(place);
+  // As a replay finds it, before the function has put anything there.
+  bool within = at < 0 || at < ends.left;
+  auto found = py::reinterpret_steal<py::object>(within ? live ? entry_now(container, at, ends)
+                                                               : entry_at(container, at, 0, 0)
+                                                        : Py_NewRef(Py_Ellipsis));
+  if (!found) throw py::error_already_set();
+  bool nothing = found.ptr() == Py_Ellipsis;
+  bool fed = recorder->feeding();
+  // Python finds it by itself: it must be what the replay has found.
+  if (fed && (!recorder->expects(kName) || !is_same(recorder->fed_value(), found))) return {};
+  if (!fed && (nothing || !can_give(recorder, found.ptr()))) return {};
+  py::tuple args = py::make_tuple(py::handle(container), py::handle(place), ends.gone, ends.added);
+  OpaqueCall call(*around_, taker(), "", args.ptr(), nullptr, false, true);
+  call.gives_numbers();
+  call.finish(found.ptr());
+  if (nothing) return {};
+  if (fed && !can_give(recorder, found.ptr()))
+    recorder->fail(say(reason::OpaqueResult, kName, type_name(found.ptr())));
+  return recorder->stopped() ? found : Carrying(*around_, call.numbers()).of(found.ptr());
+}
+
+bool DrawnEntries::before(Frame f, const Operation& operation) {
+  if (operation.action != Action::GetsItem || around_->recorder->stopped()) return false;
+  if (!around_->recorder->numbers() || around_->recorder->inside_operator()) return false;
+  PyObject** container = f.place(operation.first);
+  PyObject** place = f.place(operation.second);
+  if (!is_place(*place) || !may_take(*container) || !follow(place)) return false;
+  py::object found = take(*container, *place);
+  if (!found) return false;
+  py::list alone;
+  alone.append(std::move(found));
+  around_->provenance->note_made(alone.ptr());
+  Py_SETREF(*container, alone.release().ptr());
+  Py_SETREF(*place, PyLong_FromLong(0));
+  return true;
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,40 @@
+// Entries of lists, tuples and deques in state at a place that is followed: one that was drawn, that an
+// operator gave, or a counter.
+#pragma once
+
+#include <Python.h>
+
+#include <utility>
+#include <vector>
+
+#include "cpython/frame.h"
+#include "cpython/operations.h"
+#include "record/python/opaque_call.h"
+#include "record/python/reads/live_lists.h"
+
+namespace lazytrace {
+
+// Each place would be a way of its own, with guards on what lies there. Instead a step takes the entry, and
+// what it gives is compared like the result of any other: tensors by their looks, constants as they are.
+// Numbers are followed. Before the instruction a list with that entry alone lies in the place of the
+// container on the stack.
+//
+// A tuple with numbers is another object while it is recorded, and none is taken apart that is returned or
+// kept: a replay would make one of its own. Needs the GIL; runs no Python code of the user.
+class DrawnEntries {
+ public:
+  DrawnEntries(const Surroundings* around, LiveLists* lists) : around_(around), lists_(lists) {}
+
+  // False where the instruction is left as it is.
+  bool before(Frame f, const Operation& operation);
+
+ private:
+  bool may_take(PyObject* container) const;
+  bool follow(PyObject** place) const;
+  py::object take(PyObject* container, PyObject* place);
+
+  const Surroundings* around_;
+  LiveLists* lists_;
+};
+
+}  // namespace lazytrace
