@@ -120,6 +120,7 @@ class Look:
     def __init__(self, others: list[tuple[str, torch.Tensor]]) -> None:
         self.others = [(name, other, storage_of(other)) for name, other in others]
         self.seen: dict[int, int] = {}
+        self.memory: dict[int, int] = {0: -1}
         self.kept: list[Any] = []  # what is seen must not make room for something else at its address
 
     def __call__(self, value: Any) -> Observation:
@@ -154,12 +155,14 @@ class Look:
         memory = storage_of(t)
         shared = [name for name, other, at in self.others if memory and at == memory and other is not t]
         number = self.seen.setdefault(id(t), len(self.seen))
+        self.kept.append(t)
         strides = t.stride() if t.layout is torch.strided and t.numel() else ()
         about = {
             "type": type(t).__name__, "dtype": str(t.dtype), "device": str(t.device),
             "shape": tuple(t.shape), "strides": strides,
             "requires_grad": t.requires_grad, "leaf": t.is_leaf, "grad_fn": type(t.grad_fn).__name__,
             "inference": t.is_inference(), "is": alias, "shares with": shared, "number": number,
+            "memory": (self.memory.setdefault(memory, len(self.memory)), memory and t.storage_offset()),
             "view": t._is_view() and (t.is_inference() or tuple(t._base.shape)),
             "node": None if t.grad_fn is None else t.grad_fn.name(),
         }  # fmt: skip

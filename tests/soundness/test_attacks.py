@@ -13,9 +13,9 @@ import pytest
 
 from tests.soundness.attacks.changes import BOUND, Change
 from tests.soundness.attacks.consumers import CONSUMERS
-from tests.soundness.attacks.programs import Attack, attack, limited, program, trial
+from tests.soundness.attacks.programs import Attack, Program, attack, limited, program, trial
 from tests.soundness.attacks.reaching import WAYS
-from tests.soundness.attacks.running import compare, run_many, run_one
+from tests.soundness.attacks.running import against, compare, run_many, run_one
 from tests.soundness.attacks.sources import (
     CALLABLES,
     CONTAINERS,
@@ -27,9 +27,11 @@ from tests.soundness.attacks.sources import (
     combined,
 )
 from tests.soundness.attacks.training import training
+from tests.soundness.runner import drive
 
 SAMPLE = 600
 STEPS = 20  # each of 28 calls
+HONEST = 98  # a step with gradients, between whose calls little changes
 ENOUGH = 8  # hits of a step that has had time to become flat
 LIST = Source("list", "s = [1, 2]", "[4, 5, 6]", ())
 BASIC = [
@@ -108,12 +110,42 @@ def test_a_case_is_what_its_seed_makes_it(number):
     assert training(1, number) == training(1, number) != training(2, number)
 
 
-def test_a_training_step_that_loses_its_update_is_found():
-    case = training(0, 1)
-    lies = case.text.replace(
-        "    f = trace(step)", "    f = trace(step)\n    if trace.enabled: f = lambda x, y: None"
-    )
-    assert compare(0, case._replace(text=lies), lambda case: None).verdict == "wrong"
+# What only the traced step does wrong.
+LIES = {
+    "an update that is lost": (
+        "f = trace(step)",
+        "f = trace(step)\n    if trace.enabled: f = lambda x, y: None",
+    ),
+    "memory that two tensors of state share": (
+        "f = trace(step)",
+        "g = trace(step)\n"
+        "    def f(x, y):\n"
+        "        out, mine = g(x, y), P[1].data\n"
+        "        S.mine = mine if trace.enabled else mine.clone()\n"
+        "        return out",
+    ),
+    "an error of a change": ("def change():", "def change():\n        if trace.enabled: raise ValueError"),
+    "an error of a change that another one follows": (
+        "def change():",
+        "def change():\n        if trace.enabled: C.errors.append(('ValueError', ''))",
+    ),
+    "a gradient until the next call": (
+        "def change():",
+        "def change():\n        if trace.enabled: P[0].grad = None",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_training_step_that_is_wrong_is_found(lie):
+    text, (old, new) = training(0, HONEST).text, LIES[lie]
+    assert text.count(old) == 1
+    honest, lying = Program(text), Program(text.replace(old, new))
+    found, tracer = against(honest, drive(honest, False)[0])
+    assert not found
+    assert tracer.count("hits") > ENOUGH
+    found, _ = against(lying, drive(lying, False)[0])
+    assert found
 
 
 def test_a_wrong_result_is_found():

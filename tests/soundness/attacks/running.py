@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
-import importlib
 import io
 import json
 import resource
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.soundness.attacks.programs import Attack, Program, Slow, attack
+from tests.soundness.attacks.programs import Attack, Program, Slow, attack, import_slow_modules
 from tests.soundness.attacks.training import training
 from tests.soundness.runner import Tracer, difference, drive
 
@@ -105,10 +104,7 @@ class P:
 def run_batch(seed: int, numbers: range, log: Path, kind: str) -> None:
     """Runs cases, with lines for each in the log: the process may die in any of them."""
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))  # a list without an end is a MemoryError
-    # Cases make torch import these, which takes seconds on a busy machine: one that was given up for being slow
-    # would leave them half imported, and all others without them.
-    for module in ("torch._dynamo", "torch.distributed.tensor"):
-        importlib.import_module(module)
+    import_slow_modules()
     with log.open("w") as out:
         for number in numbers:
             faulthandler.dump_traceback_later(20, exit=True)
