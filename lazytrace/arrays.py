@@ -412,6 +412,23 @@ def ask(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 def _made(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool, alone: bool = False
 ) -> Any:
+    all_given = _all_given(function, args, kwargs, draws)
+    if all_given is None:
+        core.refuse_array()
+        return core.call_as_caller(function, args, kwargs)
+    step = _step(function)
+    found = core.opaque_call(step, "", step, *all_given, False, False, draws)
+    scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
+    return _taken(found[0] if alone and scalar else found)
+
+
+def _all_given(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """What a step is given for all arguments.
+
+    None if a step cannot have them: what numpy raises then must not find the error here as its context.
+    """
     try:
         first = args[:1] if draws else ()
         rest = args[len(first) :]
@@ -421,15 +438,10 @@ def _made(
             rest = (items if made is None else _shown_alone(made), *rest[1:])
         given = (*first, *map(_as_given, rest))
         named = {name: _as_given(value) for name, value in kwargs.items()}
-        if _REFUSED & named.keys() or len(args) > _most_in_a_row(function):
-            raise _UnknownError
+        refused = _REFUSED & named.keys() or len(args) > _most_in_a_row(function)
+        return None if refused else (given, named)
     except _UnknownError:
-        core.refuse_array()
-        return core.call_as_caller(function, args, kwargs)
-    step = _step(function)
-    found = core.opaque_call(step, "", step, given, named, False, False, draws)
-    scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
-    return _taken(found[0] if alone and scalar else found)
+        return None
 
 
 def _seen(items: Any) -> Any:
@@ -505,16 +517,22 @@ def _write(function: Callable[..., Any], array: Any, *args: Any) -> None:
     Tensors that were made of it, or that it was made of, would not be told.
     """
     draws = asked.shuffles(function)  # its generator is not looked into
-    try:
-        if not core.may_write_to_array(array):
-            raise _UnknownError
-        given = (_as_given(array), *(args if draws else map(_as_given, args)))
-    except _UnknownError:
+    given = _given_to_write(array, args, draws)
+    if given is None:
         core.refuse_array()
         core.call_as_caller(function, (*args, array) if draws else (array, *args), {})
         return
     step = _step(function, True)
     core.opaque_call(step, "", step, given, {}, False, False, draws)
+
+
+def _given_to_write(array: Any, args: tuple[Any, ...], draws: bool) -> tuple[Any, ...] | None:
+    """What a step is given that writes to an array, or None, as above."""
+    try:
+        may = core.may_write_to_array(array)
+        return (_as_given(array), *(args if draws else map(_as_given, args))) if may else None
+    except _UnknownError:
+        return None
 
 
 def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Callable[[], Any]) -> Any:

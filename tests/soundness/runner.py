@@ -169,6 +169,14 @@ class Look:
         return ("tensor", about, bits(t))
 
 
+def told(error: BaseException | None) -> Observation:
+    """What a traceback tells of an error, of what led to it, too."""
+    if error is None:
+        return ()
+    before = error.__cause__ if error.__suppress_context__ else error.__context__
+    return (type(error).__name__, str(error), *(getattr(error, "__notes__", ())), told(before))
+
+
 def ambient() -> Observation:
     """The modes and random streams that a call must leave as eager leaves them."""
     return {
@@ -253,7 +261,7 @@ class Driver:
         try:
             out = (step.on or self.function)(*step.args, **step.kwargs)
         except Exception as error:
-            return {"raised": (type(error).__name__, str(error)), **self.after(step, inputs)}
+            return {"raised": told(error), **self.after(step, inputs)}
         seen = Look([*inputs, *state, *self.outputs])(out)
         sources = [t for _, t in [*inputs, *state]]
         grads = (gradients(out, sources), gradients(self.watch(), sources))

@@ -249,3 +249,29 @@ def test_what_goes_through_a_list_outlives_the_call(kind):
         return use, [call() for _ in range(8)]
 
     check(make, eager="cannot be rebuilt")
+
+
+def item_set(a):
+    made = a * 1
+    made[0] = types.SimpleNamespace()
+    return made
+
+
+def added_at(a):
+    made = a * 1
+    np.add.at(made, 0, types.SimpleNamespace())
+    return made
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a: np.array(a, copy=False, ndmin=types.SimpleNamespace()),
+        lambda a: np.add(a, types.SimpleNamespace()),
+        lambda a: np.asarray([1.0, types.SimpleNamespace()], dtype=np.float32) + a,
+        item_set,
+        added_at,
+    ],
+)
+def test_what_numpy_raises_has_no_error_of_ours_as_its_context(fn):
+    check(lambda trace: (trace(fn), arrays(3)), eager="raised TypeError")
