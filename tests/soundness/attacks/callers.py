@@ -49,4 +49,8 @@ CHANGES = (
     "C.out[-1].grad_fn.register_hook(lambda a, b: None)", "C.args[0].add_(1)", "C.args[0].grad.add_(1)", "S.losses[-1].backward()", "S.last.sum().backward()", "S.losses[-1].mul_(3)", "S.snap['0.weight'].mul_(2)", "P[0].data.set_(P[0].data.clone())", "S.total.set_(torch.ones(()))",
     "C.context = lambda: torch.autograd.graph.save_on_cpu()", "C.context = lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t)", "C.context = lambda: torch.autograd.grad_mode.set_multithreading_enabled(False)", "C.context = lambda: torch.device('meta')", "C.context = lambda: torch.autograd.forward_ad.dual_level()",
     "torch.manual_seed(3); torch.rand(1)", "random.seed(4)", "torch.use_deterministic_algorithms(False)", "torch.set_float32_matmul_precision('medium')", "torch.backends.mkldnn.enabled = False", "C.alias = 'self'", "C.alias = 'grad'", "C.dtype = torch.float64", "C.neg = True",
+    "C.use = lambda out: out.sum().backward()", "C.use = lambda out: out.mul_(2)", "C.use = lambda out: out.detach_()", "C.use = lambda out: setattr(S, 'total', out)",
+    "C.use = lambda out: m_loss(*C.args).backward()", "C.use = lambda out: m_loss(*C.data())", "C.use = lambda out: opt.step()", "C.use = lambda out: opt.zero_grad()", "C.use = lambda out: m.train(not m.training)",
+    "C.use = lambda out: P[0].grad.add_(1)", "C.use = lambda out: P[0].data.add_(0.1)", "C.use = lambda out: setattr(P[0], 'grad', torch.ones_like(P[0]))", "C.use = lambda out: P[0].requires_grad_(not P[0].requires_grad)",
+    "C.use = lambda out: setattr(C, 'size', 3 + C.number % 3)", "C.use = lambda out: setattr(P[0], 'data', P[0].data.clone())", "C.use = lambda out: f(*C.data())", "C.use = lambda out: torch.set_grad_enabled(C.number % 2 == 0)",
 )  # fmt: skip

@@ -1,7 +1,6 @@
 """Training steps as attacks: a model, a loss, a way back, an optimizer, extras, and two changes by the caller.
 
-`python -m tests.soundness.attacks --kind training --count 10000` runs many. The first change comes when a step
-has had time to become flat.
+`python -m tests.soundness.attacks --kind training --count 10000` runs many.
 """
 
 from __future__ import annotations
@@ -28,13 +27,14 @@ from tests.soundness.attacks.steps import (
     ZEROES,
 )
 
-BEFORE, AFTER = 14, 7  # calls before the first change, and after each
+BEFORE = (1, 2, 4, 14, 14)  # how many calls come before the first change: a step is flat after some
+AFTER = 7  # calls after each change
 
 COMMON = """\
 from torch import nn
 class Calls:
     size, grad, strided, alias, bad, context, thread, once, hook, number = 4, '', False, '', False, None, False, None, None, 0
-    first, dtype, negative = None, None, False
+    first, dtype, negative, use = None, None, False, None
     def __init__(self): self.out, self.args, self.errors = [], [], []
     def end(self): self.hook.remove()  # one of all modules would meet the next case
     def data(self):
@@ -63,6 +63,7 @@ class Calls:
         self.once = None
         with context():
             self.out.append(in_thread(f, self.args) if self.thread else f(*self.args))
+        if self.use: self.use(self.out[-1])
         return self.out[-1]
 def in_thread(f, args):
     found = []
@@ -93,6 +94,7 @@ def make(trace):
     def m_loss(x, y):
         z = {logits}
         return {loss}
+{inner}
 {step}
     f = trace(step)
     def watch():
@@ -113,7 +115,8 @@ def training(seed: int, number: int) -> Attack:
     loss, lines = step_of(rng, logits, optimizer)
     first, second = rng.sample(CHANGES, 3), rng.sample(CHANGES, 3)
     text = COMMON + MAKE.format(
-        setup=indented(setup), kind=kind, optimizer=optimizer, logits=logits, loss=loss, before=BEFORE, after=AFTER,
+        setup=indented(setup), kind=kind, optimizer=optimizer, logits=logits, loss=loss, before=rng.choice(BEFORE), after=AFTER,
+        inner=indented("m_loss = trace(m_loss)" if rng.random() < 0.3 else ""),
         step=indented("def step(x, y):\n" + indented("\n".join(lines))), first=indented(f"def change():\n{indented(one_of(first))}"),
         second=indented(f"def other():\n{indented(one_of(second))}"),
     )  # fmt: skip
