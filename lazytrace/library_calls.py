@@ -42,12 +42,24 @@ def seeds_all() -> bool:
     return bool(core.aside(seeds_default_generators))
 
 
-def seed(generator: torch.Generator | None, number: int) -> bool:
-    """What `Generator.manual_seed` does, as an operator; without one, to torch's default generators.
+def has_random_steps() -> bool:
+    """Whether what follows may be called; torch's functions must be otherwise."""
+    return bool(core.has_random_steps())
 
-    False where torch's function must be called.
-    """
-    return core.seed(generator, number)
+
+def seed(generator: torch.Generator | None, number: int) -> None:
+    """What `Generator.manual_seed` does, as an operator; without one, to torch's default generators."""
+    core.seed(generator, number)
+
+
+def random_state(generator: torch.Generator | None) -> torch.Tensor:
+    """`Generator.get_state`, as an operator; without one, of the CPU's default generator."""
+    return core.random_state(generator)
+
+
+def set_random_state(generator: torch.Generator | None, state: torch.Tensor) -> None:
+    """`Generator.set_state`, as an operator; without one, of the CPU's default generator."""
+    core.set_random_state(generator, state)
 
 
 def retain(tensor: torch.Tensor) -> None:

@@ -1,4 +1,7 @@
-"""Python code that stands for functions that seed generators of random numbers, watched as the user's is."""
+"""Python code that stands for functions that seed generators of random numbers, ask or set where they are.
+
+It is watched as the user's is.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ import torch
 from lazytrace._torch import GPU_IS_BUILT, backend_of_others, seed_defaults
 from lazytrace.asked import seed_of_numpy, seed_of_python, seeder_of_numpy
 from lazytrace.library import is_original
+from lazytrace.library_calls import has_random_steps, random_state, seeds_all, set_random_state, work_out
 from lazytrace.library_calls import seed as seed_generator
-from lazytrace.library_calls import seeds_all, work_out
 
 _SEED: Final[Any] = seed_defaults
 _SEED_ONE: Final[Any] = torch.Generator.manual_seed
+_STATE_OF: Final[Any] = torch.Generator.get_state
+_SET_STATE_OF: Final[Any] = torch.Generator.set_state
+_DEFAULT: Final = torch.default_generator
 _SEED_OF_PYTHON: Final[Any] = random.Random.seed
 _LARGEST: Final = 2**63 - 1
 _SMALLEST: Final = -(2**63)
@@ -30,15 +36,32 @@ def manual_seed(seed: Any) -> Any:
     seed = int(seed)
     others = hasattr(torch, backend_of_others())
     known = not others and seeds_all() and _is_plain(seed)
-    if not known or not seed_generator(None, seed):
+    if not known or not has_random_steps():
         return _SEED(seed)
+    seed_generator(None, seed)
     return torch.default_generator
 
 
 def manual_seed_of(generator: Any, seed: Any, /) -> Any:
     """`Generator.manual_seed`."""
-    if not _is_plain(seed) or not seed_generator(generator, seed):
+    if not _is_plain(seed) or not has_random_steps():
         return _SEED_ONE(generator, seed)
+    seed_generator(generator, seed)
+    return generator
+
+
+def state_of(generator: Any, /) -> Any:
+    """`Generator.get_state`."""
+    if not has_random_steps():
+        return _STATE_OF(generator)
+    return random_state(None if generator is _DEFAULT else generator)
+
+
+def set_state_of(generator: Any, state: Any, /) -> Any:
+    """`Generator.set_state`."""
+    if type(state) is not torch.Tensor or not has_random_steps():
+        return _SET_STATE_OF(generator, state)
+    set_random_state(None if generator is _DEFAULT else generator, state)
     return generator
 
 
@@ -75,7 +98,12 @@ def of_numpy() -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 def rows() -> dict[Any, Any]:
     """What stands for each function; for a name of a module, what gives those of it once it is loaded."""
-    functions: dict[Any, Any] = {_SEED_ONE: manual_seed_of, "numpy.random": of_numpy}
+    functions: dict[Any, Any] = {
+        _SEED_ONE: manual_seed_of,
+        _STATE_OF: state_of,
+        _SET_STATE_OF: set_state_of,
+        "numpy.random": of_numpy,
+    }
     if is_original(_SEED, torch.random):
         functions[_SEED] = manual_seed
     for seed in (torch.cuda.manual_seed, torch.cuda.manual_seed_all):

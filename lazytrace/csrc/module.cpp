@@ -397,6 +397,11 @@ py::object call_with_floats(py::object function, const std::string& name, const 
   return torch::jit::createPyObjectForStack(std::move(stack));
 }
 
+std::optional<at::Generator> generator_of(const py::object& generator) {
+  if (generator.is_none()) return std::nullopt;
+  return reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+}
+
 void bind_numbers(py::module_& m) {
   m.def("make_carrier_class", [](bool real, py::dict methods, py::object symbolic) {
     PyObject* made = lt::make_carrier_class(real, methods.ptr(), symbolic.ptr());
@@ -458,13 +463,15 @@ void bind_numbers(py::module_& m) {
     auto* recorder = lt::Recorder::active();
     if (recorder && recorder->numbers()) recorder->pin(tensor);
   });
-  // False where that is left to torch's function: transforms and modes would be told of the operator.
+  // False where that is left to torch's functions: transforms and modes would be told of the operators.
+  m.def("has_random_steps",
+        [] { return !lt::is_transforming() && !c10::impl::TorchDispatchModeTLS::any_modes_set(); });
   m.def("seed", [](py::object generator, c10::SymInt number) {
-    if (lt::is_transforming() || c10::impl::TorchDispatchModeTLS::any_modes_set()) return false;
-    std::optional<at::Generator> one;
-    if (!generator.is_none()) one = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
-    lt::seed(one, at::Scalar(std::move(number)));
-    return true;
+    lt::seed(generator_of(generator), at::Scalar(std::move(number)));
+  });
+  m.def("random_state", [](py::object generator) { return lt::random_state(generator_of(generator)); });
+  m.def("set_random_state", [](py::object generator, const at::Tensor& state) {
+    lt::set_random_state(generator_of(generator), state);
   });
   // None where torch's own function must be called, as transforms and modes would be told of the operator.
   m.def("pack_numbers",
