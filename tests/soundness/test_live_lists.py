@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 from collections import deque
 
@@ -59,6 +60,28 @@ def length_after_a_sum_in_place(trace):
         return x * len(s.log)
 
     return runs(trace, s, fn, lambda: s.log.clear(), lambda: s.log.extend([1.0, 2.0]), count=6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tuples_with_nans(seed):
+    draw = random.Random(seed)
+    pools = [
+        [(math.nan if draw.random() < 0.3 else draw.random(), n / 2) for n in range(draw.randint(2, 6))]
+        for _ in range(24)
+    ]
+
+    def make(trace):
+        s = Thing(pool=[(1.0, 2.0)] * 3)
+
+        def fn(x):
+            return x, s.pool[-1 - random.randrange(len(s.pool))]
+
+        made = []
+        for pool in pools:
+            made += [lambda pool=pool: setattr(s, "pool", list(pool)), call(X())]
+        return trace(fn), made
+
+    agree(make)
 
 
 @cases(hits=6)

@@ -101,7 +101,13 @@ void LiveLists::fix_length(const List& list) {
 py::object LiveLists::followed(py::object value, c10::ArrayRef<int> numbers) {
   if (numbers.empty() || recorder_->stopped() || !recorder_->numbers()) return value;
   py::object made = exchange_->carried(value.ptr(), numbers);
-  if (made.is(value) && !PyTuple_Check(made.ptr())) recorder_->fail("reads a nan in a list");
+  bool tuple = PyTuple_Check(made.ptr());
+  bool plain = !tuple && made.is(value);
+  for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(made.ptr()); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(made.ptr(), i);
+    plain |= is_nan(item) && !is_carrier(item);
+  }
+  if (plain) recorder_->fail("reads a nan in a list");
   return made;
 }
 
