@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import deque, namedtuple
 
 import numpy as np
@@ -586,6 +587,53 @@ def parameters_that_are_drawn(trace):
 @cases.parametrize
 def test_drawn_entries(make, expected):
     check(make, **expected)
+
+
+class Tenfold(Seen):
+    __slots__ = ()
+
+    def __getitem__(self, place):
+        return tuple.__getitem__(self, place) * 10
+
+
+class Keeping(Seen):
+    pass
+
+
+def kept(n):
+    made = Keeping(torch.ones(2) * n, 0.5 * n)
+    made.more = 3.0 * n
+    return made
+
+
+KINDS_OF_TUPLES = {
+    "one of its own": lambda n: Tenfold(torch.ones(2) * n, 0.5 * n),
+    "numbers of its own": lambda n: Tenfold(1.5 * n, 0.5 * n),
+    "with a namespace": kept,
+    "of C": lambda n: time.gmtime(86400 * n),
+    "of torch": lambda n: (torch.ones(2) * n).max(0),
+    "a size": lambda n: torch.Size([n, 3]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_TUPLES)
+@pytest.mark.parametrize("inside", [False, True])
+def test_tuples_of_other_classes(kind, inside):
+    def make(trace):
+        made = [KINDS_OF_TUPLES[kind](n) for n in (1, 2, 3)]
+        s = Holder(pool=made if inside else made[1])
+
+        def fn(x):
+            entry = s.pool[random.randrange(2)]
+            first = entry[0] if inside else entry
+            names = ("more", "tm_zone", "tm_gmtoff", "indices") if inside else ()
+            return x * first, type(entry).__name__, [getattr(entry, name, None) for name in names]
+
+        return trace(fn), [call(X(2)) for _ in range(14)]
+
+    # Its own code hands the number to C code.
+    looks = inside and "own" in kind
+    check(make, **{"eager": "asked-value"} if looks else {"hits": 6})
 
 
 TABLES = {

@@ -15,7 +15,16 @@ namespace {
 
 constexpr char kName[] = "list entry";
 
-bool is_tuple(PyObject* v) { return PyTuple_CheckExact(v) || is_named_tuple(v); }
+// Not those of C, which have more fields than items.
+bool is_tuple(PyObject* v) {
+  return PyTuple_CheckExact(v) || (is_named_tuple(v) && !is_struct_sequence(Py_TYPE(v)));
+}
+
+// Whether its class has no `__getitem__` of its own.
+bool gives_items(PyObject* tuple) {
+  PyMappingMethods* methods = Py_TYPE(tuple)->tp_as_mapping;
+  return methods && methods->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
+}
 
 // The entry of before the call at this place, of which so many at the begin are gone by now, and so many were
 // put behind them: a new reference, and where there is none nothing that anybody keeps.
@@ -70,7 +79,7 @@ bool can_give(Recorder* recorder, PyObject* value, int depth = 0) {
   if (is_number(value)) return true;
   if (PyUnicode_Check(value)) return depth > 0;  // of a table of texts: see Exchange
   if (!is_tuple(value)) return is_immutable(value) && !is_enum_member(value) && !PyFloat_Check(value);
-  bool all = depth < kDeepest;
+  bool all = depth < kDeepest && !Py_TYPE(value)->tp_finalize;  // that of a copy would run, too
   for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(value); ++i)
     all = can_give(recorder, PyTuple_GET_ITEM(value, i), depth + 1);
   return all;
@@ -131,7 +140,7 @@ class Carrying {
 
 bool DrawnEntries::may_take(PyObject* container) const {
   bool list = PyList_CheckExact(container) || is_deque(container);
-  if (!list && !is_tuple(container)) return false;
+  if (!list && !(is_tuple(container) && gives_items(container))) return false;
   const Provenance* provenance = around_->provenance;
   if (provenance->touched(container) || provenance->is_fresh(container)) return false;
   if (is_tuple(container) && is_immutable(container)) return !holds_carrier(container);
