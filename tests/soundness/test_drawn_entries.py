@@ -378,15 +378,19 @@ def an_entry_is_replaced_and_drawn_again(trace):
     return trace(fn), steps(30), lambda: list(s.pool)
 
 
-@cases(hits=6)
-def the_call_appends_before_it_draws(trace):
-    s = Holder(pool=rows(8))
+def appends(trace, pool):
+    s = Holder(pool=pool)
 
     def fn(x):
         s.pool.append(x * 2)
         return s.pool[place(s)] + 1
 
     return trace(fn), [call(X(2)) for _ in range(30)], lambda: list(s.pool)
+
+
+@cases(hits=6)
+def the_call_appends_before_it_draws(trace):
+    return appends(trace, rows(8))
 
 
 @cases(hits=6)
@@ -442,13 +446,7 @@ def a_table_that_is_made_anew(trace):
 
 @cases(hits=6)
 def the_call_appends_to_a_deque_that_is_full(trace):
-    s = Holder(pool=deque(rows(8), maxlen=8))
-
-    def fn(x):
-        s.pool.append(x * 2)
-        return s.pool[place(s)] + 1
-
-    return trace(fn), [call(X(2)) for _ in range(30)], lambda: list(s.pool)
+    return appends(trace, deque(rows(8), maxlen=8))
 
 
 @cases(hits=4)

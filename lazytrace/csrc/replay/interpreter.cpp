@@ -569,6 +569,15 @@ bool Interpreter::left_alone(const OpaqueStep& step) const {
   return holds;
 }
 
+// Calls a function that is there for as long as the process, and changes no state.
+void Interpreter::call_own(const Step& s) {
+  py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
+  value_ = py::reinterpret_steal<py::object>(PyObject_Call(
+      s.opaque->function.value.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
+  if (!value_) throw py::error_already_set();
+  running_ = &s;
+}
+
 // The number that the step was given, or a tuple of those.
 py::object Interpreter::answers(const Step& s) {
   auto answer = [&](const Result& result) {
@@ -585,11 +594,7 @@ py::object Interpreter::answers(const Step& s) {
 bool Interpreter::ask_number(const Step& s, size_t at) {
   int id = s.results.empty() ? -1 : s.results[0].number;
   if (std::find(done_.answered.begin(), done_.answered.end(), id) == done_.answered.end()) {
-    py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
-    value_ = py::reinterpret_steal<py::object>(PyObject_Call(
-        s.opaque->function.value.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
-    if (!value_) throw py::error_already_set();
-    running_ = &s;
+    call_own(s);
     const Flattened flattened(value_.ptr(), nullptr);
     if (!matches_value(s, flattened)) return false;
     store_value(s, flattened);
@@ -642,12 +647,8 @@ bool Interpreter::takes_again(const Step& s, const Flattened& flattened) {
 
 // An entry of a container: taking it changes nothing.
 bool Interpreter::take_entry(const Step& s, size_t at) {
-  py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
-  value_ = py::reinterpret_steal<py::object>(
-      PyObject_Call(s.opaque->function.value.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), nullptr));
-  if (!value_) throw py::error_already_set();
+  call_own(s);
   stack_.clear();
-  running_ = &s;
   Flattened flattened(value_.ptr(), nullptr);
   bool shown = shows_outer(flattened);
   if (shown || !matches_value(s, flattened) || takes_again(s, flattened)) {

@@ -145,6 +145,7 @@ class Interpreter {
   bool ask_number(const Step& step, size_t at);
   bool is_told(const Step& step, size_t at);
   bool is_drawn(const Step& step);
+  void call_own(const Step& step);
   bool take_entry(const Step& step, size_t at);
   py::object answers(const Step& step);
   bool shows_outer(const Flattened& flattened);

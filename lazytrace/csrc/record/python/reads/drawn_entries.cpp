@@ -201,11 +201,7 @@ bool DrawnEntries::before(Frame f, const Operation& operation) {
   if (!is_place(*place) || !may_take(*container) || !follow(place)) return false;
   py::object found = take(*container, *place);
   if (!found) return false;
-  py::list alone;
-  alone.append(std::move(found));
-  around_->provenance->note_made(alone.ptr());
-  Py_SETREF(*container, alone.release().ptr());
-  Py_SETREF(*place, PyLong_FromLong(0));
+  lists_->put_alone(container, place, std::move(found));
   return true;
 }
 

@@ -4,9 +4,6 @@
 
 #include <Python.h>
 
-#include <utility>
-#include <vector>
-
 #include "cpython/frame.h"
 #include "cpython/operations.h"
 #include "record/python/opaque_call.h"

@@ -253,6 +253,13 @@ void LiveLists::put(PyObject** place, py::list made) {
   Py_SETREF(*place, made.release().ptr());
 }
 
+void LiveLists::put_alone(PyObject** container, PyObject** key, py::object entry) {
+  py::list alone;
+  alone.append(std::move(entry));
+  Py_SETREF(*key, PyLong_FromLong(0));
+  put(container, std::move(alone));
+}
+
 // `iterates`: what is made of it goes through it later, and must see what becomes of it by then.
 void LiveLists::put_entries(PyObject** place, bool iterates) {
   List* list = of(*place);
@@ -281,9 +288,7 @@ void LiveLists::before_item(PyObject** place, PyObject** key) {
   if (index == -1 && PyErr_Occurred()) return PyErr_Clear();
   py::object one = index == PY_SSIZE_T_MAX ? py::object() : item(*list, index);
   if (!one) return;
-  found.append(std::move(one));
-  Py_SETREF(*key, PyLong_FromLong(0));
-  put(place, std::move(found));
+  put_alone(place, key, std::move(one));
 }
 
 // The call is judged as that of a list of its own, and gives the number.

@@ -50,6 +50,9 @@ class LiveLists {
     Py_ssize_t gone = 0, left = PY_SSIZE_T_MAX, added = 0;
   };
   Ends ends_of(PyObject* list);
+  // On the stack: a list with this entry alone in the place of a container, and its place there in that of
+  // `key`.
+  void put_alone(PyObject** container, PyObject** key, py::object entry);
 
   // Something is about to be put behind its entries, or taken from them. False: a replay could not do it.
   bool append(PyObject* list);
