@@ -1,9 +1,11 @@
 // How far a trace has come on its way to a flat form.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "flat/asked.h"
 #include "flat/form.h"
@@ -41,6 +43,31 @@ struct FlatCourse {
     form = nullptr;
     asked = nullptr;
   }
+};
+
+// The courses of a trace: one, or, of a program that fits calls of other sizes, one for each of the sizes
+// that are met. Changed with the GIL only.
+class FlatCourses {
+ public:
+  const std::shared_ptr<FlatCourse>& only() { return alone_; }
+  // `sizes`: those of all tensors of a call that may have other ones; `steps`: of the program. Null where
+  // other sizes have all the places.
+  std::shared_ptr<FlatCourse> of(std::vector<int64_t> sizes, size_t steps);
+  // The one that tells most: one that answers, or else has a form, or else was refused.
+  const FlatCourse& first() const;
+  // How many of them answer.
+  size_t ready() const;
+
+ private:
+  struct Sized {
+    std::vector<int64_t> sizes;
+    std::shared_ptr<FlatCourse> course;
+    uint64_t used;  // when it was asked for, by `clock_`
+  };
+
+  std::shared_ptr<FlatCourse> alone_ = std::make_shared<FlatCourse>();
+  std::vector<Sized> sized_;
+  uint64_t clock_ = 0;
 };
 
 }  // namespace lazytrace

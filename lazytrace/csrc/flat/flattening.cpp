@@ -23,6 +23,7 @@ Flattening::Flattening(const Plan& plan, const std::vector<at::Tensor>& register
       registers_(registers),
       knows_writes_(std::move(knows_writes)),
       sharing_(sharing_of(plan, registers)),
+      sizes_(program_),
       kernels_(program_.registers, kernel_registrations()),
       graph_(static_cast<size_t>(program_.registers), 0),
       enters_(static_cast<size_t>(program_.registers), 0),
@@ -35,7 +36,7 @@ Flattening::Flattening(const Plan& plan, const std::vector<at::Tensor>& register
   for (int reg : plan_.used) meet(reg);
   for (int reg : program_.captures) meet(reg);
   if (!program_.backward) following_ = std::make_unique<Following>(plan, registers, &kernels_);
-  if (program_.dynamic) hinder("it follows sizes");
+  if (program_.dynamic && program_.changes_looks) hinder("it follows sizes that change in place");
   if (program_.python_between) hinder("hooks of saved tensors are called");
   if (program_.modes[0].any_autocast()) hinder("it was called under autocast");
 }
@@ -48,6 +49,7 @@ void Flattening::hinder(const std::string& why) {
 void Flattening::before(size_t at) {
   collects_ = false;
   const Step& step = program_.steps[at];
+  sizes_.note(step, *numbers_);
   if (step.modes >= 0) now_ = program_.modes[step.modes];
   if (!obstacle_.empty()) return;
   kernels_.clear();
@@ -132,9 +134,21 @@ bool Flattening::may_do_anything(const Step& step) {
 
 // Whether the function may go on in another way after the step.
 bool Flattening::leads_away(const Step& step) const {
-  if (!step.exit || step.kind == Step::Kind::Gradient) return false;
+  if (!step.exit || step.kind == Step::Kind::Gradient || sizes_.settle(step)) return false;
   if (step.after_writes) return !knows_writes_(step.node);
   return !step.opaque || !step.opaque->engine;
+}
+
+// Whether the sizes of what it gives hang on more than the sizes that the call began with: kernels are made
+// for those of one call, so these are compared.
+bool Flattening::may_vary(const Step& step) const {
+  if (!program_.dynamic) return false;
+  bool loose = std::any_of(step.results.begin(), step.results.end(), is_loose);
+  if (step.kind == Step::Kind::Opaque) return loose && !step.opaque->engine;
+  auto varies = [](const Step& kernel) { return kernel.exit; };
+  auto first = kernels_.steps().begin() + static_cast<std::ptrdiff_t>(mark_);
+  return loose && (sizes_.takes_others(step) || facts_of(step.op).data_dependent_shape ||
+                   std::any_of(first, kernels_.steps().end(), varies));
 }
 
 bool Flattening::takes_graph(const Step& step) const {
@@ -279,6 +293,7 @@ bool Flattening::drops(const Step& step) {
 }
 
 void Flattening::keep(const Step& step) {
+  bool varies = may_vary(step);
   kernels_.drop(mark_, first_new_);
   if (step.kind == Step::Kind::Gradient && begins_ >= 0 && drops(step)) return;
   if (step.kind == Step::Kind::SetGradient)
@@ -288,7 +303,8 @@ void Flattening::keep(const Step& step) {
   if (may_do_anything(step)) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
-  copy.exit = leads_away(step);
+  copy.exit = varies || leads_away(step);
+  sizes_.fix(registers_, &copy);
   copy.early = step.effect && !step.draws_once() && kernels_.writes_early(step, registers_);
   set_modes(mark_, now_, false);
   bool gradient = step.kind == Step::Kind::Gradient;
@@ -300,7 +316,7 @@ void Flattening::keep(const Step& step) {
 void Flattening::replace(const Step& step) {
   if (!kernels_.obstacle().empty()) return hinder(kernels_.obstacle());
   // A node that is run later has no numbers of the call's.
-  if (step.takes_numbers && (following_ || !numbers_are_seen(step)))
+  if (step.takes_numbers && sizes_.takes_others(step) && (following_ || !numbers_are_seen(step)))
     return hinder("a number that may differ enters a graph");
   if (step.python) return hinder("a kernel in Python");
   if (reads_values(step)) return hinder("code of torch reads the values of a tensor outside of any kernel");
@@ -317,9 +333,10 @@ void Flattening::replace(const Step& step) {
   }
   set_modes(mark_, now_, true);
   name_results(step);
+  std::vector<int> numbers = sizes_.others(step.numbers);
   if (mark_ < kernels_.steps().size())
-    kernels_.steps()[mark_].numbers = step.numbers;
-  else if (!step.numbers.empty())
+    kernels_.steps()[mark_].numbers = std::move(numbers);
+  else if (!numbers.empty())
     hinder("numbers are worked out where no kernel runs");
 }
 
@@ -333,8 +350,8 @@ bool Flattening::numbers_are_seen(const Step& step) const {
   if (!kHandOn.count(step.op.schema().name()) || step.op.schema().overload_name() != "Tensor") return false;
   auto first = kernels_.steps().begin() + static_cast<std::ptrdiff_t>(mark_), last = kernels_.steps().end();
   return std::all_of(step.arguments.begin(), step.arguments.end(), [&](const Argument& argument) {
-    if (argument.kind == Argument::Kind::Number || argument.kind == Argument::Kind::Numbers) return false;
-    if (argument.kind != Argument::Kind::NumberTensor) return true;
+    if (!sizes_.is_other(argument)) return true;
+    if (argument.kind != Argument::Kind::NumberTensor) return false;
     return std::any_of(first, last, [&](const Step& kernel) {
       return std::any_of(kernel.arguments.begin(), kernel.arguments.end(), [&](const Argument& one) {
         return one.kind == Argument::Kind::NumberTensor && one.reg == argument.reg;
@@ -471,12 +488,12 @@ void drop_blanks(Program* program, const std::vector<int>& outputs) {
 }
 
 // The proof of a form finds the numbers that the program has left, so it does not see whether one is lost.
-bool works_out_all(const Program& form, const Program& whole) {
+bool works_out_all(const Program& form, const FixedSizes& sizes, const Program& whole) {
   std::unordered_set<int> worked_out;
   for (const Step& step : form.steps) worked_out.insert(step.numbers.begin(), step.numbers.end());
   return std::all_of(whole.steps.begin(), whole.steps.end(), [&](const Step& step) {
     return std::all_of(step.numbers.begin(), step.numbers.end(),
-                       [&](int id) { return worked_out.count(id) > 0; });
+                       [&](int id) { return sizes.is_fixed(id) || worked_out.count(id) > 0; });
   });
 }
 
@@ -675,6 +692,8 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
     registers = following_->first_register();
     form->backward = following_->finish(&outputs, nodes_);
   }
+  // Sizes are compared that the program itself does not compare, so no step is the same.
+  if (program_.dynamic) begins_ = 0;
   form->begins = static_cast<size_t>(begins_);
   form->sharing = std::move(sharing_);
   auto made = std::make_shared<Program>();
@@ -683,7 +702,7 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   made->registers = registers;
   made->inputs = program_.inputs;
   made->captures = program_.captures;
-  made->numbers = program_.numbers;
+  made->numbers = sizes_.fixed();
   made->follows_numbers = program_.follows_numbers;
   made->effects = program_.effects;
   made->random = program_.random;
@@ -701,11 +720,12 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
     for (const Argument& argument : step.arguments)
       if (argument.kind == Argument::Kind::Generator) form->generators.push_back(argument.node);
   drop_blanks(made.get(), outputs);
-  if (!works_out_all(*made, program_)) hinder("numbers are worked out where no kernel runs");
+  if (!works_out_all(*made, sizes_, program_)) hinder("numbers are worked out where no kernel runs");
   if (!following_ && !moves_memory(program_))
-    write_later(kernels_, program_.numbers, form->begins, &made->steps);
+    write_later(kernels_, made->numbers, form->begins, &made->steps);
   int undoable = place_undo(&made->steps, form.get());
   if (!obstacle_.empty()) return nullptr;
+  sizes_.give(&made->steps);
   std::shared_ptr<Plan> plan = make_plan(std::move(made), outputs);
   plan->used = plan_.used;  // what shares memory with what was asked of these
   plan->undoable = undoable;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "flat/fixed_sizes.h"
 #include "flat/following.h"
 #include "flat/form.h"
 #include "flat/kernels.h"
@@ -30,9 +31,12 @@ class Flattening final : public Witness, public KernelSink {
   Flattening(const Plan& plan, const std::vector<at::Tensor>& registers,
              std::function<bool(int64_t)> knows_writes);
 
+  void starts(const NumberValues& numbers) override { numbers_ = &numbers; }
   void before(size_t at) override;
   void after(size_t at) override;
-  void passes(int number, const at::Tensor& tensor) override { kernels_.know_number(number, tensor); }
+  void passes(int number, const at::Tensor& tensor) override {
+    if (!sizes_.is_fixed(number)) kernels_.know_number(number, tensor);
+  }
   void on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
 
   // Of a program that has run and leaves a graph to its caller: runs a backward pass through that, as one
@@ -66,6 +70,7 @@ class Flattening final : public Witness, public KernelSink {
   static bool only_tells(const Step& step);
   static bool may_do_anything(const Step& step);
   bool leads_away(const Step& step) const;
+  bool may_vary(const Step& step) const;
   static bool gives_numbers(const Step& step);
   bool takes_graph(const Step& step) const;
   bool gives_graph(const Step& step) const;
@@ -94,6 +99,8 @@ class Flattening final : public Witness, public KernelSink {
   const std::vector<at::Tensor>& registers_;
   std::function<bool(int64_t)> knows_writes_;
   std::vector<int> sharing_;
+  FixedSizes sizes_;
+  const NumberValues* numbers_ = nullptr;  // of the run
   Kernels kernels_;
   std::vector<char> graph_;                 // by register of the program: is part of a graph
   std::vector<char> enters_;                // is an argument of what builds or uses one

@@ -12,7 +12,6 @@ Shadow::Shadow(const Plan& plan, const std::vector<at::Tensor>& registers)
 }
 
 std::string Shadow::obstacle(const Program& program) {
-  if (program.dynamic) return "it follows sizes";
   if (program.python_between) return "hooks of saved tensors are called";
   if (!program.gradients.empty()) return "it reads gradients";
   for (const Step& step : program.steps) {

@@ -820,6 +820,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   seconds_lowering_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   trace->tree_ = std::move(tree_);
   trace->tree_.group();
+  trace->note_loose();
   trace->family_ = family_;
   return trace;
 }

@@ -110,6 +110,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
   const bool works_out = program_.works_out();
   ModeSwitch modes;
   witness_ = witness;
+  if (witness) witness->starts(numbers_);
   shortcuts_ = !witness && plan_.overrides == aten_overrides() && !operators_are_watched();
   c10::WarningUtils::WarningHandlerGuard heard(&warnings_);
   alone_ = is_only_thread();

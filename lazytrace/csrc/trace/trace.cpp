@@ -320,9 +320,10 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   }
   OpaqueResults& opaque = space->opaque;
   std::optional<Outcome> exit;
-  if (flat_.stage == FlatCourse::Stage::Ready)
-    if (auto flat = replay_flat(call, space, &loan, &exit)) return std::move(*flat);
-  Outcome outcome = exit ? std::move(*exit) : run(call, space);
+  std::shared_ptr<FlatCourse> flat = course(registers);
+  if (flat && flat->stage == FlatCourse::Stage::Ready)
+    if (auto found = replay_flat(call, space, &loan, flat.get(), &exit)) return std::move(*found);
+  Outcome outcome = exit ? std::move(*exit) : run(call, space, flat.get());
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
@@ -347,55 +348,79 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
 }
 
 // ---------------------------------------------------------------- the flat form
+void Trace::note_loose() {
+  for (size_t node = 0; node < tree_.size(); ++node) {
+    const Guard& guard = tree_[static_cast<int>(node)];
+    if (guard.loose && guard.capture >= 0)
+      loose_.push_back(program().captures[static_cast<size_t>(guard.capture)]);
+  }
+}
+
+// How far the program has come at the sizes of this call; null where there is no place for these.
+std::shared_ptr<FlatCourse> Trace::course(const std::vector<at::Tensor>& registers) const {
+  if (!program().dynamic) return courses_.only();
+  std::vector<int64_t> sizes;
+  auto note = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return sizes.push_back(-1);
+    sizes.insert(sizes.end(), tensor.sizes().begin(), tensor.sizes().end());
+    if (tensor.layout() != at::kStrided) return;
+    sizes.insert(sizes.end(), tensor.strides().begin(), tensor.strides().end());
+  };
+  for (int reg : plan_->used) note(registers[reg]);
+  for (int reg : loose_) note(registers[reg]);
+  return courses_.of(std::move(sizes), program().steps.size());
+}
+
 // The program itself, which in some calls is watched for a flat form, or compared with it.
-Outcome Trace::run(const Call& call, Workspace* space) const {
+Outcome Trace::run(const Call& call, Workspace* space, FlatCourse* flat) const {
   using Stage = FlatCourse::Stage;
-  bool due = flat_.stage == Stage::Due || flat_.stage == Stage::Made;
-  if (due && !flat_.busy && have_edges(beginnings_of(*plan_), space->registers)) {
+  if (!flat) return interpreter(call, space).run();
+  bool due = flat->stage == Stage::Due || flat->stage == Stage::Made;
+  if (due && !flat->busy && have_edges(beginnings_of(*plan_), space->registers)) {
     struct Busy {
       bool& busy;
       explicit Busy(bool* b) : busy(*b) { busy = true; }
       ~Busy() { busy = false; }
-    } here(&flat_.busy);
-    return flat_.stage == Stage::Due ? run_watched(call, space) : run_compared(call, space);
+    } here(&flat->busy);
+    return flat->stage == Stage::Due ? run_watched(call, space, flat) : run_compared(call, space, flat);
   }
   Outcome outcome = interpreter(call, space).run();
-  if (!outcome.ok() || flat_.stage != Stage::Waiting) return outcome;
+  if (!outcome.ok() || flat->stage != Stage::Waiting) return outcome;
   if (program().backward)
-    flat_.stage = Stage::Due;
+    flat->stage = Stage::Due;
   else
-    await_pass(space->registers);
+    await_pass(space->registers, flat);
   return outcome;
 }
 
 // Whether passes through the graph that it leaves to its caller ask for gradients alone.
-void Trace::await_pass(const std::vector<at::Tensor>& registers) const {
-  if (flat_.asked && flat_.asked->anything()) {
-    if (!flat_.asked->gradients_alone()) return flat_.refuse("a backward pass asked for more than gradients");
-    flat_.looks = flat_.asked->looks();
-    flat_.asked = nullptr;
-    flat_.stage = FlatCourse::Stage::Due;
+void Trace::await_pass(const std::vector<at::Tensor>& registers, FlatCourse* flat) const {
+  if (flat->asked && flat->asked->anything()) {
+    if (!flat->asked->gradients_alone()) return flat->refuse("a backward pass asked for more than gradients");
+    flat->looks = flat->asked->looks();
+    flat->asked = nullptr;
+    flat->stage = FlatCourse::Stage::Due;
     return;
   }
-  uint32_t hit = ++flat_.hits;
+  uint32_t hit = ++flat->hits;
   if ((hit & (hit - 1)) != 0) return;
   Roots roots(outputs(), registers);
-  if (roots.tensors.empty()) return flat_.refuse("");
+  if (roots.tensors.empty()) return flat->refuse("");
   std::string obstacle = Shadow::obstacle(program());
-  if (!obstacle.empty()) return flat_.refuse(obstacle);
+  if (!obstacle.empty()) return flat->refuse(obstacle);
   auto has_node = [](const at::Tensor& root) { return root.requires_grad() && !root.is_leaf(); };
   if (!std::all_of(roots.tensors.begin(), roots.tensors.end(), has_node))
-    return flat_.refuse("a view of a leaf leaves the function");
+    return flat->refuse("a view of a leaf leaves the function");
   if (!have_edges(beginnings_of(*plan_), registers) || !have_edges(roots.views, registers)) return;
-  flat_.asked = Asked::of(roots, registers, Ends(beginnings_of(*plan_), registers).edges);
+  flat->asked = Asked::of(roots, registers, Ends(beginnings_of(*plan_), registers).edges);
 }
 
-Outcome Trace::run_watched(const Call& call, Workspace* space) const {
-  if (!program().backward) return run_shadowed(call, space);
+Outcome Trace::run_watched(const Call& call, Workspace* space, FlatCourse* flat) const {
+  if (!program().backward) return run_shadowed(call, space, flat);
   // In the thread of a GPU autograd numbers the nodes of a graph from another start, which says in which
   // order a later pass adds gradients up. Watched, it would build them here.
   if (program().grows && gpu_in_use()) {
-    flat_.refuse("a backward pass builds a graph in a thread of a GPU");
+    flat->refuse("a backward pass builds a graph in a thread of a GPU");
     return interpreter(call, space).run();
   }
   auto known = [this](int64_t node) { return knows_writes(node); };
@@ -405,12 +430,12 @@ Outcome Trace::run_watched(const Call& call, Workspace* space) const {
     KernelScope scope(&flattening);
     outcome = interpreter(call, space).run(0, nullptr, &flattening);
   }
-  if (outcome.ok()) settle(&flattening);
+  if (outcome.ok()) settle(&flattening, flat);
   return outcome;
 }
 
 // Where the graph is left to the caller, a second run is watched, and a backward pass through its graph.
-Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
+Outcome Trace::run_shadowed(const Call& call, Workspace* space, FlatCourse* flat) const {
   Shadow shadow(*plan_, space->registers);
   std::vector<int> sharing = sharing_of(*plan_, space->registers);
   NumberValues given = space->memory.numbers;
@@ -425,22 +450,22 @@ Outcome Trace::run_shadowed(const Call& call, Workspace* space) const {
     uint64_t first = at::sequence_number::peek();
     found = shadow.run(space->values.nodes, given, &flattening);
     flattening.built(at::sequence_number::peek() - first);
-    if (found.empty()) flattening.follow(plan_, outputs(), flat_.looks);
+    if (found.empty()) flattening.follow(plan_, outputs(), flat->looks);
   }
   flattening.shares(std::move(sharing));
-  found.empty() ? settle(&flattening) : flat_.refuse(found);
+  found.empty() ? settle(&flattening, flat) : flat->refuse(found);
   return outcome;
 }
 
-void Trace::settle(Flattening* flattening) const {
-  flat_.form = flattening->finish(outputs());
-  flat_.stage = FlatCourse::Stage::Made;
-  if (!flat_.form) flat_.refuse(flattening->obstacle());
+void Trace::settle(Flattening* flattening, FlatCourse* flat) const {
+  flat->form = flattening->finish(outputs());
+  flat->stage = FlatCourse::Stage::Made;
+  if (!flat->form) flat->refuse(flattening->obstacle());
 }
 
-Outcome Trace::run_compared(const Call& call, Workspace* space) const {
+Outcome Trace::run_compared(const Call& call, Workspace* space, FlatCourse* flat) const {
   std::vector<int> outputs = this->outputs();
-  Rehearsal rehearsal(*flat_.form, space->registers, space->values.nodes, outputs);
+  Rehearsal rehearsal(*flat->form, space->registers, space->values.nodes, outputs);
   space->memory.done.may_follow = true;
   Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
@@ -452,8 +477,8 @@ Outcome Trace::run_compared(const Call& call, Workspace* space) const {
   } catch (const std::exception& error) {
     difference = std::string("its proof raises: ") + error.what();  // which is not the caller's
   }
-  flat_.stage = FlatCourse::Stage::Ready;
-  if (!difference.empty()) flat_.refuse("its flat form gives another result: " + difference);
+  flat->stage = FlatCourse::Stage::Ready;
+  if (!difference.empty()) flat->refuse("its flat form gives another result: " + difference);
   return outcome;
 }
 
@@ -465,12 +490,12 @@ std::vector<int> Trace::outputs() const {
 
 // Nothing where the program itself has to run; the registers are then filled for it.
 // `exit`: how it ended before there was any graph, where both are the same.
-std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loan* loan,
+std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loan* loan, FlatCourse* flat,
                                          std::optional<Outcome>* exit) const {
-  std::shared_ptr<const FlatForm> form = flat_.form;
+  std::shared_ptr<const FlatForm> form = flat->form;
   if (!form || form->plan->overrides != aten_overrides() || operators_are_watched()) return std::nullopt;
   if (form->backward && form->backward->surprised) {
-    flat_.refuse("a backward pass asked for more than gradients");
+    flat->refuse("a backward pass asked for more than gradients");
     return std::nullopt;
   }
   fill(*form->plan, call, &space->registers, loan, space->values);
@@ -488,11 +513,11 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   }
   Earlier earlier = form->earlier(space->registers);
   Outcome outcome;
-  Interpreter flat = interpreter_of(*form->plan, space);
+  Interpreter kernels = interpreter_of(*form->plan, space);
   try {
-    outcome = flat.run();
+    outcome = kernels.run();
   } catch (...) {
-    write_before(form->program().steps[flat.at()].node, *space);
+    write_before(form->program().steps[kernels.at()].node, *space);
     throw;
   }
   if (!outcome.ok()) {
@@ -502,7 +527,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
       *exit = std::move(outcome);
       return std::nullopt;
     }
-    flat_.note(false);
+    flat->note(false);
     bool changed = form->plan->lasting_before(outcome.begun || step == 0 ? step : step - 1);
     if (!changed && undo) undo->roll_back();
     space->memory.set.take_back();
@@ -518,7 +543,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
     answer.miss = Miss{-1, outcome.step, true, outcome.found, number, nullptr};
     return answer;
   }
-  flat_.note(true);
+  flat->note(true);
   form->put_history(&space->registers, space->memory.numbers, earlier);
   Answer answer;
   answer.result = end(space);
@@ -942,8 +967,8 @@ py::list Trace::rows_of(const Plan& plan) {
 }
 
 py::list Trace::flat_rows() const {
-  bool ready = flat_.form != nullptr;
-  return ready ? rows_of(*flat_.form->plan) : py::list();
+  const FlatCourse& shown = flat();
+  return shown.form ? rows_of(*shown.form->plan) : py::list();
 }
 
 py::list Trace::guard_rows(const std::vector<std::string>& names) const {

@@ -85,7 +85,10 @@ class Trace {
   py::list explain_all(const Call& call, const std::vector<std::string>& names) const;
 
   const Program& program() const { return *program_; }
-  const FlatCourse& flat() const { return flat_; }
+  // Of several, the one that tells most.
+  const FlatCourse& flat() const { return courses_.first(); }
+  // For how many sizes it has a flat form that answers.
+  size_t flat_forms() const { return courses_.ready(); }
   size_t guards() const { return tree_.size() - tree_.left_out(); }
   // How many guards on state a promise leaves out.
   size_t unguarded() const { return tree_.left_out(); }
@@ -139,15 +142,16 @@ class Trace {
   void give_numbers(const Call& call, const GuardTree::Values& values, NumberValues* numbers) const;
   void fill(const Plan& plan, const Call& call, std::vector<at::Tensor>* registers, Loan* loan,
             const GuardTree::Values& values) const;
-  std::optional<Answer> replay_flat(const Call& call, Workspace* space, Loan* loan,
+  std::shared_ptr<FlatCourse> course(const std::vector<at::Tensor>& registers) const;
+  std::optional<Answer> replay_flat(const Call& call, Workspace* space, Loan* loan, FlatCourse* flat,
                                     std::optional<Outcome>* exit) const;
-  Outcome run(const Call& call, Workspace* space) const;
+  Outcome run(const Call& call, Workspace* space, FlatCourse* flat) const;
   std::vector<int> outputs() const;
-  void await_pass(const std::vector<at::Tensor>& registers) const;
-  Outcome run_watched(const Call& call, Workspace* space) const;
-  Outcome run_shadowed(const Call& call, Workspace* space) const;
-  void settle(Flattening* flattening) const;
-  Outcome run_compared(const Call& call, Workspace* space) const;
+  void await_pass(const std::vector<at::Tensor>& registers, FlatCourse* flat) const;
+  Outcome run_watched(const Call& call, Workspace* space, FlatCourse* flat) const;
+  Outcome run_shadowed(const Call& call, Workspace* space, FlatCourse* flat) const;
+  void settle(Flattening* flattening, FlatCourse* flat) const;
+  Outcome run_compared(const Call& call, Workspace* space, FlatCourse* flat) const;
   py::object end(Workspace* space) const;
   Outcome run_to_prove(const Call& call, const GuardTree::Values& values, std::vector<at::Tensor>* registers,
                        Witness* witness = nullptr) const;
@@ -161,6 +165,8 @@ class Trace {
                                      GuardTree::Values* values) const;
   Miss miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const;
 
+  // After the tree was given.
+  void note_loose();
   void take_plan(std::shared_ptr<const Plan> plan) {
     plan_ = std::move(plan);
     program_ = &plan_->program();
@@ -180,7 +186,8 @@ class Trace {
   std::vector<int> cached_;      // nodes of entries of functools caches, in the order of their last uses
   std::vector<Effect> written_;  // these, and writes that left what was there
   bool asks_ = false;            // whether Python code that it calls may change what it depends on
-  mutable FlatCourse flat_;
+  std::vector<int> loose_;       // registers of captured tensors that may have other sizes
+  mutable FlatCourses courses_;
   std::vector<std::pair<int, at::Tensor>> first_;  // what eager returned, until it has been proved
 };
 

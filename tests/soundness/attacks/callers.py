@@ -22,7 +22,7 @@ CHANGES = (
     "C.hook = m.register_forward_hook(lambda m, a, o: o * 2)", "C.hook = m.register_full_backward_hook(lambda m, i, o: tuple(None if g is None else g * 2 for g in i))",
     "C.hook = opt.register_step_pre_hook(lambda o, a, k: setattr(S, 'calls', S.calls + 10))", "C.hook = nn.modules.module.register_module_forward_pre_hook(lambda m, a: None)",
     "C.hook.remove()", "m.eval()", "m.train()", "m.double()", "m.half()", "m.to(torch.bfloat16)", "torch.set_default_dtype(torch.float64)",
-    "torch.use_deterministic_algorithms(True)", "torch.manual_seed(7)", "C.size = 6", "C.size = 1", "C.size = 0", "C.grad = 'leaf'", "C.grad = 'no leaf'", "C.grad = 'view'",
+    "torch.use_deterministic_algorithms(True)", "torch.manual_seed(7)", "C.size, C.sizes = 6, ()", "C.size, C.sizes = 1, ()", "C.size, C.sizes = 0, ()", "C.grad = 'leaf'", "C.grad = 'no leaf'", "C.grad = 'view'",
     "C.strided = True", "C.alias = 'state'", "C.alias = 'last'", "C.bad = True", "C.context = torch.no_grad", "C.context = torch.inference_mode",
     "C.context = lambda: torch.autocast('cpu', torch.bfloat16)", "C.context = lambda: torch.autograd.set_detect_anomaly(True)", "C.thread = True", "C.once = lambda: torch.no_grad()",
     "m_loss(*C.data()).backward()", "S.held = m_loss(*C.data())", "S.held.backward()", "C.out[-1].mul_(2)", "C.out[-1].sum().backward()", "C.out[0].sum().backward()",

@@ -28,17 +28,19 @@ from tests.soundness.attacks.steps import (
 )
 
 BEFORE = (1, 2, 4, 14, 14)  # how many calls come before the first change: a step is flat after some
+SIZES = ((4, 3), (4, 4, 4, 1), (5, 2, 0), (7, 3, 3, 5))  # of batches, in turn
 AFTER = 7  # calls after each change
 
 COMMON = """\
 from torch import nn
 class Calls:
     size, grad, strided, alias, bad, context, thread, once, hook, number = 4, '', False, '', False, None, False, None, None, 0
-    first, dtype, negative, use = None, None, False, None
+    first, dtype, negative, use, sizes = None, None, False, None, ()
     def __init__(self): self.out, self.args, self.errors = [], [], []
     def end(self): self.hook.remove()  # one of all modules would meet the next case
     def data(self):
         self.number += 1
+        if self.sizes: self.size = self.sizes[self.number % len(self.sizes)]
         g = torch.Generator().manual_seed(self.number)
         y = torch.randint(0, 3, (self.size,), generator=g)
         if self.kind == 'ids': x = torch.randint(0, 6, (self.size, 2), generator=g)
@@ -82,7 +84,7 @@ def make(trace):
 {setup}
     P = list(m.parameters())
     C, params = Calls(), [*P]
-    C.kind, C.params = {kind!r}, params
+    C.kind, C.params, C.sizes = {kind!r}, params, {sizes}
     opt = torch.optim.{optimizer}
     sched = torch.optim.lr_scheduler.StepLR(opt, 5, 0.5)
     scaler, crit = torch.amp.GradScaler('cpu', init_scale=4.0, growth_interval=3), nn.CrossEntropyLoss()
@@ -113,9 +115,10 @@ def training(seed: int, number: int) -> Attack:
     optimizers = SPARSE_OPTIMIZERS if name == "sparse" else OPTIMIZERS
     optimizer = rng.choice(optimizers).format(GROUPS if rng.random() < 0.2 else "P")
     loss, lines = step_of(rng, logits, optimizer)
+    sizes = rng.choice(SIZES) if rng.random() < 0.25 else ()
     first, second = rng.sample(CHANGES, 3), rng.sample(CHANGES, 3)
     text = COMMON + MAKE.format(
-        setup=indented(setup), kind=kind, optimizer=optimizer, logits=logits, loss=loss, before=rng.choice(BEFORE), after=AFTER,
+        setup=indented(setup), kind=kind, sizes=sizes, optimizer=optimizer, logits=logits, loss=loss, before=rng.choice(BEFORE), after=AFTER,
         inner=indented("m_loss = trace(m_loss)" if rng.random() < 0.3 else ""),
         step=indented("def step(x, y):\n" + indented("\n".join(lines))), first=indented(f"def change():\n{indented(one_of(first))}"),
         second=indented(f"def other():\n{indented(one_of(second))}"),
