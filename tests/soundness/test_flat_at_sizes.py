@@ -294,6 +294,28 @@ def as_many_columns_as_the_longest_has(trace):
     return trace(step), rounds(*rows(6, 5)), watch
 
 
+def cut_to_the_longest(model, x, lengths):
+    most = int(lengths.max().item())
+    mask = torch.arange(most) < lengths[:, None]
+    hidden = model(x)[:, :most].reshape(len(x), most, 3)
+    return (hidden * mask[..., None]).square().sum() / mask.sum()
+
+
+def texts_of(length, longest=0):
+    lengths = torch.randint(1, length, (3,))
+    lengths[1] = longest or length
+    return torch.randn(3, length, 4), lengths
+
+
+@cases(sizes=2)
+def as_long_as_the_longest(trace):
+    """Which is as long as the batch, but for two calls."""
+    step, watch = training(cut_to_the_longest, mlp(), torch.optim.Adam)
+    steps = rounds(lambda: texts_of(6), lambda: texts_of(4))
+    steps[16:16] = [call(*texts_of(6, 3)), call(*texts_of(4, 2))]
+    return trace(step), steps, watch
+
+
 # ---------------------------------------------------------------- one node
 @cases(sizes=2)
 def a_graph_that_is_left_to_the_caller(trace):

@@ -19,15 +19,15 @@ FixedSizes::FixedSizes(const Program& program)
   }
 }
 
-bool FixedSizes::is_other(const Argument& argument) const {
+std::vector<int> FixedSizes::others_of(const Argument& argument) const {
   switch (argument.kind) {
     case Argument::Kind::Number:
     case Argument::Kind::NumberTensor:
-      return !is_fixed(argument.reg);
+      return others({argument.reg});
     case Argument::Kind::Numbers:
-      return !std::all_of(argument.list.begin(), argument.list.end(), [&](int id) { return is_fixed(id); });
+      return others(argument.list);
     default:
-      return false;
+      return {};
   }
 }
 

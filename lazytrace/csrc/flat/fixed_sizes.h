@@ -19,7 +19,9 @@ class FixedSizes {
 
   bool is_fixed(int number) const { return number < 0 || fixed_[static_cast<size_t>(number)]; }
   // Whether an argument is, or has, a number that may be another one at the same sizes.
-  bool is_other(const Argument& argument) const;
+  bool is_other(const Argument& argument) const { return !others_of(argument).empty(); }
+  // Those that it is or has.
+  std::vector<int> others_of(const Argument& argument) const;
   bool takes_others(const Step& step) const;
   // Those of the numbers.
   std::vector<int> others(const std::vector<int>& numbers) const;

@@ -318,6 +318,7 @@ void Flattening::replace(const Step& step) {
   // A node that is run later has no numbers of the call's.
   if (step.takes_numbers && sizes_.takes_others(step) && (following_ || !numbers_are_seen(step)))
     return hinder("a number that may differ enters a graph");
+  compare_numbers(step);
   if (step.python) return hinder("a kernel in Python");
   if (reads_values(step)) return hinder("code of torch reads the values of a tensor outside of any kernel");
   if (begins_ < 0) begins_ = static_cast<int>(mark_);
@@ -340,17 +341,57 @@ void Flattening::replace(const Step& step) {
     hinder("numbers are worked out where no kernel runs");
 }
 
+// Whether it is no number that may differ, or a whole one of a program that follows sizes that hangs on what
+// tensors hold, and on sizes: it is mostly the length of the longest of a batch, and is compared.
+bool Flattening::is_settled(const Argument& argument) const {
+  if (!sizes_.is_other(argument)) return true;
+  if (!program_.dynamic || argument.kind == Argument::Kind::NumberTensor) return false;
+  auto differs = [](const Number& leaf) {
+    return leaf.real || leaf.kind == Number::Kind::Argument || leaf.kind == Number::Kind::State ||
+           leaf.kind == Number::Kind::Asked;
+  };
+  std::vector<int> ids = sizes_.others_of(argument);
+  return std::all_of(ids.begin(), ids.end(), [&](int id) {
+    return !program_.numbers[static_cast<size_t>(id)].real &&
+           leaves_of(program_.numbers, id, differs).empty();
+  });
+}
+
+// Before the kernels, which were given it as a constant.
+void Flattening::compare_numbers(const Step& step) {
+  static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
+  for (const Argument& argument : step.arguments) {
+    if (argument.kind == Argument::Kind::NumberTensor) continue;
+    for (int id : sizes_.others_of(argument)) {
+      Step read(Step::Kind::Read, handle);
+      read.arguments.emplace_back();
+      read.arguments[0].kind = Argument::Kind::Number;
+      read.arguments[0].reg = id;
+      read.results.emplace_back();
+      read.results[0].kind = Result::Kind::Read;
+      read.results[0].read =
+          to_ivalue(program_.numbers[static_cast<size_t>(id)], (*numbers_)[static_cast<size_t>(id)]);
+      read.exit = true;
+      auto& steps = kernels_.steps();
+      steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(mark_), std::move(read));
+    }
+  }
+}
+
 // Whether the numbers that the step takes are seen as such wherever they go, in the backward pass, too: these
 // operators hand the tensor that stands for one to their kernels, and save it as it is. Elsewhere it may
 // become a plain constant of a node.
 bool Flattening::numbers_are_seen(const Step& step) const {
+  if (std::all_of(step.arguments.begin(), step.arguments.end(),
+                  [&](const Argument& argument) { return is_settled(argument); }))
+    return true;
   static const std::unordered_set<std::string> kHandOn = {"aten::add",  "aten::sub",  "aten::mul",
                                                           "aten::div",  "aten::add_", "aten::sub_",
                                                           "aten::mul_", "aten::div_"};
   if (!kHandOn.count(step.op.schema().name()) || step.op.schema().overload_name() != "Tensor") return false;
   auto first = kernels_.steps().begin() + static_cast<std::ptrdiff_t>(mark_), last = kernels_.steps().end();
   return std::all_of(step.arguments.begin(), step.arguments.end(), [&](const Argument& argument) {
-    if (!sizes_.is_other(argument)) return true;
+    if (is_settled(argument)) return true;
     if (argument.kind != Argument::Kind::NumberTensor) return false;
     return std::any_of(first, last, [&](const Step& kernel) {
       return std::any_of(kernel.arguments.begin(), kernel.arguments.end(), [&](const Argument& one) {

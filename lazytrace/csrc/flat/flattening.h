@@ -77,7 +77,9 @@ class Flattening final : public Witness, public KernelSink {
   void keep(const Step& step);
   void replace(const Step& step);
   void note_whole_numbers(const Step& step);
+  bool is_settled(const Argument& argument) const;
   bool numbers_are_seen(const Step& step) const;
+  void compare_numbers(const Step& step);
   bool gives_turned(const Step& step) const;
   bool shuffles_its_own(const Step& step) const;
   bool reads_values(const Step& step) const;
