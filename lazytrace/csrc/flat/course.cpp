@@ -5,7 +5,7 @@ namespace lazytrace {
 namespace {
 // A form takes about 1 KiB for each step, and there is one for each sizes.
 size_t most_forms(size_t steps) {
-  constexpr size_t kFewest = 4, kMost = 64, kSteps = 100000;
+  constexpr size_t kFewest = 4, kMost = 128, kSteps = 50000;
   return std::clamp(kSteps / std::max<size_t>(steps, 1), kFewest, kMost);
 }
 }  // namespace

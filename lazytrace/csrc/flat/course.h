@@ -23,6 +23,7 @@ struct FlatCourse {
   std::shared_ptr<Asked> asked;
   std::vector<TensorMeta> looks;
   uint32_t hits = 0;
+  uint32_t met = 0;  // of sizes: how often they were, while nothing was made of them
   std::string obstacle;
   int answered = 0, stopped = 0;  // how often it did, and how often it stopped on its way
 

@@ -16,6 +16,16 @@
 
 namespace lazytrace {
 
+namespace {
+// Whether a tensor comes to show other memory, or to have another shape.
+bool moves_memory(const Program& program) {
+  return std::any_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
+    return step.kind == Step::Kind::SetData ||
+           (step.kind == Step::Kind::Operator && facts_of(step.op).changes_metadata);
+  });
+}
+}  // namespace
+
 Flattening::Flattening(const Plan& plan, const std::vector<at::Tensor>& registers,
                        std::function<bool(int64_t)> knows_writes)
     : plan_(plan),
@@ -36,7 +46,7 @@ Flattening::Flattening(const Plan& plan, const std::vector<at::Tensor>& register
   for (int reg : plan_.used) meet(reg);
   for (int reg : program_.captures) meet(reg);
   if (!program_.backward) following_ = std::make_unique<Following>(plan, registers, &kernels_);
-  if (program_.dynamic && program_.changes_looks) hinder("it follows sizes that change in place");
+  if (program_.dynamic && moves_memory(program_)) hinder("it follows sizes that change in place");
   if (program_.python_between) hinder("hooks of saved tensors are called");
   if (program_.modes[0].any_autocast()) hinder("it was called under autocast");
 }
@@ -620,14 +630,6 @@ Flattening::Beginnings Flattening::beginnings(const std::vector<Step>& steps) co
 }
 
 namespace {
-// Whether a tensor comes to show other memory.
-bool moves_memory(const Program& program) {
-  return std::any_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
-    return step.kind == Step::Kind::SetData ||
-           (step.kind == Step::Kind::Operator && facts_of(step.op).changes_metadata);
-  });
-}
-
 // What a step looks at, and where: "a number at model.py:12".
 std::string told(const Step& step) {
   std::string what = step.opaque                     ? step.opaque->name

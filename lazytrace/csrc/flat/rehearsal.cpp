@@ -29,7 +29,7 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory
   RandomStreams after = entry_.again();
   entry_.put_back();
   Earlier earlier = form_.earlier(registers_);
-  obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.done);
+  obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.done, &led_away_);
   if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
   drawn_ = entry_.again();
   entry_.put_back();

@@ -26,6 +26,8 @@ class Rehearsal {
   void run(const std::vector<PyObject*>& state, const InterpreterMemory& given);
   // After that: in what the two differ; empty where they agree.
   std::string difference(const std::vector<at::Tensor>& registers);
+  // Whether a value, or what an operator gave, has led the form away on its way: it would have been undone.
+  bool led_away() const { return led_away_; }
 
  private:
   std::string compare(const Twins::Pair& pair) const;
@@ -41,6 +43,7 @@ class Rehearsal {
   RandomStreams entry_;
   RandomStreams drawn_;  // and after the form
   std::string obstacle_;
+  bool led_away_ = false;
 };
 
 }  // namespace lazytrace

@@ -26,7 +26,7 @@ std::string Shadow::obstacle(const Program& program) {
 
 std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
                        const std::vector<PyObject*>& state, const NumberValues& given, Witness* witness,
-                       const DoneOnce& done) {
+                       const DoneOnce& done, bool* led_away) {
   try {
     OpaqueResults opaque;
     EarlyWrites early;
@@ -34,6 +34,7 @@ std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
     memory.numbers = given;
     memory.done = done;
     Outcome outcome = Interpreter(plan, *registers, state, opaque, early, memory).run(0, nullptr, witness);
+    if (led_away) *led_away = !outcome.ok();
     return outcome.ok() ? "" : "step " + std::to_string(outcome.step) + " gave " + outcome.found;
   } catch (...) {
     std::exception_ptr error = caught();  // the program itself will say so

@@ -13,11 +13,11 @@
 
 namespace lazytrace {
 
-// Runs a plan; why there is nothing to see of it, or nothing. `done`: by a run that it repeats. Needs the
-// GIL.
+// Runs a plan; why there is nothing to see of it, or nothing. `done`: by a run that it repeats. `led_away`:
+// whether it stopped at a step. Needs the GIL.
 std::string run_unseen(const Plan& plan, std::vector<at::Tensor>* registers,
                        const std::vector<PyObject*>& state, const NumberValues& given,
-                       Witness* witness = nullptr, const DoneOnce& done = {});
+                       Witness* witness = nullptr, const DoneOnce& done = {}, bool* led_away = nullptr);
 
 // On copies, so that a backward pass through the graph that it leaves ends at these, and meets no history and
 // no hooks of the user's. Made before the program runs on `registers`. Needs the GIL.
