@@ -254,6 +254,43 @@ def state_that_grows_and_begins_again(trace):
     return trace(step), steps, lambda: [parts(model), kept.rows]
 
 
+@cases(sizes=2)
+def weights_that_are_plain_tensors(trace):
+    """Their sizes are not guarded: one that is replaced by another of other sizes has no form yet."""
+
+    class Model:
+        w = torch.randn(4, 3, generator=torch.Generator().manual_seed(1)).requires_grad_()
+
+    model = Model()
+
+    @trace
+    def step(x, y):
+        loss = F.cross_entropy((x @ model.w)[:, :3], y) + model.w.square().mean()
+        loss.backward()
+        with torch.no_grad():
+            model.w -= 0.1 * model.w.grad
+        model.w.grad = None
+        return loss.detach()
+
+    def wider():
+        model.w = torch.randn(4, 5, generator=torch.Generator().manual_seed(2)).requires_grad_()
+
+    def turned():
+        model.w = torch.randn(5, 4, generator=torch.Generator().manual_seed(2)).t().requires_grad_()
+
+    steps = rounds(*rows(6, 3), count=3 * ROUNDS)
+    steps[46:46] = [turned]
+    steps[22:22] = [wider]
+    return step, steps, lambda: [model.w, model.w.grad]
+
+
+@cases(sizes=2)
+def arrays_of_several_sizes(trace):
+    step, watch = training(lambda m, x, y: classifies(m, torch.from_numpy(x), y), mlp())
+    batches = [lambda n=n: (torch.randn(n, 4).numpy(), torch.randint(0, 3, (n,))) for n in (5, 3)]
+    return trace(step), rounds(*batches), watch
+
+
 # ---------------------------------------------------------------- sizes that hang on values
 @cases(sizes=0)
 def rows_that_a_mask_takes(trace):

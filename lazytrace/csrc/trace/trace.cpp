@@ -351,7 +351,8 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
 void Trace::note_loose() {
   for (size_t node = 0; node < tree_.size(); ++node) {
     const Guard& guard = tree_[static_cast<int>(node)];
-    if (guard.loose && guard.capture >= 0)
+    bool exact = guard.expect == Expect::Tensor && !guard.loose;
+    if (guard.capture >= 0 && !exact)
       loose_.push_back(program().captures[static_cast<size_t>(guard.capture)]);
   }
 }
