@@ -14,7 +14,9 @@ from tests.soundness.test_steps import parts
 
 cases = Cases()
 
-ROUNDS = 12  # of all sizes: recordings, a hit at each, one watched, one proved, then flat
+ROUNDS = 14  # of all sizes: recordings, a hit at each, one watched, one proved, then flat
+
+LATE = 22  # by then two sizes have forms
 
 
 def flat_sizes(tracer):
@@ -212,9 +214,9 @@ def gradients_that_are_there_or_not(trace):
         opt.step()
         return loss.detach()
 
-    steps = rounds(*rows(6, 3), count=8)
-    steps[12:12] = [lambda: opt.zero_grad(set_to_none=False)]
-    steps[16:16] = [opt.zero_grad]
+    steps = rounds(*rows(6, 3))
+    steps[LATE:LATE] = [lambda: opt.zero_grad(set_to_none=False)]
+    steps[LATE + 4 : LATE + 4] = [opt.zero_grad]
     return trace(step), [*steps, *rounds(*rows(6, 3), count=6)], lambda: parts(model)
 
 
@@ -224,7 +226,7 @@ def hooks_that_come_later(trace):
     step, watch = training(classifies, model)
     seen = []
     steps = rounds(*rows(6, 3))
-    steps[18:18] = [lambda: model[0].weight.register_hook(lambda g: seen.append(g.sum()) or g * 2)]
+    steps[LATE:LATE] = [lambda: model[0].weight.register_hook(lambda g: seen.append(g.sum()) or g * 2)]
     return trace(step), steps, lambda: [watch(), seen]
 
 
@@ -249,8 +251,8 @@ def state_that_grows_and_begins_again(trace):
     def empty():
         kept.rows = torch.zeros(0, 4)
 
-    steps = rounds(*rows(3, 2), count=16)
-    steps[26:26] = [empty]
+    steps = rounds(*rows(3, 2), count=20)
+    steps[30:30] = [empty]
     return trace(step), steps, lambda: [parts(model), kept.rows]
 
 
@@ -279,8 +281,8 @@ def weights_that_are_plain_tensors(trace):
         model.w = torch.randn(5, 4, generator=torch.Generator().manual_seed(2)).t().requires_grad_()
 
     steps = rounds(*rows(6, 3), count=3 * ROUNDS)
-    steps[46:46] = [turned]
-    steps[22:22] = [wider]
+    steps[48:48] = [turned]
+    steps[LATE:LATE] = [wider]
     return step, steps, lambda: [model.w, model.w.grad]
 
 
@@ -317,7 +319,7 @@ def as_many_rows_at_each_call(trace):
 
     step, watch = training(taken, mlp(), torch.optim.Adam)
     steps = rounds(lambda: batch(6), lambda: batch(5))
-    steps[16:16] = [call(*batch(6, True)), call(*batch(5, True))]
+    steps[LATE:LATE] = [call(*batch(6, True)), call(*batch(5, True))]
     return trace(step), steps, watch
 
 
@@ -375,7 +377,7 @@ def cut_to_the_longest(model, x, lengths):
 
 
 def texts_of(length, longest=0):
-    lengths = torch.randint(1, length, (3,))
+    lengths = torch.randint(1, 1 + (longest or length), (3,))
     lengths[1] = longest or length
     return torch.randn(3, length, 4), lengths
 
@@ -385,8 +387,42 @@ def as_long_as_the_longest(trace):
     """Which is as long as the batch, but for two calls."""
     step, watch = training(cut_to_the_longest, mlp(), torch.optim.Adam)
     steps = rounds(lambda: texts_of(6), lambda: texts_of(4))
-    steps[16:16] = [call(*texts_of(6, 3)), call(*texts_of(4, 2))]
+    steps[LATE:LATE] = [call(*texts_of(6, 3)), call(*texts_of(4, 2))]
     return trace(step), steps, watch
+
+
+@cases(sizes=2)
+def a_length_that_nothing_but_a_graph_takes(trace):
+    """Kernels were given it as a constant."""
+
+    def cut(model, x, lengths):
+        return model(x).narrow(1, 0, lengths.max().item()).square().sum()
+
+    step, watch = training(cut, mlp())
+    steps = rounds(lambda: texts_of(6, 5), lambda: texts_of(4, 3))
+    steps[LATE:LATE] = [call(*texts_of(6, 3)), call(*texts_of(4, 2))]
+    return trace(step), steps, watch
+
+
+@cases(sizes=2)
+def a_length_behind_a_write(trace):
+    """What was written before is undone where as many elements are made as never before."""
+    seen = torch.zeros(4)
+
+    def taken(model, x, y):
+        seen.add_(x.sum(0))
+        rows = torch.ones(y.sum().item())
+        return classifies(model, x, y) + model(x).sum() * rows.sum()
+
+    def batch(n, most=2):
+        y = torch.zeros(n, dtype=torch.long)
+        y[:most] = 1
+        return torch.randn(n, 4), y
+
+    step, watch = training(taken, mlp())
+    steps = rounds(lambda: batch(6), lambda: batch(5))
+    steps[LATE:LATE] = [call(*batch(6, 1)), call(*batch(5, 3))]
+    return trace(step), steps, lambda: [watch(), seen]
 
 
 # ---------------------------------------------------------------- one node
