@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <cstdint>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "cpython/objects.h"
+#include "torch/traits.h"
 
 namespace lazytrace {
 
@@ -35,7 +37,7 @@ class Flattened {
   }
 
   std::vector<PyObject*> leaves;  // in order, borrowed from the value
-  std::string shape;              // equal exactly for equal structures
+  std::string shape;              // equal exactly for equal structures, of tensors of equal traits
   bool shares = false;            // a list or a dict of it is one of what was given
 
  private:
@@ -61,6 +63,7 @@ class Flattened {
   // `own`: nobody else holds what it lies in.
   void walk(PyObject* value, int depth, bool own) {
     if (!depth || !is_container(value)) {
+      if (is_tensor(value)) shape += traits_of(THPVariable_Unpack(value));
       shape += ".";
       leaves.push_back(value);
       return;

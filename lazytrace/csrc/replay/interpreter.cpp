@@ -18,6 +18,7 @@
 #include "torch/accumulation.h"
 #include "torch/overrides.h"
 #include "torch/record_key.h"
+#include "torch/traits.h"
 #include "torch/wrapped_numbers.h"
 
 namespace lazytrace {
@@ -718,14 +719,18 @@ class LooksBefore {
     bool next = at + 1 < program.steps.size() && program.steps[at + 1].modes < 0;
     modes_asked_ = next || !s.opaque->confuses;
     if (s.opaque->confuses) return;
-    arguments_ = s.arguments.size();
     for (auto& argument : s.arguments) add(argument.reg);
+    arguments_ = looks_.size();
+    for (size_t i = 0; i < arguments_; ++i) traits_.push_back(traits_of(registers_[looks_[i].first]));
     if (!s.opaque->free) return;
     for (int reg : plan.used) add(reg);
     for (int reg : program.captures) add(reg);
   }
   // Nothing where all is as it was.
   std::string difference() const {
+    for (size_t i = 0; i < arguments_; ++i)
+      if (traits_[i] != traits_of(registers_[looks_[i].first]))
+        return "an argument that it has put attributes on";
     for (size_t i = 0; i < looks_.size(); ++i)
       if (!looks_[i].second.matches(registers_[looks_[i].first]))
         return i < arguments_ ? "an argument that it has changed the shape of"
@@ -743,7 +748,8 @@ class LooksBefore {
   Modes modes_;
   bool modes_asked_;
   size_t arguments_ = 0;
-  std::vector<std::pair<int, TensorMeta>> looks_;
+  std::vector<std::pair<int, TensorMeta>> looks_;  // of arguments first
+  std::vector<std::string> traits_;                // of these
 };
 }  // namespace
 

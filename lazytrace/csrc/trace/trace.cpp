@@ -19,6 +19,7 @@
 #include "torch/autograd_graph.h"
 #include "torch/gpu.h"
 #include "torch/overrides.h"
+#include "torch/traits.h"
 #include "trace/unwritten.h"
 
 namespace lazytrace {
@@ -230,7 +231,7 @@ int Trace::regraded(const Call& call, const GuardTree::Values& values, int after
   for (const EntryGradient& entry : program().gradients) {
     if (entry.step <= after) continue;
     const at::Tensor& gradient = tensor_of(entry.reg).grad();
-    if (!entry.meta->matches(gradient)) return node_of(entry.reg);
+    if (!entry.meta->matches(gradient) || !traits_of(gradient).empty()) return node_of(entry.reg);
     int twin = entry.twin < 0 ? -1 : program().gradients[static_cast<size_t>(entry.twin)].reg;
     if (entry.same >= 0 && !tensor_of(entry.same).is_same(gradient)) return node_of(entry.reg);
     if (twin >= 0 && !tensor_of(twin).grad().is_same(gradient)) return node_of(entry.reg);

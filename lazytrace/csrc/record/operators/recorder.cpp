@@ -17,6 +17,7 @@
 #include "torch/autograd_graph.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
+#include "torch/traits.h"
 #include "torch/transforms.h"
 
 namespace lazytrace {
@@ -1079,6 +1080,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
     Result one;
     if (is_tensor(leaf)) {
       one = decode_tensor(THPVariable_Unpack(leaf));
+      if (has_attributes(leaf)) note_decorated(one.reg);
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));
@@ -1165,6 +1167,9 @@ void Recorder::meet_gradient(const at::Tensor& tensor, int reg) {
   auto noted = unmet_.find(tensor.unsafeGetTensorImpl());
   bool earlier = noted != unmet_.end() && !noted->second.leaf.expired();
   at::Tensor value = earlier ? at::Tensor(noted->second.value.lock()) : tensor.grad();
+  py::gil_scoped_acquire gil;
+  if (!traits_of(value).empty())
+    fail(say(reason::OpaqueResult, ".grad", "tensor with a class or attributes of its own"));
   entry.meta = earlier ? noted->second.meta : shared_.meta_of(value);
   if (value.defined()) {
     int known = origins_.knows(value) ? register_of(value) : -1;

@@ -164,6 +164,12 @@ class Recorder {
     const Origins::Known* known = origins_.known(tensor);
     return known && !was_there(known->reg) && !origins_.is_explained(tensor) && !is_drawn(tensor);
   }
+  // Code that was not watched has put attributes on a tensor of the call's own: other ones at another call.
+  void note_decorated(int reg) { decorated_.insert(reg); }
+  bool is_decorated(const at::Tensor& tensor) {
+    const Origins::Known* known = origins_.known(tensor);
+    return known && decorated_.count(known->reg);
+  }
   // What lay at a place that is followed: see Origins.
   bool draw(const at::Tensor& tensor) { return origins_.draw(tensor); }
   bool is_drawn(const at::Tensor& tensor) const { return origins_.is_drawn(tensor); }
@@ -323,8 +329,9 @@ class Recorder {
   std::unordered_set<int> own_;    // registers with memory that the call has made, at all sizes
   std::unordered_set<int> views_;  // registers with memory that was there before the call, at all sizes
   AutogradGraph::Functions pure_;
-  std::unordered_set<int> given_;  // registers of what opaque steps and gradients have given
-  bool hooks_ran_ = false;         // in a backward pass
+  std::unordered_set<int> decorated_;  // registers
+  std::unordered_set<int> given_;      // registers of what opaque steps and gradients have given
+  bool hooks_ran_ = false;             // in a backward pass
   // Memory of the tensors of which Python code knows whether they require gradients.
   std::unordered_set<const c10::StorageImpl*> seen_gradients_;
   bool sees_gradients_ = true;

@@ -13,6 +13,7 @@
 #include "record/python/log_call.h"
 #include "record/python/unseen.h"
 #include "support/reasons.h"
+#include "torch/traits.h"
 
 namespace lazytrace {
 
@@ -332,7 +333,11 @@ void OpaqueCall::add(PyObject* result) {
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
-  for (auto& [tensor, look] : looks_) step_->confuses |= !look.matches(tensor);
+  for (auto& [tensor, look] : looks_) {
+    step_->confuses |= !look.matches(tensor);
+    bool decorated = !traits_of(tensor).empty() && recorder->made(tensor);
+    if (decorated) recorder->note_decorated(recorder->register_of(tensor));
+  }
   if (prints_) recorder->forget_hidden();
   step_->random = draws_ || random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) {

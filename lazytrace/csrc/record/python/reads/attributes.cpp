@@ -498,7 +498,8 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");
   // What is handed on as it is would be another dict at each call.
   static PyObject* own = PyUnicode_InternFromString("__dict__");
-  if (PyUnicode_Compare(name, own) == 0 && !recorder_->made(THPVariable_Unpack(tensor)))
+  const at::Tensor& t = THPVariable_Unpack(tensor);
+  if (PyUnicode_Compare(name, own) == 0 && (!recorder_->made(t) || recorder_->is_decorated(t)))
     return recorder_->fail("reads .__dict__ of a tensor");
   if (!descriptor || !Py_TYPE(descriptor)->tp_descr_set) read_tensor_entry(tensor, name, descriptor);
 }
@@ -510,7 +511,8 @@ void AttributeReads::read_tensor_entry(PyObject* tensor, PyObject* name, PyObjec
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   int node = provenance_->node_of_tensor(tensor);
   if (node >= 0) return provenance_->read_child(node, Access::Instance, name, -1, value);
-  if (value && !recorder_->made(THPVariable_Unpack(tensor)))
+  const at::Tensor& t = THPVariable_Unpack(tensor);
+  if (recorder_->is_decorated(t) || (value && !recorder_->made(t)))
     recorder_->fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");
 }
 
