@@ -322,7 +322,7 @@ def a_tuple_is_returned(trace):
     return trace(fn), steps(14), lambda: list(s.pool)
 
 
-@cases(eager="returns-drawn")
+@cases(eager="given-and-found")
 def a_tuple_of_tensors_is_returned(trace):
     s = Holder(pool=[(row, row * 2) for row in rows(5)])
 
@@ -342,6 +342,35 @@ def a_tuple_is_kept(trace):
         return s.last[0] * 2
 
     return trace(fn), steps(14), lambda: [s.last, any(s.last is other for other in s.pool)]
+
+
+def found_beside(first):
+    """A tuple of tensors is drawn, and found at a place of its own before or after that."""
+
+    def make(trace):
+        s = Holder(pool=[(row, row * 2) for row in rows(12)])
+        s.best = s.pool[1]
+
+        def fn():
+            places = [place(s) for _ in range(2)]
+            if first:
+                found = s.pool[0], s.best
+            drawn = sum(total(s.pool[n]) for n in places)
+            if not first:
+                found = s.pool[0], s.best
+            return drawn, total(found[0]), total(found[1])
+
+        return trace(fn), steps(24, s.pool.reverse), lambda: list(s.pool)
+
+    return make
+
+
+def test_a_tuple_is_drawn_and_found():
+    check(found_beside(False), hits=1)
+
+
+def test_a_tuple_is_found_and_drawn():
+    check(found_beside(True), hits=1)
 
 
 @cases(hits=8)

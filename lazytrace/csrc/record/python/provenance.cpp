@@ -238,6 +238,8 @@ void Provenance::learn(int node, PyObject* value) {
     if (before < node) (*tree_)[node].same = before;
     return;
   }
+  // As a tensor that a step has given.
+  if (is_fresh(value) && was_drawn(value)) recorder_->fail(say(reason::GivenAndFound));
   if (is_fresh(value)) return;
   known_[value] = node;
   hold(value);

@@ -8,6 +8,7 @@
 #include "cpython/objects.h"
 #include "cpython/values.h"
 #include "support/reasons.h"
+#include "torch/traits.h"
 
 namespace lazytrace {
 
@@ -68,20 +69,21 @@ bool is_same(const py::object& given, const py::object& found) {
   return given.is(found) || (is_immutable(found.ptr()) && same_immutable(found.ptr(), given.ptr()));
 }
 
-// Whether a step can give it: nothing that others may change, or that autograd adds gradients to.
-bool can_give(Recorder* recorder, PyObject* value, int depth = 0) {
+// Whether a step can give it: nothing that others may change, that autograd adds gradients to, or that a
+// guard has led to.
+bool can_give(const Surroundings& around, PyObject* value, int depth = 0) {
   constexpr int kDeepest = 4;
   if (is_tensor(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
-    return THPVariable_CheckExact(value) && !has_attributes(value) && !tensor.requires_grad() &&
-           recorder->draw(tensor);
+    return traits_of(tensor).empty() && !tensor.requires_grad() && around.recorder->draw(tensor);
   }
   if (is_number(value)) return true;
   if (PyUnicode_Check(value)) return depth > 0;  // of a table of texts: see Exchange
   if (!is_tuple(value)) return is_immutable(value) && !is_enum_member(value) && !PyFloat_Check(value);
   bool all = depth < kDeepest && !Py_TYPE(value)->tp_finalize;  // that of a copy would run, too
+  all &= is_immutable(value) || around.provenance->known(value) < 0;
   for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(value); ++i)
-    all = can_give(recorder, PyTuple_GET_ITEM(value, i), depth + 1);
+    all = can_give(around, PyTuple_GET_ITEM(value, i), depth + 1);
   return all;
 }
 
@@ -182,13 +184,13 @@ py::object DrawnEntries::take(PyObject* container, PyObject* place) {
   bool fed = recorder->feeding();
   // Python finds it by itself: it must be what the replay has found.
   if (fed && (!recorder->expects(kName) || !is_same(recorder->fed_value(), found))) return {};
-  if (!fed && (nothing || !can_give(recorder, found.ptr()))) return {};
+  if (!fed && (nothing || !can_give(*around_, found.ptr()))) return {};
   py::tuple args = py::make_tuple(py::handle(container), py::handle(place), ends.gone, ends.added);
   OpaqueCall call(*around_, taker(), "", args.ptr(), nullptr, false, true);
   call.gives_numbers();
   call.finish(found.ptr());
   if (nothing) return {};
-  if (fed && !can_give(recorder, found.ptr()))
+  if (fed && !can_give(*around_, found.ptr()))
     recorder->fail(say(reason::OpaqueResult, kName, type_name(found.ptr())));
   return recorder->stopped() ? found : Carrying(*around_, call.numbers()).of(found.ptr());
 }
