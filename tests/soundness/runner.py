@@ -11,6 +11,7 @@ import random
 import re
 import types
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -79,7 +80,7 @@ def children(value: Any) -> list[Any]:
     """What a container or an object holds."""
     if isinstance(value, dict):
         return [*value.keys(), *value.values()]
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return list(value)
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)

@@ -1,7 +1,7 @@
 """Attacks made by rule: a sample of them agrees, and no row of their tables is dead.
 
 `python -m tests.soundness.attacks --count 100000 --seed 1 --jobs 2` runs many more, with `--kind training` of
-training steps.
+training steps, with `--kind entries` of programs that draw from pools.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import pytest
 
 from tests.soundness.attacks.changes import BOUND, Change
 from tests.soundness.attacks.consumers import CONSUMERS
+from tests.soundness.attacks.drawing import entries
 from tests.soundness.attacks.programs import Attack, Program, attack, limited, program, trial
 from tests.soundness.attacks.reaching import WAYS
-from tests.soundness.attacks.running import against, compare, run_many, run_one
+from tests.soundness.attacks.running import KINDS, against, compare, run_many, run_one
 from tests.soundness.attacks.sources import (
     CALLABLES,
     CONTAINERS,
@@ -30,8 +31,9 @@ from tests.soundness.attacks.training import training
 from tests.soundness.runner import drive
 
 SAMPLE = 600
-STEPS = 20  # each of 28 calls
-HONEST = 98  # a step with gradients, between whose calls little changes
+FEW = {"training": 20, "entries": 24}  # each of 20 calls and more
+# A step with gradients, between whose calls little changes; one that keeps the tensor that it draws.
+HONEST = {"training": 98, "entries": 93}
 ENOUGH = 8  # hits of a step that has had time to become flat
 LIST = Source("list", "s = [1, 2]", "[4, 5, 6]", ())
 BASIC = [
@@ -73,13 +75,14 @@ def test_a_sample_agrees(tmp_path):
     assert sum(result.verdict == "hit" and result.telling for result in results) > SAMPLE / 10
 
 
-def test_a_sample_of_training_steps_agrees(tmp_path):
-    results = list(run_many(0, range(STEPS), 2, tmp_path, size=STEPS // 2, kind="training"))
+@pytest.mark.parametrize("kind", FEW)
+def test_a_small_sample_agrees(kind, tmp_path):
+    results = list(run_many(0, range(FEW[kind]), 2, tmp_path, size=FEW[kind] // 2, kind=kind))
     wrong = [result for result in results if result.verdict in ("wrong", "crash")]
     shown = "\n".join(f"{result.case[-1]}# case {result.number}: {result.text}\n" for result in wrong[:3])
-    assert not wrong, f"{len(wrong)} of {STEPS} attacks succeed, among them\n{shown}"
-    assert len(results) == STEPS
-    assert sum(result.verdict == "hit" and result.hits > ENOUGH for result in results) > STEPS / 4
+    assert not wrong, f"{len(wrong)} of {FEW[kind]} attacks succeed, among them\n{shown}"
+    assert len(results) == FEW[kind]
+    assert sum(result.verdict == "hit" and result.hits > ENOUGH for result in results) > FEW[kind] / 5
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
@@ -107,16 +110,19 @@ def test_every_consumer_fits_a_source():
 def test_a_case_is_what_its_seed_makes_it(number):
     assert attack(1, number) == attack(1, number) != attack(2, number)
     assert run_one(1, number) == run_one(1, number)
-    assert training(1, number) == training(1, number) != training(2, number)
+    for make in (training, entries):
+        assert make(1, number) == make(1, number) != make(2, number)
 
 
-# What only the traced step does wrong.
+# What only the traced step does wrong: of which kind, and the line of the program that it stands for.
 LIES = {
     "an update that is lost": (
+        "training",
         "f = trace(step)",
         "f = trace(step)\n    if trace.enabled: f = lambda x, y: None",
     ),
     "memory that two tensors of state share": (
+        "training",
         "f = trace(step)",
         "g = trace(step)\n"
         "    def f(x, y):\n"
@@ -124,21 +130,43 @@ LIES = {
         "        S.mine = mine if trace.enabled else mine.clone()\n"
         "        return out",
     ),
-    "an error of a change": ("def change():", "def change():\n        if trace.enabled: raise ValueError"),
+    "an error of a change": (
+        "training",
+        "def change():",
+        "def change():\n        if trace.enabled: raise ValueError",
+    ),
     "an error of a change that another one follows": (
+        "training",
         "def change():",
         "def change():\n        if trace.enabled: C.errors.append(('ValueError', ''))",
     ),
     "a gradient until the next call": (
+        "training",
         "def change():",
         "def change():\n        if trace.enabled: P[0].grad = None",
+    ),
+    "an entry too many": (
+        "entries",
+        "def change():",
+        "def change():\n        if trace.enabled: S.pool.append(S.pool[0])",
+    ),
+    "an equal entry in place of the one that was drawn": (
+        "entries",
+        "def change():",
+        "def change():\n        if trace.enabled: S.pool[0] = S.pool[0].clone()",
+    ),
+    "one more number drawn": (
+        "entries",
+        "def change():",
+        "def change():\n        if trace.enabled: random.random()",
     ),
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_training_step_that_is_wrong_is_found(lie):
-    text, (old, new) = training(0, HONEST).text, LIES[lie]
+def test_a_step_that_is_wrong_is_found(lie):
+    kind, old, new = LIES[lie]
+    text = KINDS[kind](0, HONEST[kind]).text
     assert text.count(old) == 1
     honest, lying = Program(text), Program(text.replace(old, new))
     found, tracer = against(honest, drive(honest, False)[0])

@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--kind", choices=KINDS, default="state", help="reads of state, or training steps")
+    parser.add_argument(
+        "--kind", choices=KINDS, default="state", help="reads of state, training steps, or draws of entries"
+    )
     parser.add_argument("--show", type=int, help="print the program of one case, and how it ends")
     parser.add_argument("--wrong", type=Path, help="append the program of each wrong case to this file")
     parser.add_argument("--batch", nargs=5, help=argparse.SUPPRESS)

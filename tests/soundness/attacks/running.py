@@ -16,11 +16,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.soundness.attacks.drawing import entries
 from tests.soundness.attacks.programs import Attack, Program, Slow, attack, import_slow_modules
 from tests.soundness.attacks.training import training
 from tests.soundness.runner import Tracer, difference, drive
 
-KINDS: dict[str, Callable[[int, int], Attack | None]] = {"state": attack, "training": training}
+KINDS: dict[str, Callable[[int, int], Attack | None]] = {
+    "state": attack,
+    "training": training,
+    "entries": entries,
+}
 
 
 class Result(NamedTuple):
