@@ -46,6 +46,23 @@ def test_numbers_that_numpy_draws_with(draw):
     check(make, hits=7)
 
 
+def test_scalars_of_numpy_that_are_drawn():
+    """Steps that give no number that is followed were taken for one, which had been asked before."""
+
+    def make(trace):
+        state = Holder(size=0, generator=np.random.default_rng(0))
+
+        def step(x):
+            state.size += 1
+            low, high = state.size * 0 + 1, state.size
+            draws = [state.generator.integers(n) for n in (low, low, high)]
+            return x * 2 if x.sum() > 3 else x, draws
+
+        return trace(step), calls(10), lambda: (state.size, state.generator.random())
+
+    check(make, eager="opaque-result")
+
+
 @pytest.mark.parametrize("catches", [False, True])
 def test_numpy_draws_below_nothing(catches):
     def make(trace):

@@ -1084,9 +1084,8 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));
-      // What may give anything gives a constant, too, which is compared.
       bool number = PyFloat_CheckExact(leaf) || PyLong_CheckExact(leaf);
-      bool asked = (opaque->asks && (number || opaque->told)) || (opaque->gives_numbers && number);
+      bool asked = opaque->asks || (opaque->gives_numbers && number);
       one.number = asked ? answer(leaf, opaque->name) : -1;
       one.kind = one.number < 0 ? Result::Kind::Read : Result::Kind::Number;
       if (one.number >= 0) one.read = PyFloat_CheckExact(leaf) ? c10::IValue(0.0) : c10::IValue(0);
