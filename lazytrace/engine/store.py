@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import getpid
@@ -496,7 +495,7 @@ class Retreat:
 
     def __init__(self, traces: TraceStore) -> None:
         self._traces = traces
-        self._newest: deque[_Newest] = deque(maxlen=UNHIT_AT_MOST)
+        self._newest: tuple[_Newest, ...] = ()  # replaced as a whole, as any thread may look
         self._rest = UNHIT_AT_MOST
         self._left = 0
         self._refusal: Reason | None = None  # why the newest was refused
@@ -533,8 +532,8 @@ class Retreat:
         >>> Retreat(TraceStore(8)).branches_pay(b"key")
         True
         """
-        newest = tuple(self._newest)
-        if self._pays() or any(one.key != key for one in newest):
+        newest = self._newest
+        if self._pay(newest) or any(one.key != key for one in newest):
             return True
         known, since = {one.number for one in newest}, newest[0].stored
         older = (trace for trace in self._traces.find(key) if trace.number not in known)
@@ -548,30 +547,22 @@ class Retreat:
         """
         if self._refusal is not None:
             return self._refusal
-        enough = self._enough()
+        enough = _enough(self._newest)
         if self._recordings <= _FIRST_PASS:
             return Reason(say("records-too-often", enough), kind="eager")
-        return Reason(say("seldom-hit", enough, self._hits_needed()), kind="eager")
+        return Reason(say("seldom-hit", enough, self._hits_needed(enough)), kind="eager")
 
-    def _enough(self) -> int:
-        return len(self._newest) if self._long() else UNHIT_AT_MOST
+    def _hits_needed(self, enough: int) -> int:
+        return 1 if self._recordings <= _FIRST_PASS else _HITS_OF_EACH * enough
 
-    def _hits_needed(self) -> int:
-        return 1 if self._recordings <= _FIRST_PASS else _HITS_OF_EACH * self._enough()
-
-    def _long(self) -> bool:
-        return len(self._newest) >= _UNHIT_AT_LEAST and sum(one.steps for one in self._newest) >= _UNHIT_STEPS
-
-    def _note(self, newest: _Newest, refusal: Reason | None) -> None:
-        self._newest.append(newest)
+    def _note(self, one: _Newest, refusal: Reason | None) -> None:
+        newest = (*self._newest, one)[-UNHIT_AT_MOST:]
         # What was hit before those that are enough says nothing of them.
-        while len(self._newest) > _UNHIT_AT_LEAST:
-            first = self._newest.popleft()
-            if not self._long():
-                self._newest.appendleft(first)
-                break
+        while _are_long(newest[1:]):
+            newest = newest[1:]
+        self._newest = newest
         self._refusal = refusal
-        if self._pays():
+        if self._pay(self._newest):
             self._rest = UNHIT_AT_MOST
         else:
             self._left = self._rest
@@ -580,7 +571,7 @@ class Retreat:
     def resting(self) -> bool:
         """Whether the next call is better not recorded."""
         self._take_back()
-        return self._left > 0 and not self._pays()
+        return self._left > 0 and not self._pay(self._newest)
 
     def rest(self, count: EagerCount | None) -> None:
         """A call was not recorded since recording rests; with `count` the core counts those that are left."""
@@ -602,17 +593,24 @@ class Retreat:
 
     def clear(self) -> None:
         """Forget all."""
-        self._newest.clear()
+        self._newest = ()
         self._rest = UNHIT_AT_MOST
         self._take_back()
         self._left = 0
         self._recordings = 0
 
-    def _pays(self) -> bool:
-        if len(self._newest) < self._enough():
-            return True
-        hits = (self._traces.hits(one.number) - one.hits for one in tuple(self._newest))
-        return sum(hits) >= self._hits_needed()
+    def _pay(self, newest: tuple[_Newest, ...]) -> bool:
+        enough = _enough(newest)
+        hits = (self._traces.hits(one.number) - one.hits for one in newest)
+        return len(newest) < enough or sum(hits) >= self._hits_needed(enough)
+
+
+def _are_long(newest: tuple[_Newest, ...]) -> bool:
+    return len(newest) >= _UNHIT_AT_LEAST and sum(one.steps for one in newest) >= _UNHIT_STEPS
+
+
+def _enough(newest: tuple[_Newest, ...]) -> int:
+    return len(newest) if _are_long(newest) else UNHIT_AT_MOST
 
 
 class Wanted:

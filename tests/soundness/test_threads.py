@@ -23,6 +23,8 @@ from torch import nn
 
 import lazytrace
 from lazytrace.engine import attempt
+from lazytrace.engine.store import Retreat, TraceStore
+from lazytrace.stats import Reason
 from tests.soundness.runner import Cases, X, call, check
 from tests.soundness.test_flat_steps import ENOUGH, forms_of
 
@@ -798,6 +800,23 @@ def halved(x):
 OFTEN = ["call_sized", "call_deciding", "call_raising", "call_writing", "call_stateful", "call_nested"]
 OFTEN += ["call_stars", "call_method", "call_stateful", "call_sized"]
 SELDOM = ["switch_state", "make_and_drop", "clear", "ask", "collect", "time"]
+
+
+def test_what_became_of_recordings_is_asked_by_any_thread(often):
+    """One that iterated over the newest raised where another thread stored its own meanwhile."""
+    retreat = Retreat(TraceStore(8))
+    gone = types.SimpleNamespace(number=1, native=types.SimpleNamespace(hits=1))
+
+    def go(i):
+        for _ in range(1000):
+            retreat.refused(Reason("calls print()"))
+            retreat.dropped(gone)
+            retreat.resting()
+            retreat.branches_pay(b"")
+            if not i:
+                retreat.clear()
+
+    at_once(go)
 
 
 @pytest.mark.parametrize("interval", [1e-6, 5e-3])
