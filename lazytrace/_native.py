@@ -67,6 +67,10 @@ def load() -> str:
         whole: dict[Callable[..., Any], Any] = {
             one: functools.partial(_core.whole_call, one) for one in _torch.whole_functions()
         }
+        checkpoint = _torch.checkpoint_function()
+        whole[checkpoint] = functools.partial(
+            _core.checkpoint_call, checkpoint, pure.switches_of_checkpoint()
+        )
         hook = functools.partial(_core.hook_call, _torch.add_hook, _torch.register_hook, _torch.hook_handle)
         whole[_torch.register_hook] = hook
         instead = (stand_ins.setup_input_hook, stand_ins.setup_output_hook)

@@ -39,13 +39,29 @@ def opaque_codes() -> list[CodeType]:
 def whole_functions() -> list[FunctionType]:
     """Functions of torch whose calls must stay whole in a program, wherever Python calls them.
 
-    A custom `autograd.Function` keeps the backward that its class defines. Activation checkpointing runs its
-    function again in the backward pass.
+    A custom `autograd.Function` keeps the backward that its class defines.
 
     >>> [function.__qualname__ for function in whole_functions()]
-    ['Function.apply', 'checkpoint']
+    ['Function.apply']
     """
-    return [Function.apply.__func__, torch.utils.checkpoint.checkpoint.__wrapped__]  # type: ignore[attr-defined]
+    return [Function.apply.__func__]  # type: ignore[attr-defined]
+
+
+def checkpoint_function() -> FunctionType:
+    """What activation checkpointing is called by, which runs its function again in the backward pass.
+
+    >>> checkpoint_function().__qualname__
+    'checkpoint'
+    """
+    return torch.utils.checkpoint.checkpoint.__wrapped__  # type: ignore[attr-defined,no-any-return]
+
+
+# What says for all of its calls how activation checkpointing works, in its module.
+CHECKPOINT_SWITCHES = (
+    "_checkpoint_debug_enabled",
+    "_enable_checkpoint_early_stop",
+    "_checkpoint_without_reentrant_generator",
+)
 
 
 # Says whether torch.jit.trace is at work, and changes nothing.

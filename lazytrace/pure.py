@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional
+import torch.utils.checkpoint
 from torch.autograd.function import Function
 
 from lazytrace import _torch
@@ -25,7 +26,7 @@ from lazytrace.originals import BUILTINS
 
 __builtins__ = BUILTINS
 
-__all__ = ["Forward", "Read", "forward_alone", "reads_of"]
+__all__ = ["Forward", "Read", "forward_alone", "reads_of", "switches_of_checkpoint"]
 
 
 class Read(NamedTuple):
@@ -168,6 +169,15 @@ def forward_alone(function: type, args: tuple[Any, ...]) -> Forward | None:
     reads = [Read("class", function, name) for name in _torch.NAMES_OF_FUNCTIONS]
     bodies = (body, function.setup_context)  # type: ignore[attr-defined]
     return Forward(body, [*reads, *(Read("function", one, "") for one in bodies)])
+
+
+def switches_of_checkpoint() -> list[Read]:
+    """What activation checkpointing finds beside its arguments.
+
+    >>> [read.name for read in switches_of_checkpoint()][:2]
+    ['_checkpoint_debug_enabled', '_enable_checkpoint_early_stop']
+    """
+    return [Read("module", torch.utils.checkpoint, name) for name in _torch.CHECKPOINT_SWITCHES]
 
 
 def _reads_of(function: type) -> list[Read]:

@@ -511,6 +511,12 @@ py::object batched_backward_call(py::object run, py::object roots, py::tuple gra
   return py::tuple(shown);
 }
 
+py::object checkpoint_call(py::object function, py::object switches, py::args args, py::kwargs kwargs) {
+  if (auto* recording = lt::Recording::active())
+    return recording->checkpoint(function, switches, args, kwargs);
+  return function(*args, **kwargs);
+}
+
 py::object whole_call(py::object function, py::args args, py::kwargs kwargs) {
   if (auto* recording = lt::Recording::active()) return recording->whole(function, args, kwargs);
   return function(*args, **kwargs);
@@ -548,6 +554,9 @@ PYBIND11_MODULE(_core, m) {
       .def("run", &lt::Recording::run)
       .def("finish", &lt::Recording::finish, py::arg("result"), py::arg("prove") = true)
       .def("ignore", &lt::Recording::ignore)
+      .def("watch_blocks", &lt::Recording::watch_blocks)
+      .def_property_readonly("has_watched", &lt::Recording::has_watched)
+      .def_property_readonly("failed_in_block", &lt::Recording::failed_in_block)
       .def("follow_state", &lt::Recording::follow_state)
       .def("fix_sizes", &lt::Recording::fix_sizes)
       .def("varying", &lt::Recording::varying)
@@ -591,6 +600,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("configure_pure_functions", &lt::configure_pure_functions);
   m.def("configure_gradients", &lt::configure_gradients);
   m.def("whole_call", &whole_call);
+  m.def("checkpoint_call", &checkpoint_call);
   m.def("configure_whole_calls", &lt::configure_whole_calls);
   m.def("configure_default_dicts", &lt::configure_default_dicts);
   m.def("configure_stand_ins", &lt::configure_stand_ins);

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 __builtins__ = BUILTINS
 
 _KEPT = Reason("")
+# With fewer traces of one signature, what activation checkpointing calls is watched.
+_WATCHED = 3
 
 
 def exception_of(
@@ -437,6 +439,14 @@ class Attempt:
             known.follow_state(structure, trace.native.differing_numbers(self.call, names))
         return before if fed else known.state(structure)
 
+    def _watches_blocks(self, loose: int) -> bool:
+        """Whether the recording shall watch what activation checkpointing calls.
+
+        Guards for what that reads are worth it where they seldom fail.
+        """
+        known = self.cache.traces.find(self.call.key_of(loose))
+        return len(known) < _WATCHED and not self.cache.shapes.leaves_blocks(self.call.structure)
+
     def _run_recording(
         self,
         resume: Resume | None,
@@ -461,6 +471,7 @@ class Attempt:
                 state=state,
                 fixed=self.cache.shapes.fixed(self.call.structure),
                 names=names,
+                blocks=self._watches_blocks(loose),
             )
         except core.Diverged:
             raise
@@ -505,6 +516,10 @@ class Attempt:
         about_sizes = recorded.reason_code.startswith("sizes-")
         if recorded.stiff and self.cache.shapes.fix_state(structure, recorded.stiff):
             # The next recording does not follow these, as the first one did not.
+            return self.cache.refusals.forget(self.key)
+        to_blame = recorded.failed_in_block
+        if recorded.watched and self.cache.shapes.leave_blocks(structure, to_blame=to_blame):
+            # The next recording has them as steps, and looks at nothing inside.
             return self.cache.refusals.forget(self.key)
         if options.dynamic is not False and self.cache.shapes.follow_state(structure, recorded.varying):
             # The next recording follows what this one has changed.

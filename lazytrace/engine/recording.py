@@ -41,7 +41,8 @@ class Recorded:
     `seconds` is what the call took, its proof included, `phases` what of it each phase took. `wrong` says how
     a replay differed from the eager result, which is a bug of lazytrace; `native` is the program then, too.
     `varying` are the paths of numbers that the call has changed, for which there is no program; `stiff` those
-    of lists that were followed, and have changed in a way that a replay cannot follow.
+    of lists that were followed, and have changed in a way that a replay cannot follow. `watched`: whether
+    it has watched what activation checkpointing calls, `failed_in_block` that this is why none is there.
     """
 
     result: Any
@@ -52,6 +53,8 @@ class Recorded:
     wrong: str = ""
     varying: tuple[str, ...] = ()
     stiff: tuple[str, ...] = ()
+    watched: bool = False
+    failed_in_block: bool = False
     phases: Phases = _NO_PHASES
 
     @property
@@ -104,6 +107,7 @@ def record(
     state: tuple[str, ...] = (),
     fixed: Collection[str] = (),
     names: Sequence[str] = (),
+    blocks: bool = False,
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -121,6 +125,8 @@ def record(
 
     `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
     and a program must not be stored for what they were before.
+
+    With `blocks` what activation checkpointing calls is watched, and may get a flat form.
     """
     start = perf_counter()
     arrays.know_scipy()
@@ -130,6 +136,8 @@ def record(
             recording.follow_state([*state], [*names], [*fixed])
         if loose & SIZES:
             recording.fix_sizes(static_sizes(call.tensors))
+        if blocks:
+            recording.watch_blocks()
         recording.ignore("print" in ignore, "logging" in ignore)
         # What a replay has done before a resumed function may have changed the look of an argument.
         steady = resume is not None or key_now() == call.key
@@ -160,6 +168,8 @@ def record(
             end - start,
             varying=varying,
             stiff=stiff,
+            watched=recording.has_watched,
+            failed_in_block=recording.failed_in_block,
             phases=phases,
         )
     finally:

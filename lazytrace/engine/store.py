@@ -195,6 +195,8 @@ class _Followed:
     sizes: bool = False
     state: tuple[str, ...] = ()
     fixed: frozenset[str] = frozenset()
+    blocks: bool = True
+    failed: int = 0
     refused: str = ""
 
 
@@ -307,6 +309,30 @@ class Shapes:
             known.fixed |= {*paths}
             known.state = tuple(path for path in known.state if path not in known.fixed)
             return known.fixed != before
+
+    def leave_blocks(self, structure: bytes, *, to_blame: bool) -> bool:
+        """Whether from now on nobody watches what activation checkpointing calls.
+
+        A recording that did so has failed: because of that, if it is `to_blame`; so may a second one.
+
+        >>> shapes = Shapes()
+        >>> [shapes.leave_blocks(b"f32[?]", to_blame=False) for _ in range(3)]
+        [False, True, False]
+        """
+        known = self._of(structure)
+        with self._lock:
+            known.failed += 1
+            leaves = known.blocks and (to_blame or known.failed > 1)
+            known.blocks &= not leaves
+            return leaves
+
+    def leaves_blocks(self, structure: bytes) -> bool:
+        """Whether it is so.
+
+        >>> Shapes().leaves_blocks(b"f32[?]")
+        False
+        """
+        return not self._of(structure).blocks
 
     def state(self, structure: bytes) -> tuple[str, ...]:
         """The paths of the numbers in state that are followed.

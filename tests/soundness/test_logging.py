@@ -465,7 +465,7 @@ def in_an_autocast_region(trace):
     return trace(run), [call(torch.ones(1, 2) * i) for i in range(6)], out.getvalue
 
 
-@cases(hits=7)
+@cases(hits=6)
 def inside_of_a_checkpoint(trace):
     logger, out = written()
 

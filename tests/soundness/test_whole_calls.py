@@ -585,7 +585,7 @@ def opaque_in_a_region_before_an_exit(trace):
     return trace(fn), [call(sign * torch.ones(2, 4)) for sign in signs], lambda: [w, total]
 
 
-@cases(hits=2, eager="resumes after")
+@cases(hits=4)
 def checkpoint_in_a_region_of_a_parameter_that_is_swapped(trace):
     net = model()
     known = list(net.parameters())

@@ -44,6 +44,7 @@ class Feeder {
   // Python made this tensor itself (`x.data`), and goes on with it.
   void replace(int reg, const at::Tensor& tensor);
 
+  const at::Tensor& held(int reg) const { return resume_->registers[static_cast<size_t>(reg)]; }
   bool holds(int reg, const at::Tensor& tensor) const { return resume_->registers[reg].is_same(tensor); }
 
   // The tensor of state for which this holds; undefined where there is none.

@@ -66,15 +66,16 @@ void Flattening::before(size_t at) {
   mark_ = kernels_.steps().size();
   first_new_ = kernels_.registers();
   backward_ = step.opaque && step.opaque->engine;
-  if (backward_ && step.opaque->python) return hinder("a backward pass runs Python code");
+  if (backward_ && step.opaque->python && !is_watched(step))
+    return hinder("a backward pass runs Python code");
   if (backward_) meet_leaves(step);
-  if (is_pure(step)) {
-    if (step.opaque->call.takes_numbers())
-      return hinder(step.opaque->name + " takes a number that may differ");
-    pure_.insert(step.opaque->pure);
-  }
-  collects_ = step.kind == Step::Kind::Operator || backward_ || is_pure(step);
-  kernels_.take_literals(is_pure(step) || (backward_ && !pure_.empty()));
+  if (stands_for_kernels(step) && step.opaque->call.takes_numbers())
+    return hinder(step.opaque->name + " takes a number that may differ");
+  if (is_pure(step)) pure_.insert(step.opaque->pure);
+  if (is_watched(step)) pure_.insert(step.opaque->functions.begin(), step.opaque->functions.end());
+  collects_ = step.kind == Step::Kind::Operator || backward_ || stands_for_kernels(step);
+  kernels_.take_literals(stands_for_kernels(step) || (backward_ && (!pure_.empty() || rewinds_.any())));
+  if (is_watched(step) && !backward_) rewinds_.begin_block();
   note_whole_numbers(step);
 }
 
@@ -82,12 +83,22 @@ void Flattening::before(size_t at) {
 // code.
 bool Flattening::is_pure(const Step& step) const { return step.opaque && step.opaque->pure && !following_; }
 
+// Python code that was watched, or a pass that runs such code once more. The same holds.
+bool Flattening::is_watched(const Step& step) const {
+  return step.opaque && step.opaque->watched && !following_;
+}
+
+// Python code of which nothing but its kernels matters.
+bool Flattening::stands_for_kernels(const Step& step) const { return is_pure(step) || is_watched(step); }
+
 void Flattening::on_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack) {
   if (!collects_) return run_kernel(op, keys, stack);
   watch_gradients();
+  rewinds_.before_kernel();
   size_t from = kernels_.steps().size();
   kernels_.on_kernel(op, keys, stack);
+  if (!kernels_.steps().empty()) rewinds_.after_kernel(kernels_.steps().back().random);
   if (backward_) note_accumulation(from);
 }
 
@@ -95,6 +106,7 @@ void Flattening::after(size_t at) {
   bool collected = std::exchange(collects_, false);
   if (!obstacle_.empty()) return;
   const Step& step = program_.steps[at];
+  collected && (backward_ || is_watched(step)) ? rewinds_.before_kernel() : rewinds_.go_on();
   // What gives a number, such as item(), gives the same one without the graph.
   bool graph = gives_graph(step) || (takes_graph(step) && !gives_numbers(step));
   if (backward_) {
@@ -103,7 +115,7 @@ void Flattening::after(size_t at) {
     backward_ = false;
     graph = true;
   }
-  if (collected && (graph || (is_pure(step) && begins_ >= 0))) return replace(step);
+  if (collected && (graph || (stands_for_kernels(step) && begins_ >= 0))) return replace(step);
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
   if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
   // What its node saves would show other memory.
@@ -144,7 +156,8 @@ bool Flattening::may_do_anything(const Step& step) {
 
 // Whether the function may go on in another way after the step.
 bool Flattening::leads_away(const Step& step) const {
-  if (!step.exit || step.kind == Step::Kind::Gradient || sizes_.settle(step)) return false;
+  if (!step.exit || step.kind == Step::Kind::Gradient || sizes_.settle(step) || is_watched(step))
+    return false;
   if (step.after_writes) return !knows_writes_(step.node);
   return !step.opaque || !step.opaque->engine;
 }
@@ -427,6 +440,7 @@ bool Flattening::gives_turned(const Step& step) const {
 
 void Flattening::note_whole_numbers(const Step& step) {
   whole_.clear();
+  if (is_watched(step)) return;  // that was seen while it was recorded
   each_argument(step, [&](int reg) {
     const at::Tensor& tensor = registers_[reg];
     if (tensor.defined() && at::isIntegralType(tensor.scalar_type(), true))

@@ -13,6 +13,7 @@
 #include "flat/following.h"
 #include "flat/form.h"
 #include "flat/kernels.h"
+#include "flat/rewinds.h"
 #include "replay/witness.h"
 #include "torch/autograd_graph.h"
 
@@ -67,6 +68,8 @@ class Flattening final : public Witness, public KernelSink {
   void note_accumulation(size_t from);
   Step gradient_step(Step::Kind kind, int leaf) const;
   bool is_pure(const Step& step) const;
+  bool is_watched(const Step& step) const;
+  bool stands_for_kernels(const Step& step) const;
   static bool only_tells(const Step& step);
   static bool may_do_anything(const Step& step);
   bool leads_away(const Step& step) const;
@@ -104,6 +107,7 @@ class Flattening final : public Witness, public KernelSink {
   FixedSizes sizes_;
   const NumberValues* numbers_ = nullptr;  // of the run
   Kernels kernels_;
+  Rewinds rewinds_{&kernels_};
   std::vector<char> graph_;                 // by register of the program: is part of a graph
   std::vector<char> enters_;                // is an argument of what builds or uses one
   std::vector<int> names_;                  // register of a kernel -> that of the program which it is

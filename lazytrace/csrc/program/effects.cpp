@@ -69,6 +69,7 @@ Writes::Write* Writes::find_entry(PyObject* dict, PyObject* key) {
 }
 
 void Writes::take_back(Write* write, int64_t node) {
+  ++changes_;
   write->value = py::object();
   write->effect.last = node;
   note_content(write);
@@ -140,6 +141,7 @@ void Writes::note_content(Write* write) {
 }
 
 void Writes::take_over(Write write) {
+  ++changes_;
   write.effect.serial = serials_++;
   PyObject* container = write.container.ptr();
   std::vector<Write> kept;
@@ -202,6 +204,7 @@ void Writes::fix_keys(PyObject* container) {
 }
 
 void Writes::change(PyObject* container, int64_t node) {
+  ++changes_;
   writes_[taken_over_.at(container)].effect.last = node;
 }
 
@@ -215,6 +218,7 @@ void Writes::add_again(size_t taken_back, Write write) {
 }
 
 void Writes::add(Write write) {
+  ++changes_;
   write.effect.serial = serials_++;
   note_content(&write);
   PyObject* container = write.container.ptr();

@@ -78,7 +78,7 @@ class Writes {
   // The write of this entry of a dict, or null.
   Write* find_entry(PyObject* dict, PyObject* key);
   // It is gone behind the step `node`.
-  static void take_back(Write* write, int64_t node);
+  void take_back(Write* write, int64_t node);
 
   // A copy of what a list or dict held before it was first written to.
   py::object before(PyObject* container) const;
@@ -88,6 +88,9 @@ class Writes {
   void fix_keys(PyObject* container);
   // A container that was taken over changes again behind the step `node`.
   void change(PyObject* container, int64_t node);
+
+  // How often something was written so far.
+  size_t changes() const { return changes_; }
 
   // A step comes that may raise: looks whether written containers hold what they did when they were written.
   void watch();
@@ -108,6 +111,7 @@ class Writes {
   static void note_content(Write* write);
 
   std::vector<Write> writes_;
+  size_t changes_ = 0;
   std::vector<Slot> slots_;
   std::unordered_set<PyObject*> containers_, appended_;
   std::unordered_map<PyObject*, size_t> taken_over_;  // -> its write

@@ -8,6 +8,7 @@
 #include <climits>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "program/behind.h"
@@ -102,8 +103,12 @@ struct OpaqueStep {
   bool late = false;           // it reads state that Python code of an earlier step has changed
   bool tells = false;          // it prints or logs values: it gives nothing, and changes nothing else
   const void* pure = nullptr;  // the custom function of autograd whose code comes to operators alone
-  int turn = 0;                // of those that are free: which one in the recording, from 1
-  Behind behind;               // of a free one: what guards say nothing of once it has run
+  // It runs Python code that was watched: this reads what is guarded, and does nothing else than run
+  // operators.
+  bool watched = false;
+  std::unordered_set<const void*> functions;  // custom functions of autograd there, as `pure`
+  int turn = 0;                               // of those that are free: which one in the recording, from 1
+  Behind behind;                              // of a free one: what guards say nothing of once it has run
 };
 
 struct Step {

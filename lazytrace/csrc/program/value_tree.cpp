@@ -70,6 +70,7 @@ struct Tree::Builder {
     if (open.size() > 100) throw std::runtime_error("returns a value that is nested too deeply");
     if (text) return *text;
     open.push_back(v);
+    source.part(v);
     container(v, &tree);
     open.pop_back();
     return tree;

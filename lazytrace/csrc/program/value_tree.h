@@ -55,6 +55,8 @@ class Tree {
     // given, functions that the call has made are taken apart, and partials and methods.
     std::function<int(PyObject*)> module = nullptr;
     std::function<void(PyObject*)> cell = nullptr;
+    // Told of each object that is made again of its parts.
+    std::function<void(PyObject*)> part = [](PyObject*) {};
     // The register of which this numpy array shows the memory.
     std::function<int(PyObject*)> array = [](PyObject*) { return -1; };
     // How a text that follows numbers was made.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -262,20 +263,32 @@ py::object plain_inside(py::handle value, const Provenance& provenance) {
 }
 }  // namespace
 
+namespace {
+// What an opaque function does with a number is not followed.
+std::pair<py::tuple, py::dict> with_plain_numbers(const py::tuple& args, const py::dict& kwargs) {
+  py::tuple plain(args.size());
+  for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_of(args[i]);
+  py::dict named;
+  for (auto [name, value] : kwargs) named[name] = plain_of(value);
+  return {plain, named};
+}
+}  // namespace
+
 py::object Recording::opaque(py::object wrapper, const std::string& attribute, py::object function,
                              py::tuple args, py::dict kwargs, bool python, bool told, bool draws) {
-  if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
+  if (recorder_.in_block() && python && is_pure(wrapper, args, kwargs)) {
+    WatchedBlocks::Unwatched unwatched(*blocks_);
+    blocks_->meet_function(wrapper.ptr());
+    return function(*args, **kwargs);
+  }
+  if (!recorder_.takes_steps()) return function(*args, **kwargs);
   bool pure = python && is_pure(wrapper, args, kwargs);
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(),
                   python && !pure, true);
   if (told) call.is_told();
   if (draws) call.draws();
   if (pure) call.is_pure(wrapper.ptr());
-  // What it does with a number is not followed.
-  py::tuple plain(args.size());
-  for (size_t i = 0; i < args.size(); ++i) plain[i] = plain_of(args[i]);
-  py::dict named;
-  for (auto [name, value] : kwargs) named[name] = plain_of(value);
+  auto [plain, named] = with_plain_numbers(args, kwargs);
   return make_opaque(&call, function, plain, named);
 }
 
@@ -297,7 +310,7 @@ bool Recording::is_pure(const py::object& function, const py::tuple& args, const
 
 // A class method is asked of its class again.
 py::object Recording::whole(py::object function, py::tuple args, py::dict kwargs) {
-  if (recorder_.paused() || recorder_.stopped()) return function(*args, **kwargs);
+  if (!recorder_.in_block() && !recorder_.takes_steps()) return function(*args, **kwargs);
   PyObject* cls = args.empty() ? nullptr : args[0].ptr();
   PyObject* name = reinterpret_cast<PyFunctionObject*>(function.ptr())->func_name;
   PyObject* found =
@@ -310,6 +323,48 @@ py::object Recording::whole(py::object function, py::tuple args, py::dict kwargs
   if (!of_class) return opaque(function, "", function, args, kwargs, true);
   py::object method = py::reinterpret_steal<py::object>(PyMethod_New(function.ptr(), cls));
   return opaque(py::reinterpret_borrow<py::object>(cls), text_of(name), method, rest, kwargs, true);
+}
+
+namespace {
+// Whether nothing but torch's own code is around the function that is checkpointed.
+bool runs_alone(const py::tuple& args, const py::dict& kwargs) {
+  return !args.empty() && kwargs.contains("use_reentrant") && !kwargs.contains("context_fn") &&
+         !kwargs.contains("debug");
+}
+
+// The custom function of autograd by which torch runs it where a pass of its own runs it again.
+const void* reentrant_function() {
+  static PyObject* const function =
+      from_module("torch.utils.checkpoint", "CheckpointFunction").release().ptr();
+  return function;
+}
+}  // namespace
+
+py::object Recording::checkpoint(py::object function, const py::object& switches, py::tuple args,
+                                 py::dict kwargs) {
+  bool inside = recorder_.in_block();
+  bool fits =
+      watches_blocks_ && runs_alone(args, kwargs) && !recorder_.feeding() && !recorder_.follows_sizes();
+  PureFunctions* functions = observer_.pure_functions();
+  if (fits && !inside && !functions->knows(function.ptr())) functions->meet(function.ptr(), switches);
+  if (!fits || !functions->is(function.ptr()) || !(inside || recorder_.takes_steps()))
+    return whole(function, args, kwargs);
+  if (!inside) return watched(function, args, kwargs);
+  WatchedBlocks::Unwatched unwatched(*blocks_);
+  auto [given, named] = with_plain_numbers(args, kwargs);
+  given[0] = blocks_->instead_of(given[0]);
+  return function(*given, **named);
+}
+
+py::object Recording::watched(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+  OpaqueCall call(observer_.surroundings(), function.ptr(), "", args.ptr(), kwargs.ptr(), true, true);
+  if (!blocks_) blocks_ = std::make_shared<WatchedBlocks>(observer_.surroundings());
+  WatchedBlocks::Running running(blocks_, &call);
+  recorder_.know_pure(reentrant_function());
+  call.meet_function(reentrant_function());
+  auto [given, named] = with_plain_numbers(args, kwargs);
+  given[0] = blocks_->instead_of(given[0]);
+  return make_opaque(&call, function, given, named);
 }
 
 // Under a transform a custom function cannot stay whole: its arguments belong to the transform. Of one of
@@ -328,7 +383,7 @@ py::object Recording::forward_alone(const py::object& cls, const py::tuple& args
 
 // Whether a hook that is set on it now can be a step.
 bool Recording::can_hook(const py::object& tensor) {
-  if (recorder_.paused() || recorder_.stopped()) return false;
+  if (!recorder_.takes_steps()) return false;
   bool is = is_tensor(tensor.ptr());
   if (is && recorder_.made(THPVariable_Unpack(tensor.ptr()))) return true;
   bool transformed = is && belongs_to_transform(THPVariable_Unpack(tensor.ptr()));
@@ -372,7 +427,7 @@ void Recording::retain_gradient(const py::object& now, py::object tensor) {
 // A replay may have set it already, which only the outputs show. Then this one does nothing: it waits for
 // what those of its own are given.
 void Recording::module_inputs(const py::object& now, py::object hook, py::object made) {
-  if (recorder_.paused() || recorder_.stopped()) return (void)now(hook, made);
+  if (!recorder_.takes_steps()) return (void)now(hook, made);
   // Not the tuple itself: what is still there at the end needs an origin.
   module_inputs_.append(py::make_tuple(hook, py::list(made)));
   Aside here(this);
@@ -381,7 +436,7 @@ void Recording::module_inputs(const py::object& now, py::object hook, py::object
 
 void Recording::module_outputs(const py::object& again, const py::object& now, py::object hook,
                                py::object made) {
-  if (recorder_.paused() || recorder_.stopped()) return (void)now(hook, made);
+  if (!recorder_.takes_steps()) return (void)now(hook, made);
   py::object inputs = py::tuple();
   for (py::handle pair : module_inputs_)
     if (py::object(pair[py::int_(0)]).is(hook)) inputs = py::tuple(pair[py::int_(1)]);
@@ -442,7 +497,7 @@ bool accumulates_gradients(const py::dict& kwargs) {
 }  // namespace
 
 py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) {
-  if (recorder_.paused() || recorder_.stopped()) return run(*args, **kwargs);
+  if (!recorder_.takes_steps()) return run(*args, **kwargs);
   std::vector<at::Tensor> roots = tensors_of(args[0]);
   // What vjp() gives runs the engine when its transform has ended.
   bool inside = is_transforming();
@@ -460,6 +515,8 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   if (args.size() <= kCreateGraph || args[kCreateGraph].cast<bool>()) recorder_.grows();
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);
+  std::optional<WatchedBlocks::Running> running;
+  if (facts.watched) running.emplace(blocks_, &call);
   if (facts.effects) call.has_effects();
   if (makes_gradients(Frame::current()))
     for (py::handle gradient : args[1])
@@ -518,13 +575,14 @@ py::object Recording::transformed_backward(const std::vector<at::Tensor>& roots,
 }
 
 py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tuple args, py::dict kwargs) {
-  // A replay sets none: what it is set to only reads of the function's own show.
-  if (call->runs_python() && observer_.sets_context())
+  // A replay sets none: what it is set to only reads that are watched show.
+  if (call->runs_python() && !call->is_watched() && observer_.sets_context())
     recorder_.fail(say(reason::OpaqueAfterWrite, call->name()));
   bool fed = recorder_.feeding();
   if (fed) recorder_.expect_opaque();
   py::object result;
   try {
+    call->count_holders();
     result = fed ? recorder_.fed_value() : function(*args, **kwargs);
     // The tuple that the replay was given stays with it.
     if (fed && PyTuple_CheckExact(result.ptr())) result = py::tuple(py::list(result));
@@ -561,7 +619,7 @@ bool logs_what_may_change(const py::tuple& call, const Provenance& provenance) {
 void Recording::log(const py::tuple& what, const py::object& exc_info, LogCall::Kind kind) {
   py::tuple args = py::tuple(py::make_tuple(observer_.frames()) + what);
   auto now = [&](const py::args& call) { return LogCall::now(call, exc_info); };
-  if (recorder_.paused() || recorder_.stopped()) return (void)now(args);
+  if (!recorder_.takes_steps()) return (void)now(args);
   Provenance* provenance = observer_.surroundings().provenance;
   if (!exc_info.is_none() && exc_info.ptr() != Py_False) recorder_.fail(say(reason::LogsException));
   if (kind != LogCall::kAtOnce && logs_what_may_change(args, *provenance))
@@ -577,7 +635,7 @@ void Recording::log(const py::tuple& what, const py::object& exc_info, LogCall::
 void Recording::look_at_stdout() {
   static PyObject* const name = PyUnicode_InternFromString("stdout");
   PyObject* file = PySys_GetObject("stdout");
-  if (!file || recorder_.paused() || recorder_.stopped()) return;
+  if (!file || !recorder_.takes_steps()) return;
   Provenance* provenance = observer_.surroundings().provenance;
   int system = provenance->weak_node(PyImport_AddModule("sys"));
   provenance->read_child(system, Access::Instance, name, -1, file);

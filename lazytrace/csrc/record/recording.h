@@ -12,6 +12,7 @@
 #include "record/python/log_call.h"
 #include "record/python/observer.h"
 #include "record/python/opaque_call.h"
+#include "record/python/watched_blocks.h"
 #include "signature/signature.h"
 #include "trace/trace.h"
 
@@ -84,6 +85,15 @@ class Recording {
   void log(const py::tuple& what, const py::object& exc_info, LogCall::Kind kind);
   // The same for a function of torch that stays whole.
   py::object whole(py::object function, py::tuple args, py::dict kwargs);
+  // The same for activation checkpointing. What it is given to call is watched, where that is allowed and
+  // `switches`, what says how it works, are guarded.
+  py::object checkpoint(py::object function, const py::object& switches, py::tuple args, py::dict kwargs);
+  // Its function is watched.
+  py::object watched(const py::object& function, const py::tuple& args, const py::dict& kwargs);
+  void watch_blocks() { watches_blocks_ = true; }
+  bool has_watched() const { return blocks_ != nullptr; }
+  // Whether what it has seen there is why it has failed.
+  bool failed_in_block() const { return recorder_.failed_in_block(); }
   // The same for torch's function that runs autograd's engine.
   py::object backward(py::object run, py::tuple args, py::dict kwargs);
   // Tensor.register_hook.
@@ -139,6 +149,8 @@ class Recording {
   Recorder recorder_;
   GuardTree tree_;
   Observer observer_;
+  bool watches_blocks_ = false;
+  std::shared_ptr<WatchedBlocks> blocks_;
   bool replaced_ = false;
   bool settled_ = false;                            // the writes
   py::list module_inputs_;                          // (hook, tensors)

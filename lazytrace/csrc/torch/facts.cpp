@@ -48,6 +48,27 @@ const Names kViews = {"aten::narrow",   "aten::view_as",  "aten::expand_as", "at
                       "aten::swapaxes", "aten::swapdims", "aten::movedim",   "aten::moveaxis",
                       "aten::numpy_T",  "aten::mT",       "aten::unflatten", "aten::split"};
 
+// Composite ones that leave the whole numbers of tensors to kernels, or hand them on as they are. Others may
+// look at them in code of their own (one_hot, lstm of packed sequences).
+const Names kLeaveNumbers = {"aten::cross_entropy_loss",
+                             "aten::nll_loss",
+                             "aten::nll_loss_nd",
+                             "aten::scaled_dot_product_attention",
+                             "aten::to",
+                             "aten::type_as",
+                             "aten::contiguous",
+                             "aten::reshape",
+                             "aten::reshape_as",
+                             "aten::view_as",
+                             "aten::expand_as",
+                             "aten::flatten",
+                             "aten::unflatten",
+                             "aten::movedim",
+                             "aten::chunk",
+                             "aten::matmul",
+                             "aten::__and__",
+                             "aten::__or__"};
+
 // Composite ones that compute something at all sizes, so that none gives back what it was given.
 const Names kComputing = {"aten::linear",
                           "aten::matmul",
@@ -160,6 +181,7 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
                                  [](const c10::Argument& one) { return one.alias_info() != nullptr; });
   facts.always_view =
       facts.view && !facts.lift && !facts.changes_metadata && (!composite || kViews.count(name));
+  facts.leaves_numbers = !composite || kLeaveNumbers.count(name);
   facts.in_parts = composite && kInParts.count(name) && !has_out(schema);
   facts.profiling = name.rfind("profiler::", 0) == 0;
   return facts;

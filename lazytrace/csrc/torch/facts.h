@@ -25,6 +25,7 @@ struct OperatorFacts {
   bool leaves_unfilled = false;   // gives memory that nothing has written to, which the schema does not say
   bool makes_new = false;         // at all sizes its results have memory of their own
   bool always_view = false;       // at all sizes its results have the memory of its argument
+  bool leaves_numbers = false;    // whole numbers of tensors are looked at by kernels alone
   bool in_parts = false;          // a replay of what it is made of is shorter: record/operators/parts.h
   bool profiling = false;         // a mark in a profile: torch.optim makes them, and no value depends on them
 };

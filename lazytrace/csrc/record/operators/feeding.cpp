@@ -1,5 +1,6 @@
 #include "record/operators/feeding.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -64,6 +65,21 @@ void Feeding::meet(const Result& expected, const c10::IValue& value) const {
   const at::Tensor& tensor = value.toTensor();
   if (!tensor.defined() || !feeder_->holds(expected.reg, tensor) || origins_->known(tensor)) return;
   origins_->add_again(tensor, expected.reg, tensor.requires_grad());
+}
+
+int Feeding::meet_block(Step* step) const {
+  const Step& ran = expected();
+  int registers = 0;
+  if (!ran.opaque || !ran.opaque->watched) return registers;
+  for (size_t i = step->arguments.size(); i < ran.arguments.size(); ++i) {
+    int reg = ran.arguments[i].reg;
+    step->arguments.push_back(ran.arguments[i]);
+    registers = std::max(registers, reg + 1);
+    const at::Tensor& tensor = feeder_->held(reg);
+    if (tensor.defined() && !origins_->known(tensor))
+      origins_->add_again(tensor, reg, tensor.requires_grad());
+  }
+  return registers;
 }
 
 // A tensor that requires gradients by now did not do so when its step ran, where a later step made it.

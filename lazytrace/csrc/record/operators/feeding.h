@@ -59,6 +59,9 @@ class Feeding {
   // What the step gave, or raised; after an exception the next step is a new one.
   void give(torch::jit::Stack* stack);
   py::object value();
+  // Of a step that ran a block which was watched: it has the registers that it had, though nobody comes to
+  // what they are for. How many registers there must be.
+  int meet_block(Step* step) const;
   // A value that Python is given for a result: which register it is, and what it required when it was made.
   void meet(const Result& expected, const c10::IValue& value) const;
   void note_gradients(const Result& expected, const c10::IValue& value) const;

@@ -76,7 +76,7 @@ Recorder::Recorder() : modes_(Modes::current()) {
 
 void Recorder::fail(const std::string& reason) {
   bool first = !failed();
-  if (first) reason_ = reason, failed_at_ = place;
+  if (first) reason_ = reason, failed_at_ = place, failed_in_block_ = block_.paused > 0;
   // A function that runs again must ask for the numbers that it asked for.
   if (feeding()) return;
   sizes_.end();
@@ -84,12 +84,20 @@ void Recorder::fail(const std::string& reason) {
 }
 
 void Recorder::pause() {
-  if (!paused_++) own_nodes_.pause();
-  resuming_.begin_opaque();
+  if (!paused_++) own_nodes_.pause(), resuming_.begin_opaque();
 }
 void Recorder::resume() {
   if (!--paused_) own_nodes_.resume();
   random_mark_ = RandomMark::now();
+}
+
+void Recorder::refuse_in_block() {
+  if (in_block()) fail(say(reason::BlockDoesMore));
+}
+
+bool Recorder::takes_steps() {
+  refuse_in_block();
+  return !paused() && !stopped();
 }
 
 // ---------------------------------------------------------------- registers
@@ -319,7 +327,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   program_->changes_looks |= facts.changes_metadata;
   program_->unfilled |= facts.leaves_unfilled;
   // What such a function returns at the next call may be a tensor whose shape was read already.
-  if (facts.changes_metadata && resuming_.after_opaque())
+  if (facts.changes_metadata && (resuming_.after_opaque() || resuming_.after_block()))
     fail(say(reason::ReshapeAfterOpaque, schema.name()));
   if (facts.changes_metadata) resuming_.end(schema.name() + " changes the shape or the memory of a tensor");
   for (size_t i = 0; i < count; ++i) note_written_gradients(schema.arguments()[i], before[i]);
@@ -411,13 +419,53 @@ void Recorder::note_blank(const OperatorFacts& facts, const Step& step, const c1
   blanks_.add(made.toTensor(), at_step());
 }
 
+namespace {
+// Calls `visit` on all tensors that an operator is given.
+template <typename F>
+void each_given(const std::vector<c10::IValue>& arguments, F visit) {
+  auto look = [&](const c10::IValue& value) {
+    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
+  };
+  for (const c10::IValue& value : arguments) {
+    look(value);
+    if (!value.isTensorList() && !value.isOptionalTensorList()) continue;
+    for (const c10::IValue& one : value.toListRef()) look(one);
+  }
+}
+
+bool takes_whole_numbers(const std::vector<c10::IValue>& arguments) {
+  bool found = false;
+  each_given(arguments,
+             [&](const at::Tensor& tensor) { found |= at::isIntegralType(tensor.scalar_type(), true); });
+  return found;
+}
+}  // namespace
+
 void Recorder::note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
   Sizes::Lifted lifted = sizes_.lift(op.schema(), stack);
   if (numbers()) numbers()->settle(lifted);
   std::vector<c10::IValue> arguments(
       stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack->end());
-  resuming_.add_hidden(facts.reads || shape_depends_on_values(facts, arguments));
+  bool varies = facts.reads || shape_depends_on_values(facts, arguments);
+  resuming_.add_hidden(varies);
+  if (!in_block()) return;
+  // Code of torch that looks at memory does so behind all that is seen of a block.
+  if (varies || (!facts.leaves_numbers && takes_whole_numbers(arguments))) refuse_in_block();
+  note_in_block(arguments, !lifted.empty());
+}
+
+// What is found again by a guard gets a register, so that the kernels of the block find it.
+void Recorder::note_in_block(const std::vector<c10::IValue>& arguments, bool takes_numbers) {
+  // A number that is followed is what it was, for code that nobody follows: each value would be a recording.
+  if (takes_numbers) fail(say(reason::BlockTakesNumber));
+  each_given(arguments, [&](const at::Tensor& tensor) {
+    int reg = origins_.knows(tensor) ? register_of(tensor) : -1;
+    auto& uses = block_.uses;
+    if (reg < 0 || std::find(uses.begin(), uses.end(), reg) != uses.end()) return;
+    uses.push_back(reg);
+    if (tensor.requires_grad() && tensor.is_leaf()) block_leaves_.emplace_back(reg, tensor);
+  });
 }
 
 // Which results show the memory of an argument, or of a tensor in a list of them (meshgrid).
@@ -553,6 +601,7 @@ void Recorder::note_catching(const std::string& name, Step* step) {
 
 void Recorder::push(Step step) {
   static std::atomic<int64_t> serial{0};
+  refuse_in_block();
   if (feeding()) {
     feeding_.take_over(&step);
     if (step.opaque && step.opaque->touches) fail(say(reason::ResumesAfterOpaque, step.opaque->name));
@@ -1072,6 +1121,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
     argument.reg = reg;
     step.arguments.push_back(argument);
   }
+  if (feeding()) program_->registers = std::max(program_->registers, feeding_.meet_block(&step));
   sizes_.begin_opaque();
   std::vector<int> followed;  // by leaf
   Flattened flattened(result, given);
@@ -1095,7 +1145,8 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
     step.results.push_back(std::move(one));
   }
   step.effect = opaque->effects;
-  program_->effects |= step.effect;
+  // Its kernels may write to state that no argument shows.
+  program_->effects |= step.effect || opaque->watched;
   step.random = opaque->random;
   program_->random |= step.random;
   step.exit = !opaque->told;
@@ -1113,7 +1164,8 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   bool varies = resuming_.hidden_varies() || opaque->late;
   if (step.exit && resuming_.changed() && varies && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
-  resuming_.end_opaque(opaque->python && !opaque->tells);  // which sets no hooks
+  // What prints sets no hooks.
+  resuming_.end_opaque(opaque->python && !opaque->tells && !opaque->watched, opaque->watched);
   std::string name = opaque->name;
   step.opaque = std::move(opaque);
   push(std::move(step));
@@ -1324,7 +1376,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
 
 Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates) {
   AutogradGraph graph = AutogradGraph::of(roots, origins_.histories(), pure_);
-  Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false, graph.elsewhere};
+  Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false, graph.elsewhere, false};
   for (const at::Tensor& leaf : graph.leaves) {
     // Where it changes no gradient, a leaf gets its register when it is asked for: a function that runs again
     // may find other leaves behind an opaque function.
@@ -1333,10 +1385,17 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
     facts.effects |= accumulates && (reg < 0 || !made(leaf));
     if (accumulates) reg < 0 ? note_unmet(leaf) : meet_gradient(leaf, reg);
   }
+  // A block that runs once more may come to leaves of its own.
+  for (const auto& [reg, leaf] : block_leaves_) {
+    facts.python |= has_hooks(leaf);
+    if (accumulates) meet_gradient(leaf, reg);
+  }
   // A graph from before the call may be another one at the next; one that an opaque function has made may
   // call hooks for what it has saved, which no node shows.
   facts.python |= graph.outer || resuming_.after_opaque();
-  program_->backward |= !facts.python;
+  facts.watched = resuming_.after_block() && !facts.python;
+  facts.python |= facts.watched;
+  program_->backward |= !facts.python || facts.watched;
   hooks_ran_ |= facts.python;
   return facts;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -104,6 +105,16 @@ class Recorder {
   bool hidden_varies() const { return resuming_.hidden_varies(); }
   // Whatever it has come to, the function gives nothing back.
   void forget_hidden() { resuming_.begin_opaque(); }
+  // Within an opaque step: the observer watches the Python code that runs from here on, and what would be a
+  // step fails the recording.
+  void begin_block() { block_ = {paused_, {}}; }
+  // What of before the call operators were given since, as registers.
+  std::vector<int> end_block() { return std::exchange(block_, {}).uses; }
+  bool in_block() const { return paused_ && block_.paused == paused_; }
+  // What comes here is more than reading state and running operators.
+  void refuse_in_block();
+  // Whether a call becomes a step.
+  bool takes_steps();
   // A backward pass may come to this custom function of autograd: its code comes to operators alone.
   void know_pure(const void* function) { pure_.insert(function); }
   // An operator inside an opaque step.
@@ -145,6 +156,7 @@ class Recorder {
     bool python;     // runs Python code, or may at the next call
     bool effects;    // changes the gradients of tensors that were there before
     bool elsewhere;  // runs in a thread of a GPU, in parts
+    bool watched;    // what it runs of Python code are blocks that were watched
   };
   Backward look_ahead(const std::vector<at::Tensor>& roots, bool accumulates);
   // Whether the operators of a backward pass may be steps of their own: all of its nodes come from operators
@@ -204,6 +216,8 @@ class Recorder {
     if (stopped()) origins_.clear();
   }
   const std::string& reason() const { return reason_; }
+  // Whether it was code of a block that has failed it.
+  bool failed_in_block() const { return failed_in_block_; }
   Place failed_at() const { return failed_at_; }
 
   // The select that was just recorded stands for the index at this place of `x[...]`.
@@ -238,6 +252,11 @@ class Recorder {
  private:
   friend class RecordingScope;
 
+  struct Block {
+    int paused = 0;
+    std::vector<int> uses;
+  };
+  void note_in_block(const std::vector<c10::IValue>& arguments, bool takes_numbers);
   void run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
                  const Sizes::Lifted& lifted);
@@ -345,6 +364,9 @@ class Recorder {
   int inside_operator_ = 0;
   int inside_transformed_ = 0;
   int paused_ = 0;
+  Block block_;
+  std::vector<std::pair<int, at::Tensor>> block_leaves_;  // that operators in blocks were given
+  bool failed_in_block_ = false;
   OwnNodes own_nodes_;
   std::string reason_;
   Place failed_at_;

@@ -34,15 +34,17 @@ class Resuming {
   void begin_opaque() { hidden_varies_ = false; }
   void add_hidden(bool varies) { hidden_varies_ |= varies; }
   bool hidden_varies() const { return hidden_varies_; }
-  void end_opaque(bool python) { after_opaque_ |= python; }
+  // `block`: of Python code that was watched.
+  void end_opaque(bool python, bool block = false) { after_opaque_ |= python, after_block_ |= block; }
   bool after_opaque() const { return after_opaque_; }
+  bool after_block() const { return after_block_; }
 
  private:
   int at_step() const { return static_cast<int>(program_->steps.size()); }
 
   Program* program_;
   bool changed_ = false;
-  bool after_opaque_ = false;
+  bool after_opaque_ = false, after_block_ = false;
   bool hidden_varies_ = false;
   std::string why_;
   bool inside_ = false;

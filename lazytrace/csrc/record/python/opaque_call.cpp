@@ -205,7 +205,9 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     Tree::Source source{tensor, state, constant, number, module, cell};
     source.made = [&](int reg) { return !recorder->was_there(reg); };
     source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };
+    source.part = [this](PyObject* v) { parts_.add(v); };
     step_->call = Tree::of(call_.ptr(), source);
+    source.part = [](PyObject*) {};
     // For other numbers it may raise: numpy has no random int below 0.
     if (step_->asks && draws_ && !PyFunction_Check(function)) step_->told &= !step_->call.takes_numbers();
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
@@ -221,6 +223,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
   }
+  if (python) provenance->judge_handed_on();
+  count_holders();
   touched_ = provenance->touched_count();
   around_.recorder->pause();
   // What is written to a stream or a file is nothing that a function reads.
@@ -319,8 +323,26 @@ py::object OpaqueCall::finish(PyObject* result) {
   return std::move(all);
 }
 
+// What torch does around that code is nothing that a function reads.
+void OpaqueCall::watch() {
+  step_->watched = true;
+  around_.pause->end();
+  around_.pause->begin();
+}
+
+void OpaqueCall::meet_function(const void* function) { step_->functions.insert(function); }
+
+void OpaqueCall::uses(const std::vector<int>& registers) {
+  for (int reg : registers)
+    if (std::find(uses_.begin(), uses_.end(), reg) == uses_.end()) uses_.push_back(reg);
+}
+
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
+  if (step_->python) around_.provenance->renew_handed_on();
+  // A block is kept by what stands in its place, where it is kept.
+  if (parts_.are_kept() || step_->watched || (step_->python && recorder->feeding()))
+    around_.provenance->hand_on(parts_, step_->name);
   if (step_->free)
     step_->turn =
         around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));
@@ -332,6 +354,7 @@ void OpaqueCall::add(PyObject* result) {
   if (step_->pure) step_->told = !recorder->hidden_varies();
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
+  step_->touches |= step_->watched;  // a function that runs again has no guards for what is read there
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
   for (auto& [tensor, look] : looks_) {
     step_->confuses |= !look.matches(tensor);

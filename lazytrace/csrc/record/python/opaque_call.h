@@ -47,6 +47,11 @@ class OpaqueCall {
   void reads_late() { step_->late = true; }
   // It is this custom function of autograd, whose code comes to operators alone.
   void is_pure(PyObject* function) { step_->pure = function; }
+  // Its Python code is watched (WatchedBlocks); this comes to custom functions of autograd, and to what is
+  // found in these registers.
+  void watch();
+  void meet_function(const void* function);
+  void uses(const std::vector<int>& registers);
   // It is a backward pass; `accumulates`: into the gradients of leaves.
   void is_backward(bool accumulates) {
     step_->engine = true;
@@ -54,8 +59,11 @@ class OpaqueCall {
   }
   // Of an argument that nobody but the caller holds, who forgets it.
   void forgets(const at::Tensor& tensor) { unseen_.insert(around_.recorder->register_of(tensor)); }
+  // Right before its code runs.
+  void count_holders() { parts_.count_holders(); }
   // Whether it runs Python code, and how it is called.
   bool runs_python() const { return step_->python; }
+  bool is_watched() const { return step_->watched; }
   const std::string& name() const { return step_->name; }
   // What Python is to be given for the result: a number that is followed where it is one that is asked for.
   py::object finish(PyObject* result);
@@ -69,6 +77,7 @@ class OpaqueCall {
   Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
   py::object call_;  // (args, kwargs)
+  HandedParts parts_;
   std::vector<int> uses_, numbers_;
   std::unordered_set<int> unseen_;
   RandomMark random_mark_ = RandomMark::now();

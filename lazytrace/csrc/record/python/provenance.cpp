@@ -745,8 +745,17 @@ void Provenance::judge_cells() {
   }
 }
 
+void Provenance::judge_handed_on() {
+  const HandedOn::Kept* kept = handed_on_.changed();
+  if (!kept) return;
+  recorder_->place = kept->place;
+  recorder_->fail(say(reason::ChangesHandedOn, type_name(kept->object.ptr()), kept->step));
+}
+
 void Provenance::finish(PyObject* result) {
   judge_cells();
+  judge_handed_on();
+  handed_on_.clear();  // it goes when it is due
   forget_what_goes();
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);

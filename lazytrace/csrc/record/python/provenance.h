@@ -14,6 +14,7 @@
 #include "guard/guards.h"
 #include "record/operators/recorder.h"
 #include "record/python/exchange.h"
+#include "record/python/handed_on.h"
 #include "signature/signature.h"
 #include "support/address_map.h"
 
@@ -191,6 +192,13 @@ class Provenance {
   // A function that holds the cell was handed on to be called later: a replay makes both anew, so what the
   // cell holds may not change.
   void keep_cell(PyObject* cell, const std::string& name);
+  // What the code of a step was given and has kept; before code that may come to it: whether the call has
+  // left it as it was.
+  void hand_on(const HandedParts& parts, const std::string& step) {
+    handed_on_.keep(parts, step, recorder_->place);
+  }
+  void judge_handed_on();
+  void renew_handed_on() { handed_on_.renew(); }
   // Whether several such functions share it.
   bool is_shared_cell(PyObject* cell) const { return shared_cells_.count(cell); }
   bool has_shared_cells() const { return !shared_cells_.empty(); }
@@ -201,6 +209,7 @@ class Provenance {
     inputs_.clear();
     held_.clear();
     late_.clear();  // its weak references show, too
+    handed_on_.clear();
     recorder_->let_go();
     if (call_) call_->let_go();
   }
@@ -271,6 +280,7 @@ class Provenance {
     Place place;
   };
   std::vector<KeptCell> kept_cells_;
+  HandedOn handed_on_;
   AddressSet touched_;
   struct LeftBehind {
     int node, turn;

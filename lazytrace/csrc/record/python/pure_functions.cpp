@@ -72,8 +72,7 @@ void PureFunctions::read_of_tensors(PyObject* name) {
 }
 
 bool PureFunctions::takes(PyObject* cls, const py::tuple& arguments) const {
-  auto known = known_.find(cls);
-  if (known == known_.end() || !known->second || provenance_->touched_count() > 0) return false;
+  if (!is(cls) || provenance_->touched_count() > 0) return false;
   return std::all_of(arguments.begin(), arguments.end(), [](py::handle argument) {
     PyObject* v = argument.ptr();
     if (!is_tensor(v)) return is_immutable(v);

@@ -34,6 +34,11 @@ class PureFunctions {
         functions_(functions) {}
 
   bool knows(PyObject* cls) const { return known_.count(cls) > 0; }
+  // Whether it was met, and is one.
+  bool is(PyObject* cls) const {
+    auto known = known_.find(cls);
+    return known != known_.end() && known->second;
+  }
   // Whether the function is one, with guards for `reads`.
   bool meet(PyObject* cls, const py::object& reads);
   // Whether the function, which was met, comes to operators alone when it is called with these. Tensors of

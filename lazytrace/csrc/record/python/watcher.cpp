@@ -320,6 +320,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   if (opaque_frame_ == f) end_opaque(result);
   if (kernels_.erase(f.address())) return trace_lines(frame, true);
   bool watched = result && !around_.pause->active() && !around_.recorder->stopped();
+  if (code_flags(f.code()) & kBookkeeping) watched = false;  // it is for torch alone
   if (watched && is_carrier(result) && must_be_plain(f)) around_.exchange->hand_over(result);
   // C code that has asked for a str takes no other object for one.
   if (watched && is_text(result) && is_taken_for_a_str(f)) around_.recorder->numbers()->settle(result);

@@ -17,6 +17,8 @@ bool is_same(PyObject* a, PyObject* b) {
 }  // namespace
 
 void ContextVariables::call(const std::string& name, PyObject* variable, PyObject* argument) {
+  // Where a replay runs the block, nothing is set.
+  if (name != "get" || set_.count(variable)) recorder_->refuse_in_block();
   if (name == "set") {
     // The token that it gives back shows the value of before.
     if (set_.count(variable)) return;
@@ -71,6 +73,7 @@ void ContextVariables::ask_switch(const std::string& name, PyObject* const* args
 
 // What somebody else sets meanwhile is no doing of the function's, so what it is now is never asked.
 void ContextVariables::set_switch(const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  recorder_->refuse_in_block();
   int row = switch_of(name, true, args, count);
   int32_t value = row < 0 ? kNoSwitchValue : switch_value(static_cast<size_t>(row), args[count - 1]);
   if (value == kNoSwitchValue || !read_switch(static_cast<size_t>(row)))

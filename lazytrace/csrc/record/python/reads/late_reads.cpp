@@ -73,11 +73,12 @@ bool can_give(PyObject* found) {
 
 bool LateReads::has_changed(PyObject* object, PyObject* written) const {
   Recorder* recorder = around_->recorder;
-  if (recorder->stopped() || recorder->paused() || recorder->inside_operator()) return false;
+  if (recorder->stopped() || recorder->inside_operator()) return false;
   Provenance* provenance = around_->provenance;
   if (!recorder->feeding() && !provenance->touched(object) && !provenance->touched(written)) return false;
   if (provenance->known(object) < 0 || provenance->is_fresh(object)) return false;
-  return !around_->writes->wrote_to(written) && !around_->writes->took_over(written);
+  if (around_->writes->wrote_to(written) || around_->writes->took_over(written)) return false;
+  return recorder->takes_steps();
 }
 
 bool LateReads::read(int which, PyObject* object, PyObject* key) {

@@ -1,0 +1,67 @@
+#include "record/python/handed_on.h"
+
+#include <algorithm>
+
+#include "cpython/objects.h"
+
+namespace lazytrace {
+
+namespace {
+// What it holds, as a list; null of what never changes.
+py::object content_of_part(PyObject* part) {
+  py::list all;
+  auto add = [&](PyObject* dict) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
+      all.append(py::handle(key)), all.append(py::handle(value));
+  };
+  bool sequence = PyList_Check(part) || PySet_Check(part);
+  if (sequence) all = py::reinterpret_steal<py::list>(PySequence_List(part));
+  if (PyDict_Check(part)) add(part);
+  if (sequence || PyDict_CheckExact(part)) {
+    if (PyList_CheckExact(part) || PySet_CheckExact(part) || PyDict_CheckExact(part)) return std::move(all);
+  }
+  if (!is_rebuildable(part)) return {};
+  py::object state = py::reinterpret_steal<py::object>(instance_state(part));
+  if (!state) throw py::error_already_set();
+  add(state.ptr());
+  return std::move(all);
+}
+
+bool is_same(const py::object& a, const py::object& b) {
+  Py_ssize_t size = PyList_GET_SIZE(a.ptr());
+  if (size != PyList_GET_SIZE(b.ptr())) return false;
+  for (Py_ssize_t i = 0; i < size; ++i)
+    if (PyList_GET_ITEM(a.ptr(), i) != PyList_GET_ITEM(b.ptr(), i)) return false;
+  return true;
+}
+}  // namespace
+
+void HandedParts::count_holders() {
+  for (auto& [part, holders] : parts_) holders = Py_REFCNT(part);
+}
+
+bool HandedParts::are_kept() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const auto& part) { return Py_REFCNT(part.first) > part.second; });
+}
+
+void HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {
+  for (const auto& [part, holders] : parts.all())
+    if (py::object content = content_of_part(part))
+      kept_.push_back({py::reinterpret_borrow<py::object>(part), std::move(content), step, place});
+}
+
+const HandedOn::Kept* HandedOn::changed() const {
+  auto has_changed = [](const Kept& kept) {
+    return !is_same(kept.content, content_of_part(kept.object.ptr()));
+  };
+  auto found = std::find_if(kept_.begin(), kept_.end(), has_changed);
+  return found == kept_.end() ? nullptr : &*found;
+}
+
+void HandedOn::renew() {
+  for (Kept& kept : kept_) kept.content = content_of_part(kept.object.ptr());
+}
+
+}  // namespace lazytrace

@@ -1,0 +1,54 @@
+// What the call has made and handed to code of a step, which may keep it.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/program.h"
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// The objects that one step is given, and that a replay makes again of their parts. Borrows them. Needs the
+// GIL.
+class HandedParts {
+ public:
+  void add(PyObject* part) { parts_.emplace_back(part, 0); }
+  // Before the code of the step runs, and whether more hold one of them now.
+  void count_holders();
+  bool are_kept() const;
+  const std::vector<std::pair<PyObject*, Py_ssize_t>>& all() const { return parts_; }
+
+ private:
+  std::vector<std::pair<PyObject*, Py_ssize_t>> parts_;  // with how often it was held
+};
+
+// Those that were kept, as code that comes to them later would find them. In a replay that code has objects
+// of its own, which are what they were when the step was given them: the call may not have changed them
+// since.
+//
+// Holds them. Needs the GIL.
+class HandedOn {
+ public:
+  void keep(const HandedParts& parts, const std::string& step, const Place& place);
+  bool any() const { return !kept_.empty(); }
+  struct Kept {
+    py::object object, content;
+    std::string step;
+    Place place;
+  };
+  // One that has changed since it was handed on, or since renew(); null where there is none.
+  const Kept* changed() const;
+  // Code of a step has run, which changes those of a replay, too.
+  void renew();
+  void clear() { kept_.clear(); }
+
+ private:
+  std::vector<Kept> kept_;
+};
+
+}  // namespace lazytrace

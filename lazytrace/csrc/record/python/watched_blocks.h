@@ -1,0 +1,55 @@
+// The functions that activation checkpointing calls, and once more in the backward pass.
+#pragma once
+
+#include <memory>
+
+#include "record/python/opaque_call.h"
+
+namespace lazytrace {
+
+// A call of checkpoint() is one opaque step, and so is a backward pass. The function that it is given is
+// watched all the same, in both: what it reads gets guards, so that a flat form can go without it
+// (OpaqueStep::watched). Its operators are no steps. What it does besides fails the recording.
+//
+// One for each recording; what stands in the place of a function shares it. Needs the GIL.
+class WatchedBlocks : public std::enable_shared_from_this<WatchedBlocks> {
+ public:
+  // Borrows what it stands in, and comes to it only while a step runs.
+  explicit WatchedBlocks(const Surroundings& around) : around_(around) {}
+  // What is called in the place of the function.
+  py::object instead_of(const py::object& function);
+
+  // A step runs that may call these, and else nothing that is not torch's. RAII: also on exceptions.
+  class Running {
+   public:
+    Running(std::shared_ptr<WatchedBlocks> blocks, OpaqueCall* step);
+    ~Running() { blocks_->step_ = nullptr; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    std::shared_ptr<WatchedBlocks> blocks_;
+  };
+
+  // Inside a block: what runs meanwhile is torch's, or is known to run operators alone. RAII.
+  class Unwatched {
+   public:
+    explicit Unwatched(const WatchedBlocks& blocks) : pause_(blocks.around_.pause) { pause_->begin(); }
+    ~Unwatched() { pause_->end(); }
+    Unwatched(const Unwatched&) = delete;
+    Unwatched& operator=(const Unwatched&) = delete;
+
+   private:
+    Pause* pause_;
+  };
+  // There the custom function of autograd is called, whose code comes to operators alone.
+  void meet_function(const void* function) { step_->meet_function(function); }
+
+ private:
+  py::object call(const py::object& function, const py::args& args, const py::kwargs& kwargs);
+
+  Surroundings around_;
+  OpaqueCall* step_ = nullptr;
+};
+
+}  // namespace lazytrace
