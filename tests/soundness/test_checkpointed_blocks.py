@@ -464,6 +464,18 @@ def keeps_an_object(run, net, x):
     return y
 
 
+class Negative(Holder):
+    k = property(lambda self: -2.0)
+
+
+def keeps_an_object_of_another_class(run, net, x):
+    given = Holder()
+    given.k = 2.0
+    y = run(lambda y: net(y * given.k), net.first(x))
+    given.__class__ = Negative
+    return y
+
+
 def keeps_a_list_of_tensors(run, net, x):
     given = [x * 2]
     y = run(lambda y: net(y * given[0]), net.first(x))
@@ -478,7 +490,10 @@ def keeps_an_argument(run, net, x):
     return y
 
 
-KEPT = [keeps_a_list, keeps_a_dict, keeps_an_object, keeps_a_list_of_tensors, keeps_an_argument]
+KEPT = [
+    *(keeps_a_list, keeps_a_dict, keeps_an_object, keeps_an_object_of_another_class),
+    *(keeps_a_list_of_tensors, keeps_an_argument),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,7 +1,6 @@
 // Where the random stream is put back behind the dispatcher.
 #pragma once
 
-#include <string>
 #include <utility>
 #include <vector>
 

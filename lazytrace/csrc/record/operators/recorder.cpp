@@ -464,7 +464,7 @@ void Recorder::note_in_block(const std::vector<c10::IValue>& arguments, bool tak
     auto& uses = block_.uses;
     if (reg < 0 || std::find(uses.begin(), uses.end(), reg) != uses.end()) return;
     uses.push_back(reg);
-    if (tensor.requires_grad() && tensor.is_leaf()) block_leaves_.emplace_back(reg, tensor);
+    if (tensor.requires_grad() && tensor.is_leaf()) block_leaves_.emplace_back(reg, tensor.getIntrusivePtr());
   });
 }
 
@@ -1386,7 +1386,10 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
     if (accumulates) reg < 0 ? note_unmet(leaf) : meet_gradient(leaf, reg);
   }
   // A block that runs once more may come to leaves of its own.
-  for (const auto& [reg, leaf] : block_leaves_) {
+  for (const auto& [reg, weak] : block_leaves_) {
+    auto held = weak.lock();
+    if (!held) continue;
+    at::Tensor leaf(std::move(held));
     facts.python |= has_hooks(leaf);
     if (accumulates) meet_gradient(leaf, reg);
   }

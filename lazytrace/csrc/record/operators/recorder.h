@@ -365,7 +365,7 @@ class Recorder {
   int inside_transformed_ = 0;
   int paused_ = 0;
   Block block_;
-  std::vector<std::pair<int, at::Tensor>> block_leaves_;  // that operators in blocks were given
+  std::vector<std::pair<int, Weakly>> block_leaves_;  // that operators in blocks were given
   bool failed_in_block_ = false;
   OwnNodes own_nodes_;
   std::string reason_;

@@ -7,28 +7,31 @@
 namespace lazytrace {
 
 namespace {
-// What it holds, as a list; null of what never changes.
+// Its class and what it holds, as a list; null of what never changes.
 py::object content_of_part(PyObject* part) {
+  bool plain = PyList_CheckExact(part) || PySet_CheckExact(part) || PyDict_CheckExact(part);
+  if (!plain && !is_rebuildable(part)) return {};
   py::list all;
   auto add = [&](PyObject* dict) {
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
       all.append(py::handle(key)), all.append(py::handle(value));
   };
-  bool sequence = PyList_Check(part) || PySet_Check(part);
-  if (sequence) all = py::reinterpret_steal<py::list>(PySequence_List(part));
-  if (PyDict_Check(part)) add(part);
-  if (sequence || PyDict_CheckExact(part)) {
-    if (PyList_CheckExact(part) || PySet_CheckExact(part) || PyDict_CheckExact(part)) return std::move(all);
-  }
-  if (!is_rebuildable(part)) return {};
+  if (PyList_Check(part) || PySet_Check(part))
+    all = py::reinterpret_steal<py::list>(PySequence_List(part));
+  else if (PyDict_Check(part))
+    add(part);
+  if (plain) return std::move(all);
   py::object state = py::reinterpret_steal<py::object>(instance_state(part));
   if (!state) throw py::error_already_set();
   add(state.ptr());
+  all.append(py::handle(reinterpret_cast<PyObject*>(Py_TYPE(part))));
   return std::move(all);
 }
 
+// An object that was given another class may have come to hold nothing that is known.
 bool is_same(const py::object& a, const py::object& b) {
+  if (!a || !b) return false;
   Py_ssize_t size = PyList_GET_SIZE(a.ptr());
   if (size != PyList_GET_SIZE(b.ptr())) return false;
   for (Py_ssize_t i = 0; i < size; ++i)

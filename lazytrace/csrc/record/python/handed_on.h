@@ -35,7 +35,6 @@ class HandedParts {
 class HandedOn {
  public:
   void keep(const HandedParts& parts, const std::string& step, const Place& place);
-  bool any() const { return !kept_.empty(); }
   struct Kept {
     py::object object, content;
     std::string step;
