@@ -13,26 +13,13 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from tests.soundness.runner import Cases, Holder, agree, call, check
 from tests.soundness.test_flat_steps import ENOUGH, forms
+from tests.soundness.test_whole_calls import Squares
 
 cases = Cases()
 KINDS = {
     "not_reentrant": functools.partial(checkpoint, use_reentrant=False),
     "reentrant": functools.partial(checkpoint, use_reentrant=True),
 }
-
-
-class Square(torch.autograd.Function):
-    """Comes to operators alone."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return 2 * x * g
 
 
 class Net(nn.Module):
@@ -121,7 +108,7 @@ def without_gradients_inside(run, net, x):
 
 
 def with_a_function(run, net, x):
-    return run(lambda y: Square.apply(net(y)), net.first(x))
+    return run(lambda y: Squares.apply(net(y)), net.first(x))
 
 
 def one_in_another(run, net, x):

@@ -294,13 +294,14 @@ def arrays_of_several_sizes(trace):
 
 
 # ---------------------------------------------------------------- sizes that hang on values
+def rows_taken(model, x, y):
+    keep = y > 0
+    return F.cross_entropy(model(x)[keep], y[keep], reduction="sum")
+
+
 @cases(sizes=0)
 def rows_that_a_mask_takes(trace):
-    def taken(model, x, y):
-        keep = y > 0
-        return F.cross_entropy(model(x)[keep], y[keep], reduction="sum")
-
-    step, watch = training(taken, mlp())
+    step, watch = training(rows_taken, mlp())
     return trace(step), rounds(*rows(6, 5)), watch
 
 
@@ -308,16 +309,12 @@ def rows_that_a_mask_takes(trace):
 def as_many_rows_at_each_call(trace):
     """And fewer at one."""
 
-    def taken(model, x, y):
-        keep = y > 0
-        return F.cross_entropy(model(x)[keep], y[keep], reduction="sum")
-
     def batch(n, none=False):
         y = torch.zeros(n, dtype=torch.long)
         y[: 1 if none else 2] = 1
         return torch.randn(n, 4), y[torch.randperm(n)]
 
-    step, watch = training(taken, mlp(), torch.optim.Adam)
+    step, watch = training(rows_taken, mlp(), torch.optim.Adam)
     steps = rounds(lambda: batch(6), lambda: batch(5))
     steps[LATE:LATE] = [call(*batch(6, True)), call(*batch(5, True))]
     return trace(step), steps, watch
@@ -337,16 +334,12 @@ def as_many_columns_as_the_longest_has(trace):
 def as_many_rows_at_most_calls(trace):
     """One in five has fewer, the one that proves a form perhaps."""
 
-    def taken(model, x, y):
-        keep = y > 0
-        return F.cross_entropy(model(x)[keep], y[keep], reduction="sum")
-
     def batch(n, most):
         y = torch.zeros(n, dtype=torch.long)
         y[:most] = 1
         return torch.randn(n, 4), y
 
-    step, watch = training(taken, mlp())
+    step, watch = training(rows_taken, mlp())
     steps = [call(*batch(n, 1 if i % 6 == (2 if n == 6 else 3) else 2)) for i in range(24) for n in (6, 5)]
     return trace(step), steps, watch
 

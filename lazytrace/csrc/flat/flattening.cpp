@@ -74,7 +74,7 @@ void Flattening::before(size_t at) {
   if (is_pure(step)) pure_.insert(step.opaque->pure);
   if (is_watched(step)) pure_.insert(step.opaque->functions.begin(), step.opaque->functions.end());
   collects_ = step.kind == Step::Kind::Operator || backward_ || stands_for_kernels(step);
-  kernels_.take_literals(stands_for_kernels(step) || (backward_ && (!pure_.empty() || rewinds_.any())));
+  kernels_.take_literals(stands_for_kernels(step) || (backward_ && !pure_.empty()));
   if (is_watched(step) && !backward_) rewinds_.begin_block();
   note_whole_numbers(step);
 }
