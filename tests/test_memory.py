@@ -6,11 +6,15 @@ import contextlib
 import ctypes
 import functools
 import gc
+import json
+import os
+import subprocess
 import sys
 import tracemalloc
 import types
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +26,7 @@ from lazytrace import traced
 from lazytrace.recorded import Trace
 from lazytrace.stats import counters, full_report
 
+ROOT = Path(__file__).resolve().parent.parent
 ONE = torch.tensor([0])
 TOO_FAR = torch.tensor([99])
 
@@ -622,6 +627,98 @@ def test_a_replay_needs_no_more_memory_at_once(how, kind, eval_mode):
     assert fn.stats().hits == before.hits + 1
     assert expected > 1 << 19
     assert found <= expected + ALLOWANCE
+
+
+def whole_step(net: nn.Module) -> Callable[[torch.Tensor], object]:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        net.zero_grad(set_to_none=True)
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    return step
+
+
+def whole_step_that_decides(net: nn.Module) -> Callable[[torch.Tensor], object]:
+    """The engine goes on running it: what it decides by is a value, behind a large write."""
+    seen = torch.zeros(2 << 20)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        net.zero_grad(set_to_none=True)
+        seen.add_(1)
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss.detach() if loss > 0 else loss.detach() + 1
+
+    return step
+
+
+def forward_alone(net: nn.Module) -> Callable[[torch.Tensor], object]:
+    """Without random numbers, a program is proved at once, while there is the graph of the call."""
+    net.eval()
+    return lambda x: net(x).mean()
+
+
+def forward_of_a_step(net: nn.Module) -> Callable[[torch.Tensor], object]:
+    return lambda x: net(x).square().mean()
+
+
+STEPS = (whole_step, whole_step_that_decides, forward_alone, forward_of_a_step)
+PEAK, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def resident_peak() -> int:
+    """KiB of this process since it was asked last."""
+    found = next(int(line.split()[1]) for line in PEAK.read_text().splitlines() if line.startswith("VmHWM"))
+    RESET.write_text("5")
+    return found
+
+
+def tell_peaks(name: str) -> None:
+    """KiB that calls of a step of this name need at once, of the plain one and of the traced."""
+    make = {one.__name__: one for one in STEPS}[name]
+    torch.set_num_threads(1)
+    x = torch.rand(16384, 64)
+    told: dict[str, Any] = {}
+    for kind in ("eager", "traced"):
+        torch.manual_seed(0)
+        net = nn.Sequential(*(block(64) for _ in range(6)))
+        step = make(net) if kind == "eager" else traced(make(net))
+        with contextlib.suppress(RuntimeError):  # what torch sets up at first
+            make(block(64))(x[:4]).backward()
+        resident_peak()
+        base = resident_peak()
+        peaks = told[kind] = []
+        for _ in range(8):
+            net.zero_grad(set_to_none=True)
+            out = step(x)
+            if make is forward_of_a_step:
+                out.backward()
+            del out
+            peaks.append(resident_peak() - base)
+        if kind == "traced":
+            told["hits"] = step.cache_info().hits
+    print(json.dumps(told))
+
+
+# A recording looks for what nobody holds each time that 16 MiB were made: a replay lets go of as much.
+LOOKS_BEHIND = 24 << 10
+
+
+@pytest.mark.skipif(not RESET.exists(), reason="the system does not tell the peak of a while")
+@pytest.mark.parametrize("make", STEPS, ids=lambda f: f.__name__)
+def test_no_call_on_the_way_to_a_flat_form_needs_more_memory_at_once(make):
+    """Recording, proving, replays by the engine, watching, proving the form. Tensors are of 4 or 8 MiB."""
+    code = f"from tests.test_memory import tell_peaks; tell_peaks({make.__name__!r})"
+    # What is freed goes back at once.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 16)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["hits"] >= 6
+    assert max(told["eager"]) > 5 * LOOKS_BEHIND
+    assert max(told["traced"]) <= max(told["eager"]) + LOOKS_BEHIND, told
 
 
 SINGLE = (

@@ -998,3 +998,18 @@ def test_after_torch_compile():
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_after_a_profiler():
+    """While one is on, nothing is proved; a form is made once it is gone."""
+    model = Model()
+    opt = sgd(model)
+    step = lazytrace.traced(lambda x: plain(model, opt, x))
+    one = inputs(1)[0].args
+    for _ in range(ENOUGH):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            step(*one)
+    assert not any(forms_of(step))
+    for _ in range(ENOUGH):
+        step(*one)
+    assert "flat" in forms_of(step)

@@ -326,6 +326,7 @@ void Flattening::keep(const Step& step) {
   if (may_do_anything(step)) gradients_.clear();
   kernels_.steps().push_back(step);
   Step& copy = kernels_.steps().back();
+  copy.gone.clear();
   copy.exit = varies || leads_away(step);
   sizes_.fix(registers_, &copy);
   copy.early = step.effect && !step.draws_once() && kernels_.writes_early(step, registers_);

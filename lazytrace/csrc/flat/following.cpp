@@ -226,10 +226,12 @@ void Following::follow(std::shared_ptr<const Plan> whole, const std::vector<int>
   if (!form_->spends && graph.saves()) hinder("only some of its results have a graph that is used up");
   if (!obstacle_.empty()) return;
   std::vector<at::Tensor> brought;
+  OpenGraph::Pass once;
+  once.keep = false;  // the graph of the call itself may need the memory
   collect(true);
   try {
     py::gil_scoped_release released;
-    brought = graph.pass(gradients, {});
+    brought = graph.pass(gradients, once);
   } catch (...) {
     std::exception_ptr error = caught();  // the caller's own pass will say so
     hinder("its backward pass raises");

@@ -32,9 +32,45 @@ void Rehearsal::run(const std::vector<PyObject*>& state, const InterpreterMemory
   obstacle_ = run_unseen(*form_.plan, &registers_, state, given.numbers, nullptr, given.done, &led_away_);
   if (obstacle_.empty()) form_.put_history(&registers_, given.numbers, earlier);
   drawn_ = entry_.again();
+  // One graph at a time: each may keep as much memory as the call itself.
+  if (shadow_) copies_ = brought_by(registers_);
+  keep_outputs();
   entry_.put_back();
   if (obstacle_.empty() && shadow_) obstacle_ = shadow_->run(state, given.numbers);
+  if (shadow_) real_ = brought_by(shadow_->registers());
+  shadow_.reset();
   after.put_back();
+}
+
+void Rehearsal::keep_outputs() {
+  std::vector<at::Tensor> kept(registers_.size());
+  for (int reg : outputs_) kept[reg] = registers_[reg];
+  registers_ = std::move(kept);
+}
+
+// What a backward pass through the graph brings, which is used up by that.
+variable_list Rehearsal::brought_by(const std::vector<at::Tensor>& registers) {
+  if (!obstacle_.empty()) return {};
+  const BackwardForm& form = *form_.backward;
+  variable_list gradients;
+  std::vector<at::Tensor> roots;
+  for (size_t i = 0; i < form.roots.size(); ++i) {
+    gradients.push_back(form.roots[i].given < 0 ? at::Tensor() : gradient_like(form.roots[i].look, 7 + i));
+    roots.push_back(Roots::root_of(registers[form.roots[i].of]));
+  }
+  OpenGraph graph(roots, Ends(form.begin_registers(), registers).edges);
+  obstacle_ = graph.obstacle();
+  if (!obstacle_.empty()) return {};
+  OpenGraph::Pass once;
+  once.keep = false;
+  try {
+    py::gil_scoped_release released;
+    return graph.pass(gradients, once);
+  } catch (...) {
+    std::exception_ptr error = caught();
+    obstacle_ = "its backward pass raises";
+    return {};
+  }
 }
 
 std::string Rehearsal::compare(const Twins::Pair& pair) const {
@@ -87,39 +123,20 @@ std::string Rehearsal::difference(const std::vector<at::Tensor>& registers) {
   return form_.backward ? compare_passes(registers) : "";
 }
 
-// Passes through the graph of the form, which is one node, and through that of the program, each on copies.
-std::string Rehearsal::compare_passes(const std::vector<at::Tensor>& registers) {
+// What the passes brought through the graph of the form, which is one node, and through that of the program.
+std::string Rehearsal::compare_passes(const std::vector<at::Tensor>& registers) const {
   const BackwardForm& form = *form_.backward;
   for (int reg : outputs_) {
     bool named = registers[reg].defined() && registers[reg].requires_grad() && !registers[reg].is_leaf();
     if (named && !(node_name_of(registers[reg]) == node_name_of(registers_[reg])))
       return "what made a result";
   }
-  variable_list gradients;
-  for (size_t i = 0; i < form.roots.size(); ++i)
-    gradients.push_back(form.roots[i].given < 0 ? at::Tensor() : gradient_like(form.roots[i].look, 7 + i));
-  auto brought_by = [&](const std::vector<at::Tensor>& of) {
-    std::vector<at::Tensor> roots;
-    for (const auto& root : form.roots) roots.push_back(Roots::root_of(of[root.of]));
-    OpenGraph graph(roots, Ends(form.begin_registers(), of).edges);
-    obstacle_ = graph.obstacle();
-    if (!obstacle_.empty()) return variable_list();
-    try {
-      py::gil_scoped_release released;
-      return graph.pass(gradients, {});
-    } catch (...) {
-      std::exception_ptr error = caught();
-      obstacle_ = "its backward pass raises";
-      return variable_list();
-    }
-  };
-  variable_list real = brought_by(shadow_->registers()), copies = brought_by(registers_);
-  if (!obstacle_.empty()) return obstacle_;
-  if (real.size() != form.exits.size() || copies.size() != real.size()) return "how often a tensor is used";
+  if (real_.size() != form.exits.size() || copies_.size() != real_.size())
+    return "how often a tensor is used";
   if (form.surprised) return "what its backward pass does";
-  for (size_t i = 0; i < real.size(); ++i) {
-    if (real[i].defined() != copies[i].defined()) return "whether there is a gradient";
-    std::string found = real[i].defined() ? compare_results(real[i], copies[i]) : "";
+  for (size_t i = 0; i < real_.size(); ++i) {
+    if (real_[i].defined() != copies_[i].defined()) return "whether there is a gradient";
+    std::string found = real_[i].defined() ? compare_results(real_[i], copies_[i]) : "";
     if (!found.empty()) return "a gradient: " + found;
   }
   return "";

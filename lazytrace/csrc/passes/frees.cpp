@@ -1,8 +1,30 @@
 #include "passes/frees.h"
 
+#include <algorithm>
+
 #include "passes/registers.h"
 
 namespace lazytrace {
+
+namespace {
+// What is kept for exits alone, and which the function has let go of before these.
+void place_empties(Plan* plan, const std::vector<int>& last) {
+  const Program& program = plan->program();
+  std::vector<char> made(program.registers, 0);
+  for (int i = 0; i < plan->keep_until; ++i) {
+    const Step& step = program.steps[i];
+    if (step.kind == Step::Kind::Operator)
+      each_result(step, [&](int reg) {
+        if (reg >= 0) made[reg] = 1;
+      });
+    for (int reg : step.gone) {
+      if (last[reg] < 0 || !made[reg]) continue;
+      int behind = std::max(i, last[reg]);
+      if (behind < plan->keep_until) plan->steps[behind].empties.push_back(reg);
+    }
+  }
+}
+}  // namespace
 
 void place_frees(Plan* plan, const std::vector<int>& outputs) {
   const Program& program = plan->program();
@@ -17,6 +39,7 @@ void place_frees(Plan* plan, const std::vector<int>& outputs) {
   // Of these the caller and the state keep hold.
   for (int reg = 0; reg < program.inputs; ++reg) last[reg] = -1;
   for (int reg : program.captures) last[reg] = -1;
+  place_empties(plan, last);
   for (int reg = 0; reg < program.registers; ++reg) {
     if (last[reg] < 0) continue;
     // A function that runs again may ask for anything that was made before the last exit.

@@ -17,6 +17,7 @@ class Lowered;
 struct StepPlan {
   std::shared_ptr<const Lowered> lowered;  // a shorter way, or null
   std::vector<int> frees;                  // the registers that nobody needs behind it
+  std::vector<int> empties;                // of which nobody needs what lies in them, but their looks
   // Bit i: its argument i is the only and last use of a register, which is moved to it, not copied.
   uint64_t moves = 0;
   // Whether it may run below autograd, as nobody will see what its results are to autograd: never, where none

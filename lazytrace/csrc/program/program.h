@@ -147,8 +147,11 @@ struct Step {
   // its results too, the same branch. Numbers of the process, never used twice.
   int64_t node = -1;
   int64_t branch = -1;
-  bool below = false;     // was called below autograd, as torch's factories do
-  bool flat = false;      // a kernel that autograd came to: autograd itself is left out
+  bool below = false;  // was called below autograd, as torch's factories do
+  bool flat = false;   // a kernel that autograd came to: autograd itself is left out
+  // Registers that the function held no more when it came here: where it runs again after a later exit, it
+  // does not come to what lies in them.
+  std::vector<int> gone;
   bool python = false;    // an operator whose kernel is written in Python
   bool measures = false;  // Read: of a number that says how large a result is
   // What it gives, or whether it raises, may differ from call to call: a side exit. A recording sees it, and

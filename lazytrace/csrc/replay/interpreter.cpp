@@ -157,10 +157,12 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
     if (witness) witness->after(i);
     // Nothing is made of what has another size at each call.
     for (int reg : planned.frees)
-      if (!looks_same(reg))
+      if (!looks_same(reg) || emptied_.has(registers_[reg]))
         registers_[reg].reset();
       else if (!shells_.take_back(reg, &registers_[reg]))
         recycler_.give(std::move(registers_[reg]));
+    emptied_.add(planned.empties, registers_);
+    if (s.kind == Step::Kind::Opaque) emptied_.sweep(registers_);  // a backward pass lets go of its graph
   }
   return outcome;
 }

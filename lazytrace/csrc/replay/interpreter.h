@@ -13,6 +13,7 @@
 
 #include "passes/plan.h"
 #include "replay/early_writes.h"
+#include "replay/emptied.h"
 #include "replay/set_tensors.h"
 #include "replay/witness.h"
 #include "torch/recycler.h"
@@ -84,6 +85,7 @@ struct InterpreterMemory {
   Looks looks;
   at::Tensor scalar;  // of no dimensions, for a number that an operator takes as a tensor
   SetTensors set;
+  Emptied emptied;
   DoneOnce done;
 };
 
@@ -107,6 +109,7 @@ class Interpreter {
         looks_(memory.looks),
         scalar_(memory.scalar),
         set_(memory.set),
+        emptied_(memory.emptied),
         done_(memory.done) {}
 
   // How to ask whether the Python state that the program depends on is what it was when the call began, but
@@ -185,6 +188,7 @@ class Interpreter {
   Looks& looks_;
   at::Tensor& scalar_;
   SetTensors& set_;
+  Emptied& emptied_;
   DoneOnce& done_;
   // Collects what operators warn of: it belongs to Python, which may raise it.
   struct Warnings final : c10::WarningHandler {

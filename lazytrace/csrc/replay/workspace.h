@@ -32,6 +32,7 @@ struct Workspace {
     memory.stack.clear();
     memory.shells.clear();
     memory.set.clear();
+    memory.emptied.clear();
   }
 };
 

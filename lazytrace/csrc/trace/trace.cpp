@@ -19,6 +19,7 @@
 #include "torch/autograd_graph.h"
 #include "torch/gpu.h"
 #include "torch/overrides.h"
+#include "torch/saves_nothing.h"
 #include "torch/traits.h"
 #include "trace/unwritten.h"
 
@@ -333,6 +334,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
       loan.keep();
+      space->memory.emptied.fill();
       answer.miss = miss(call, at, std::move(outcome), space);
       return answer;
     }
@@ -376,7 +378,8 @@ std::shared_ptr<FlatCourse> Trace::course(const std::vector<at::Tensor>& registe
 // The program itself, which in some calls is watched for a flat form, or compared with it.
 Outcome Trace::run(const Call& call, Workspace* space, FlatCourse* flat) const {
   using Stage = FlatCourse::Stage;
-  if (!flat) return interpreter(call, space).run();
+  // While operators are watched, such as by a profiler, forms are not run, and could not be proved.
+  if (!flat || operators_are_watched()) return interpreter(call, space).run();
   bool due = flat->stage == Stage::Due || flat->stage == Stage::Made;
   if (due && !flat->busy && have_edges(beginnings_of(*plan_), space->registers)) {
     struct Busy {
@@ -442,22 +445,21 @@ Outcome Trace::run_watched(const Call& call, Workspace* space, FlatCourse* flat)
 // Where the graph is left to the caller, a second run is watched, and a backward pass through its graph.
 Outcome Trace::run_shadowed(const Call& call, Workspace* space, FlatCourse* flat) const {
   Shadow shadow(*plan_, space->registers);
-  std::vector<int> sharing = sharing_of(*plan_, space->registers);
-  NumberValues given = space->memory.numbers;
-  Outcome outcome = interpreter(call, space).run();
-  if (!outcome.ok()) return outcome;
   auto known = [this](int64_t node) { return knows_writes(node); };
   Flattening flattening(*plan_, shadow.registers(), known);
+  flattening.shares(sharing_of(*plan_, space->registers));
   std::string found;
+  // Before there is the graph of the call, which may keep as much memory.
   {
     KernelScope scope(&flattening);
     Quiet quiet(program());
     uint64_t first = at::sequence_number::peek();
-    found = shadow.run(space->values.nodes, given, &flattening);
+    found = shadow.run(space->values.nodes, space->memory.numbers, &flattening);
     flattening.built(at::sequence_number::peek() - first);
     if (found.empty()) flattening.follow(plan_, outputs(), flat->looks);
   }
-  flattening.shares(std::move(sharing));
+  Outcome outcome = interpreter(call, space).run();
+  if (!outcome.ok()) return outcome;
   found.empty() ? settle(&flattening, flat) : flat->refuse(found);
   return outcome;
 }
@@ -468,19 +470,34 @@ void Trace::settle(Flattening* flattening, FlatCourse* flat) const {
   if (!flat->form) flat->refuse(flattening->obstacle());
 }
 
+namespace {
+// Which is not the caller's.
+std::string raises(const std::exception& error) { return std::string("its proof raises: ") + error.what(); }
+}  // namespace
+
 Outcome Trace::run_compared(const Call& call, Workspace* space, FlatCourse* flat) const {
   std::vector<int> outputs = this->outputs();
   Rehearsal rehearsal(*flat->form, space->registers, space->values.nodes, outputs);
+  std::string difference;
+  auto rehearse = [&] {
+    try {
+      Quiet quiet(program());
+      rehearsal.run(space->values.nodes, space->memory);
+    } catch (const std::exception& error) {
+      difference = raises(error);
+    }
+  };
+  // Before there is the graph of the call, which may keep as much memory. Such a program asks for nothing.
+  bool leaves_graph = flat->form->backward != nullptr;
+  if (leaves_graph) rehearse();
   space->memory.done.may_follow = true;
   Outcome outcome = interpreter(call, space).run();
   if (!outcome.ok()) return outcome;
-  std::string difference;
+  if (!leaves_graph) rehearse();
   try {
-    Quiet quiet(program());
-    rehearsal.run(space->values.nodes, space->memory);
-    difference = rehearsal.difference(space->registers);
+    if (difference.empty()) difference = rehearsal.difference(space->registers);
   } catch (const std::exception& error) {
-    difference = std::string("its proof raises: ") + error.what();  // which is not the caller's
+    difference = raises(error);
   }
   if (rehearsal.led_away()) {
     flat->note(false);
@@ -511,6 +528,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   auto again = [&]() -> std::optional<Answer> {
     space->registers.clear();
     space->opaque.clear();
+    space->memory.emptied.clear();
     fill(*plan_, call, &space->registers, loan, space->values);
     return std::nullopt;
   };
@@ -813,6 +831,21 @@ void answer_as_recorded(const Program& program, InterpreterMemory* memory) {
 }
 }  // namespace
 
+namespace {
+// Whether its graph keeps much memory, which no step of it needs.
+bool saves_much(const Program& program) {
+  constexpr size_t kMuch = size_t{32} << 20;
+  size_t bytes = 0;
+  for (const Step& step : program.steps) {
+    if (step.opaque) return false;  // it may pass through the graph
+    for (const Result& result : step.results)
+      if (result.kind == Result::Kind::Register && !result.known && result.meta->requires_grad())
+        bytes += result.meta->bytes();
+  }
+  return bytes > kMuch;
+}
+}  // namespace
+
 std::string Trace::prove(const Call& call) {
   auto first = std::move(first_);
   first_.clear();
@@ -855,6 +888,8 @@ Outcome Trace::run_to_prove(const Call& call, const GuardTree::Values& values,
   give_numbers(call, values, &memory.numbers);
   answer_as_recorded(program(), &memory);
   Quiet quiet(program());
+  std::optional<SavesNothing> saves;
+  if (saves_much(program())) saves.emplace();  // the graph of the call itself is there
   return Interpreter(*plan_, *registers, values.nodes, opaque, early, memory).run(0, nullptr, witness);
 }
 

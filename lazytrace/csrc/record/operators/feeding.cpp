@@ -135,6 +135,7 @@ void Feeding::take_over(Step* step) {
   std::string difference = at_exit() ? "" : feeder_->difference_of_results(*step);
   if (!difference.empty()) diverge(difference);
   step->node = ran.node;
+  step->gone = ran.gone;
   if (!at_exit()) {
     step->branch = ran.branch;
     std::vector<Result> now = std::exchange(step->results, ran.results);

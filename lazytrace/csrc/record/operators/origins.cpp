@@ -25,6 +25,18 @@ int Origins::add(const at::Tensor& tensor, bool external) {
   return reg;
 }
 
+std::vector<int> Origins::gone() {
+  std::vector<char> held(static_cast<size_t>(program_->registers), 0);
+  for (auto& [impl, known] : known_)
+    if (!known.keep.expired()) held[known.reg] = 1;
+  std::vector<int> found;
+  for (auto& [impl, known] : known_)
+    if (!held[known.reg] && !was_there(known.reg) && gone_.insert(known.reg).second)
+      found.push_back(known.reg);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 void Origins::add_input(const at::Tensor& tensor) {
   // One tensor as two arguments: both registers exist, the program uses the first.
   if (known(tensor))

@@ -44,6 +44,8 @@ class Origins {
   // `external`: its memory was there before the call.
   int add(const at::Tensor& tensor, bool external);
   void add_again(const at::Tensor& tensor, int reg, bool requires_grad);
+  // Registers of tensors that the call has made, and of which nobody holds one any more; each of them once.
+  std::vector<int> gone();
   void forget(const at::Tensor& tensor) { known_.erase(tensor.unsafeGetTensorImpl()); }
   // Null where it has no register.
   Known* known(const at::Tensor& tensor);
@@ -104,6 +106,7 @@ class Origins {
   std::vector<at::Tensor> data_of_;
   std::vector<at::Tensor> data_before_;  // of those that were set since
   std::vector<int> capture_nodes_;
+  std::unordered_set<int> gone_;
 };
 
 }  // namespace lazytrace

@@ -616,6 +616,7 @@ void Recorder::push(Step step) {
   if (step.branch < 0) step.branch = serial++;
   resuming_.add(step);
   note_given(step);
+  note_gone(&step);
   program_->steps.push_back(std::move(step));
 }
 
@@ -913,6 +914,17 @@ void Recorder::note_given(const Step& step) {
   for (const Result& result : step.results)
     if (result.kind == Result::Kind::Register && result.reg >= 0 && !was_there(result.reg))
       given_.insert(result.reg);
+}
+
+// Looking for it takes as long as there are tensors. What is fed is held by the replay.
+void Recorder::note_gone(Step* step) {
+  constexpr size_t kWorthIt = size_t{16} << 20;
+  if (feeding()) return;
+  for (const Result& result : step->results)
+    if (result.kind == Result::Kind::Register && !result.known) made_ += result.meta->bytes();
+  if (made_ < kWorthIt) return;
+  made_ = 0;
+  step->gone = origins_.gone();
 }
 
 bool Recorder::is_loose(const at::Tensor& tensor) {

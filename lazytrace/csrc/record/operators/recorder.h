@@ -282,6 +282,7 @@ class Recorder {
   bool raises_by_itself();
   bool leaves_out_reads();
   void note_given(const Step& step);
+  void note_gone(Step* step);
   void note_catching(const std::string& name, Step* step);
   void note_exit(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments, Step* step);
   // Appends a step; while feeding, the one that has run. Raises where they differ.
@@ -349,6 +350,7 @@ class Recorder {
   std::unordered_set<int> views_;  // registers with memory that was there before the call, at all sizes
   AutogradGraph::Functions pure_;
   std::unordered_set<int> decorated_;  // registers
+  size_t made_ = 0;                    // bytes, since it was looked for what is gone
   std::unordered_set<int> given_;      // registers of what opaque steps and gradients have given
   bool hooks_ran_ = false;             // in a backward pass
   // Memory of the tensors of which Python code knows whether they require gradients.
