@@ -84,6 +84,9 @@ _KNOWN_CODE = {
     "_apply_on_tensors": "ebe9f722eee5639c",
     "forward": "317f3bfd70042634",
     "setup_context": "93848172fec96189",
+    "BackwardHookFunction.forward": "e02ce75991f7b1f5",
+    "BackwardHookFunction.backward": "3f98164eaa2bcc45",
+    "BackwardHookFunction.forward.<listcomp>": "82a2a30d71f6dc4f",
 }
 
 
@@ -193,6 +196,21 @@ def module_hook_calls() -> tuple[Callable[..., Any], ...]:
     names = "setup_input_hook", "setup_output_hook", "_apply_on_tensors"
     known = all(_known_code(BackwardHook, name) for name in names)
     return (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook) if known else ()
+
+
+def passes_on(function: type) -> bool:
+    """Whether it is torch's custom function that gives backward hooks of modules a node, as it is known.
+
+    >>> passes_on(BackwardHookFunction), passes_on(torch.autograd.Function)
+    (True, False)
+    """
+    if function is not BackwardHookFunction:
+        return False
+    name = function.__name__
+    codes = {f"{name}.{one}": getattr(function, one).__code__ for one in ("forward", "backward")}
+    inner = _constants(function.forward, "<listcomp>")
+    codes |= {f"{name}.forward.<listcomp>": code for code in inner}
+    return all(_digest(code) == _KNOWN_CODE[one] for one, code in codes.items())
 
 
 def _node_of(tensors: tuple[torch.Tensor, ...]) -> Any:

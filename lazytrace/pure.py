@@ -191,6 +191,9 @@ def _reads_of(function: type) -> list[Read]:
     scan = _Scan()
     scan.reads += [Read("class", function, name) for name in _torch.NAMES_OF_FUNCTIONS]
     scan.reads += [Read("class", backward_class, name) for name in _OF_CTX]
+    if _torch.passes_on(function):
+        known = (function.forward, function.backward)  # type: ignore[attr-defined]
+        return [*scan.reads, *(Read("function", body, "") for body in known)]
     bodies = {name: scan.body_of(function, name) for name in sorted(methods)}
     for body in bodies.values():
         scan.ctx_names |= _stored_on_ctx(body.__code__, backward_class)

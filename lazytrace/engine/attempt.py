@@ -517,7 +517,8 @@ class Attempt:
         if recorded.stiff and self.cache.shapes.fix_state(structure, recorded.stiff):
             # The next recording does not follow these, as the first one did not.
             return self.cache.refusals.forget(self.key)
-        to_blame = recorded.failed_in_block
+        # Anything else may be state that is made when it is first asked for.
+        to_blame = recorded.failed_in_block and recorded.reason_code.startswith("block-")
         if recorded.watched and self.cache.shapes.leave_blocks(structure, to_blame=to_blame):
             # The next recording has them as steps, and looks at nothing inside.
             return self.cache.refusals.forget(self.key)

@@ -93,13 +93,13 @@ def of_dict(trace, use, kept=None):
     return trace(step), kept
 
 
-@cases(hits=4)
+@cases(hits=3)
 def an_entry(trace):
     step, kept = of_dict(trace, lambda kept: kept["first"].mean() + kept["last"].sum())
     return step, calls(lambda: kept.update(first=None)), lambda: kept
 
 
-@cases(hits=4)
+@cases(hits=3)
 def an_entry_by_get(trace):
     step, kept = of_dict(trace, lambda kept: kept.get("first").mean())
     return step, calls(lambda: kept.pop("first")), lambda: kept
@@ -146,19 +146,19 @@ def of_list(trace, use):
     return trace(step), kept
 
 
-@cases(hits=4)
+@cases(hits=3)
 def an_item_of_a_list(trace):
     step, kept = of_list(trace, lambda kept: kept[0].mean())
     return step, calls(lambda: kept.__setitem__(0, None)), lambda: kept
 
 
-@cases(hits=2)
+@cases(hits=1)
 def an_item_from_the_end(trace):
     step, kept = of_list(trace, lambda kept: kept[-2].mean())
     return step, calls(lambda: kept.append(None)), lambda: kept
 
 
-@cases(hits=2)
+@cases(hits=1)
 def one_taken_apart(trace):
     step, kept = of_list(trace, lambda kept: (lambda g, other: g * 2)(*kept))
     return step, calls(lambda: kept.__setitem__(1, 3)), lambda: kept

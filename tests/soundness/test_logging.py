@@ -428,7 +428,7 @@ def in_a_step_of_training(trace):
     return trace(step), steps, lambda: (out.getvalue(), [*model.parameters()])
 
 
-@cases(hits=7)
+@cases(hits=6)
 def hooks_of_modules(trace):
     logger, out = written()
     model = torch.nn.Linear(1, 1)

@@ -149,10 +149,11 @@ def test_state_around_a_write(name, way, before, after):
         def watch():
             return state.number, state.list, state.dict, getattr(type(state), "shared", 0)
 
-        return trace(function), [call(X(grad=True)) for _ in range(5)], watch
+        return trace(function), [call(X(grad=True)) for _ in range(6)], watch
 
     tracer = agree(make)
-    # Nothing that the program reads is written: it is replayed.
+    # Nothing that the program reads is written: it is replayed. What is checkpointed, or a hook, is watched
+    # up to twice, as state that is made late may be what a recording fails by.
     assert before or after or tracer.count("hits") >= 3, tracer.account()
 
 

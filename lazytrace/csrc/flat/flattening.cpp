@@ -88,6 +88,9 @@ bool Flattening::is_watched(const Step& step) const {
   return step.opaque && step.opaque->watched && !following_;
 }
 
+// What no graph calls in a form.
+bool Flattening::sets_hook(const Step& step) const { return step.opaque && step.opaque->hook && !following_; }
+
 // Python code of which nothing but its kernels matters.
 bool Flattening::stands_for_kernels(const Step& step) const { return is_pure(step) || is_watched(step); }
 
@@ -116,6 +119,10 @@ void Flattening::after(size_t at) {
     graph = true;
   }
   if (collected && (graph || (stands_for_kernels(step) && begins_ >= 0))) return replace(step);
+  if (sets_hook(step) && begins_ >= 0) {
+    each_argument(step, [&](int reg) { hooked_.insert(reg); });
+    return kernels_.drop(mark_, first_new_);  // the pass calls it, which is seen
+  }
   if (step.kind == Step::Kind::Opaque && graph) return hinder(step.opaque->name + " is given a graph");
   if (step.kind == Step::Kind::SetGradient && graph) return hinder("a gradient has a graph");
   // What its node saves would show other memory.
@@ -217,7 +224,9 @@ void Flattening::meet_leaves(const Step& step) {
     py::gil_scoped_acquire gil;  // nodes may belong to Python
     graph = AutogradGraph::of(roots, {}, pure_);
   }
-  if (graph.python) return hinder("a backward pass runs Python code");
+  // Which hooks it calls is guarded, or they are of steps of the call, where they were watched.
+  if (graph.python || (!graph.hooked.empty() && !is_watched(step)))
+    return hinder("a backward pass runs Python code");
   if (!step.opaque->accumulates) return;
   for (const at::Tensor& leaf : graph.leaves) {
     int reg = kernels_.register_of(leaf);
@@ -249,18 +258,19 @@ void Flattening::watch_gradients() {
     if (impl == leaf.gradient) continue;
     bool first = !leaf.gradient;
     leaf.gradient = impl;
-    if (!impl) return hinder("a gradient is taken away");
-    int reg = kernels_.register_of(gradient);
-    if (reg < 0) return hinder("a gradient of unknown origin");
-    if (gradient.requires_grad()) return hinder("a gradient has a graph");
     Step set = gradient_step(Step::Kind::SetGradient, leaf.reg);
-    Argument value;
-    value.kind = Argument::Kind::Register;
-    value.reg = reg;
-    set.arguments.push_back(value);
     set.effect = kernels_.is_external(leaf.tensor);
-    if (first) set.accumulates = leaf.reg;
-    if (set.effect) kernels_.outlives(gradient);
+    int reg = impl ? kernels_.register_of(gradient) : -1;
+    if (impl) {
+      if (reg < 0) return hinder("a gradient of unknown origin");
+      if (gradient.requires_grad()) return hinder("a gradient has a graph");
+      Argument value;
+      value.kind = Argument::Kind::Register;
+      value.reg = reg;
+      set.arguments.push_back(value);
+      if (first) set.accumulates = leaf.reg;
+      if (set.effect) kernels_.outlives(gradient);
+    }
     kernels_.steps().push_back(std::move(set));
     gradients_[leaf.reg] = reg;
   }
@@ -732,6 +742,8 @@ std::shared_ptr<FlatForm> Flattening::finish(std::vector<int> outputs) {
   // It counts as written to, which a view in its place does not.
   if (std::any_of(outputs.begin(), outputs.end(), [&](int reg) { return turned_.count(reg) > 0; }))
     hinder("a tensor that was turned in place leaves the function");
+  if (std::any_of(outputs.begin(), outputs.end(), [&](int reg) { return hooked_.count(reg) > 0; }))
+    hinder("a tensor with a hook leaves the function");
   std::unordered_set<int> flagged;
   for (const Step& step : program_.steps)
     if (step.kind == Step::Kind::RequireGrad) flagged.insert(step.arguments[0].reg);

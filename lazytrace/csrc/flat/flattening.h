@@ -69,6 +69,7 @@ class Flattening final : public Witness, public KernelSink {
   Step gradient_step(Step::Kind kind, int leaf) const;
   bool is_pure(const Step& step) const;
   bool is_watched(const Step& step) const;
+  bool sets_hook(const Step& step) const;
   bool stands_for_kernels(const Step& step) const;
   static bool only_tells(const Step& step);
   static bool may_do_anything(const Step& step);
@@ -116,6 +117,7 @@ class Flattening final : public Witness, public KernelSink {
   std::set<c10::intrusive_ptr<torch::autograd::Node>> histories_;  // of what the call began with
   AutogradGraph::Functions pure_;   // custom functions that the program has come to
   std::unordered_set<int> turned_;  // registers of the program that were turned in place
+  std::unordered_set<int> hooked_;  // what steps are given that set hooks, which the form goes without
   std::vector<int> whole_;          // registers of arguments of the step that hold whole numbers
   std::vector<Modes> modes_;
   Modes now_;

@@ -408,6 +408,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
       return total_of(g.key.ptr(), owner, g.index).release().ptr();
     case Access::Memory:
       return memory_of_array(owner).release().ptr();
+    case Access::Hooks:
+      return is_tensor(owner) ? hooks_of(THPVariable_Unpack(owner), g.index == 1) : nullptr;
     default:
       return PyObject_GetAttr(owner, g.key.ptr());
   }
@@ -1275,6 +1277,8 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
       return parent();
     case Access::Deref:
       return parent() + "()";
+    case Access::Hooks:
+      return parent() + (g.index ? "._post_accumulate_grad_hooks" : "._backward_hooks");
     case Access::Context:
       return parent() + ".get()";
     case Access::Cell:

@@ -106,6 +106,7 @@ struct OpaqueStep {
   // It runs Python code that was watched: this reads what is guarded, and does nothing else than run
   // operators.
   bool watched = false;
+  bool hook = false;  // it sets a hook on what the call has made, which is watched where a pass calls it
   std::unordered_set<const void*> functions;  // custom functions of autograd there, as `pure`
   int turn = 0;                               // of those that are free: which one in the recording, from 1
   Behind behind;                              // of a free one: what guards say nothing of once it has run
@@ -219,7 +220,8 @@ struct Program {
   bool undisturbed = false;     // no subclass, hook or kernel of Python's was there to run in the middle
   bool unfilled = false;        // a tensor was made larger, and nobody has said what is in it
   bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
-  bool backward = false;        // runs a backward pass that was seen to call no hook
+  std::vector<int> hooked;      // registers of leaves whose hooks are guarded
+  bool backward = false;        // runs a backward pass that was seen to call no hook but these
   bool grows = false;           // a backward pass builds a graph of its own
   bool changes_looks = false;   // shape, memory or requires_grad of a tensor, in place
   // From this step on, Python code that runs again would see other metadata. A flat form ends earlier, where

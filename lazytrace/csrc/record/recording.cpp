@@ -1,5 +1,6 @@
 #include "record/recording.h"
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -340,11 +341,19 @@ const void* reentrant_function() {
 }
 }  // namespace
 
+bool Recording::may_watch() const {
+  return watches_blocks_ && !recorder_.feeding() && !recorder_.follows_sizes();
+}
+
+const std::shared_ptr<WatchedBlocks>& Recording::blocks() {
+  if (!blocks_) blocks_ = std::make_shared<WatchedBlocks>(observer_.surroundings());
+  return blocks_;
+}
+
 py::object Recording::checkpoint(py::object function, const py::object& switches, py::tuple args,
                                  py::dict kwargs) {
   bool inside = recorder_.in_block();
-  bool fits =
-      watches_blocks_ && runs_alone(args, kwargs) && !recorder_.feeding() && !recorder_.follows_sizes();
+  bool fits = may_watch() && runs_alone(args, kwargs);
   PureFunctions* functions = observer_.pure_functions();
   if (fits && !inside && !functions->knows(function.ptr())) functions->meet(function.ptr(), switches);
   if (!fits || !functions->is(function.ptr()) || !(inside || recorder_.takes_steps()))
@@ -358,8 +367,7 @@ py::object Recording::checkpoint(py::object function, const py::object& switches
 
 py::object Recording::watched(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
   OpaqueCall call(observer_.surroundings(), function.ptr(), "", args.ptr(), kwargs.ptr(), true, true);
-  if (!blocks_) blocks_ = std::make_shared<WatchedBlocks>(observer_.surroundings());
-  WatchedBlocks::Running running(blocks_, &call);
+  WatchedBlocks::Running running(blocks(), &call);
   recorder_.know_pure(reentrant_function());
   call.meet_function(reentrant_function());
   auto [given, named] = with_plain_numbers(args, kwargs);
@@ -404,6 +412,10 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
   }
   py::object handle = fed ? calls.find(tensor, hook_handles_) : calls.now(tensor, hook);
   hook_handles_.append(handle);
+  if (may_watch() && WatchedBlocks::may_watch(hook.ptr())) {
+    blocks()->know(hook.ptr());
+    call.is_hook();
+  }
   call.finish(Py_None);
   return handle;
 }
@@ -434,6 +446,36 @@ void Recording::module_inputs(const py::object& now, py::object hook, py::object
   now(hook, made);
 }
 
+namespace {
+std::vector<at::Tensor> tensors_of(const py::handle& sequence) {
+  std::vector<at::Tensor> tensors;
+  for (py::handle item : sequence)
+    if (is_tensor(item.ptr())) tensors.push_back(THPVariable_Unpack(item.ptr()));
+  return tensors;
+}
+
+// The hooks of the node that has made these, which torch has made for the call. False where there are others
+// than Python's.
+bool know_hooks_of(const py::handle& made, WatchedBlocks* blocks, Provenance* provenance) {
+  for (const at::Tensor& tensor : tensors_of(made)) {
+    if (!tensor.grad_fn()) continue;
+    auto dicts = hook_dicts_of(*tensor.grad_fn());
+    if (!dicts) return false;
+    for (PyObject* dict : *dicts)
+      for (auto [key, hook] : py::reinterpret_borrow<py::dict>(dict)) {
+        blocks->know(hook.ptr());
+        provenance->note_made(hook.ptr());
+      }
+  }
+  return true;
+}
+
+bool watches_all(const py::handle& hooks) {
+  return std::all_of(hooks.begin(), hooks.end(),
+                     [](py::handle hook) { return WatchedBlocks::may_watch(hook.ptr()); });
+}
+}  // namespace
+
 void Recording::module_outputs(const py::object& again, const py::object& now, py::object hook,
                                py::object made) {
   if (!recorder_.takes_steps()) return (void)now(hook, made);
@@ -451,6 +493,14 @@ void Recording::module_outputs(const py::object& again, const py::object& now, p
     recorder_.fed_value();
   } else {
     now(hook, made);
+  }
+  // Torch's code, which calls those of the module, is watched with them. Without inputs that require
+  // gradients it warns.
+  if (may_watch() && py::len(inputs) && watches_all(hook.attr("user_hooks")) &&
+      watches_all(hook.attr("user_pre_hooks"))) {
+    Provenance* provenance = observer_.surroundings().provenance;
+    bool known = know_hooks_of(inputs, blocks().get(), provenance);
+    if (known && know_hooks_of(made, blocks().get(), provenance)) call.is_hook();
   }
   call.finish(Py_None);
 }
@@ -471,13 +521,6 @@ bool makes_gradients(Frame caller) {
 namespace {
 constexpr size_t kCreateGraph = 3;  // which argument of the engine says that it builds a graph
 constexpr size_t kInputs = 4;  // which argument of the engine has the inputs whose gradients are asked for
-
-std::vector<at::Tensor> tensors_of(const py::handle& sequence) {
-  std::vector<at::Tensor> tensors;
-  for (py::handle item : sequence)
-    if (is_tensor(item.ptr())) tensors.push_back(THPVariable_Unpack(item.ptr()));
-  return tensors;
-}
 
 // The one level that hides the first dimension of all these gradients.
 std::optional<int64_t> level_of_all(const py::handle& gradients) {
@@ -506,7 +549,9 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   if (inside || follows) return transformed_backward(roots, run, args, kwargs, follows);
   if (auto level = level_of_all(args[1])) return batched_backward(roots, *level, args, kwargs);
   bool accumulates = accumulates_gradients(kwargs);
-  Recorder::Backward facts = recorder_.look_ahead(roots, accumulates);
+  std::vector<py::dict> hooks;
+  Recorder::Backward facts = recorder_.look_ahead(
+      roots, accumulates, [&](torch::autograd::Node& node) { return watches_hooks(node, &hooks); });
   // What its hooks read and write is seen in this thread alone.
   if (facts.python && facts.elsewhere) {
     recorder_.fail(say(reason::PassOnGpu));
@@ -516,12 +561,49 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);
   std::optional<WatchedBlocks::Running> running;
-  if (facts.watched) running.emplace(blocks_, &call);
+  if (facts.watched) running.emplace(blocks(), &call);
   if (facts.effects) call.has_effects();
   if (makes_gradients(Frame::current()))
     for (py::handle gradient : args[1])
       if (is_tensor(gradient.ptr())) call.forgets(THPVariable_Unpack(gradient.ptr()));
-  return make_opaque(&call, run, args, kwargs);
+  if (!facts.watched || hooks.empty()) return make_opaque(&call, run, args, kwargs);
+  auto now = [&](const py::args& given, const py::kwargs& named) {
+    WatchedBlocks::InPlace watching(blocks_, hooks);
+    return py::object(run(*given, **named));
+  };
+  return make_opaque(&call, py::cpp_function(now), args, kwargs);
+}
+
+bool Recording::watches_hooks(torch::autograd::Node& node, std::vector<py::dict>* dicts) {
+  auto found = may_watch() ? hook_dicts_of(node) : std::nullopt;
+  if (!found) return false;
+  auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
+  int reg = leaf ? recorder_.register_of(leaf->variable) : -1;
+  bool older = leaf && recorder_.was_there(reg);
+  for (PyObject* one : *found) {
+    auto dict = py::reinterpret_borrow<py::dict>(one);
+    for (auto [key, hook] : dict)
+      if (older ? !WatchedBlocks::may_watch(hook.ptr()) : !blocks()->knows(hook.ptr())) return false;
+    dicts->push_back(dict);
+  }
+  return !older || guards_hooks(leaf->variable, reg);
+}
+
+bool Recording::guards_hooks(const at::Tensor& leaf, int reg) {
+  Provenance* provenance = observer_.surroundings().provenance;
+  auto shown = py::reinterpret_steal<py::object>(THPVariable_Wrap(leaf));
+  int node = provenance->node_of_tensor(shown.ptr());
+  if (node < 0 || has_other_hooks(leaf)) return false;
+  for (bool accumulated : {false, true}) {
+    auto hooks = py::reinterpret_steal<py::tuple>(hooks_of(leaf, accumulated));
+    if (!hooks) throw py::error_already_set();
+    auto [all, made] = provenance->read_node(node, Access::Hooks, nullptr, accumulated, hooks.ptr());
+    for (size_t i = 0; made && i < hooks.size(); ++i)
+      provenance->read_child(all, Access::At, nullptr, static_cast<Py_ssize_t>(i),
+                             PyTuple_GET_ITEM(hooks.ptr(), i));
+  }
+  recorder_.note_hooked(reg);
+  return true;
 }
 
 // One step, which is given the gradients with the dimension that is hidden here.
@@ -531,7 +613,7 @@ py::object Recording::batched_backward(const std::vector<at::Tensor>& roots, int
   py::list all(args), shown;
   for (py::handle gradient : args[1]) shown.append(show_dimension(THPVariable_Unpack(gradient.ptr()), level));
   all[1] = py::tuple(shown);
-  Recorder::Backward facts = recorder_.look_ahead(roots, false);
+  Recorder::Backward facts = recorder_.look_ahead(roots, false, [](torch::autograd::Node&) { return false; });
   observer_.surroundings().provenance->weak_node(run.ptr());
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", py::tuple(all).ptr(), kwargs.ptr(), facts.python,
                   true);
@@ -563,7 +645,7 @@ bool Recording::follows_backward(const std::vector<at::Tensor>& roots, const py:
 py::object Recording::transformed_backward(const std::vector<at::Tensor>& roots, const py::object& run,
                                            const py::tuple& args, const py::dict& kwargs, bool follows) {
   AutogradGraph graph = AutogradGraph::of(roots);
-  if (graph.python) recorder_.fail(say(reason::PythonInTransform));
+  if (graph.runs_python()) recorder_.fail(say(reason::PythonInTransform));
   if (!follows) recorder_.fail(say(reason::GraphOfOthers));
   if (graph.elsewhere) recorder_.fail(say(reason::TransformOnGpu));
   struct Unwatched {

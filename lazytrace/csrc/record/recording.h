@@ -91,11 +91,18 @@ class Recording {
   // Its function is watched.
   py::object watched(const py::object& function, const py::tuple& args, const py::dict& kwargs);
   void watch_blocks() { watches_blocks_ = true; }
+  // Whether what a step calls is watched.
+  bool may_watch() const;
+  const std::shared_ptr<WatchedBlocks>& blocks();
   bool has_watched() const { return blocks_ != nullptr; }
   // Whether what it has seen there is why it has failed.
   bool failed_in_block() const { return recorder_.failed_in_block(); }
   // The same for torch's function that runs autograd's engine.
   py::object backward(py::object run, py::tuple args, py::dict kwargs);
+  // Whether the hooks of a node are watched while the pass runs that comes to it: the call has set them, or
+  // they are of a leaf of before the call, and guarded. `dicts`: where they lie.
+  bool watches_hooks(torch::autograd::Node& node, std::vector<py::dict>* dicts);
+  bool guards_hooks(const at::Tensor& leaf, int reg);
   // Tensor.register_hook.
   py::object hook(const HookCalls& calls, py::object tensor, py::object hook);
   // Tensor.retain_grad, which is a hook of torch's own.

@@ -112,7 +112,8 @@ AutogradGraph AutogradGraph::of(const std::vector<at::Tensor>& roots, const Node
     graph.outer |= outer.count(node) > 0;
     // Torch's engine keeps those of these two in the thread of the caller.
     graph.elsewhere |= node->num_inputs() > 0 && !node->device().is_cpu() && !node->device().is_meta();
-    graph.python |= has_hooks_of_its_own(*node) || (is_python(*node) && !pure.count(function_of(*node)));
+    graph.python |= is_python(*node) && !pure.count(function_of(*node));
+    if (has_hooks_of_its_own(*node)) graph.hooked.push_back(node);
     if (leaf) graph.leaves.push_back(leaf->variable);
     for (const auto& edge : node->next_edges()) meet(edge.function.get());
   }
@@ -143,6 +144,65 @@ AutogradWay AutogradWay::between(const std::vector<at::Tensor>& roots, const std
     for (const auto& edge : node->next_edges()) meet(edge.function.get());
   }
   return way;
+}
+
+namespace {
+// Null where the hook is none of Python's. Torch exports none of these types.
+PyObject* dict_of(torch::autograd::FunctionPreHook& hook) {
+  const char* name = typeid(hook).name();
+  if (std::strstr(name, "PyFunctionTensorPreHook"))
+    return static_cast<torch::autograd::PyFunctionTensorPreHook&>(hook).dict;
+  if (std::strstr(name, "PyFunctionPreHook"))
+    return static_cast<torch::autograd::PyFunctionPreHook&>(hook).dict;
+  return nullptr;
+}
+PyObject* dict_of(torch::autograd::FunctionPostHook& hook) {
+  if (!std::strstr(typeid(hook).name(), "PyFunctionPostHook")) return nullptr;
+  return static_cast<torch::autograd::PyFunctionPostHook&>(hook).dict;
+}
+PyObject* dict_of(torch::autograd::PostAccumulateGradHook& hook) {
+  if (!std::strstr(typeid(hook).name(), "PyFunctionTensorPostAccGradHooks")) return nullptr;
+  return static_cast<torch::autograd::PyFunctionTensorPostAccGradHooks&>(hook).dict;
+}
+}  // namespace
+
+std::optional<std::vector<PyObject*>> hook_dicts_of(Node& node) {
+  std::vector<PyObject*> dicts;
+  for (auto& hook : node.tensor_pre_hooks()) dicts.push_back(dict_of(*hook));
+  for (auto& hook : node.pre_hooks()) dicts.push_back(dict_of(*hook));
+  for (auto& hook : node.post_hooks()) dicts.push_back(dict_of(*hook));
+  if (auto* hook = node.tensor_post_acc_grad_hooks().get()) dicts.push_back(dict_of(*hook));
+  auto is_known = [](PyObject* dict) { return dict && PyDict_Check(dict); };
+  if (!node.retains_grad_hooks().empty() || !std::all_of(dicts.begin(), dicts.end(), is_known)) return {};
+  return dicts;
+}
+
+bool has_other_hooks(const at::Tensor& leaf) {
+  auto* meta = torch::autograd::impl::get_autograd_meta(leaf);
+  if (!meta) return false;
+  if (meta->cpp_hooks_list_ || (meta->post_acc_grad_hooks_ && !dict_of(*meta->post_acc_grad_hooks_)))
+    return true;
+  for (auto& hook : meta->hooks_)
+    if (!dict_of(*hook)) return true;
+  auto accumulator = meta->grad_accumulator_.lock();
+  return accumulator && !(accumulator->pre_hooks().empty() && accumulator->post_hooks().empty() &&
+                          accumulator->retains_grad_hooks().empty());
+}
+
+PyObject* hooks_of(const at::Tensor& tensor, bool accumulated) {
+  PyObject* all = PyList_New(0);
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  auto add = [&](PyObject* dict) {
+    PyObject *key, *hook;
+    for (Py_ssize_t at = 0; all && dict && PyDict_Check(dict) && PyDict_Next(dict, &at, &key, &hook);)
+      if (PyList_Append(all, hook) < 0) Py_CLEAR(all);
+  };
+  if (meta && accumulated && meta->post_acc_grad_hooks_) add(dict_of(*meta->post_acc_grad_hooks_));
+  if (meta && !accumulated)
+    for (auto& hook : meta->hooks_) add(dict_of(*hook));
+  PyObject* hooks = all ? PyList_AsTuple(all) : nullptr;
+  Py_XDECREF(all);
+  return hooks;
 }
 
 bool has_hooks(const at::Tensor& tensor) {

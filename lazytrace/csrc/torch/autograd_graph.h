@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/python_headers.h>
 
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
@@ -14,10 +16,11 @@ namespace lazytrace {
 // The graph behind some tensors, as autograd would go through it. Needs the GIL, as nodes may belong to
 // Python.
 struct AutogradGraph {
-  bool python = false;             // a hook or a function in Python runs on the way
-  bool elsewhere = false;          // autograd runs nodes of it in a thread of a GPU
-  bool outer = false;              // it goes on into a graph of `histories`
-  std::vector<at::Tensor> leaves;  // tensors whose `.grad` it may change
+  bool python = false;                         // a function in Python runs on the way
+  std::vector<torch::autograd::Node*> hooked;  // nodes that call hooks
+  bool elsewhere = false;                      // autograd runs nodes of it in a thread of a GPU
+  bool outer = false;                          // it goes on into a graph of `histories`
+  std::vector<at::Tensor> leaves;              // tensors whose `.grad` it may change
   std::unordered_set<torch::autograd::Node*> nodes;
 
   using Nodes = std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>>;
@@ -26,6 +29,7 @@ struct AutogradGraph {
   // `pure`: those whose Python code comes to operators alone.
   static AutogradGraph of(const std::vector<at::Tensor>& roots, const Nodes& histories = {},
                           const Functions& pure = {});
+  bool runs_python() const { return python || !hooked.empty(); }
 };
 
 // What is known of the graph between some roots and the inputs whose gradients are asked for, where the
@@ -62,5 +66,15 @@ bool leads_nowhere(const at::Tensor& tensor);
 
 // Whether a backward pass that comes to this tensor would call a hook. Neither needs nor takes the GIL.
 bool has_hooks(const at::Tensor& tensor);
+
+// The dicts of Python's hooks that a node calls: before it runs, and after that. Null where it calls others,
+// too. Borrowed; needs the GIL.
+std::optional<std::vector<PyObject*>> hook_dicts_of(torch::autograd::Node& node);
+
+// Whether it has other hooks than those of Python's that hooks_of() gives.
+bool has_other_hooks(const at::Tensor& leaf);
+
+// What Tensor.register_hook, or register_post_accumulate_grad_hook, has set on it, as a tuple. Needs the GIL.
+PyObject* hooks_of(const at::Tensor& tensor, bool accumulated);
 
 }  // namespace lazytrace

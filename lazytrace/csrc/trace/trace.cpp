@@ -187,7 +187,7 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   if (failed < 0) failed = aliased(*values);
   if (failed < 0) failed = merged(call, *values);
   if (failed < 0) failed = ending(call, *values);
-  if (failed < 0 && program().backward) failed = hooked(*values);
+  if (failed < 0 && program().backward) failed = hooked(call, *values);
   if (failed < 0 && !program().gradients.empty()) failed = regraded(call, *values, after);
   if (failed >= 0) return failed;
   hold(values);
@@ -253,9 +253,17 @@ int Trace::regraded(const Call& call, const GuardTree::Values& values, int after
   return -1;
 }
 
-int Trace::hooked(const GuardTree::Values& values) const {
-  for (size_t slot = 0; slot < values.captures.size(); ++slot)
-    if (has_hooks(THPVariable_Unpack(values.captures[slot]))) return tree_.node_of_capture(slot);
+int Trace::hooked(const Call& call, const GuardTree::Values& values) const {
+  const std::vector<int>& guarded = program().hooked;
+  for (size_t slot = 0; slot < values.captures.size(); ++slot) {
+    const at::Tensor& tensor = THPVariable_Unpack(values.captures[slot]);
+    if (!has_hooks(tensor)) continue;
+    bool known = std::binary_search(guarded.begin(), guarded.end(), program().captures[slot]);
+    if (!known || has_other_hooks(tensor)) return tree_.node_of_capture(slot);
+  }
+  // The key says whether an argument has any.
+  for (int reg : guarded)
+    if (reg < program().inputs && has_other_hooks(call.tensor(static_cast<size_t>(reg)))) return node_of(reg);
   return -1;
 }
 

@@ -130,7 +130,7 @@ class Trace {
   // The owner of a place of which a write takes away what would be seen to go; -1: none.
   int ending(const Call& call, const GuardTree::Values& values) const;
   // A tensor that has hooks by now, which a backward pass would call; -1: none.
-  int hooked(const GuardTree::Values& values) const;
+  int hooked(const Call& call, const GuardTree::Values& values) const;
   // A tensor whose gradient is not what it was when the recorded call began; -1: none.
   // The steps up to `after` have run.
   int regraded(const Call& call, const GuardTree::Values& values, int after) const;

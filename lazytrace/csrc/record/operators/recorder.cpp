@@ -1201,7 +1201,17 @@ Step Recorder::gradient_step(Step::Kind kind, const at::Tensor& tensor) {
   return step;
 }
 
+namespace {
+// Inside a block, as of a hook behind what a pass has added, it is no step: the gradient of the leaf is
+// compared when the call begins, and what happens to it in the pass is seen.
+void meet_in_block(const at::Tensor& leaf, const std::unordered_set<int>& met, Recorder* recorder) {
+  int reg = recorder->knows(leaf) ? recorder->register_of(leaf) : -1;
+  if (reg < 0 || !met.count(reg)) recorder->refuse_in_block();
+}
+}  // namespace
+
 at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
+  if (in_block()) return meet_in_block(tensor, met_gradients_, this), tensor.grad();
   Step step = gradient_step(Step::Kind::Gradient, tensor);
   if (stopped()) return tensor.grad();
   meet_gradient(tensor, step.arguments[0].reg);
@@ -1276,6 +1286,7 @@ void Recorder::note_state(const std::vector<std::string>& paths, const std::vect
 }
 
 bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
+  if (in_block()) return meet_in_block(tensor, met_gradients_, this), true;
   // One of another size torch refuses: a replay that comes to one leaves before.
   if (is_loose(value)) pin(value);
   bool fed = feeding();
@@ -1386,14 +1397,21 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   return true;
 }
 
-Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates) {
+void Recorder::note_hooked(int reg) {
+  std::vector<int>& hooked = program_->hooked;
+  auto at = std::lower_bound(hooked.begin(), hooked.end(), reg);
+  if (at == hooked.end() || *at != reg) hooked.insert(at, reg);
+}
+
+Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates,
+                                        c10::function_ref<bool(torch::autograd::Node&)> watches) {
   AutogradGraph graph = AutogradGraph::of(roots, origins_.histories(), pure_);
   Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false, graph.elsewhere, false};
   for (const at::Tensor& leaf : graph.leaves) {
     // Where it changes no gradient, a leaf gets its register when it is asked for: a function that runs again
     // may find other leaves behind an opaque function.
     int reg = accumulates || !origins_.knows(leaf) ? register_of(leaf) : 0;
-    facts.python |= reg < 0 || has_hooks(leaf);
+    facts.python |= reg < 0;
     facts.effects |= accumulates && (reg < 0 || !made(leaf));
     if (accumulates) reg < 0 ? note_unmet(leaf) : meet_gradient(leaf, reg);
   }
@@ -1402,13 +1420,16 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
     auto held = weak.lock();
     if (!held) continue;
     at::Tensor leaf(std::move(held));
-    facts.python |= has_hooks(leaf);
+    const std::vector<int>& hooked = program_->hooked;
+    facts.python |= has_hooks(leaf) && !std::binary_search(hooked.begin(), hooked.end(), reg);
     if (accumulates) meet_gradient(leaf, reg);
   }
   // A graph from before the call may be another one at the next; one that an opaque function has made may
   // call hooks for what it has saved, which no node shows.
   facts.python |= graph.outer || resuming_.after_opaque();
-  facts.watched = resuming_.after_block() && !facts.python;
+  auto is_watched = [&](torch::autograd::Node* node) { return watches(*node); };
+  if (!facts.python) facts.python = !std::all_of(graph.hooked.begin(), graph.hooked.end(), is_watched);
+  facts.watched = (resuming_.after_block() || !graph.hooked.empty()) && !facts.python;
   facts.python |= facts.watched;
   program_->backward |= !facts.python || facts.watched;
   hooks_ran_ |= facts.python;

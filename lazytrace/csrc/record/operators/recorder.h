@@ -156,9 +156,13 @@ class Recorder {
     bool python;     // runs Python code, or may at the next call
     bool effects;    // changes the gradients of tensors that were there before
     bool elsewhere;  // runs in a thread of a GPU, in parts
-    bool watched;    // what it runs of Python code are blocks that were watched
+    bool watched;    // what it runs of Python code are blocks and hooks that are watched
   };
-  Backward look_ahead(const std::vector<at::Tensor>& roots, bool accumulates);
+  // `watches`: whether the hooks of a node are watched while they run, and can be told from others.
+  Backward look_ahead(const std::vector<at::Tensor>& roots, bool accumulates,
+                      c10::function_ref<bool(torch::autograd::Node&)> watches);
+  // The hooks of this leaf, given by its register, are guarded.
+  void note_hooked(int reg);
   // Whether the operators of a backward pass may be steps of their own: all of its nodes come from operators
   // that were seen, and a replay tells apart what this call does.
   bool follows_way(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);

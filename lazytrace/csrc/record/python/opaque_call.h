@@ -52,6 +52,8 @@ class OpaqueCall {
   void watch();
   void meet_function(const void* function);
   void uses(const std::vector<int>& registers);
+  // It sets a hook on what the call has made, which is watched where a pass calls it.
+  void is_hook() { step_->hook = true; }
   // It is a backward pass; `accumulates`: into the gradients of leaves.
   void is_backward(bool accumulates) {
     step_->engine = true;

@@ -1,7 +1,11 @@
 #include "record/python/watched_blocks.h"
 
+#include <algorithm>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
+#include "record/python/code_facts.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -11,13 +15,14 @@ namespace {
 class Watched {
  public:
   Watched(const Surroundings& around, OpaqueCall* step)
-      : around_(around), step_(step), written_(around.writes->changes()) {
+      : around_(around), step_(step), written_(around.writes->changes()), place_(around.recorder->place) {
     around_.recorder->begin_block();
   }
   ~Watched() {
     // A replay would make them once more than the step does.
     if (around_.writes->changes() != written_) around_.recorder->fail(say(reason::BlockWrites));
     step_->uses(around_.recorder->end_block());
+    around_.recorder->place = place_;
   }
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
@@ -26,6 +31,7 @@ class Watched {
   const Surroundings& around_;
   OpaqueCall* step_;
   size_t written_;
+  Place place_;  // of the step
 };
 
 struct Looking {
@@ -41,11 +47,76 @@ WatchedBlocks::Running::Running(std::shared_ptr<WatchedBlocks> blocks, OpaqueCal
   step->watch();
 }
 
+namespace {
+// What torch's errors call a hook. No code of a class of the user's is asked for it.
+std::string name_of(PyObject* hook) {
+  PyObject* function = PyMethod_Check(hook) ? PyMethod_GET_FUNCTION(hook) : hook;
+  return PyFunction_Check(function) ? text_of(reinterpret_cast<PyFunctionObject*>(function)->func_name)
+                                    : "<unknown>";
+}
+}  // namespace
+
 py::object WatchedBlocks::instead_of(const py::object& function) {
+  std::string name = name_of(function.ptr());
   return py::cpp_function(
       [function, blocks = shared_from_this()](const py::args& args, const py::kwargs& named) {
         return blocks->call(function, args, named);
-      });
+      },
+      py::name(name.c_str()));
+}
+
+namespace {
+PyObject* function_of(PyObject* hook) { return PyMethod_Check(hook) ? PyMethod_GET_FUNCTION(hook) : hook; }
+
+bool writes(const Operation& operation, PyCodeObject* code) {
+  switch (operation.action) {
+    case Action::SetsItem:
+    case Action::SetsGlobal:
+    case Action::SetsVariable:
+      return true;
+    case Action::SetsAttribute: {
+      // A gradient is set behind what the pass has added to it.
+      PyObject* name = PyTuple_GET_ITEM(code->co_names, operation.name);
+      return PyUnicode_CompareWithASCIIString(name, "grad") != 0;
+    }
+    default:
+      return false;
+  }
+}
+}  // namespace
+
+// What it says decides about nothing but the time of a recording.
+bool WatchedBlocks::may_watch(PyObject* hook) {
+  PyObject* function = function_of(hook);
+  if (!PyFunction_Check(function)) return false;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  static const std::unordered_set<std::string> kMore = {"append", "item", "tolist", "print",
+                                                        "update", "add",  "extend", "numpy"};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i)
+    if (kMore.count(text_of(PyTuple_GET_ITEM(code->co_names, i)))) return false;
+  const std::vector<Operation>& operations = decoded_facts_of(reinterpret_cast<PyObject*>(code))->operations;
+  return std::none_of(operations.begin(), operations.end(),
+                      [&](const Operation& operation) { return writes(operation, code); });
+}
+
+bool WatchedBlocks::knows(PyObject* hook) const {
+  return std::any_of(hooks_.begin(), hooks_.end(), [&](const py::object& one) { return one.ptr() == hook; });
+}
+
+WatchedBlocks::InPlace::InPlace(const std::shared_ptr<WatchedBlocks>& blocks,
+                                const std::vector<py::dict>& dicts) {
+  for (const py::dict& dict : dicts)
+    for (auto [key, hook] : dict)
+      all_.push_back({dict, py::reinterpret_borrow<py::object>(key), py::reinterpret_borrow<py::object>(hook),
+                      blocks->instead_of(py::reinterpret_borrow<py::object>(hook))});
+  for (const Hook& one : all_) one.dict[one.key] = one.instead;
+}
+
+// One that a hook has taken away stays away.
+WatchedBlocks::InPlace::~InPlace() {
+  for (const Hook& one : all_)
+    if (PyDict_GetItemWithError(one.dict.ptr(), one.key.ptr()) == one.instead.ptr())
+      PyDict_SetItem(one.dict.ptr(), one.key.ptr(), one.hook.ptr());
 }
 
 py::object WatchedBlocks::call(const py::object& function, const py::args& args, const py::kwargs& kwargs) {

@@ -1,7 +1,9 @@
-// The functions that activation checkpointing calls, and once more in the backward pass.
+// The functions that activation checkpointing calls, and once more in the backward pass, and hooks on
+// gradients.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "record/python/opaque_call.h"
 
@@ -9,7 +11,8 @@ namespace lazytrace {
 
 // A call of checkpoint() is one opaque step, and so is a backward pass. The function that it is given is
 // watched all the same, in both: what it reads gets guards, so that a flat form can go without it
-// (OpaqueStep::watched). Its operators are no steps. What it does besides fails the recording.
+// (OpaqueStep::watched). Its operators are no steps. What it does besides fails the recording. The same holds
+// for the hooks that a pass calls.
 //
 // One for each recording; what stands in the place of a function shares it. Needs the GIL.
 class WatchedBlocks : public std::enable_shared_from_this<WatchedBlocks> {
@@ -18,6 +21,29 @@ class WatchedBlocks : public std::enable_shared_from_this<WatchedBlocks> {
   explicit WatchedBlocks(const Surroundings& around) : around_(around) {}
   // What is called in the place of the function.
   py::object instead_of(const py::object& function);
+
+  // Whether it is worth watching: a function of Python's, whose code does not plainly do more than read and
+  // run operators.
+  static bool may_watch(PyObject* hook);
+  // These hooks may be watched: the call has set them. Held.
+  void know(PyObject* hook) { hooks_.push_back(py::reinterpret_borrow<py::object>(hook)); }
+  bool knows(PyObject* hook) const;
+
+  // In the place of hooks, in the dicts that the engine calls them from, stands what watches them. RAII.
+  class InPlace {
+   public:
+    InPlace(const std::shared_ptr<WatchedBlocks>& blocks, const std::vector<py::dict>& dicts);
+    ~InPlace();
+    InPlace(const InPlace&) = delete;
+    InPlace& operator=(const InPlace&) = delete;
+
+   private:
+    struct Hook {
+      py::dict dict;
+      py::object key, hook, instead;
+    };
+    std::vector<Hook> all_;
+  };
 
   // A step runs that may call these, and else nothing that is not torch's. RAII: also on exceptions.
   class Running {
@@ -50,6 +76,7 @@ class WatchedBlocks : public std::enable_shared_from_this<WatchedBlocks> {
 
   Surroundings around_;
   OpaqueCall* step_ = nullptr;
+  std::vector<py::object> hooks_;
 };
 
 }  // namespace lazytrace

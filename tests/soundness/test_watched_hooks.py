@@ -1,0 +1,614 @@
+"""Hooks on gradients that read state and run operators alone: training steps that call them become flat."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.soundness.runner import Cases, Holder, agree, call, check
+from tests.soundness.test_flat_steps import ENOUGH, forms
+
+cases = Cases()
+
+
+class Net(nn.Module):
+    """What the hooks find."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 6), nn.Linear(6, 4), nn.Linear(4, 2)
+        self.register_buffer("mask", (torch.arange(24.0).view(4, 6) % 3 > 0).float())
+        self.scale, self.state, self.on = 0.5, Holder(k=2.0), True
+        self.seen, self.handles, self.last = [], [], None
+
+
+def makes(body, prepare=None, change=None, at=ENOUGH, count=ENOUGH + 5, optimizer=None):
+    """Whole steps of `body(net, x)`, and a change of what its hooks are, or find, once they are flat."""
+    optimizer = optimizer or (lambda parameters: torch.optim.SGD(parameters, 0.1))
+
+    def make(trace):
+        torch.manual_seed(3)
+        net = Net()
+        opt = optimizer(net.parameters())
+        if prepare is not None:
+            prepare(net)
+
+        @trace
+        def step(x):
+            opt.zero_grad()
+            loss = body(net, x)
+            opt.step()
+            return loss
+
+        steps = [call(torch.randn(5, 4)) for _ in range(count)]
+        if change is not None:
+            steps[at:at] = [lambda: change(net)]
+        gradients = lambda: [p.grad for p in net.parameters()]  # noqa: E731
+        more = lambda: [len(net.seen), net.last, torch.get_rng_state()]  # noqa: E731
+        return step, steps, lambda: [*net.parameters(), gradients(), more()]
+
+    return make
+
+
+def forward(net, x, hooks=()):
+    hidden = net.a(x).tanh()
+    for hook in hooks:
+        hidden.register_hook(hook)
+    return net.c(net.b(hidden).sin()).square().mean()
+
+
+def plain(net, x):
+    loss = forward(net, x)
+    loss.backward()
+    return loss.detach()
+
+
+# ---------------------------------------------------------------- hooks on parameters
+
+
+def clamps(net):
+    return lambda g: g.clamp(-0.01, 0.01)
+
+
+def scales(net):
+    return lambda g: g * net.scale
+
+
+def scales_by_state(net):
+    return lambda g: g * net.state.k if net.on else None
+
+
+def masks(net):
+    return lambda g: g * net.mask
+
+
+def masks_by_closure(net):
+    mask = net.mask.clone()
+    return lambda g: g.mul(mask)
+
+
+def decays(net):
+    return lambda g: g + 0.01 * net.b.weight
+
+
+def adds_noise(net):
+    return lambda g: g + 0.1 * torch.randn_like(g)
+
+
+def gives_nothing(net):
+    return lambda g: None
+
+
+def normalizes(net):
+    def hook(g):
+        with torch.no_grad():
+            size = g.norm() + 1e-6
+        return g / size
+
+    return hook
+
+
+def writes_in_place(net):
+    return lambda g: g.mul_(2.0)
+
+
+def makes_a_literal(net):
+    return lambda g: g * torch.tensor(2.0)
+
+
+def is_a_method(net):
+    class Scaler:
+        def __init__(self):
+            self.k = 3.0
+
+        def __call__(self, g):
+            return g * self.k
+
+        def hook(self, g):
+            return self(g)
+
+    return Scaler().hook
+
+
+HOOKS = [
+    *(clamps, scales, scales_by_state, masks, masks_by_closure, decays, adds_noise, gives_nothing),
+    *(normalizes, writes_in_place, makes_a_literal, is_a_method),
+]
+
+
+def on_weight(hook):
+    return lambda net: net.handles.append(net.b.weight.register_hook(hook(net)))
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=[hook.__name__ for hook in HOOKS])
+def test_of_a_parameter(hook):
+    made = makes(plain, on_weight(hook))
+    assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+def on_all(net):
+    for p in net.parameters():
+        p.register_hook(lambda g: g * net.scale)
+        p.register_hook(lambda g: g + 1e-3)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, 0.01)
+
+
+def test_several_of_each_parameter():
+    made = makes(plain, on_all, optimizer=adam, count=ENOUGH + 8)
+    assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+# ---------------------------------------------------------------- set by the call
+def inside(hook):
+    def body(net, x):
+        loss = forward(net, x, [hook(net)])
+        loss.backward()
+        return loss.detach()
+
+    return body
+
+
+INSIDE = {
+    "clamps": lambda net: lambda g: g.clamp(-0.01, 0.01),
+    "scales": scales,
+    "by_state": scales_by_state,
+    "noise": adds_noise,
+    "nothing": gives_nothing,
+    "normalizes": normalizes,
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_set_inside(name):
+    made = makes(inside(INSIDE[name]))
+    assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+def of_what_was_drawn(net, x):
+    drop = (torch.rand(6) > 0.3).float()
+    loss = forward(net, x, [lambda g: g * drop, lambda g: g + drop.mean()])
+    loss.backward()
+    return loss.detach()
+
+
+def on_a_leaf_of_the_call(net, x):
+    x = x.clone().requires_grad_()
+    x.register_hook(lambda g: g * 2)
+    loss = forward(net, x)
+    loss.backward()
+    return x.grad
+
+
+def asks_for_gradients(net, x):
+    x = x.clone().requires_grad_()
+    hidden = net.a(x).tanh()
+    hidden.register_hook(lambda g: g * 2)
+    x.register_hook(lambda g: g + 1)
+    (grad,) = torch.autograd.grad(net.c(net.b(hidden)).sum(), x)
+    loss = forward(net, x + grad)
+    loss.backward()
+    return loss.detach()
+
+
+def passes_twice(net, x):
+    loss = forward(net, x, [lambda g: g * net.scale])
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return loss.detach()
+
+
+def accumulates(net, x):
+    for part in x.split(3):
+        forward(net, part, [lambda g: g * net.scale]).backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    return x.sum()
+
+
+def on_what_leads_nowhere(net, x):
+    net.a(x).register_hook(lambda g: g * 2)
+    return plain(net, x)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [of_what_was_drawn, on_a_leaf_of_the_call, asks_for_gradients, passes_twice, accumulates],
+    ids=lambda body: body.__name__,
+)
+def test_in_other_steps(body):
+    made = makes(body, on_all)
+    assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+def test_on_what_leads_nowhere():
+    check(makes(on_what_leads_nowhere, on_all), hits=ENOUGH)
+
+
+def gives_what_is_hooked(net, x):
+    hidden = net.a(x).tanh()
+    hidden.register_hook(lambda g: g * 2)
+    net.c(net.b(hidden)).sum().backward()
+    return hidden
+
+
+def test_what_has_a_hook_leaves_the_function():
+    def make(trace):
+        torch.manual_seed(3)
+        net = Net()
+        step = trace(lambda x: gives_what_is_hooked(net, x))
+        hooks = lambda x: len(step(x)._backward_hooks)  # noqa: E731
+        return hooks, [call(torch.randn(5, 4)) for _ in range(ENOUGH + 5)]
+
+    agree(make)
+
+
+# ---------------------------------------------------------------- behind what is added, and of modules
+def halves(p):
+    p.grad.mul_(0.5)
+
+
+def replaces(p):
+    p.grad = p.grad.clamp(-0.01, 0.01)
+
+
+def takes_away(p):
+    p.grad = None
+
+
+def steps_at_once(optimizer):
+    def prepare(net):
+        optimizers = {p: optimizer([p]) for p in net.parameters()}
+
+        def hook(p):
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+        for p in net.parameters():
+            p.register_post_accumulate_grad_hook(hook)
+
+    return prepare
+
+
+AFTER = {
+    "halves": lambda net: [p.register_post_accumulate_grad_hook(halves) for p in net.parameters()],
+    "replaces": lambda net: net.b.weight.register_post_accumulate_grad_hook(replaces),
+    "takes_away": lambda net: net.b.weight.register_post_accumulate_grad_hook(takes_away),
+    "sgd_at_once": steps_at_once(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
+}
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_behind_what_is_added(name):
+    made = makes(plain, AFTER[name], count=ENOUGH + 8)
+    assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+def test_an_optimizer_that_looks_at_a_number():
+    """Adam asks for the count of its parameter, which is more than running operators."""
+    prepare = steps_at_once(lambda p: torch.optim.Adam(p, 0.01))
+    check(makes(plain, prepare, count=ENOUGH + 8), hits=ENOUGH)
+
+
+def halved(module, given, got):
+    return tuple(None if g is None else g * 0.5 for g in given)
+
+
+MODULES = {
+    "looks": lambda net: net.b.register_full_backward_hook(lambda module, given, got: None),
+    "halves": lambda net: net.b.register_full_backward_hook(halved),
+    "before": lambda net: net.b.register_full_backward_pre_hook(lambda module, got: (got[0] * net.scale,)),
+    "both": lambda net: (
+        net.b.register_full_backward_hook(halved),
+        net.b.register_full_backward_pre_hook(lambda module, got: (got[0] + 1e-3,)),
+        net.c.register_full_backward_hook(halved),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_of_modules(name):
+    made = makes(plain, MODULES[name])
+    assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+# ---------------------------------------------------------------- another world once it is flat
+def adds_one(net):
+    net.b.weight.register_hook(lambda g: g * 3)
+
+
+def adds_one_elsewhere(net):
+    net.a.bias.register_hook(lambda g: g * 3)
+
+
+def adds_one_behind(net):
+    net.a.bias.register_post_accumulate_grad_hook(halves)
+
+
+def adds_one_to_the_node(net):
+    node = net.b.weight.expand_as(net.b.weight).grad_fn.next_functions[0][0]
+    net.last = None
+    net.node = node
+    node.register_hook(lambda given, got: net.seen.append(1))
+
+
+def adds_one_to_a_module(net):
+    net.b.register_full_backward_hook(halved)
+
+
+def removes(net):
+    net.handles.pop().remove()
+
+
+def sets_again(net):
+    hook = next(iter(net.b.weight._backward_hooks.values()))
+    net.handles.pop().remove()
+    net.handles.append(net.b.weight.register_hook(hook))
+
+
+def replaced(net):
+    net.handles.pop().remove()
+    net.handles.append(net.b.weight.register_hook(lambda g: g * 7))
+
+
+def rebinds(net):
+    hook = next(iter(net.b.weight._backward_hooks.values()))
+    for cell in hook.__closure__ or ():
+        if isinstance(cell.cell_contents, torch.Tensor):
+            cell.cell_contents = torch.full((4, 6), 2.0)
+        elif isinstance(cell.cell_contents, Net):
+            other = Net()
+            other.scale = 4.0
+            cell.cell_contents = other
+
+
+def other_code(net):
+    hook = next(iter(net.b.weight._backward_hooks.values()))
+    getattr(hook, "__func__", hook).__code__ = (lambda *args: args[-1] * 5).__code__
+
+
+def sets_scale(net):
+    net.scale = 3.0
+
+
+def sets_k(net):
+    net.state.k = 3.0
+
+
+def switches_off(net):
+    net.on = False
+
+
+def changes_the_mask(net):
+    net.mask.mul_(2)
+
+
+def other_mask(net):
+    net.mask = torch.full((4, 6), 0.25)
+
+
+def freezes(net):
+    net.b.weight.requires_grad_(False)
+
+
+def swaps(net):
+    net.b.weight = nn.Parameter(torch.ones(4, 6))
+
+
+def gives_gradients(net):
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+
+
+def logs(net):
+    net.b.weight.register_hook(lambda g: net.seen.append(1))
+
+
+def raises(net):
+    def hook(g):
+        raise ValueError("a hook")
+
+    net.b.bias.register_hook(hook)
+
+
+def gives_another_shape(net):
+    def hook(g):  # torch's error has its name
+        return g[:1]
+
+    net.b.bias.register_hook(hook)
+
+
+CHANGES = [
+    *(adds_one, adds_one_elsewhere, adds_one_behind, adds_one_to_the_node, adds_one_to_a_module, removes),
+    *(sets_again, replaced, sets_scale, sets_k, switches_off, changes_the_mask, other_mask, freezes),
+    *(swaps, gives_gradients, logs, raises, gives_another_shape),
+]
+HELD = [scales, scales_by_state, masks, masks_by_closure]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=[change.__name__ for change in CHANGES])
+@pytest.mark.parametrize("hook", HELD, ids=[hook.__name__ for hook in HELD])
+def test_a_change(change, hook):
+    check(makes(plain, on_weight(hook), change), hits=ENOUGH - 2)
+
+
+@pytest.mark.parametrize("change", [rebinds, other_code], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("hook", [*HELD], ids=[hook.__name__ for hook in HELD])
+def test_another_closure_or_code(change, hook):
+    def outer(net):
+        # Code can only be exchanged for some of as many free variables.
+        net.handles.append(net.b.weight.register_hook(hook(net)))
+
+    def changes(net):
+        try:
+            change(net)
+        except ValueError:
+            replaced(net)
+
+    check(makes(plain, outer, changes), hits=ENOUGH - 2)
+
+
+def test_the_same_hook_set_anew_before_each_call():
+    """Its key among the hooks is another one each time; that is nothing that a pass sees."""
+
+    def make(trace):
+        torch.manual_seed(3)
+        net = Net()
+        hook = masks(net)
+
+        @trace
+        def step(x):
+            net.b.weight.grad = None
+            return plain(net, x)
+
+        def run(x):
+            handle = net.b.weight.register_hook(hook)
+            try:
+                return step(x)
+            finally:
+                handle.remove()
+
+        return run, [call(torch.randn(5, 4)) for _ in range(ENOUGH + 5)], lambda: net.b.weight.grad
+
+    check(make, hits=ENOUGH)
+
+
+def test_of_an_argument():
+    def make(trace):
+        torch.manual_seed(3)
+        net = Net()
+
+        @trace
+        def step(x):
+            loss = forward(net, x)
+            loss.backward()
+            return loss.detach()
+
+        def run(values, hook):
+            x = values.clone().requires_grad_()
+            if hook is not None:
+                x.register_hook(hook)
+            step(x)
+            return x.grad
+
+        doubles, triples = (lambda g: g * 2), (lambda g: g * 3)
+        hooks = [doubles] * (ENOUGH + 3) + [triples, None, doubles, triples]
+        return run, [call(torch.randn(5, 4), hook) for hook in hooks], lambda: list(net.parameters())
+
+    check(make, hits=ENOUGH)
+
+
+# ---------------------------------------------------------------- what does more is called
+def sets_an_attribute(net):
+    return lambda g: setattr(net, "last", g.norm())
+
+
+def appends_by_another_name(net):
+    put = getattr(net.seen, "app" + "end")
+    return lambda g: put(1)
+
+
+def looks_at_values(net):
+    return lambda g: g * 2 if bool(g.sum() > 0) else None
+
+
+def draws_of_torch_by_value(net):
+    return lambda g: g[g > 0].sum() + g
+
+
+def logs_inside(net):
+    def hook(g):
+        net.seen.append(1)
+
+    return hook
+
+
+def makes_a_list_a_tensor(net):
+    return lambda g: g * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+
+
+MORE = [sets_an_attribute, appends_by_another_name, looks_at_values, draws_of_torch_by_value, logs_inside]
+MORE.append(makes_a_list_a_tensor)
+
+
+@pytest.mark.parametrize("hook", MORE, ids=[hook.__name__ for hook in MORE])
+@pytest.mark.parametrize("where", ["on_weight", "inside"])
+def test_what_does_more(hook, where):
+    if where == "inside" and hook is appends_by_another_name:
+        pytest.skip("a method of C among arguments of a step")
+    made = makes(plain, on_weight(hook)) if where == "on_weight" else makes(inside(hook))
+    assert "flat" not in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+def test_a_number_that_differs_at_each_call():
+    def make(trace):
+        torch.manual_seed(3)
+        net = Net()
+        net.b.weight.register_hook(lambda g: g * net.scale)
+
+        @trace
+        def step(x):
+            net.b.weight.grad = None
+            net.scale = net.scale * 0.9
+            return plain(net, x)
+
+        return step, [call(torch.randn(5, 4)) for _ in range(ENOUGH + 5)], lambda: net.b.weight.grad
+
+    check(make, hits=ENOUGH - 2)
+
+
+def test_a_way_that_is_taken_behind_the_pass():
+    def body(net, x):
+        loss = plain(net, x)
+        return loss * 2 if net.b.weight.grad.sum() > 0 else loss
+
+    agree(makes(body, on_all, count=ENOUGH + 12))
+
+
+@cases(hits=ENOUGH)
+def the_list_of_a_hook_of_the_calls(trace):
+    torch.manual_seed(3)
+    net = Net()
+
+    @trace
+    def step(x):
+        sizes = []
+        loss = forward(net, x, [lambda g: sizes.append(g.shape)])
+        loss.backward()
+        return loss.detach()
+
+    return step, [call(torch.randn(5, 4)) for _ in range(ENOUGH + 5)], lambda: list(net.parameters())
+
+
+@cases.parametrize
+def test_cases(make, expected):
+    check(make, **expected)
