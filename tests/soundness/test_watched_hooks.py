@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
+import lazytrace
 from tests.soundness.runner import Cases, Holder, agree, call, check
 from tests.soundness.test_flat_steps import ENOUGH, forms
 
@@ -338,6 +341,33 @@ def test_of_modules(name):
     made = makes(plain, MODULES[name])
     assert "flat" in forms(agree(made))
     check(made, hits=ENOUGH)
+
+
+@pytest.mark.parametrize("action", ["default", "always"])
+def test_of_a_module_without_inputs_that_require_gradients(action):
+    """Torch warns of them, once unless somebody asks for more."""
+    counts = []
+    for trace in (lambda f: f, lazytrace.traced):
+        torch.manual_seed(3)
+        net = Net()
+        net.a.register_full_backward_hook(lambda module, given, got: None)
+
+        @trace
+        def step(x, net=net):
+            net.a.weight.grad = None
+            return plain(net, x), net.a.weight.grad
+
+        given = []
+        for i in range(ENOUGH + 6):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter(action if i != ENOUGH + 2 else "always")
+                loss, grad = step(torch.full((5, 4), float(i)))
+            given.append((len(caught), loss, grad))
+        counts.append(given)
+    for eager, traced in zip(*counts, strict=True):
+        assert eager[0] == traced[0]
+        assert eager[1].equal(traced[1])
+        assert eager[2].equal(traced[2])
 
 
 # ---------------------------------------------------------------- another world once it is flat

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "flat/usual.h"
 #include "passes/registers.h"
 #include "passes/ways.h"
 #include "torch/overrides.h"
@@ -22,16 +23,13 @@ std::string look_of(const at::Tensor& tensor) {
   add(reinterpret_cast<int64_t>(storage_of(tensor)));
   add(tensor.storage_offset());
   add(static_cast<int64_t>(tensor.scalar_type()));
+  add(bits_of(tensor));
   for (int64_t size : tensor.sizes()) add(size);
   for (int64_t stride : tensor.strides()) add(stride);
   return look;
 }
 
-// Dense memory, nothing special.
-bool is_usual(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_inference() &&
-         TensorMeta::of(tensor).plain_keys();
-}
+bool is_usual(const at::Tensor& tensor) { return !tensor.is_inference() && shows_plain_memory(tensor); }
 
 std::string name_of(const c10::OperatorHandle& op) { return op.schema().name(); }
 
@@ -68,9 +66,10 @@ bool is_plain_constant(const c10::IValue& value) {
 
 void Kernels::know(int reg, const at::Tensor& tensor, bool external) {
   if (!tensor.defined()) return;
-  known_.insert_or_assign(tensor.unsafeGetTensorImpl(),
-                          Known{reg, c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(
-                                         tensor.getIntrusivePtr())});
+  known_.insert_or_assign(
+      tensor.unsafeGetTensorImpl(),
+      Known{reg, c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr()),
+            bits_of(tensor)});
   c10::StorageImpl* storage = storage_of(tensor);
   storages_[reg] = storage;
   if (!storage) return;
@@ -139,9 +138,9 @@ bool Kernels::was_written(const at::Tensor& tensor) const {
 
 int Kernels::register_of(const at::Tensor& tensor) const {
   auto known = known_.find(tensor.unsafeGetTensorImpl());
-  if (known != known_.end()) return alive(known->second.reg);
-  if (!storage_of(tensor) || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg())
-    return -1;
+  // Torch's code takes these bits from a tensor while it writes to it.
+  if (known != known_.end()) return known->second.bits == bits_of(tensor) ? alive(known->second.reg) : -1;
+  if (!storage_of(tensor) || tensor.layout() != at::kStrided) return -1;
   auto shown = shown_.find(look_of(tensor));
   return shown == shown_.end() ? -1 : alive(shown->second);
 }
@@ -225,6 +224,8 @@ void Kernels::note_written(const c10::OperatorHandle& op, const OperatorFacts& f
     bool written = (alias && alias->isWrite()) || (facts.hidden_writes && hidden_write(op, i, arguments));
     if (!written) continue;
     auto note = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && bits_of(tensor))
+        hinder(name_of(op) + " writes to a tensor that is shown conjugated or negated");
       step->effect |= is_external(tensor);
       step->early |= tensor.defined() && was_there(tensor);
       written_.insert(storage_of(tensor));

@@ -73,6 +73,7 @@ class Kernels {
   struct Known {
     int reg;
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> keep;
+    int bits;  // whether it is shown conjugated, or negated
   };
 
   int alive(int reg) const { return reg < static_cast<int>(dead_.size()) && dead_[reg] ? -1 : reg; }

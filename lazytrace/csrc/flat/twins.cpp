@@ -3,8 +3,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include "flat/usual.h"
 #include "torch/memory.h"
-#include "torch/tensor_meta.h"
 
 namespace lazytrace {
 
@@ -42,7 +42,7 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
   if (!tensor.defined() || !obstacle_.empty()) return {};
   auto [at, missing] = known_.try_emplace(tensor.unsafeGetTensorImpl(), pairs_.size());
   if (!missing) return pairs_[at->second].copy;
-  if (tensor.layout() != at::kStrided || !tensor.has_storage() || !TensorMeta::of(tensor).plain_keys()) {
+  if (!shows_plain_memory(tensor)) {
     obstacle_ = "state that cannot be copied";
     return {};
   }
@@ -59,6 +59,8 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
   c10::InferenceMode as_made(tensor.is_inference());
   at::Tensor copy = at::empty({0}, tensor.options());
   copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
+  copy._set_conj(tensor.is_conj());
+  copy._set_neg(tensor.is_neg());
   require_gradients_like(tensor, copy);
   pairs_.push_back({tensor, copy, version_of(tensor), version_of(copy)});
   if (tensor.is_leaf() && tensor.grad().defined()) copy.mutable_grad() = of(tensor.grad());

@@ -496,8 +496,7 @@ void Recording::module_outputs(const py::object& again, const py::object& now, p
   }
   // Torch's code, which calls those of the module, is watched with them. Without inputs that require
   // gradients it warns.
-  if (may_watch() && py::len(inputs) && watches_all(hook.attr("user_hooks")) &&
-      watches_all(hook.attr("user_pre_hooks"))) {
+  if (may_watch() && watches_all(hook.attr("user_hooks")) && watches_all(hook.attr("user_pre_hooks"))) {
     Provenance* provenance = observer_.surroundings().provenance;
     bool known = know_hooks_of(inputs, blocks().get(), provenance);
     if (known && know_hooks_of(made, blocks().get(), provenance)) call.is_hook();
