@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import pytest
@@ -177,7 +178,15 @@ def inside(hook):
     return body
 
 
+def is_a_partial(net):
+    def hook(scale, on, g):
+        return g * scale if on else None
+
+    return functools.partial(hook, 0.5, net.on)
+
+
 INSIDE = {
+    "partial": is_a_partial,
     "clamps": lambda net: lambda g: g.clamp(-0.01, 0.01),
     "scales": scales,
     "by_state": scales_by_state,
@@ -311,6 +320,13 @@ AFTER = {
 def test_behind_what_is_added(name):
     made = makes(plain, AFTER[name], count=ENOUGH + 8)
     assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+def test_a_partial_of_a_parameter():
+    """No guard leads to what it calls."""
+    made = makes(plain, on_weight(is_a_partial))
+    assert "flat" not in forms(agree(made))
     check(made, hits=ENOUGH)
 
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "cpython/callee.h"
 #include "record/python/code_facts.h"
 #include "support/reasons.h"
 
@@ -66,7 +67,10 @@ py::object WatchedBlocks::instead_of(const py::object& function) {
 }
 
 namespace {
-PyObject* function_of(PyObject* hook) { return PyMethod_Check(hook) ? PyMethod_GET_FUNCTION(hook) : hook; }
+PyObject* function_of(PyObject* hook) {
+  if (PyObject* inner = function_of_partial(hook)) hook = inner;
+  return PyMethod_Check(hook) ? PyMethod_GET_FUNCTION(hook) : hook;
+}
 
 bool writes(const Operation& operation, PyCodeObject* code) {
   switch (operation.action) {
