@@ -365,6 +365,24 @@ def looks_the_second_time(run, net, x):
     return run(lambda y: net(y) * (3.0 if torch.is_grad_enabled() and y.sum() > 0 else 1.0), net.first(x))
 
 
+def sets_a_gradient(run, net, x):
+    """Which only hooks of a pass may do that are watched."""
+
+    def block(y):
+        net.b.weight.grad = torch.ones_like(net.b.weight)
+        return net(y)
+
+    return run(block, net.first(x))
+
+
+def takes_a_gradient_away(run, net, x):
+    def block(y):
+        net.b.weight.grad = None
+        return net(y)
+
+    return run(block, net.first(x))
+
+
 def looks_in_torchs_code(run, net, x):
     """`one_hot` asks for the largest number, no kernel is given that."""
     return run(lambda y: net(y) * nn.functional.one_hot((y[:, 0] > 0).long()).sum(), net.first(x))
@@ -379,7 +397,7 @@ def packs(run, net, x):
 
 
 OTHERS = [
-    *(looks_the_second_time, looks_in_torchs_code, packs),
+    *(looks_the_second_time, looks_in_torchs_code, packs, sets_a_gradient, takes_a_gradient_away),
     *(counts, draws_of_python, looks_at_values, gives_a_number, hangs_on_who_runs_it, asks_for_leaves),
     *(writes_once_more, writes_between),
 ]

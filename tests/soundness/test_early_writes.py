@@ -51,6 +51,62 @@ def sets(name, value):
 
 
 # ---------------------------------------------------------------- what is found
+def puts_back(trace, body):
+    """A call that writes back what lay at a place, and an opaque function that puts another tensor there."""
+    o = Thing(held=X(3), count=0)
+
+    def look(x):
+        o.count += 1
+        if o.count == 5:
+            o.held = X(3) * 7
+        return x * 2
+
+    inner = opaque(trace, look)
+    step = trace(lambda x: body(o, inner, x))
+    return step, [call(X(3)) for _ in range(8)], lambda: (o.held, o.count)
+
+
+@cases(eager="reads a Thing that an opaque function has changed")
+def a_tensor_that_is_put_back(trace):
+    def body(o, inner, x):
+        held = o.held
+        out = inner(x) + held
+        o.held = held
+        return out
+
+    return puts_back(trace, body)
+
+
+@cases(hits=6)
+def a_tensor_that_is_put_where_it_lies(trace):
+    o = Thing(held=X(3), table={"k": X(3)})
+
+    def step(x):
+        o.held = o.held
+        o.table["k"] = o.table["k"].mul_(2)
+        return x + o.held + o.table["k"]
+
+    change = lambda: setattr(o, "held", X(3) * 3)  # noqa: E731
+    steps = [call(X(3)) for _ in range(8)]
+    steps[5:5] = [change]
+    return trace(step), steps, lambda: vars(o)
+
+
+@cases(hits=6)
+def two_tensors_that_were_one(trace):
+    """A tensor is put at another place, where the same lay when it was recorded."""
+    o = Thing(a=X(3), b=None)
+    o.b = o.a
+
+    def step(x):
+        o.b = o.a
+        return x + o.b
+
+    steps = [call(X(3)) for _ in range(9)]
+    steps[5:5] = [lambda: setattr(o, "a", X(3) * 3)]
+    return trace(step), steps, lambda: vars(o)
+
+
 @cases(hits=3)
 def a_counter(trace):
     return looking(trace, sees("n"), counts)

@@ -566,6 +566,11 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   if (makes_gradients(Frame::current()))
     for (py::handle gradient : args[1])
       if (is_tensor(gradient.ptr())) call.forgets(THPVariable_Unpack(gradient.ptr()));
+  struct Pass {
+    Recorder* recorder;
+    explicit Pass(Recorder* r) : recorder(r) { recorder->enter_pass(true); }
+    ~Pass() { recorder->enter_pass(false); }
+  } pass(&recorder_);
   if (!facts.watched || hooks.empty()) return make_opaque(&call, run, args, kwargs);
   auto now = [&](const py::args& given, const py::kwargs& named) {
     WatchedBlocks::InPlace watching(blocks_, hooks);

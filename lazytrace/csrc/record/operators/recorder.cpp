@@ -1202,16 +1202,17 @@ Step Recorder::gradient_step(Step::Kind kind, const at::Tensor& tensor) {
 }
 
 namespace {
-// Inside a block, as of a hook behind what a pass has added, it is no step: the gradient of the leaf is
-// compared when the call begins, and what happens to it in the pass is seen.
-void meet_in_block(const at::Tensor& leaf, const std::unordered_set<int>& met, Recorder* recorder) {
-  int reg = recorder->knows(leaf) ? recorder->register_of(leaf) : -1;
+// In code that a pass calls, as in a hook behind what it has added, it is no step: the gradient of the leaf
+// is compared when the call begins, and what happens to it in the pass is seen.
+void meet_in_block(const at::Tensor& leaf, const std::unordered_set<int>& met, bool passes,
+                   Recorder* recorder) {
+  int reg = passes && recorder->knows(leaf) ? recorder->register_of(leaf) : -1;
   if (reg < 0 || !met.count(reg)) recorder->refuse_in_block();
 }
 }  // namespace
 
 at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
-  if (in_block()) return meet_in_block(tensor, met_gradients_, this), tensor.grad();
+  if (in_block()) return meet_in_block(tensor, met_gradients_, in_pass_, this), tensor.grad();
   Step step = gradient_step(Step::Kind::Gradient, tensor);
   if (stopped()) return tensor.grad();
   meet_gradient(tensor, step.arguments[0].reg);
@@ -1286,7 +1287,7 @@ void Recorder::note_state(const std::vector<std::string>& paths, const std::vect
 }
 
 bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value) {
-  if (in_block()) return meet_in_block(tensor, met_gradients_, this), true;
+  if (in_block()) return meet_in_block(tensor, met_gradients_, in_pass_, this), true;
   // One of another size torch refuses: a replay that comes to one leaves before.
   if (is_loose(value)) pin(value);
   bool fed = feeding();

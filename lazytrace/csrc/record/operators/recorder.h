@@ -111,6 +111,8 @@ class Recorder {
   // What of before the call operators were given since, as registers.
   std::vector<int> end_block() { return std::exchange(block_, {}).uses; }
   bool in_block() const { return paused_ && block_.paused == paused_; }
+  // The step that runs now is a backward pass, which sets gradients.
+  void enter_pass(bool enters) { in_pass_ = enters; }
   // What comes here is more than reading state and running operators.
   void refuse_in_block();
   // Whether a call becomes a step.
@@ -373,6 +375,7 @@ class Recorder {
   Block block_;
   std::vector<std::pair<int, Weakly>> block_leaves_;  // that operators in blocks were given
   bool failed_in_block_ = false;
+  bool in_pass_ = false;
   OwnNodes own_nodes_;
   std::string reason_;
   Place failed_at_;

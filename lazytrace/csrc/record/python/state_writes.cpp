@@ -159,9 +159,10 @@ bool StateWrites::lets_go(PyObject* object) {
 // recorded to read it must read then, too. So that is written whatever was there.
 bool StateWrites::changes_nothing(int owner, Access access, PyObject* key, Py_ssize_t index, PyObject* before,
                                   PyObject* value) const {
-  // A tensor that was found at this very place, as what optimizers keep.
+  // A tensor that was found at this very place, as what optimizers keep. Python code of a step may leave
+  // another one there.
   if (value && before == value && is_tensor(value) && owner >= 0)
-    return provenance_->known(value) >= 0 &&
+    return provenance_->known(value) >= 0 && !provenance_->touched_count() &&
            provenance_->known(value) == tree_->find(owner, access, key, index);
   return value && before && is_immutable(value) && same_immutable(before, value) &&
          !provenance_->follows(owner, access, key, index);
