@@ -40,6 +40,7 @@ WATCHING = (
     "swaps",
     "text_exchange",
     "asked",
+    "originals",
     "exchange",
     "gradients",
     "handlers",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
+from collections import deque
+
 import numpy as np
 import pytest
 import torch
@@ -75,3 +79,105 @@ def test_what_max_and_min_give_back_is_one_of_their_arguments(kind, body):
 
 def test_numpy_makes_a_number_of_its_own():
     compare(float, by_numpy, **REFUSED)
+
+
+# ---------------------------------------------------------------- once the recording has ended
+def ends_the_recording():
+    return os.getpid()
+
+
+def by_place(s, x):
+    drawn = s.pool[s.n % 4]
+    return [drawn is one for one in s.pool]
+
+
+def by_draw(s, x):
+    drawn = random.choice(s.pool)
+    return [drawn is one for one in s.pool], s.pool.index(drawn)
+
+
+def by_id(s, x):
+    drawn = s.pool[s.n % 4]
+    return [id(drawn) == id(one) for one in s.pool]
+
+
+def in_containers(s, x):
+    drawn = s.pool[s.n % 4]
+    all_, table, pair, queue = [[drawn]], {"a": drawn}, (drawn, 1), deque([drawn])
+    ends_the_recording()
+    return [
+        (one is all_[0][0], one is table["a"], one is pair[0], one is queue[0], one is drawn)
+        for one in s.pool
+    ]
+
+
+def in_a_closure(s, x):
+    drawn = s.pool[s.n % 4]
+
+    def which():
+        return [drawn is one for one in s.pool]
+
+    ends_the_recording()
+    return which()
+
+
+def in_a_function_that_waits(s, x):
+    kept = s.pool[s.n % 4]
+
+    def inner():
+        ends_the_recording()
+        return [kept is one for one in s.pool]
+
+    return inner(), [kept is one for one in s.pool]
+
+
+def while_it_is_gone_through(s, x):
+    found = []
+    for place, one in enumerate(s.pool):
+        if place == 1:
+            ends_the_recording()
+        found.append([one is other for other in s.pool])
+    return found
+
+
+def what_sorted_and_max_gave(s, x):
+    ordered, most = sorted(s.pool), max(s.pool)
+    ends_the_recording()
+    return [[one is other for other in s.pool] for one in (*ordered, most)]
+
+
+STATE = {
+    "floats": lambda: [1.5, 2.5, float("1.5"), 3.5],
+    "ints": lambda: [1000, 2000, int("1000"), 3000],
+    "small ints": lambda: [1, 2, 1, 3],
+    "texts": lambda: ["one", "two", "".join(["o", "ne"]), "six"],
+    "pairs": lambda: [(1, 2.0), (3, 4.0), (1, float("2.0")), (5, 6.0)],
+}
+OF_STATE = {
+    **dict.fromkeys((by_place, by_draw, while_it_is_gone_through), "compares-identity"),
+    by_id: "calls id()",
+    **dict.fromkeys((in_containers, in_a_closure, in_a_function_that_waits), "calls posix.getpid()"),
+    what_sorted_and_max_gave: "calls posix.getpid()",
+}
+# Of small ints there is one object each; a float that was drawn is given at no other call.
+ELSE = {
+    (by_place, "small ints"): {"hits": 5},
+    (by_draw, "small ints"): {"hits": 5},
+    (while_it_is_gone_through, "small ints"): {"eager": "calls posix.getpid()"},
+    **{(body, "floats"): {"eager": "asked-value"} for body in (by_place, by_draw, by_id)},
+}
+
+
+@pytest.mark.parametrize("kind", STATE)
+@pytest.mark.parametrize("body", OF_STATE, ids=lambda body: body.__name__)
+def test_the_call_that_records_answers_as_any(kind, body):
+    def make(trace):
+        s = Holder(pool=STATE[kind](), n=0)
+
+        def step(x):
+            s.n += 1
+            return body(s, x), x + 1
+
+        return trace(step), [call(torch.ones(2)) for _ in range(8)], lambda: s.n
+
+    check(make, **ELSE.get((body, kind), {"eager": OF_STATE[body]}))

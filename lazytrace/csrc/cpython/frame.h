@@ -15,6 +15,7 @@
 #undef Py_BUILD_CORE
 
 #include <algorithm>
+#include <vector>
 
 namespace lazytrace {
 
@@ -76,6 +77,14 @@ class Frame {
   PyObject* variable(int index) const {
     PyObject* value = slot(index);
     return value && PyCell_Check(value) ? PyCell_GET(value) : value;
+  }
+  // Where its variables lie, or are kept by cells, and with `stack` what lies on its stack.
+  std::vector<PyObject**> places(bool stack) const {
+    std::vector<PyObject**> all;
+    int count = stack && has_stack() ? f_->stacktop : f_->f_code->co_nlocalsplus;
+    for (PyObject** at = f_->localsplus; at != f_->localsplus + count; ++at)
+      all.push_back(*at && PyCell_Check(*at) ? &reinterpret_cast<PyCellObject*>(*at)->ob_ref : at);
+    return all;
   }
   // How often its variables and its stack hold the object. While C code runs that it has called, its stack is
   // not known, and counts as empty.

@@ -426,8 +426,12 @@ PyObject* NumberRecorder::carrier_of(int id, PyObject* original) {
   for (const Standing& one : standing_)
     if (one.id == id && one.original == original) return Py_NewRef(one.carrier);
   PyObject* made = carrier(id);
-  standing_.push_back({id, Py_NewRef(original), made});
+  stand(id, original, made);
   return made;
+}
+
+void NumberRecorder::stand(int id, PyObject* original, PyObject* carrier) {
+  standing_.push_back({id, Py_NewRef(original), Py_NewRef(carrier)});
 }
 
 PyObject* NumberRecorder::original_of(PyObject* carrier) const {
@@ -504,10 +508,18 @@ void NumberRecorder::end() {
     retire_carrier(object);
     Py_DECREF(object);
   }
-  for (const Standing& one : standing_) Py_DECREF(one.original);
-  standing_.clear();
   carriers_.clear();
   carried_ = {};
+}
+
+NumberRecorder::~NumberRecorder() {
+  end();
+  if (standing_.empty()) return;
+  py::gil_scoped_acquire gil;
+  for (const Standing& one : standing_) {
+    Py_DECREF(one.original);
+    Py_DECREF(one.carrier);
+  }
 }
 
 // ---------------------------------------------------------------- arguments of operators

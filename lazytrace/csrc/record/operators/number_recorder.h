@@ -46,7 +46,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
     std::function<bool()> again;
   };
   NumberRecorder(Numbers* numbers, Owner owner) : numbers_(numbers), owner_(std::move(owner)) {}
-  ~NumberRecorder() { end(); }
+  ~NumberRecorder();
   NumberRecorder(const NumberRecorder&) = delete;
   NumberRecorder& operator=(const NumberRecorder&) = delete;
 
@@ -78,8 +78,17 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // The same in place of an object that others may hold: one carrier for one such object. The object itself,
   // which is read, where it is a nan: in containers, that is equal to itself alone.
   PyObject* carrier_of(int id, PyObject* original);
-  // What a carrier stands for, though it may be retired; null of one that was worked out. Borrowed.
+  // A carrier or a text, and what Python would have in its place. Both are held until the recorder goes.
+  struct Standing {
+    int id;
+    PyObject *original, *carrier;
+  };
+  // Of those that stand for an object of their own, though they may be retired by now.
+  const std::vector<Standing>& standing() const { return standing_; }
+  // What one of them stands for, or null. Borrowed.
   PyObject* original_of(PyObject* carrier) const;
+  // The recording has made a text of this one.
+  void stand_for(PyObject* text, PyObject* original) { stand(-1, original, text); }
   // Whether Python holds a number that is followed.
   bool has_carriers() const { return !carriers_.empty(); }
   // The number of a carrier, or of a plain int or float; -1 of anything else.
@@ -132,6 +141,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   bool asks(Number::Kind kind, int a, int b) const;
   void refuse_answer(int id);
   bool follows_nan(int id) const;
+  void stand(int id, PyObject* original, PyObject* carrier);
   void settle(const Argument& argument);
   std::optional<Argument> lift_value(c10::IValue* value);
   std::optional<Argument> lift_list(c10::IValue* value);
@@ -159,11 +169,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   std::unordered_multimap<size_t, int> index_;
   AddressMap<int> carried_;
   std::vector<PyObject*> carriers_;  // owned
-  struct Standing {
-    int id;
-    PyObject *original, *carrier;  // the first owned
-  };
-  std::vector<Standing> standing_;  // few
+  std::vector<Standing> standing_;   // few
   TextRecorder texts_{this};
   ParsedInts parsed_;
 };

@@ -52,6 +52,7 @@ class Recorder {
   bool follows_state() const { return !program_->state_paths.empty(); }
   // The numbers of a recording that follows them and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }
+  const NumberRecorder* ended_numbers() const { return sizes_.ended_numbers(); }
   bool follows_sizes() const { return sizes_.follows(); }
   // Whether Python holds any number that is followed, or may come to one without having called item().
   bool follows_any() const { return numbers() && (follows_sizes() || numbers()->has_carriers()); }

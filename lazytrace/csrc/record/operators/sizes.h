@@ -28,6 +28,8 @@ class Sizes {
   bool follows() const { return program_->dynamic; }
   // Null when nobody follows numbers, or the recording was given up.
   NumberRecorder* numbers() const { return numbers_ && numbers_->live() ? numbers_.get() : nullptr; }
+  // The same, of which somebody may ask what its carriers stood for.
+  const NumberRecorder* ended_numbers() const { return numbers_.get(); }
   // What runs from here on is given plain numbers.
   void end() {
     if (numbers_) numbers_->end();

@@ -75,6 +75,7 @@ py::object TextRecorder::follow(const py::object& function, const py::tuple& arg
   PyObject* made = new_text(plain.ptr());
   if (!made) throw py::error_already_set();
   texts_.push_back(made);
+  numbers_->stand_for(made, plain.ptr());  // of a table it is that entry itself
   trees_[made] = std::move(tree);
   return py::reinterpret_borrow<py::object>(made);
 }

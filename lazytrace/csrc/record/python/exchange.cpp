@@ -16,6 +16,7 @@
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "record/python/asked.h"
+#include "record/python/originals.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -577,25 +578,27 @@ void put_small(PyObject** at) {
 // Which object an int is follows from its value; that it is none of another type does not.
 void Exchange::settle_identity(PyObject** at, PyObject* other) {
   if (*at == other) return;
-  if (is_text(*at)) return settle(*at);
   for (auto& [made, plain] : tuples_) {
     if (*at != made.ptr()) continue;
     Py_SETREF(*at, Py_NewRef(plain.ptr()));
     return;
   }
-  if (!is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other) &&
+  if (!is_text(*at) && !is_carrier(other) && !PyLong_CheckExact(other) && !PyFloat_CheckExact(other) &&
       !is_followable_scalar(other))
     return;
-  if (!live()) return put_small(at);
-  auto original = py::reinterpret_borrow<py::object>(recorder_->numbers()->original_of(*at));
-  if (original) {
-    settle(*at);
-    Py_SETREF(*at, original.release().ptr());
-    // One that was worked out, and that max() gave back, stands for itself.
-  }
-  if (!is_carrier(*at)) return put_small(at);
-  settle(*at);
+  settle(*at);  // which may end the recording
+  // One that was worked out, and that max() gave back, stands for itself.
+  const NumberRecorder* numbers = recorder_->ended_numbers();
+  if (PyObject* original = numbers ? numbers->original_of(*at) : nullptr) Py_SETREF(*at, Py_NewRef(original));
   is_carrier(*at) ? put_plain(at) : put_small(at);
+}
+
+void Exchange::put_originals_back(Frame top, Frame base) const {
+  Originals originals;
+  for (auto& [made, plain] : tuples_) originals.add(made.ptr(), plain.ptr());
+  if (const NumberRecorder* numbers = recorder_->ended_numbers())
+    for (auto& one : numbers->standing()) originals.add(one.carrier, one.original);
+  originals.put_back(top, base);
 }
 
 void Exchange::settle_identities(PyObject** objects, Py_ssize_t count) {

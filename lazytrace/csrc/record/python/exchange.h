@@ -72,6 +72,8 @@ class Exchange {
 
   // C code, or Python code that is not watched, takes this for its own.
   void hand_over(PyObject* object, int depth = 0);
+  // The recording has ended, and Python goes on: with what it would have, see Originals.
+  void put_originals_back(Frame top, Frame base) const;
   // Stays behind when the call has ended, or is compared with what stays.
   void leave(PyObject* value);
 

@@ -1,0 +1,32 @@
+// What Python goes on with where a recording has ended before its function: the objects that it would have.
+#pragma once
+
+#include <Python.h>
+
+#include "cpython/frame.h"
+#include "support/address_map.h"
+
+namespace lazytrace {
+
+// Carriers of state that were retired are equal to the numbers and texts that they stood for, and other
+// objects. So the variables of the functions that run are given those instead, and so are lists, tuples,
+// dicts and deques in variables, and what goes through such a one. Borrows all that it is told. Needs the
+// GIL.
+class Originals {
+ public:
+  void add(PyObject* stand_in, PyObject* original) { originals_[stand_in] = original; }
+  // `top` is about to run an instruction, so what lies on its stack is exchanged, too.
+  void put_back(Frame top, Frame base);
+
+ private:
+  PyObject* original_of(PyObject* value) const;
+  void put_back(PyObject** place);
+  void put_back_inside(PyObject* value, int depth);
+  void put_back_in_dict(PyObject* dict, int depth);
+  void put_back_in_deque(PyObject* deque, int depth);
+
+  AddressMap<PyObject*> originals_;
+  AddressSet seen_;
+};
+
+}  // namespace lazytrace
