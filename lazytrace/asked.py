@@ -163,6 +163,8 @@ def seed_of_numpy(seed: int) -> int:
 def functions() -> dict[Callable[..., Any], str]:
     """Each function, or what its methods are made of: "clock" or "draws".
 
+    "sample" and "counts" say the same of one that may give an int at one call and a float at another.
+
     "bits" is one that is told how many bits the number shall have, "below" one that is told what it shall be
     smaller than, "within" Python code that draws by other methods of its object.
 
@@ -175,8 +177,9 @@ def functions() -> dict[Callable[..., Any], str]:
     found[random.Random.random] = "draws"
     found[random.Random.getrandbits] = "bits"
     # The same numbers give the same one, but how is not known here.
-    found |= dict.fromkeys(OF_SAMPLES.values(), "clock")
-    found |= dict.fromkeys((next_count, places_of_sample, seed_of_python, seed_of_numpy), "draws")
+    found |= dict.fromkeys(OF_SAMPLES.values(), "sample")
+    found[next_count] = "counts"
+    found |= dict.fromkeys((places_of_sample, seed_of_python, seed_of_numpy), "draws")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.
     below: Any = getattr(random.Random, "_randbelow", None)

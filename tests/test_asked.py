@@ -77,7 +77,8 @@ OTHERS = {
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: one.__qualname__)
 def test_each_gives_a_number(function: Callable[..., Any]) -> None:
     owner = owner_of(function)
-    assert (owner is None) == (FUNCTIONS[function] == "clock" or function in OF_OTHERS)
+    without = FUNCTIONS[function] in ("clock", "sample")
+    assert (owner is None) == (without or function in OF_OTHERS)
     if asked.shuffles(function):
         items = np.arange(9)
         assert function(owner, items) is None
@@ -94,8 +95,8 @@ def test_each_gives_a_number(function: Callable[..., Any]) -> None:
 
 def test_a_clock_has_no_memory_and_a_generator_has() -> None:
     for function, kind in FUNCTIONS.items():
-        assert kind == "clock" or function in OF_OTHERS or owner_of(function) is not None
-    assert set(FUNCTIONS.values()) == {"clock", "draws", "bits", "below", "within"}
+        assert kind in ("clock", "sample") or function in OF_OTHERS or owner_of(function) is not None
+    assert set(FUNCTIONS.values()) == {"clock", "sample", "draws", "counts", "bits", "below", "within"}
 
 
 def test_a_look_at_the_value_has_a_reason() -> None:

@@ -188,6 +188,26 @@ def other_limits(trace):
     return step, [call()] * (ENOUGH * 2), lambda: (model, state, stream())
 
 
+@cases(hits=ENOUGH)
+def other_sizes_of_what_is_drawn_in_a_graph(trace):
+    """A flat form that meets one is given up, and the program is given what it has drawn."""
+    torch.manual_seed(2)
+    model, state = nn.Linear(4, 4), Holder(size=3, generator=np.random.default_rng(2))
+
+    def step(x):
+        loss = (
+            (model(x) * torch.from_numpy(state.generator.normal(size=state.size)).float().sum()).pow(2).mean()
+        )
+        loss.backward()
+        return loss.detach()
+
+    steps = [call(torch.full((2, 4), 1 + k % 3 / 10)) for k in range(ENOUGH * 3)]
+    for at, size in ((ENOUGH * 2, 5), (ENOUGH + 4, 2), (ENOUGH, 4)):
+        steps.insert(at, lambda size=size: setattr(state, "size", size))
+    watch = lambda: (model, [p.grad for p in model.parameters()], repr(state.generator.bit_generator.state))  # noqa: E731
+    return trace(step), steps, watch
+
+
 @cases.parametrize
 def test_draws(make, expected):
     check(make, **expected)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
+import pytest
 import torch
 
 from tests.soundness.runner import Cases, Holder, X, call, calls, check
+from tests.soundness.test_flat_steps import ENOUGH
 
 cases = Cases()
 
@@ -130,6 +133,57 @@ def tensors_that_others_hold(trace):
         return held.last * x
 
     return trace(step), calls(9), lambda: [held.last, *tensors]
+
+
+KINDS = {
+    "floats": lambda: itertools.count(0.5, 0.25),
+    "steps of floats": lambda: itertools.count(1, 0.5),
+    "large": lambda: itertools.count(2**65),
+    "becomes large": lambda: itertools.count(2**63 - 2),
+    "complex": lambda: itertools.count(1j),
+    "of numpy": lambda: itertools.count(np.float32(1)),
+    "tensors": lambda: itertools.count(torch.ones(1)),
+}
+
+
+def first_thing(s, x):
+    return x * next(s.count)
+
+
+def behind_writes(s, x):
+    s.total.add_(1)
+    noise = torch.rand(3)
+    return x * next(s.count) + noise * next(s.count)
+
+
+def in_a_graph(s, x):
+    loss = ((x * s.weight).tanh() * (1 + next(s.count))).sum()
+    loss.backward()
+    return loss.detach()
+
+
+def behind_a_pass(s, x):
+    loss = (x * s.weight).tanh().sum()
+    loss.backward()
+    return loss.detach() * next(s.count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "body", [first_thing, behind_writes, in_a_graph, behind_a_pass], ids=lambda body: body.__name__
+)
+def test_a_count_becomes_one_of_another_kind(kind, body):
+    def make(trace):
+        s = Holder(count=itertools.count(), total=torch.zeros(1), weight=torch.ones(3, requires_grad=True))
+
+        def change():
+            s.count = KINDS[kind]()
+
+        before, after = calls(ENOUGH + 2), calls(5)
+        steps = [*before, change, *after]
+        return trace(lambda x: body(s, x)), steps, lambda: [s.total, s.weight, repr(s.count)]
+
+    check(make, hits=ENOUGH - 1)
 
 
 @cases.parametrize

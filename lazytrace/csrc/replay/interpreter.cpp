@@ -598,7 +598,7 @@ py::object Interpreter::answers(const Step& s) {
 bool Interpreter::ask_number(const Step& s, size_t at) {
   int id = s.results.empty() ? -1 : s.results[0].number;
   if (std::find(done_.answered.begin(), done_.answered.end(), id) == done_.answered.end()) {
-    call_own(s);
+    if (!takes_stray(s)) call_own(s);
     const Flattened flattened(value_.ptr(), nullptr);
     if (!matches_value(s, flattened)) return false;
     store_value(s, flattened);
@@ -691,9 +691,18 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 }
 }  // namespace
 
+// Whether a run before this one was led away by what the step gave, which is then what it gives now.
+bool Interpreter::takes_stray(const Step& s) {
+  if (!done_.stray.value || done_.stray.node != s.node) return false;
+  value_ = py::reinterpret_borrow<py::object>(done_.stray.value.get());
+  running_ = &s;
+  return true;
+}
+
 // Whether a run before this one has drawn what the step draws: what that was given, as a value.
 bool Interpreter::is_drawn(const Step& s) {
   if (!s.draws_once()) return false;
+  if (takes_stray(s)) return true;
   auto drawn = std::find_if(done_.drawn.begin(), done_.drawn.end(),
                             [&](const DoneOnce::Drawn& one) { return one.node == s.node; });
   if (drawn == done_.drawn.end()) return false;

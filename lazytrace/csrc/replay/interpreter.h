@@ -66,12 +66,18 @@ struct DoneOnce {
     int64_t node;     // of a step that has drawn random numbers
     at::Tensor copy;  // of what it gave, or shuffled
   };
+  struct Stray {
+    int64_t node = -1;                // of a step that cannot be done again, which has led a run away
+    std::shared_ptr<PyObject> value;  // what it gave
+  };
   std::vector<int> answered;  // numbers that were asked for
   std::vector<Told> told;
   std::vector<Drawn> drawn;
+  Stray stray;
   bool may_follow = false;  // another run: what is drawn is kept for it
   void clear() {
     answered.clear(), told.clear(), drawn.clear();
+    stray = {};
     may_follow = false;
   }
 };
@@ -148,6 +154,7 @@ class Interpreter {
   bool ask_number(const Step& step, size_t at);
   bool is_told(const Step& step, size_t at);
   bool is_drawn(const Step& step);
+  bool takes_stray(const Step& step);
   void call_own(const Step& step);
   bool take_entry(const Step& step, size_t at);
   py::object answers(const Step& step);

@@ -522,6 +522,16 @@ std::vector<int> Trace::outputs() const {
   return registers;
 }
 
+namespace {
+// May be let go of by a thread without the GIL.
+std::shared_ptr<PyObject> held(const py::object& value) {
+  return {Py_NewRef(value.ptr()), [](PyObject* object) {
+            py::gil_scoped_acquire gil;
+            Py_DECREF(object);
+          }};
+}
+}  // namespace
+
 // Nothing where the program itself has to run; the registers are then filled for it.
 // `exit`: how it ended before there was any graph, where both are the same.
 std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loan* loan, FlatCourse* flat,
@@ -572,6 +582,9 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
       const Step& stopped = form->program().steps[step];
       if (outcome.given.error && stopped.opaque && stopped.opaque->tells)
         space->memory.done.told.back().error = outcome.given.error;
+      // Nor does a generator give twice.
+      if (outcome.given.value && stopped.opaque && (stopped.opaque->asks || stopped.draws_once()))
+        space->memory.done.stray = {stopped.node, held(outcome.given.value)};
       return again();
     }
     Answer answer;

@@ -1143,6 +1143,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
     if (is_tensor(leaf)) {
       one = decode_tensor(THPVariable_Unpack(leaf));
       if (has_attributes(leaf)) note_decorated(one.reg);
+      if (opaque->asks) answer(leaf, opaque->name);  // which it is none
       opaque->values.push_back(py::none());
     } else {
       if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));

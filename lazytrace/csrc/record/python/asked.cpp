@@ -55,9 +55,10 @@ void know(const py::dict& functions, const py::handle& step) {
     Py_INCREF(function.ptr());
     if (Py_IS_TYPE(function.ptr(), &PyMethodDescr_Type))
       known_methods().insert(reinterpret_cast<PyMethodDescrObject*>(function.ptr())->d_method);
-    known_functions()[function.ptr()] = {kind != "clock", kind == "bits",
-                                         kind == "below", kind == "within",
-                                         std::move(name), partial(step, function).release().ptr()};
+    known_functions()[function.ptr()] = {
+        kind != "clock" && kind != "sample",    kind == "bits",   kind == "below",
+        kind == "counts" || kind == "sample",   kind == "within", std::move(name),
+        partial(step, function).release().ptr()};
   }
 }
 }  // namespace

@@ -16,14 +16,15 @@ struct AskedFunction {
   bool draws = false;        // the next call gives another number for this one
   bool bits = false;         // its argument is how many bits the number has
   bool below = false;        // its argument is larger than the number; Python code
+  bool varies = false;       // it may give a number of another kind
   bool within = false;       // Python code that draws by other methods of its object
   std::string name;          // in the user's words: `time.time`, `Random.random`
   PyObject* step = nullptr;  // what is called in its place while recording, kept for the life of the process
 };
 
-// Told by Python once: functions, or what their methods are made of, each with "clock", "draws", "bits",
-// "below" or "within"; `step` is called with the function and its arguments in its place. `of_numpy` gives
-// more of them; it is called once, when numpy's generators are there.
+// Told by Python once: functions, or what their methods are made of, each with "clock", "sample", "draws",
+// "counts", "bits", "below" or "within"; `step` is called with the function and its arguments in its place.
+// `of_numpy` gives more of them; it is called once, when numpy's generators are there.
 void configure_asked(const py::dict& functions, const py::object& step, const py::object& of_numpy);
 // Before a recording. Needs the GIL; runs Python code.
 void know_asked_of_numpy();

@@ -164,7 +164,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   step_->feedable = feedable;
   prints_ = is_print(function) || LogCall::logs(function);
   if (const AskedFunction* asked = asked_function(function)) {
-    step_->asks = step_->told = true;
+    step_->asks = true;
+    step_->told = !asked->varies;
     step_->name = asked->name;
     draws_ = asked->draws;
   }
