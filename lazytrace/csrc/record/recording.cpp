@@ -287,8 +287,10 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   bool pure = python && is_pure(wrapper, args, kwargs);
   OpaqueCall call(observer_.surroundings(), wrapper.ptr(), attribute, args.ptr(), kwargs.ptr(),
                   python && !pure, true);
+  static PyObject* const next = builtin("next");
   if (told) call.is_told();
   if (draws) call.draws();
+  if (function.ptr() == next) call.varies();
   if (pure) call.is_pure(wrapper.ptr());
   auto [plain, named] = with_plain_numbers(args, kwargs);
   return make_opaque(&call, function, plain, named);

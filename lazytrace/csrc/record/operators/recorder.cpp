@@ -1134,6 +1134,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
     step.arguments.push_back(argument);
   }
   if (feeding()) program_->registers = std::max(program_->registers, feeding_.meet_block(&step));
+  bool ended = resuming_.ended();
   sizes_.begin_opaque();
   std::vector<int> followed;  // by leaf
   Flattened flattened(result, given);
@@ -1175,7 +1176,9 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
   settle_flags();
   bool varies = resuming_.hidden_varies() || opaque->late;
-  if (step.exit && resuming_.changed() && varies && resuming_.ended())
+  // A function that cannot be resumed here does not start over behind such a step, either.
+  bool once = ended && (step.effect || step.random || (opaque->python && opaque->feedable));
+  if (step.exit && (resuming_.changed() || once) && varies && resuming_.ended())
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
   // What prints sets no hooks.
   resuming_.end_opaque(opaque->python && !opaque->tells && !opaque->watched, opaque->watched);

@@ -106,6 +106,8 @@ class Recorder {
   bool hidden_varies() const { return resuming_.hidden_varies(); }
   // Whatever it has come to, the function gives nothing back.
   void forget_hidden() { resuming_.begin_opaque(); }
+  // What it gives hangs on values all the same.
+  void note_hidden() { resuming_.add_hidden(true); }
   // Within an opaque step: the observer watches the Python code that runs from here on, and what would be a
   // step fails the recording.
   void begin_block() { block_ = {paused_, {}}; }

@@ -165,7 +165,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   prints_ = is_print(function) || LogCall::logs(function);
   if (const AskedFunction* asked = asked_function(function)) {
     step_->asks = true;
-    step_->told = !asked->varies;
+    varies_ = asked->varies;
+    step_->told = !varies_;
     step_->name = asked->name;
     draws_ = asked->draws;
   }
@@ -369,6 +370,9 @@ void OpaqueCall::add(PyObject* result) {
     step_->effects |= written;
     if (written && recorder->is_drawn(tensor)) recorder->fail(say(reason::WritesDrawn));
   }
+  // An array is as large as the numbers say.
+  bool sized = draws_ && !step_->asks && step_->call.takes_numbers();
+  if (varies_ || sized) recorder->note_hidden();
   numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
 }
 

@@ -39,8 +39,10 @@ class OpaqueCall {
   void draws() { step_->effects = step_->draws = draws_ = true; }
   // What it gives always looks the same, or it raises.
   void is_told() { step_->told |= !step_->asks; }
+  // What it gives is another thing at other calls, though nothing that it does shows that.
+  void varies() { varies_ = true; }
   // The numbers in what it gives are other ones at each call, and are followed.
-  void gives_numbers() { step_->gives_numbers = true; }
+  void gives_numbers() { step_->gives_numbers = varies_ = true; }
   // These, leaf by leaf, once it has finished: -1 where there is none.
   const std::vector<int>& numbers() const { return numbers_; }
   // It reads what an earlier step has changed, which may be anything.
@@ -91,6 +93,7 @@ class OpaqueCall {
   Modes modes_ = Modes::current();
   bool prints_ = false;  // or logs, and gives nothing back
   bool draws_ = false;   // random numbers that are none of torch's
+  bool varies_ = false;  // see varies()
   bool paused_ = true;
 };
 
