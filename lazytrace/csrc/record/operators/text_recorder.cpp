@@ -107,10 +107,11 @@ void TextRecorder::settle_inside(PyObject* object, bool behind_objects, int dept
 }
 
 namespace {
-// Whether more refers to it than whoever keeps it and functions that run, to whose variables no object leads:
-// code that asks for these is given them by name, or in a dict.
+// Whether more refers to it than the two that keep it (as a text, and with what it stands for) and functions
+// that run, to whose variables no object leads: code that asks for these is given them by name, or in a dict.
 bool may_be_in_an_object(PyObject* text) {
-  Py_ssize_t others = Py_REFCNT(text) - 1;
+  constexpr Py_ssize_t kKept = 2;
+  Py_ssize_t others = Py_REFCNT(text) - kKept;
   for (Frame f = Frame::current(); f && others > 0; f = f.previous()) others -= f.holds(text);
   return others > 0;
 }
