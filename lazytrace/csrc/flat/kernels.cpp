@@ -6,15 +6,12 @@
 #include "passes/registers.h"
 #include "passes/ways.h"
 #include "torch/overrides.h"
+#include "torch/storage.h"
 #include "torch/wrapped_numbers.h"
 
 namespace lazytrace {
 
 namespace {
-
-c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
 
 // What of which memory a tensor shows: two that agree hold the same numbers at any time.
 std::string look_of(const at::Tensor& tensor) {

@@ -4,30 +4,28 @@
 
 namespace lazytrace {
 
-c10::StorageImpl* Emptied::memory_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
 // Whether its register alone refers to it.
 bool Emptied::is_alone(const at::Tensor& tensor) {
   return tensor.use_count() == 1 && !tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
 }
 
 void Emptied::let_go(c10::StorageImpl* memory, const std::vector<at::Tensor>& all) {
-  const std::vector<int>& registers = waiting_[memory];
-  auto shows = [&](int reg) { return memory_of(all[reg]) == memory && is_alone(all[reg]); };
-  auto count = std::count_if(registers.begin(), registers.end(), shows);
-  if (count == 0) return;
-  const at::Tensor& one = all[*std::find_if(registers.begin(), registers.end(), shows)];
-  if (one.storage().use_count() != static_cast<size_t>(count)) return;
-  gone_.emplace(memory, one.storage().getWeakStorageImpl());
+  const at::Tensor* one = nullptr;
+  size_t count = 0;
+  for (int reg : waiting_[memory]) {
+    if (storage_of(all[reg]) != memory || !is_alone(all[reg])) continue;
+    one = &all[reg];
+    ++count;
+  }
+  if (!one || one->storage().use_count() != count) return;
+  gone_.emplace(memory, one->storage().getWeakStorageImpl());
   memory->set_data_ptr_noswap(c10::DataPtr(nullptr, memory->device()));
   waiting_.erase(memory);
 }
 
 void Emptied::add(const std::vector<int>& registers, const std::vector<at::Tensor>& all) {
   for (int reg : registers) {
-    c10::StorageImpl* memory = memory_of(all[reg]);
+    c10::StorageImpl* memory = storage_of(all[reg]);
     if (!memory || memory->nbytes() < kLeastBytes || has(all[reg])) continue;
     waiting_[memory].push_back(reg);
     let_go(memory, all);

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "torch/storage.h"
+
 namespace lazytrace {
 
 // A replay keeps what its steps gave until its last side exit, as a function that runs again is handed all of
@@ -20,7 +22,7 @@ class Emptied {
   // The same of what has been kept by others until now, such as the graph of a backward pass.
   void sweep(const std::vector<at::Tensor>& all);
   // Whether it has let go of the memory of this tensor.
-  bool has(const at::Tensor& tensor) const { return !gone_.empty() && gone_.count(memory_of(tensor)) > 0; }
+  bool has(const at::Tensor& tensor) const { return !gone_.empty() && gone_.count(storage_of(tensor)) > 0; }
   // Gives all of them memory again, of any contents: code that runs again may look for where they are.
   void fill();
   void clear() {
@@ -32,7 +34,6 @@ class Emptied {
   // Smaller ones are not worth it.
   static constexpr size_t kLeastBytes = size_t{64} << 10;
 
-  static c10::StorageImpl* memory_of(const at::Tensor& tensor);
   static bool is_alone(const at::Tensor& tensor);
   void let_go(c10::StorageImpl* memory, const std::vector<at::Tensor>& all);
 

@@ -1,6 +1,6 @@
 #include "record/operators/blanks.h"
 
-#include "record/operators/storage.h"
+#include "torch/storage.h"
 
 namespace lazytrace {
 

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "record/operators/storage.h"
+#include "torch/storage.h"
 
 namespace lazytrace {
 

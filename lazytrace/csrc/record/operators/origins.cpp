@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "record/operators/storage.h"
 #include "torch/autograd_graph.h"
+#include "torch/storage.h"
 
 namespace lazytrace {
 

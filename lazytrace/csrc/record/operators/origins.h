@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "program/program.h"
-#include "record/operators/storage.h"
+#include "torch/storage.h"
 #include "torch/autograd_graph.h"
 
 namespace lazytrace {
