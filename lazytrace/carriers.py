@@ -1445,7 +1445,7 @@ class _Indexed:
         ):  # there is no operator that slices one: a bound that says nothing
             item = _called(torch.Tensor.__getitem__, tensor, _read_key(key))
             return item
-        if isinstance(key, tuple) and tensor.requires_grad and torch.is_grad_enabled():
+        if isinstance(key, tuple) and core.requires_gradients(tensor) and torch.is_grad_enabled():
             key = _with_wholes(key, tensor)
         followed = core.followed_index(key)
         if followed is not NotImplemented:
@@ -1463,7 +1463,8 @@ class _Indexed:
         if self.tensor.layout is not torch.strided:  # torch refuses, in words that name no operator
             _called(torch.Tensor.__setitem__, self.tensor, _read_key(key), value)
             return
-        grows = self.tensor.requires_grad or (isinstance(value, torch.Tensor) and value.requires_grad)
+        tensors = [part for part in (self.tensor, value) if isinstance(part, torch.Tensor)]
+        grows = any(map(core.requires_gradients, tensors))
         if grows and torch.is_grad_enabled():
             key = _with_wholes(key, self.tensor)
         tensor, rest = _selected(self.tensor, key)

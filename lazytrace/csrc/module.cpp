@@ -460,6 +460,10 @@ void bind_numbers(py::module_& m) {
     if (auto* recorder = lt::Recorder::active()) recorder->note_index(place);
   });
   m.def("is_index", [](py::handle object) { return lt::is_index(object.ptr()); });
+  m.def("requires_gradients", [](const at::Tensor& tensor) {
+    auto* recorder = lt::Recorder::active();
+    return recorder ? recorder->requires_gradients(tensor) : tensor.requires_grad();
+  });
   m.def("pin_sizes", [](const at::Tensor& tensor) {
     auto* recorder = lt::Recorder::active();
     if (recorder && recorder->numbers()) recorder->pin(tensor);

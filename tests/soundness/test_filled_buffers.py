@@ -144,6 +144,53 @@ def one_that_was_there(trace):
     return step, [call(sign * torch.ones(3)) for sign in (1, 1, -1, 1, -1)]
 
 
+def by_parts(trace, write):
+    """Whether a slice takes all is read where gradients are required, and only there."""
+    torch.manual_seed(0)
+    w = torch.randn(4, 6, requires_grad=True)
+
+    def fn(x):
+        w.grad = None
+        h = x @ w
+        out = torch.zeros(h.shape[0], 6)
+        write(out, h)
+        if x.shape[0] > 2:
+            out = out * 2
+        out.pow(2).mean().backward()
+        return out.detach(), out.requires_grad, w.grad.clone()
+
+    return trace(fn), [call(torch.randn(rows, 4)) for rows in (5, 9, 7, 5, 1, 6, 1, 8, 2)]
+
+
+def copied(out, h):
+    out[..., :4].copy_(h[..., :4])
+    out[..., 4:].copy_(h[..., 4:])
+
+
+def set_in_turn(out, h):
+    out[:, :3] = h[:, :3]
+    out[:, :5] += h[:, :5]
+    out[:, :9] *= 2
+
+
+def through_views(out, h):
+    left = out[:, :4]
+    left[:, :2].copy_(h[:, :2])
+    left[:, :9].add_(h[:, :4])
+    out[:, :7].mul_(3)
+
+
+def constants_first(out, h):
+    out[:, :2] = 1
+    out[:, :9] = 2
+    out[:, :9].copy_(h)
+
+
+@pytest.mark.parametrize("write", [copied, set_in_turn, through_views, constants_first])
+def test_slices_are_read_again_as_they_were(write):
+    check(lambda trace: by_parts(trace, write), hits=6)
+
+
 @cases.parametrize
 def test_filled(make, expected):
     check(make, **expected)

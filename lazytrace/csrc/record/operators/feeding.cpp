@@ -88,6 +88,10 @@ void Feeding::note_gradients(const Result& expected, const c10::IValue& value) c
   auto note = [&](const at::Tensor& tensor, const TensorMeta& meta) {
     Origins::Known* known = tensor.defined() ? origins_->known(tensor) : nullptr;
     if (known) known->requires_grad = meta.requires_grad();
+    // What is written to a view makes that of which it is one require gradients, too.
+    bool written = expected.known && meta.requires_grad() && tensor.is_view();
+    if (Origins::Known* base = written ? origins_->known(at::Tensor(tensor._base())) : nullptr)
+      base->requires_grad = true;
   };
   if (expected.kind == Result::Kind::Register) note(value.toTensor(), *expected.meta);
   if (expected.kind != Result::Kind::List) return;

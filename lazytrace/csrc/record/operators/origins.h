@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "program/program.h"
-#include "torch/storage.h"
 #include "torch/autograd_graph.h"
+#include "torch/storage.h"
 
 namespace lazytrace {
 

@@ -12,11 +12,11 @@
 #include "passes/unused.h"
 #include "program/flatten.h"
 #include "record/operators/parts.h"
-#include "record/operators/storage.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
+#include "torch/storage.h"
 #include "torch/traits.h"
 #include "torch/transforms.h"
 
@@ -814,6 +814,13 @@ void Recorder::note_gradients(const at::Tensor& tensor) {
   if (!tensor.requires_grad() || !sees_gradients_) return resuming_.end(kComesToRequire);
   flagged_.emplace_back(at_step(), tensor.getIntrusivePtr());
   if (tensor.is_view()) flagged_.emplace_back(at_step(), tensor._base().getIntrusivePtr());
+}
+
+bool Recorder::requires_gradients(const at::Tensor& tensor) {
+  if (!tensor.requires_grad() || !feeding()) return tensor.requires_grad();
+  const Origins::Known* known = origins_.known(tensor);
+  return !known || known->requires_grad ||
+         (tensor.is_view() && requires_gradients(at::Tensor(tensor._base())));
 }
 
 void Recorder::settle_flags() {

@@ -185,6 +185,9 @@ class Recorder {
     const Origins::Known* known = origins_.known(tensor);
     return known && !was_there(known->reg) && !origins_.is_explained(tensor) && !is_drawn(tensor);
   }
+  // Whether the tensor requires gradients by now. A function that runs again is handed tensors of which a
+  // later step may have made that.
+  bool requires_gradients(const at::Tensor& tensor);
   // Code that was not watched has put attributes on a tensor of the call's own: other ones at another call.
   void note_decorated(int reg) { decorated_.insert(reg); }
   bool is_decorated(const at::Tensor& tensor) {
