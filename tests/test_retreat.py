@@ -386,6 +386,40 @@ def test_explain_says_that_recording_rests_and_changes_nothing():
     assert RESTS in str(step.explain(X, 50.0))
 
 
+def test_recording_rests_when_each_call_raises():
+    @traced
+    def checked(x, limit):
+        if limit > 3:
+            raise ValueError(limit)
+        return x * limit
+
+    for _ in range(40):
+        with pytest.raises(ValueError, match="9"):
+            checked(X, 9)
+    assert dict(checked.stats().eager)["raised ValueError"] < 20
+    assert dict(checked.stats().eager)[RESTS] > 20
+    checked.cache_clear()
+    checked(X, 2)
+    checked(X, 2)
+    assert checked.stats().hits == 1
+
+
+def test_calls_that_raise_now_and_then_leave_the_others_recorded():
+    @traced
+    def checked(x, limit):
+        if limit > 3:
+            raise ValueError(limit)
+        return x * limit
+
+    for n in range(60):
+        if n % 3:
+            checked(X, n % 3)
+            continue
+        with pytest.raises(ValueError, match="9"):
+            checked(X, 9)
+    assert checked.stats().hits > 30
+
+
 def test_an_exception_during_the_rest():
     def fails(x, k):
         if k > 10:

@@ -478,6 +478,8 @@ class Attempt:
         except BaseException as error:
             reason = eager_reason("raised", type(error).__name__)
             self.owner.gave_up(self.key, site, reason, start)
+            if isinstance(error, Exception):  # an interrupt says nothing of the next call
+                self.cache.retreat.raised()
             raise
 
     def _keep(

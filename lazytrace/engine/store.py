@@ -550,6 +550,17 @@ class Retreat:
         """
         self._note(_Newest(_REFUSED), reason)
 
+    def raised(self) -> None:
+        """A call that was recorded raised, and so will the next one, maybe.
+
+        >>> retreat = Retreat(TraceStore(8))
+        >>> for _ in range(UNHIT_AT_MOST):
+        ...     retreat.raised()
+        >>> str(retreat.reason())
+        'records too often: none of its last 16 recordings was hit'
+        """
+        self._note(_Newest(_REFUSED), None)
+
     def branches_pay(self, key: bytes) -> bool:
         """Whether to record one more way from a side exit.
 
