@@ -243,6 +243,26 @@ def test_a_branch_that_is_met_at_another_size():
     assert not function.stats().eager
 
 
+def test_a_branch_that_is_known_for_all_sizes_is_not_recorded_for_the_first_ones() -> None:
+    """The sizes that were recorded first have a recording of their own, which went one way."""
+
+    @traced
+    def step(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x * 2 if mask.all() else x - mask.float()[:, None]
+
+    def passes(size: int, *, whole: bool) -> None:
+        mask = torch.ones(size, dtype=torch.bool)
+        mask[0] = whole
+        assert torch.equal(step(torch.ones(size, 2), mask), step.original(torch.ones(size, 2), mask))
+
+    for size, whole in ((3, True), (5, False), (7, True)):
+        passes(size, whole=whole)
+    assert step.stats().recordings == 3
+    for size, whole in ((3, False), (3, True), (3, False), (5, True), (9, False)):
+        passes(size, whole=whole)
+    assert (step.stats().recordings, step.stats().hits) == (3, 5)
+
+
 def test_what_no_recording_can_do_does_not_fix_the_sizes_of_other_calls() -> None:
     class Cache:
         keys: Any = None
@@ -250,7 +270,7 @@ def test_what_no_recording_can_do_does_not_fix_the_sizes_of_other_calls() -> Non
     def step(cache: Cache, x: torch.Tensor) -> torch.Tensor:
         if cache.keys is None:
             cache.keys = torch.zeros_like(x)
-            cache.keys.tag = "mine"
+            cache.keys.tag = ["mine"]
         return cache.keys + x.view(x.shape[0], -1)  # type: ignore[no-any-return]
 
     function = traced(step)
@@ -258,7 +278,7 @@ def test_what_no_recording_can_do_does_not_fix_the_sizes_of_other_calls() -> Non
         cache, x = Cache(), torch.ones(size, 2)
         for _ in range(4):
             assert torch.equal(function(cache, x), x)
-        assert cache.keys.tag == "mine"
+        assert cache.keys.tag == ["mine"]
     stats = function.stats()
     assert (stats.recordings, stats.eager_calls) == (2, 5), (stats, stats.eager, stats.retrace_reasons)
 

@@ -97,16 +97,25 @@ class Attempt:
     def run(self, number: int = -1, outcome: Any = None) -> Any:
         """The result of the call; the trace with this `number` has run already, and ended with `outcome`."""
         self._traces = self.cache.traces.matching(self.call)
-        for trace in self._to_ask(number):
+        asked = self._to_ask(number)
+        for at, trace in enumerate(asked):
             ran = trace is None or trace.number == number
             result = self._unraised(outcome) if ran else self._replay(trace)
             if type(result) is not core.Miss:
                 return self._hit(trace, result)
             self._missed(trace, result)
-            if result.resume is not None:
+            if result.resume is not None and not self._fits_others(trace, result, asked[at + 1 :]):
                 return self._resume(result, result.resume)
         self._refuse_many_branches()
         return self._without_trace()
+
+    def _fits_others(self, trace: Trace | None, miss: Miss, left: tuple[Trace | None, ...]) -> bool:
+        """Whether one for all sizes is left, which may know the way that one for these alone has not gone.
+
+        What has run by then has changed nothing, and runs again.
+        """
+        exact = trace is not None and not trace.native.loose & SIZES and not miss.effects
+        return exact and any(one is not None and one.native.loose & SIZES for one in left)
 
     def _to_ask(self, number: int) -> tuple[Trace | None, ...]:
         """The traces from that with this number on; None stands for it when it has been dropped meanwhile."""
