@@ -327,6 +327,14 @@ def call_method(caller: Any, value: Any, /) -> Any:
     return getattr(value, method_of(caller))(*arguments_of(caller), **options_of(caller))
 
 
+def call_partial(called: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What a `functools.partial` of a function of C gives."""
+    named = called.keywords
+    if not named and not kwargs:
+        return called.func(*called.args, *args)
+    return called.func(*called.args, *args, **{**named, **kwargs})
+
+
 def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:
     """`functools.reduce(getattr, names, value)`."""
     if type(names) is not list and type(names) is not tuple and type(names) is not str:
@@ -481,6 +489,7 @@ def configure() -> None:
         operator.attrgetter: get_attributes,
         operator.itemgetter: get_items,
         operator.methodcaller: call_method,
+        functools.partial: call_partial,
         _STRFTIME: strftime,
         # Once they are loaded.
         "statistics": of_statistics,

@@ -9,11 +9,75 @@ import heapq
 import itertools
 import operator
 
+import pytest
 import torch
 
 from tests.soundness.runner import Cases, Holder, X, agree, around, call, calls, check
 
 cases = Cases()
+
+
+# ---------------------------------------------------------------- partials of functions of C
+PARTIALS = {
+    "named": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    "first": functools.partial(torch.add, torch.ones(4)),
+    "of_a_method": functools.partial(torch.Tensor.mul, other=2),
+    "of_a_bound_method": functools.partial(torch.arange(4.0).add),
+    "nothing": functools.partial(torch.tanh),
+    "of_a_partial": functools.partial(functools.partial(torch.clamp, min=-1), max=1),
+    "named_again": lambda x: functools.partial(torch.sum, dim=0)(x, dim=1),
+    "with_sizes": lambda x: functools.partial(torch.reshape, shape=(x.shape[0] * 2, 2))(x),
+}
+
+
+@pytest.mark.parametrize("name", PARTIALS)
+def test_partials_at_all_sizes(name):
+    """What a partial calls follows sizes as it does where Python calls it."""
+
+    def make(trace):
+        function = PARTIALS[name]
+        sizes = (3, 5, 7, 2, 9, 5)
+        return trace(lambda x: function(x) * x.shape[0]), [call(torch.randn(n, 4)) for n in sizes]
+
+    check(make, hits=4)
+
+
+@cases(hits=5)
+def partials_that_change(trace):
+    held = Holder(act=functools.partial(torch.clamp, min=0))
+
+    def change(act):
+        return lambda: setattr(held, "act", act)
+
+    steps = [
+        *calls(2),
+        change(functools.partial(torch.clamp, min=0.5)),
+        *calls(2),
+        change(functools.partial(torch.clamp, max=0.5)),
+        *calls(2),
+        change(functools.partial(torch.mul, torch.ones(3))),
+        *calls(2),
+        change(functools.partial(torch.relu)),
+        *calls(2),
+    ]
+    return trace(lambda x: held.act(x)), steps, lambda: None
+
+
+@cases(hits=1)
+def a_partial_that_is_set_otherwise(trace):
+    act = functools.partial(torch.clamp, min=0)
+
+    def set_state():
+        act.__setstate__((torch.clamp, (), {"max": 0.25}, {}))
+
+    return trace(lambda x: act(x)), [*calls(2), set_state, *calls(1)], lambda: None
+
+
+@cases(eager="raised")
+def a_partial_that_takes_no_such_argument(trace):
+    act = functools.partial(torch.clamp, nothing=0)
+
+    return trace(lambda x: act(x)), calls(3), lambda: None
 
 
 # ---------------------------------------------------------------- attributes

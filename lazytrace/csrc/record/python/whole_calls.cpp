@@ -231,6 +231,14 @@ PyObject* of_operator_object(PyObject* callee) {
   return own ? *own : nullptr;
 }
 
+// The same of a partial of a function of C: what it calls is seen, then, with all that it is given.
+PyObject* of_partial(PyObject* callee) {
+  PyObject* function = function_of_partial(callee);
+  bool calls_c = function && (PyCFunction_Check(function) || Py_IS_TYPE(function, &PyMethodDescr_Type));
+  PyObject* const* own = calls_c ? stand_ins().by_class.find(Py_TYPE(callee)) : nullptr;
+  return own ? *own : nullptr;
+}
+
 // C code that calls one argument with what it finds in others, and forgets it.
 const AddressSet& callers_of_arguments() {
   static const auto* known = [] {
@@ -301,7 +309,8 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
   if (!may_be_stood_for(function)) return false;
   if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
   exchange_keys(f, operation, *callee);
-  if (PyObject* own = of_operator_object(function)) {
+  PyObject* of_object = of_operator_object(function);
+  if (PyObject* own = of_object ? of_object : of_partial(function)) {
     if (!takes_arguments(own, f, operation, true)) return false;
     return replace(callee, own, function), true;
   }
