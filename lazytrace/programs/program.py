@@ -170,7 +170,8 @@ class Tree:
     """A value with holes for registers. `kind` is one of "register", "parameter" (a register's tensor as an
     object of this class), "array" (of numpy: a register's memory),
     "constant", "state", "tuple", "list", "dict", "set", "named", "object", "partial", "view" (of a dict),
-    "method", "function" and "same", which stands for a container or an array that came before."""
+    "method", "function", "decorated" (a tensor with attributes) and "same", which stands for a container or
+    an array that came before."""
 
     kind: str
     index: int = -1
@@ -268,6 +269,11 @@ class _Rebuilding:
         value.update(self._pairs(tree))
         return value
 
+    def _decorated(self, tree: Tree) -> Any:
+        tensor, *attributes = (self.build(item) for item in tree.items)
+        vars(tensor).update(zip(tree.value, attributes, strict=True))
+        return tensor
+
     def _partial(self, tree: Tree) -> Any:
         function, args, kwargs = (self.build(item) for item in tree.items)
         return tree.value(function, *args, **kwargs)
@@ -309,6 +315,8 @@ def obstacles_of_objects(program: Program) -> Iterator[tuple[str, str]]:
         yield "returns a numpy array", "Return the tensor."
     if any(tree.kind == "parameter" for tree in program.result.walk()):
         yield "returns a parameter that it made", "Return the tensor."
+    if any(tree.kind == "decorated" for tree in program.result.walk()):
+        yield "returns a tensor with attributes", "Set them on what the call gives."
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ import collections
 import dataclasses
 from typing import NamedTuple
 
+import pytest
 import torch
 
+import lazytrace
 from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
@@ -387,6 +389,108 @@ def mutated_after_return(trace):
         return out
 
     return use, [call(X())] * 3
+
+
+# ---------------------------------------------------------------- tensors with attributes
+def marked(trace, mark, ask=lambda y: dict(vars(y)), count=4):
+    """`mark` puts attributes on a tensor that the call has made, and `ask` tells what a caller finds."""
+
+    def step(x):
+        y = traced(x)
+        return y, ask(y), len(vars(y))
+
+    def fn(x):
+        y = x.exp()
+        mark(y)
+        return y
+
+    traced = trace(fn)
+    return step, [call(X() * n) for n in range(1, count + 1)]
+
+
+def constants(y):
+    y.mark = 1
+    y.names = ("a", 2.5, None)
+    y.is_shared = True
+
+
+def for_a_compiler(y):
+    torch._dynamo.mark_static_address(y)
+
+
+def set_twice(y):
+    y.mark = [1]
+    y.mark = -1
+
+
+def by_name(y):
+    setattr(y, "mar" + "k", "text")
+
+
+@pytest.mark.parametrize("mark", [constants, set_twice, by_name, for_a_compiler])
+def test_attributes_of_what_is_returned(mark):
+    check(lambda trace: marked(trace, mark), hits=3)
+
+
+@pytest.mark.parametrize(
+    ("mark", "code"),
+    [
+        (lambda y: setattr(y, "source", [1]), "returns-decorated"),
+        (lambda y: setattr(y, "twice", y * 2), "returns-decorated"),
+        (lambda y: setattr(y, "owner", object()), "cannot be rebuilt"),
+    ],
+    ids=["list", "tensor", "object"],
+)
+def test_attributes_that_are_no_constants(mark, code):
+    check(lambda trace: marked(trace, mark, ask=lambda y: sorted(vars(y))), eager=code)
+
+
+@cases(hits=4)
+def attributes_that_follow_state(trace):
+    held = Box(name="a")
+
+    def fn(x):
+        y = x * 2
+        y.label = held.name
+        return {"y": [y, y], "z": y.sum()}
+
+    def step(x):
+        got = traced(x)
+        return got["y"][0].label, got["y"][0] is got["y"][1], got
+
+    traced = trace(fn)
+    return step, [*[call(X())] * 3, lambda: setattr(held, "name", "b"), *[call(X())] * 3], lambda: held
+
+
+@cases(hits=3)
+def attributes_of_what_is_kept(trace):
+    held = Box(cache=None, sizes=[])
+
+    def fn(x):
+        if held.cache is None:
+            held.cache = torch.zeros(4)
+            held.cache.kind = "static"
+        held.cache.add_(x.sum())
+        return held.cache * 2
+
+    def renew():
+        held.sizes.append((held.cache.kind, held.cache.sum().item()))
+        held.cache = None
+
+    return trace(fn), [*[call(X())] * 3, renew, *[call(X())] * 2, renew, *[call(X())] * 2], lambda: held
+
+
+def test_a_graph_has_no_attributes():
+    def fn(x):
+        y = x.exp()
+        y.mark = 1
+        return y
+
+    traced = lazytrace.traced(fn)
+    traced(X())
+    with pytest.raises(NotImplementedError, match=r"returns a tensor with attributes\. Set them on what"):
+        traced.graph(X())
+    assert traced.program(X()).result.build(lambda _: torch.zeros(1)).mark == 1
 
 
 @cases.parametrize

@@ -12,6 +12,7 @@
 #include "cpython/carrier.h"
 #include "cpython/dict_view.h"
 #include "cpython/objects.h"
+#include "support/reasons.h"
 
 namespace lazytrace {
 
@@ -39,7 +40,7 @@ struct Tree::Builder {
       if (tree.index < 0) throw std::runtime_error("returns a tensor that no recorded operator made");
       tree.kind =
           Py_IS_TYPE(v, parameter_class()) && source.made(tree.index) ? Kind::Parameter : Kind::Register;
-      return tree;
+      return source.made(tree.index) && has_attributes(v) ? decorated(v, std::move(tree)) : tree;
     }
     tree.index = source.number(v);
     if (tree.index >= 0) {
@@ -73,6 +74,24 @@ struct Tree::Builder {
     source.part(v);
     container(v, &tree);
     open.pop_back();
+    return tree;
+  }
+
+  Tree decorated(PyObject* v, Tree tensor) {
+    Tree tree;
+    tree.kind = Kind::Decorated;
+    tree.items.push_back(std::move(tensor));
+    py::object attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(v, nullptr));
+    if (!attributes) throw py::error_already_set();
+    py::list names;
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(attributes.ptr(), &at, &name, &value)) {
+      names.append(py::handle(name));
+      tree.items.push_back(build(value));
+      if (tree.items.back().kind != Kind::Constant) throw std::runtime_error(say(reason::ReturnsDecorated));
+    }
+    tree.value = py::tuple(names);
     return tree;
   }
 
@@ -284,6 +303,8 @@ struct Tree::Rebuilder {
         return after_its_parts([&] { return function(t); });
       case Kind::Text:
         return after_its_parts([&] { return text(t); });
+      case Kind::Decorated:
+        return decorated(t);
     }
     throw std::logic_error("unknown kind of tree");
   }
@@ -305,6 +326,14 @@ struct Tree::Rebuilder {
     if (t.kind == Kind::Tuple) return std::move(items);
     auto* type = reinterpret_cast<PyTypeObject*>(t.value.ptr());
     return py::reinterpret_steal<py::object>(new_named_tuple(type, items.ptr()));
+  }
+
+  py::object decorated(const Tree& t) {
+    py::object tensor = build(t.items[0]);
+    auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(tensor.ptr(), nullptr));
+    if (!attributes) throw py::error_already_set();
+    for (size_t i = 1; i < t.items.size(); ++i) attributes[t.value[py::int_(i - 1)]] = t.items[i].value;
+    return tensor;
   }
 
   py::object partial(const Tree& t) {

@@ -32,6 +32,7 @@ class Tree {
     Method,    // function, object
     Function,  // of Python: the module of its globals, defaults, defaults by keyword, what its closure holds
     Text,      // what a function that is pure gives for these arguments, numbers that are followed among them
+    Decorated,  // a tensor that the call has made, and the constants that it has put on it under these names
     Same
   };
 

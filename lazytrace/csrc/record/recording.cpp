@@ -788,7 +788,8 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   std::unordered_set<PyObject*> carriers;
   auto tensor = [&](PyObject* v) {
     const at::Tensor& t = THPVariable_Unpack(v);
-    if (has_attributes(v) && recorder_.made(t)) throw std::runtime_error(say(reason::ReturnsDecorated));
+    if (has_attributes(v) && recorder_.is_decorated(t))
+      throw std::runtime_error(say(reason::ReturnsDecorated));
     int reg = recorder_.output_register(t);
     bool plain = THPVariable_CheckExact(v);  // or a parameter
     if (!plain && !recorder_.was_there(reg))
