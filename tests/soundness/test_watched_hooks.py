@@ -655,6 +655,59 @@ def the_list_of_a_hook_of_the_calls(trace):
     return step, [call(torch.randn(5, 4)) for _ in range(ENOUGH + 5)], lambda: list(net.parameters())
 
 
+# ---------------------------------------------------------------- other hooks by now, where none is watched
+def is_not_watched(net):
+    """What it writes is read by nobody."""
+    net.handles.append(net.a.bias.register_hook(lambda g: setattr(net, "last", g.sum())))
+
+
+def forgets_it(net):
+    net.handles.append(net.c.bias.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None)))
+
+
+def forget_none(net):
+    for handle in net.handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize(("before", "change"), [(forgets_it, forget_none), (lambda net: None, forgets_it)])
+@pytest.mark.parametrize("of_a_module", [False, True])
+def test_other_hooks_beside_what_is_not_watched(before, change, of_a_module):
+    """The gradient is there, or not, behind writes to state: nothing could go on from a read of it."""
+
+    def prepare(net):
+        is_not_watched(net)
+        before(net)
+        if of_a_module:
+            net.c.register_full_backward_hook(lambda *_: None)
+
+    momentum = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+    check(makes(plain, prepare, change, at=7, count=14, optimizer=momentum), hits=6)
+
+
+def test_a_tensor_is_written_where_it_lies_behind_a_step_that_has_touched_something():
+    """What was a write when the steps were recorded is one to the function that goes on from them."""
+
+    def make(trace):
+        torch.manual_seed(1)
+        net = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+        seen, found = Holder(calls=0), Holder(large=None)
+        net.bias.register_hook(lambda g: setattr(seen, "calls", seen.calls + 1))
+
+        @trace
+        def step(x):
+            net(x).sin().sum().backward()
+            loss = net(x).square().sum()
+            loss.backward()
+            found.large = loss.item() > 4.0
+            return loss.detach()
+
+        inputs = [torch.randn(3, 4) * k for k in (0.1, 0.1, 0.1, 0.1, 9.0, 0.1, 9.0)]
+        return step, [call(x) for x in inputs], lambda: [seen, found, net, [p.grad for p in net.parameters()]]
+
+    check(make, hits=1, eager="resumes-after-opaque")
+
+
 @cases.parametrize
 def test_cases(make, expected):
     check(make, **expected)

@@ -559,6 +559,9 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
     recorder_.fail(say(reason::PassOnGpu));
     return run(*args, **kwargs);
   }
+  // The program says nothing of hooks that are not watched.
+  if (facts.python && !facts.watched)
+    for (const auto& [leaf, reg] : facts.leaves) guards_hooks(leaf, reg);
   if (args.size() <= kCreateGraph || args[kCreateGraph].cast<bool>()) recorder_.grows();
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);

@@ -102,6 +102,7 @@ class Recording {
   // Whether the hooks of a node are watched while the pass runs that comes to it: the call has set them, or
   // they are of a leaf of before the call, and guarded. `dicts`: where they lie.
   bool watches_hooks(torch::autograd::Node& node, std::vector<py::dict>* dicts);
+  // Which hooks a leaf of before the call has is guarded. False where there are others than Python's.
   bool guards_hooks(const at::Tensor& leaf, int reg);
   // Tensor.register_hook.
   py::object hook(const HookCalls& calls, py::object tensor, py::object hook);

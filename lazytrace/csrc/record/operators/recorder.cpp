@@ -1418,7 +1418,7 @@ void Recorder::note_hooked(int reg) {
 Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bool accumulates,
                                         c10::function_ref<bool(torch::autograd::Node&)> watches) {
   AutogradGraph graph = AutogradGraph::of(roots, origins_.histories(), pure_);
-  Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false, graph.elsewhere, false};
+  Backward facts{graph.python || conditions_.hooks != SavedHooks::None, false, graph.elsewhere, false, {}};
   for (const at::Tensor& leaf : graph.leaves) {
     // Where it changes no gradient, a leaf gets its register when it is asked for: a function that runs again
     // may find other leaves behind an opaque function.
@@ -1426,6 +1426,8 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
     facts.python |= reg < 0;
     facts.effects |= accumulates && (reg < 0 || !made(leaf));
     if (accumulates) reg < 0 ? note_unmet(leaf) : meet_gradient(leaf, reg);
+    reg = origins_.knows(leaf) ? register_of(leaf) : -1;
+    if (reg >= 0 && was_there(reg)) facts.leaves.emplace_back(leaf, reg);
   }
   // A block that runs once more may come to leaves of its own.
   for (const auto& [reg, weak] : block_leaves_) {

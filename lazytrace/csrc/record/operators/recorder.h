@@ -162,6 +162,7 @@ class Recorder {
     bool effects;    // changes the gradients of tensors that were there before
     bool elsewhere;  // runs in a thread of a GPU, in parts
     bool watched;    // what it runs of Python code are blocks and hooks that are watched
+    std::vector<std::pair<at::Tensor, int>> leaves;  // of before the call, with their registers
   };
   // `watches`: whether the hooks of a node are watched while they run, and can be told from others.
   Backward look_ahead(const std::vector<at::Tensor>& roots, bool accumulates,

@@ -351,6 +351,7 @@ void OpaqueCall::add(PyObject* result) {
   if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name));
   if (recorder->feeding()) {
     numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+    if (step_->touches) around_.provenance->touch_unseen();
     return;
   }
   if (step_->pure) step_->told = !recorder->hidden_varies();

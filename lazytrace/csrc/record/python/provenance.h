@@ -182,7 +182,9 @@ class Provenance {
   // Whether a read that was seen need not be seen again: nothing was written behind the back of the
   // recording, and no number in state is followed.
   bool untouched() const { return touched_.empty() && touched_names_.empty() && state_.empty(); }
-  size_t touched_count() const { return touched_.size() + touched_names_.size(); }
+  size_t touched_count() const { return touched_.size() + touched_names_.size() + touched_unseen_; }
+  // A step that has touched something when it was recorded is not run again by a function that resumes.
+  void touch_unseen() { touched_unseen_ = 1; }
   // Whether any of these was read before.
   bool touched_what_was_read() const;
 
@@ -282,6 +284,7 @@ class Provenance {
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
   AddressSet touched_;
+  size_t touched_unseen_ = 0;
   struct LeftBehind {
     int node, turn;
     bool contents;
