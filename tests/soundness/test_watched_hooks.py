@@ -685,6 +685,56 @@ def test_other_hooks_beside_what_is_not_watched(before, change, of_a_module):
     check(makes(plain, prepare, change, at=7, count=14, optimizer=momentum), hits=6)
 
 
+class Counts:
+    """A hook that is not watched, made anew before each call."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def __call__(self, g):
+        self.seen.calls += 1
+        return g * 2
+
+    def method(self, g):
+        return self(g)
+
+
+def closure_of(seen):
+    return lambda g: Counts(seen)(g)
+
+
+def partial_of(seen):
+    return functools.partial(Counts.__call__, Counts(seen))
+
+
+HOOKS_MADE_ANEW = [Counts, lambda seen: Counts(seen).method, closure_of, partial_of]
+
+
+@pytest.mark.parametrize("made", HOOKS_MADE_ANEW, ids=["object", "method", "closure", "partial"])
+def test_hooks_that_are_not_watched_are_set_anew_before_each_call(made):
+    def make(trace):
+        torch.manual_seed(3)
+        net, seen = nn.Linear(4, 2), Holder(calls=0)
+
+        @trace
+        def loss_of(x):
+            loss = net(x).square().mean()
+            loss.backward()
+            return loss.detach()
+
+        def step(x):
+            handle = net.weight.register_hook(made(seen))
+            try:
+                return loss_of(x)
+            finally:
+                handle.remove()
+
+        steps = [call(torch.randn(3, 4)) for _ in range(12)]
+        return step, steps, lambda: [seen, net.weight.grad, net.bias.grad]
+
+    check(make, hits=8)
+
+
 def test_a_tensor_is_written_where_it_lies_behind_a_step_that_has_touched_something():
     """What was a write when the steps were recorded is one to the function that goes on from them."""
 

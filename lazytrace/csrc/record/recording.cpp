@@ -613,9 +613,12 @@ bool Recording::guards_hooks(const at::Tensor& leaf, int reg) {
     auto hooks = py::reinterpret_steal<py::tuple>(hooks_of(leaf, accumulated));
     if (!hooks) throw py::error_already_set();
     auto [all, made] = provenance->read_node(node, Access::Hooks, nullptr, accumulated, hooks.ptr());
-    for (size_t i = 0; made && i < hooks.size(); ++i)
-      provenance->read_child(all, Access::At, nullptr, static_cast<Py_ssize_t>(i),
-                             PyTuple_GET_ITEM(hooks.ptr(), i));
+    for (size_t i = 0; made && i < hooks.size(); ++i) {
+      PyObject* hook = PyTuple_GET_ITEM(hooks.ptr(), i);
+      // One that is set before each call is another object each time, and would be told by nothing else.
+      if (function_of_partial(hook)) continue;
+      provenance->read_child(all, Access::At, nullptr, static_cast<Py_ssize_t>(i), hook);
+    }
   }
   recorder_.note_hooked(reg);
   return true;
