@@ -61,6 +61,15 @@ def _downward(items: list[Any], place: int) -> Any:
         place -= 1
 
 
+def call_watched(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """What calls a function under checkpoint(), or a hook: which code it comes to is read where it is called.
+
+    >>> call_watched(max, 1, 2)
+    2
+    """
+    return function(*args, **kwargs)
+
+
 def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, tuple[Any, ...]]:
     """What `BackwardHook._apply_on_tensors` gives, and the tensors that the node of its function has made."""
     places = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]

@@ -135,7 +135,51 @@ def is_a_method(net):
     return Scaler().hook
 
 
+class Scaler:
+    """Is called by its class."""
+
+    how = 1.0
+
+    def __init__(self, net):
+        self.net, self.k = net, 0.5
+
+    def __call__(self, g):
+        return g * self.k * self.how + self.net.scale
+
+    def times(self, k, g):
+        return g * k * self.k
+
+
+class Halver(Scaler):
+    def __call__(self, g):
+        return g * 0.5 + self.k
+
+
+def is_an_object(net):
+    return Scaler(net)
+
+
+def is_a_partial_of_an_object(net):
+    return functools.partial(Scaler(net))
+
+
+def is_a_partial_of_a_method(net):
+    return functools.partial(Scaler(net).times, 3.0)
+
+
+def is_a_partial_of_state(net):
+    return functools.partial(lambda mask, g, other: g * mask + other.scale, net.mask, other=net)
+
+
+def is_a_partial(net):
+    def hook(scale, on, g):
+        return g * scale if on else None
+
+    return functools.partial(hook, 0.5, net.on)
+
+
 HOOKS = [
+    *(is_an_object, is_a_partial, is_a_partial_of_an_object, is_a_partial_of_a_method, is_a_partial_of_state),
     *(clamps, scales, scales_by_state, masks, masks_by_closure, decays, adds_noise, gives_nothing),
     *(normalizes, writes_in_place, makes_a_literal, is_a_method),
 ]
@@ -178,15 +222,10 @@ def inside(hook):
     return body
 
 
-def is_a_partial(net):
-    def hook(scale, on, g):
-        return g * scale if on else None
-
-    return functools.partial(hook, 0.5, net.on)
-
-
 INSIDE = {
     "partial": is_a_partial,
+    "object": is_an_object,
+    "object_in_a_partial": is_a_partial_of_an_object,
     "clamps": lambda net: lambda g: g.clamp(-0.01, 0.01),
     "scales": scales,
     "by_state": scales_by_state,
@@ -308,7 +347,25 @@ def steps_at_once(optimizer):
     return prepare
 
 
+class Steps:
+    """Optimizers that are called by a class."""
+
+    def __init__(self, net):
+        self.optimizers = {p: torch.optim.SGD([p], 0.1) for p in net.parameters()}
+
+    def __call__(self, p):
+        self.optimizers[p].step()
+        self.optimizers[p].zero_grad()
+
+
+def steps_of_an_object(net):
+    steps = Steps(net)
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(steps)
+
+
 AFTER = {
+    "sgd_of_an_object": steps_of_an_object,
     "halves": lambda net: [p.register_post_accumulate_grad_hook(halves) for p in net.parameters()],
     "replaces": lambda net: net.b.weight.register_post_accumulate_grad_hook(replaces),
     "takes_away": lambda net: net.b.weight.register_post_accumulate_grad_hook(takes_away),
@@ -320,13 +377,6 @@ AFTER = {
 def test_behind_what_is_added(name):
     made = makes(plain, AFTER[name], count=ENOUGH + 8)
     assert "flat" in forms(agree(made))
-    check(made, hits=ENOUGH)
-
-
-def test_a_partial_of_a_parameter():
-    """No guard leads to what it calls."""
-    made = makes(plain, on_weight(is_a_partial))
-    assert "flat" not in forms(agree(made))
     check(made, hits=ENOUGH)
 
 
@@ -520,6 +570,86 @@ def test_another_closure_or_code(change, hook):
             replaced(net)
 
     check(makes(plain, outer, changes), hits=ENOUGH - 2)
+
+
+def the_hook(net):
+    return next(iter(net.b.weight._backward_hooks.values()))
+
+
+def sets_its_number(net):
+    hook = the_hook(net)
+    (hook.func if isinstance(hook, functools.partial) else hook).k = 2.0
+
+
+def sets_that_of_the_class(net):
+    Scaler.how = 2.0
+
+
+def calls_otherwise(net):
+    Scaler.__call__ = lambda self, g: g * 7
+
+
+def is_of_another_class(net):
+    hook = the_hook(net)
+    (hook.func if isinstance(hook, functools.partial) else hook).__class__ = Halver
+
+
+def holds_something_else(net):
+    """The same partial, of other parts."""
+    hook = the_hook(net)
+    if isinstance(hook, functools.partial):
+        hook.__setstate__((lambda g: g * 9, (), {}, {}))
+
+
+@pytest.mark.parametrize("hook", [is_an_object, is_a_partial_of_an_object], ids=lambda hook: hook.__name__)
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(sets_its_number, sets_that_of_the_class, calls_otherwise, is_of_another_class),
+        *(holds_something_else, sets_scale, replaced, removes),
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_a_change_of_an_object(hook, change, monkeypatch):
+    def fresh(net):
+        monkeypatch.setattr(Scaler, "how", 1.0)
+        monkeypatch.setattr(Scaler, "__call__", CALLS)
+        net.handles.append(net.b.weight.register_hook(hook(net)))
+
+    check(makes(plain, fresh, change), hits=ENOUGH - 2)
+
+
+CALLS = Scaler.__call__
+
+
+def sets_what_it_is_given(net):
+    the_hook(net).keywords["other"] = Holder(scale=5.0)
+
+
+@pytest.mark.parametrize(
+    "change", [sets_what_it_is_given, changes_the_mask, other_mask, sets_scale], ids=lambda one: one.__name__
+)
+def test_a_change_of_what_a_partial_is_given(change):
+    check(makes(plain, on_weight(is_a_partial_of_state), change), hits=ENOUGH - 2)
+
+
+def test_an_error_names_an_object_as_torch_does():
+    class Wrong:
+        def __call__(self, g):
+            return g[:1]
+
+    named = Wrong()
+    named.__name__ = "of its own"
+    texts = []
+    for trace in (lambda f: f, lazytrace.traced):
+        for hook in (Wrong(), named, functools.partial(lambda g: g[:1])):
+            net = Net()
+            step = trace(lambda x, net=net: plain(net, x))
+            net.b.weight.register_hook(hook)
+            with pytest.raises(RuntimeError) as raised:
+                step(torch.ones(5, 4))
+            texts.append(str(raised.value))
+    assert texts[:3] == texts[3:]
 
 
 def test_the_same_hook_set_anew_before_each_call():

@@ -9,7 +9,6 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
@@ -584,11 +583,6 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   return make_opaque(&call, py::cpp_function(now), args, kwargs);
 }
 
-namespace {
-// What a partial calls, and with what, no guard has led to.
-bool can_be_guarded(PyObject* hook) { return !function_of_partial(hook) && WatchedBlocks::may_watch(hook); }
-}  // namespace
-
 bool Recording::watches_hooks(torch::autograd::Node& node, std::vector<py::dict>* dicts) {
   auto found = may_watch() ? hook_dicts_of(node) : std::nullopt;
   if (!found) return false;
@@ -598,7 +592,7 @@ bool Recording::watches_hooks(torch::autograd::Node& node, std::vector<py::dict>
   for (PyObject* one : *found) {
     auto dict = py::reinterpret_borrow<py::dict>(one);
     for (auto [key, hook] : dict)
-      if (older ? !can_be_guarded(hook.ptr()) : !blocks()->knows(hook.ptr())) return false;
+      if (older ? !WatchedBlocks::may_watch(hook.ptr()) : !blocks()->knows(hook.ptr())) return false;
     dicts->push_back(dict);
   }
   return !older || guards_hooks(leaf->variable, reg);

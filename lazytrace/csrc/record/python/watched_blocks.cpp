@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cpython/callee.h"
+#include "cpython/objects.h"
 #include "record/python/code_facts.h"
 #include "support/reasons.h"
 
@@ -51,9 +52,11 @@ WatchedBlocks::Running::Running(std::shared_ptr<WatchedBlocks> blocks, OpaqueCal
 namespace {
 // What torch's errors call a hook. No code of a class of the user's is asked for it.
 std::string name_of(PyObject* hook) {
+  static PyObject* const name = PyUnicode_InternFromString("__name__");
   PyObject* function = PyMethod_Check(hook) ? PyMethod_GET_FUNCTION(hook) : hook;
-  return PyFunction_Check(function) ? text_of(reinterpret_cast<PyFunctionObject*>(function)->func_name)
-                                    : "<unknown>";
+  auto found = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(function, name));
+  if (!found) PyErr_Clear();
+  return found && PyUnicode_Check(found.ptr()) ? text_of(found.ptr()) : "<unknown>";
 }
 }  // namespace
 
@@ -67,9 +70,13 @@ py::object WatchedBlocks::instead_of(const py::object& function) {
 }
 
 namespace {
+// The code that a call comes to, borrowed: that of a function, or of the class of an object.
 PyObject* function_of(PyObject* hook) {
+  static PyObject* const call = PyUnicode_InternFromString("__call__");
   if (PyObject* inner = function_of_partial(hook)) hook = inner;
-  return PyMethod_Check(hook) ? PyMethod_GET_FUNCTION(hook) : hook;
+  if (PyMethod_Check(hook)) hook = PyMethod_GET_FUNCTION(hook);
+  PyObject* found = is_python_class(Py_TYPE(hook)) ? _PyType_Lookup(Py_TYPE(hook), call) : nullptr;
+  return found ? found : hook;
 }
 
 bool writes(const Operation& operation, PyCodeObject* code) {
@@ -129,8 +136,10 @@ py::object WatchedBlocks::call(const py::object& function, const py::args& args,
   Looking looking(around_.pause);
   // A block of another one is part of it.
   if (recorder->in_block()) return function(*args, **kwargs);
+  // What a call of it reads is seen where code that is watched makes it.
+  static PyObject* const caller = from_module("lazytrace.stand_ins", "call_watched").release().ptr();
   Watched watched(around_, step_);
-  return function(*args, **kwargs);
+  return py::handle(caller)(function, *args, **kwargs);
 }
 
 }  // namespace lazytrace
