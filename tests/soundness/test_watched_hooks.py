@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import lazytrace
@@ -702,6 +703,114 @@ def test_of_an_argument():
     check(make, hits=ENOUGH)
 
 
+# ---------------------------------------------------------------- ways that hang on values
+def raises_at_nans(net):
+    def hook(g):
+        if torch.isnan(g).any():
+            raise ValueError(f"not a number at {net.scale}")
+
+    return hook
+
+
+def scales_the_large(net):
+    return lambda g: g * net.scale if g.norm() > 1e3 else None
+
+
+def compares(net):
+    return lambda g: g * net.scale if torch.equal(g, g.abs()) else g * 3
+
+
+def asks_twice(net):
+    def hook(g):
+        if g.abs().max() > 1e3 or torch.allclose(g, torch.zeros_like(g)):
+            return g * net.scale
+        return g + net.state.k
+
+    return hook
+
+
+ASKING = [raises_at_nans, scales_the_large, compares, asks_twice]
+
+
+@pytest.mark.parametrize("where", ["on_weight", "inside"])
+@pytest.mark.parametrize("hook", ASKING, ids=[hook.__name__ for hook in ASKING])
+def test_that_asks_a_question(hook, where):
+    made = makes(plain, on_weight(hook)) if where == "on_weight" else makes(inside(hook))
+    assert "flat" in forms(agree(made))
+    check(made, hits=ENOUGH)
+
+
+def block(net, x):
+    def run(x):
+        return net.a(x).relu() if x.sum() > 0 else net.a(x) * net.scale
+
+    hidden = torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
+    loss = net.c(net.b(hidden)).square().mean()
+    loss.backward()
+    return loss.detach()
+
+
+def with_questions_of_torchs(net, x):
+    """Its backward pass asks for zeros."""
+    loss = net.c(net.b(net.a(x).cumprod(1)).sin()).square().mean()
+    loss.backward()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("body", [plain, block, with_questions_of_torchs], ids=lambda body: body.__name__)
+@pytest.mark.parametrize("hook", ASKING, ids=[hook.__name__ for hook in ASKING])
+@pytest.mark.parametrize("seed", range(4))
+def test_ways_in_any_order(body, hook, seed):
+    """What the other ways find may be another thing by then, as nothing has guarded it."""
+
+    def make(trace):
+        generator = torch.Generator().manual_seed(seed)
+        draws = lambda n: int(torch.randint(n, (), generator=generator))  # noqa: E731
+        torch.manual_seed(3)
+        net = Net()
+        net.b.weight.register_hook(hook(net))
+
+        @trace
+        def step(x):
+            net.zero_grad()
+            return body(net, x)
+
+        steps, scales = [], []
+        for _ in range(30):
+            x = torch.randn(5, 4) * (1.0, -1.0, 1e6, 0.0, float("nan"))[draws(5) if draws(3) == 0 else 0]
+            scales.append(float(draws(4)))
+            steps.append(call(x))
+            if draws(6) == 0:
+                steps.append(lambda k=scales[-1]: setattr(net, "scale", k))
+        return step, steps, lambda: [[p.grad for p in net.parameters()], len(net.seen)]
+
+    agree(make)
+
+
+def test_a_form_goes_the_way_that_was_watched():
+    """Nothing has guarded what the other way reads, so no form is made of it."""
+    found = []
+    for first in range(1, 5):
+
+        def make(trace, first=first):
+            torch.manual_seed(3)
+            net = Net()
+            hook = lambda g, net=net: net.mask * net.scale if torch.isnan(g).any() else None  # noqa: E731
+            net.b.weight.register_hook(hook)
+
+            @trace
+            def step(x):
+                net.zero_grad()
+                return plain(net, x)
+
+            steps = [call(torch.randn(5, 4) * (1.0 if i < first else float("nan"))) for i in range(16)]
+            steps[12:12] = [lambda: sets_scale(net)]
+            return step, steps, lambda: net.b.weight.grad
+
+        found += forms(agree(make))
+    assert any("another way" in form for form in found)
+
+
 # ---------------------------------------------------------------- what does more is called
 def sets_an_attribute(net):
     return lambda g: setattr(net, "last", g.norm())
@@ -712,8 +821,8 @@ def appends_by_another_name(net):
     return lambda g: put(1)
 
 
-def looks_at_values(net):
-    return lambda g: g * 2 if bool(g.sum() > 0) else None
+def looks_at_a_number(net):
+    return lambda g: g * 2 if g.sum() else None
 
 
 def draws_of_torch_by_value(net):
@@ -731,7 +840,7 @@ def makes_a_list_a_tensor(net):
     return lambda g: g * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 
 
-MORE = [sets_an_attribute, appends_by_another_name, looks_at_values, draws_of_torch_by_value, logs_inside]
+MORE = [sets_an_attribute, appends_by_another_name, looks_at_a_number, draws_of_torch_by_value, logs_inside]
 MORE.append(makes_a_list_a_tensor)
 
 

@@ -91,6 +91,17 @@ bool Flattening::is_watched(const Step& step) const {
 // What no graph calls in a form.
 bool Flattening::sets_hook(const Step& step) const { return step.opaque && step.opaque->hook && !following_; }
 
+// Whether its Python code was answered what it was answered when it was watched: no guard says anything of
+// another way.
+bool Flattening::goes_as_recorded(const Step& step) const {
+  const std::vector<bool>& answers = step.opaque->answers;
+  std::vector<bool> found;
+  for (size_t i = mark_; i < kernels_.steps().size(); ++i)
+    for (const Result& result : kernels_.steps()[i].results)
+      if (result.kind == Result::Kind::Read && result.read.isBool()) found.push_back(result.read.toBool());
+  return answers.empty() || found == answers;
+}
+
 // Python code of which nothing but its kernels matters.
 bool Flattening::stands_for_kernels(const Step& step) const { return is_pure(step) || is_watched(step); }
 
@@ -118,6 +129,8 @@ void Flattening::after(size_t at) {
     backward_ = false;
     graph = true;
   }
+  if (collected && is_watched(step) && !goes_as_recorded(step))
+    return hinder(step.opaque->name + " has gone another way than the one that was watched");
   if (collected && (graph || (stands_for_kernels(step) && begins_ >= 0))) return replace(step);
   if (sets_hook(step) && begins_ >= 0) {
     each_argument(step, [&](int reg) { hooked_.insert(reg); });

@@ -71,6 +71,7 @@ class Flattening final : public Witness, public KernelSink {
   bool is_watched(const Step& step) const;
   bool sets_hook(const Step& step) const;
   bool stands_for_kernels(const Step& step) const;
+  bool goes_as_recorded(const Step& step) const;
   static bool only_tells(const Step& step);
   static bool may_do_anything(const Step& step);
   bool leads_away(const Step& step) const;

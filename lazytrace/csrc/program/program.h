@@ -108,8 +108,10 @@ struct OpaqueStep {
   bool watched = false;
   bool hook = false;  // it sets a hook on what the call has made, which is watched where a pass calls it
   std::unordered_set<const void*> functions;  // custom functions of autograd there, as `pure`
-  int turn = 0;                               // of those that are free: which one in the recording, from 1
-  Behind behind;                              // of a free one: what guards say nothing of once it has run
+  // What that code was answered by operators that look at values, in order.
+  std::vector<bool> answers;
+  int turn = 0;   // of those that are free: which one in the recording, from 1
+  Behind behind;  // of a free one: what guards say nothing of once it has run
 };
 
 struct Step {

@@ -29,9 +29,10 @@ thread_local Recorder* current = nullptr;
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (current && !current->paused()) return current->on_operator(op, keys, stack);
-  if (current) current->note_hidden(op, stack);
+  bool answers = current && current->note_hidden(op, stack);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
+  if (answers) current->note_answer(stack->back().toBool());
 }
 
 // Runs the operator itself; those that it calls come to the recorder.
@@ -439,9 +440,20 @@ bool takes_whole_numbers(const std::vector<c10::IValue>& arguments) {
              [&](const at::Tensor& tensor) { found |= at::isIntegralType(tensor.scalar_type(), true); });
   return found;
 }
+
+// Whether an operator that looks at values says yes or no, and nothing else to its kernels.
+bool is_question(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                 const std::vector<c10::IValue>& arguments) {
+  static const std::unordered_set<std::string> kOfOne = {"aten::is_nonzero", "aten::item",
+                                                         "aten::_local_scalar_dense"};
+  if (!facts.reads) return false;
+  if (kOfOne.count(op.schema().name())) return arguments[0].toTensor().scalar_type() == at::kBool;
+  const auto& returns = op.schema().returns();
+  return returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::BoolType;
+}
 }  // namespace
 
-void Recorder::note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+bool Recorder::note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
   Sizes::Lifted lifted = sizes_.lift(op.schema(), stack);
   if (numbers()) numbers()->settle(lifted);
@@ -449,10 +461,14 @@ void Recorder::note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* sta
       stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack->end());
   bool varies = facts.reads || shape_depends_on_values(facts, arguments);
   resuming_.add_hidden(varies);
-  if (!in_block()) return;
+  // A flat form asks again, and a pass in C++ may ask, too.
+  bool question = (in_block() || in_pass_) && is_question(op, facts, arguments);
+  if (!in_block()) return question;
   // Code of torch that looks at memory does so behind all that is seen of a block.
-  if (varies || (!facts.leaves_numbers && takes_whole_numbers(arguments))) refuse_in_block();
+  bool looks = varies || (!facts.leaves_numbers && takes_whole_numbers(arguments));
+  if (looks && !question) refuse_in_block();
   note_in_block(arguments, !lifted.empty());
+  return question;
 }
 
 // What is found again by a guard gets a register, so that the kernels of the block find it.

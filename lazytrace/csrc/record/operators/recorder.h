@@ -122,8 +122,11 @@ class Recorder {
   bool takes_steps();
   // A backward pass may come to this custom function of autograd: its code comes to operators alone.
   void know_pure(const void* function) { pure_.insert(function); }
-  // An operator inside an opaque step.
-  void note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  // An operator inside an opaque step. Whether its answer is one of those that blocks hang on.
+  bool note_hidden(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void note_answer(bool answer) { answers_.push_back(answer); }
+  // Those since they were taken last.
+  std::vector<bool> take_answers() { return std::exchange(answers_, {}); }
   void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
   // Stops and starts recording around a call that becomes one opaque step.
@@ -381,6 +384,7 @@ class Recorder {
   int paused_ = 0;
   Block block_;
   std::vector<std::pair<int, Weakly>> block_leaves_;  // that operators in blocks were given
+  std::vector<bool> answers_;
   bool failed_in_block_ = false;
   bool in_pass_ = false;
   OwnNodes own_nodes_;

@@ -328,6 +328,7 @@ py::object OpaqueCall::finish(PyObject* result) {
 // What torch does around that code is nothing that a function reads.
 void OpaqueCall::watch() {
   step_->watched = true;
+  around_.recorder->take_answers();
   around_.pause->end();
   around_.pause->begin();
 }
@@ -357,6 +358,7 @@ void OpaqueCall::add(PyObject* result) {
   if (step_->pure) step_->told = !recorder->hidden_varies();
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
+  if (step_->watched) step_->answers = recorder->take_answers();
   step_->touches |= step_->watched;  // a function that runs again has no guards for what is read there
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
   for (auto& [tensor, look] : looks_) {
