@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
@@ -560,7 +561,7 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   }
   // The program says nothing of hooks that are not watched.
   if (facts.python && !facts.watched)
-    for (const auto& [leaf, reg] : facts.leaves) guards_hooks(leaf, reg);
+    for (const auto& [leaf, reg] : facts.leaves) guards_hooks(leaf, reg, false);
   if (args.size() <= kCreateGraph || args[kCreateGraph].cast<bool>()) recorder_.grows();
   OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
   call.is_backward(accumulates);
@@ -595,10 +596,10 @@ bool Recording::watches_hooks(torch::autograd::Node& node, std::vector<py::dict>
       if (older ? !WatchedBlocks::may_watch(hook.ptr()) : !blocks()->knows(hook.ptr())) return false;
     dicts->push_back(dict);
   }
-  return !older || guards_hooks(leaf->variable, reg);
+  return !older || guards_hooks(leaf->variable, reg, true);
 }
 
-bool Recording::guards_hooks(const at::Tensor& leaf, int reg) {
+bool Recording::guards_hooks(const at::Tensor& leaf, int reg, bool watched) {
   Provenance* provenance = observer_.surroundings().provenance;
   auto shown = py::reinterpret_steal<py::object>(THPVariable_Wrap(leaf));
   int node = provenance->node_of_tensor(shown.ptr());
@@ -606,11 +607,12 @@ bool Recording::guards_hooks(const at::Tensor& leaf, int reg) {
   for (bool accumulated : {false, true}) {
     auto hooks = py::reinterpret_steal<py::tuple>(hooks_of(leaf, accumulated));
     if (!hooks) throw py::error_already_set();
-    auto [all, made] = provenance->read_node(node, Access::Hooks, nullptr, accumulated, hooks.ptr());
-    for (size_t i = 0; made && i < hooks.size(); ++i) {
+    int all = provenance->read_node(node, Access::Hooks, nullptr, accumulated, hooks.ptr()).first;
+    for (size_t i = 0; i < hooks.size(); ++i) {
       PyObject* hook = PyTuple_GET_ITEM(hooks.ptr(), i);
       // One that is set before each call is another object each time, and would be told by nothing else.
-      if (function_of_partial(hook)) continue;
+      // Where the hook is not watched, a replay has whichever there is called.
+      if (!watched && function_of_partial(hook)) continue;
       provenance->read_child(all, Access::At, nullptr, static_cast<Py_ssize_t>(i), hook);
     }
   }

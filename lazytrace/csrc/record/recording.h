@@ -103,7 +103,7 @@ class Recording {
   // they are of a leaf of before the call, and guarded. `dicts`: where they lie.
   bool watches_hooks(torch::autograd::Node& node, std::vector<py::dict>* dicts);
   // Which hooks a leaf of before the call has is guarded. False where there are others than Python's.
-  bool guards_hooks(const at::Tensor& leaf, int reg);
+  bool guards_hooks(const at::Tensor& leaf, int reg, bool watched);
   // Tensor.register_hook.
   py::object hook(const HookCalls& calls, py::object tensor, py::object hook);
   // Tensor.retain_grad, which is a hook of torch's own.
