@@ -50,11 +50,15 @@ WatchedBlocks::Running::Running(std::shared_ptr<WatchedBlocks> blocks, OpaqueCal
 }
 
 namespace {
+// The function that a method is one of, borrowed; anything else as it is.
+PyObject* function_behind(PyObject* callable) {
+  return PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+}
+
 // What torch's errors call a hook. No code of a class of the user's is asked for it.
 std::string name_of(PyObject* hook) {
   static PyObject* const name = PyUnicode_InternFromString("__name__");
-  PyObject* function = PyMethod_Check(hook) ? PyMethod_GET_FUNCTION(hook) : hook;
-  auto found = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(function, name));
+  auto found = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(function_behind(hook), name));
   if (!found) PyErr_Clear();
   return found && PyUnicode_Check(found.ptr()) ? text_of(found.ptr()) : "<unknown>";
 }
@@ -74,7 +78,7 @@ namespace {
 PyObject* function_of(PyObject* hook) {
   static PyObject* const call = PyUnicode_InternFromString("__call__");
   if (PyObject* inner = function_of_partial(hook)) hook = inner;
-  if (PyMethod_Check(hook)) hook = PyMethod_GET_FUNCTION(hook);
+  hook = function_behind(hook);
   PyObject* found = is_python_class(Py_TYPE(hook)) ? _PyType_Lookup(Py_TYPE(hook), call) : nullptr;
   return found ? found : hook;
 }
@@ -136,9 +140,11 @@ py::object WatchedBlocks::call(const py::object& function, const py::args& args,
   Looking looking(around_.pause);
   // A block of another one is part of it.
   if (recorder->in_block()) return function(*args, **kwargs);
-  // What a call of it reads is seen where code that is watched makes it.
-  static PyObject* const caller = from_module("lazytrace.stand_ins", "call_watched").release().ptr();
   Watched watched(around_, step_);
+  // Its frame shows what it reads, and warns of the code that is around it.
+  if (PyFunction_Check(function_behind(function.ptr()))) return function(*args, **kwargs);
+  // What a call of an object reads is seen where code that is watched makes it.
+  static PyObject* const caller = from_module("lazytrace.stand_ins", "call_watched").release().ptr();
   return py::handle(caller)(function, *args, **kwargs);
 }
 
