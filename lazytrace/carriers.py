@@ -38,6 +38,15 @@ def _read(value: Any) -> Any:
     return core.read_carrier(value) if type(value) in _READABLE else value
 
 
+def _turns(*bounds: Any) -> range:
+    """`range` for a loop that goes through it: of its end, no more is read than how often the loop turns."""
+    if len(bounds) == 3 and type(bounds[1]) is Dim:
+        start, stop, step = bounds
+        if type(start) is int and type(step) is int and step > 1:
+            return range(start, start + step * max(_read((stop - start + step - 1) // step), 0), step)
+    return range(*map(_read, bounds))
+
+
 def _is_whole(value: object) -> bool:
     return type(value) in (int, bool, Dim)
 
@@ -1538,6 +1547,7 @@ def _exchanged() -> dict[Any, Any]:
         operator.index: _index,
         len: _length,
         **_items(),
+        range: _turns,
         max: _largest,
         min: _smallest,
         sum: _sum,

@@ -448,6 +448,46 @@ def leave(x):
     return {"n": x.shape[0], x.size(1): [x.shape, x.stride()]}, Sized(x.shape[0] * 2, x.shape), x + 1
 
 
+# ---------------------------------------------------------------- loops with a stride
+def in_chunks(x):
+    return torch.cat([x, *(x[i : i + 4].softmax(0) for i in range(0, x.shape[0], 4))])
+
+
+def in_a_loop(x):
+    total = x.sum()
+    for i in range(1, len(x), 3):
+        total = total + x[i : i + 3].prod() * i
+    return total
+
+
+def between_constants(x):
+    ends = [(i, min(i + 8, x.shape[0])) for i in range(0, x.shape[0], 8)]
+    return torch.stack([x[a:b].sum() for a, b in ends]) if ends else x
+
+
+def whose_end_is_asked(x):
+    turns = range(0, x.shape[0], 4)
+    return x * turns.stop, repr(turns), x.shape[0] in turns
+
+
+def by_iter(x):
+    return x * sum(iter(range(0, x.shape[0], 4))), len(range(0, x.shape[0], 4))
+
+
+def downwards(x):
+    return [x[i] for i in range(x.shape[0] - 1, -1, -2)]
+
+
+@pytest.mark.parametrize("function", [in_chunks, in_a_loop, between_constants], ids=lambda f: f.__name__)
+def test_how_often_a_loop_turns_is_read_and_not_where_it_ends(function):
+    check(at_all_sizes(function), hits=7)
+
+
+@pytest.mark.parametrize("function", [whose_end_is_asked, by_iter, downwards], ids=lambda f: f.__name__)
+def test_what_else_a_range_is_for_reads_its_end(function):
+    check(at_all_sizes(function), hits=2, recordings=12)
+
+
 def test_nothing_that_leaves_is_a_carrier():
     function = traced(leave, dynamic=True)
     for n in SIZES:

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "cpython/imports.h"
+#include "cpython/inline_cache.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -170,6 +171,13 @@ bool is_copying(PyObject* globals) {
 bool is_caching(PyObject* globals) {
   static PyObject* names = PyModule_GetDict(module_of_name("functools").release().ptr());
   return globals == names;
+}
+
+const Operation* next_operation(Frame f) {
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  auto at = static_cast<size_t>(f.instruction()) + 1;
+  while (at < operations.size() && is_inline_cache(operations[at])) ++at;
+  return at < operations.size() ? &operations[at] : nullptr;
 }
 
 }  // namespace lazytrace

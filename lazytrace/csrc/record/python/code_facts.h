@@ -77,4 +77,7 @@ CodeFacts* decoded_facts_of(PyObject* code);
 void configure_observer(const std::string& torch_folder, const std::string& own_folder,
                         const std::string& library_folder, const std::vector<py::object>& opaque_codes);
 
+// The instruction behind the one that the frame is at, past what belongs to that; null where there is none.
+const Operation* next_operation(Frame f);
+
 }  // namespace lazytrace

@@ -16,6 +16,7 @@
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "record/python/asked.h"
+#include "record/python/code_facts.h"
 #include "record/python/originals.h"
 #include "support/reasons.h"
 
@@ -749,6 +750,16 @@ bool sets_item(PyObject* callable) {
 }
 }  // namespace
 
+namespace {
+// A range with a stride, for a loop: how often that turns is read, which fits many ends. Whoever has the
+// range could ask where it ends.
+bool keeps_range(Frame f, PyObject* callable) {
+  if (callable != reinterpret_cast<PyObject*>(&PyRange_Type)) return false;
+  const Operation* next = next_operation(f);
+  return !next || next->action != Action::Iterates;
+}
+}  // namespace
+
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
                            Py_ssize_t count) {
   static PyObject *isinstance = builtin("isinstance"), *type = builtin("type"), *has = builtin("hasattr");
@@ -770,7 +781,7 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (configuration().keepers.count(unbound(*callable).ptr()) && !takes_no_key(unbound(*callable).ptr()))
     for (Py_ssize_t i = 0; i < count && i < 2; ++i)
       if (args[0] && PyDict_Check(args[0])) settle(args[i]);
-  if (shows_its_sizes(f, callable, first ? *first : nullptr, numbers))
+  if (!keeps_range(f, *callable) && shows_its_sizes(f, callable, first ? *first : nullptr, numbers))
     return numbers ? open_binding(args, count) : void();
   if (looks_at_none(*callable, args, count)) return expect_nothing(f);
   // A replay draws with the numbers that it has come to.

@@ -119,10 +119,8 @@ bool takes_arguments(PyObject* own, Frame f, const Operation& operation, bool bo
 
 // Whether the frame drops what its call gives, or the call gives nothing.
 bool drops_result(Frame f) {
-  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
-  auto at = static_cast<size_t>(f.instruction()) + 1;
-  while (at < operations.size() && is_inline_cache(operations[at])) ++at;
-  return at < operations.size() && drops_value(operations[at]);
+  const Operation* next = next_operation(f);
+  return next && drops_value(*next);
 }
 }  // namespace
 
