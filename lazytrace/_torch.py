@@ -696,8 +696,15 @@ _ODD_FUNCTIONS = frozenset(
 )
 
 
-# Ordinary operators that torch.distributions has custom functions for.
-_OF_DISTRIBUTIONS = frozenset(("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma_grad"))
+# Ordinary operators that custom functions, those of torch.distributions among them, call for a backward pass.
+_OF_BACKWARD = frozenset(
+    (
+        *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma_grad"),
+        *("_softmax_backward_data", "_log_softmax_backward_data"),
+    )
+)
+# Made of other operators, of which the last gives new memory whatever it is given.
+_MADE_OF_NEW = frozenset(("softmax", "log_softmax"))
 
 
 def is_native_function(name: str, value: Any) -> bool:
@@ -706,7 +713,7 @@ def is_native_function(name: str, value: Any) -> bool:
     >>> is_native_function("sigmoid", torch.sigmoid), is_native_function("sigmoid", torch.tanh)
     (True, False)
     """
-    odd = name in _ODD_FUNCTIONS or (name.startswith("_") and name not in _OF_DISTRIBUTIONS)
+    odd = name in _ODD_FUNCTIONS or (name.startswith("_") and name not in _OF_BACKWARD)
     if odd or not hasattr(torch.ops.aten, name):
         return False
     homes = (torch._C._VariableFunctions, torch._C._nn)
@@ -730,6 +737,8 @@ def makes_new(name: str) -> bool:
     >>> makes_new("clone"), makes_new("mm"), makes_new("view"), makes_new("contiguous"), makes_new("add_")
     (True, True, False, False, False)
     """
+    if name in _MADE_OF_NEW:
+        return True
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return False

@@ -54,6 +54,18 @@ class _Fresh:
     """Marks what the code has just made: nobody else shows its memory."""
 
 
+class _FloatInfo:
+    """Marks `torch.finfo` and what it gives: the limits of a dtype, which a signature holds."""
+
+
+class _Limit:
+    """Marks a number that is one of these."""
+
+
+class _Tensor:
+    """Marks `torch.tensor`, which is no operator: what it is given must be the same at each call."""
+
+
 class _Local(NamedTuple):
     """Marks what a local variable holds."""
 
@@ -66,6 +78,10 @@ class _Called(NamedTuple):
     name: str
 
 
+# Functions of torch that are no operators, and the marks of them.
+_OTHERS: Final = {"finfo": (torch.finfo, _FloatInfo), "tensor": (torch.tensor, _Tensor)}
+# Marks of what is known by where it stands.
+_OF_ONE_PLACE: Final = (_Ctx, _FloatInfo, _Tensor)
 # What may stand under the name of a global.
 _MODULES: Final = (torch, torch.nn, torch.nn.functional, math)
 _BUILTINS: Final = frozenset(
@@ -100,8 +116,11 @@ _OF_CLASSES: Final = frozenset(
         *("__module__", "__qualname__", "__doc__", "__annotations__", "__firstlineno__"),
         *("__static_attributes__", "__dict__", "__weakref__", "_backward_cls"),
         *("_autograd_function_id",),
+        "symbolic",  # called by exporters to ONNX alone
     )
 )
+# What `torch.finfo(dtype)` says.
+_LIMITS: Final = frozenset(("min", "max", "eps", "tiny", "smallest_normal", "resolution"))
 # Special methods that instructions and builtins come to.
 _ARITHMETIC: Final = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
@@ -265,6 +284,9 @@ class _Scan:
             return self._module(value)
         if module is math and callable(value):
             return _Called("")
+        other, mark = _OTHERS.get(name, (None, None))
+        if module is torch and other is not None and value is other:
+            return mark
         if not name.endswith("_") and _torch.is_native_function(name, value):
             return _Called(name)
         return self._constant(value)
@@ -383,8 +405,8 @@ class _Walk:
 
     @staticmethod
     def _must_be_values(marks: list[object]) -> None:
-        """The context and modules are known by where they stand, so they go nowhere else."""
-        if any(mark is _Ctx or isinstance(mark, ModuleType) for mark in marks):
+        """The context, modules and the like are known by where they stand, so they go nowhere else."""
+        if any(mark in _OF_ONE_PLACE or isinstance(mark, ModuleType) for mark in marks):
             raise _Other
 
     # ------------------------------------------------------------ instructions
@@ -440,6 +462,10 @@ class _Walk:
                 raise _Other
         elif isinstance(owner, ModuleType):
             mark = self.scan.find_in_module(owner, name)
+        elif owner is _FloatInfo and name in _LIMITS:
+            mark = _Limit
+        elif owner in _OF_ONE_PLACE:
+            raise _Other
         else:
             if name.endswith("_"):
                 self._must_be_fresh(owner)
@@ -478,6 +504,13 @@ class _Walk:
 
     def _make_call(self, takes: int) -> None:
         taken = self._pop(takes)
+        if _FloatInfo in taken[:2]:
+            self._must_be_values(taken[2:])
+            self._push(_FloatInfo)
+            return
+        if _Tensor in taken[:2] and taken[2:] == [_Limit]:
+            self._push(_Fresh)
+            return
         self._must_be_values(taken)
         made = any(isinstance(mark, _Called) and _torch.makes_new(mark.name) for mark in taken[:2])
         self._push(_Fresh if made else None)

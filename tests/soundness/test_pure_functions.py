@@ -238,6 +238,31 @@ class Lengths(Function):
         return abs(g) / len(g)
 
 
+class Masked(Function):
+    """Asks for the limits of a dtype, and says how ONNX is to show it."""
+
+    @staticmethod
+    def forward(ctx, x, mask, dim):
+        ctx.dim = dim
+        hidden = ~(mask.to(torch.bool))
+        output = x.masked_fill(hidden, torch.tensor(torch.finfo(x.dtype).min))
+        output = torch.softmax(output, ctx.dim)
+        output.masked_fill_(hidden, 0)
+        ctx.save_for_backward(output)
+        return output
+
+    @staticmethod
+    def backward(ctx, g):
+        (output,) = ctx.saved_tensors
+        return torch._softmax_backward_data(g, output, ctx.dim, output.dtype), None, None
+
+    @staticmethod
+    def symbolic(g, x, mask, dim):
+        import torch.onnx.symbolic_helper as helper
+
+        return g.op("Softmax", x, axis_i=helper.cast_pytorch_to_onnx[dim])
+
+
 class Inherits(Levels):
     pass
 
@@ -261,6 +286,7 @@ FUNCTIONS = {
     "marks": lambda h, w: h * Marks.apply(h)[0][:, None],
     "gated": lambda h, w: Gated.apply(h),
     "lengths": lambda h, w: Lengths.apply(h),
+    "masked": lambda h, w: Masked.apply(h, (h > -0.2).int(), -1),
     "inherits": lambda h, w: Inherits.apply(h),
     "twice": lambda h, w: Swish.apply(Levels.apply(Swish.apply(h))),
     "without gradients": lambda h, w: h * Levels.apply(h.detach()),
@@ -383,10 +409,21 @@ def once_of(function):
     return change, back
 
 
+def default_of_double():
+    return lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
+
+
+class Limits:
+    """Stands for what `torch.finfo` gives."""
+
+    min = -1.0
+
+
 ABS = builtins.abs
 SIGMOID = torch.sigmoid
 CLAMP = torch.Tensor.clamp
 MUL = torch.Tensor.__mul__
+TENSOR = torch.tensor
 CHANGES = {
     "a global of the forward": ("levels", lambda: put(HERE, "LEVELS", 4)),
     "its type": ("levels", lambda: put(HERE, "LEVELS", 16.0)),
@@ -417,6 +454,9 @@ CHANGES = {
     "a global that hides torch": ("swish", lambda: put(HERE, "torch", HERE.Stub)),
     "saved tensors are let go of": ("swish", lambda: put(Swish, "clear_saved_tensors_on_access", True)),
     "another node class": ("sign", lambda: put(Sign, "_backward_cls", vars(Levels)["_backward_cls"])),
+    "the limits of dtypes": ("masked", lambda: put(torch, "finfo", lambda dtype: Limits)),
+    "what makes tensors of them": ("masked", lambda: put(torch, "tensor", lambda value: TENSOR(-1.0))),
+    "the default dtype": ("masked", default_of_double),
     "a builtin that is hidden": ("lengths", lambda: put(HERE, "len", lambda x: 7)),
     "a builtin": ("lengths", lambda: put(builtins, "abs", lambda x: ABS(x) + 1)),
 }
@@ -442,6 +482,22 @@ def test_a_change(name):
     finally:
         back()
     flat(seen)
+
+
+class Context:
+    """What a call makes and leaves in state."""
+
+
+@cases(hits=4)
+def after_what_python_code_would_have_to_be_shown(trace):
+    holder = Context()
+    weight = torch.ones(6, requires_grad=True)
+
+    def forward(x):
+        holder.context = Context()
+        return Masked.apply(x * weight, (x > 0).int(), -1)
+
+    return trace(forward), [call(torch.randn(3, 6)) for _ in range(5)]
 
 
 # ---------------------------------------------------------------- what is none
@@ -645,6 +701,18 @@ class Imports(Passes):
         return x * random.random()
 
 
+class TensorOfValue(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return x * torch.tensor(float(x.sum()))
+
+
+class TensorElsewhere(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return x.to(dtype=torch.finfo)
+
+
 def closing():
     factor = 2.0
 
@@ -660,6 +728,7 @@ OTHERS = [
     *(Prints, Counts, InPlace, WritesToSaved, WritesToGradient, WritesThroughView, WritesSometimes),
     *(WritesOut, Lists, Hooks, KeepsContext, Loops, Tries, Nested, ReadsState, Seeds, Normalises, Forward),
     *(KeepsOnClass, Formats, ChangesContext, ReturnsBuiltin, Imports, closing(), Function, int),
+    *(TensorOfValue, TensorElsewhere),
 ]
 
 
