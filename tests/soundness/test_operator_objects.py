@@ -8,6 +8,7 @@ import functools
 import heapq
 import itertools
 import operator
+import sys
 
 import pytest
 import torch
@@ -78,6 +79,54 @@ def a_partial_that_takes_no_such_argument(trace):
     act = functools.partial(torch.clamp, nothing=0)
 
     return trace(lambda x: act(x)), calls(3), lambda: None
+
+
+LOOKS = {
+    "locals": (functools.partial(locals), sorted),
+    "dir": (functools.partial(dir), list),
+    "vars": (functools.partial(vars), sorted),
+    "eval": (functools.partial(eval, "sorted(locals())"), list),
+    "globals": (functools.partial(globals), lambda found: "LOOKS" in found),
+    "of_a_partial": (functools.partial(functools.partial(locals)), sorted),
+    "frame": (functools.partial(sys._getframe), lambda found: found.f_code.co_name),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_partials_of_what_looks_at_its_caller(name):
+    """It finds the code that calls the partial, not what stands for that."""
+    look, shown = LOOKS[name]
+    firsts = []
+
+    def make(trace):
+        def fn(x):
+            twice = x * 2
+            found = look()
+            return twice, shown(found)
+
+        function = trace(fn)
+
+        def call_it(x):
+            firsts.append(function(x)[1])
+            return firsts[-1]
+
+        return call_it, calls(3)
+
+    agree(make)
+    assert all(first == firsts[0] for first in firsts)
+
+
+@cases(eager="which lazytrace cannot see into")
+def a_class_of_partials_that_shows_something_else(trace):
+    class Shown(functools.partial):
+        keywords = property(lambda self: {})
+
+    act = Shown(torch.clamp, min=0)
+
+    def change():
+        functools.partial.keywords.__get__(act)["min"] = 0.25
+
+    return trace(lambda x: act(x)), [*calls(2), change, *calls(2)], lambda: None
 
 
 # ---------------------------------------------------------------- attributes

@@ -437,9 +437,10 @@ def test_attributes_of_what_is_returned(mark):
     [
         (lambda y: setattr(y, "source", [1]), "returns-decorated"),
         (lambda y: setattr(y, "twice", y * 2), "returns-decorated"),
-        (lambda y: setattr(y, "owner", object()), "cannot be rebuilt"),
+        (lambda y: setattr(y, "itself", y), "returns-decorated"),
+        (lambda y: setattr(y, "owner", object()), "returns-decorated"),
     ],
-    ids=["list", "tensor", "object"],
+    ids=["list", "tensor", "itself", "object"],
 )
 def test_attributes_that_are_no_constants(mark, code):
     check(lambda trace: marked(trace, mark, ask=lambda y: sorted(vars(y))), eager=code)
@@ -478,6 +479,32 @@ def attributes_of_what_is_kept(trace):
         held.cache = None
 
     return trace(fn), [*[call(X())] * 3, renew, *[call(X())] * 2, renew, *[call(X())] * 2], lambda: held
+
+
+@cases(eager="sets .mark of a Tensor")
+def attributes_of_gradients_that_are_left(trace):
+    weight = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        weight.grad = None
+        (weight * x).sum().backward()
+        weight.grad.mark = "a"
+        return x * 2
+
+    return trace(fn), [call(X())] * 4, lambda: (weight.grad, dict(getattr(weight.grad, "__dict__", {})))
+
+
+@cases(eager="sets .mark of a Tensor")
+def attributes_of_what_is_set_as_a_gradient(trace):
+    weight = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        made = torch.stack([x, x])[0]
+        weight.grad = made
+        made.mark = "a"
+        return x * 2
+
+    return trace(fn), [call(X())] * 4, lambda: (weight.grad, dict(getattr(weight.grad, "__dict__", {})))
 
 
 def test_a_graph_has_no_attributes():

@@ -1251,6 +1251,7 @@ at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
     value = stack.at(0).isTensor() ? stack[0].toTensor() : at::Tensor();
   }
   step.results.push_back(decode_tensor(value));
+  gradients_.insert(step.results[0].reg);
   // It was there before the call, or a backward pass has made it: both outlive the call.
   if (value.defined() && !step.results[0].known) origins_.outlives(value);
   // What it was when the call began is compared then; what hooks have done to it since is not known.
@@ -1328,6 +1329,7 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
     argument.kind = Argument::Kind::Register;
     argument.reg = output_register(value);
     if (argument.reg < 0) fail(say(reason::UnknownTensor));
+    gradients_.insert(argument.reg);
     step.arguments.push_back(argument);
     origins_.outlives(value);
   }

@@ -189,6 +189,11 @@ class Recorder {
     const Origins::Known* known = origins_.known(tensor);
     return known && !was_there(known->reg) && !origins_.is_explained(tensor) && !is_drawn(tensor);
   }
+  // Whether the call has found or set it as the gradient of another one.
+  bool is_gradient(const at::Tensor& tensor) {
+    const Origins::Known* known = origins_.known(tensor);
+    return known && gradients_.count(known->reg);
+  }
   // Whether the tensor requires gradients by now. A function that runs again is handed tensors of which a
   // later step may have made that.
   bool requires_gradients(const at::Tensor& tensor);
@@ -354,6 +359,7 @@ class Recorder {
   // What `requires_grad` of tensors that were there before the call was, where it was set.
   std::unordered_map<const c10::TensorImpl*, bool> flags_;
   std::unordered_set<int> met_gradients_;  // registers whose gradient was read or changed so far
+  std::unordered_set<int> gradients_;      // registers of gradients that were read or set so far
   using Weakly = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   std::vector<Weakly> entry_values_;
   // A leaf without a register when a backward pass began, and what its gradient was.

@@ -296,8 +296,8 @@ void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObj
   bool plain = text == "data" && value && is_tensor(value) && THPVariable_CheckTypeExact(Py_TYPE(tensor)) &&
                THPVariable_CheckTypeExact(Py_TYPE(value));
   if (plain && recorder_->write_data(of, THPVariable_Unpack(value))) return;
-  // One that the call has made is not what leaves it: that has none.
-  if (own && recorder_->made(of)) return;
+  // What leaves the call of those that it has made is looked at then, but for gradients.
+  if (own && recorder_->made(of) && !recorder_->is_gradient(of)) return;
   recorder_->fail(what());
 }
 

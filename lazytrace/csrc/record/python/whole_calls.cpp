@@ -229,10 +229,21 @@ PyObject* of_operator_object(PyObject* callee) {
   return own ? *own : nullptr;
 }
 
+// Whether what a function of C does hangs on the code that calls it: its variables, what it holds, or where
+// it stands.
+bool looks_at_caller(PyObject* function) {
+  static const auto* looking = new std::unordered_set<std::string>{
+      "__import__", "_current_frames", "_getframe", "breakpoint", "compile", "dir", "eval",
+      "exec",       "getrefcount",     "globals",   "locals",     "vars",    "warn"};
+  return PyCFunction_Check(function) &&
+         looking->count(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name);
+}
+
 // The same of a partial of a function of C: what it calls is seen, then, with all that it is given.
 PyObject* of_partial(PyObject* callee) {
   PyObject* function = function_of_partial(callee);
-  bool calls_c = function && (PyCFunction_Check(function) || Py_IS_TYPE(function, &PyMethodDescr_Type));
+  bool calls_c = function && (PyCFunction_Check(function) || Py_IS_TYPE(function, &PyMethodDescr_Type)) &&
+                 !looks_at_caller(function);
   PyObject* const* own = calls_c ? stand_ins().by_class.find(Py_TYPE(callee)) : nullptr;
   return own ? *own : nullptr;
 }

@@ -118,12 +118,15 @@ Consumer consumer_of(Does does) {
   return does == Does::Text || does == Does::Formats ? Consumer::Text : Consumer::Reads;
 }
 
-// functools.partial, or a class that calls as it does.
+// functools.partial, or a class that calls as it does, and shows what it calls.
 bool is_partial(PyTypeObject* type) {
   if (std::strcmp(type->tp_name, "functools.partial") == 0) return true;
-  static PyObject* const call = PyUnicode_InternFromString("__call__");
-  return std::strcmp(c_base(type)->tp_name, "functools.partial") == 0 &&
-         _PyType_Lookup(type, call) == _PyType_Lookup(c_base(type), call);
+  if (std::strcmp(c_base(type)->tp_name, "functools.partial") != 0) return false;
+  for (const char* name : {"__call__", "func", "args", "keywords"}) {
+    py::str part(name);
+    if (_PyType_Lookup(type, part.ptr()) != _PyType_Lookup(c_base(type), part.ptr())) return false;
+  }
+  return true;
 }
 
 // A function of a module, or one that belongs to a class: bound to no object that it would read. What pybind
