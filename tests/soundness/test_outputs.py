@@ -507,6 +507,26 @@ def attributes_of_what_is_set_as_a_gradient(trace):
     return trace(fn), [call(X())] * 4, lambda: (weight.grad, dict(getattr(weight.grad, "__dict__", {})))
 
 
+@cases(hits=2)
+def attributes_that_the_class_sets_otherwise(trace):
+    def fn(x):
+        y = x * 2
+        y.mark = 1
+        return y
+
+    def step(x):
+        return dict(vars(traced(x)))
+
+    def patch():
+        torch.Tensor.__setattr__ = lambda self, name, value: object.__setattr__(self, name, (value,))
+
+    def mend():
+        del torch.Tensor.__setattr__
+
+    traced = trace(fn)
+    return step, [*[call(X())] * 2, patch, call(X()), mend, call(X())]
+
+
 def test_a_graph_has_no_attributes():
     def fn(x):
         y = x.exp()

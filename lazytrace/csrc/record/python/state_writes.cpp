@@ -282,6 +282,7 @@ void StateWrites::write_class(PyObject* object, PyObject* name, PyObject* value,
 }
 
 void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what) {
+  classes_->read_special(tensor, value ? "__setattr__" : "__delattr__");
   classes_->read_class(Py_TYPE(tensor), name, _PyType_Lookup(Py_TYPE(tensor), name));
   const at::Tensor& of = THPVariable_Unpack(tensor);
   std::string text = text_of(name);
