@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from programs import same
 from torch import nn
 
 import lazytrace
@@ -129,16 +130,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
         return [value.detach().clone()]
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [tensor for item in items for tensor in tensors_of(item)]
-
-
-def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
-    """Whether they agree bit by bit, but for the bits of NaNs."""
-
-    def agree(x: torch.Tensor, y: torch.Tensor) -> bool:
-        alike = x.shape == y.shape and x.dtype == y.dtype
-        return alike and torch.equal(x.isnan(), y.isnan()) and torch.equal(x.nan_to_num(), y.nan_to_num())
-
-    return len(a) == len(b) and all(map(agree, a, b))
 
 
 def outcome(call: Callable[[], Any]) -> tuple[list[torch.Tensor], str, torch.Tensor, float]:

@@ -386,13 +386,14 @@ def test_explain_says_that_recording_rests_and_changes_nothing():
     assert RESTS in str(step.explain(X, 50.0))
 
 
-def test_recording_rests_when_each_call_raises():
-    @traced
-    def checked(x, limit):
-        if limit > 3:
-            raise ValueError(limit)
-        return x * limit
+def scale_up_to_three(x, limit):
+    if limit > 3:
+        raise ValueError(limit)
+    return x * limit
 
+
+def test_recording_rests_when_each_call_raises():
+    checked = traced(scale_up_to_three)
     for _ in range(40):
         with pytest.raises(ValueError, match="9"):
             checked(X, 9)
@@ -405,12 +406,7 @@ def test_recording_rests_when_each_call_raises():
 
 
 def test_calls_that_raise_now_and_then_leave_the_others_recorded():
-    @traced
-    def checked(x, limit):
-        if limit > 3:
-            raise ValueError(limit)
-        return x * limit
-
+    checked = traced(scale_up_to_three)
     for n in range(60):
         if n % 3:
             checked(X, n % 3)

@@ -49,7 +49,7 @@ struct Tree::Builder {
       return tree;
     }
     const Tree* text = source.text(v);
-    if (is_constant(v)) {
+    if (!text && is_constant(v)) {
       source.constant(v);
       tree.value = py::reinterpret_borrow<py::object>(v);
       return tree;
@@ -77,10 +77,8 @@ struct Tree::Builder {
     return tree;
   }
 
-  // Of what is no number that is followed.
-  bool is_constant(PyObject* v) const {
-    return !source.text(v) && is_immutable(v) && !is_enum_member(v) && !holds_number(v);
-  }
+  // Of what is no number and no text that is followed.
+  bool is_constant(PyObject* v) const { return is_immutable(v) && !is_enum_member(v) && !holds_number(v); }
 
   Tree decorated(PyObject* v, Tree tensor) {
     Tree tree;
@@ -92,8 +90,8 @@ struct Tree::Builder {
     PyObject *name, *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(attributes.ptr(), &at, &name, &value)) {
-      if (is_tensor(value) || source.number(value) >= 0 || !is_constant(value))
-        throw std::runtime_error(say(reason::ReturnsDecorated));
+      bool follows = is_tensor(value) || source.number(value) >= 0 || source.text(value);
+      if (follows || !is_constant(value)) throw std::runtime_error(say(reason::ReturnsDecorated));
       names.append(py::handle(name));
       tree.items.push_back(build(value));
     }
