@@ -129,6 +129,28 @@ def a_class_of_partials_that_shows_something_else(trace):
     return trace(lambda x: act(x)), [*calls(2), change, *calls(2)], lambda: None
 
 
+@cases(hits=5)
+def a_partial_that_the_call_makes_and_that_shows_something_else(trace):
+    class Bound(functools.partial):
+        __slots__ = ("func",)
+
+        def __init__(self, function):
+            self.func = function
+
+    state = Holder(k=2.0)
+
+    def scale(a, b):
+        return a * b * state.k
+
+    def step(x):
+        return Bound(functools.partial(scale, x))(x)
+
+    def change():
+        state.k = 3.0
+
+    return trace(step), [*calls(3), change, *calls(4)], lambda: state
+
+
 # ---------------------------------------------------------------- attributes
 @cases(hits=3)
 def a_dotted_name(trace):

@@ -997,6 +997,101 @@ def test_a_tensor_is_written_where_it_lies_behind_a_step_that_has_touched_someth
     check(make, hits=1, eager="resumes-after-opaque")
 
 
+# ---------------------------------------------------------------- behind what cannot be shown before its time
+def put_attribute(net):
+    net.state.kept = Holder()
+
+
+def put_entry(net):
+    net.names["kept"] = Holder()
+
+
+def put_item(net):
+    net.seen.append(Holder())
+
+
+def set_cell(net):
+    net.keep(Holder())
+
+
+def set_slot(net):
+    net.slots.kept = Holder()
+
+
+class Slots:
+    """A place of another kind."""
+
+    __slots__ = ("factor", "kept")
+
+
+WRITES = {
+    "attribute": (put_attribute, lambda net: 3.0 if net.state.kept is None else 5.0),
+    "namespace": (put_attribute, lambda net: float(len(vars(net.state)))),
+    "attribute_is_there": (
+        put_attribute,
+        lambda net: 3.0 if getattr(net.state, "kept", None) is None else 5.0,
+    ),
+    "entry": (put_entry, lambda net: 5.0 if "kept" in net.names else 3.0),
+    "entries": (put_entry, lambda net: float(sum(1 for _ in net.names.values()))),
+    "item": (put_item, lambda net: float(len(net.seen))),
+    "items": (put_item, lambda net: 2.0 + any(isinstance(one, Holder) for one in net.seen)),
+    "cell": (set_cell, lambda net: 3.0 if net.kept() is None else 5.0),
+    "slot": (set_slot, lambda net: 3.0 if net.slots.kept is None else 5.0),
+    "another_slot": (set_slot, lambda net: net.slots.factor),
+}
+OTHERS = {
+    "attribute": (put_attribute, lambda net: net.state.k),
+    "entry": (put_entry, lambda net: net.state.k),
+    "item": (put_item, lambda net: float(len(net.names))),
+    "cell": (set_cell, lambda net: net.scale),
+}
+
+
+def behind_a_write(write, factor, early=False):
+    """Steps whose hook runs behind a write of an object that the call has made, and asks for a factor."""
+
+    def body(net, x):
+        before = factor(net) if early else 0.0
+        write(net)
+        loss = forward(net, x, hooks=[lambda g: g * factor(net)])
+        loss.backward()
+        clear(net)
+        return loss.detach() + before
+
+    def clear(net):
+        net.state.kept = None
+        net.names.pop("kept", None)
+        net.seen.clear()
+        net.keep(None)
+        net.slots.kept = None
+
+    def prepare(net):
+        held = None
+
+        def keep(value):
+            nonlocal held
+            held = value
+
+        net.keep, net.kept = keep, lambda: held
+        net.names, net.slots = {"a": 1, "b": 2}, Slots()
+        net.slots.factor = 2.0
+        clear(net)
+
+    return makes(body, prepare=prepare)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_hooks_that_ask_for_another_place(name):
+    check(behind_a_write(*OTHERS[name]), hits=ENOUGH + 3)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["first", "again"])
+@pytest.mark.parametrize("name", WRITES)
+def test_hooks_that_ask_for_what_was_written(name, early):
+    """A replay calls them before it has made the write, so they would find what was there before."""
+    check(behind_a_write(*WRITES[name], early), eager="opaque-after-write")
+
+
 @cases.parametrize
 def test_cases(make, expected):
     check(make, **expected)

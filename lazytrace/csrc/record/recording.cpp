@@ -369,7 +369,7 @@ py::object Recording::checkpoint(py::object function, const py::object& switches
 }
 
 py::object Recording::watched(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
-  OpaqueCall call(observer_.surroundings(), function.ptr(), "", args.ptr(), kwargs.ptr(), true, true);
+  OpaqueCall call(observer_.surroundings(), function.ptr(), "", args.ptr(), kwargs.ptr(), true, true, true);
   WatchedBlocks::Running running(blocks(), &call);
   recorder_.know_pure(reentrant_function());
   call.meet_function(reentrant_function());
@@ -563,7 +563,8 @@ py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) 
   if (facts.python && !facts.watched)
     for (const auto& [leaf, reg] : facts.leaves) guards_hooks(leaf, reg, false);
   if (args.size() <= kCreateGraph || args[kCreateGraph].cast<bool>()) recorder_.grows();
-  OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true);
+  OpaqueCall call(observer_.surroundings(), run.ptr(), "", args.ptr(), kwargs.ptr(), facts.python, true,
+                  facts.watched);
   call.is_backward(accumulates);
   std::optional<WatchedBlocks::Running> running;
   if (facts.watched) running.emplace(blocks(), &call);

@@ -154,7 +154,7 @@ PyObject* self_of_steps() {
 }
 
 OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute,
-                       PyObject* args, PyObject* kwargs, bool python, bool feedable)
+                       PyObject* args, PyObject* kwargs, bool python, bool feedable, bool watched)
     : around_(around), step_(std::make_shared<OpaqueStep>()) {
   Recorder* recorder = around_.recorder;
   Provenance* provenance = around_.provenance;
@@ -217,7 +217,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     step_->tells = python && prints_values(function, step_->call);
     step_->told |= step_->tells;
     step_->free = python && !minds_its_own(function) && !step_->tells;
-    if (step_->free) show_writes(source);
+    if (step_->free) show_writes(source, watched);
     if (step_->free && !recorder->stopped()) {
       Aside aside(around_.pause);
       read_before_ = provenance->look();
@@ -246,42 +246,61 @@ void OpaqueCall::reach(PyObject* function) {
 }
 
 OpaqueCall::~OpaqueCall() {
+  if (hides_) around_.provenance->hide({}, "");
   if (!paused_) return;
   paused_ = false;
   around_.recorder->resume();
   around_.pause->end();
 }
 
+// What Python code is to find where this was written, which goes to `value` too; none where a replay cannot
+// put that there before the step.
+std::optional<Tree> OpaqueCall::shown_by(const Writes::Write& write, const Tree::Source& source,
+                                         py::object* value) {
+  bool content = write.effect.kind == Effect::Kind::Content;
+  // What such a deque lets go of is not put back.
+  int live = around_.provenance->live(write.container.ptr());
+  bool drops = write.effect.kind == Effect::Kind::Drop || write.effect.kind == Effect::Kind::Entry ||
+               (is_deque(write.container.ptr()) && live >= 0);
+  if (drops) {
+    // The next recording does not follow the list.
+    if (live >= 0) around_.provenance->note_stiff(live);
+    return std::nullopt;
+  }
+  *value = content ? content_of(write.container.ptr()) : write.value;
+  Tree tree = takes_apart(*value, source);
+  bool whole = tree.kind == Tree::Kind::List || tree.kind == Tree::Kind::Dict;
+  auto is_plain = [](const Tree& item) { return item.is_plain(); };
+  bool plain =
+      content ? whole && std::all_of(tree.items.begin(), tree.items.end(), is_plain) : tree.is_plain();
+  return plain ? std::optional<Tree>(std::move(tree)) : std::nullopt;
+}
+
 // What the function has written so far, as Python code is to find it: plain numbers where it has written some
-// that are followed.
-void OpaqueCall::show_writes(const Tree::Source& source) {
-  for (Writes::Write& write : around_.writes->all()) {
-    if (write.is_taken_back()) {
+// that are followed. Where something cannot be shown, nothing is, and code that is watched must not ask.
+void OpaqueCall::show_writes(const Tree::Source& source, bool watched) {
+  std::vector<Writes::Write>& writes = around_.writes->all();
+  std::vector<std::pair<py::object, std::optional<Tree>>> all;
+  for (const Writes::Write& write : writes) {
+    auto& [value, tree] = all.emplace_back();
+    if (write.is_taken_back() || (tree = shown_by(write, source, &value))) continue;
+    if (!watched) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
+    std::vector<PyObject*> hidden;
+    for (const Writes::Write& one : writes) hidden.push_back(one.container.ptr());
+    hides_ = true;
+    return around_.provenance->hide(std::move(hidden), step_->name);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto& [value, tree] = all[i];
+    if (!tree) {
       shown_.emplace_back();
       continue;
     }
+    Writes::Write& write = writes[i];
     write.shown = true;
-    bool content = write.effect.kind == Effect::Kind::Content;
-    // What such a deque lets go of is not put back.
-    bool drops = write.effect.kind == Effect::Kind::Drop || write.effect.kind == Effect::Kind::Entry ||
-                 (is_deque(write.container.ptr()) && around_.provenance->live(write.container.ptr()) >= 0);
-    if (drops) {
-      // The next recording does not follow the list.
-      if (int node = around_.provenance->live(write.container.ptr()); node >= 0)
-        around_.provenance->note_stiff(node);
-      return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
-    }
-    py::object value = content ? content_of(write.container.ptr()) : write.value;
-    bool followed = is_followed(value.ptr());
-    Tree tree = takes_apart(value, source);
-    bool whole = tree.kind == Tree::Kind::List || tree.kind == Tree::Kind::Dict;
-    auto is_plain = [](const Tree& item) { return item.is_plain(); };
-    bool plain =
-        content ? whole && std::all_of(tree.items.begin(), tree.items.end(), is_plain) : tree.is_plain();
-    if (!plain) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
-    step_->written.push_back({write.effect, std::move(tree)});
+    step_->written.push_back({write.effect, std::move(*tree)});
     shown_.push_back(py::reinterpret_steal<py::object>(plain_of_followed(value.ptr())));
-    if (!followed) continue;
+    if (!is_followed(value.ptr())) continue;
     PyObject* container = write.container.ptr();
     if (write.effect.kind == Effect::Kind::Append)
       exchange_entry(container, value.ptr(), shown_.back().ptr());
@@ -292,6 +311,7 @@ void OpaqueCall::show_writes(const Tree::Source& source) {
 
 // False where a place has something else by now.
 bool OpaqueCall::hide_writes() {
+  if (hides_) return true;
   const auto& writes = around_.writes->all();
   if (!end_with(writes, shown_)) return false;
   for (size_t i = 0; i < shown_.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
@@ -29,9 +30,9 @@ PyObject* self_of_steps();
 class OpaqueCall {
  public:
   // `function`.`attribute`(*args, **kwargs) is what a replay calls; OpaqueStep says what `python` and
-  // `feedable` mean.
+  // `feedable` mean. `watched`: all Python code that it calls will be watched.
   OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute, PyObject* args,
-             PyObject* kwargs, bool python, bool feedable);
+             PyObject* kwargs, bool python, bool feedable, bool watched = false);
   ~OpaqueCall();
   // It writes to what no argument of it shows.
   void has_effects() { step_->effects = true; }
@@ -75,7 +76,8 @@ class OpaqueCall {
  private:
   void reach(PyObject* function);
   void add(PyObject* result);
-  void show_writes(const Tree::Source& source);
+  void show_writes(const Tree::Source& source, bool watched);
+  std::optional<Tree> shown_by(const Writes::Write& write, const Tree::Source& source, py::object* value);
   bool hide_writes();
 
   Surroundings around_;
@@ -94,6 +96,7 @@ class OpaqueCall {
   bool prints_ = false;  // or logs, and gives nothing back
   bool draws_ = false;   // random numbers that are none of torch's
   bool varies_ = false;  // see varies()
+  bool hides_ = false;   // what was written, from the code that it calls
   bool paused_ = true;
 };
 

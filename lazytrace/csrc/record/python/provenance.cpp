@@ -72,7 +72,8 @@ int Provenance::reach(PyObject* object) {
 }
 
 int Provenance::owner(PyObject* object) {
-  if (touched_.count(object))
+  meets_hidden(object);
+  if (touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
   int node = known(object);
   if (node >= 0) return node;
@@ -471,6 +472,12 @@ bool Provenance::asked(const void* owner, const void* what) {
   asked_index_.add(hash, static_cast<int>(asked_.size()));
   asked_.emplace_back(owner, what);
   return false;
+}
+
+bool Provenance::fails_for_hidden(PyObject* container) const {
+  if (std::find(hidden_.begin(), hidden_.end(), container) == hidden_.end()) return false;
+  recorder_->fail(say(reason::OpaqueAfterWrite, hidden_from_));
+  return true;
 }
 
 void Provenance::touch(PyObject* object) {

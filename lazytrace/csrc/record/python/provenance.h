@@ -167,6 +167,13 @@ class Provenance {
   // What opaque steps, and what runs aside, have written to.
   void touch(PyObject* object);
   bool touched(PyObject* object) const { return touched_.count(object); }
+  // Watched code of a step runs, which a replay calls before the writes to these containers are made.
+  void hide(std::vector<PyObject*> containers, std::string step) {
+    hidden_ = std::move(containers);
+    hidden_from_ = std::move(step);
+  }
+  // Whether it is one of those. Then the recording fails, as a replay would read what was there before.
+  bool meets_hidden(PyObject* container) const { return !hidden_.empty() && fails_for_hidden(container); }
   void touch(PyTypeObject* type, PyObject* name);
   bool touched(PyTypeObject* type, PyObject* name) const;
   // What all that was read so far leads to, and the search for what has changed since: C code has ways to
@@ -180,8 +187,10 @@ class Provenance {
   void keep_asking(int node);
   Behind behind(int turn, const std::vector<int>& renamed) const;
   // Whether a read that was seen need not be seen again: nothing was written behind the back of the
-  // recording, and no number in state is followed.
-  bool untouched() const { return touched_.empty() && touched_names_.empty() && state_.empty(); }
+  // recording or is hidden, and no number in state is followed.
+  bool untouched() const {
+    return touched_.empty() && touched_names_.empty() && state_.empty() && hidden_.empty();
+  }
   size_t touched_count() const { return touched_.size() + touched_names_.size() + touched_unseen_; }
   // A step that has touched something when it was recorded is not run again by a function that resumes.
   void touch_unseen() { touched_unseen_ = 1; }
@@ -231,6 +240,7 @@ class Provenance {
   void finish(PyObject* result);
 
  private:
+  bool fails_for_hidden(PyObject* container) const;
   void read_name_of(PyTypeObject* type);
   std::vector<PyObject*> objects_by_node();
   struct Late {
@@ -284,6 +294,8 @@ class Provenance {
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
   AddressSet touched_;
+  std::vector<PyObject*> hidden_;  // the writes hold them
+  std::string hidden_from_;        // the name of the step
   size_t touched_unseen_ = 0;
   struct LeftBehind {
     int node, turn;

@@ -118,15 +118,14 @@ Consumer consumer_of(Does does) {
   return does == Does::Text || does == Does::Formats ? Consumer::Text : Consumer::Reads;
 }
 
-// functools.partial, or a class that calls as it does, and shows what it calls.
+bool takes_from_base(PyTypeObject* type, const char* name) {
+  py::str key(name);
+  return _PyType_Lookup(type, key.ptr()) == _PyType_Lookup(c_base(type), key.ptr());
+}
+
+// functools.partial, or a class that calls as it does.
 bool is_partial(PyTypeObject* type) {
-  if (std::strcmp(type->tp_name, "functools.partial") == 0) return true;
-  if (std::strcmp(c_base(type)->tp_name, "functools.partial") != 0) return false;
-  for (const char* name : {"__call__", "func", "args", "keywords"}) {
-    py::str part(name);
-    if (_PyType_Lookup(type, part.ptr()) != _PyType_Lookup(c_base(type), part.ptr())) return false;
-  }
-  return true;
+  return std::strcmp(c_base(type)->tp_name, "functools.partial") == 0 && takes_from_base(type, "__call__");
 }
 
 // A function of a module, or one that belongs to a class: bound to no object that it would read. What pybind
@@ -500,15 +499,23 @@ void Calls::call_cache_by_name(PyObject* callable, c10::ArrayRef<PyObject*> args
 
 void Calls::call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   int node = provenance_->owner(callable);
+  PyTypeObject* type = Py_TYPE(callable);
+  bool shows = true;
   auto part = [&](const char* name) {
-    py::object value = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callable, name));
+    // What it calls, even where its class shows something else under that name.
+    PyObject* member = _PyType_Lookup(c_base(type), py::str(name).ptr());
+    auto value = py::reinterpret_steal<py::object>(
+        Py_TYPE(member)->tp_descr_get(member, callable, reinterpret_cast<PyObject*>(type)));
     if (!value) PyErr_Clear();
-    if (value && node >= 0)
+    shows &= takes_from_base(type, name);
+    if (value && shows && node >= 0)
       provenance_->read_child(node, Access::Attribute, py::str(name).ptr(), -1, value.ptr());
     return value;
   };
   py::object function = part("func"), fixed = part("args"), named = part("keywords");
   if (!function || !fixed || !named) return;
+  if (!shows && node >= 0)
+    return recorder_->fail("calls a " + type_name(callable) + ", which lazytrace cannot see into");
   consumption_->consume(fixed.ptr(), Consumer::Reads);
   consumption_->consume(named.ptr(), Consumer::Reads);
   std::vector<PyObject*> all;

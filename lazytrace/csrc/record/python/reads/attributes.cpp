@@ -239,7 +239,9 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
   }
   if (dict && *dict && provenance_->touched(*dict))
     return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
-  if (value && log_->wrote(*dict, name)) {
+  bool wrote = dict && *dict && log_->wrote(*dict, name);
+  if (wrote) provenance_->meets_hidden(*dict);
+  if (value && wrote) {
     // By another way to the same namespace: that it is the same one.
     int own = provenance_->owner_of_namespace(object, *dict);
     std::vector<int> others;
@@ -448,7 +450,8 @@ void AttributeReads::read_module_attribute(PyObject* module, PyObject* name) {
   static PyObject* const own = PyUnicode_InternFromString("__dict__");
   if (PyUnicode_Compare(name, own) == 0)
     return provenance_->read_child(node, Access::Namespace, nullptr, -1, PyModule_GetDict(module));
-  if (log_->wrote(PyModule_GetDict(module), name)) return;
+  if (log_->wrote(PyModule_GetDict(module), name))
+    return (void)provenance_->meets_hidden(PyModule_GetDict(module));
   PyObject* value = PyDict_GetItemWithError(PyModule_GetDict(module), name);
   provenance_->read_operand(node, Access::Instance, name, -1, value);
   if (value) return;

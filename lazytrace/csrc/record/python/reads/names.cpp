@@ -51,7 +51,7 @@ void NameReads::read_global(Frame f, PyObject* name) {
   if (provenance_->untouched() && provenance_->seen(f.globals(), name)) return;
   GlobalsNode globals = globals_of(f);
   if (globals.node < 0) return;
-  if (log_->wrote(f.globals(), name)) return;
+  if (log_->wrote(f.globals(), name)) return (void)provenance_->meets_hidden(f.globals());
   if (provenance_->touched(f.globals()))
     recorder_->fail("reads the global " + text_of(name) + " after an opaque function has set globals");
   PyObject* value = PyDict_GetItemWithError(f.globals(), name);
@@ -90,6 +90,7 @@ void NameReads::read_name(Frame f, PyObject* name) {
 void NameReads::read_cell(Frame f, int index) {
   PyObject* cell = f.slot(index);
   if (!cell || !PyCell_Check(cell)) return;
+  provenance_->meets_hidden(cell);
   if (provenance_->touched(cell)) recorder_->fail("reads a variable that an opaque function has changed");
   if (log_->wrote_to(cell)) return;
   const std::pair<int, Py_ssize_t>* found = provenance_->cell(cell);
