@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import torch
@@ -21,3 +22,9 @@ def pytest_configure() -> None:
         threads = max(1, (os.cpu_count() or 1) // workers)
         torch.set_num_threads(threads)
         os.environ["OMP_NUM_THREADS"] = str(threads)  # of the programs that tests start
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves stay to the end: no collection need go through some hundred thousand objects."""
+    gc.collect()
+    gc.freeze()

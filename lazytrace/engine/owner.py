@@ -114,6 +114,7 @@ class Owner:
             self.matcher = core.Matcher(parameters.native, self.cache.traces.native, hits)
             self.matcher.enabled = self.hits_natively
         self._instances = Instances(new_cache, self.matcher)
+        self._counted: tuple[tuple[int, ...], Snapshot | None] = ((), None)
 
     def cache_of(self, instance: object) -> TraceCache:
         """The traces of an instance, or of the function itself (`None`, and what has no weak references)."""
@@ -210,7 +211,14 @@ class Owner:
     # ------------------------------------------------------------ asking
     def stats(self) -> Snapshot:
         """The counts, over all instances."""
-        return self.last_snapshot()(sum(len(cache.traces) for cache in self.caches()))
+        size = sum(len(cache.traces) for cache in self.caches())
+        mark = (size, *self.counters.mark())
+        counted, snapshot = self._counted
+        # Asked again and again, as by a plugin at each test, most functions have nothing new.
+        if snapshot is None or counted != mark:
+            snapshot = self.last_snapshot()(size)
+            self._counted = (mark, snapshot)
+        return snapshot
 
     def last_snapshot(self) -> Callable[..., Snapshot]:
         """A snapshot for when this owner is gone; takes how many traces there are."""

@@ -345,6 +345,31 @@ class Counters:
                 self._limit_exact = exact and (self._limit_exact or count > self._peak_wanted)
                 self._peak_wanted = count
 
+    def mark(self) -> tuple[int, ...]:
+        """Another one whenever a snapshot would be another one.
+
+        >>> counters = Counters()
+        >>> before = counters.mark()
+        >>> counters.inlined()
+        >>> counters.mark() == before
+        False
+        """
+        with self._lock:
+            return (
+                self._hits.value,
+                self._hits_timed,
+                self._recordings,
+                self._evictions,
+                self._inlined,
+                self._proof_failures,
+                self._promised,
+                self._peak_wanted,
+                self._limit_exact,
+                len(self._untraced),
+                self._eager.total(),
+                *(count.calls for count in self._settled.values()),
+            )
+
     def snapshot(self, name: str, size: int, limit: int, parameters: str = "") -> Snapshot:
         """The counts now; `size` and `limit` are those of the cache, in traces.
 

@@ -105,7 +105,8 @@ class _Registry:
                 continue
             snapshot = entry.snapshot()
             if snapshot is not None:
-                snapshot = replace(snapshot, made=max(1, self.made[snapshot.source]))
+                made = max(1, self.made[snapshot.source])
+                snapshot = snapshot if snapshot.made == made else replace(snapshot, made=made)
                 yield number, replace(snapshot, programs=tuple(entry.programs())) if programs else snapshot
 
     def number_of(self, owner: Counted) -> int:
