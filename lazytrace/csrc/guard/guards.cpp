@@ -1342,7 +1342,8 @@ std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, si
 bool GuardTree::can_be_loose(int node) const {
   const Guard& g = nodes_[node];
   bool place = g.access == Access::Instance || g.access == Access::Item || g.access == Access::At ||
-               g.access == Access::Cell || g.access == Access::Attribute || is_of_live_list(g.access);
+               g.access == Access::Cell || g.access == Access::Attribute || g.access == Access::Own ||
+               is_of_live_list(g.access);
   return place && g.expect == Expect::Constant && same_kind_of_numbers(g.value.ptr(), g.value.ptr());
 }
 

@@ -485,6 +485,10 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
         handing_ = Handing::Ignored;
         return;
       }
+      // A float has no such operator, and its error says whether it stood in place.
+      if (!is_arithmetic(operation.name))
+        for (PyObject* operand : {*first(), *second()})
+          if (is_carrier(operand) && is_real_carrier(operand)) settle(operand);
       before_operation(*first(), *second());
       follow_scalar(first(), *second());
       follow_scalar(second(), *first());

@@ -153,6 +153,10 @@ class Provenance {
     return recorder_->follows_state() && owner >= 0 &&
            recorder_->follows_state(tree_->path_below(owner, access, key, index, names_));
   }
+  // The same, or from now on.
+  bool will_follow(int owner, Access access, PyObject* key, Py_ssize_t index) const {
+    return renews_ || follows(owner, access, key, index);
+  }
   // A number that was read there will be another one at the next call, or a list another length.
   void note_varying(int node) { varying_.push_back(node); }
   std::vector<std::string> varying(const std::vector<std::string>& names) const {

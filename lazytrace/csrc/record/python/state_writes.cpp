@@ -263,8 +263,7 @@ namespace {
 bool is_special_name(const std::string& name) { return name.size() > 4 && name.compare(0, 2, "__") == 0; }
 }  // namespace
 
-// What the class has of its own under the name, and is no special method: what it had before is guarded
-// first, so that a guard on what it has since says the same or never holds.
+// What the class has of its own under the name, and is no special method.
 void StateWrites::write_class(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   auto* type = reinterpret_cast<PyTypeObject*>(object);
   PyObject* of_meta = _PyType_Lookup(Py_TYPE(object), name);
@@ -274,7 +273,8 @@ void StateWrites::write_class(PyObject* object, PyObject* name, PyObject* value,
                Py_TYPE(object)->tp_setattro == PyType_Type.tp_setattro;
   int node = plain ? provenance_->class_node(type) : -1;
   if (node < 0 || recorder_->inside_operator()) return write(object, what);
-  if (!log_->wrote(object, name)) {
+  // What it had before is guarded first, so that a guard on what it has since says the same or never holds.
+  if (!log_->wrote(object, name) && tree_->find(node, Access::Own, name, -1) < 0) {
     classes_->read_class(type, name, before);
     provenance_->read_child(node, Access::Own, name, -1, before);
   }

@@ -353,11 +353,25 @@ void AttributeReads::read_type_attribute(PyObject* object, PyObject* name) {
   }
   if (PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) classes_->read_class(meta, name, meta_value);
   PyObject* value = _PyType_Lookup(type, name);
+  if (read_own_number(type, name, value)) return;
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
     classes_->read_class(type, name, value);
   else
     classes_->know_static(value);
   if (!value && !meta_value) classes_->read_special(object, "__getattr__");
+}
+
+// A number that the class has of its own is followed as one of an instance is: `Node.count += 1`.
+bool AttributeReads::read_own_number(PyTypeObject* type, PyObject* name, PyObject* value) {
+  auto* object = reinterpret_cast<PyObject*>(type);
+  if (!value || !is_python_class(type) || PyDict_GetItemWithError(type->tp_dict, name) != value) return false;
+  if (log_->wrote(object, name)) return true;
+  bool number = PyLong_CheckExact(value) || PyFloat_CheckExact(value);
+  if (!number || provenance_->is_fresh(object) || provenance_->touched(type, name)) return false;
+  int node = provenance_->class_node(type);
+  if (node < 0 || !provenance_->will_follow(node, Access::Own, name, -1)) return false;
+  provenance_->read_operand(node, Access::Own, name, -1, value);
+  return true;
 }
 
 void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {

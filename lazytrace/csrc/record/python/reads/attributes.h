@@ -55,6 +55,7 @@ class AttributeReads {
   void read_namespace(PyObject* object);
   void read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_type_attribute(PyObject* type, PyObject* name);
+  bool read_own_number(PyTypeObject* type, PyObject* name, PyObject* value);
   void read_super_attribute(PyObject* object, PyObject* name);
   PyObject* read_behind_start(PyObject* start, PyObject* type, PyObject* name);
   void read_through_super(PyObject* super, PyObject* name, PyObject* descriptor);

@@ -5,6 +5,7 @@
 #include "cpython/class_entry.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -51,6 +52,13 @@ void ClassReads::read_class(PyTypeObject* type, PyObject* name, PyObject* value)
   int node = provenance_->class_node(type);
   if (node < 0) return;
   value = class_entry(type, name, value);
+  // One that the call has set, and that another class gives as its own: which one has it would not show.
+  py::object plain;
+  if (value && is_followed(value) && recorder_->numbers()) {
+    recorder_->numbers()->settle_inside(value);
+    plain = py::reinterpret_steal<py::object>(plain_of_followed(value));
+    value = plain.ptr();
+  }
   auto [child, made] = provenance_->read_node(node, Access::Class, name, -1, value);
   if (made && value) read_behind(child, value);
 }
