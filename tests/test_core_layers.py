@@ -59,6 +59,7 @@ WATCHING = (
     "reads/drawn_entries",
     "reads/late_reads",
     "reads/containers",
+    "handle_keys",
     "default_dicts",
     "reads/attributes",
     "reads/names",

@@ -35,8 +35,8 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
                &instructions_),
       watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &drawn_, &default_dicts_, &asides_,
-               &new_objects_, &classes_, &consumption_, &functions_, &protocols_, &instructions_, &modules_) {
-}
+               &new_objects_, &classes_, &containers_, &consumption_, &functions_, &protocols_,
+               &instructions_, &modules_) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

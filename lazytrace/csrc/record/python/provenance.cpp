@@ -73,6 +73,8 @@ int Provenance::reach(PyObject* object) {
 
 int Provenance::owner(PyObject* object) {
   meets_hidden(object);
+  if (!handle_keys_.empty() && holds_handle_key(object) && !(code_flags(Frame::current().code()) & kTorchs))
+    recorder_->fail(say(reason::HookKey));
   if (touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
   int node = known(object);
@@ -472,6 +474,24 @@ bool Provenance::asked(const void* owner, const void* what) {
   asked_index_.add(hash, static_cast<int>(asked_.size()));
   asked_.emplace_back(owner, what);
   return false;
+}
+
+bool Provenance::holds_handle_key(PyObject* dict) const {
+  return std::any_of(handle_keys_.begin(), handle_keys_.end(), [&](const auto& one) {
+    return one.first.is(py::handle(dict)) && PyDict_Contains(dict, one.second.ptr()) == 1;
+  });
+}
+
+bool Provenance::holds_only_handle_keys(PyObject* dict) const {
+  auto is_one = [&](const auto& one) {
+    return one.first.is(py::handle(dict)) && PyDict_Contains(dict, one.second.ptr()) == 1;
+  };
+  return PyDict_GET_SIZE(dict) <= std::count_if(handle_keys_.begin(), handle_keys_.end(), is_one);
+}
+
+void Provenance::judge_handle_keys() {
+  for (const auto& [dict, key] : handle_keys_)
+    if (holds_handle_key(dict.ptr())) return recorder_->fail(say(reason::HookKey));
 }
 
 bool Provenance::fails_for_hidden(PyObject* container) const {

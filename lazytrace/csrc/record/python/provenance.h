@@ -5,6 +5,7 @@
 #include <c10/util/FunctionRef.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -190,6 +191,17 @@ class Provenance {
   // A node is read of an object that is touched: each replay asks what it leads to.
   void keep_asking(int node);
   Behind behind(int turn, const std::vector<int>& renamed) const;
+  // The key of a handle, which is another one at each call, stands in a dict. Nobody but torch may look at
+  // the dict for as long as it does, and it may not stay.
+  void note_handle_key(PyObject* dict, PyObject* key) {
+    std::pair one(py::reinterpret_borrow<py::object>(dict), py::reinterpret_borrow<py::object>(key));
+    auto is_it = [&](const auto& known) {
+      return known.first.is(one.first) && known.second.equal(one.second);
+    };
+    if (std::none_of(handle_keys_.begin(), handle_keys_.end(), is_it)) handle_keys_.push_back(std::move(one));
+  }
+  void judge_handle_keys();
+  bool holds_only_handle_keys(PyObject* dict) const;
   // Whether a read that was seen need not be seen again: nothing was written behind the back of the
   // recording or is hidden, and no number in state is followed.
   bool untouched() const {
@@ -245,6 +257,7 @@ class Provenance {
 
  private:
   bool fails_for_hidden(PyObject* container) const;
+  bool holds_handle_key(PyObject* dict) const;
   void read_name_of(PyTypeObject* type);
   std::vector<PyObject*> objects_by_node();
   struct Late {
@@ -298,8 +311,9 @@ class Provenance {
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
   AddressSet touched_;
-  std::vector<PyObject*> hidden_;  // the writes hold them
-  std::string hidden_from_;        // the name of the step
+  std::vector<PyObject*> hidden_;                               // the writes hold them
+  std::string hidden_from_;                                     // the name of the step
+  std::vector<std::pair<py::object, py::object>> handle_keys_;  // (dict, key)
   size_t touched_unseen_ = 0;
   struct LeftBehind {
     int node, turn;

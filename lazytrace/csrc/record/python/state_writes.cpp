@@ -592,6 +592,7 @@ void StateWrites::put_back_viewed() {
 }
 
 void StateWrites::settle() {
+  provenance_->judge_handle_keys();
   put_back_viewed();
   std::vector<Writes::Write> kept;
   for (Writes::Write& entry : log_->all()) {

@@ -376,7 +376,10 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   bool told = (callee || (exchanges && asks_modes(operation.action))) && function_mode_listens();
   if (callee && !told) unseen_->exchange(f, operation);
   if (exchanges && !told && exchange_operands(f, operation)) return;
-  if (exchanges) around_.exchange->before(f, operation, told);
+  if (exchanges) {
+    handle_keys_.exchange(f, operation);
+    around_.exchange->before(f, operation, told);
+  }
   around_.provenance->note_renewal(operation.renews);
   if (exchanges && around_.exchange->looks_for_number())
     protocols_->read_members(*f.place(operation.first));

@@ -11,6 +11,7 @@
 #include "record/python/calls/protocols.h"
 #include "record/python/default_dicts.h"
 #include "record/python/gradients.h"
+#include "record/python/handle_keys.h"
 #include "record/python/handlers.h"
 #include "record/python/instructions.h"
 #include "record/python/modules.h"
@@ -34,9 +35,10 @@ class Watcher {
  public:
   Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Unseen* unseen,
           LiveLists* lists, DrawnEntries* drawn, DefaultDicts* default_dicts, Asides* asides,
-          NewObjects* new_objects, ClassReads* classes, Consumption* consumption, FunctionReads* functions,
-          Protocols* protocols, Instructions* instructions, Modules* modules)
+          NewObjects* new_objects, ClassReads* classes, ContainerReads* containers, Consumption* consumption,
+          FunctionReads* functions, Protocols* protocols, Instructions* instructions, Modules* modules)
       : around_(around),
+        handle_keys_(around.recorder, around.provenance, containers),
         gradients_(gradients),
         whole_calls_(whole_calls),
         unseen_(unseen),
@@ -96,6 +98,7 @@ class Watcher {
   void end_opaque(PyObject* result);
 
   Surroundings around_;
+  HandleKeys handle_keys_;
   Gradients* gradients_;
   WholeCalls* whole_calls_;
   Unseen* unseen_;
