@@ -244,3 +244,162 @@ def test_which_tensor_an_opaque_function_gives(asks):
         return trace(step), calls(10), lambda: state.at
 
     agree(make)
+
+
+# ---------------------------------------------------------------- what is put into objects of the call's
+FILLS = {
+    "list": (list, lambda held, value: held.append(value), lambda held: held),
+    "entry of a list": (lambda: [0.0], lambda held, value: held.__setitem__(0, value), lambda held: held),
+    "dict": (dict, lambda held, value: held.__setitem__("sum", value), lambda held: {"all": held}),
+    "set": (set, lambda held, value: held.add(value), lambda held: (held, held)),
+}
+
+
+class Noting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, held, put):
+        ctx.held, ctx.put = held, put
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.put(ctx.held, g.sum().item())
+        return g * 2, None, None
+
+
+def by_an_opaque_function(trace, put):
+    note = lazytrace.opaque(put) if trace.enabled else put
+
+    def step(w, x, held):
+        (w * x).sum().backward()
+        note(held, float(x.sum()))
+
+    return step
+
+
+def by_a_hook(trace, put):
+    def step(w, x, held):
+        y = w * x
+        y.register_hook(lambda g: put(held, float((g * x).sum())))
+        (y * x).sum().backward()
+
+    return step
+
+
+def by_a_function_of_autograd(trace, put):
+    def step(w, x, held):
+        (Noting.apply(w, held, put) * x).sum().backward()
+
+    return step
+
+
+@pytest.mark.parametrize("by", [by_an_opaque_function, by_a_hook, by_a_function_of_autograd])
+@pytest.mark.parametrize("fill", FILLS)
+def test_what_code_of_a_step_has_put_in_leaves_the_call(fill, by):
+    """A replay returned what had been put in at the recording."""
+    new, put, shown = FILLS[fill]
+
+    def make(trace):
+        w, fills = torch.ones(3, requires_grad=True), by(trace, put)
+
+        def step(x):
+            held = new()
+            fills(w, x, held)
+            return shown(held)
+
+        return trace(step), calls(4), lambda: w.grad
+
+    check(make, eager="reads-touched")
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_a_step_keeps_leaves_the_call(keeps):
+    """A hook that is called once the call has ended writes to what the call has returned, or put into state."""
+
+    def make(trace):
+        w, state = torch.ones(3, requires_grad=True), Holder(held=None)
+
+        def step(x):
+            held = []
+            y = w * x
+            y.register_hook(lambda g: held.append(float(g.sum())))
+            if keeps:
+                state.held = held
+            return (y, None if keeps else held)
+
+        traced = trace(step)
+
+        def one(x):
+            y, held = traced(x)
+            (y * x).sum().backward()
+            return held
+
+        return one, calls(4), lambda: (state.held, w.grad)
+
+    check(make, eager="returns-handed-on")
+
+
+def test_what_code_of_a_step_has_put_in_is_handed_to_another():
+    """The second step was given what the first one had put in at the recording."""
+
+    def make(trace):
+        opaque = lazytrace.opaque if trace.enabled else as_it_is
+
+        @opaque
+        def fill(held, x):
+            held.append(float(x.sum()))
+
+        @opaque
+        def use(held, x):
+            return x * sum(held)
+
+        def step(x):
+            held = []
+            fill(held, x)
+            return use(held, x)
+
+        return trace(step), calls(4)
+
+    check(make, eager="reads-touched")
+
+
+@pytest.mark.parametrize("fills", [False, True])
+def test_hooks_that_share_a_list(fills):
+    """In a replay each hook has one of its own."""
+
+    def make(trace):
+        w = torch.ones(3, requires_grad=True)
+
+        def step(x):
+            held = [1.0]
+            y = w * x
+            z = y * 2
+            y.register_hook(lambda g: g * sum(held))
+            z.register_hook(lambda g: held.append(float(g.sum())) if fills else g * held[0])
+            (z * x).sum().backward()
+            return y.detach()
+
+        return trace(step), calls(4), lambda: w.grad
+
+    if fills:
+        check(make, eager="changes-handed-on")
+    else:
+        check(make, hits=2)
+
+
+def test_what_a_step_looks_at_leaves_the_call():
+    def make(trace):
+        w = torch.ones(3, requires_grad=True)
+        look = lazytrace.opaque(scaled) if trace.enabled else scaled
+
+        def step(x):
+            held = [2.0]
+            return look(held, x * w), held
+
+        return trace(step), calls(4), lambda: w.grad
+
+    check(make, hits=2)
+
+
+def scaled(held, x):
+    return x * held[0]

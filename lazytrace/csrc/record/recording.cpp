@@ -825,6 +825,10 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   };
   Tree::Source source{tensor, state, constant, number};
   source.made = [&](int reg) { return !recorder_.was_there(reg); };
+  source.part = [&](PyObject* v) {
+    std::string reason = observer_.against_leaving(v);
+    if (!reason.empty()) throw std::runtime_error(reason);
+  };
   source.text = [&](PyObject* v) { return is_text(v) ? recorder_.numbers()->texts().find(v) : nullptr; };
   source.array = [&](PyObject* v) {
     at::Tensor shown = observer_.unseen()->shown_by(v);

@@ -63,8 +63,22 @@ const HandedOn::Kept* HandedOn::changed() const {
   return found == kept_.end() ? nullptr : &*found;
 }
 
+void HandedOn::let_go() {
+  for (Kept& kept : kept_) keepers_.emplace(kept.object.ptr(), std::move(kept.step));
+  kept_.clear();
+}
+
+const std::string* HandedOn::keeper_of(PyObject* object) const {
+  auto found = keepers_.find(object);
+  return found == keepers_.end() ? nullptr : &found->second;
+}
+
 void HandedOn::renew() {
-  for (Kept& kept : kept_) kept.content = content_of_part(kept.object.ptr());
+  std::unordered_map<PyObject*, int> keepers;
+  for (const Kept& kept : kept_) ++keepers[kept.object.ptr()];
+  // Of one that several keep, each has another in a replay, and one of these would have changed.
+  for (Kept& kept : kept_)
+    if (keepers[kept.object.ptr()] == 1) kept.content = content_of_part(kept.object.ptr());
 }
 
 }  // namespace lazytrace

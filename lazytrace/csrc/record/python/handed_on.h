@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,9 +46,14 @@ class HandedOn {
   // Code of a step has run, which changes those of a replay, too.
   void renew();
   void clear() { kept_.clear(); }
+  // At the end of the call they go when it is due. What leaves the call, and lives until then, may be one of
+  // them: the step that keeps it, or null.
+  void let_go();
+  const std::string* keeper_of(PyObject* object) const;
 
  private:
   std::vector<Kept> kept_;
+  std::unordered_map<PyObject*, std::string> keepers_;  // of those that were let go
 };
 
 }  // namespace lazytrace

@@ -61,6 +61,7 @@ class Observer {
   int reach(PyObject* object) { return provenance_.reach(object); }
   bool by_path(int node) const { return provenance_.by_path(node); }
   bool was_drawn(PyObject* object) const { return provenance_.was_drawn(object); }
+  std::string against_leaving(PyObject* part) const { return provenance_.against_leaving(part); }
   bool made_here(PyObject* object) const { return provenance_.is_fresh(object); }
   // Whether a context variable is as the function has set it for a while.
   bool sets_context() const { return context_variables_.sets_any(); }

@@ -207,7 +207,10 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     Tree::Source source{tensor, state, constant, number, module, cell};
     source.made = [&](int reg) { return !recorder->was_there(reg); };
     source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };
-    source.part = [this](PyObject* v) { parts_.add(v); };
+    source.part = [&](PyObject* v) {
+      if (provenance->touched(v)) recorder->fail(say(reason::ReadsTouched, type_name(v)));
+      parts_.add(v);
+    };
     step_->call = Tree::of(call_.ptr(), source);
     source.part = [](PyObject*) {};
     // For other numbers it may raise: numpy has no random int below 0.

@@ -779,10 +779,17 @@ void Provenance::judge_handed_on() {
   recorder_->fail(say(reason::ChangesHandedOn, type_name(kept->object.ptr()), kept->step));
 }
 
+std::string Provenance::against_leaving(PyObject* part) const {
+  PyObject** dict = _PyObject_GetDictPtr(part);
+  if (touched(part) || (dict && *dict && touched(*dict))) return say(reason::ReadsTouched, type_name(part));
+  const std::string* keeper = handed_on_.keeper_of(part);
+  return keeper ? say(reason::ReturnsHandedOn, type_name(part), *keeper) : "";
+}
+
 void Provenance::finish(PyObject* result) {
   judge_cells();
   judge_handed_on();
-  handed_on_.clear();  // it goes when it is due
+  handed_on_.let_go();  // it goes when it is due
   forget_what_goes();
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);

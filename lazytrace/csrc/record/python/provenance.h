@@ -225,6 +225,9 @@ class Provenance {
     handed_on_.keep(parts, step, recorder_->place);
   }
   void judge_handed_on();
+  // Why what the call has made may not be made again for its result or for state; "" if it may. What the code
+  // of a step has put into it no replay knows, and what that code keeps is another object by then.
+  std::string against_leaving(PyObject* part) const;
   void renew_handed_on() { handed_on_.renew(); }
   // Whether several such functions share it.
   bool is_shared_cell(PyObject* cell) const { return shared_cells_.count(cell); }
