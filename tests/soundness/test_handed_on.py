@@ -314,7 +314,7 @@ def test_what_code_of_a_step_has_put_in_leaves_the_call(fill, by):
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_what_a_step_keeps_leaves_the_call(keeps):
-    """A hook that is called once the call has ended writes to what the call has returned, or put into state."""
+    """A hook that is called once the call has ended writes to what the call has returned or kept."""
 
     def make(trace):
         w, state = torch.ones(3, requires_grad=True), Holder(held=None)

@@ -23,7 +23,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
-        "--kind", choices=KINDS, default="state", help="reads of state, training steps, or draws of entries"
+        "--kind",
+        choices=KINDS,
+        default="state",
+        help="reads of state, training steps, draws of entries, or several features in one function",
     )
     parser.add_argument("--show", type=int, help="print the program of one case, and how it ends")
     parser.add_argument("--wrong", type=Path, help="append the program of each wrong case to this file")

@@ -126,7 +126,7 @@ def works(text: str) -> bool:
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            function, steps, _ = Program(text)(lambda step: step)
+            function, steps, _ = Program(text)(lambda step, **options: step)
             for step in steps[:TRIED]:
                 raised += fails(step.on or function)
         except Exception:

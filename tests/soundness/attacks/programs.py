@@ -6,7 +6,9 @@ import importlib
 import random
 import re
 import signal
+import sys
 import textwrap
+import types
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -289,8 +291,10 @@ class Program:
         self.code = compile(text, "<attack>", "exec", dont_inherit=True)
 
     def __call__(self, trace: Any) -> Any:
-        names = dict(_HEADER_NAMES, __name__="attack")
-        exec(self.code, names)
-        function, steps, watch = names["make"](trace)
+        # Replays make functions (hooks, closures) again in their module, which they find by its name.
+        sys.modules["attack"] = module = types.ModuleType("attack")
+        vars(module).update({k: v for k, v in _HEADER_NAMES.items() if not k.startswith("__")})
+        exec(self.code, vars(module))
+        function, steps, watch = module.make(trace)
         # A change counts as a call, too: what it raises is compared, and what is there right after it.
         return function, [call() if step == 1 else call().of(step) for step in steps], watch

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.soundness.attacks.drawing import entries
+from tests.soundness.attacks.meetings import meetings
 from tests.soundness.attacks.programs import Attack, Program, Slow, attack, import_slow_modules
 from tests.soundness.attacks.training import training
 from tests.soundness.runner import Tracer, difference, drive
@@ -25,6 +26,7 @@ KINDS: dict[str, Callable[[int, int], Attack | None]] = {
     "state": attack,
     "training": training,
     "entries": entries,
+    "meetings": meetings,
 }
 
 
