@@ -98,6 +98,65 @@ def transposed_in_place_then_read(trace):
     return trace(fn), [call(x) for x in [*inputs, *inputs]]
 
 
+@cases(hits=8)
+def turned_after_a_write_then_read(trace):
+    """A function that runs again finds each tensor as it looked where it is."""
+    w = torch.zeros(3)
+
+    def fn(x):
+        y = (x * 2).unsqueeze_(0)
+        before = tuple(y.shape), y.stride()
+        w.add_(1)
+        y.transpose_(0, 2)
+        seen = [before, tuple(y.shape), y.stride()]
+        y.squeeze_()
+        if y.sum() > 0:
+            return y.add_(1), seen, y.t_()
+        return y.unsqueeze_(-1) * w[0], seen
+
+    inputs = [k * torch.arange(1.0, 7.0).view(2, 3) for k in (1, 1, -1, 1, -1, -1, 1, -1, 2, -2, 1, -1)]
+    return trace(fn), [call(x) for x in inputs], lambda: w
+
+
+@cases(hits=6)
+def gradient_turned_after_a_write(trace):
+    """Shampoo turns the gradient itself, which stays so."""
+    w = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
+    count = torch.zeros(())
+
+    def fn(x):
+        w.grad = None
+        (w * x).sum().backward()
+        count.add_(1)
+        with torch.no_grad():
+            turned = w.grad.transpose_(0, 1).contiguous().view(3, -1)
+            if turned.sum() > 0:
+                return turned @ turned.t(), tuple(w.grad.shape)
+            return turned.t() @ turned, w.grad.stride()
+
+    inputs = [k * torch.arange(1.0, 7.0).view(2, 3) for k in (1, 1, -1, 1, -1, -1, 1, -1, 2, -2, 1, -1)]
+    return trace(fn), [call(x) for x in inputs], lambda: (w, w.grad, count)
+
+
+@cases(hits=6)
+def turned_after_a_write_where_it_may_raise(trace):
+    w = torch.zeros(2)
+
+    def fn(x, y):
+        z = (x + 1).unsqueeze_(0)
+        w.add_(1)
+        z.squeeze_(0)
+        try:
+            return z @ y, tuple(z.shape)
+        except RuntimeError:
+            return z.t_() * 2, tuple(z.shape)
+
+    good, bad = torch.ones(3, 2), torch.ones(4, 2)
+    x = torch.arange(6.0).view(2, 3)
+    factors = (good, good, good, bad, good, bad, bad, good, good, good)
+    return trace(fn), [call(x, y) for y in factors], lambda: w
+
+
 @cases(hits=2)
 def temporary_transposed_then_read(trace):
     def fn(x):

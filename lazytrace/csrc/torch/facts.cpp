@@ -161,9 +161,16 @@ OperatorFacts work_out(const c10::OperatorHandle& op) {
       (op.hasTag(at::Tag::inplace_view) && name != "aten::detach_") || kChanging.count(name);
   // What torch.autograd.grad(is_grads_batched=True) hides a dimension with: the step is the backward pass.
   // And what code of composite operators asks, of dtypes and devices, and of switches that the key holds.
-  static const Names kOfLooks = {"aten::_has_compatible_shallow_copy_type", "aten::_add_batch_dim",
-                                 "aten::cudnn_is_acceptable", "aten::result_type"};
+  static const Names kOfLooks = {"aten::_has_compatible_shallow_copy_type",
+                                 "aten::_add_batch_dim",
+                                 "aten::cudnn_is_acceptable",
+                                 "aten::result_type",
+                                 "aten::promote_types",
+                                 "aten::can_cast"};
   facts.asks_looks = kOfLooks.count(name) > 0;
+  static const Names kTurning = {"aten::squeeze_", "aten::unsqueeze_", "aten::transpose_",
+                                 "aten::t_",       "aten::swapaxes_",  "aten::swapdims_"};
+  facts.turns = kTurning.count(name) > 0;
   facts.leaves_unfilled = name.rfind("aten::resize", 0) == 0;
   facts.seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   for (size_t i = 0; i < schema.arguments().size(); ++i) {

@@ -18,6 +18,7 @@ struct OperatorFacts {
   bool hidden_writes = false;     // writes to arguments that the schema does not declare as written
   bool asks_looks = false;        // tells of its arguments what their looks do, which are compared
   bool changes_metadata = false;  // changes the shape or the memory of an argument in place
+  bool turns = false;             // does so to a view of the same elements in place: transpose_, unsqueeze_
   bool seeded = false;            // may draw random numbers
   int dropout = -1;               // of an operator that draws only where this argument is not 0
   int training = -1;              // of an operator that draws only where this argument is true

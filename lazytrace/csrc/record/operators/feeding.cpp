@@ -6,12 +6,43 @@
 #include <vector>
 
 #include "cpython/objects.h"
+#include "torch/facts.h"
 
 namespace lazytrace {
 
 PyObject* divergence_type() {
   static PyObject* type = PyErr_NewException("lazytrace._core.Diverged", PyExc_BaseException, nullptr);
   return type;
+}
+
+namespace {
+void set_look(const at::Tensor& tensor, const TensorMeta& look) {
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(look.sizes(), look.strides());
+}
+}  // namespace
+
+void Feeding::begin(std::shared_ptr<Resume> resume) {
+  feeder_ = std::make_unique<Feeder>(resume);
+  for (size_t i = 0; i <= resume->step; ++i) {
+    const Step& step = resume->program->steps[i];
+    if (step.kind != Step::Kind::Operator || !facts_of(step.op).turns) continue;
+    const at::Tensor& tensor = feeder_->held(step.arguments[0].reg);
+    if (tensor.defined()) turned_.push_back({tensor, TensorMeta::of(tensor)});
+  }
+}
+
+void Feeding::turn(const Result& expected, const c10::IValue& value) const {
+  bool made = !expected.known || facts_of(this->expected().op).turns;
+  if (turned_.empty() || at_exit() || expected.kind != Result::Kind::Register || !made) return;
+  for (const Turned& turned : turned_)
+    if (value.isTensor() && turned.tensor.is_same(value.toTensor()))
+      return set_look(turned.tensor, *expected.meta);
+}
+
+// All that has turned them has run.
+void Feeding::turn_back() {
+  for (const Turned& turned : turned_) set_look(turned.tensor, turned.look);
+  turned_.clear();
 }
 
 void Feeding::diverge(const std::string& how) const {
@@ -42,6 +73,7 @@ void Feeding::expect_opaque() const {
 }
 
 void Feeding::give(torch::jit::Stack* stack) {
+  if (at_exit()) turn_back();
   try {
     feeder_->give(stack);
   } catch (...) {
@@ -156,6 +188,7 @@ void Feeding::take_over(Step* step) {
   step->by_size = ran.by_size;
   step->filled = ran.filled;
   feeder_->advance();
+  if (!active()) turn_back();
 }
 
 }  // namespace lazytrace

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "exits/feeder.h"
 #include "record/operators/lent.h"
@@ -22,8 +23,9 @@ class Feeding {
  public:
   // `place`: of the recorder, which goes on to change it.
   Feeding(Origins* origins, const Place* place) : origins_(origins), place_(place), lent_(origins) {}
+  ~Feeding() { turn_back(); }
 
-  void begin(std::shared_ptr<Resume> resume) { feeder_ = std::make_unique<Feeder>(std::move(resume)); }
+  void begin(std::shared_ptr<Resume> resume);
   // Whether the next step has run already.
   bool active() const { return feeder_ && feeder_->active(); }
   const Step& expected() const { return feeder_->expected(); }
@@ -58,6 +60,8 @@ class Feeding {
 
   // What the step gave, or raised; after an exception the next step is a new one.
   void give(torch::jit::Stack* stack);
+  // A tensor that a later step has turned, or will turn: Python is given it as it looked behind this one.
+  void turn(const Result& expected, const c10::IValue& value) const;
   py::object value();
   // Of a step that ran a block which was watched: it has the registers that it had, though nobody comes to
   // what they are for. How many registers there must be.
@@ -74,12 +78,19 @@ class Feeding {
   Lent& lent() { return lent_; }
 
  private:
+  // One that steps have turned in place, as it looks behind all of them.
+  struct Turned {
+    at::Tensor tensor;
+    TensorMeta look;
+  };
   void take_over_opaque(Step* step) const;
+  void turn_back();
 
   Origins* origins_;
   const Place* place_;
   std::unique_ptr<Feeder> feeder_;
   Lent lent_;
+  std::vector<Turned> turned_;
 };
 
 }  // namespace lazytrace

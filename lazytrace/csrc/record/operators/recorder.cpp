@@ -330,7 +330,8 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   // What such a function returns at the next call may be a tensor whose shape was read already.
   if (facts.changes_metadata && (resuming_.after_opaque() || resuming_.after_block()))
     fail(say(reason::ReshapeAfterOpaque, schema.name()));
-  if (facts.changes_metadata) resuming_.end(schema.name() + " changes the shape or the memory of a tensor");
+  if (facts.changes_metadata && !(facts.turns && may_turn(before[0].toTensor(), step)))
+    resuming_.end(schema.name() + " changes the shape or the memory of a tensor");
   for (size_t i = 0; i < count; ++i) note_written_gradients(schema.arguments()[i], before[i]);
   step.results.reserve(returns);
   for (size_t i = 0; i < returns; ++i)
@@ -342,6 +343,22 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   note_exit(facts, before, &step);
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   push(std::move(step));
+}
+
+// Whether a function that runs again can be given this tensor, which is turned in place, as it looked before:
+// one that a step of the call's has made, of known sizes, to which no graph leads.
+bool Recorder::may_turn(const at::Tensor& tensor, const Step& turning) {
+  Origins::Known* known = origins_.known(tensor);
+  if (!known || made_by_factory(known->reg) || turning.takes_numbers) return false;
+  if (tensor.requires_grad() || tensor.is_view()) return false;
+  for (const Step& step : program_->steps)
+    for (const Result& result : step.results) {
+      if (result.kind != Result::Kind::Register || result.reg != known->reg) continue;
+      bool shown = step.kind == Step::Kind::Gradient ||
+                   (step.kind == Step::Kind::Operator && !facts_of(step.op).blank_factory);
+      return shown && !result.known && !result.loose && result.meta->strided();
+    }
+  return false;
 }
 
 // What surrounds the call of an operator: switches of torch's bindings, and who has written its kernel.
@@ -379,8 +396,10 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     run_plain(op, stack);  // Python fills the memory itself, and a replay may have changed its own since
   else
     give(op, stack);
+  program_->changes_looks |= facts.changes_metadata;
   for (size_t i = 0; i < returns; ++i) {
     const c10::IValue& value = (*stack)[stack->size() - returns + i];
+    feeding_.turn(expected.results[i], value);
     feeding_.meet(expected.results[i], value);
     step.results.push_back(decode(value, step));
     feeding_.note_gradients(expected.results[i], value);
@@ -1248,7 +1267,8 @@ at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
     feeding_.expect(step);
     torch::jit::Stack stack;
     feeding_.give(&stack);
-    value = stack.at(0).isTensor() ? stack[0].toTensor() : at::Tensor();
+    feeding_.turn(feeding_.expected().results[0], stack.at(0));
+    value = stack[0].isTensor() ? stack[0].toTensor() : at::Tensor();
   }
   step.results.push_back(decode_tensor(value));
   gradients_.insert(step.results[0].reg);

@@ -285,6 +285,7 @@ class Recorder {
                         const Step& step);
   // Runs what an operator does that is recorded, or whose parts are: says what ends that.
   void run_watched(const c10::OperatorHandle& op, c10::function_ref<void()> run);
+  bool may_turn(const at::Tensor& tensor, const Step& turning);
   void note_kernel(const c10::OperatorHandle& op, Step* step);
   void judge_hooks();
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Sizes::Lifted lifted);
