@@ -193,6 +193,35 @@ def a_destructor_of_what_a_write_drops(trace):
     return trace(fn), steps, lambda: list(log)
 
 
+@cases(hits=2)
+def a_method_in_a_cycle(trace):
+    """A transform and its inverse know each other; the partial of a method goes with them."""
+
+    class Transform:
+        def __init__(self, function):
+            self.function, self.other = function, None
+
+        @property
+        def inverse(self):
+            if self.other is None:
+                self.other = Transform(self.back)
+                self.other.other = self
+            return self.other
+
+        def back(self, x):
+            return self.function(x)
+
+    layer = S(2.0)
+
+    def fn(x):
+        return Transform(functools.partial(layer.go)).inverse.function(x)
+
+    def change():
+        layer.k = 3.0
+
+    return trace(fn), around(change, X())
+
+
 @cases(eager="whose destructor runs after the call")
 def a_destructor_in_a_cycle(trace):
     log = []

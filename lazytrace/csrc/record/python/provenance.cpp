@@ -693,20 +693,6 @@ void Provenance::judge_destructors(const std::vector<PyObject*>& returned) {
   });
 }
 
-// Functions inside functions hold each other in cycles, which the collector takes away. What it was kept from
-// while the recording was made is in its youngest generation.
-void Provenance::collect_cycles() {
-  for (const Late& late : late_) {
-    if (!late.object || !late.weak || !still_alive(late.weak, late.object)) continue;
-    if (!PyFunction_Check(late.object) || is_fresh(late.object)) continue;
-    auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(late.object));
-    if (text_of(code->co_qualname).find("<locals>") == std::string::npos) continue;
-    static PyObject* const collector = from_module("gc", "collect").release().ptr();
-    py::reinterpret_steal<py::object>(PyObject_CallFunction(collector, "i", 0));
-    return;
-  }
-}
-
 namespace {
 // One that code of torch which is not watched has made to call it by itself: it is in a cycle with its own
 // cell, and holds nothing else but numbers and the like.
@@ -722,6 +708,27 @@ bool calls_itself(PyObject* object) {
   return itself;
 }
 }  // namespace
+
+// Whether the end of the call does not tell, either, where it comes from.
+bool Provenance::stays_unknown(const Late& late, const std::vector<PyObject*>& returned) const {
+  if (!late.object) return false;
+  bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
+  if (gone || is_fresh(late.object) || calls_itself(late.object)) return false;
+  if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) return false;
+  int node = late.read ? known(late.object) : -1;
+  return node < 0 || !by_path(node);
+}
+
+// What the call has made may hold itself in a cycle, as functions inside functions and an object whose parts
+// know it do, and the collector takes that away. What it was kept from while the recording was made is in its
+// youngest generation.
+void Provenance::collect_cycles(const std::vector<PyObject*>& returned) {
+  bool any = std::any_of(late_.begin(), late_.end(),
+                         [&](const Late& late) { return late.weak && stays_unknown(late, returned); });
+  if (!any) return;
+  static PyObject* const collector = from_module("gc", "collect").release().ptr();
+  py::reinterpret_steal<py::object>(PyObject_CallFunction(collector, "i", 0));
+}
 
 void Provenance::judge_late(const std::vector<PyObject*>& returned) {
   // An iterator of C can only be remembered by being held, and the generators that it goes through with it.
@@ -740,15 +747,10 @@ void Provenance::judge_late(const std::vector<PyObject*>& returned) {
       progress = true;
     }
   }
-  collect_cycles();
-  for (Late& late : late_) {
+  collect_cycles(returned);
+  for (const Late& late : late_) {
     if (recorder_->failed()) return;
-    if (!late.object) continue;
-    bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
-    if (gone || is_fresh(late.object) || calls_itself(late.object)) continue;
-    if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) continue;
-    int node = late.read ? known(late.object) : -1;
-    if (node >= 0 && by_path(node)) continue;
+    if (!stays_unknown(late, returned)) continue;
     recorder_->place = late.place;
     recorder_->fail(late.read ? "reads a " + type_name(late.object) + " of unknown origin" : late.what);
   }

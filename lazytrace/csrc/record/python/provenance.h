@@ -288,7 +288,8 @@ class Provenance {
   void read_generator(int node, PyObject* object);
   void read_kind(int node, PyObject* object);
   void judge_cells();
-  void collect_cycles();
+  bool stays_unknown(const Late& late, const std::vector<PyObject*>& returned) const;
+  void collect_cycles(const std::vector<PyObject*>& returned);
   void forget_what_goes();
   void judge_destructors(const std::vector<PyObject*>& returned);
   void judge_late(const std::vector<PyObject*>& returned);
