@@ -81,7 +81,7 @@ def load() -> str:
         )
         _core.configure_whole_calls(whole)
         _core.configure_default_dicts(stand_ins.Filling)
-        _core.configure_cached_calls(_cached_step)
+        _core.configure_cached_calls(_cached_step, _given_entry)
         _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
         globals()["core"] = _core
     return found
@@ -92,6 +92,11 @@ def _cached_step(cached: Any, /, *args: Any, **kwargs: Any) -> Any:
     if isinstance(cached, types.MethodType):
         cached, args = cached.__func__, (cached.__self__, *args)
     return core.opaque_call(cached, "", cached, args, kwargs, True)
+
+
+def _given_entry(entry: tuple[Any], /, *_: Any) -> Any:
+    """What a recording calls in the place of a function with a `functools` cache whose entry is a step."""
+    return entry[0]
 
 
 def _scripted_step(scripted: Any, /, *args: Any, **kwargs: Any) -> Any:

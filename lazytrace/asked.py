@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -174,6 +175,8 @@ def functions() -> dict[Callable[..., Any], str]:
     found: dict[Callable[..., Any], str] = {getattr(time, name): "clock" for name in _CLOCKS}
     # `random.uniform` and the like are Python code that calls these.
     found |= {getattr(random.Random, name): "within" for name in _WITHIN}
+    # Which thread this is: the same at each call, but for those of other threads.
+    found[threading.get_ident] = "clock"
     found[random.Random.random] = "draws"
     found[random.Random.getrandbits] = "bits"
     # The same numbers give the same one, but how is not known here.

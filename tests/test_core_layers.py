@@ -57,6 +57,7 @@ WATCHING = (
     "reads/classes",
     "reads/live_lists",
     "reads/drawn_entries",
+    "reads/cached_entries",
     "reads/late_reads",
     "reads/containers",
     "handle_keys",

@@ -40,6 +40,39 @@ bool runs_no_code(PyObject* v) {
                        type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
 }
 
+// What `typing` makes of types, which caches of its own keep: Union[int, str], Tuple[int, ...].
+bool is_of_typing(PyObject* v) {
+  PyTypeObject* type = Py_TYPE(v);
+  static PyObject* const join = from_module("types", "UnionType").release().ptr();
+  if (type == &Py_GenericAliasType || reinterpret_cast<PyObject*>(type) == join) return true;
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return false;
+  static PyObject* const base = from_module("typing", "_GenericAlias").release().ptr();
+  static PyObject* const name = PyUnicode_InternFromString("__module__");
+  PyObject* module = PyDict_GetItemWithError(type->tp_dict, name);
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base)) && module && PyUnicode_Check(module) &&
+         PyUnicode_CompareWithASCIIString(module, "typing") == 0;
+}
+
+// Whether all that would run code is such types, in tuples, too.
+bool is_made_of_types(PyObject* v, int depth = 0) {
+  constexpr int kDeepest = 4;
+  if (runs_no_code(v) || is_of_typing(v)) return true;
+  bool all = PyTuple_CheckExact(v) && depth < kDeepest;
+  for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(v); ++i)
+    all = is_made_of_types(PyTuple_GET_ITEM(v, i), depth + 1);
+  return all;
+}
+
+// Whether two keys are one, as far as identity and values that cannot change tell.
+bool same_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  bool tuples = PyTuple_CheckExact(a) && PyTuple_CheckExact(b) && PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b);
+  if (!tuples) return is_immutable(a) && is_immutable(b) && same_immutable(a, b);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+    if (!same_key(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  return true;
+}
+
 PyTypeObject* cache_type() {
   static auto* type =
       reinterpret_cast<PyTypeObject*>(from_module("functools", "_lru_cache_wrapper").release().ptr());
@@ -66,11 +99,41 @@ bool known_layout() {
 
 bool is_lru_cache(PyObject* v) { return Py_IS_TYPE(v, cache_type()); }
 
+namespace {
+// The entry whose key is this very object.
+PyObject* entry_under(const Cache& cache, PyObject* object) {
+  PyObject *key, *entry;
+  for (Py_ssize_t at = 0; cache.entries && PyDict_Next(cache.entries, &at, &key, &entry);)
+    if (key == object) return entry;
+  return nullptr;
+}
+
+PyObject* entry_of(const Cache& cache, PyObject* key) {
+  if (!cache.entries) return nullptr;
+  bool found = is_key(key) || !PyTuple_CheckExact(key);
+  for (Py_ssize_t i = 0; !found && i < PyTuple_GET_SIZE(key); ++i)
+    if (!runs_no_code(PyTuple_GET_ITEM(key, i))) return entry_under(cache, key);
+  PyObject* entry = PyDict_GetItemWithError(cache.entries, key);
+  PyErr_Clear();
+  return entry;
+}
+}  // namespace
+
+PyObject* another_result(PyObject* v, const std::function<bool(PyObject*)>& is_it) {
+  constexpr int kMost = 256;
+  if (!known_layout()) return nullptr;
+  auto* cache = reinterpret_cast<Cache*>(v);
+  PyObject *key, *entry;
+  int asked = 0;
+  for (Py_ssize_t at = 0; asked < kMost && PyDict_Next(cache->entries, &at, &key, &entry); ++asked)
+    if (is_it(key)) return cache->limit >= 0 ? reinterpret_cast<Link*>(entry)->result : entry;
+  return nullptr;
+}
+
 PyObject* cached_result(PyObject* v, PyObject* key) {
   if (!is_lru_cache(v) || !known_layout()) return nullptr;
   auto* cache = reinterpret_cast<Cache*>(v);
-  PyObject* entry = cache->entries ? PyDict_GetItemWithError(cache->entries, key) : nullptr;
-  PyErr_Clear();
+  PyObject* entry = entry_of(*cache, key);
   return entry && cache->limit >= 0 ? reinterpret_cast<Link*>(entry)->result : entry;
 }
 
@@ -88,7 +151,7 @@ void use_cached(PyObject* v, PyObject* key, int times) {
   auto* cache = reinterpret_cast<Cache*>(v);
   cache->hits += times;
   if (cache->limit < 0) return;
-  auto* link = reinterpret_cast<Link*>(PyDict_GetItemWithError(cache->entries, key));
+  auto* link = reinterpret_cast<Link*>(entry_of(*cache, key));
   link->previous->next = link->next;
   link->next->previous = link->previous;
   Link *root = &cache->root, *last = root->previous;
@@ -101,8 +164,11 @@ PyObject* cache_key(PyObject* v, PyObject* const* args, Py_ssize_t count, PyObje
   if (!known_layout()) return nullptr;
   auto* cache = reinterpret_cast<Cache*>(v);
   Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0, positional = count - named;
-  for (Py_ssize_t i = 0; i < count; ++i)
-    if (!runs_no_code(args[i])) return nullptr;
+  bool plain = true;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!is_made_of_types(args[i])) return nullptr;
+    plain &= runs_no_code(args[i]);
+  }
   if (!cache->typed && !named && count == 1 && (PyUnicode_CheckExact(args[0]) || PyLong_CheckExact(args[0])))
     return Py_NewRef(args[0]);
   std::vector<PyObject*> parts(args, args + positional);
@@ -116,7 +182,12 @@ PyObject* cache_key(PyObject* v, PyObject* const* args, Py_ssize_t count, PyObje
   PyObject* key = PyTuple_New(static_cast<Py_ssize_t>(parts.size()));
   for (size_t i = 0; key && i < parts.size(); ++i)
     PyTuple_SET_ITEM(key, static_cast<Py_ssize_t>(i), Py_NewRef(parts[i]));
-  return key;
+  if (plain || !key) return key;
+  py::object own = py::reinterpret_steal<py::object>(key);
+  PyObject *other, *entry;
+  for (Py_ssize_t at = 0; PyDict_Next(cache->entries, &at, &other, &entry);)
+    if (same_key(other, key)) return Py_NewRef(other);
+  return nullptr;
 }
 
 }  // namespace lazytrace

@@ -3,18 +3,23 @@
 
 #include <Python.h>
 
+#include <functional>
+
 namespace lazytrace {
 
 // All need the GIL, and run no Python code where the key is made of values that cannot change.
 bool is_lru_cache(PyObject* v);
 // The result under a key as lru_cache_make_key() of _functoolsmodule.c makes it; borrowed, or null.
 PyObject* cached_result(PyObject* cache, PyObject* key);
+// That under the first key for which this holds, of those that are asked; borrowed, or null.
+PyObject* another_result(PyObject* cache, const std::function<bool(PyObject*)>& is_it);
 // Whether it is full and seldom asked for what it holds, as one that is called with a few keys by turns.
 bool drops_entries(PyObject* cache);
 // What calls that find the entry do to the cache: they are counted, and it becomes the last that a full cache
 // drops.
 void use_cached(PyObject* cache, PyObject* key, int times);
-// The key of a call; a new reference, or null where an argument could run code of the user's. `names`: of the
+// The key of a call; a new reference, or null where an argument could run code of the user's. One of types of
+// `typing`, whose hash is Python code, is that of an entry, and found as itself. `names`: of the
 // keywords, whose values are the last of `args`; or null.
 PyObject* cache_key(PyObject* cache, PyObject* const* args, Py_ssize_t count, PyObject* names);
 

@@ -901,6 +901,9 @@ bool Recording::renumber(Trace* trace, Program* program) {
   std::sort(trace->cached_.begin(), trace->cached_.end(),
             [&](int a, int b) { return tree_[a].turn < tree_[b].turn; });
   for (int node : trace->cached_) trace->needed_.push_back(tree_[node].parent);
+  for (size_t i = 0; i < program->steps.size(); ++i)
+    if (program->steps[i].opaque && looks_up_entry(*program->steps[i].opaque))
+      trace->looked_up_.push_back(static_cast<int>(i));
   if (complete) trace->counters_.find(*program, tree_, trace->effects_, trace->output_);
   const std::vector<int>& captures = recorder_.capture_nodes();
   for (size_t slot = 0; slot < captures.size(); ++slot) {

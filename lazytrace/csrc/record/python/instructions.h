@@ -43,6 +43,8 @@ class Instructions {
     passes_on_[f.address()] = passes_on;
     if (reducing_ == f.address()) reducing_ = nullptr;
   }
+  // Whether the call that comes next names some of its arguments.
+  bool names_keywords() const { return calls_->keyword_names() != nullptr; }
   // Whether what a frame gives back goes to C code that the instruction of its caller runs, and may do
   // anything with it.
   bool goes_to_c(Frame caller, const CodeFacts& facts, PyObject* result) const;

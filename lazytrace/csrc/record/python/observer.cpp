@@ -15,6 +15,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       lists_(recorder, tree, &provenance_, &exchange_),
       late_(&around_),
       drawn_(&around_, &lists_),
+      cached_(&around_),
       containers_(recorder, tree, &provenance_, &log_, &classes_, &lists_, &late_),
       default_dicts_(recorder, &provenance_, &containers_),
       attributes_(recorder, tree, &provenance_, &log_, &classes_, &containers_, &late_, &gradients_,
@@ -34,8 +35,8 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
                     &writes_, &protocols_, &calls_),
       modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
                &instructions_),
-      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &drawn_, &default_dicts_, &asides_,
-               &new_objects_, &classes_, &containers_, &consumption_, &functions_, &protocols_,
+      watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &drawn_, &cached_, &default_dicts_,
+               &asides_, &new_objects_, &classes_, &containers_, &consumption_, &functions_, &protocols_,
                &instructions_, &modules_) {}
 
 void Observer::finish(PyObject* result) {

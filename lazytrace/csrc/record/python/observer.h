@@ -104,6 +104,7 @@ class Observer {
   LiveLists lists_;
   LateReads late_;
   DrawnEntries drawn_;
+  CachedEntries cached_;
   ContainerReads containers_;
   DefaultDicts default_dicts_;
   AttributeReads attributes_;

@@ -15,8 +15,15 @@
 
 namespace lazytrace {
 
+// Whether the call has made it. What an entry of before the call is given as stands for that.
+bool StateWrites::is_own(PyObject* object) {
+  if (!provenance_->is_fresh(object)) return false;
+  if (provenance_->was_drawn(object)) recorder_->fail(say(reason::WritesDrawn));
+  return true;
+}
+
 void StateWrites::write(PyObject* object, Wording what) {
-  if (provenance_->is_fresh(object)) return;
+  if (is_own(object)) return;
   int node = provenance_->known(object);
   if (node >= 0) {
     int root = tree_->root_of(node);
@@ -72,7 +79,7 @@ bool StateWrites::extend(PyObject* list, PyObject* items, Wording what) {
 
 void StateWrites::rewrite(PyObject* object, Wording what, bool emptied) {
   if (lists_->is(object)) return refuse(object, what);
-  if (provenance_->is_fresh(object) || containers_->take_over(object, what, emptied)) return;
+  if (is_own(object) || containers_->take_over(object, what, emptied)) return;
   write(object, what);
 }
 
@@ -121,7 +128,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
 
 void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* container, PyObject* key,
                               Py_ssize_t index, PyObject* value, Wording what) {
-  if (provenance_->is_fresh(object)) return;
+  if (is_own(object)) return;
   if (recorder_->inside_operator()) return recorder_->fail(what());
   if (kind == Effect::Kind::Append && lists_->is(object)) return append(object, value, what);
   int node = provenance_->known(object);

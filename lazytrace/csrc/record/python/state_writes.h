@@ -71,6 +71,7 @@ class StateWrites {
   std::vector<Effect>& written() { return written_; }
 
  private:
+  bool is_own(PyObject* object);
   void put_back_viewed();
   bool changes_nothing(int owner, Access access, PyObject* key, Py_ssize_t index, PyObject* before,
                        PyObject* value) const;

@@ -422,6 +422,7 @@ bool Watcher::exchange_operands(Frame f, const Operation& operation) {
     unseen_->exchange_made(f, operation);
     if (unseen_->exchange_operands(f, operation)) return true;
   }
+  if (!instructions_->names_keywords()) cached_->before(f, operation);
   if (!drawn_->before(f, operation) && around_.provenance->has_live()) lists_->before(f, operation);
   if (takes_numbers(operation.action)) instructions_->take_numbers(f, operation);
   return false;

@@ -20,6 +20,7 @@
 #include "record/python/pause.h"
 #include "record/python/places.h"
 #include "record/python/provenance.h"
+#include "record/python/reads/cached_entries.h"
 #include "record/python/reads/consumption.h"
 #include "record/python/reads/drawn_entries.h"
 #include "record/python/reads/functions.h"
@@ -34,9 +35,10 @@ namespace lazytrace {
 class Watcher {
  public:
   Watcher(const Surroundings& around, Gradients* gradients, WholeCalls* whole_calls, Unseen* unseen,
-          LiveLists* lists, DrawnEntries* drawn, DefaultDicts* default_dicts, Asides* asides,
-          NewObjects* new_objects, ClassReads* classes, ContainerReads* containers, Consumption* consumption,
-          FunctionReads* functions, Protocols* protocols, Instructions* instructions, Modules* modules)
+          LiveLists* lists, DrawnEntries* drawn, CachedEntries* cached, DefaultDicts* default_dicts,
+          Asides* asides, NewObjects* new_objects, ClassReads* classes, ContainerReads* containers,
+          Consumption* consumption, FunctionReads* functions, Protocols* protocols,
+          Instructions* instructions, Modules* modules)
       : around_(around),
         handle_keys_(around.recorder, around.provenance, containers),
         gradients_(gradients),
@@ -44,6 +46,7 @@ class Watcher {
         unseen_(unseen),
         lists_(lists),
         drawn_(drawn),
+        cached_(cached),
         default_dicts_(default_dicts),
         asides_(asides),
         new_objects_(new_objects),
@@ -104,6 +107,7 @@ class Watcher {
   Unseen* unseen_;
   LiveLists* lists_;
   DrawnEntries* drawn_;
+  CachedEntries* cached_;
   DefaultDicts* default_dicts_;
   Asides* asides_;
   NewObjects* new_objects_;

@@ -42,10 +42,15 @@ std::vector<PyTypeObject*>& scripted_classes() {
 PyObject *scripted_step = nullptr, *print_step = nullptr;
 PyObject *print_function = nullptr, *print_parts = nullptr, *is_printable = nullptr;
 PyObject* text_of_object = nullptr;
-PyObject* cached_step = nullptr;
+PyObject *cached_step = nullptr, *given_step = nullptr;
 }  // namespace
 
-void configure_cached_calls(const py::object& step) { cached_step = Py_NewRef(step.ptr()); }
+void configure_cached_calls(const py::object& step, const py::object& given) {
+  cached_step = Py_NewRef(step.ptr());
+  given_step = Py_NewRef(given.ptr());
+}
+
+PyObject* given_entry_step() { return given_step; }
 
 void configure_scripted_calls(const py::tuple& classes, const py::object& step) {
   for (py::handle cls : classes)
@@ -183,8 +188,8 @@ void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, c
 }
 
 bool is_step_of_ours(PyObject* function) {
-  return function && (function == scripted_step || function == cached_step || function == print_step ||
-                      function == print_parts || stand_ins().all.count(function));
+  return function && (function == scripted_step || function == cached_step || function == given_step ||
+                      function == print_step || function == print_parts || stand_ins().all.count(function));
 }
 
 namespace {

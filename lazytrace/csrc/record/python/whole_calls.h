@@ -46,8 +46,10 @@ void configure_whole_calls(const py::dict& steps);
 // Told by Python once: the classes of what TorchScript has compiled, and what is called with one of these and
 // its arguments.
 void configure_scripted_calls(const py::tuple& classes, const py::object& step);
-// Likewise of functions with a functools cache that seldom holds what it is asked for.
-void configure_cached_calls(const py::object& step);
+// Likewise of functions with a functools cache that seldom holds what it is asked for. `given`: what is
+// called with a tuple of an entry in the place of one whose entry was looked up (CachedEntries).
+void configure_cached_calls(const py::object& step, const py::object& given);
+PyObject* given_entry_step();
 // Told by Python once: print(), and what is called in its place. `is_printable(values)`: whether no code of
 // the user's runs for it; where it does, `parts` prints what that gives.
 void configure_print(const py::object& function, const py::object& step, const py::object& is_printable,

@@ -459,14 +459,20 @@ void Calls::call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssiz
   call_method(base, text_of(wrapper->name()), wrapper->self, args, count);
 }
 
+// Which object it is, and those in a tuple.
+void Calls::read_in_key(PyObject* part, int depth) {
+  constexpr int kDeepest = 4;
+  if (is_key(part)) return;
+  if (int node = provenance_->owner(part); node >= 0) return provenance_->read_self(node, part);
+  for (Py_ssize_t i = 0; PyTuple_CheckExact(part) && depth < kDeepest && i < PyTuple_GET_SIZE(part); ++i)
+    read_in_key(PyTuple_GET_ITEM(part, i), depth + 1);
+}
+
 // What a functools cache holds is what the plain call would be given, whatever it was made of: an entry that
 // is there is a read of state. One that the call makes shows itself the next time.
 void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   int node = provenance_->owner(callable);
-  for (Py_ssize_t i = 0; i < count; ++i)
-    if (!is_key(args[i]))
-      if (int argument = provenance_->owner(args[i]); argument >= 0)
-        provenance_->read_self(argument, args[i]);
+  for (Py_ssize_t i = 0; i < count; ++i) read_in_key(args[i]);
   py::object key = node < 0
                        ? py::object()
                        : py::reinterpret_steal<py::object>(cache_key(callable, args, count, keyword_names_));

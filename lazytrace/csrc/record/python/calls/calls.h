@@ -58,6 +58,7 @@ class Calls {
   void call_descriptor(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void read_wrapped_slot(PyObject* callable);
   void call_slot_wrapper(PyObject* callable, PyObject* const* args, Py_ssize_t count);
+  void read_in_key(PyObject* part, int depth = 0);
   void call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void call_cache_by_name(PyObject* callable, c10::ArrayRef<PyObject*> args, PyObject* kwargs);
   void call_partial(PyObject* callable, PyObject* const* args, Py_ssize_t count);
