@@ -1,4 +1,4 @@
-"""Functions with a `functools` cache that are called with sizes: their entries are followed. And with types."""
+"""Functions with a `functools` cache that are called with sizes: entries are followed. And with types."""
 
 from __future__ import annotations
 

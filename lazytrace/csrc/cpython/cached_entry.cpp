@@ -69,7 +69,9 @@ py::object Giving::leaf(PyObject* value) {
     return py::str("#" + std::string(py::repr(value)));
   }
   if (PyUnicode_CheckExact(value)) return py::str("'") + py::reinterpret_borrow<py::str>(value);
-  if (!is_immutable(value) || is_enum_member(value) || PyFloat_Check(value)) throw NotGiven();
+  bool plain =
+      is_immutable(value) && !is_enum_member(value) && !PyFloat_Check(value) && !PyTuple_Check(value);
+  if (!plain) throw NotGiven();
   return py::reinterpret_borrow<py::object>(value);
 }
 
