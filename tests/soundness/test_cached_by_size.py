@@ -261,6 +261,18 @@ def a_cache_that_is_full(trace):
     return trace(fn), batches(2, 3, 4, 5, 2, 3, 6, 4, 2, 5, 3, 6, 2, 2, 3, 3), lambda: cached.cache_info()
 
 
+@cases(hits=1)
+def a_small_cache_that_is_given_a_shape(trace):
+    """The call is a step; the numbers in its arguments are read before it, and the function goes on there."""
+    cached, state = functools.lru_cache(1)(lambda n, shape: n + len(shape)), {"v": 0}
+
+    def fn(x):
+        state["v"] = cached(x.shape[0], x.shape)
+        return x * 1
+
+    return trace(fn), batches(2, 3, 2, 4, 2, 1, 2, 1, 3, 2, 2, 5, 2, 6), lambda: (state, cached.cache_info())
+
+
 # ---------------------------------------------------------------- types
 @cases(hits=3)
 def annotations(trace):

@@ -45,6 +45,13 @@ bool Feeder::reads(int id, const Number& number) const {
   return resume_->program->numbers[static_cast<size_t>(step.arguments[0].reg)] == number;
 }
 
+const Step* Feeder::behind_reads(size_t reads) const {
+  const auto& steps = resume_->program->steps;
+  size_t at = at_;
+  for (; at <= resume_->step && steps[at].kind == Step::Kind::Read && reads > 0; --reads) ++at;
+  return at <= resume_->step ? &steps[at] : nullptr;
+}
+
 std::string Feeder::difference(const Step& made) const {
   const Step& step = expected();
   std::string names = made.op.schema().name() + " instead of " + step.op.schema().name();

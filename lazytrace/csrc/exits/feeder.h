@@ -25,6 +25,8 @@ class Feeder {
   bool at_exit() const { return at_ == resume_->step; }
   // How many steps have run already.
   size_t steps() const { return resume_->step + 1; }
+  // The next one behind at most so many that read numbers, or null.
+  const Step* behind_reads(size_t reads) const;
   // Whether the next step reads this number.
   bool reads(int id, const Number& number) const;
   // Whether the step at the exit has warned: Python is warned again when it is fed.

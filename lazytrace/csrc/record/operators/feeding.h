@@ -50,9 +50,10 @@ class Feeding {
   // Raises where the step that was asked for is not the one that ran.
   void expect(const Step& made) const;
   void expect_opaque() const;
-  // Whether the next step is an opaque one of this name.
-  bool expects(const std::string& name) const {
-    return active() && expected().opaque && expected().opaque->name == name;
+  // Whether the next step is an opaque one of this name, behind at most so many that read numbers.
+  bool expects(const std::string& name, size_t reads) const {
+    const Step* step = active() ? feeder_->behind_reads(reads) : nullptr;
+    return step && step->opaque && step->opaque->name == name;
   }
   [[noreturn]] void diverge(const std::string& how) const;
   // How the function left the steps that had run; "" where it did not. Call after the run.

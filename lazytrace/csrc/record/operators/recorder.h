@@ -92,8 +92,8 @@ class Recorder {
   py::object fed_value() { return feeding_.value(); }
   // Whether the next step to be fed is an opaque one; anything else is a divergence.
   void expect_opaque() const { feeding_.expect_opaque(); }
-  // Whether it is this one.
-  bool expects(const std::string& name) const { return feeding_.expects(name); }
+  // Whether it is this one, behind at most so many reads of numbers.
+  bool expects(const std::string& name, size_t reads = 0) const { return feeding_.expects(name, reads); }
 
   void add_input(const at::Tensor& tensor);
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is

@@ -346,10 +346,28 @@ bool prints_objects(Frame f, const Operation& operation) {
 }
 }  // namespace
 
-bool WholeCalls::is_step(PyObject* cache) const {
+namespace {
+// How many numbers that are followed lie there.
+size_t count_followed(PyObject* value, int depth = 0) {
+  constexpr int kDeepest = 16;
+  if (is_followed(value)) return 1;
+  bool sequence = PyTuple_Check(value) || PyList_CheckExact(value);
+  size_t count = 0;
+  for (Py_ssize_t i = 0; sequence && depth < kDeepest && i < PySequence_Fast_GET_SIZE(value); ++i)
+    count += count_followed(PySequence_Fast_GET_ITEM(value, i), depth + 1);
+  return count;
+}
+}  // namespace
+
+bool WholeCalls::is_step(PyObject* cache, Frame f, const Operation& operation) const {
   if (!recorder_->feeding()) return drops_entries(cache);
+  // Those that its arguments hold are read before it.
+  size_t reads = 0;
+  if (operation.action == Action::Calls)
+    for (int i = 1; i <= operation.third + 1; ++i) reads += f.peek(i) ? count_followed(f.peek(i)) : 0;
+  if (operation.action == Action::CallsWith) reads = count_followed(f.peek(operation.second));
   py::object name = py::getattr(cache, "__qualname__", py::none());
-  return PyUnicode_Check(name.ptr()) && recorder_->expects(text_of(name.ptr()));
+  return PyUnicode_Check(name.ptr()) && recorder_->expects(text_of(name.ptr()), reads);
 }
 
 void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool prints) {
@@ -365,7 +383,7 @@ void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool print
   };
   // What it gives is made at each call, and is no state that a guard could find.
   PyObject* function = taken_apart(*callee).first;
-  if (is_lru_cache(function) && is_step(function)) return hand_over(cached_step);
+  if (is_lru_cache(function) && is_step(function, f, operation)) return hand_over(cached_step);
   for (PyTypeObject* cls : scripted_classes())
     if (Py_IS_TYPE(*callee, cls)) return hand_over(scripted_step);
 }

@@ -33,7 +33,7 @@ class WholeCalls {
  private:
   // Whether a call of a function with a functools cache is one step: of a cache that drops what it holds.
   // Where the function runs again after a side exit, of one that was a step before.
-  bool is_step(PyObject* cache) const;
+  bool is_step(PyObject* cache, Frame f, const Operation& operation) const;
   bool exchange_for_stand_in(Frame f, const Operation& operation, PyObject** callee);
   // `self`: of what is called with it before its other arguments, or null.
   static void replace(PyObject** callee, PyObject* step, PyObject* self);
