@@ -264,13 +264,24 @@ def a_cache_that_is_full(trace):
 @cases(hits=1)
 def a_small_cache_that_is_given_a_shape(trace):
     """The call is a step; the numbers in its arguments are read before it, and the function goes on there."""
-    cached, state = functools.lru_cache(1)(lambda n, shape: n + len(shape)), {"v": 0}
+    scale, state = [1], {"v": 0}
+    cached = functools.lru_cache(1, typed=True)(lambda n, *_: n * scale[0])
 
     def fn(x):
         state["v"] = cached(x.shape[0], x.shape)
-        return x * 1
+        return x
 
-    return trace(fn), batches(2, 3, 2, 4, 2, 1, 2, 1, 3, 2, 2, 5, 2, 6), lambda: (state, cached.cache_info())
+    def change():
+        scale[0] += 1
+
+    def ask():
+        cached(4, 4)
+
+    clear = cached.cache_clear
+    steps = [*batches(2), lambda: cached(6, 6), *batches(5, 1), clear]
+    steps += [*batches(6), clear, change, *batches(7)]
+    steps += [ask, *batches(2, 1, 3), change, ask, *batches(1, 5, 1, 1, 4, 3, 6, 5)]
+    return trace(fn), steps, lambda: (state, cached.cache_info())
 
 
 # ---------------------------------------------------------------- types

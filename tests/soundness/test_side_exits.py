@@ -139,6 +139,24 @@ def gradient_turned_after_a_write(trace):
 
 
 @cases(hits=6)
+def view_turned_after_a_write(trace):
+    """The norm of SAM is a view of a sum, and is turned and written to in place."""
+    w = torch.zeros(3)
+
+    def fn(x):
+        whole = x.square().sum()
+        norm = whole.reshape(1)
+        w.add_(1)
+        norm.sqrt_().squeeze_(0).add_(1e-3)
+        if norm > 5:
+            return w / norm, tuple(norm.shape), whole
+        return norm.unsqueeze_(0), whole
+
+    inputs = [k * torch.ones(3) for k in (1, 1, 9, 1, 9, 9, 1, 9, 1, 9, 1, 1)]
+    return trace(fn), [call(x) for x in inputs], lambda: w
+
+
+@cases(hits=6)
 def turned_after_a_write_where_it_may_raise(trace):
     w = torch.zeros(2)
 
