@@ -317,7 +317,7 @@ def writes_through_vars(trace):
     return fn, [call(X())] * 3, lambda: o.n
 
 
-@cases(eager="sets-attribute")
+@cases(hits=2)
 def writes_a_class_attribute(trace):
     class A:
         n = 0

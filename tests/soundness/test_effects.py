@@ -340,7 +340,7 @@ def attribute_deleted(trace):
     return trace(fn), [call(X())] * 7, lambda: o
 
 
-@cases(eager="sets-attribute")
+@cases(hits=3)
 def class_attribute_written(trace):
     class Registry:
         last = None

@@ -344,9 +344,9 @@ def that_looks_at_its_module(trace):
     return trace(step_of(net)), [*one[:4], net.eval, *one[:4]], lambda: (gradients(net), seen)
 
 
-@cases(eager="which changes what the function has written")
+@cases(recordings=4)
 def that_is_set_inside(trace):
-    """It is in a dict of the module while the engine calls hooks, which may look there."""
+    """Its key is in a dict of the module while the engine calls hooks, which may look there: it is read."""
     net = model()
 
     def step(x):
