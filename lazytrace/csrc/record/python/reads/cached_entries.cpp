@@ -20,12 +20,12 @@ namespace lazytrace {
 
 namespace {
 
-constexpr char kName[] = "cached result";
+constexpr char kCachedResult[] = "cached result";
 
 // As Python is given it while it is recorded. `numbers`: by leaf.
-class Carrying : public Rebuilding {
+class CarryingEntry : public Rebuilding {
  public:
-  Carrying(const Surroundings& around, const std::vector<int>& numbers)
+  CarryingEntry(const Surroundings& around, const std::vector<int>& numbers)
       : around_(around), numbers_(numbers) {}
 
  protected:
@@ -63,8 +63,8 @@ void take_apart(PyObject* value, std::string* form, py::list* leaves, int depth 
 }
 
 // What the steps call, for as long as the process.
-PyObject* taker() {
-  static PyMethodDef method = {kName, look_up_entry, METH_VARARGS, nullptr};
+PyObject* finder() {
+  static PyMethodDef method = {kCachedResult, look_up_entry, METH_VARARGS, nullptr};
   static PyObject* const function = PyCFunction_New(&method, self_of_steps());
   return function;
 }
@@ -120,7 +120,7 @@ void read_marks(PyObject* value, std::string* marks) {
 
 }  // namespace
 
-bool looks_up_entry(const OpaqueStep& step) { return step.function.value.ptr() == taker(); }
+bool looks_up_entry(const OpaqueStep& step) { return step.function.value.ptr() == finder(); }
 
 // Whether each replay finds the cache, and what it is asked for.
 bool CachedEntries::can_reach(PyObject* cache, const py::list& leaves) const {
@@ -154,7 +154,7 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
   };
   Entry entry = entry_of(step_args(true).ptr());
   bool fed = recorder->feeding();
-  if (fed ? !recorder->expects(kName) : !entry.result) return {};
+  if (fed ? !recorder->expects(kCachedResult) : !entry.result) return {};
   py::object before = fed ? recorder->fed_value() : py::object();
   bool nothing = fed && before.ptr() == Py_Ellipsis;
   if (fed && !nothing && entry.result) {
@@ -169,12 +169,12 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
   // Python finds it by itself: it must be what the replay has found.
   if (!found || (fed && !found.equal(before))) return {};
   py::object result = py::reinterpret_borrow<py::object>(entry.result);
-  OpaqueCall call(*around_, taker(), "", step_args(false).ptr(), nullptr, false, true);
+  OpaqueCall call(*around_, finder(), "", step_args(false).ptr(), nullptr, false, true);
   call.gives_numbers();
   call.finish(found.ptr());
   if (nothing) return {};
   use_cached(cache, entry.key.ptr(), 1);
-  return recorder->stopped() ? result : Carrying(*around_, call.numbers()).of(result.ptr());
+  return recorder->stopped() ? result : CarryingEntry(*around_, call.numbers()).of(result.ptr());
 }
 
 void CachedEntries::before(Frame f, const Operation& operation) {
