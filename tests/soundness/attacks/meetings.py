@@ -9,7 +9,7 @@ import random
 
 from tests.soundness.attacks.drawing import indented, works
 from tests.soundness.attacks.meeting import CHANGES, ENDS, FEATURES, RETURNS
-from tests.soundness.attacks.programs import Attack
+from tests.soundness.attacks.programs import IN_THREAD, Attack
 
 CALLS = 18  # a change before each but the first
 
@@ -245,15 +245,6 @@ def make(trace):
         state = [v for k, v in vars(S).items() if k not in ('gen', 'gen2', 'ref', 'it', 'lru', 'act', 'clamp', 'block', 'time', 'slots')]
         return parts([state, S.slots.a, S.slots.b, C.args, C.kept, C.errors, GLOBAL, GLOBALS, hidden, var.get(), Klass.count], {{}}) + [m, m.steps, P, [p.grad for p in P], [*opt.state.values()], opt.param_groups[0]['lr']]
     return one, [1, *[change, 1] * {calls}], watch
-def in_thread(f, args):
-    found = []
-    def run():
-        try: found.append(f(*args))
-        except Exception as error: found.append(error)
-    t = threading.Thread(target=run)
-    t.start(); t.join()
-    if isinstance(found[0], Exception): raise found[0]
-    return found[0]
 """
 
 OPTIMIZERS = ("SGD(P, lr=0.05)", "SGD(P, lr=0.05)", "SGD(P, lr=0.05, momentum=0.9)", "Adam(P, lr=0.05)", "AdamW(P, lr=0.05, foreach=True)")  # fmt: skip
@@ -280,7 +271,7 @@ def drawn(rng: random.Random, number: int) -> Attack:
     snippets = [s.replace("global GLOBAL\n", "") for s in snippets]
     trained = "backward" in end or "autograd.grad" in end
     lines = ["h = m(x)" if trained or rng.random() < 0.5 else "h = x * 1", *snippets, end, f"return {back}"]
-    text = COMMON + MAKE.format(
+    text = COMMON + IN_THREAD + MAKE.format(
         seed=number, act=rng.choice(["Tanh", "ReLU", "GELU"]), optimizer=rng.choice(OPTIMIZERS), options=rng.choice(OPTIONS), calls=CALLS,
         step=indented("def step(x, z, n, c):\n" + indented(start + "\n".join(lines))), changes=indented(indented(indented(sometimes(changes)))),
         shown=rng.choice(["out", "out", "None"]),

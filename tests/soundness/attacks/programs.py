@@ -68,6 +68,19 @@ class Made(NamedTuple):
 
 
 _HEADER_NAMES: dict[str, Any] = {}
+
+# What programs of several kinds call.
+IN_THREAD = """\
+def in_thread(f, args):
+    found = []
+    def run():
+        try: found.append(f(*args))
+        except Exception as error: found.append(error)
+    t = threading.Thread(target=run)
+    t.start(); t.join()
+    if isinstance(found[0], Exception): raise found[0]
+    return found[0]
+"""
 exec(HEADER, _HEADER_NAMES)
 
 

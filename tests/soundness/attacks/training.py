@@ -9,7 +9,7 @@ import random
 import textwrap
 
 from tests.soundness.attacks.callers import CHANGES
-from tests.soundness.attacks.programs import Attack
+from tests.soundness.attacks.programs import IN_THREAD, Attack
 from tests.soundness.attacks.steps import (
     BACKWARDS,
     CLOSURE,
@@ -67,15 +67,6 @@ class Calls:
             self.out.append(in_thread(f, self.args) if self.thread else f(*self.args))
         if self.use: self.use(self.out[-1])
         return self.out[-1]
-def in_thread(f, args):
-    found = []
-    def run():
-        try: found.append(f(*args))
-        except Exception as error: found.append(error)
-    t = threading.Thread(target=run)
-    t.start(); t.join()
-    if isinstance(found[0], Exception): raise found[0]
-    return found[0]
 """
 
 MAKE = """\
@@ -117,7 +108,7 @@ def training(seed: int, number: int) -> Attack:
     loss, lines = step_of(rng, logits, optimizer)
     sizes = rng.choice(SIZES) if rng.random() < 0.25 else ()
     first, second = rng.sample(CHANGES, 3), rng.sample(CHANGES, 3)
-    text = COMMON + MAKE.format(
+    text = COMMON + IN_THREAD + MAKE.format(
         setup=indented(setup), kind=kind, sizes=sizes, optimizer=optimizer, logits=logits, loss=loss, before=rng.choice(BEFORE), after=AFTER,
         inner=indented("m_loss = trace(m_loss)" if rng.random() < 0.3 else ""),
         step=indented("def step(x, y):\n" + indented("\n".join(lines))), first=indented(f"def change():\n{indented(one_of(first))}"),

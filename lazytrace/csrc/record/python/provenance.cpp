@@ -73,7 +73,7 @@ int Provenance::reach(PyObject* object) {
 
 int Provenance::owner(PyObject* object) {
   meets_hidden(object);
-  if (!handle_keys_.empty() && holds_handle_key(object) && !(code_flags(Frame::current().code()) & kTorchs))
+  if (!handle_keys_.empty() && handle_keys_in(object) > 0 && !(code_flags(Frame::current().code()) & kTorchs))
     recorder_->fail(say(reason::HookKey));
   if (touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
@@ -476,22 +476,15 @@ bool Provenance::asked(const void* owner, const void* what) {
   return false;
 }
 
-bool Provenance::holds_handle_key(PyObject* dict) const {
-  return std::any_of(handle_keys_.begin(), handle_keys_.end(), [&](const auto& one) {
+Py_ssize_t Provenance::handle_keys_in(PyObject* dict) const {
+  return std::count_if(handle_keys_.begin(), handle_keys_.end(), [&](const auto& one) {
     return one.first.is(py::handle(dict)) && PyDict_Contains(dict, one.second.ptr()) == 1;
   });
 }
 
-bool Provenance::holds_only_handle_keys(PyObject* dict) const {
-  auto is_one = [&](const auto& one) {
-    return one.first.is(py::handle(dict)) && PyDict_Contains(dict, one.second.ptr()) == 1;
-  };
-  return PyDict_GET_SIZE(dict) <= std::count_if(handle_keys_.begin(), handle_keys_.end(), is_one);
-}
-
 void Provenance::judge_handle_keys() {
   for (const auto& [dict, key] : handle_keys_)
-    if (holds_handle_key(dict.ptr())) return recorder_->fail(say(reason::HookKey));
+    if (handle_keys_in(dict.ptr()) > 0) return recorder_->fail(say(reason::HookKey));
 }
 
 bool Provenance::fails_for_hidden(PyObject* container) const {

@@ -201,7 +201,7 @@ class Provenance {
     if (std::none_of(handle_keys_.begin(), handle_keys_.end(), is_it)) handle_keys_.push_back(std::move(one));
   }
   void judge_handle_keys();
-  bool holds_only_handle_keys(PyObject* dict) const;
+  bool holds_only_handle_keys(PyObject* dict) const { return PyDict_GET_SIZE(dict) <= handle_keys_in(dict); }
   // Whether a read that was seen need not be seen again: nothing was written behind the back of the
   // recording or is hidden, and no number in state is followed.
   bool untouched() const {
@@ -260,7 +260,8 @@ class Provenance {
 
  private:
   bool fails_for_hidden(PyObject* container) const;
-  bool holds_handle_key(PyObject* dict) const;
+  // How many keys of handles it holds.
+  Py_ssize_t handle_keys_in(PyObject* dict) const;
   void read_name_of(PyTypeObject* type);
   std::vector<PyObject*> objects_by_node();
   struct Late {
