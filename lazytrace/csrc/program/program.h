@@ -92,6 +92,7 @@ struct OpaqueStep {
   bool feedable = true;                // its result can be handed to the function when that must run again
   bool touches = false;                // it changed Python state that recordings could read
   bool confuses = false;       // it changed what the function had read: code that runs again reads otherwise
+  bool keeps = false;          // an object that the call has made, of which code that runs again has another
   bool effects = false;        // it wrote to a tensor that it was given
   bool random = false;         // it drew random numbers
   bool draws = false;          // none of torch's: code of C that gives an array of them (numpy)

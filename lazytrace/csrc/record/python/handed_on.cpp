@@ -1,6 +1,7 @@
 #include "record/python/handed_on.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "cpython/objects.h"
 
@@ -49,10 +50,12 @@ bool HandedParts::are_kept() const {
                      [](const auto& part) { return Py_REFCNT(part.first) > part.second; });
 }
 
-void HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {
+bool HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {
+  size_t before = kept_.size();
   for (const auto& [part, holders] : parts.all())
     if (py::object content = content_of_part(part))
       kept_.push_back({py::reinterpret_borrow<py::object>(part), std::move(content), step, place});
+  return kept_.size() > before;
 }
 
 const HandedOn::Kept* HandedOn::changed() const {
@@ -63,9 +66,28 @@ const HandedOn::Kept* HandedOn::changed() const {
   return found == kept_.end() ? nullptr : &*found;
 }
 
-void HandedOn::let_go() {
+std::vector<HandedOn::Kept> HandedOn::take_shared() {
+  std::unordered_map<PyObject*, int> keepers;
+  for (const Kept& kept : kept_) ++keepers[kept.object.ptr()];
+  std::vector<Kept> shared;
+  for (Kept& kept : kept_)
+    if (std::exchange(keepers[kept.object.ptr()], 0) > 1)
+      shared.push_back({kept.object, {}, kept.step, kept.place});
+  return shared;
+}
+
+std::optional<HandedOn::Kept> HandedOn::let_go() {
+  std::vector<Kept> shared = take_shared();
   for (Kept& kept : kept_) keepers_.emplace(kept.object.ptr(), std::move(kept.step));
   kept_.clear();
+  // Those that nobody else holds, and then those that only these held.
+  auto is_gone = [](const Kept& kept) { return Py_REFCNT(kept.object.ptr()) == 1; };
+  for (size_t before = shared.size() + 1; shared.size() < before;) {
+    before = shared.size();
+    shared.erase(std::remove_if(shared.begin(), shared.end(), is_gone), shared.end());
+  }
+  if (shared.empty()) return std::nullopt;
+  return std::move(shared.front());
 }
 
 const std::string* HandedOn::keeper_of(PyObject* object) const {
@@ -73,12 +95,20 @@ const std::string* HandedOn::keeper_of(PyObject* object) const {
   return found == keepers_.end() ? nullptr : &found->second;
 }
 
-void HandedOn::renew() {
+const HandedOn::Kept* HandedOn::renew(const HandedParts& given) {
   std::unordered_map<PyObject*, int> keepers;
   for (const Kept& kept : kept_) ++keepers[kept.object.ptr()];
+  std::unordered_set<PyObject*> all;
+  for (const auto& [part, holders] : given.all()) all.insert(part);
+  const Kept* confused = nullptr;
   // Of one that several keep, each has another in a replay, and one of these would have changed.
-  for (Kept& kept : kept_)
-    if (keepers[kept.object.ptr()] == 1) kept.content = content_of_part(kept.object.ptr());
+  for (Kept& kept : kept_) {
+    if (keepers[kept.object.ptr()] > 1) continue;
+    py::object content = content_of_part(kept.object.ptr());
+    if (all.count(kept.object.ptr()) && !is_same(kept.content, content)) confused = &kept;
+    kept.content = std::move(content);
+  }
+  return confused;
 }
 
 }  // namespace lazytrace

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -35,7 +36,8 @@ class HandedParts {
 // Holds them. Needs the GIL.
 class HandedOn {
  public:
-  void keep(const HandedParts& parts, const std::string& step, const Place& place);
+  // Whether there are any.
+  bool keep(const HandedParts& parts, const std::string& step, const Place& place);
   struct Kept {
     py::object object, content;
     std::string step;
@@ -43,15 +45,19 @@ class HandedOn {
   };
   // One that has changed since it was handed on, or since renew(); null where there is none.
   const Kept* changed() const;
-  // Code of a step has run, which changes those of a replay, too.
-  void renew();
+  // Code of a step has run that was given these, which changes what is kept in a replay, too. One of these
+  // that it has changed, though another step keeps it: no replay knows which of the two was changed.
+  const Kept* renew(const HandedParts& given);
   void clear() { kept_.clear(); }
-  // At the end of the call they go when it is due. What leaves the call, and lives until then, may be one of
-  // them: the step that keeps it, or null.
-  void let_go();
+  // At the end of the call they go when it is due. One that several steps still keep, each of which has
+  // another in a replay, is given back. What leaves the call, and lives until then, may be one of them: the
+  // step that keeps it, or null.
+  std::optional<Kept> let_go();
   const std::string* keeper_of(PyObject* object) const;
 
  private:
+  std::vector<Kept> take_shared();
+
   std::vector<Kept> kept_;
   std::unordered_map<PyObject*, std::string> keepers_;  // of those that were let go
 };

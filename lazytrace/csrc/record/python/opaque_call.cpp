@@ -209,7 +209,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };
     source.part = [&](PyObject* v) {
       if (provenance->touched(v)) recorder->fail(say(reason::ReadsTouched, type_name(v)));
-      parts_.add(v);
+      if (v != PyTuple_GET_ITEM(call_.ptr(), 1)) parts_.add(v);  // which nobody but the code has
     };
     step_->call = Tree::of(call_.ptr(), source);
     source.part = [](PyObject*) {};
@@ -365,10 +365,10 @@ void OpaqueCall::uses(const std::vector<int>& registers) {
 
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
-  if (step_->python) around_.provenance->renew_handed_on();
+  if (step_->python) around_.provenance->renew_handed_on(parts_, step_->name);
   // A block is kept by what stands in its place, where it is kept.
   if (parts_.are_kept() || step_->watched || (step_->python && recorder->feeding()))
-    around_.provenance->hand_on(parts_, step_->name);
+    step_->keeps = around_.provenance->hand_on(parts_, step_->name);
   if (step_->free)
     step_->turn =
         around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));

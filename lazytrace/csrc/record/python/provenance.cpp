@@ -774,6 +774,11 @@ void Provenance::judge_handed_on() {
   recorder_->fail(say(reason::ChangesHandedOn, type_name(kept->object.ptr()), kept->step));
 }
 
+void Provenance::renew_handed_on(const HandedParts& given, const std::string& step) {
+  if (const HandedOn::Kept* kept = handed_on_.renew(given))
+    recorder_->fail(say(reason::SharesHandedOn, type_name(kept->object.ptr()), kept->step, step));
+}
+
 std::string Provenance::against_leaving(PyObject* part) const {
   PyObject** dict = _PyObject_GetDictPtr(part);
   if (touched(part) || (dict && *dict && touched(*dict))) return say(reason::ReadsTouched, type_name(part));
@@ -784,7 +789,11 @@ std::string Provenance::against_leaving(PyObject* part) const {
 void Provenance::finish(PyObject* result) {
   judge_cells();
   judge_handed_on();
-  handed_on_.let_go();  // it goes when it is due
+  if (auto kept = handed_on_.let_go()) {  // the others go when it is due
+    recorder_->place = kept->place;
+    recorder_->fail(
+        say(reason::SharesHandedOn, type_name(kept->object.ptr()), kept->step, "another function"));
+  }
   forget_what_goes();
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);

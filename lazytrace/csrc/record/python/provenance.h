@@ -220,15 +220,15 @@ class Provenance {
   // cell holds may not change.
   void keep_cell(PyObject* cell, const std::string& name);
   // What the code of a step was given and has kept; before code that may come to it: whether the call has
-  // left it as it was.
-  void hand_on(const HandedParts& parts, const std::string& step) {
-    handed_on_.keep(parts, step, recorder_->place);
+  // left it as it was. Whether there is anything that could be changed.
+  bool hand_on(const HandedParts& parts, const std::string& step) {
+    return handed_on_.keep(parts, step, recorder_->place);
   }
   void judge_handed_on();
   // Why what the call has made may not be made again for its result or for state; "" if it may. What the code
   // of a step has put into it no replay knows, and what that code keeps is another object by then.
   std::string against_leaving(PyObject* part) const;
-  void renew_handed_on() { handed_on_.renew(); }
+  void renew_handed_on(const HandedParts& given, const std::string& step);
   // Whether several such functions share it.
   bool is_shared_cell(PyObject* cell) const { return shared_cells_.count(cell); }
   bool has_shared_cells() const { return !shared_cells_.empty(); }
