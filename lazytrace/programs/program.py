@@ -170,8 +170,8 @@ class Tree:
     """A value with holes for registers. `kind` is one of "register", "parameter" (a register's tensor as an
     object of this class), "array" (of numpy: a register's memory),
     "constant", "state", "tuple", "list", "dict", "set", "named", "object", "partial", "view" (of a dict),
-    "method", "function", "decorated" (a tensor with attributes) and "same", which stands for a container or
-    an array that came before."""
+    "method", "function", "cell" (of a closure), "decorated" (a tensor with attributes) and "same", which
+    stands for a container, an array or a cell that came before."""
 
     kind: str
     index: int = -1
@@ -285,11 +285,16 @@ class _Rebuilding:
         return MethodType(*(self.build(item) for item in tree.items))
 
     def _function(self, tree: Tree) -> Any:
-        module, defaults, named, *closure = (self.build(item) for item in tree.items)
-        cells = tuple(CellType(one) for one in closure)
-        made = FunctionType(tree.value, vars(module), argdefs=defaults, closure=cells)
+        module, defaults, named, *cells = (self.build(item) for item in tree.items)
+        made = FunctionType(tree.value, vars(module), argdefs=defaults, closure=tuple(cells))
         made.__kwdefaults__ = named
         return made
+
+    def _cell(self, tree: Tree) -> Any:
+        if tree.index < 0:
+            return self._after_its_parts(lambda made: CellType(self.build(made.items[0])), tree)
+        function = self.build(Tree("state", tree.index))
+        return function.__closure__[tree.value]
 
     def _object(self, tree: Tree) -> Any:
         value = self._note(tree.value.__new__(tree.value))

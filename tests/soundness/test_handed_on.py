@@ -551,3 +551,201 @@ def test_hooks_that_share_a_list_on_two_sides_of_an_exit():
         return one, [call(sign * X()) for sign in signs], lambda: (w.grad, seen)
 
     check(make, hits=2, eager="shares-handed-on")
+
+
+# ---------------------------------------------------------------- variables of functions that are handed on
+def keeps_a_number(do, x):
+    n = 1
+
+    def read():
+        return n
+
+    do.keep(read)
+    if x.sum() > 0:
+        n = 5
+    return x * 2
+
+
+def hook_of_a_number(do, x):
+    n = 1
+    y = do.w * x
+    y.register_hook(lambda g: g * n)
+    if x.sum() > 0:
+        n = 5
+    return y.sum()
+
+
+def hook_of_a_tensor(do, x):
+    t = x * 2
+    y = do.w * x
+    y.register_hook(lambda g: g * t)
+    if x.sum() > 0:
+        t = t * 3
+    return y.sum()
+
+
+def set_inside(do, x):
+    n = 1
+
+    def set_it():
+        nonlocal n
+        n = 5
+
+    y = do.w * x
+    y.register_hook(lambda g: g * n)
+    if x.sum() > 0:
+        set_it()
+    return y.sum()
+
+
+def set_in_a_loop(do, x):
+    y = 0
+    for n in (1, 2):
+        z = do.w * x
+        z.register_hook(lambda g: g * n)  # noqa: B023
+        y = y + z
+        if x.sum() < 0:
+            break
+    return y.sum()
+
+
+def set_by_another_hook(do, x):
+    n = 1
+    y = do.w * x
+    z = y * 2
+
+    def set_it(g):
+        nonlocal n
+        n = 5
+
+    z.register_hook(set_it)
+    y.register_hook(lambda g: g * n)
+    return z.sum()
+
+
+def set_by_whom_a_function_has_made(do, x):
+    def pair():
+        n = 1
+
+        def set_it(g):
+            nonlocal n
+            n = 5
+
+        return set_it, lambda g: g * n
+
+    set_it, use_it = pair()
+    y = do.w * x
+    z = y * 2
+    z.register_hook(set_it)
+    y.register_hook(use_it)
+    return z.sum()
+
+
+def never_set(do, x):
+    n = 2
+    y = do.w * x
+    n = n + 1
+    y.register_hook(lambda g: g * n)
+    return y.sum() if x.sum() > 0 else y.mean()
+
+
+def never_set_elsewhere(do, x):
+    def scaled(n):
+        return lambda g: g * n
+
+    y = do.w * x
+    y.register_hook(scaled(3))
+    return y.sum() if x.sum() > 0 else y.mean()
+
+
+VARIABLES = [
+    *(keeps_a_number, hook_of_a_number, hook_of_a_tensor, set_inside, set_in_a_loop, set_by_another_hook),
+    *(set_by_whom_a_function_has_made, never_set, never_set_elsewhere),
+]
+
+
+@pytest.mark.parametrize("body", VARIABLES)
+def test_variables_of_what_is_kept(body):
+    """Code that runs again after a side exit has variables of its own, and each step made its own of one."""
+
+    def make(trace):
+        kept = Kept(trace)
+        traced = trace(lambda x: body(kept.do, x))
+
+        def one(x):
+            y = traced(x)
+            if y.requires_grad:
+                y.backward()
+            return y, kept.held and kept.held()
+
+        signs = (-1, -1, -1, 1, -1, 1, 1)
+        return one, [call(sign * X()) for sign in signs], lambda: kept.do.w.grad
+
+    if body in (keeps_a_number,):
+        check(make, eager="read-after-change")
+    elif body in (set_by_another_hook, set_by_whom_a_function_has_made):
+        check(make, eager="shares-handed-on")
+    else:
+        check(make, hits=2)
+
+
+@pytest.mark.parametrize("hooks", [False, True])
+def test_variables_that_were_there_before(hooks):
+    """The function that is kept shares them with what had them before, and finds what is set later."""
+
+    def make(trace):
+        kept = Kept(trace)
+        do, n = kept.do, 1
+
+        def set_it(value):
+            nonlocal n
+            n = value
+
+        def step(x):
+            if hooks:
+                y = do.w * x
+                y.register_hook(lambda g: g * n)
+                return y.sum()
+            do.keep(lambda: n)
+            return x * 2
+
+        traced = trace(step)
+
+        def one(x, value):
+            set_it(1)
+            y = traced(x)
+            set_it(value)
+            if hooks:
+                y.backward()
+            return y, kept.held and kept.held()
+
+        return one, [call(X(), value) for value in (1, 2, 3, 4)], lambda: do.w.grad
+
+    check(make, hits=2)
+
+
+def test_functions_that_share_a_variable_go_together():
+    def make(trace):
+        kept = Kept(trace)
+        do = kept.do
+
+        def step(x):
+            n = 1
+
+            def set_it(value):
+                nonlocal n
+                n = value
+
+            do.keep([set_it, lambda: n])
+            return x * 2
+
+        traced = trace(step)
+
+        def one(x, value):
+            y = traced(x)
+            kept.held[0](value)
+            return y, kept.held[1]()
+
+        return one, [call(X(), value) for value in (1, 2, 3, 4)]
+
+    check(make, hits=2)

@@ -193,9 +193,27 @@ struct Tree::Builder {
     for (Py_ssize_t i = 0; f->func_closure && i < PyTuple_GET_SIZE(f->func_closure); ++i) {
       PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
       if (!PyCell_GET(cell)) throw std::runtime_error("hands on a function that cannot be made again");
-      source.cell(cell);
-      tree->items.push_back(build(PyCell_GET(cell)));
+      tree->items.push_back(this->cell(cell, v));
     }
+  }
+
+  Tree cell(PyObject* cell, PyObject* function) {
+    Tree tree;
+    auto [node, place] = source.cell(cell, function);
+    tree.kind = Kind::Cell;
+    tree.index = node;
+    if (node >= 0) {
+      tree.value = py::int_(place);
+      return tree;
+    }
+    auto [at, fresh] = seen.emplace(cell, static_cast<int>(seen.size()));
+    if (fresh) {
+      tree.items.push_back(build(PyCell_GET(cell)));
+    } else {
+      tree.kind = Kind::Same;
+      tree.index = at->second;
+    }
+    return tree;
   }
 
   void sequence(PyObject* v, Tree* tree) {
@@ -305,6 +323,8 @@ struct Tree::Rebuilder {
         return after_its_parts([&] { return method(t); });
       case Kind::Function:
         return after_its_parts([&] { return function(t); });
+      case Kind::Cell:
+        return t.index < 0 ? after_its_parts([&] { return cell(t); }) : cell_of_before(t);
       case Kind::Text:
         return after_its_parts([&] { return text(t); });
       case Kind::Decorated:
@@ -361,11 +381,19 @@ struct Tree::Rebuilder {
     constexpr size_t kClosure = 3;
     if (t.items.size() > kClosure) {
       py::tuple closure(t.items.size() - kClosure);
-      for (size_t i = kClosure; i < t.items.size(); ++i)
-        closure[i - kClosure] = py::reinterpret_steal<py::object>(PyCell_New(build(t.items[i]).ptr()));
+      for (size_t i = kClosure; i < t.items.size(); ++i) closure[i - kClosure] = build(t.items[i]);
       if (PyFunction_SetClosure(result.ptr(), closure.ptr()) < 0) throw py::error_already_set();
     }
     return result;
+  }
+
+  py::object cell(const Tree& t) {
+    return py::reinterpret_steal<py::object>(PyCell_New(build(t.items[0]).ptr()));
+  }
+
+  py::object cell_of_before(const Tree& t) {
+    PyObject* closure = PyFunction_GET_CLOSURE(fill.state[t.index]);
+    return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(closure, t.value.cast<Py_ssize_t>()));
   }
 
   // Its arguments are a value of their own.
@@ -435,7 +463,7 @@ bool Tree::is_plain() const {
 }
 
 void Tree::each_state(const std::function<void(int&)>& visit) {
-  if (kind == Kind::State) visit(index);
+  if (kind == Kind::State || (kind == Kind::Cell && index >= 0)) visit(index);
   for (auto& item : items) item.each_state(visit);
 }
 

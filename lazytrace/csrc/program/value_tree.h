@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "cpython/values.h"
@@ -30,7 +31,9 @@ class Tree {
     Partial,   // functools.partial: function, arguments, keywords
     View,      // of a dict: its keys, values or items
     Method,    // function, object
-    Function,  // of Python: the module of its globals, defaults, defaults by keyword, what its closure holds
+    Function,  // of Python: the module of its globals, defaults, defaults by keyword, the cells of its
+               // closure
+    Cell,      // with what it holds, or that of a function that was there before the call, at a place
     Text,      // what a function that is pure gives for these arguments, numbers that are followed among them
     Decorated,  // a tensor that the call has made, and the constants that it has put on it under these names
     Same
@@ -52,10 +55,11 @@ class Tree {
     std::function<void(PyObject*)> constant = [](PyObject*) {};
     // The number that this int or float carries.
     std::function<int(PyObject*)> number = [](PyObject*) { return -1; };
-    // The guard node of the module that has these globals, and told of each cell of a closure: where both are
-    // given, functions that the call has made are taken apart, and partials and methods.
+    // The guard node of the module that has these globals, and, told of each cell of the closure of a
+    // function, which node's closure has it where: where both are given, functions that the call has made are
+    // taken apart, and partials and methods.
     std::function<int(PyObject*)> module = nullptr;
-    std::function<void(PyObject*)> cell = nullptr;
+    std::function<std::pair<int, Py_ssize_t>(PyObject* cell, PyObject* function)> cell = nullptr;
     // Told of each object that is made again of its parts.
     std::function<void(PyObject*)> part = [](PyObject*) {};
     // The register of which this numpy array shows the memory.

@@ -10,7 +10,8 @@ namespace lazytrace {
 namespace {
 // Its class and what it holds, as a list; null of what never changes.
 py::object content_of_part(PyObject* part) {
-  bool plain = PyList_CheckExact(part) || PySet_CheckExact(part) || PyDict_CheckExact(part);
+  bool cell = PyCell_Check(part);
+  bool plain = cell || PyList_CheckExact(part) || PySet_CheckExact(part) || PyDict_CheckExact(part);
   if (!plain && !is_rebuildable(part)) return {};
   py::list all;
   auto add = [&](PyObject* dict) {
@@ -22,6 +23,7 @@ py::object content_of_part(PyObject* part) {
     all = py::reinterpret_steal<py::list>(PySequence_List(part));
   else if (PyDict_Check(part))
     add(part);
+  if (cell && PyCell_GET(part)) all.append(py::handle(PyCell_GET(part)));
   if (plain) return std::move(all);
   py::object state = py::reinterpret_steal<py::object>(instance_state(part));
   if (!state) throw py::error_already_set();
@@ -40,6 +42,11 @@ bool is_same(const py::object& a, const py::object& b) {
   return true;
 }
 }  // namespace
+
+void HandedParts::add(PyObject* part) {
+  auto is_it = [&](const auto& known) { return known.first == part; };
+  if (std::none_of(parts_.begin(), parts_.end(), is_it)) parts_.emplace_back(part, 0);
+}
 
 void HandedParts::count_holders() {
   for (auto& [part, holders] : parts_) holders = Py_REFCNT(part);

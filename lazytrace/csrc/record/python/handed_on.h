@@ -19,7 +19,7 @@ namespace py = pybind11;
 // GIL.
 class HandedParts {
  public:
-  void add(PyObject* part) { parts_.emplace_back(part, 0); }
+  void add(PyObject* part);
   // Before the code of the step runs, and whether more hold one of them now.
   void count_holders();
   bool are_kept() const;

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "cpython/bytecode.h"
+#include "cpython/frame.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
@@ -153,6 +155,30 @@ PyObject* self_of_steps() {
   return self;
 }
 
+namespace {
+// Whether nobody can give the variable that a function of the call's shares another value, as far as the code
+// says.
+bool is_final(PyObject* cell, PyObject* function) {
+  bool made_here = false;
+  for (Frame f = Frame::current(); f; f = f.previous()) {
+    PyCodeObject* code = f.code_object();
+    for (int slot = 0; slot < code->co_nlocalsplus; ++slot) {
+      if (f.slot(slot) != cell) continue;
+      if (may_store(code, slot, f.instruction())) return false;
+      made_here |= slot < f.first_free();
+    }
+  }
+  if (made_here) return true;
+  // Who has made it has ended, and which functions share it is not known.
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  int first = code->co_nlocalsplus - code->co_nfreevars;
+  for (int i = 0; i < code->co_nfreevars; ++i)
+    if (PyTuple_GET_ITEM(closure, i) == cell && may_store(code, first + i, -1)) return false;
+  return Py_REFCNT(cell) == 1;
+}
+}  // namespace
+
 OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute,
                        PyObject* args, PyObject* kwargs, bool python, bool feedable, bool watched)
     : around_(around), step_(std::make_shared<OpaqueStep>()) {
@@ -203,7 +229,14 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     auto constant = [&](PyObject* v) { numbers ? numbers->settle_inside(v) : void(); };
     auto number = [&](PyObject* v) { return followed.count(v) ? numbers->number_of(v) : -1; };
     auto module = [&](PyObject* globals) { return provenance->module_of(globals); };
-    auto cell = [&](PyObject* one) { provenance->keep_cell(one, step_->name); };
+    auto cell = [&](PyObject* one, PyObject* of) {
+      if (provenance->touched(one)) recorder->fail(say(reason::VariableTouched));
+      const auto* place = provenance->cell(one);
+      if (!place && !is_final(one, of)) parts_.add(one);
+      provenance->keep_cell(one, step_->name);
+      if (place) return *place;
+      return std::make_pair(-1, Py_ssize_t{0});
+    };
     Tree::Source source{tensor, state, constant, number, module, cell};
     source.made = [&](int reg) { return !recorder->was_there(reg); };
     source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };

@@ -767,7 +767,12 @@ void Provenance::judge_cells() {
   }
 }
 
+namespace {
+std::string word_for(PyObject* part) { return PyCell_Check(part) ? "variable" : type_name(part); }
+}  // namespace
+
 void Provenance::judge_handed_on() {
+  judge_cells();
   const HandedOn::Kept* kept = handed_on_.changed();
   if (!kept) return;
   recorder_->place = kept->place;
@@ -776,7 +781,7 @@ void Provenance::judge_handed_on() {
 
 void Provenance::renew_handed_on(const HandedParts& given, const std::string& step) {
   if (const HandedOn::Kept* kept = handed_on_.renew(given))
-    recorder_->fail(say(reason::SharesHandedOn, type_name(kept->object.ptr()), kept->step, step));
+    recorder_->fail(say(reason::SharesHandedOn, word_for(kept->object.ptr()), kept->step, step));
 }
 
 std::string Provenance::against_leaving(PyObject* part) const {
@@ -787,12 +792,11 @@ std::string Provenance::against_leaving(PyObject* part) const {
 }
 
 void Provenance::finish(PyObject* result) {
-  judge_cells();
   judge_handed_on();
   if (auto kept = handed_on_.let_go()) {  // the others go when it is due
     recorder_->place = kept->place;
     recorder_->fail(
-        say(reason::SharesHandedOn, type_name(kept->object.ptr()), kept->step, "another function"));
+        say(reason::SharesHandedOn, word_for(kept->object.ptr()), kept->step, "another function"));
   }
   forget_what_goes();
   std::vector<PyObject*> returned;
