@@ -46,6 +46,7 @@ WATCHING = (
     "handlers",
     "log_call",
     "whole_calls",
+    "within_reach",
     "handed_on",
     "provenance",
     "unseen",

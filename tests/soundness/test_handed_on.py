@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from typing import Any
 
@@ -525,6 +526,47 @@ def test_what_a_step_keeps_is_met_after_a_side_exit(after):
         return one, [call(sign * X()) for sign in signs], kept.look
 
     check(make, eager="read-after-change")
+
+
+def of_a_list(do, x):
+    do.keep([1, [2]])
+
+
+class Box:
+    def __init__(self):
+        self.held = [1]
+
+
+def of_an_object(do, x):
+    do.keep(Box())
+
+
+def of_a_partial(do, x):
+    hook = functools.partial(scales, by=2.0)
+    for y in (do.w * x, do.w + x):
+        y.register_hook(hook)
+
+
+def scales(g, by):
+    return g * by
+
+
+@pytest.mark.parametrize("body", [of_a_list, of_an_object, of_a_partial])
+def test_what_the_function_itself_comes_to_no_more(body):
+    """It can change nothing of that, and goes on after a side exit."""
+
+    def make(trace):
+        kept = Kept(trace)
+        do = kept.do
+
+        def step(x):
+            body(do, x)
+            return x * 2 if x.sum() > 0 else x * 3
+
+        signs = (-1, -1, 1, -1, 1, 1)
+        return trace(step), [call(sign * X()) for sign in signs], lambda: (type(kept.held), kept.do.w.grad)
+
+    check(make, hits=2)
 
 
 def test_hooks_that_share_a_list_on_two_sides_of_an_exit():

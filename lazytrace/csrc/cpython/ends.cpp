@@ -35,16 +35,10 @@ bool any_value(PyObject* dict, Wanted wanted, int depth) {
   return false;
 }
 
-// What an object holds by the garbage collector's account. Of a function that is its closure: it does not go
-// with its globals.
+}  // namespace
+
 std::vector<PyObject*> parts_of(PyObject* object) {
   std::vector<PyObject*> parts;
-  if (PyFunction_Check(object)) {
-    PyObject* closure = PyFunction_GET_CLOSURE(object);
-    for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
-      parts.push_back(PyTuple_GET_ITEM(closure, i));
-    return parts;
-  }
   auto add = [](PyObject* part, void* into) {
     static_cast<std::vector<PyObject*>*>(into)->push_back(part);
     return 0;
@@ -53,7 +47,15 @@ std::vector<PyObject*> parts_of(PyObject* object) {
     Py_TYPE(object)->tp_traverse(object, add, &parts);
   return parts;
 }
-}  // namespace
+
+std::vector<PyObject*> goes_with(PyObject* object) {
+  if (!PyFunction_Check(object)) return parts_of(object);
+  std::vector<PyObject*> parts;
+  PyObject* closure = PyFunction_GET_CLOSURE(object);
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
+    parts.push_back(PyTuple_GET_ITEM(closure, i));
+  return parts;
+}
 
 bool has_destructor(PyObject* object) {
   if (!object || !find_destructor(object)) return false;
@@ -89,7 +91,7 @@ PyObject* ends_with(PyObject* object) {
     PyObject* one = going.back();
     going.pop_back();
     if (runs_code_at_its_end(one)) return one;
-    for (PyObject* part : parts_of(one))
+    for (PyObject* part : goes_with(one))
       if (part && --left.try_emplace(part, Py_REFCNT(part)).first->second == 0) going.push_back(part);
   }
   return nullptr;
@@ -113,7 +115,7 @@ bool leads_to(PyObject* object, c10::function_ref<bool(PyObject*)> wanted, int d
   if (PyDict_Check(object) && any_value(object, wanted, depth + kThroughContainer)) return true;
   if (PyDict_CheckExact(object)) return false;
   PyObject** own = _PyObject_GetDictPtr(object);
-  for (PyObject* part : parts_of(object))
+  for (PyObject* part : goes_with(object))
     if (own && part == *own ? any_value(part, wanted, depth + kThroughObject)
                             : leads_to(part, wanted, depth + kThroughObject))
       return true;

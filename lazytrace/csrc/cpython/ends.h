@@ -3,12 +3,19 @@
 
 #include <c10/util/FunctionRef.h>
 
+#include <vector>
+
 #include "cpython/objects.h"
 
 namespace lazytrace {
 
 // Whether its class has a destructor in Python, and nothing else is told of its end.
 bool has_destructor(PyObject* object);
+// The objects that an object holds, as the garbage collector sees them: the list behind an iterator, the
+// iterators behind a zip, the dict behind a view. Borrowed.
+std::vector<PyObject*> parts_of(PyObject* object);
+// Those that may go with it: of a function that is its closure, and not its globals.
+std::vector<PyObject*> goes_with(PyObject* object);
 
 // Whether Python code runs where the object goes, or where one goes that it holds: then nobody may hold it
 // for longer than the program does. Needs the GIL; runs no Python code.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cpython/callee.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -57,12 +58,19 @@ bool HandedParts::are_kept() const {
                      [](const auto& part) { return Py_REFCNT(part.first) > part.second; });
 }
 
-bool HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {
-  size_t before = kept_.size();
+std::vector<PyObject*> HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {
+  std::unordered_set<PyObject*> hidden;
   for (const auto& [part, holders] : parts.all())
-    if (py::object content = content_of_part(part))
-      kept_.push_back({py::reinterpret_borrow<py::object>(part), std::move(content), step, place});
-  return kept_.size() > before;
+    if (function_of_partial(part)) hidden.insert(py::object(py::handle(part).attr("keywords")).ptr());
+  std::vector<PyObject*> shown;
+  for (const auto& [part, holders] : parts.all()) {
+    py::object content = content_of_part(part);
+    if (!content) continue;
+    bool shows = !hidden.count(part);
+    if (shows) shown.push_back(part);
+    kept_.push_back({py::reinterpret_borrow<py::object>(part), std::move(content), step, place, shows});
+  }
+  return shown;
 }
 
 const HandedOn::Kept* HandedOn::changed() const {
@@ -75,7 +83,7 @@ const HandedOn::Kept* HandedOn::changed() const {
 
 std::vector<HandedOn::Kept> HandedOn::take_shared() {
   std::unordered_map<PyObject*, int> keepers;
-  for (const Kept& kept : kept_) ++keepers[kept.object.ptr()];
+  for (const Kept& kept : kept_) keepers[kept.object.ptr()] += kept.shows;
   std::vector<Kept> shared;
   for (Kept& kept : kept_)
     if (std::exchange(keepers[kept.object.ptr()], 0) > 1)

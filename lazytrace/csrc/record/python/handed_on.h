@@ -36,12 +36,13 @@ class HandedParts {
 // Holds them. Needs the GIL.
 class HandedOn {
  public:
-  // Whether there are any.
-  bool keep(const HandedParts& parts, const std::string& step, const Place& place);
+  // Those that somebody could change, borrowed.
+  std::vector<PyObject*> keep(const HandedParts& parts, const std::string& step, const Place& place);
   struct Kept {
     py::object object, content;
     std::string step;
     Place place;
+    bool shows = true;  // or it is what a partial holds, and nobody asks for
   };
   // One that has changed since it was handed on, or since renew(); null where there is none.
   const Kept* changed() const;

@@ -13,6 +13,7 @@
 #include "cpython/values.h"
 #include "program/value_tree.h"
 #include "record/python/code_facts.h"
+#include "record/python/within_reach.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -777,6 +778,14 @@ void Provenance::judge_handed_on() {
   if (!kept) return;
   recorder_->place = kept->place;
   recorder_->fail(say(reason::ChangesHandedOn, type_name(kept->object.ptr()), kept->step));
+}
+
+bool Provenance::hand_on(const HandedParts& parts, const std::string& step) {
+  std::vector<PyObject*> shown = handed_on_.keep(parts, step, recorder_->place);
+  if (shown.empty()) return false;
+  WithinReach reach(below_, [this](PyObject* object) { return known(object) >= 0; });
+  return std::any_of(shown.begin(), shown.end(),
+                     [&](PyObject* part) { return PyCell_Check(part) || reach.has(part); });
 }
 
 void Provenance::renew_handed_on(const HandedParts& given, const std::string& step) {

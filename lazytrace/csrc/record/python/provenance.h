@@ -220,10 +220,8 @@ class Provenance {
   // cell holds may not change.
   void keep_cell(PyObject* cell, const std::string& name);
   // What the code of a step was given and has kept; before code that may come to it: whether the call has
-  // left it as it was. Whether there is anything that could be changed.
-  bool hand_on(const HandedParts& parts, const std::string& step) {
-    return handed_on_.keep(parts, step, recorder_->place);
-  }
+  // left it as it was. Whether the call could change it still.
+  bool hand_on(const HandedParts& parts, const std::string& step);
   void judge_handed_on();
   // Why what the call has made may not be made again for its result or for state; "" if it may. What the code
   // of a step has put into it no replay knows, and what that code keeps is another object by then.
@@ -315,6 +313,7 @@ class Provenance {
   };
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
+  const void* below_ = Frame::current().address();  // the frame that calls the function
   AddressSet touched_;
   std::vector<PyObject*> hidden_;                               // the writes hold them
   std::string hidden_from_;                                     // the name of the step

@@ -288,18 +288,6 @@ void Consumption::consume_entries(PyObject* deque, Consumer how, int depth) {
 }
 
 namespace {
-// The objects that an object of C holds, as the garbage collector sees them: the list behind an iterator, the
-// iterators behind a zip, the dict behind a view.
-std::vector<PyObject*> parts_of(PyObject* object) {
-  std::vector<PyObject*> parts;
-  auto add = [](PyObject* part, void* into) {
-    static_cast<std::vector<PyObject*>*>(into)->push_back(part);
-    return 0;
-  };
-  if (traverseproc visit_all = Py_TYPE(object)->tp_traverse) visit_all(object, add, &parts);
-  return parts;
-}
-
 // Whether whoever goes through it gets its entries, and nothing looks at them on the way.
 bool gives_as_they_are(PyObject* object) {
   return PyTuple_CheckExact(object) || PyList_CheckExact(object) || Py_IS_TYPE(object, &PyTupleIter_Type) ||
