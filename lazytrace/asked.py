@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import torch
+
 from lazytrace.originals import BUILTINS
 
 __builtins__ = BUILTINS
@@ -125,6 +127,7 @@ def next_count(counter: Any) -> Any:
 # Before anybody replaces them.
 _SAMPLE: Final = random.Random.sample
 _SEED: Final = random.Random.seed
+_FIRST_SEED: Final = torch.Generator.initial_seed
 
 
 def places_of_sample(generator: random.Random, size: int, count: int) -> tuple[int, ...]:
@@ -145,6 +148,15 @@ def seed_of_python(generator: random.Random, seed: int) -> int:
     """
     _SEED(generator, seed)
     return 0
+
+
+def first_seed(generator: torch.Generator) -> int:
+    """`Generator.initial_seed()`.
+
+    >>> first_seed(torch.Generator().manual_seed(3))
+    3
+    """
+    return _FIRST_SEED(generator)
 
 
 @functools.cache
@@ -182,6 +194,7 @@ def functions() -> dict[Callable[..., Any], str]:
     # The same numbers give the same one, but how is not known here.
     found |= dict.fromkeys(OF_SAMPLES.values(), "sample")
     found[next_count] = "counts"
+    found[first_seed] = "clock"
     found |= dict.fromkeys((places_of_sample, seed_of_python, seed_of_numpy), "draws")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.

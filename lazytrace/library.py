@@ -17,6 +17,7 @@ __builtins__ = BUILTINS
 _RECORD: Final[Any] = collections.namedtuple("_RECORD", "field")
 REPLACE: Final[Any] = _RECORD._replace
 _ASKS: Final[Any] = type.__subclasscheck__
+_NAMES_OF_CLASS: Final[Any] = type.__dir__
 _DISPATCHING: Final[Any] = functools.singledispatch(len)
 _DISPATCH: Final = _DISPATCHING.__code__.co_freevars.index("dispatch")
 _REGISTRY: Final = _DISPATCHING.dispatch.__code__.co_freevars.index("registry")
@@ -135,6 +136,15 @@ def _keeps_strides(tensor: torch.Tensor) -> bool:
             return False
         expected *= size
     return True
+
+
+def names_of_class(cls: type) -> tuple[str, ...]:
+    """The names of attributes that a class has, with those of its bases.
+
+    >>> "real" in names_of_class(int)
+    True
+    """
+    return (*_NAMES_OF_CLASS(cls),)
 
 
 def can_be_cloned(tensors: Sequence[torch.Tensor]) -> bool:

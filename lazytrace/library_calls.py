@@ -23,6 +23,12 @@ def stay_clones(tensors: list[torch.Tensor]) -> bool:
     return bool(core.opaque_call(can_be_cloned, "", can_be_cloned, (tensors,), {}, False))
 
 
+def class_names(ask: Callable[..., tuple[str, ...]], cls: type) -> tuple[str, ...]:
+    """The names of attributes that a class has, as a step: each replay asks again."""
+    names: tuple[str, ...] = core.opaque_call(ask, "", ask, (cls,), {}, False)
+    return names
+
+
 def may_clone(can: Callable[..., bool], tensors: list[torch.Tensor], tensor: torch.Tensor) -> bool:
     """Whether one more tensor is cloned.
 
@@ -45,6 +51,11 @@ def seeds_all() -> bool:
 def has_random_steps() -> bool:
     """Whether what follows may be called; torch's functions must be otherwise."""
     return bool(core.has_random_steps())
+
+
+def new_generator(device: str) -> torch.Generator | None:
+    """A `torch.Generator`, of which each replay makes another; None where it cannot."""
+    return core.make_generator(device)
 
 
 def seed(generator: torch.Generator | None, number: int) -> None:

@@ -13,7 +13,7 @@ import json
 import operator
 import sys
 import time
-from types import GeneratorType
+from types import FunctionType, GeneratorType
 from typing import Any, Final
 
 import torch
@@ -32,14 +32,18 @@ from lazytrace.library import (
     is_original,
     mend_clones,
     method_of,
+    names_of_class,
     options_of,
     parts_of,
     share_clones,
 )
-from lazytrace.library_calls import may_clone, retain, stay_clones, tell, time_as_text, work_out
+from lazytrace.library_calls import class_names, may_clone, retain, stay_clones, tell, time_as_text, work_out
 from lazytrace.stand_ins_of_draws import rows as rows_of_draws
 from lazytrace.stand_ins_of_seeds import rows as rows_of_seeds
 
+_DIR: Final = dir
+_NAMES_OF_CLASS: Final[Any] = type.__dir__
+_NAMES_OF_OBJECT: Final[Any] = object.__dir__
 _HEAPPUSH: Final = heapq.heappush
 _HEAPPOP: Final = heapq.heappop
 _HEAPIFY: Final = heapq.heapify
@@ -184,6 +188,19 @@ def text_of(value: Any) -> Any:
     if not isinstance(made, str):  # as Python says it, of a __repr__, too
         raise TypeError(f"__str__ returned non-string (type {type(made).__name__})")
     return made
+
+
+def list_names(value: Any, /) -> Any:
+    """`dir(value)`."""
+    cls: Any = type(value)
+    listing: Any = cls.__dir__
+    if listing is _NAMES_OF_CLASS:
+        return sorted(class_names(names_of_class, value))  # named here, so that a replay finds it
+    if listing is _NAMES_OF_OBJECT and value.__class__ is cls and hasattr(value, "__dict__"):
+        return sorted(dict.fromkeys([*vars(value), *class_names(names_of_class, cls)]))
+    if type(listing) is FunctionType:
+        return sorted(listing(value))
+    return _DIR(value)
 
 
 def heappush(heap: Any, item: Any, /) -> None:
@@ -476,6 +493,7 @@ def smallest(items: Any) -> Any:
 def configure() -> None:
     """Tell the core of all this, once."""
     functions: dict[Any, Any] = {
+        _DIR: list_names,
         _HEAPPUSH: heappush,
         _HEAPPOP: heappop,
         _HEAPIFY: heapify,

@@ -11,15 +11,24 @@ from typing import Any, Final
 import torch
 
 from lazytrace._torch import GPU_IS_BUILT, backend_of_others, seed_defaults
-from lazytrace.asked import seed_of_numpy, seed_of_python, seeder_of_numpy
+from lazytrace.asked import first_seed, seed_of_numpy, seed_of_python, seeder_of_numpy
 from lazytrace.library import is_original
-from lazytrace.library_calls import has_random_steps, random_state, seeds_all, set_random_state, work_out
+from lazytrace.library_calls import (
+    has_random_steps,
+    new_generator,
+    random_state,
+    seeds_all,
+    set_random_state,
+    work_out,
+)
 from lazytrace.library_calls import seed as seed_generator
 
 _SEED: Final[Any] = seed_defaults
 _SEED_ONE: Final[Any] = torch.Generator.manual_seed
 _STATE_OF: Final[Any] = torch.Generator.get_state
 _SET_STATE_OF: Final[Any] = torch.Generator.set_state
+_FIRST_SEED: Final[Any] = torch.Generator.initial_seed
+_GENERATOR: Final = torch.Generator
 _DEFAULT: Final = torch.default_generator
 _SEED_OF_PYTHON: Final[Any] = random.Random.seed
 _LARGEST: Final = 2**63 - 1
@@ -65,6 +74,20 @@ def set_state_of(generator: Any, state: Any, /) -> Any:
     return generator
 
 
+def make_generator(*args: Any, **kwargs: Any) -> Any:
+    """What `torch.Generator` makes of the name of a device."""
+    device = args[0] if len(args) == 1 else kwargs.get("device", "cpu")
+    plain = len(args) + len(kwargs) == (len(args) == 1 or "device" in kwargs)
+    known = type(device) is str or type(device) is torch.device
+    made = new_generator(str(device)) if plain and known and has_random_steps() else None
+    return _GENERATOR(*args, **kwargs) if made is None else made
+
+
+def first_seed_of(generator: Any, /) -> Any:
+    """`Generator.initial_seed`."""
+    return work_out(first_seed, (generator,))
+
+
 def _of_gpus(function: Any) -> Any:
     def seed_gpus(seed: Any) -> None:
         """A function of `torch.cuda` that seeds, which is heard of once there is a GPU."""
@@ -102,6 +125,8 @@ def rows() -> dict[Any, Any]:
         _SEED_ONE: manual_seed_of,
         _STATE_OF: state_of,
         _SET_STATE_OF: set_state_of,
+        _FIRST_SEED: first_seed_of,
+        _GENERATOR: make_generator,
         "numpy.random": of_numpy,
     }
     if is_original(_SEED, torch.random):

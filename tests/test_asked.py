@@ -52,6 +52,7 @@ ARGUMENTS = {
     "places_of_sample": (random.Random(1), 5, 1),
     "seed_of_python": (random.Random(1), 5),
     "seed_of_numpy": (5,),
+    "first_seed": (torch.Generator(),),
 }
 FUNCTIONS = asked.functions() | asked.of_numpy()
 # What they change is none of their own: an iterator, or the stream that they are given.

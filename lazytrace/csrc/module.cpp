@@ -471,6 +471,10 @@ void bind_numbers(py::module_& m) {
   // False where that is left to torch's functions: transforms and modes would be told of the operators.
   m.def("has_random_steps",
         [] { return !lt::is_transforming() && !c10::impl::TorchDispatchModeTLS::any_modes_set(); });
+  m.def("make_generator", [](py::object device) {
+    auto* active = lt::Recording::active();
+    return active ? active->make_generator(device) : py::object(py::none());
+  });
   m.def("seed", [](py::object generator, c10::SymInt number) {
     lt::seed(generator_of(generator), at::Scalar(std::move(number)));
   });

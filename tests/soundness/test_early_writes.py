@@ -66,7 +66,7 @@ def puts_back(trace, body):
     return step, [call(X(3)) for _ in range(8)], lambda: (o.held, o.count)
 
 
-@cases(eager="reads a Thing that an opaque function has changed")
+@cases(hits=3)
 def a_tensor_that_is_put_back(trace):
     def body(o, inner, x):
         held = o.held

@@ -164,9 +164,9 @@ def one_taken_apart(trace):
     return step, calls(lambda: kept.__setitem__(1, 3)), lambda: kept
 
 
-@cases(eager="reads-touched")
+@cases(hits=1)
 def numbers(trace):
-    """A number that a hook has read of a gradient is another one at each call."""
+    """A number that a hook has read of a gradient is another one at each call, and followed."""
     model, kept = net(), {}
     for name, p in model.named_parameters():
         p.register_hook(lambda g, name=name: kept.__setitem__(name, g.norm().item()))
@@ -179,9 +179,9 @@ def numbers(trace):
     return trace(step), calls(), lambda: kept
 
 
-@cases(eager="reads-touched")
+@cases(hits=4)
 def a_count(trace):
-    """One that the hook counts would be a side exit at each value."""
+    """One that the hook counts."""
     model, o = net(), types.SimpleNamespace(n=0, seen=None)
 
     def count(module, inputs, outputs):
@@ -196,6 +196,133 @@ def a_count(trace):
         return o.seen * o.n
 
     return trace(step), [call(batch(i)) for i in range(7)], lambda: o
+
+
+def of_object(trace, keep, use, **state):
+    """`keep` is what a hook does with an object and a gradient, `use` what the function does with both."""
+    model, o = net(), types.SimpleNamespace(**state)
+    model[2].register_full_backward_hook(lambda m, i, g: keep(o, g[0].detach()))
+
+    def step(x):
+        model.zero_grad()
+        y = model(x * o.scale)
+        y.relu().sum().backward()
+        return use(o, y)
+
+    return trace(step), model, o
+
+
+def keeps(o, g):
+    o.kept = g * 2
+
+
+def also(o, y):
+    o.seen = y.detach()
+    return o.kept + o.seen * o.scale
+
+
+@cases(hits=4)
+def one_beside_others_that_were_read(trace):
+    step, _, o = of_object(trace, keeps, also, scale=2.0, kept=None)
+    return step, calls(lambda: setattr(o, "scale", 3.0), lambda: setattr(o, "kept", 1)), lambda: o
+
+
+@cases(hits=3)
+def one_beside_others_that_the_call_has_written(trace):
+    """As a class for saliency maps keeps what a layer gives, and its gradient."""
+    model, o = net(), types.SimpleNamespace(model=None, out=None, grad=None)
+    o.model = model
+    model[0].register_forward_hook(lambda m, i, out: setattr(o, "out", out.detach()))
+    model[0].register_full_backward_hook(lambda m, i, g: setattr(o, "grad", g[0].detach()))
+
+    def step(x):
+        o.model.zero_grad()
+        o.model(x.clone().requires_grad_()).amax(1).sum().backward()
+        return (o.out * o.grad.mean(0)).relu()
+
+    return trace(step), calls(lambda: setattr(o, "grad", None)), lambda: [o.out, o.grad]
+
+
+def takes_over(o, g):
+    o.kept, o.scale = g, 3.0
+
+
+@cases(eager="opaque-varies")
+def one_that_was_read_before(trace):
+    step, _, o = of_object(trace, takes_over, also, scale=2.0, kept=None)
+    return step, calls(), lambda: o
+
+
+def at_some_calls(o, g):
+    o.kept = g
+    o.n += 1
+    if o.n == 4:
+        o.scale = 3.0
+
+
+@cases(hits=3)
+def one_that_a_hook_changes_at_some_calls(trace):
+    """What was read before the pass alone, the next call reads anew."""
+    step, _, o = of_object(trace, at_some_calls, lambda o, y: y + o.kept, scale=2.0, kept=None, n=0)
+    return step, calls(lambda: None, lambda: None), lambda: o
+
+
+@cases(hits=3)
+def one_that_is_put_back(trace):
+    """Whatever the hook has put there."""
+
+    def use(o, y):
+        o.scale = 2.0
+        return y + o.kept
+
+    step, _, o = of_object(trace, at_some_calls, use, scale=2.0, kept=None, n=0)
+    return step, calls(lambda: None, lambda: None), lambda: o
+
+
+def sums(o, g):
+    o.total += g.norm().item()
+
+
+@cases(hits=3)
+def a_sum_that_a_hook_adds_to(trace):
+    step, _, o = of_object(trace, sums, lambda o, y: y * o.total, scale=2.0, total=0.0)
+    return step, calls(lambda: setattr(o, "total", 5), lambda: setattr(o, "total", float("nan"))), lambda: o
+
+
+@cases(hits=1)
+def a_number_that_the_function_writes_on(trace):
+    def use(o, y):
+        o.last = o.total * 2
+        return y / max(o.last, 1e-3)
+
+    step, _, o = of_object(trace, sums, use, scale=2.0, total=0.0, last=None)
+    return step, calls(), lambda: o
+
+
+@cases(eager="sets-attribute")
+def one_that_both_write(trace):
+    def use(o, y):
+        o.kept = o.kept * 2
+        return y
+
+    step, _, o = of_object(trace, keeps, use, scale=2.0, kept=None)
+    return step, calls(), lambda: o
+
+
+@cases(eager="reads-touched")
+def all_attributes_behind_a_hook(trace):
+    """Which there are hangs on the hook."""
+    step, _, o = of_object(trace, keeps, lambda o, y: list(vars(o)), scale=2.0)
+    return step, calls(), lambda: o
+
+
+@cases(hits=1)
+def a_number_that_decides(trace):
+    def use(o, y):
+        return y * 2 if o.total > 1e9 else y
+
+    step, _, o = of_object(trace, sums, use, scale=2.0, total=0.0)
+    return step, calls(lambda: setattr(o, "total", 1e12)), lambda: o
 
 
 @cases(hits=3)

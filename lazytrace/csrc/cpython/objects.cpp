@@ -192,6 +192,10 @@ PyTypeObject* default_dict_class() {
 
 bool is_default_dict(PyObject* v) { return Py_IS_TYPE(v, default_dict_class()); }
 
+bool is_alias_of_types(PyObject* v) {
+  return Py_IS_TYPE(v, &Py_GenericAliasType) || std::strcmp(Py_TYPE(v)->tp_name, "types.UnionType") == 0;
+}
+
 bool is_deque(PyObject* v) {
   static PyTypeObject* type = class_of_collections("deque");
   return Py_IS_TYPE(v, type);
@@ -342,6 +346,12 @@ bool has_attributes(PyObject* v) {
   return values && values[-2];
 }
 
+void make_namespace(PyObject* v) {
+  PyObject* dict = PyObject_GenericGetDict(v, nullptr);
+  if (!dict) throw py::error_already_set();
+  Py_DECREF(dict);
+}
+
 bool has_plain_keys(PyObject* dict) {
   return reinterpret_cast<PyDictObject*>(dict)->ma_keys->dk_kind != DICT_KEYS_GENERAL;
 }
@@ -380,6 +390,8 @@ std::string short_repr(PyObject* v) {
   Py_DECREF(repr);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
+
+PyObject* new_generator(PyObject* device) { return PyObject_CallOneArg(THPGeneratorClass, device); }
 
 bool is_random_generator(PyObject* v) {
   return Py_IS_TYPE(v, reinterpret_cast<PyTypeObject*>(THPGeneratorClass));

@@ -36,6 +36,7 @@ bool is_ordered_dict_type(PyTypeObject* type);
 
 bool is_default_dict(PyObject* v);
 bool is_deque(PyObject* v);
+bool is_alias_of_types(PyObject* v);  // list[int], int | str
 // How many entries a list or a deque of Python's own class has; -1 of anything else.
 Py_ssize_t size_of_list(PyObject* v);
 // One of its entries, counted from its begin, or from its end where `index` is negative: a new reference, or
@@ -55,6 +56,8 @@ int fill_mapping(PyObject* mapping, PyObject* items);
 std::string type_name(PyObject* v);
 // Whether an object of a class with a __dict__ has anything in it. Makes none where there is none yet.
 bool has_attributes(PyObject* v);
+// Gives it the __dict__ that instances of its class get when they are asked for one.
+void make_namespace(PyObject* v);
 // Whether all keys of a dict are of type str itself, so that it compares none with Python code.
 bool has_plain_keys(PyObject* dict);
 // Whether this thread is in the handler of an exception.
@@ -65,6 +68,8 @@ std::string text_of(PyObject* v);
 // Whether a str is the interned one, or has its text.
 bool is_text(PyObject* v, PyObject* interned);
 
+// A torch.Generator for a device, as its class makes it: a new reference, or null with an exception set.
+PyObject* new_generator(PyObject* device);
 // Whether it is a torch.Generator.
 bool is_random_generator(PyObject* v);
 

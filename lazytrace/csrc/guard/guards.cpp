@@ -408,6 +408,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
       return total_of(g.key.ptr(), owner, g.index).release().ptr();
     case Access::Memory:
       return memory_of_array(owner).release().ptr();
+    case Access::Generator:
+      return new_generator(g.key.ptr());
     case Access::Hooks:
       return is_tensor(owner) ? hooks_of(THPVariable_Unpack(owner), g.index == 1) : nullptr;
     default:

@@ -51,6 +51,7 @@ enum class Access : uint8_t {
   Context,         // the value of a context variable in this thread or task
   OfThread,        // the attributes that a threading.local has in this thread, as a dict
   Memory,          // of an array of numpy: a tensor that shows it, made for the check
+  Generator,       // a torch.Generator for the device `key`, made for the check
   Hooks,           // of a tensor: those on its gradient (0), or on what was added to it (1), as a tuple
   Attribute,       // an attribute that C code computes from nothing but the owner (a slot, partial.func,
                    // method.__self__)

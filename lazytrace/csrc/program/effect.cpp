@@ -88,6 +88,7 @@ PyObject* Effect::container(PyObject* owner_now) const {
   if (kind == Kind::Cell) return PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner_now), index);
   if (kind != Kind::Attribute) return owner_now;
   if (PyModule_Check(owner_now)) return PyModule_GetDict(owner_now);
+  if (is_tensor(owner_now)) make_namespace(owner_now);
   PyObject** dict = is_slot(owner_now, key.ptr()) ? nullptr : _PyObject_GetDictPtr(owner_now);
   return dict && *dict ? *dict : owner_now;
 }

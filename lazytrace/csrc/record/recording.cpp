@@ -439,6 +439,11 @@ void Recording::retain_gradient(const py::object& now, py::object tensor) {
   call.finish(Py_None);
 }
 
+py::object Recording::make_generator(const py::object& device) {
+  if (!recorder_.takes_steps() || recorder_.feeding()) return py::none();
+  return observer_.surroundings().provenance->make_generator(device.ptr());
+}
+
 // A replay may have set it already, which only the outputs show. Then this one does nothing: it waits for
 // what those of its own are given.
 void Recording::module_inputs(const py::object& now, py::object hook, py::object made) {

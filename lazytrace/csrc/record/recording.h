@@ -113,6 +113,9 @@ class Recording {
   void module_inputs(const py::object& now, py::object hook, py::object made);
   void module_outputs(const py::object& again, const py::object& now, py::object hook, py::object made);
 
+  // A torch.Generator for a device. None where it cannot be made anew by each replay.
+  py::object make_generator(const py::object& device);
+
   // Where print() writes to is guarded for its class.
   void look_at_stdout();
 

@@ -100,6 +100,8 @@ class Recorder {
   // used. `exact`: its guard compares its sizes, too.
   void explain(const at::Tensor& tensor, int node, bool exact);
   // The same of a generator of random numbers.
+  // From the next step on, Python code that runs again would not see what it saw.
+  void end_resuming(const std::string& why) { resuming_.end(why); }
   void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
 
   // Whether an operator inside the last opaque step has looked at values.
@@ -188,6 +190,11 @@ class Recorder {
   bool made(const at::Tensor& tensor) {
     const Origins::Known* known = origins_.known(tensor);
     return known && !was_there(known->reg) && !origins_.is_explained(tensor) && !is_drawn(tensor);
+  }
+  // Whether the call has made its memory, too, and writes to it in recorded steps alone.
+  bool made_with_memory(const at::Tensor& tensor) {
+    bool hidden = feeding() || resuming_.after_opaque() || resuming_.after_block();
+    return !hidden && made(tensor) && !is_gradient(tensor) && !origins_.is_external(tensor);
   }
   // Whether the call has found or set it as the gradient of another one.
   bool is_gradient(const at::Tensor& tensor) {

@@ -563,14 +563,14 @@ std::vector<PyObject*> handed_on(Frame f, const Operation& operation) {
   return all;
 }
 
-// Whether it is a call of setattr() for a class or a module, or of what that calls.
+// Whether it is a call of setattr(), or of what that calls.
 bool sets_a_name(const std::vector<PyObject*>& call) {
   if (call.size() < 3 || !PyUnicode_Check(call[2])) return false;
-  if (!PyType_Check(call[1]) && !PyModule_Check(call[1])) return false;
   static const char* const kNames[] = {"setattr", "delattr", "__setattr__", "__delattr__"};
   PyObject* callable = call[0];
-  const char* name = PyCFunction_Check(callable)
-                         ? reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name
+  bool free = PyCFunction_Check(callable) &&
+              (!PyCFunction_GET_SELF(callable) || PyModule_Check(PyCFunction_GET_SELF(callable)));
+  const char* name = free ? reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name
                      : Py_IS_TYPE(callable, &PyWrapperDescr_Type)
                          ? reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name
                          : "";
@@ -618,23 +618,38 @@ bool writes_to_file(PyObject* callable) {
 }
 }  // namespace
 
+namespace {
+// Whether setting it changes this entry of the __dict__, and nothing else that its code does not show.
+bool is_kept_in_namespace(PyObject* object, PyObject* name) {
+  if (PyModule_Check(object) || is_autograd_context(object)) return false;
+  PyTypeObject* type = Py_TYPE(object);
+  static PyObject* const setter = PyUnicode_InternFromString("__setattr__");
+  PyObject* own = _PyType_Lookup(type, setter);
+  bool shows = type->tp_setattro == PyObject_GenericSetAttr || (own && PyFunction_Check(own));
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (!shows || (descriptor && Py_TYPE(descriptor)->tp_descr_set)) return false;
+  if (is_tensor(object)) make_namespace(object);
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict && *dict;
+}
+}  // namespace
+
 void Instructions::note_opaque_write(Frame f, const Operation& operation) {
   auto touch = [&](PyObject* target) {
     if (!is_tensor(target) && !is_immutable(target) && !is_autograd_context(target))
       provenance_->touch(target);
   };
-  bool sets = operation.action == Action::SetsAttribute;
-  PyObject* target = changed_by(f, operation);
-  if (sets && PyType_Check(target))
-    provenance_->touch(reinterpret_cast<PyTypeObject*>(target), f.name(operation.name));
-  else if (target && !PyType_Check(target) && (sets || !PyModule_Check(target)))
-    touch(target);
+  auto touch_name = [&](PyObject* target, PyObject* name) {
+    if (PyType_Check(target)) return provenance_->touch(reinterpret_cast<PyTypeObject*>(target), name);
+    is_kept_in_namespace(target, name) ? provenance_->touch_attribute(target, name) : touch(target);
+  };
+  if (operation.action == Action::SetsAttribute)
+    return touch_name(f.peek(operation.first), f.name(operation.name));
   std::vector<PyObject*> handed = handed_on(f, operation);
+  if (sets_a_name(handed)) return touch_name(handed[1], handed[2]);
+  PyObject* target = changed_by(f, operation);
+  if (target && !PyType_Check(target) && !PyModule_Check(target)) touch(target);
   if (handed.empty() || PyFunction_Check(handed[0]) || writes_to_file(handed[0])) return;
-  if (sets_a_name(handed)) {
-    if (PyModule_Check(handed[1])) return touch(handed[1]);
-    return provenance_->touch(reinterpret_cast<PyTypeObject*>(handed[1]), handed[2]);
-  }
   PyObject* callable = handed[0];
   PyObject* first = handed.size() > 1 ? handed[1] : nullptr;
   bool direct = operation.action == Action::Calls || operation.action == Action::CallsWith;

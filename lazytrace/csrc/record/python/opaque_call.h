@@ -47,7 +47,7 @@ class OpaqueCall {
   // These, leaf by leaf, once it has finished: -1 where there is none.
   const std::vector<int>& numbers() const { return numbers_; }
   // It reads what an earlier step has changed, which may be anything.
-  void reads_late() { step_->late = true; }
+  void reads_late(const std::string& where) { step_->late = true, step_->name += where; }
   // It is this custom function of autograd, whose code comes to operators alone.
   void is_pure(PyObject* function) { step_->pure = function; }
   // Its Python code is watched (WatchedBlocks); this comes to custom functions of autograd, and to what is

@@ -76,7 +76,7 @@ int Provenance::owner(PyObject* object) {
   meets_hidden(object);
   if (!handle_keys_.empty() && handle_keys_in(object) > 0 && !(code_flags(Frame::current().code()) & kTorchs))
     recorder_->fail(say(reason::HookKey));
-  if (touched(object))
+  if (!touched_.empty() && touched_.count(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
   int node = known(object);
   if (node >= 0) return node;
@@ -211,7 +211,17 @@ bool Provenance::touched_what_was_read() const {
     }
     return whole;
   };
-  return touched_.any([&](const void* object) {
+  auto attribute_was_read = [&](const TouchedNames& touched) {
+    const int* node = known_.find(touched.object);
+    bool read = node && *node < 0;
+    for (size_t i = 0; node && !read && i < tree_->size(); ++i) {
+      const Guard& guard = (*tree_)[static_cast<int>(i)];
+      read = guard.parent == *node && guard.key && touched.has(guard.key.ptr());
+    }
+    return read;
+  };
+  auto name_was_read = [&](const void* dict) { return attribute_was_read(*touched_in_.find(dict)); };
+  return touched_in_.any(name_was_read) || touched_.any([&](const void* object) {
     const int* node = known_.find(object);
     return cells_.count(object) || live_.count(object) || (node && (*node < 0 || was_looked_into(*node)));
   });
@@ -376,6 +386,15 @@ void Provenance::read_generator(int node, PyObject* object) {
   read_child(node, Access::Attribute, device, -1, on.ptr());
 }
 
+// A function that runs again would make one that has not been drawn from.
+py::object Provenance::make_generator(PyObject* device) {
+  py::object made = py::reinterpret_steal<py::object>(new_generator(device));
+  if (!made) throw py::error_already_set();
+  read_child(-1, Access::Generator, device, generators_made_++, made.ptr());
+  recorder_->end_resuming("it makes a torch.Generator");
+  return made;
+}
+
 // A bound method is its function and its object.
 void Provenance::read_method(int node, PyObject* method) {
   static PyObject *function = PyUnicode_InternFromString("__func__"),
@@ -495,7 +514,46 @@ bool Provenance::fails_for_hidden(PyObject* container) const {
 }
 
 void Provenance::touch(PyObject* object) {
+  if (TouchedNames* known = touched_in_.find(object)) known->all = true;
   if (touched_.insert(object)) hold(object);
+}
+
+bool Provenance::TouchedNames::has(PyObject* name) const {
+  auto is_it = [&](const py::object& one) { return is_text(name, one.ptr()); };
+  return all || std::any_of(names.begin(), names.end(), is_it);
+}
+
+namespace {
+PyObject* namespace_of(PyObject* object) {
+  if (PyType_Check(object) || PyModule_Check(object)) return nullptr;
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict ? *dict : nullptr;
+}
+}  // namespace
+
+void Provenance::touch_attribute(PyObject* object, PyObject* name) {
+  PyObject* dict = namespace_of(object);
+  if (!dict) return touch(object);
+  TouchedNames* known = touched_in_.find(dict);
+  if (!known && touched_.count(dict)) return;
+  if (!known) {
+    hold(object);
+    touch(dict);
+    known = touched_in_.emplace(dict, TouchedNames{object, {}, false}).first;
+  }
+  if (!known->has(name)) known->names.push_back(py::reinterpret_borrow<py::object>(name));
+}
+
+bool Provenance::is_written(PyObject* object) const {
+  PyObject* dict = namespace_of(object);
+  return touched_.count(object) || (dict && touched_.count(dict));
+}
+
+bool Provenance::touched_attribute(PyObject* object, PyObject* name) const {
+  if (touched_.empty()) return false;
+  PyObject* dict = namespace_of(object);
+  const TouchedNames* known = dict ? touched_in_.find(dict) : nullptr;
+  return touched_.count(object) || (known ? known->has(name) : dict && touched_.count(dict));
 }
 
 void Provenance::touch(PyTypeObject* type, PyObject* name) {
@@ -572,6 +630,11 @@ void Provenance::keep_asking(int node) {
   behind_.erase(
       std::remove_if(behind_.begin(), behind_.end(), [&](const LeftBehind& one) { return one.node == node; }),
       behind_.end());
+}
+
+void Provenance::ask_so_far(int node) {
+  for (LeftBehind& one : behind_)
+    if (one.node == node) one.turn = turns_ + 1;
 }
 
 Behind Provenance::behind(int turn, const std::vector<int>& renamed) const {

@@ -63,6 +63,8 @@ class Provenance {
   int module_node(PyObject* module);
   int node_of_tensor(PyObject* tensor);
   void know(PyObject* object, int node) { known_[object] = node; }
+  // One that the call makes: each check of the guards makes another.
+  py::object make_generator(PyObject* device);
   // Where it has no node yet.
   void know_first(PyObject* object, int node) { known_.emplace(object, node); }
   bool by_path(int node) const { return (*tree_)[node].access != Access::Weak; }
@@ -171,7 +173,13 @@ class Provenance {
 
   // What opaque steps, and what runs aside, have written to.
   void touch(PyObject* object);
-  bool touched(PyObject* object) const { return touched_.count(object); }
+  // All of it, or attributes of it.
+  bool touched(PyObject* object) const { return !touched_.empty() && is_written(object); }
+  // One attribute of an object, which says nothing of the others.
+  void touch_attribute(PyObject* object, PyObject* name);
+  bool touched_attribute(PyObject* object, PyObject* name) const;
+  // The way to an object that a read has led to, in words.
+  std::string path_of(PyObject* object) const { return tree_->path(known(object), names_); }
   // Watched code of a step runs, which a replay calls before the writes to these containers are made.
   void hide(std::vector<PyObject*> containers, std::string step) {
     hidden_ = std::move(containers);
@@ -190,6 +198,8 @@ class Provenance {
   int note_behind(const std::vector<int>& changed);
   // A node is read of an object that is touched: each replay asks what it leads to.
   void keep_asking(int node);
+  // The same for an attribute beside those that were written to, up to the step that has run last.
+  void ask_so_far(int node);
   Behind behind(int turn, const std::vector<int>& renamed) const;
   // The key of a handle, which is another one at each call, stands in a dict. Nobody but torch may look at
   // the dict for as long as it does, and it may not stay.
@@ -285,6 +295,7 @@ class Provenance {
   c10::ArrayRef<int> numbers_of(int node) const;
   void read_method(int node, PyObject* method);
   void read_generator(int node, PyObject* object);
+  Py_ssize_t generators_made_ = 0;
   void read_kind(int node, PyObject* object);
   void judge_cells();
   bool stays_unknown(const Late& late, const std::vector<PyObject*>& returned) const;
@@ -314,7 +325,16 @@ class Provenance {
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
   const void* below_ = Frame::current().address();  // the frame that calls the function
+  bool is_written(PyObject* object) const;
   AddressSet touched_;
+  // The namespaces among them of which no more than these names were written to.
+  struct TouchedNames {
+    PyObject* object;  // held
+    std::vector<py::object> names;
+    bool all = false;  // it was written to in another way since
+    bool has(PyObject* name) const;
+  };
+  AddressMap<TouchedNames> touched_in_;                         // by namespace
   std::vector<PyObject*> hidden_;                               // the writes hold them
   std::string hidden_from_;                                     // the name of the step
   std::vector<std::pair<py::object, py::object>> handle_keys_;  // (dict, key)

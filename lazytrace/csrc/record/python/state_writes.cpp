@@ -196,7 +196,8 @@ void StateWrites::read_shared_namespace(PyObject* object, PyObject* dict) {
 
 void StateWrites::delete_in_namespace(PyObject* object, PyObject* name, Wording what) {
   PyObject* dict = *_PyObject_GetDictPtr(object);
-  if (provenance_->known(object) < 0 || !log_->wrote(dict, name)) return write(object, what);
+  bool known = provenance_->known(object) >= 0 && !provenance_->touched_attribute(object, name);
+  if (!known || !log_->wrote(dict, name)) return write(object, what);
   provenance_->owner_of_namespace(object, dict);
   read_shared_namespace(object, dict);
   if (!take_back(dict, name)) write(object, what);
@@ -206,9 +207,10 @@ void StateWrites::delete_in_namespace(PyObject* object, PyObject* name, Wording 
 void StateWrites::write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   if (!value) return delete_in_namespace(object, name, what);
   PyObject** dict = _PyObject_GetDictPtr(object);
+  if (provenance_->touched_attribute(object, name)) return write(object, what);
   PyObject* before = PyDict_GetItemWithError(*dict, name);
   int own = provenance_->known(object) < 0 ? -1 : provenance_->owner_of_namespace(object, *dict);
-  bool same = own >= 0 && !log_->wrote(*dict, name) &&
+  bool same = own >= 0 && !log_->wrote(*dict, name) && !provenance_->touched(object) &&
               changes_nothing(own, Access::Instance, name, -1, before, value);
   if (same) return provenance_->read_child(own, Access::Instance, name, -1, before);
   read_shared_namespace(object, *dict);
@@ -306,7 +308,19 @@ void StateWrites::write_tensor_attribute(PyObject* tensor, PyObject* name, PyObj
   if (plain && recorder_->write_data(of, THPVariable_Unpack(value))) return;
   // What leaves the call of those that it has made is looked at then, but for gradients.
   if (own && recorder_->made(of) && !recorder_->is_gradient(of)) return;
+  bool beside = !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  if (beside && write_beside_tensor(tensor, name, value, what)) return;
   recorder_->fail(what());
+}
+
+// What is kept beside a tensor in state.
+bool StateWrites::write_beside_tensor(PyObject* tensor, PyObject* name, PyObject* value, Wording what) {
+  bool plain = Py_TYPE(tensor)->tp_setattro == PyObject_GenericSetAttr && provenance_->known(tensor) >= 0 &&
+               !provenance_->is_input(tensor) && !provenance_->touched_attribute(tensor, name);
+  if (!plain) return false;
+  make_namespace(tensor);
+  write_in_namespace(tensor, name, value, what);
+  return true;
 }
 
 bool StateWrites::write_requires_grad(PyObject* object, bool value) {

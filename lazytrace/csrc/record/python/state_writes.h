@@ -92,6 +92,7 @@ class StateWrites {
   void write_class(PyObject* type, PyObject* name, PyObject* value, Wording what);
   void write_of_thread(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
+  bool write_beside_tensor(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
   void write_list_item(PyObject* list, PyObject* index, PyObject* value, Wording what);
   void append(PyObject* list, PyObject* value, Wording what);
   void refuse(PyObject* list, Wording what);

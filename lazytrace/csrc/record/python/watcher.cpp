@@ -236,7 +236,7 @@ void Watcher::enter_function(Frame f) {
     return;
   static PyObject* const hash = PyUnicode_InternFromString("__hash__");
   if (self && is_tensor(self) && is_text(f.code_name(), hash) && asked_by_c(f)) protocols_->hash_tensor(f);
-  functions_->read_function(function);
+  functions_->read_function(function, !is_trusted(code_flags(f.code())));
 }
 
 namespace {

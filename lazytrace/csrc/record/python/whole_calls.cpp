@@ -300,6 +300,9 @@ PyObject* stand_in_by_first(const void* key, PyObject* first) {
 
 PyObject* stand_in_of(Frame f, const Operation& operation, const void* key, PyObject* self) {
   if (PyObject* const* own = stand_ins().by_function.find(key)) return *own;
+  // Of a class whose instances cannot be called it is the class that is called.
+  auto* type = reinterpret_cast<PyTypeObject*>(const_cast<void*>(key));
+  if (PyObject* const* own = stand_ins().by_class.find(key); own && !type->tp_call) return *own;
   PyObject* first = self ? self : operation.third ? f.peek(operation.third) : nullptr;
   if (PyObject* own = stand_in_by_first(key, first)) return own;
   if (drops_result(f))

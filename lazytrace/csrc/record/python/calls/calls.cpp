@@ -1041,6 +1041,12 @@ namespace {
 bool makes_sparse(PyObject* const* args, Py_ssize_t count) {
   return count >= 3 && THPVariable_Unpack(args[0]).is_sparse() && is_tensor(args[1]) && is_tensor(args[2]);
 }
+
+// Whether `x.as_subclass(torch.Tensor)` of a tensor or a parameter is asked for.
+bool is_plain_alias(const std::string& name, PyObject* const* args, Py_ssize_t count) {
+  return name == "as_subclass" && count == 2 && args[1] == THPVariableClass &&
+         THPVariable_CheckTypeExact(Py_TYPE(args[0]));
+}
 }  // namespace
 
 void Calls::call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count) {
@@ -1052,6 +1058,7 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
   if (name == "requires_grad_" && (count == 1 || args[1] == Py_True || args[1] == Py_False) &&
       writes_->write_requires_grad(args[0], count == 1 || args[1] == Py_True))
     return;
+  if (is_plain_alias(name, args, count)) return call_torch("alias", args, 1);
   if (tensor_method_does(name) == Does::Unknown && !(name == "new" && makes_sparse(args, count)))
     return recorder_->fail("calls ." + name + "() of a tensor");
   call_torch(name.c_str(), args, count);

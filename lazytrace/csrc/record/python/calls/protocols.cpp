@@ -211,6 +211,11 @@ void Protocols::read_classes(PyObject* object, PyObject* classes, bool subclass)
 // follows.
 void Protocols::hash_object(PyObject* object) {
   if (is_immutable(object)) return;
+  if (PyTuple_CheckExact(object)) {
+    containers_->read_whole(object);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) hash_object(PyTuple_GET_ITEM(object, i));
+    return;
+  }
   classes_->read_special(object, "__hash__");
   if (is_tensor(object)) return fix_identity(object, "hash");
   static PyObject* name = PyUnicode_InternFromString("__hash__");

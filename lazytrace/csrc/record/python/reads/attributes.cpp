@@ -16,7 +16,7 @@
 
 namespace lazytrace {
 
-enum class TensorState { Plain, Requires, Hidden, Leaf, GradFn, Data, Gradient };
+enum class TensorState { Plain, Requires, Hidden, Leaf, GradFn, Data, Gradient, Version };
 
 // What the observer keeps in mind of an attribute that it has seen read. Good for one recording.
 struct Memo {
@@ -41,8 +41,8 @@ struct Memo {
 
 namespace {
 
-// Attributes that torch computes of a tensor, by interned name. Those that are not listed (`_version`,
-// `_base`, `grad_dtype`) say what it keeps beside the values, and may change while neither shape nor dtype
+// Attributes that torch computes of a tensor, by interned name. Those that are not listed (`_base`,
+// `grad_dtype`) say what it keeps beside the values, and may change while neither shape nor dtype
 // does.
 TensorState tensor_state(PyObject* name, PyObject* descriptor) {
   static const auto* known = [] {
@@ -85,6 +85,7 @@ TensorState tensor_state(PyObject* name, PyObject* descriptor) {
     (*table)[PyUnicode_InternFromString("grad_fn")] = TensorState::GradFn;
     (*table)[PyUnicode_InternFromString("data")] = TensorState::Data;
     (*table)[PyUnicode_InternFromString("grad")] = TensorState::Gradient;
+    (*table)[PyUnicode_InternFromString("_version")] = TensorState::Version;
     return table;
   }();
   py::object held = py::reinterpret_borrow<py::object>(name);
@@ -186,7 +187,31 @@ void AttributeReads::read_of_thread(PyObject* object, PyObject* name) {
 void AttributeReads::read_strange_attribute(PyObject* object, PyObject* name) {
   if (is_numpy_array(object)) return recorder_->fail("reads ." + text_of(name) + " of a numpy array");
   if (is_thread_local(object)) return read_of_thread(object, name);
+  if (is_alias_of_types(object)) return read_part_of_alias(object, name);
   recorder_->fail("reads ." + text_of(name) + " of a " + type_name(object));
+}
+
+// `(int | str).__args__`, of what never changes.
+void AttributeReads::read_part_of_alias(PyObject* alias, PyObject* name) {
+  static PyObject *const parts = PyUnicode_InternFromString("__args__"), *const origin =
+                                                                             PyUnicode_InternFromString(
+                                                                                 "__origin__");
+  bool whole = is_text(name, parts);
+  if (!whole && !(is_text(name, origin) && Py_IS_TYPE(alias, &Py_GenericAliasType)))
+    return recorder_->fail("reads ." + text_of(name) + " of a " + type_name(alias));
+  py::object found = py::reinterpret_steal<py::object>(PyObject_GetAttr(alias, name));
+  if (!found) throw py::error_already_set();
+  if (int node = provenance_->owner(alias); node >= 0) {
+    int part = provenance_->read_node(node, Access::Attribute, name, -1, found.ptr()).first;
+    if (whole) provenance_->know_first(found.ptr(), part);  // a guard on a union has asked for it
+  }
+  if (!whole) return;
+  containers_->read_whole(found.ptr());
+  int tuple = provenance_->known(found.ptr());
+  for (Py_ssize_t i = 0; tuple >= 0 && i < PyTuple_GET_SIZE(found.ptr()); ++i) {
+    PyObject* part = PyTuple_GET_ITEM(found.ptr(), i);
+    provenance_->know_first(part, provenance_->read_node(tuple, Access::At, nullptr, i, part).first);
+  }
 }
 
 // A bound method has its function and its object, which are read wherever it is found. All else that it is
@@ -225,21 +250,26 @@ void AttributeReads::read_namespace(PyObject* object) {
   PyErr_Clear();
 }
 
+void AttributeReads::read_entry_of(PyObject* object, int node, PyObject* name, PyObject* value) {
+  provenance_->read_operand(node, Access::Instance, name, -1, value);
+  if (provenance_->touched(object)) provenance_->ask_so_far(tree_->find(node, Access::Instance, name, -1));
+}
+
 PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   if (late_->read_attribute(object, name)) return nullptr;
   PyObject** dict = _PyObject_GetDictPtr(object);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   // A method of the class is what it was, as each replay finds out behind the call that changed the object.
   bool method = dict && *dict && !value && descriptor && PyFunction_Check(descriptor);
-  if (method && (provenance_->touched(object) || provenance_->touched(*dict))) {
+  if (method && provenance_->touched(object)) {
     int node = provenance_->known(object);
     if (node >= 0)
       provenance_->keep_asking(provenance_->read_node(node, Access::Instance, name, -1, nullptr).first);
     return nullptr;
   }
-  if (dict && *dict && provenance_->touched(*dict))
+  bool has = dict && *dict, wrote = has && log_->wrote(*dict, name);
+  if (has && !wrote && provenance_->touched_attribute(object, name))
     return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
-  bool wrote = dict && *dict && log_->wrote(*dict, name);
   if (wrote) provenance_->meets_hidden(*dict);
   if (value && wrote) {
     // By another way to the same namespace: that it is the same one.
@@ -255,7 +285,7 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
   }
   bool entry = dict && *dict && !is_enum_member(object);
   int node = entry ? provenance_->owner_of_namespace(object, *dict) : dict ? node_of(object) : -1;
-  if (node >= 0) provenance_->read_operand(node, Access::Instance, name, -1, value);
+  if (node >= 0) read_entry_of(object, node, name, value);
   if (value || descriptor) return nullptr;
   classes_->read_special(object, "__getattr__");
   static PyObject* fallback = PyUnicode_InternFromString("__getattr__");
@@ -487,6 +517,7 @@ bool AttributeReads::may_read(TensorState state, PyObject* tensor, bool argument
   // Made by an operator of this call: what autograd knows of it follows from the call.
   bool made = !argument && provenance_->known(tensor) < 0;
   if (state == TensorState::Leaf) return made || argument;
+  if (state == TensorState::Version) return made && recorder_->made_with_memory(THPVariable_Unpack(tensor));
   return state == TensorState::GradFn && made && has_no_history(THPVariable_Unpack(tensor));
 }
 
@@ -527,7 +558,15 @@ void AttributeReads::read_tensor_entry(PyObject* tensor, PyObject* name, PyObjec
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
   int node = provenance_->node_of_tensor(tensor);
-  if (node >= 0) return provenance_->read_child(node, Access::Instance, name, -1, value);
+  if (node >= 0 && late_->read_attribute(tensor, name)) return;
+  bool wrote = node >= 0 && dict && *dict && log_->wrote(*dict, name);
+  if (node >= 0 && provenance_->touched_attribute(tensor, name) && !wrote)
+    return recorder_->fail(say(reason::ReadsTouched, type_name(tensor)));
+  if (wrote) {
+    provenance_->meets_hidden(*dict);
+    if (value) return;
+  }
+  if (node >= 0) return read_entry_of(tensor, node, name, value);
   const at::Tensor& t = THPVariable_Unpack(tensor);
   if (recorder_->is_decorated(t) || (value && !recorder_->made(t)))
     recorder_->fail("reads ." + text_of(name) + ", an attribute that was put on a tensor");

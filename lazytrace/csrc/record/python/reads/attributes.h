@@ -50,6 +50,9 @@ class AttributeReads {
   void read_of_thread(PyObject* object, PyObject* name);
   PyObject* read_method_attribute(PyObject* method, PyObject* name);
   void read_strange_attribute(PyObject* object, PyObject* name);
+  // What lies in the namespace of an object, of which a step may have written other entries.
+  void read_entry_of(PyObject* object, int node, PyObject* name, PyObject* value);
+  void read_part_of_alias(PyObject* alias, PyObject* name);
   bool is_known_of_array(PyObject* object, PyObject* name) const;
   int node_of(PyObject* object);
   void read_namespace(PyObject* object);

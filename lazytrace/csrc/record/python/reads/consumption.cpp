@@ -44,10 +44,6 @@ bool is_steady(PyObject* v) {
   return false;
 }
 
-bool is_alias(PyObject* v) {
-  return Py_IS_TYPE(v, &Py_GenericAliasType) || std::strcmp(Py_TYPE(v)->tp_name, "types.UnionType") == 0;
-}
-
 // Callables of C, which are judged as what they are called for.
 bool is_c_callable(PyObject* v) {
   return PyCFunction_Check(v) || Py_IS_TYPE(v, &PyMethodDescr_Type) || Py_IS_TYPE(v, &PyWrapperDescr_Type) ||
@@ -162,7 +158,7 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
     return containers_->read_whole(object);
   if (provenance_->touched(object))
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
-  static const char kHow[20] = {};
+  static const char kHow[40] = {};
   bool for_members = asks_for_members_ && depth == 0;
   // A container that the call has made may have grown since.
   bool steady = !is_container(object) || PyTuple_Check(object) || provenance_->known(object) >= 0;
@@ -170,14 +166,14 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   bool passes_by = provenance_->known(object) < 0 && (goes_through(object) || shows_its_end(object));
   if (steady && !passes_by && log_->empty() && provenance_->untouched() &&
       provenance_->asked(object, &kHow[(for_members ? 4 : static_cast<size_t>(how)) +
-                                       (expects_text_ ? 5 : 0) + (hands_on_ ? 10 : 0)]))
+                                       (expects_text_ ? 5 : 0) + (hands_on_ ? 10 : 0) + (keeps_ ? 20 : 0)]))
     return;
   if (!passes_by) provenance_->hold(object);
   if (is_numpy_array(object)) return recorder_->fail("hands a numpy array to C code");
   if (is_container(object)) return consume_container(object, how, depth);
   if (is_c_callable(object)) {
     if (reads_text(how)) read_callable_as_text(object, how, depth);
-    return judge_(object);
+    return keeps_ ? void(provenance_->owner(object)) : judge_(object);
   }
   if (is_generator(object)) return containers_->advance(object);
   consume_object(object, how, depth);
@@ -218,7 +214,7 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   // Equal to one that refers to an equal object.
   if (PyWeakref_CheckRef(object)) return consume_reference(object, how, depth);
   // list[K] is written with the names of what it holds.
-  if (reads_text(how) && is_alias(object))
+  if (reads_text(how) && is_alias_of_types(object))
     return recorder_->fail("writes the address of a " + type_name(object) + " as text");
   if (PyFunction_Check(object) || PyType_Check(object) || is_steady(object)) return;
   if (PyCell_Check(object)) return consume_parts(object, how, depth);
@@ -310,6 +306,12 @@ void Consumption::consume_map(PyObject* map, Consumer how, int depth) {
     refuse_type(part), consume(part, how, depth + 1);
     hands_on_ = before;
   }
+}
+
+void Consumption::consume_defaults(PyObject* values) {
+  bool before = std::exchange(keeps_, true);
+  consume(values, Consumer::Reads);
+  keeps_ = before;
 }
 
 void Consumption::hand_on(PyObject* const* args, Py_ssize_t count) {

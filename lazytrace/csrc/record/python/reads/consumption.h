@@ -42,6 +42,8 @@ class Consumption {
   // Everything that C code could take from `object` without running Python code that is watched.
   void consume(PyObject* object, Consumer how, int depth = 0);
   void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
+  // The defaults of a function that is watched: what it calls of them is seen then.
+  void consume_defaults(PyObject* values);
   // The arguments of map(), which hands what it is given to a function.
   void hand_on(PyObject* const* args, Py_ssize_t count);
   // An operand of which C code asks nothing but what is read of its class.
@@ -96,6 +98,7 @@ class Consumption {
   AttributeReads* attributes_;
   std::function<void(PyObject*)> judge_;
   bool asks_for_members_ = false, expects_text_ = false, expects_arithmetic_ = false;
+  bool keeps_ = false;     // C callables are not called by who is handed them
   bool hands_on_ = false;  // it looks at no array that it comes to
 };
 

@@ -1,18 +1,21 @@
 #include "record/python/reads/functions.h"
 
+#include <algorithm>
+
 #include "cpython/objects.h"
 
 namespace lazytrace {
 
-void FunctionReads::read_function(PyObject* function) {
+void FunctionReads::read_function(PyObject* function, bool watched) {
   if (provenance_->is_fresh(function)) return;
   int node = provenance_->owner(function);
   if (node < 0) return;
   // Read once, as long as nothing was written to that its defaults may hold.
   auto at = static_cast<size_t>(node);
   if (read_functions_.size() <= at) read_functions_.resize(at + 256, 0);
-  if (read_functions_[at] && log_->empty() && provenance_->untouched()) return;
-  read_functions_[at] = 1;
+  char known = watched ? 1 : 2;
+  if (read_functions_[at] >= known && log_->empty() && provenance_->untouched()) return;
+  read_functions_[at] = std::max(read_functions_[at], known);
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   // The root alone has its defaults in the signature, and its globals by itself.
   bool root = (*tree_)[node].access == Access::Root && (*tree_)[node].index == 0;
@@ -23,7 +26,8 @@ void FunctionReads::read_function(PyObject* function) {
     PyObject* value = name == positional ? f->func_defaults : f->func_kwdefaults;
     if (root) continue;
     provenance_->read_child(node, Access::Attribute, name, -1, value ? value : Py_None);
-    if (value) consumption_->consume(value, Consumer::Reads);
+    if (value)
+      watched ? consumption_->consume_defaults(value) : consumption_->consume(value, Consumer::Reads);
   }
   PyObject* closure = PyFunction_GET_CLOSURE(function);
   for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
@@ -63,7 +67,7 @@ void FunctionReads::find_in_module(PyObject* function) {
 }
 
 void FunctionReads::consume_function(PyObject* function) {
-  read_function(function);
+  read_function(function, false);
   PyObject* closure = PyFunction_GET_CLOSURE(function);
   int node = provenance_->owner(function);
   for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {

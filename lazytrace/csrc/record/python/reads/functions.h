@@ -16,7 +16,8 @@ class FunctionReads {
       : tree_(tree), provenance_(provenance), log_(log), names_(names), consumption_(consumption) {}
 
   // Defaults and closure cells of a function that was there before the call.
-  void read_function(PyObject* function);
+  // `watched`: its frame shows what it does with them.
+  void read_function(PyObject* function, bool watched = false);
   // A function of torch that code which is not watched has found: by its name in its module.
   void find_in_module(PyObject* function);
   // What a function whose frame is not watched reads without being handed it.
@@ -28,7 +29,8 @@ class FunctionReads {
   const Writes* log_;
   NameReads* names_;
   Consumption* consumption_;
-  std::vector<char> read_functions_;  // by node: functions whose defaults and cells are known
+  std::vector<char>
+      read_functions_;  // by node: whether its defaults and cells are known: 1, 2: as not watched
 };
 
 }  // namespace lazytrace

@@ -51,9 +51,11 @@ PyObject* function_of(int which) {
   return functions[which];
 }
 
+bool is_plain_int_or_float(PyObject* value) { return PyLong_CheckExact(value) || PyFloat_CheckExact(value); }
+
 // A number that Python code changes is another one at each call, and each would be a way of its own.
 bool is_plain(PyObject* value) {
-  if (PyLong_CheckExact(value) || PyFloat_CheckExact(value)) return false;
+  if (is_plain_int_or_float(value)) return false;
   return is_tensor(value) || (is_immutable(value) && !is_enum_member(value));
 }
 
@@ -71,13 +73,19 @@ bool can_give(PyObject* found) {
 }
 }  // namespace
 
-bool LateReads::has_changed(PyObject* object, PyObject* written) const {
+bool LateReads::has_changed(PyObject* object, PyObject* written, PyObject* key) const {
   Recorder* recorder = around_->recorder;
   if (recorder->stopped() || recorder->inside_operator()) return false;
   Provenance* provenance = around_->provenance;
-  if (!recorder->feeding() && !provenance->touched(object) && !provenance->touched(written)) return false;
+  bool attribute = object != written;
+  bool changed = attribute ? provenance->touched_attribute(object, key) : provenance->touched(object);
+  if (!recorder->feeding() && !changed) return false;
   if (provenance->known(object) < 0 || provenance->is_fresh(object)) return false;
-  if (around_->writes->wrote_to(written) || around_->writes->took_over(written)) return false;
+  // What the step finds beside what was written by then, which lies there, too.
+  const Writes& writes = *around_->writes;
+  bool one = key && PyDict_Check(written) && !writes.appended_to(written);
+  bool wrote = one ? writes.wrote(written, key) : writes.wrote_to(written);
+  if (wrote || writes.took_over(written)) return false;
   return recorder->takes_steps();
 }
 
@@ -86,23 +94,30 @@ bool LateReads::read(int which, PyObject* object, PyObject* key) {
   PyObject* function = function_of(which);
   auto found = py::reinterpret_steal<py::object>(find(which, object, key));
   if (!found) throw py::error_already_set();
+  // Which one it is: others are read by themselves.
+  std::string where =
+      which == kAttribute ? " " + around_->provenance->path_of(object) + "." + text_of(key) : "";
   bool fed = recorder->feeding();
+  bool number = is_plain_int_or_float(found.ptr());
   if (fed) {
     // Python reads it by itself: it must be what the replay has found there.
-    if (!recorder->expects(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name)) return false;
+    if (!recorder->expects(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name + where))
+      return false;
     py::object given = recorder->fed_value();
     bool same = given.is(found) || (is_immutable(found.ptr()) && same_immutable(found.ptr(), given.ptr()));
     if (!same && which != kWhole) return false;
     found = given;
-  } else if (!can_give(found.ptr())) {
+  } else if (!can_give(found.ptr()) && !(number && recorder->numbers())) {
     return false;
   }
   py::tuple args(key ? 2 : 1);
   args[0] = py::handle(object);
   if (key) args[1] = py::handle(key);
   OpaqueCall call(*around_, function, "", args.ptr(), nullptr, false, true);
-  call.reads_late();
+  call.reads_late(where);
+  if (number) call.gives_numbers();
   call.finish(found.ptr());
+  if (number && !recorder->stopped()) around_->exchange->expect(found.ptr(), call.numbers());
   return true;
 }
 
@@ -110,19 +125,19 @@ bool LateReads::read_entry(PyObject* container, PyObject* key) {
   bool dict = PyDict_CheckExact(container) || is_default_dict(container);
   bool list = PyList_CheckExact(container) && PyLong_CheckExact(key);
   if (!(dict && is_key(key)) && !list) return false;
-  return has_changed(container, container) && read(kEntry, container, key);
+  return has_changed(container, container, key) && read(kEntry, container, key);
 }
 
 bool LateReads::read_attribute(PyObject* object, PyObject* name) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   if (!dict || !*dict || !PyDict_CheckExact(*dict) || !PyUnicode_CheckExact(name)) return false;
-  if (PyType_Check(object) || PyModule_Check(object) || is_tensor(object)) return false;
-  return has_changed(object, *dict) && read(kAttribute, object, name);
+  if (PyType_Check(object) || PyModule_Check(object)) return false;
+  return has_changed(object, *dict, name) && read(kAttribute, object, name);
 }
 
 bool LateReads::read_whole(PyObject* container) {
   if (!PyDict_CheckExact(container) && !PyList_CheckExact(container)) return false;
-  return has_changed(container, container) && read(kWhole, container, nullptr);
+  return has_changed(container, container, nullptr) && read(kWhole, container, nullptr);
 }
 
 }  // namespace lazytrace

@@ -24,7 +24,8 @@ class LateReads {
   bool read_whole(PyObject* container);
 
  private:
-  bool has_changed(PyObject* object, PyObject* written) const;
+  // `written`: the namespace of an object, or the container itself. `key`: null for all that it holds.
+  bool has_changed(PyObject* object, PyObject* written, PyObject* key) const;
   bool read(int which, PyObject* object, PyObject* key);
 
   const Surroundings* around_;

@@ -1,0 +1,86 @@
+"""How often a tensor was written to, which Python code may ask."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from lazytrace import opaque
+from tests.soundness.runner import Cases, Holder, X, calls, check
+
+cases = Cases()
+
+
+def case(name, body, hits=4, **expected):
+    def make(trace):
+        state = Holder(p=nn.Parameter(X()), kept=None, snapshot=None, times=1)
+        return trace(lambda x: body(x, state)), calls(), lambda: state.snapshot
+
+    make.__name__ = name
+    cases(make, hits=hits, **expected)
+
+
+def written(x, _):
+    y = x * 2
+    before = y._version
+    y.add_(1).mul_(2)
+    view = y[1:]
+    view.zero_()
+    return y, before, y._version, view._version, y.detach()._version
+
+
+case("of_one_that_is_made", written)
+
+
+def snapshot(x, state):
+    """As kornia asks whether parameters of an augmentation were edited since."""
+    state.kept = {"angle": torch.rand(3) * x, "flip": x > 0}
+    state.kept["angle"].clamp_(0, 1)
+    state.snapshot = tuple((name, value._version) for name, value in state.kept.items())
+    return x * state.kept["angle"]
+
+
+case("of_some_that_are_kept", snapshot)
+
+
+def looks_back(x, state):
+    old = state.kept
+    state.kept = x + 1
+    return x * (1 if old is None else old._version + 1)
+
+
+case("of_one_that_an_earlier_call_has_made", looks_back, hits=0, eager="reads-of-tensor")
+case("of_an_argument", lambda x, _: (x * 2, x._version), hits=0, eager="reads-of-tensor")
+case("of_a_view_of_an_argument", lambda x, _: (x * 2, x[1:]._version), hits=0, eager="reads-of-tensor")
+case("of_the_same_memory_apart", lambda x, _: (x * 2, x.detach()._version), hits=0, eager="reads-of-tensor")
+case("of_a_parameter", lambda x, state: (x * 2, state.p._version), hits=0, eager="reads-of-tensor")
+
+
+def of_a_gradient(x, state):
+    state.p.grad = None
+    (state.p * x).sum().backward()
+    return state.p.grad._version
+
+
+case("of_a_gradient", of_a_gradient, hits=0, eager="reads-of-tensor")
+
+
+@opaque
+def write_often(y, state):
+    state.times = state.times % 3 + 1
+    for _ in range(state.times):
+        y.add_(1)
+
+
+def behind(x, state):
+    y = x * 2
+    write_often(y, state)
+    return y, y._version
+
+
+case("behind_an_opaque_function", behind, hits=0, eager="reads-of-tensor")
+
+
+@cases.parametrize
+def test_versions(make, expected):
+    check(make, **expected)
