@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import types
 
+import pytest
 import torch
 from torch import nn
 
+import lazytrace
 from tests.soundness.runner import Cases, X, call, check
 
 cases = Cases()
@@ -181,6 +183,13 @@ def one_for_dropout_masks(trace):
         return loss.item()
 
     return trace(step), [call(X() * k, k + 7) for k in range(1, 12)], model.state_dict
+
+
+def test_no_graph_holds_one():
+    traced = lazytrace.traced(seeded)
+    traced(X())
+    with pytest.raises(NotImplementedError, match=r"from a torch\.Generator of its own"):
+        traced.graph(X())
 
 
 @cases.parametrize

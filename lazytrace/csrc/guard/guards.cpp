@@ -1208,6 +1208,8 @@ std::string name_of_state(Access access, Py_ssize_t index) {
       return switch_name(static_cast<size_t>(index));
     case Access::Handled:
       return "whether an exception is handled around the call";
+    case Access::Generator:
+      return "a torch.Generator of its own";
     default:
       return "?";
   }
