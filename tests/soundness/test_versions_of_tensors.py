@@ -49,6 +49,15 @@ def looks_back(x, state):
     return x * (1 if old is None else old._version + 1)
 
 
+def before_an_exit(x, _):
+    y = x * 2
+    before = y._version
+    y.add_(1)
+    drawn = torch.rand(3)
+    return (y if x.sum() > 6 else y * drawn), before, y._version
+
+
+case("before_a_branch_behind_draws", before_an_exit, hits=0, eager="read-after-change")
 case("of_one_that_an_earlier_call_has_made", looks_back, hits=0, eager="reads-of-tensor")
 case("of_an_argument", lambda x, _: (x * 2, x._version), hits=0, eager="reads-of-tensor")
 case("of_a_view_of_an_argument", lambda x, _: (x * 2, x[1:]._version), hits=0, eager="reads-of-tensor")
