@@ -417,10 +417,6 @@ def prints(x):
     return x * 2
 
 
-def generator(x):
-    return x + torch.rand(3, generator=torch.Generator().manual_seed(0))
-
-
 @pytest.mark.parametrize(
     ("function", "reason", "offset"),
     [
@@ -441,7 +437,7 @@ def test_eager_reason_in_a_helper_says_the_line_of_the_helper():
     assert list(fn.stats().eager) == [f"calls .tolist() of a tensor ({here(values, 1)})"]
 
 
-@pytest.mark.parametrize("function", [from_numpy, prints, generator])
+@pytest.mark.parametrize("function", [from_numpy, prints])
 def test_eager_reasons_say_where(function):
     fn = traced(function)
     for _ in range(2):

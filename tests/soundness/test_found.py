@@ -302,7 +302,7 @@ def opaque_step_keeps_what_it_was_given(trace):
     return trace(fn), [call(k * X()) for k in (1, -1, 1, -1, -1, 1)], lambda: kept
 
 
-@cases(eager="opaque-varies")
+@cases(hits=1, eager="resumes-after-opaque")
 def opaque_step_with_an_effect_before_another_shape(trace):
     class Thing:
         pass
@@ -370,7 +370,7 @@ def data_of_a_random_result_before_an_exit(trace):
     return trace(fn), [call(X())] * 6
 
 
-@cases(eager="caught-after-change")
+@cases(hits=1, eager="resumes-after-opaque")
 def opaque_step_with_an_effect_before_an_error(trace):
     class Thing:
         pass
