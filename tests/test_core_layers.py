@@ -48,6 +48,7 @@ WATCHING = (
     "whole_calls",
     "within_reach",
     "handed_on",
+    "touched",
     "provenance",
     "unseen",
     "new_objects",

@@ -6,13 +6,15 @@ import collections
 import copy
 import functools
 import itertools
+import json
 import types
 import weakref
 
 import pytest
 import torch
 
-from tests.soundness.runner import Cases, X, agree, call, check
+import lazytrace
+from tests.soundness.runner import Cases, X, agree, call, calls, check
 
 cases = Cases()
 
@@ -588,6 +590,104 @@ def what_c_code_has_made_is_returned(trace):
         return made, len(made) * x
 
     return trace(step), [call(X()) for _ in range(4)]
+
+
+# ---------------------------------------------------------------- what a step makes
+class Plain:
+    """An object that weak references may lead to."""
+
+
+class OneSlot:
+    __slots__ = ("held",)
+
+
+def attribute_of(holder, log):
+    holder.held = Ending(log)
+
+
+def entry_of_a_list(log):
+    held = []
+    held.append(Ending(log))
+
+
+def entry_of_a_dict(log):
+    held = {}
+    held["a"] = Ending(log)
+
+
+def variable_of_a_cell(log):
+    held = None
+
+    def put():
+        nonlocal held
+        held = Ending(log)
+
+    put()
+
+
+def told_by_finalize(log):
+    held = Plain()
+    weakref.finalize(held, log.append, 1)
+
+
+def an_iterator(log):
+    def numbers():
+        try:
+            yield 1
+        finally:
+            log.append(1)
+
+    next(zip(numbers(), [1, 2], strict=False))
+
+
+def asked_by_a_weak_reference(log):
+    held = Plain()
+    held.number, weak = 1, weakref.ref(held)
+    del held
+    log.append(weak() is None)
+
+
+LET_GO = {
+    "an attribute": lambda log: attribute_of(Plain(), log),
+    "a slot": lambda log: attribute_of(OneSlot(), log),
+    "a list": entry_of_a_list,
+    "a dict": entry_of_a_dict,
+    "a cell": variable_of_a_cell,
+    "finalize": told_by_finalize,
+    "an iterator": an_iterator,
+    "a weak reference": asked_by_a_weak_reference,
+}
+
+
+@pytest.mark.parametrize("way", LET_GO)
+def test_what_a_step_has_made_and_written_to_goes_when_it_is_due(way):
+    """The recording held all that the code of a step had written to until the call was over."""
+
+    def make(trace):
+        log = []
+
+        @lazytrace.opaque
+        def step(x):
+            LET_GO[way](log)
+            return x * len(log)
+
+        return trace(lambda x: step(x) + 1), calls(4), lambda: log
+
+    agree(make)
+
+
+def test_what_a_step_writes_to_a_file_is_there_when_nobody_holds_the_file(tmp_path):
+    def make(trace):
+        path = tmp_path / "numbers"
+
+        @lazytrace.opaque
+        def step(x):
+            json.dump([1, 2], path.open("w"))
+            return x * len(path.read_text())
+
+        return trace(lambda x: step(x) + 1), calls(4)
+
+    agree(make)
 
 
 @cases.parametrize

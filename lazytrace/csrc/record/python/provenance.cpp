@@ -515,7 +515,9 @@ bool Provenance::fails_for_hidden(PyObject* container) const {
 
 void Provenance::touch(PyObject* object) {
   if (TouchedNames* known = touched_in_.find(object)) known->all = true;
-  if (touched_.insert(object)) hold(object);
+  if (touched_.count(object)) return;
+  if (known_.find(object)) hold(object);
+  touched_.add(object);
 }
 
 bool Provenance::TouchedNames::has(PyObject* name) const {
@@ -535,11 +537,13 @@ void Provenance::touch_attribute(PyObject* object, PyObject* name) {
   PyObject* dict = namespace_of(object);
   if (!dict) return touch(object);
   TouchedNames* known = touched_in_.find(dict);
-  if (!known && touched_.count(dict)) return;
-  if (!known) {
-    hold(object);
+  bool there = touched_.count(dict);  // or it is another one at the address of one that has gone
+  if (!known && there) return;
+  if (!known || !there) {
+    if (known_.find(object)) hold(object);
     touch(dict);
-    known = touched_in_.emplace(dict, TouchedNames{object, {}, false}).first;
+    touched_in_[dict] = TouchedNames{object, {}, false};
+    known = touched_in_.find(dict);
   }
   if (!known->has(name)) known->names.push_back(py::reinterpret_borrow<py::object>(name));
 }
@@ -680,9 +684,10 @@ void Provenance::note_fresh(PyObject* made) {
 // ---------------------------------------------------------------- what only the end can tell
 bool Provenance::holds_alone(PyObject* object) const {
   auto is_it = [&](PyObject* one) { return one == object; };
-  return known(object) < 0 &&
-         std::any_of(
-             held_.begin(), held_.end(), [&](const py::object& one) { return leads_to(one.ptr(), is_it); });
+  auto leads = [&](const py::object& one) { return leads_to(one.ptr(), is_it); };
+  const std::vector<py::object>& touched = touched_.held();
+  return known(object) < 0 && (std::any_of(held_.begin(), held_.end(), leads) ||
+                               std::any_of(touched.begin(), touched.end(), leads));
 }
 
 namespace {
@@ -705,6 +710,10 @@ Provenance::Late* Provenance::remember_late(PyObject* object) {
 }
 
 bool Provenance::give_up_for_ends() {
+  if (PyObject* ends = touched_.next_end()) {
+    recorder_->fail(say(reason::LateDestructor, type_name(ends)));
+    return true;
+  }
   if (!ends_show_) return false;
   for (const Late& late : late_) {
     if (!late.held || Py_REFCNT(late.object) > 1) continue;
@@ -871,6 +880,7 @@ void Provenance::finish(PyObject* result) {
         say(reason::SharesHandedOn, word_for(kept->object.ptr()), kept->step, "another function"));
   }
   forget_what_goes();
+  touched_.let_go();
   std::vector<PyObject*> returned;
   if (result) Tree::containers(result, &returned);
   judge_destructors(returned);

@@ -16,6 +16,7 @@
 #include "record/operators/recorder.h"
 #include "record/python/exchange.h"
 #include "record/python/handed_on.h"
+#include "record/python/touched.h"
 #include "signature/signature.h"
 #include "support/address_map.h"
 
@@ -217,7 +218,7 @@ class Provenance {
   bool untouched() const {
     return touched_.empty() && touched_names_.empty() && state_.empty() && hidden_.empty();
   }
-  size_t touched_count() const { return touched_.size() + touched_names_.size() + touched_unseen_; }
+  size_t touched_count() const { return touched_.added() + touched_names_.size() + touched_unseen_; }
   // A step that has touched something when it was recorded is not run again by a function that resumes.
   void touch_unseen() { touched_unseen_ = 1; }
   // Whether any of these was read before.
@@ -246,6 +247,7 @@ class Provenance {
     roots_.clear();
     inputs_.clear();
     held_.clear();
+    touched_.let_go();
     late_.clear();  // its weak references show, too
     handed_on_.clear();
     recorder_->let_go();
@@ -326,10 +328,10 @@ class Provenance {
   HandedOn handed_on_;
   const void* below_ = Frame::current().address();  // the frame that calls the function
   bool is_written(PyObject* object) const;
-  AddressSet touched_;
+  Touched touched_;
   // The namespaces among them of which no more than these names were written to.
   struct TouchedNames {
-    PyObject* object;  // held
+    PyObject* object;  // by address
     std::vector<py::object> names;
     bool all = false;  // it was written to in another way since
     bool has(PyObject* name) const;

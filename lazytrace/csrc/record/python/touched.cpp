@@ -1,0 +1,36 @@
+#include "record/python/touched.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cpython/ends.h"
+#include "guard/guards.h"
+
+namespace lazytrace {
+
+void Touched::add(PyObject* object) {
+  One one{weak_reference(object)};
+  if (!one.weak) held_.push_back(py::reinterpret_borrow<py::object>(object));
+  entries_[object] = std::move(one);
+  ++added_;
+}
+
+bool Touched::count(const void* object) const {
+  const One* one = entries_.find(object);
+  return one && !one->gone && still_alive(one->weak, static_cast<PyObject*>(const_cast<void*>(object)));
+}
+
+PyObject* Touched::next_end() {
+  // This is asked before each instruction. What was written to long ago seldom goes.
+  constexpr size_t kAsked = 64;
+  for (size_t i = held_.size(), last = held_.size() - std::min(held_.size(), kAsked); i-- > last;) {
+    PyObject* object = held_[i].ptr();
+    if (Py_REFCNT(object) > 1) continue;
+    if (PyObject* ends = ends_with(object)) return ends;
+    entries_.find(object)->gone = true;
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return nullptr;
+}
+
+}  // namespace lazytrace

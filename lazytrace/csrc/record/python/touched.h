@@ -1,0 +1,47 @@
+// What Python code of a step has written to.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <vector>
+
+#include "support/address_map.h"
+
+namespace lazytrace {
+
+namespace py = pybind11;
+
+// An object that nobody else holds goes when it is due, as its end may show; its address may be another one's
+// then. Needs the GIL.
+class Touched {
+ public:
+  // One that is not there.
+  void add(PyObject* object);
+  bool count(const void* object) const;
+  // How many were added.
+  size_t added() const { return added_; }
+  bool empty() const { return added_ == 0; }
+  // Whether it holds for one that has not gone.
+  template <typename F>
+  bool any(F wanted) const {
+    return entries_.any([&](const void* object) { return count(object) && wanted(object); });
+  }
+  // Those that nobody else holds may go now, up to one at whose end code would run. That one, or null.
+  PyObject* next_end();
+  // What it holds of those that have no weak references.
+  const std::vector<py::object>& held() const { return held_; }
+  // At the end of the call they go when it is due.
+  void let_go() { held_.clear(); }
+
+ private:
+  struct One {
+    py::object weak;  // empty where the type has none: then it is held
+    bool gone = false;
+  };
+
+  AddressMap<One> entries_;
+  std::vector<py::object> held_;
+  size_t added_ = 0;
+};
+
+}  // namespace lazytrace
