@@ -151,6 +151,33 @@ def a_partial_that_the_call_makes_and_that_shows_something_else(trace):
     return trace(step), [*calls(3), change, *calls(4)], lambda: state
 
 
+GIVEN_BACK = {
+    "the largest": lambda get, other: max(get, other, key=lambda one: 1),
+    "the default": lambda get, other: min([], default=get),
+    "a default beside a key": lambda get, other: min([], key=other, default=get),
+    "no iterable": lambda get, other: sorted(get),
+    "nothing to go through": lambda get, other: list(map(get, other)),
+}
+
+
+@pytest.mark.parametrize("way", GIVEN_BACK)
+def test_a_getter_that_c_code_does_not_call_is_itself(way):
+    """What stands for one that is called was put in its place wherever it stood among the arguments."""
+
+    def make(trace):
+        get, other = operator.itemgetter(1), operator.attrgetter("real")
+
+        def step(x):
+            try:
+                return x * 2, GIVEN_BACK[way](get, other) is get
+            except TypeError as error:
+                return x, str(error)
+
+        return trace(step), calls(3)
+
+    agree(make)
+
+
 # ---------------------------------------------------------------- attributes
 @cases(hits=3)
 def a_dotted_name(trace):

@@ -277,17 +277,30 @@ bool may_be_stood_for(PyObject* function) {
          callers_of_arguments().count(key);
 }
 
+// How far below the top of the stack the argument lies that such code calls, or 0 where it is given none.
+// Others it gives back, or says in an error what they are.
+int depth_of_called(PyObject* function, int count, PyObject* names) {
+  int named = names ? static_cast<int>(PyTuple_GET_SIZE(names)) : 0;
+  static PyObject *const map = builtin("map"), *const filter = builtin("filter");
+  if (function == map || function == filter) return count > named ? count : 0;
+  static PyObject* const key = PyUnicode_InternFromString("key");
+  for (int i = 0; i < named; ++i)
+    if (is_text(PyTuple_GET_ITEM(names, i), key)) return named - i;
+  static PyObject* const groupby = from_module("itertools", "groupby").release().ptr();
+  return function == groupby && count - named == 2 ? count - 1 : 0;
+}
+
 // Attributes and items that C code would ask for, unseen.
-void exchange_keys(Frame f, const Operation& operation, PyObject* callee) {
-  if (!calls_what_it_is_given(taken_apart(callee).first)) return;
-  for (int i = 1; i <= operation.third; ++i) {
-    PyObject** place = f.place(i);
-    PyObject* own = *place ? of_operator_object(*place) : nullptr;
-    if (!own) continue;
-    PyObject* instead = PyMethod_New(own, *place);
-    if (!instead) throw py::error_already_set();
-    Py_SETREF(*place, instead);
-  }
+void exchange_key(Frame f, const Operation& operation, PyObject* callee) {
+  PyObject* function = taken_apart(callee).first;
+  if (!calls_what_it_is_given(function)) return;
+  int depth = depth_of_called(function, operation.third, keywords_of(f));
+  PyObject* own = depth ? of_operator_object(f.peek(depth)) : nullptr;
+  if (!own) return;
+  PyObject** place = f.place(depth);
+  PyObject* instead = PyMethod_New(own, *place);
+  if (!instead) throw py::error_already_set();
+  Py_SETREF(*place, instead);
 }
 
 PyObject* stand_in_by_first(const void* key, PyObject* first) {
@@ -325,7 +338,7 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
   }
   if (!may_be_stood_for(function)) return false;
   if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
-  exchange_keys(f, operation, *callee);
+  exchange_key(f, operation, *callee);
   PyObject* of_object = of_operator_object(function);
   if (PyObject* own = of_object ? of_object : of_partial(function)) {
     if (!takes_arguments(own, f, operation, true)) return false;
