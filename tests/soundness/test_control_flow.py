@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.soundness.runner import Cases, X, call, check
+import lazytrace
+from tests.soundness.runner import Cases, X, call, calls, check
 
 cases = Cases()
 
@@ -120,6 +122,26 @@ def while_loop(trace):
         return x
 
     return fn, [call(X() * k) for k in (1, 1, 10, 10, 100, 1000, 0.1, 1, 10, 3, 30, 300, 3000, 1)]
+
+
+class Choosing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return choose(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def choose(x):
+    return torch.ops.higher_order.cond(x.sum() > 2, lambda a: a * 2, lambda a: a - 1, (x.detach(),))
+
+
+@pytest.mark.parametrize("way", [choose, lazytrace.opaque(choose), Choosing.apply])
+def test_operators_that_take_functions(way):
+    """Such an operator found no kernel for the key of a recording, and raised."""
+    check(lambda trace: (trace(lambda x: way(x) + 1), calls(4)), eager="calls torch.ops.higher_order.cond()")
 
 
 @cases(hits=1)

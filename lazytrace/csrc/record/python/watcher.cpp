@@ -140,6 +140,23 @@ bool makes_named_tuple(Frame f) { return is_generated_for(f, "namedtuple_"); }
 uintptr_t caller_flags(Frame f) { return f.previous() ? code_flags(f.previous().code()) : 0; }
 }  // namespace
 
+namespace {
+// An operator of torch's that takes functions, as torch.cond() comes to: Python code looks for its kernel by
+// the keys that are switched on, and knows none for that of a recording.
+bool calls_higher_order(Frame f) {
+  static PyObject* const code =
+      py::object(from_module("torch._ops", "HigherOrderOperator").attr("__call__").attr("__code__"))
+          .release()
+          .ptr();
+  return f.code() == code;
+}
+
+std::string name_of_operator(Frame f) {
+  PyObject* self = f.argument(0);
+  return self ? "torch.ops.higher_order." + text_of(py::str(py::handle(self)).ptr()) : "";
+}
+}  // namespace
+
 void Watcher::on_call(PyFrameObject* frame) {
   Frame f(frame);
   if (before_ < 0) before_ = least_ = frames_left() + 1;  // the function's own
@@ -156,6 +173,7 @@ void Watcher::on_call(PyFrameObject* frame) {
   bool watch = !pause.blind() && !(flags & kSkipped);
   trace_instructions(frame, watch);
   if (!older_) trace_lines(frame, false);
+  if (calls_higher_order(f)) around_.recorder->fail(say(reason::CallsFunction, name_of_operator(f)));
   if (pause.active()) return;
   if (is_kernel(f)) {
     kernels_.insert(f.address());
