@@ -690,6 +690,35 @@ def test_what_a_step_writes_to_a_file_is_there_when_nobody_holds_the_file(tmp_pa
     agree(make)
 
 
+def test_a_step_takes_out_what_lies_in_its_arguments():
+    """The recording looked afterwards at a list that was gone."""
+
+    def make(trace):
+        @lazytrace.opaque
+        def step(x, rows):
+            rows.clear()
+            return x * 2
+
+        return trace(lambda x: step(x, [[1], [2], {"a": [3]}]) + 1), calls(4)
+
+    check(make, hits=2)
+
+
+def test_an_object_that_tells_of_its_end_is_handed_to_a_step():
+    """A replay made one of its own, whose destructor ran, too."""
+
+    def make(trace):
+        log = []
+
+        @lazytrace.opaque
+        def step(x, held):
+            return x * len(log)
+
+        return trace(lambda x: step(x, [Ending(log)]) + 1), calls(4), lambda: log
+
+    check(make, eager="calls step with an argument that cannot be made again")
+
+
 @cases.parametrize
 def test_ends_of_objects(make, expected):
     check(make, **expected)

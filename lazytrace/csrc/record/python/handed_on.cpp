@@ -45,30 +45,31 @@ bool is_same(const py::object& a, const py::object& b) {
 }  // namespace
 
 void HandedParts::add(PyObject* part) {
-  auto is_it = [&](const auto& known) { return known.first == part; };
-  if (std::none_of(parts_.begin(), parts_.end(), is_it)) parts_.emplace_back(part, 0);
+  auto is_it = [&](const auto& known) { return known.first.ptr() == part; };
+  if (std::none_of(parts_.begin(), parts_.end(), is_it))
+    parts_.emplace_back(py::reinterpret_borrow<py::object>(part), 0);
 }
 
 void HandedParts::count_holders() {
-  for (auto& [part, holders] : parts_) holders = Py_REFCNT(part);
+  for (auto& [part, holders] : parts_) holders = Py_REFCNT(part.ptr());
 }
 
 bool HandedParts::are_kept() const {
   return std::any_of(parts_.begin(), parts_.end(),
-                     [](const auto& part) { return Py_REFCNT(part.first) > part.second; });
+                     [](const auto& part) { return Py_REFCNT(part.first.ptr()) > part.second; });
 }
 
 std::vector<PyObject*> HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {
   std::unordered_set<PyObject*> hidden;
   for (const auto& [part, holders] : parts.all())
-    if (function_of_partial(part)) hidden.insert(py::object(py::handle(part).attr("keywords")).ptr());
+    if (function_of_partial(part.ptr())) hidden.insert(py::object(part.attr("keywords")).ptr());
   std::vector<PyObject*> shown;
   for (const auto& [part, holders] : parts.all()) {
-    py::object content = content_of_part(part);
+    py::object content = content_of_part(part.ptr());
     if (!content) continue;
-    bool shows = !hidden.count(part);
-    if (shows) shown.push_back(part);
-    kept_.push_back({py::reinterpret_borrow<py::object>(part), std::move(content), step, place, shows});
+    bool shows = !hidden.count(part.ptr());
+    if (shows) shown.push_back(part.ptr());
+    kept_.push_back({part, std::move(content), step, place, shows});
   }
   return shown;
 }
@@ -114,7 +115,7 @@ const HandedOn::Kept* HandedOn::renew(const HandedParts& given) {
   std::unordered_map<PyObject*, int> keepers;
   for (const Kept& kept : kept_) ++keepers[kept.object.ptr()];
   std::unordered_set<PyObject*> all;
-  for (const auto& [part, holders] : given.all()) all.insert(part);
+  for (const auto& [part, holders] : given.all()) all.insert(part.ptr());
   const Kept* confused = nullptr;
   // Of one that several keep, each has another in a replay, and one of these would have changed.
   for (Kept& kept : kept_) {

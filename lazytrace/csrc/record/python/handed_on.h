@@ -15,18 +15,18 @@ namespace lazytrace {
 
 namespace py = pybind11;
 
-// The objects that one step is given, and that a replay makes again of their parts. Borrows them. Needs the
-// GIL.
+// The objects that one step is given, and that a replay makes again of their parts. Holds them, as its code
+// may take one out of another. Needs the GIL.
 class HandedParts {
  public:
   void add(PyObject* part);
   // Before the code of the step runs, and whether more hold one of them now.
   void count_holders();
   bool are_kept() const;
-  const std::vector<std::pair<PyObject*, Py_ssize_t>>& all() const { return parts_; }
+  const std::vector<std::pair<py::object, Py_ssize_t>>& all() const { return parts_; }
 
  private:
-  std::vector<std::pair<PyObject*, Py_ssize_t>> parts_;  // with how often it was held
+  std::vector<std::pair<py::object, Py_ssize_t>> parts_;  // with how often it was held
 };
 
 // Those that were kept, as code that comes to them later would find them. In a replay that code has objects

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cpython/bytecode.h"
+#include "cpython/ends.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -242,6 +243,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     source.text = [&](PyObject* v) { return followed.count(v) ? numbers->texts().find(v) : nullptr; };
     source.part = [&](PyObject* v) {
       if (provenance->touched(v)) recorder->fail(say(reason::ReadsTouched, type_name(v)));
+      if (runs_code_at_its_end(v)) throw std::runtime_error("hands on an object that tells of its end");
       if (v != PyTuple_GET_ITEM(call_.ptr(), 1)) parts_.add(v);  // which nobody but the code has
     };
     step_->call = Tree::of(call_.ptr(), source);

@@ -516,7 +516,7 @@ bool Provenance::fails_for_hidden(PyObject* container) const {
 void Provenance::touch(PyObject* object) {
   if (TouchedNames* known = touched_in_.find(object)) known->all = true;
   if (touched_.count(object)) return;
-  if (known_.find(object)) hold(object);
+  if (known(object) >= 0) hold(object);
   touched_.add(object);
 }
 
