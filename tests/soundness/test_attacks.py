@@ -2,7 +2,7 @@
 
 `python -m tests.soundness.attacks --count 100000 --seed 1 --jobs 2` runs many more, with `--kind training` of
 training steps, with `--kind entries` of programs that draw from pools, with `--kind meetings` of several
-features in one function.
+features in one function, with `--kind handed` of what calls make and hand to hooks and opaque functions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from tests.soundness.attacks.changes import BOUND, Change
 from tests.soundness.attacks.consumers import CONSUMERS
 from tests.soundness.attacks.drawing import entries
+from tests.soundness.attacks.handed import handed
 from tests.soundness.attacks.meetings import meetings
 from tests.soundness.attacks.programs import Attack, Program, attack, limited, program, trial
 from tests.soundness.attacks.reaching import WAYS
@@ -33,7 +34,7 @@ from tests.soundness.attacks.training import training
 from tests.soundness.runner import drive
 
 SAMPLE = 600
-FEW = {"training": 20, "entries": 24, "meetings": 4}  # each of 19 calls and more
+FEW = {"training": 20, "entries": 24, "meetings": 4, "handed": 24}  # each of 19 calls and more
 # A step with gradients, between whose calls little changes; one that keeps the tensor that it draws.
 HONEST = {"training": 98, "entries": 93}
 ENOUGH = 8  # hits of a step that has had time to become flat
@@ -112,7 +113,7 @@ def test_every_consumer_fits_a_source():
 def test_a_case_is_what_its_seed_makes_it(number):
     assert attack(1, number) == attack(1, number) != attack(2, number)
     assert run_one(1, number) == run_one(1, number)
-    for make in (training, entries, meetings):
+    for make in (training, entries, meetings, handed):
         assert make(1, number) == make(1, number) != make(2, number)
 
 

@@ -105,7 +105,7 @@ def one_that_reads_what_the_step_writes(trace):
     return trace(step), calls(5), lambda: held.n
 
 
-@cases(eager="reads-touched")
+@cases(hits=2)
 def one_that_writes_what_the_step_reads(trace):
     held = Holder(n=1, given=None)
 

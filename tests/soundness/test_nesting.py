@@ -391,7 +391,7 @@ def disabled_inside(trace):
     return trace(fn), [call(X())] * 3
 
 
-@cases(eager="reads-touched")
+@cases(hits=2)
 def opaque_changes_a_number_that_is_read_later(trace):
     o = {"k": 1.0}
     bump = opaque(trace, lambda x: o.update(k=o["k"] + 1))

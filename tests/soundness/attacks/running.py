@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.soundness.attacks.drawing import entries
+from tests.soundness.attacks.handed import handed
 from tests.soundness.attacks.meetings import meetings
 from tests.soundness.attacks.programs import Attack, Program, Slow, attack, import_slow_modules
 from tests.soundness.attacks.training import training
@@ -27,6 +28,7 @@ KINDS: dict[str, Callable[[int, int], Attack | None]] = {
     "training": training,
     "entries": entries,
     "meetings": meetings,
+    "handed": handed,
 }
 
 

@@ -220,7 +220,9 @@ bool Provenance::touched_what_was_read() const {
     }
     return read;
   };
-  auto name_was_read = [&](const void* dict) { return attribute_was_read(*touched_in_.find(dict)); };
+  auto name_was_read = [&](const void* dict) {
+    return touched_.count(dict) && attribute_was_read(*touched_in_.find(dict));
+  };
   return touched_in_.any(name_was_read) || touched_.any([&](const void* object) {
     const int* node = known_.find(object);
     return cells_.count(object) || live_.count(object) || (node && (*node < 0 || was_looked_into(*node)));
@@ -556,8 +558,11 @@ bool Provenance::is_written(PyObject* object) const {
 bool Provenance::touched_attribute(PyObject* object, PyObject* name) const {
   if (touched_.empty()) return false;
   PyObject* dict = namespace_of(object);
-  const TouchedNames* known = dict ? touched_in_.find(dict) : nullptr;
-  return touched_.count(object) || (known ? known->has(name) : dict && touched_.count(dict));
+  if (touched_.count(object)) return true;
+  // What lay at the address of a dict may have gone.
+  if (!dict || !touched_.count(dict)) return false;
+  const TouchedNames* known = touched_in_.find(dict);
+  return !known || known->has(name);
 }
 
 void Provenance::touch(PyTypeObject* type, PyObject* name) {

@@ -17,11 +17,13 @@ bool is_a_leaf(PyObject* object) {
 }  // namespace
 
 WithinReach::WithinReach(const void* below, const std::function<bool(PyObject*)>& was_there) {
-  for (Frame f = Frame::current(); f && f.address() != below; f = f.previous()) {
-    if (is_own_code(f.code())) continue;
+  Frame f = Frame::current();
+  // What comes to the step ends with it: code that stands for C code, and that of logging.
+  auto leads_there = [](Frame one) { return code_flags(one.code()) & (kOwn | kStandsIn | kLogging); };
+  while (f && f.address() != below && leads_there(f)) f = f.previous();
+  for (; f && f.address() != below; f = f.previous())
     for (PyObject** place : f.places(false))
       if (*place) meet(*place, was_there);
-  }
 }
 
 void WithinReach::meet(PyObject* object, const std::function<bool(PyObject*)>& was_there) {
