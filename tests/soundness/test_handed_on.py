@@ -791,3 +791,25 @@ def test_functions_that_share_a_variable_go_together():
         return one, [call(X(), value) for value in (1, 2, 3, 4)]
 
     check(make, hits=2)
+
+
+def test_an_attribute_that_a_step_puts_on_what_it_is_given():
+    """Nobody reads it, and the tensor does not leave the call."""
+
+    def make(trace):
+        def puts(t, value):
+            t.note = value
+
+        note = lazytrace.opaque(puts) if trace.enabled else puts
+
+        def step(x):
+            t = x * 2
+            y = t + 1
+            if x.sum() > 0:
+                y = y + 1
+            note(t, [1, 2])
+            return y
+
+        return trace(step), [call(sign * X()) for sign in (-1, -1, 1, -1, 1)]
+
+    check(make, hits=2)

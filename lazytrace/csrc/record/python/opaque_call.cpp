@@ -208,6 +208,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     if (reg >= 0) {
       uses_.push_back(reg);
       looks_.emplace_back(t, TensorMeta::of(t));
+      traits_.push_back(traits_of(t));
       if (!t.is_inference()) versions_.emplace_back(t, t._version());
     }
     return reg;
@@ -419,9 +420,11 @@ void OpaqueCall::add(PyObject* result) {
   if (step_->watched) step_->answers = recorder->take_answers();
   step_->touches |= step_->watched;  // a function that runs again has no guards for what is read there
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
-  for (auto& [tensor, look] : looks_) {
-    step_->confuses |= !look.matches(tensor);
-    bool decorated = !traits_of(tensor).empty() && recorder->made(tensor);
+  for (size_t i = 0; i < looks_.size(); ++i) {
+    const at::Tensor& tensor = looks_[i].first;
+    std::string traits = traits_of(tensor);
+    step_->confuses |= !looks_[i].second.matches(tensor) || traits != traits_[i];
+    bool decorated = !traits.empty() && recorder->made(tensor);
     if (decorated) recorder->note_decorated(recorder->register_of(tensor));
   }
   if (prints_) recorder->forget_hidden();

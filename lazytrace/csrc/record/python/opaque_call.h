@@ -89,7 +89,8 @@ class OpaqueCall {
   RandomMark random_mark_ = RandomMark::now();
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
   std::vector<std::pair<at::Tensor, TensorMeta>> looks_;
-  std::vector<py::object> shown_;  // by write: what Python code finds there
+  std::vector<std::string> traits_;  // of these, too
+  std::vector<py::object> shown_;    // by write: what Python code finds there
   size_t touched_ = 0;
   GuardTree::Look read_before_;
   Modes modes_ = Modes::current();
