@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import signal
 import types
 import weakref
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
+import lazytrace
 from tests.soundness.runner import Cases, X, agree, around, call, check
 
 cases = Cases()
@@ -353,3 +355,30 @@ def test_a_signal_that_is_handled_is_no_part_of_the_recording():
     finally:
         signal.signal(signal.SIGVTALRM, before)
     assert log == [1]
+
+
+def wrapped(function):
+    def call_it(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return call_it
+
+
+def doubled(function):
+    def call_it(*args, **kwargs):
+        return function(*args, **kwargs) * 2
+
+    return call_it
+
+
+def test_a_function_that_another_library_has_put_among_the_globals_of_torch(monkeypatch):
+    """tensordict does so with those of torch's vmap()."""
+    module = importlib.import_module("torch._functorch.vmap")
+    original = module._unwrap_batched
+    monkeypatch.setattr(module, "_unwrap_batched", wrapped(original))
+    fn = lazytrace.traced(lambda x: torch.vmap(torch.sin)(x) * 2)
+    x = torch.ones(2, 3)
+    assert [fn(x).tolist() for _ in range(4)] == [(x.sin() * 2).tolist()] * 4
+    assert fn.stats().hits >= 2
+    monkeypatch.setattr(module, "_unwrap_batched", doubled(original))
+    assert [fn(x).tolist() for _ in range(2)] == [(x.sin() * 4).tolist()] * 2

@@ -247,8 +247,10 @@ void Watcher::enter_function(Frame f) {
   if (!met && (code_flags(f.code()) & (kThrough | kStandsIn))) return provenance.note_made(function);
   if (!met && self) meet_function(f, self);
   bool imports = code_flags(f.code()) & kImports;
-  if (!met && provenance.known(function) < 0 && (imports || is_trusted(caller_flags(f))))
-    functions_->find_in_module(function);
+  bool trusted = is_trusted(caller_flags(f));
+  if (!met && provenance.known(function) < 0 && (imports || trusted)) functions_->find_in_module(function);
+  if (!met && provenance.known(function) < 0 && trusted)
+    functions_->find_among_globals(function, f.previous().globals());
   // What an operator calls, a replay has it call again: kernels and hooks in Python.
   if (around_.recorder->inside_operator() && provenance.known(function) < 0 && !provenance.is_fresh(function))
     return;

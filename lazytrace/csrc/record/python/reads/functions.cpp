@@ -66,6 +66,16 @@ void FunctionReads::find_in_module(PyObject* function) {
   if (found != function) provenance_->read_child(node, Access::Attribute, wrapped, -1, function);
 }
 
+void FunctionReads::find_among_globals(PyObject* function, PyObject* globals) {
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(globals, &at, &name, &value);) {
+    if (value != function) continue;
+    int module = provenance_->module_of(globals);
+    if (module >= 0) provenance_->read_child(module, Access::Instance, name, -1, function);
+    return;
+  }
+}
+
 void FunctionReads::consume_function(PyObject* function) {
   read_function(function, false);
   PyObject* closure = PyFunction_GET_CLOSURE(function);

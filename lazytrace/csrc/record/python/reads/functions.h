@@ -20,6 +20,8 @@ class FunctionReads {
   void read_function(PyObject* function, bool watched = false);
   // A function of torch that code which is not watched has found: by its name in its module.
   void find_in_module(PyObject* function);
+  // The same of another function that such code finds among its globals.
+  void find_among_globals(PyObject* function, PyObject* globals);
   // What a function whose frame is not watched reads without being handed it.
   void consume_function(PyObject* function);
 
