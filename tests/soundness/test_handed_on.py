@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import heapq
 from collections import OrderedDict
 from typing import Any
 
@@ -813,3 +814,77 @@ def test_an_attribute_that_a_step_puts_on_what_it_is_given():
         return trace(step), [call(sign * X()) for sign in (-1, -1, 1, -1, 1)]
 
     check(make, hits=2)
+
+
+# ---------------------------------------------------------------- what a step changes at one call only
+def fills_a_list(do, x):
+    found = []
+    return do(x, lambda held: held.append(1), found) * (1 + len(found))
+
+
+def fills_a_dict(do, x):
+    found = {}
+    return do(x, lambda held: held.setdefault("a", 1), found) * (1 + len(found))
+
+
+class Counted:
+    def __init__(self):
+        self.count = 0
+
+
+def sets_an_attribute(do, x):
+    found = Counted()
+    return do(x, lambda held: setattr(held, "count", 1), found) * (1 + found.count)
+
+
+def sets_a_variable(do, x):
+    found = 0
+
+    def change(held):
+        nonlocal found
+        found = held
+
+    return do(x, change, 1) * (1 + found)
+
+
+def fills_what_is_inside(do, x):
+    found = [[]]
+    return do(x, lambda held: held[0].append(1), found) * (1 + len(found[0]))
+
+
+@pytest.mark.parametrize(
+    "body", [fills_a_list, fills_a_dict, sets_an_attribute, sets_a_variable, fills_what_is_inside]
+)
+def test_what_a_step_changes_in_a_replay_alone_is_noticed(body):
+    """The function has a list of its own, which says nothing of the one that the step was given."""
+
+    @lazytrace.opaque
+    def do(x, change, found):
+        if x.sum() < 0:
+            change(found)
+        return x * 2
+
+    fn = lazytrace.traced(lambda x: body(do, x))
+    assert [fn(torch.ones(3)).tolist() for _ in range(4)] == [[2.0] * 3] * 4
+    assert fn.stats().hits, fn.stats().eager
+    with pytest.raises(lazytrace.ReplayError, match="that it was given and has changed"):
+        fn(-torch.ones(3))
+
+
+def test_what_a_step_changes_unseen_is_not_read():
+    def make(trace):
+        fill = lazytrace.opaque(pushes) if trace.enabled else pushes
+
+        def step(x):
+            found = []
+            y = fill(x, found)
+            return y * len(found)
+
+        return trace(step), calls(4)
+
+    check(make, eager="reads-touched")
+
+
+def pushes(x, found):
+    heapq.heappush(found, 1)
+    return x * 2

@@ -15,6 +15,7 @@
 #include "guard/guards.h"
 #include "passes/lowered.h"
 #include "program/flatten.h"
+#include "replay/made_parts.h"
 #include "torch/accumulation.h"
 #include "torch/overrides.h"
 #include "torch/record_key.h"
@@ -778,6 +779,8 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
   const LooksBefore looks(plan_, at, registers_);
+  std::optional<MadeParts> parts;
+  if (s.opaque->free && !s.opaque->touches) parts.emplace(s.opaque->call, call.ptr());
   bool drawn = is_drawn(s);
   if (!drawn)
     value_ = py::reinterpret_steal<py::object>(
@@ -790,6 +793,11 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   if (!confused_ && !left_alone(*s.opaque)) {
     confused_ = true;
     found_ = "Python state that it has changed, though it did not when it was recorded";
+  }
+  if (PyObject* part = !confused_ && parts ? parts->changed() : nullptr) {
+    confused_ = true;
+    found_ = "a " + (PyCell_Check(part) ? "variable" : type_name(part)) +
+             " that it was given and has changed, though it did not when it was recorded";
   }
   if (confused_) return false;
   Flattened flattened(value_.ptr(), call.ptr());

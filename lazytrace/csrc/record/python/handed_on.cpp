@@ -4,45 +4,10 @@
 #include <unordered_set>
 
 #include "cpython/callee.h"
+#include "cpython/contents.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
-
-namespace {
-// Its class and what it holds, as a list; null of what never changes.
-py::object content_of_part(PyObject* part) {
-  bool cell = PyCell_Check(part);
-  bool plain = cell || PyList_CheckExact(part) || PySet_CheckExact(part) || PyDict_CheckExact(part);
-  if (!plain && !is_rebuildable(part)) return {};
-  py::list all;
-  auto add = [&](PyObject* dict) {
-    PyObject *key, *value;
-    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
-      all.append(py::handle(key)), all.append(py::handle(value));
-  };
-  if (PyList_Check(part) || PySet_Check(part))
-    all = py::reinterpret_steal<py::list>(PySequence_List(part));
-  else if (PyDict_Check(part))
-    add(part);
-  if (cell && PyCell_GET(part)) all.append(py::handle(PyCell_GET(part)));
-  if (plain) return std::move(all);
-  py::object state = py::reinterpret_steal<py::object>(instance_state(part));
-  if (!state) throw py::error_already_set();
-  add(state.ptr());
-  all.append(py::handle(reinterpret_cast<PyObject*>(Py_TYPE(part))));
-  return std::move(all);
-}
-
-// An object that was given another class may have come to hold nothing that is known.
-bool is_same(const py::object& a, const py::object& b) {
-  if (!a || !b) return false;
-  Py_ssize_t size = PyList_GET_SIZE(a.ptr());
-  if (size != PyList_GET_SIZE(b.ptr())) return false;
-  for (Py_ssize_t i = 0; i < size; ++i)
-    if (PyList_GET_ITEM(a.ptr(), i) != PyList_GET_ITEM(b.ptr(), i)) return false;
-  return true;
-}
-}  // namespace
 
 void HandedParts::add(PyObject* part) {
   auto is_it = [&](const auto& known) { return known.first.ptr() == part; };
@@ -65,7 +30,7 @@ std::vector<PyObject*> HandedOn::keep(const HandedParts& parts, const std::strin
     if (function_of_partial(part.ptr())) hidden.insert(py::object(part.attr("keywords")).ptr());
   std::vector<PyObject*> shown;
   for (const auto& [part, holders] : parts.all()) {
-    py::object content = content_of_part(part.ptr());
+    py::object content = contents_of(part.ptr());
     if (!content) continue;
     bool shows = !hidden.count(part.ptr());
     if (shows) shown.push_back(part.ptr());
@@ -76,7 +41,7 @@ std::vector<PyObject*> HandedOn::keep(const HandedParts& parts, const std::strin
 
 const HandedOn::Kept* HandedOn::changed() const {
   auto has_changed = [](const Kept& kept) {
-    return !is_same(kept.content, content_of_part(kept.object.ptr()));
+    return !same_contents(kept.content, contents_of(kept.object.ptr()));
   };
   auto found = std::find_if(kept_.begin(), kept_.end(), has_changed);
   return found == kept_.end() ? nullptr : &*found;
@@ -120,8 +85,8 @@ const HandedOn::Kept* HandedOn::renew(const HandedParts& given) {
   // Of one that several keep, each has another in a replay, and one of these would have changed.
   for (Kept& kept : kept_) {
     if (keepers[kept.object.ptr()] > 1) continue;
-    py::object content = content_of_part(kept.object.ptr());
-    if (all.count(kept.object.ptr()) && !is_same(kept.content, content)) confused = &kept;
+    py::object content = contents_of(kept.object.ptr());
+    if (all.count(kept.object.ptr()) && !same_contents(kept.content, content)) confused = &kept;
     kept.content = std::move(content);
   }
   return confused;

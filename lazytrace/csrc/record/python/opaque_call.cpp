@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cpython/bytecode.h"
+#include "cpython/contents.h"
 #include "cpython/ends.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
@@ -266,6 +267,8 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   }
   if (python) provenance->judge_handed_on();
   count_holders();
+  for (const auto& [part, holders] : parts_.all())
+    if (step_->free) contents_.push_back(contents_of(part.ptr()));
   touched_ = provenance->touched_count();
   around_.recorder->pause();
   // What is written to a stream or a file is nothing that a function reads.
@@ -399,6 +402,14 @@ void OpaqueCall::uses(const std::vector<int>& registers) {
     if (std::find(uses_.begin(), uses_.end(), reg) == uses_.end()) uses_.push_back(reg);
 }
 
+// Of a step that changes nothing a replay asks whether it has changed what it was given then (MadeParts).
+void OpaqueCall::touch_parts() {
+  for (size_t i = 0; i < contents_.size(); ++i) {
+    PyObject* part = parts_.all()[i].first.ptr();
+    if (contents_[i] && !same_contents(contents_[i], contents_of(part))) around_.provenance->touch(part);
+  }
+}
+
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   if (step_->python) around_.provenance->renew_handed_on(parts_, step_->name);
@@ -415,6 +426,7 @@ void OpaqueCall::add(PyObject* result) {
     return;
   }
   if (step_->pure) step_->told = !recorder->hidden_varies();
+  touch_parts();
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   if (step_->watched) step_->answers = recorder->take_answers();

@@ -79,11 +79,13 @@ class OpaqueCall {
   void show_writes(const Tree::Source& source, bool watched);
   std::optional<Tree> shown_by(const Writes::Write& write, const Tree::Source& source, py::object* value);
   bool hide_writes();
+  void touch_parts();
 
   Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
   py::object call_;  // (args, kwargs)
   HandedParts parts_;
+  std::vector<py::object> contents_;  // of the parts, before its code has run
   std::vector<int> uses_, numbers_;
   std::unordered_set<int> unseen_;
   RandomMark random_mark_ = RandomMark::now();
