@@ -888,3 +888,49 @@ def test_what_a_step_changes_unseen_is_not_read():
 def pushes(x, found):
     heapq.heappush(found, 1)
     return x * 2
+
+
+def adds_what_was_set(x, box):
+    return x + box.held[0]
+
+
+def gives_a_method(x, box):
+    return x, box.read
+
+
+def gives_the_object(x, box):
+    return x, box
+
+
+class Read(Box):
+    def read(self):
+        return self.held
+
+
+@pytest.mark.parametrize("behind", [adds_what_was_set, gives_a_method, gives_the_object])
+def test_what_a_step_has_set_is_met_after_a_side_exit(behind):
+    """The function would have run again with an object that no step has changed."""
+
+    def make(trace):
+        def sets(box, x):
+            box.held = [float(x.sum())]
+
+        fill = lazytrace.opaque(sets) if trace.enabled else sets
+
+        def step(x):
+            box = Read()
+            fill(box, x)
+            return behind(x, box) if x.sum() > 0 else x * 2
+
+        traced = trace(step)
+
+        def one(x):
+            y = traced(x)
+            if isinstance(y, tuple):
+                y, box = y
+                return y, box() if callable(box) else box.held
+            return y
+
+        return one, [call(sign * X()) for sign in (-1, -1, -1, 1, -1, 1)]
+
+    check(make, eager="read-after-change")

@@ -1216,7 +1216,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   opaque->confuses |=
       opaque->python && std::any_of(program_->steps.begin(), program_->steps.end(), reads_late);
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
-  if (opaque->keeps) resuming_.end(opaque->name + " keeps an object that the call has made");
+  if (opaque->keeps) resuming_.end(opaque->name + " keeps or changes an object that the call has made");
   settle_flags();
   bool varies = resuming_.hidden_varies() || opaque->late;
   // A function that cannot be resumed here does not start over behind such a step, either.

@@ -414,7 +414,11 @@ void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   if (step_->python) around_.provenance->renew_handed_on(parts_, step_->name);
   // A block is kept by what stands in its place, where it is kept.
-  if (parts_.are_kept() || step_->watched || (step_->python && recorder->feeding()))
+  // What it has changed is another object in code that runs again, too.
+  bool has_changed = std::any_of(parts_.all().begin(), parts_.all().end(), [&](const auto& part) {
+    return around_.provenance->touched(part.first.ptr());
+  });
+  if (parts_.are_kept() || has_changed || step_->watched || (step_->python && recorder->feeding()))
     step_->keeps = around_.provenance->hand_on(parts_, step_->name);
   if (step_->free)
     step_->turn =
