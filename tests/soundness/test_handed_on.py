@@ -461,6 +461,17 @@ def test_several_steps_are_given_one_list(body):
     check(make, eager="shares-handed-on")
 
 
+def with_a_pass(traced):
+    """Calls whose caller makes the backward pass."""
+
+    def one(x):
+        y = traced(x)
+        y.backward()
+        return y
+
+    return one
+
+
 def test_hooks_that_share_a_list_are_called_later():
     def make(trace):
         w = torch.ones(3, requires_grad=True)
@@ -473,14 +484,7 @@ def test_hooks_that_share_a_list_are_called_later():
             z.register_hook(lambda g: held.append(1))
             return z.sum()
 
-        traced = trace(step)
-
-        def one(x):
-            y = traced(x)
-            y.backward()
-            return y
-
-        return one, calls(4), lambda: w.grad
+        return with_a_pass(trace(step)), calls(4), lambda: w.grad
 
     check(make, eager="shares-handed-on")
 
@@ -583,15 +587,8 @@ def test_hooks_that_share_a_list_on_two_sides_of_an_exit():
                 z.register_hook(lambda g: held.append(7))
             return z.sum()
 
-        traced = trace(step)
-
-        def one(x):
-            y = traced(x)
-            y.backward()
-            return y
-
         signs = (-1, -1, -1, 1, -1, 1, 1)
-        return one, [call(sign * X()) for sign in signs], lambda: (w.grad, seen)
+        return with_a_pass(trace(step)), [call(sign * X()) for sign in signs], lambda: (w.grad, seen)
 
     check(make, hits=2, eager="shares-handed-on")
 
