@@ -203,7 +203,7 @@ def asks_for_a_history(trace):
     return trace(fn), around(lambda: state.update(w=w * 1), X())
 
 
-@cases(hits=2)
+@cases(hits=3)
 def asks_an_argument_for_a_history(trace):
     w = torch.ones(3, requires_grad=True)
 
@@ -211,6 +211,65 @@ def asks_an_argument_for_a_history(trace):
         return x * 2 if x.grad_fn is None else x * 3
 
     return trace(fn), [call(w), call(w), call(w * 1), call(w * 1), call(w)]
+
+
+@cases(hits=4)
+def asks_results_for_a_history(trace):
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        with torch.set_grad_enabled(bool(x.sum() > 0)):
+            h = x * w
+        if x.grad_fn is not None or w.view(3).grad_fn is None:
+            return x
+        return (h * 2 if h.grad_fn is None else h * 3), h.grad_fn is not None
+
+    return trace(fn), [call(torch.full((3,), k)) for k in (1.0, 2.0, -1.0, -2.0, 3.0, -3.0)]
+
+
+@cases(hits=3)
+def asks_what_is_detached_for_a_history(trace):
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        h = x * w
+        h.sum().backward()
+        before = h.grad_fn is None
+        h.detach_()
+        return before, h.grad_fn is None
+
+    return trace(fn), [call(X())] * 5, lambda: w.grad
+
+
+@cases(eager="reads-of-tensor")
+def keeps_a_history(trace):
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        node = (x * w).grad_fn
+        return node is None
+
+    return trace(fn), [call(X())] * 3
+
+
+@cases(eager="reads-of-tensor")
+def asks_whether_a_history_is_true(trace):
+    class Never(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+        def __bool__(self):
+            return False
+
+    def fn(x):
+        return x * 2 if Never.apply(x).grad_fn else x * 3
+
+    return trace(fn), [call(X(grad=True))] * 3
 
 
 # ---------------------------------------------------------------- members of sets

@@ -35,6 +35,23 @@ bool functions_store(PyCodeObject* code, PyObject* name) {
 }
 }  // namespace
 
+bool is_asked_for_none(PyCodeObject* code, int instruction) {
+  std::vector<uint8_t> bytes = bytecode_of(code);
+  size_t next = (static_cast<size_t>(instruction) + 1) * 2;
+  while (next < bytes.size() && bytes[next] == CACHE) next += 2;
+  if (next + 2 >= bytes.size()) return false;
+  switch (bytes[next]) {
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case POP_JUMP_BACKWARD_IF_NONE:
+    case POP_JUMP_BACKWARD_IF_NOT_NONE:
+      return true;
+    case LOAD_CONST:
+      return PyTuple_GET_ITEM(code->co_consts, bytes[next + 1]) == Py_None && bytes[next + 2] == IS_OP;
+  }
+  return false;
+}
+
 bool may_store(PyCodeObject* code, int slot, int from) {
   std::vector<uint8_t> bytes = bytecode_of(code);
   int count = static_cast<int>(bytes.size() / 2), back = count, last = -1;

@@ -36,6 +36,9 @@ inline bool yields_for_another(PyCodeObject* code, int instruction) {
   return bytes[next] != RESUME || (bytes[next + 1] & 3) != 1;  // 1: of a plain `yield`
 }
 
+// Whether what an instruction gives is compared with None by the next one, and seen by nothing else.
+bool is_asked_for_none(PyCodeObject* code, int instruction);
+
 // Whether the code may give a variable that a cell holds another value from that instruction on, or a
 // function that it makes may. `slot`: where a frame has the cell.
 bool may_store(PyCodeObject* code, int slot, int from);

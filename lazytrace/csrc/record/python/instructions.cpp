@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpython/bytecode.h"
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/imports.h"
@@ -62,6 +63,13 @@ bool is_watched(PyTypeObject* type, const char* name) {
   return method && PyFunction_Check(method) && !is_trusted_code(PyFunction_GET_CODE(method));
 }
 
+// `x.grad_fn is None`
+bool asks_whether_history(Frame f, PyObject* object, PyObject* name) {
+  static PyObject* const history = PyUnicode_InternFromString("grad_fn");
+  return name == history && is_tensor(object) &&
+         is_asked_for_none(f.code_object(), f.instruction());
+}
+
 }  // namespace
 
 void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* facts) {
@@ -72,6 +80,8 @@ void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* fact
     case Action::JoinsTexts:
       return;
     case Action::ReadsAttribute:
+      if (asks_whether_history(f, first, f.name(operation.name)))
+        return calls_->ask_for_none(first, f.name(operation.name));
       return calls_->read_attribute_again(first, f.name(operation.name));
     case Action::ImportsAttribute:
       return calls_->read_attribute(first, f.name(operation.name));

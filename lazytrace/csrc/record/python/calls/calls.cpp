@@ -187,6 +187,11 @@ void Calls::read_attribute_again(PyObject* object, PyObject* name) {
   call_fallback(attributes_->read_attribute_again(object, name), object, name);
 }
 
+void Calls::ask_for_none(PyObject* object, PyObject* name) {
+  AttributeReads::AskedForNone here(attributes_);
+  read_attribute(object, name);
+}
+
 void Calls::call_fallback(PyObject* getter, PyObject* object, PyObject* name) {
   if (getter) call(getter, std::array<PyObject*, 2>{object, name}.data(), 2);
 }

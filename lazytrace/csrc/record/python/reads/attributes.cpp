@@ -518,7 +518,12 @@ bool AttributeReads::may_read(TensorState state, PyObject* tensor, bool argument
   bool made = !argument && provenance_->known(tensor) < 0;
   if (state == TensorState::Leaf) return made || argument;
   if (state == TensorState::Version) return made && recorder_->made_with_memory(THPVariable_Unpack(tensor));
-  return state == TensorState::GradFn && made && has_no_history(THPVariable_Unpack(tensor));
+  if (state != TensorState::GradFn) return false;
+  const at::Tensor& t = THPVariable_Unpack(tensor);
+  // The key tells which arguments have one. A view whose base was written to has another one when it is
+  // asked.
+  if (only_none_ && !is_stale(t)) return made || argument;
+  return made && has_no_history(t);
 }
 
 // That a tensor of before the call has no history, a guard can ask again.

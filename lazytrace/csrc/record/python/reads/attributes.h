@@ -44,6 +44,17 @@ class AttributeReads {
   void read_abstractness(PyObject* function);
   void read_module_attribute(PyObject* module, PyObject* name);
   void read_tensor_attribute(PyObject* tensor, PyObject* name);
+  // While it lives, what is read is asked for nothing but whether it is None.
+  class AskedForNone {
+   public:
+    explicit AskedForNone(AttributeReads* reads) : asked_(&reads->only_none_) { *asked_ = true; }
+    ~AskedForNone() { *asked_ = false; }
+    AskedForNone(const AskedForNone&) = delete;
+    AskedForNone& operator=(const AskedForNone&) = delete;
+
+   private:
+    bool* asked_;
+  };
 
  private:
   PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
@@ -68,6 +79,7 @@ class AttributeReads {
   bool holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const;
   PyObject* repeat(const Memo& memo, PyObject* object, PyObject* name);
 
+  bool only_none_ = false;
   Recorder* recorder_;
   GuardTree* tree_;
   Provenance* provenance_;
