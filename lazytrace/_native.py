@@ -73,6 +73,10 @@ def load() -> str:
         )
         hook = functools.partial(_core.hook_call, _torch.add_hook, _torch.register_hook, _torch.hook_handle)
         whole[_torch.register_hook] = hook
+        remove = functools.partial(
+            _core.unhook_call, _torch.remove_hook, _torch.remove_handle, _torch.hook_place
+        )
+        _core.configure_unhooking(_torch.remove_handle, remove)
         instead = (stand_ins.setup_input_hook, stand_ins.setup_output_hook)
         whole |= dict(zip(_torch.module_hook_calls(), instead, strict=False))
         whole[_torch.set_input_hook] = functools.partial(_core.module_inputs, _torch.set_input_hook)

@@ -185,6 +185,37 @@ def hook_handle(tensor: torch.Tensor, known: list[RemovableHandle]) -> Removable
     return handle
 
 
+remove_handle: Callable[[RemovableHandle], None] = RemovableHandle.remove
+
+
+def hook_place(tensor: torch.Tensor, handle: RemovableHandle) -> int:
+    """Which of the hooks of a tensor that of a handle is; -1 where it has gone, -2 where it is elsewhere.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> first, second = (x.register_hook(lambda gradient: gradient * 2) for _ in range(2))
+    >>> hook_place(x, second), first.remove(), hook_place(x, second), hook_place(x, first)
+    (1, None, 0, -1)
+    """
+    hooks = handle.hooks_dict_ref()
+    if hooks is None or handle.id not in hooks:
+        return -1
+    return list(hooks).index(handle.id) if hooks is tensor._backward_hooks else -2
+
+
+def remove_hook(tensor: torch.Tensor, place: int) -> None:
+    """What a program does where `remove` of a handle was called.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> add_hook(x, lambda gradient: gradient * 2)
+    >>> remove_hook(x, 0)
+    >>> x.sum().backward()
+    >>> x.grad
+    tensor([1., 1.])
+    """
+    hooks = tensor._backward_hooks
+    del hooks[list(hooks)[place]]
+
+
 def module_hook_calls() -> tuple[Callable[..., Any], ...]:
     """What `Module.__call__` sets the backward hooks of a module with, around its inputs, then its outputs.
 

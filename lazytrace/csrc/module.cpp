@@ -593,6 +593,12 @@ PYBIND11_MODULE(_core, m) {
           auto* active = lt::Recording::active();
           return active ? active->hook({again, now, find}, tensor, hook) : now(tensor, hook);
         });
+  m.def("unhook_call",
+        [](py::object again, const py::object& now, py::object find, const py::object& handle) {
+          auto* active = lt::Recording::active();
+          active ? active->unhook({std::move(again), now, std::move(find)}, handle) : (void)now(handle);
+        });
+  m.def("configure_unhooking", &lt::configure_unhooking);
   m.def("retain_gradient", [](const py::object& now, py::object tensor) {
     auto* active = lt::Recording::active();
     active ? active->retain_gradient(now, tensor) : (void)now(tensor);

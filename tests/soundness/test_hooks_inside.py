@@ -126,13 +126,109 @@ def two_hooks(trace):
     return fn, six(), watch
 
 
-@cases(eager="reads a RemovableHandle of unknown origin")
+@cases(hits=4)
 def hook_that_is_removed(trace):
     def set_hook(h):
         h.register_hook(lambda g: g * 2).remove()
 
     fn, watch = net_and_step(trace, set_hook)
     return fn, six(), watch
+
+
+@cases(hits=4)
+def one_of_three_that_is_removed(trace):
+    def set_hooks(h):
+        handles = [h.register_hook(hook) for hook in (lambda g: g * 2, lambda g: g + 1, lambda g: g * 3)]
+        handles[1].remove()
+        handles[1].remove()
+
+    fn, watch = net_and_step(trace, set_hooks)
+    return fn, six(), watch
+
+
+@cases(hits=4)
+def removed_in_one_branch(trace):
+    def set_hook(h):
+        handle = h.register_hook(lambda g: g * 2)
+        if h.sum() > 3:
+            type(handle).remove(handle)
+
+    fn, watch = net_and_step(trace, set_hook)
+    return fn, [call(torch.full((2, 3), k)) for k in (1.0, 2.0, -30.0, 3.0, -9.0, 30.0, -60.0, 4.0)], watch
+
+
+def passes(trace, set_hook):
+    """Two passes over one graph, with the hook in the first of them alone."""
+    w = torch.nn.Parameter(X())
+
+    def fn(x):
+        h = x * w
+        loss = h.pow(2).sum()
+        w.grad = None
+        set_hook(h, lambda: loss.backward(retain_graph=True))
+        loss.backward()
+        return h
+
+    traced = trace(fn)
+
+    def use(x):
+        h = traced(x)
+        h.sum().backward()
+        return len(h._backward_hooks or ()), w.grad.clone()
+
+    return use, [call(X() * k) for k in range(1, 7)]
+
+
+@cases(hits=4)
+def hook_for_one_pass(trace):
+    def once(h, back):
+        handle = h.register_hook(lambda g: g * 2)
+        back()
+        handle.remove()
+
+    return passes(trace, once)
+
+
+@cases(hits=4)
+def hook_for_a_block(trace):
+    def once(h, back):
+        h.register_hook(lambda g: g + 1)
+        with h.register_hook(lambda g: g * 2):
+            back()
+
+    return passes(trace, once)
+
+
+@cases(hits=4)
+def removed_behind_its_tensor(trace):
+    def fn(x):
+        y = x * 2
+        handle = y.register_hook(lambda g: g * 2)
+        del y
+        handle.remove()
+        return x * 3
+
+    return trace(fn), [call(X(grad=True))] * 6
+
+
+@cases(eager="reads-touched")
+def number_of_a_handle(trace):
+    def fn(x):
+        return x * 2 + ((x * 3).register_hook(lambda g: g * 2).id < 0)
+
+    return trace(fn), [call(X(grad=True))] * 3
+
+
+@cases(eager="hook-elsewhere")
+def removed_where_its_tensor_was_changed(trace):
+    def fn(x):
+        y = x * 2
+        handle = y.register_hook(lambda g: g * 2)
+        y.mul_(2)
+        handle.remove()
+        return y
+
+    return trace(fn), [call(X(grad=True))] * 3
 
 
 @cases(eager="registers a hook on a tensor of before the call")

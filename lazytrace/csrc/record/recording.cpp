@@ -414,13 +414,49 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
     recorder_.fed_value();
   }
   py::object handle = fed ? calls.find(tensor, hook_handles_) : calls.now(tensor, hook);
-  hook_handles_.append(handle);
-  if (may_watch() && WatchedBlocks::may_watch(hook.ptr())) {
+  bool watched = may_watch() && WatchedBlocks::may_watch(hook.ptr());
+  if (watched) {
     blocks()->know(hook.ptr());
     call.is_hook();
   }
   call.finish(Py_None);
+  know_handle(handle, THPVariable_Unpack(tensor.ptr()), watched);
   return handle;
+}
+
+// What it counts and where the hook lies is another thing in each replay, so nobody may ask it for that.
+void Recording::know_handle(const py::object& handle, const at::Tensor& tensor, bool watched) {
+  Provenance* provenance = observer_.surroundings().provenance;
+  hook_handles_.append(handle);
+  set_hooks_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), watched});
+  observer_.know_handle(handle.ptr());
+  provenance->note_made(handle.ptr());
+  for (const char* name : {"id", "hooks_dict_ref", "extra_dict_ref"}) {
+    auto interned = py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name));
+    provenance->touch_attribute(handle.ptr(), interned.ptr());
+  }
+}
+
+void Recording::unhook(const UnhookCalls& calls, const py::object& handle) {
+  size_t at = 0;
+  while (!py::object(hook_handles_[at]).is(handle)) ++at;
+  auto held = set_hooks_[at].tensor.lock();
+  py::object tensor;
+  if (held) tensor = py::reinterpret_steal<py::object>(THPVariable_Wrap(at::Tensor(std::move(held))));
+  Py_ssize_t place = tensor && recorder_.takes_steps() ? calls.find(tensor, handle).cast<Py_ssize_t>() : -1;
+  if (place < -1) recorder_.fail(say(reason::HookElsewhere));
+  if (place < 0) {
+    Aside here(this);
+    return (void)calls.now(handle);
+  }
+  // What runs again could not tell the handles of hooks that are gone from others.
+  recorder_.end_resuming("it takes a hook off again");
+  observer_.surroundings().provenance->weak_node(calls.again.ptr());
+  OpaqueCall call(observer_.surroundings(), calls.again.ptr(), "", py::make_tuple(tensor, place).ptr(),
+                  nullptr, false, true);
+  calls.now(handle);
+  if (set_hooks_[at].watched) call.is_hook();
+  call.finish(Py_None);
 }
 
 void Recording::retain_gradient(const py::object& now, py::object tensor) {

@@ -24,6 +24,12 @@ struct HookCalls {
   py::object again, now, find;
 };
 
+// What takes a hook off at each replay, by its place among those of the tensor, what does so now, and what
+// finds that place.
+struct UnhookCalls {
+  py::object again, now, find;
+};
+
 // The sizes of arguments that a program reads before anything else, as (register, dimension).
 std::vector<std::pair<int, int64_t>> fixed_sizes(const Program& program);
 
@@ -106,6 +112,8 @@ class Recording {
   bool guards_hooks(const at::Tensor& leaf, int reg, bool watched);
   // Tensor.register_hook.
   py::object hook(const HookCalls& calls, py::object tensor, py::object hook);
+  // RemovableHandle.remove, of a handle that hook() has given.
+  void unhook(const UnhookCalls& calls, const py::object& handle);
   // Tensor.retain_grad, which is a hook of torch's own.
   void retain_gradient(const py::object& now, py::object tensor);
   // Backward hooks of a module: `now` sets those of its inputs, then of its outputs, on tensors that a node
@@ -163,9 +171,16 @@ class Recording {
   bool watches_blocks_ = false;
   std::shared_ptr<WatchedBlocks> blocks_;
   bool replaced_ = false;
-  bool settled_ = false;                            // the writes
-  py::list module_inputs_;                          // (hook, tensors)
-  py::list hook_handles_;                           // of hooks that the function has set
+  bool settled_ = false;    // the writes
+  py::list module_inputs_;  // (hook, tensors)
+  // Of a hook that the function has set. Its tensor goes when it is due.
+  struct SetHook {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    bool watched;
+  };
+  void know_handle(const py::object& handle, const at::Tensor& tensor, bool watched);
+  py::list hook_handles_;
+  std::vector<SetHook> set_hooks_;                  // by handle
   c10::SmallVector<Call::PassedNumber, 4> passed_;  // that Python is given carriers for
   bool passes_constants_ = false;                   // in containers, which are guarded where they are read
   std::vector<std::pair<at::Tensor, int64_t>> fixed_;

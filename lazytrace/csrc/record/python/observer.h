@@ -55,6 +55,9 @@ class Observer {
   // The numpy arrays of the call.
   Unseen* unseen() { return &unseen_; }
 
+  // A handle of a hook that the call has set on a tensor.
+  void know_handle(PyObject* handle) { whole_calls_.know_handle(handle); }
+
   // The guard node through which `object` is reached, or -1.
   int known(PyObject* object) const { return provenance_.known(object); }
   // The same, made where the object can be referenced weakly.

@@ -43,11 +43,17 @@ PyObject *scripted_step = nullptr, *print_step = nullptr;
 PyObject *print_function = nullptr, *print_parts = nullptr, *is_printable = nullptr;
 PyObject* text_of_object = nullptr;
 PyObject *cached_step = nullptr, *given_step = nullptr;
+PyObject *remove_handle = nullptr, *unhook_step = nullptr;
 }  // namespace
 
 void configure_cached_calls(const py::object& step, const py::object& given) {
   cached_step = Py_NewRef(step.ptr());
   given_step = Py_NewRef(given.ptr());
+}
+
+void configure_unhooking(const py::object& remove, const py::object& step) {
+  remove_handle = Py_NewRef(remove.ptr());
+  unhook_step = Py_NewRef(step.ptr());
 }
 
 PyObject* given_entry_step() { return given_step; }
@@ -414,6 +420,13 @@ AskedCall asked_by(Frame f, const Operation& operation) {
 }
 }  // namespace
 
+bool WholeCalls::removes_hook(PyObject* function, PyObject* self, Frame f, const Operation& operation) const {
+  if (handles_.empty() || function != remove_handle || operation.action != Action::Calls) return false;
+  int count = operation.third + (f.peek(operation.first) != nullptr);
+  PyObject* handle = self ? self : count > 0 ? *f.top(count) : nullptr;
+  return handle && handles_.count(handle);
+}
+
 bool WholeCalls::exchanges(PyObject* function) const { return steps().find(function) != nullptr; }
 
 void WholeCalls::exchange(Frame f, const Operation& operation) {
@@ -422,6 +435,7 @@ void WholeCalls::exchange(Frame f, const Operation& operation) {
   if (AskedCall call = asked_by(f, operation); call.asked && recorder_->numbers())
     return replace(callee, call.asked->step, call.self);
   auto [function, self] = taken_apart(*callee);
+  if (removes_hook(function, self, f, operation)) return replace(callee, unhook_step, self);
   if (PyObject* const* step = steps().find(function)) replace(callee, *step, self);
 }
 

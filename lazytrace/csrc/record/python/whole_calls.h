@@ -6,6 +6,7 @@
 #include "cpython/frame.h"
 #include "cpython/operations.h"
 #include "record/operators/recorder.h"
+#include "support/address_map.h"
 
 namespace lazytrace {
 
@@ -29,6 +30,8 @@ class WholeCalls {
   void exchange_logging(Frame f, const Operation& operation);
   // Whether the function is one of those whose calls become a step.
   bool exchanges(PyObject* function) const;
+  // A handle of a hook whose removal is a step, too. Borrowed: it lives as long as the recording.
+  void know_handle(PyObject* handle) { handles_.insert(handle); }
 
  private:
   // Whether a call of a function with a functools cache is one step: of a cache that drops what it holds.
@@ -37,8 +40,10 @@ class WholeCalls {
   bool exchange_for_stand_in(Frame f, const Operation& operation, PyObject** callee);
   // `self`: of what is called with it before its other arguments, or null.
   static void replace(PyObject** callee, PyObject* step, PyObject* self);
+  bool removes_hook(PyObject* function, PyObject* self, Frame f, const Operation& operation) const;
 
   const Recorder* recorder_;
+  AddressSet handles_;
 };
 
 // Told by Python once: functions, and what is called in the place of each.
@@ -46,6 +51,8 @@ void configure_whole_calls(const py::dict& steps);
 // Told by Python once: the classes of what TorchScript has compiled, and what is called with one of these and
 // its arguments.
 void configure_scripted_calls(const py::tuple& classes, const py::object& step);
+// Told by Python once: `RemovableHandle.remove`, and what is called in its place with a handle of the call's.
+void configure_unhooking(const py::object& remove, const py::object& step);
 // Likewise of functions with a functools cache that seldom holds what it is asked for. `given`: what is
 // called with a tuple of an entry in the place of one whose entry was looked up (CachedEntries).
 void configure_cached_calls(const py::object& step, const py::object& given);
