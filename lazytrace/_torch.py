@@ -196,10 +196,10 @@ def hook_place(tensor: torch.Tensor, handle: RemovableHandle) -> int:
     >>> hook_place(x, second), first.remove(), hook_place(x, second), hook_place(x, first)
     (1, None, 0, -1)
     """
-    hooks = handle.hooks_dict_ref()
+    hooks, of_tensor = handle.hooks_dict_ref(), tensor._backward_hooks
     if hooks is None or handle.id not in hooks:
         return -1
-    return list(hooks).index(handle.id) if hooks is tensor._backward_hooks else -2
+    return list(of_tensor).index(handle.id) if of_tensor is not None and of_tensor is hooks else -2
 
 
 def remove_hook(tensor: torch.Tensor, place: int) -> None:
@@ -212,7 +212,7 @@ def remove_hook(tensor: torch.Tensor, place: int) -> None:
     >>> x.grad
     tensor([1., 1.])
     """
-    hooks = tensor._backward_hooks
+    hooks = tensor._backward_hooks or {}
     del hooks[list(hooks)[place]]
 
 
