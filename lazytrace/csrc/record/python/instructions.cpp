@@ -66,8 +66,7 @@ bool is_watched(PyTypeObject* type, const char* name) {
 // `x.grad_fn is None`
 bool asks_whether_history(Frame f, PyObject* object, PyObject* name) {
   static PyObject* const history = PyUnicode_InternFromString("grad_fn");
-  return name == history && is_tensor(object) &&
-         is_asked_for_none(f.code_object(), f.instruction());
+  return name == history && is_tensor(object) && is_asked_for_none(f.code_object(), f.instruction());
 }
 
 }  // namespace
