@@ -651,8 +651,52 @@ def test_recording_rests_when_each_signature_is_refused():
     stats = step.stats()
     assert stats.recordings == 0
     assert sum(stats.eager.values()) == 100
-    # The rests are of 16, 32 and 64 calls, with an attempt before the second and the third.
+    # All for one reason: the rests after four are of 16, 32 and 64 calls, with an attempt before the second
+    # and the third.
+    assert len(step._self_handle()._cache.refusals._by_key) == 6
+
+
+def test_recording_rests_when_signatures_are_refused_for_several_reasons():
+    latest = collections.deque(maxlen=2)
+
+    @traced(dynamic=False)
+    def step(x, values, odd):
+        latest.append(values[0])
+        if odd:
+            return x * sum(latest)
+        return x * sum(latest)
+
+    for k in range(100):
+        step(X, [k * 0.5], k % 2 == 1)
+    # The rests after 16 are of 16, 32 and 64 calls.
     assert len(step._self_handle()._cache.refusals._by_key) == 18
+
+
+def test_what_was_refused_for_one_reason_is_recorded_after_the_rest():
+    locks = [threading.Lock() for _ in range(3)]
+
+    @traced(dynamic=False)
+    def step(x):
+        if locks:
+            locks.append(threading.Lock())
+        return x * 2
+
+    for rows in range(1, 5):
+        step(torch.ones(rows, 3))
+    locks.clear()
+    for _ in range(40):
+        step(X)
+    assert step.stats().recordings == 1 and step.stats().hits >= 20
+
+
+def test_signatures_that_are_refused_leave_those_that_are_recorded():
+    step = traced(lambda x, lock: x * 2 if lock is None else (x, threading.Lock())[0], dynamic=False)
+    step(X, None)
+    for rows in range(1, 7):
+        step(torch.ones(rows, 3), 1)
+    for rows in range(11, 17):
+        step(torch.ones(rows, 3), None)
+    assert step.stats().recordings == 7
 
 
 def test_a_signature_that_is_refused_again_and_again_is_one():

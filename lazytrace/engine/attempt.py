@@ -552,8 +552,8 @@ class Attempt:
         self.cache.refusals.refuse(self.key, reason)
         if options.on_untraceable == "raise":
             raise exception_of(Decision("raise", reason, "untraceable"), self.owner)
-        if not tried and not self.owner.counters.warming:
-            self.cache.retreat.refused(reason)
+        if not self.owner.counters.warming:
+            self.cache.retreat.refused(reason, again=tried)
 
     # ------------------------------------------------------------ in words
     def search(self) -> Search:

@@ -40,6 +40,9 @@ UNHIT_AT_MOST = 16
 _UNHIT_AT_LEAST = 6
 _UNHIT_STEPS = 12288
 _LONGEST_REST = 1 << 20
+# So many refusals in a row for one reason, of a function of which nothing was recorded, say that of its other
+# signatures, too.
+_ALIKE_AT_MOST = 4
 # A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first
 # pass over signatures that may come again; after them, recordings must be hit more often than once.
 _FIRST_PASS = 32
@@ -525,12 +528,14 @@ class Retreat:
         self._rest = UNHIT_AT_MOST
         self._left = 0
         self._refusal: Reason | None = None  # why the newest was refused
+        self._alike = 0  # how many in a row were refused for that
         self._recordings = 0
 
     def recorded(self, trace: Trace) -> None:
         """A trace was stored."""
         native = trace.native
         self._recordings += 1
+        self._alike = 0
         self._note(_Newest(trace.number, native.used, native.hits, trace.key, native.size), None)
 
     def dropped(self, trace: Trace) -> None:
@@ -539,16 +544,27 @@ class Retreat:
             if one.number == trace.number:
                 one.hits -= trace.native.hits
 
-    def refused(self, reason: Reason) -> None:
-        """A signature could not be recorded, for the first time.
+    def refused(self, reason: Reason, *, again: bool = False) -> None:
+        """A signature could not be recorded; with `again` it was refused before.
 
         >>> retreat = Retreat(TraceStore(8))
-        >>> for _ in range(UNHIT_AT_MOST):
-        ...     retreat.refused(Reason("calls print()"))
+        >>> for line in range(UNHIT_AT_MOST):
+        ...     retreat.refused(Reason("calls print()", where=f"train.py:{line}"))
         >>> retreat.resting(), str(retreat.reason())
-        (True, 'calls print()')
+        (True, 'calls print() (train.py:15)')
+        >>> retreat = Retreat(TraceStore(8))
+        >>> for _ in range(4):
+        ...     retreat.refused(Reason("calls print()", where="train.py:3"))
+        >>> retreat.resting()
+        True
         """
-        self._note(_Newest(_REFUSED), reason)
+        known, self._refusal = self._refusal, reason
+        makes = reason.path.startswith(_MAKES_STATE)
+        self._alike = 0 if makes else self._alike + 1 if str(known) == str(reason) else 1
+        if not again:
+            self._note(_Newest(_REFUSED), reason)
+        elif self._is_hopeless():
+            self._begin_rest()
 
     def raised(self) -> None:
         """A call that was recorded raised, and so will the next one, maybe.
@@ -559,6 +575,7 @@ class Retreat:
         >>> str(retreat.reason())
         'records too often: none of its last 16 recordings was hit'
         """
+        self._alike = 0
         self._note(_Newest(_REFUSED), None)
 
     def branches_pay(self, key: bytes) -> bool:
@@ -602,8 +619,14 @@ class Retreat:
         if self._pay(self._newest):
             self._rest = UNHIT_AT_MOST
         else:
-            self._left = self._rest
-            self._rest = min(2 * self._rest, _LONGEST_REST)
+            self._begin_rest()
+
+    def _begin_rest(self) -> None:
+        self._left = self._rest
+        self._rest = min(2 * self._rest, _LONGEST_REST)
+
+    def _is_hopeless(self) -> bool:
+        return self._alike >= _ALIKE_AT_MOST and len(self._traces) == 0
 
     def resting(self) -> bool:
         """Whether the next call is better not recorded."""
@@ -634,9 +657,12 @@ class Retreat:
         self._rest = UNHIT_AT_MOST
         self._take_back()
         self._left = 0
+        self._alike = 0
         self._recordings = 0
 
     def _pay(self, newest: tuple[_Newest, ...]) -> bool:
+        if self._is_hopeless():
+            return False
         enough = _enough(newest)
         hits = (self._traces.hits(one.number) - one.hits for one in newest)
         return len(newest) < enough or sum(hits) >= self._hits_needed(enough)
