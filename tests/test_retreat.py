@@ -302,6 +302,35 @@ def test_state_that_is_new_at_each_call_is_a_reason_to_rest():
     assert step.stats().recordings <= 20
 
 
+def grows():
+    """A step that looks at all that it has appended to a list."""
+    kept = []
+
+    @traced
+    def step(x):
+        kept.append(x.mean())
+        return torch.stack([v.clone() for v in kept]).mean()
+
+    return step, kept
+
+
+def test_a_list_that_grows_at_each_call_is_a_reason_to_rest_soon():
+    step, kept = grows()
+    for _ in range(20):
+        assert torch.equal(step(X), torch.stack(kept).mean())
+    assert step.stats().recordings == 6
+    assert "records too often: none of its last 5 recordings was hit" in step.stats().eager
+
+
+def test_a_list_that_is_emptied_again_is_hit_and_recorded_as_far_as_it_grows():
+    step, kept = grows()
+    for _ in range(8):
+        kept.clear()
+        for _ in range(9):
+            assert torch.equal(step(X), torch.stack(kept).mean())
+    assert step.stats().recordings == 9 and step.stats().hits >= 30
+
+
 def test_recordings_that_are_hit_now_and_then_do_not_pay_for_ever():
     """As where each of 32 rows may be missing: most calls are of another signature, and some come again."""
     step = traced(scale, dynamic=False)

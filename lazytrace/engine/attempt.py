@@ -501,7 +501,7 @@ class Attempt:
         site: Site,
     ) -> None:
         self.owner.counters.wanted(*self.cache.want(trace.key, trace))
-        self.cache.add(trace, judged=not self.owner.counters.warming)
+        self.cache.add(trace, judged=not self.owner.counters.warming, reasons=reasons)
         self.owner.log.recorded(
             start,
             seconds,

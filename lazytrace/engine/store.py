@@ -43,6 +43,9 @@ _LONGEST_REST = 1 << 20
 # So many refusals in a row for one reason, of a function of which nothing was recorded, say that of its other
 # signatures, too.
 _ALIKE_AT_MOST = 4
+# So many recordings without a hit where one and the same place in state had another value each time, as a list
+# that grows at each call: the next one has another value, too.
+_MOVING_AT_LEAST = 5
 # A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first
 # pass over signatures that may come again; after them, recordings must be hit more often than once.
 _FIRST_PASS = 32
@@ -529,13 +532,16 @@ class Retreat:
         self._left = 0
         self._refusal: Reason | None = None  # why the newest was refused
         self._alike = 0  # how many in a row were refused for that
+        self._moving = ("", 0)  # what the newest were recorded for alone, and how many in a row
         self._recordings = 0
 
-    def recorded(self, trace: Trace) -> None:
-        """A trace was stored."""
+    def recorded(self, trace: Trace, reasons: tuple[Reason, ...] = ()) -> None:
+        """A trace was stored, which was recorded for these reasons."""
         native = trace.native
         self._recordings += 1
         self._alike = 0
+        moving = reasons[0].path if len(reasons) == 1 and reasons[0].kind == "state" else ""
+        self._moving = (moving, self._moving[1] + 1 if moving == self._moving[0] else 1)
         self._note(_Newest(trace.number, native.used, native.hits, trace.key, native.size), None)
 
     def dropped(self, trace: Trace) -> None:
@@ -601,7 +607,7 @@ class Retreat:
         """
         if self._refusal is not None:
             return self._refusal
-        enough = _enough(self._newest)
+        enough = self._enough(self._newest)
         if self._recordings <= _FIRST_PASS:
             return Reason(say("records-too-often", enough), kind="eager")
         return Reason(say("seldom-hit", enough, self._hits_needed(enough)), kind="eager")
@@ -658,22 +664,26 @@ class Retreat:
         self._take_back()
         self._left = 0
         self._alike = 0
+        self._moving = ("", 0)
         self._recordings = 0
 
     def _pay(self, newest: tuple[_Newest, ...]) -> bool:
         if self._is_hopeless():
             return False
-        enough = _enough(newest)
-        hits = (self._traces.hits(one.number) - one.hits for one in newest)
+        enough = self._enough(newest)
+        hits = (self._traces.hits(one.number) - one.hits for one in newest[-enough:])
         return len(newest) < enough or sum(hits) >= self._hits_needed(enough)
+
+    def _enough(self, newest: tuple[_Newest, ...]) -> int:
+        """How many of the newest tell whether recording pays."""
+        path, count = self._moving
+        if path and count >= _MOVING_AT_LEAST and len(newest) >= count:
+            return count
+        return len(newest) if _are_long(newest) else UNHIT_AT_MOST
 
 
 def _are_long(newest: tuple[_Newest, ...]) -> bool:
     return len(newest) >= _UNHIT_AT_LEAST and sum(one.steps for one in newest) >= _UNHIT_STEPS
-
-
-def _enough(newest: tuple[_Newest, ...]) -> int:
-    return len(newest) if _are_long(newest) else UNHIT_AT_MOST
 
 
 class Wanted:
@@ -777,10 +787,11 @@ class TraceCache:
         with self._lock:
             return self._wanted.one_more(key, trace)
 
-    def add(self, trace: Trace, *, judged: bool = True) -> None:
+    def add(self, trace: Trace, *, judged: bool = True, reasons: tuple[Reason, ...] = ()) -> None:
         """Store a trace, evicting the least recently used at the limit.
 
-        `judged`: whether it counts as one that does not pay as long as it is not hit.
+        `judged`: whether it counts as one that does not pay as long as it is not hit. `reasons`: why it was
+        recorded.
         """
         self.refusals.forget(trace.key)
         # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
@@ -791,7 +802,7 @@ class TraceCache:
             if self.traces.native is not None:
                 self.traces.native.unsettle(trace.key)
             if judged:
-                self.retreat.recorded(trace)
+                self.retreat.recorded(trace, reasons)
 
     def evict(self, trace: Trace, limit: int) -> None:
         """Drop a trace for the `limit` over all functions."""
