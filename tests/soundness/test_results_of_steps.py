@@ -20,6 +20,39 @@ def opaque(trace, fn):
     return lazytrace.opaque(fn) if trace.enabled else fn
 
 
+# ---------------------------------------------------------------- a leaf or not, with a gradient or without
+def one_call_of_three(trace, one, others, use):
+    """What an opaque function gives: another kind of tensor at each third call."""
+    calls = []
+
+    def give(x):
+        calls.append(1)
+        return one(x) if len(calls) % 3 == 0 else others(x)
+
+    given = opaque(trace, give)
+    return trace(lambda x: use(given(x))), [call(X() * k) for k in range(1, 9)]
+
+
+@cases(hits=5, eager="resumes-after-opaque")
+def leaf_or_not(trace):
+    w = torch.ones(3, requires_grad=True)
+
+    def use(y):
+        return (y * 2 if y.grad_fn is None else y * 3), y.is_leaf
+
+    return one_call_of_three(trace, lambda x: x * w, lambda x: x.clone().requires_grad_(), use)
+
+
+@cases(hits=3, eager="resumes-after-opaque")
+def with_a_gradient_or_without(trace):
+    def made(x):
+        y = x.clone().requires_grad_()
+        y.grad = torch.ones(3)
+        return y
+
+    return one_call_of_three(trace, made, lambda x: x.clone().requires_grad_(), lambda y: y.grad is None)
+
+
 # ---------------------------------------------------------------- its argument, or a new tensor
 @cases(hits=2)
 def contiguous_gives_either_at_other_strides(trace):

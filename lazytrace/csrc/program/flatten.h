@@ -37,8 +37,8 @@ class Flattened {
   }
 
   std::vector<PyObject*> leaves;  // in order, borrowed from the value
-  std::string shape;              // equal exactly for equal structures, of tensors of equal traits
-  bool shares = false;            // a list or a dict of it is one of what was given
+  std::string shape;    // equal exactly for equal structures, of tensors of equal traits, leaves or not
+  bool shares = false;  // a list or a dict of it is one of what was given
 
  private:
   static constexpr int kDeepest = 100;
@@ -63,7 +63,7 @@ class Flattened {
   // `own`: nobody else holds what it lies in.
   void walk(PyObject* value, int depth, bool own) {
     if (!depth || !is_container(value)) {
-      if (is_tensor(value)) shape += traits_of(THPVariable_Unpack(value));
+      if (is_tensor(value)) meet_tensor(THPVariable_Unpack(value));
       shape += ".";
       leaves.push_back(value);
       return;
@@ -86,6 +86,12 @@ class Flattened {
     if (is_named_tuple(value)) shape += exact_text(reinterpret_cast<PyObject*>(Py_TYPE(value)));
     dict ? walk_entries(value, depth - 1, own) : walk_items(value, depth - 1, own);
     shape += dict ? "}" : ")";
+  }
+
+  // One that requires gradients has a graph, or its gradient goes to itself.
+  void meet_tensor(const at::Tensor& tensor) {
+    shape += traits_of(tensor);
+    if (tensor.defined() && tensor.requires_grad() && tensor.is_leaf()) shape += "*";
   }
 
   void walk_items(PyObject* sequence, int depth, bool own) {

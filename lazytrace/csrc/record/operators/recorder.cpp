@@ -1258,6 +1258,17 @@ void meet_in_block(const at::Tensor& leaf, const std::unordered_set<int>& met, b
 }
 }  // namespace
 
+namespace {
+// Whether Python code of a step has given it, with whatever gradient that has put there.
+bool is_given(const std::vector<Step>& steps, int reg) {
+  auto gives = [&](const Step& step) {
+    auto is_it = [&](const Result& result) { return result.reg == reg && !result.known; };
+    return step.opaque && step.opaque->python && std::any_of(step.results.begin(), step.results.end(), is_it);
+  };
+  return std::any_of(steps.begin(), steps.end(), gives);
+}
+}  // namespace
+
 at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
   if (in_block()) return meet_in_block(tensor, met_gradients_, in_pass_, this), tensor.grad();
   Step step = gradient_step(Step::Kind::Gradient, tensor);
@@ -1277,7 +1288,9 @@ at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
   if (value.defined() && !step.results[0].known) origins_.outlives(value);
   // What it was when the call began is compared then; what hooks have done to it since is not known.
   settle_flags();
-  step.exit = hooks_ran_ && !(resuming_.changed() && resuming_.ended());
+  int reg = step.arguments[0].reg;
+  bool varies = hooks_ran_ || (!was_there(reg) && is_given(program_->steps, reg));
+  step.exit = varies && !(resuming_.changed() && resuming_.ended());
   push(std::move(step));
   return value;
 }
