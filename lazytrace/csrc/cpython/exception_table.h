@@ -21,6 +21,7 @@ class ExceptionTable {
   // What stands around an instruction.
   struct Around {
     bool handler = false;    // an `except` or a `finally`
+    int at = -1;             // where its code begins
     std::vector<int> exits;  // of `with` blocks that are nearer: where in the stack their `__exit__` lie
   };
 
@@ -45,6 +46,7 @@ class ExceptionTable {
       }
     }
     found.handler = entry.handler >= 0;
+    found.at = entry.handler;
     return found;
   }
 

@@ -38,24 +38,42 @@ bool has_hooks_called_always(Frame f) {
 
 }  // namespace
 
-bool Handlers::would_run(Frame f) {
-  int at = f.instruction();
-  auto [known, missing] = known_.try_emplace({f.code_object(), at});
+const ExceptionTable::Around& Handlers::around(Frame f, int instruction) {
+  auto [known, missing] = known_.try_emplace({f.code_object(), instruction});
   if (missing) {
-    known->second = ExceptionTable(f.code_object()).around(at);
+    known->second = ExceptionTable(f.code_object()).around(instruction);
     if (code_flags(f.code()) & kRestores) known->second.handler = false;
   }
-  const ExceptionTable::Around& around = known->second;
-  if (around.handler && (!(code_flags(f.code()) & kRunsHooks) || has_hooks_called_always(f))) return true;
-  return std::any_of(around.exits.begin(), around.exits.end(),
-                     [&](int height) { return acts(f.above_bottom(height)); });
+  return known->second;
+}
+
+bool Handlers::would_run(Frame innermost, Frame base, bool torchs) {
+  unwinding_.begin(torchs);
+  for (Frame f = innermost; f && f != base; f = f.previous())
+    if (would_run(f, true)) return true;
+  return !unwinding_.puts_back_all();
+}
+
+// `now`: for what is raised with the variables as they are.
+bool Handlers::would_run(Frame f, bool now) {
+  // Each turn leads out of one handler.
+  for (int at = f.instruction(); at >= 0;) {
+    const ExceptionTable::Around& here = around(f, at);
+    if (std::any_of(here.exits.begin(), here.exits.end(),
+                    [&](int height) { return acts(f.above_bottom(height)); }))
+      return true;
+    if (!here.handler) return false;
+    if ((code_flags(f.code()) & kRunsHooks) && !has_hooks_called_always(f)) return false;
+    at = now ? unwinding_.passes(f, here.at) : -1;
+  }
+  return true;
 }
 
 void Handlers::leave(Frame f, bool raises) {
   waiting_.erase(f.address());
   if (!(f.code_object()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))) return;
   bool waits = !raises && yields(f.code_object(), f.instruction());
-  if (waits && would_run(f)) waiting_.insert(f.address());
+  if (waits && would_run(f, false)) waiting_.insert(f.address());
 }
 
 // Of the `__exit__` that a `with` block will call. Those in C, and torch's own, put back what they switched,
@@ -71,7 +89,8 @@ bool Handlers::acts(PyObject* exit) {
   if (Py_TYPE(self) == exit_stack) return any_of_stack_acts(attribute_of(self, "_exit_callbacks"));
   PyObject* generator = Py_TYPE(self) == generator_manager ? attribute_of(self, "gen") : nullptr;
   Frame waiting = generator ? Frame::waiting(generator) : Frame();
-  return !waiting || yields_for_another(waiting.code_object(), waiting.instruction()) || would_run(waiting);
+  return !waiting || yields_for_another(waiting.code_object(), waiting.instruction()) ||
+         would_run(waiting, false);
 }
 
 // Of the pairs that an ExitStack keeps: whether it is no coroutine, and what it will call.

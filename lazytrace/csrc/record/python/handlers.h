@@ -9,6 +9,7 @@
 
 #include "cpython/exception_table.h"
 #include "cpython/frame.h"
+#include "record/python/unwinding.h"
 
 namespace lazytrace {
 
@@ -17,9 +18,11 @@ namespace lazytrace {
 // entered. Lives as long as a recording, which keeps the code that it runs.
 class Handlers {
  public:
-  // Whether an `except`, a `finally` or a context manager would run for what is raised in the frame. Needs
-  // the GIL.
-  bool would_run(Frame f);
+  explicit Handlers(const Unwinding& unwinding) : unwinding_(unwinding) {}
+
+  // Whether an `except`, a `finally` or a context manager would do anything for what is raised now in the
+  // innermost of these frames, up to `base`; `torchs`: by an operator of torch's. Needs the GIL.
+  bool would_run(Frame innermost, Frame base, bool torchs);
   // A generator that waits for its next value is closed where what holds it is left for an exception, and
   // then its handlers run. Told of each frame that is entered or gone on with, and of each that is left.
   void enter(Frame f) { waiting_.erase(f.address()); }
@@ -27,6 +30,8 @@ class Handlers {
   bool any_waits() const { return !waiting_.empty(); }
 
  private:
+  bool would_run(Frame f, bool now);
+  const ExceptionTable::Around& around(Frame f, int instruction);
   bool acts(PyObject* exit);
   bool any_of_stack_acts(PyObject* stack);
 
@@ -35,6 +40,7 @@ class Handlers {
       return reinterpret_cast<size_t>(place.first) * 31 + static_cast<size_t>(place.second);
     }
   };
+  Unwinding unwinding_;
   std::unordered_map<std::pair<PyCodeObject*, int>, ExceptionTable::Around, CodePlace> known_;
   std::unordered_set<const void*> waiting_;  // frames of generators that have handlers where they wait
 };

@@ -37,7 +37,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
                &instructions_),
       watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &drawn_, &cached_, &default_dicts_,
                &asides_, &new_objects_, &classes_, &containers_, &consumption_, &functions_, &protocols_,
-               &instructions_, &modules_) {}
+               &instructions_, &modules_, Unwinding(&names_, &attributes_, &context_variables_)) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

@@ -38,7 +38,7 @@ class Watcher {
           LiveLists* lists, DrawnEntries* drawn, CachedEntries* cached, DefaultDicts* default_dicts,
           Asides* asides, NewObjects* new_objects, ClassReads* classes, ContainerReads* containers,
           Consumption* consumption, FunctionReads* functions, Protocols* protocols,
-          Instructions* instructions, Modules* modules)
+          Instructions* instructions, Modules* modules, const Unwinding& unwinding)
       : around_(around),
         handle_keys_(around.recorder, around.provenance, containers),
         gradients_(gradients),
@@ -55,7 +55,8 @@ class Watcher {
         functions_(functions),
         protocols_(protocols),
         instructions_(instructions),
-        modules_(modules) {}
+        modules_(modules),
+        handlers_(unwinding) {}
   ~Watcher() { stop(); }
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;

@@ -42,6 +42,11 @@ bool ContextVariables::sets_any() const {
   });
 }
 
+bool ContextVariables::was(PyObject* variable, PyObject* value) const {
+  auto before = set_.find(variable);
+  return before != set_.end() && is_same(before->second.ptr(), value);
+}
+
 void ContextVariables::read(PyObject* variable, bool has_default) {
   int node = provenance_->owner(variable);
   if (node < 0) return recorder_->fail("reads a context variable that cannot be reached again");

@@ -25,6 +25,8 @@ class ContextVariables {
   void set_switch(const std::string& name, PyObject* const* args, Py_ssize_t count);
   // Whether the function has set a variable that is not back yet.
   bool sets_any() const;
+  // Whether the function has set the variable, and `value` is what it was before; null where nothing was set.
+  bool was(PyObject* variable, PyObject* value) const;
   // At the end of the call.
   void finish();
 
