@@ -538,7 +538,10 @@ class Attempt:
             return self.cache.refusals.forget(self.key)
         if not loose and about_sizes:
             return self.cache.shapes.keep_plain(structure)
-        innocent = not about_sizes and self.cache.shapes.refused_for(structure, reason)
+        # An entry of a cache is there the next time that this size comes.
+        innocent = recorded.reason_code == "cached-function" or (
+            not about_sizes and self.cache.shapes.refused_for(structure, reason)
+        )
         if not loose and resume is None:
             self.cache.shapes.refuse(structure, reason)
         kept = any(trace.native.loose & SIZES >= loose & SIZES for trace in self.cache.traces.find(key))

@@ -337,6 +337,26 @@ def test_counts_of_a_cache():
     assert cached.cache_info() == plain.cache_info()
 
 
+def test_entries_that_calls_make():
+    """Each size has no entry at first, nor has the rank: no size is recorded for itself for that."""
+
+    def make(trace):
+        rank, plan = (
+            cached_here(lambda ndim: Recipe(ndim)),
+            cached_here(lambda recipe, n: [recipe.heads, n + 1]),
+        )
+
+        def fn(x):
+            recipe = rank(x.dim())
+            heads, n = plan(recipe, x.shape[0])
+            return x.new_ones(n, heads) * x.sum()
+
+        sizes = (5, 8, 0, 1, 2, 11)
+        return trace(fn), [call(torch.arange(float(n))) for n in sizes * 3], lambda: plan.cache_info()
+
+    check(make, hits=10, recordings=2)
+
+
 @pytest.mark.parametrize("clear", [False, True])
 def test_an_entry_that_goes(clear):
     cached = filled(functools.lru_cache(64)(lambda n: [n]), *((b,) for b in SIZES))
