@@ -42,6 +42,8 @@ class Feeder {
   void give(torch::jit::Stack* stack) const;
   // What an opaque function returned. Needs the GIL.
   py::object value() const;
+  // What it was given, where it has changed that as it did not when it was recorded; or null.
+  const MadeParts* parts() const { return at_exit() ? resume_->given.parts.get() : nullptr; }
 
   // Python made this tensor itself (`x.data`), and goes on with it.
   void replace(int reg, const at::Tensor& tensor);

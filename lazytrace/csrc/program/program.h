@@ -91,7 +91,9 @@ struct OpaqueStep {
   bool free = false;                   // it is of somebody who may look at, and change, any Python state
   bool feedable = true;                // its result can be handed to the function when that must run again
   bool touches = false;                // it changed Python state that recordings could read
-  bool confuses = false;       // it changed what the function had read: code that runs again reads otherwise
+  bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
+  // Which of the objects that a replay makes for it it has changed (MadeParts).
+  std::vector<int> fills;
   bool keeps = false;          // an object that the call has made, of which code that runs again has another
   bool effects = false;        // it wrote to a tensor that it was given
   bool random = false;         // it drew random numbers

@@ -152,6 +152,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       outcome.given.results = std::move(stack_);
       outcome.given.value = std::move(value_);
       outcome.given.shape = std::move(shape_);
+      outcome.given.parts = std::move(parts_);
       outcome.given.warnings = std::move(warnings_.all);
       return outcome;
     }
@@ -765,6 +766,18 @@ class LooksBefore {
 };
 }  // namespace
 
+// Whether it has changed nothing of what was made for it but what it did when it was recorded. The function
+// has others of its own, and may read those.
+bool Interpreter::has_filled(const Step& s, std::shared_ptr<MadeParts> parts) {
+  std::vector<int> changed = parts ? parts->changed(s.opaque->fills) : std::vector<int>();
+  if (changed.empty()) return true;
+  PyObject* part = parts->at(changed[0]);
+  found_ = "a " + (PyCell_Check(part) ? "variable" : type_name(part)) +
+           " that it was given and has changed, though it did not when it was recorded";
+  parts_ = std::move(parts);
+  return false;
+}
+
 bool Interpreter::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
@@ -779,8 +792,8 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   py::object function = s.opaque->function.build({registers_, state_});
   if (!s.opaque->attribute.empty()) function = function.attr(s.opaque->attribute.c_str());
   const LooksBefore looks(plan_, at, registers_);
-  std::optional<MadeParts> parts;
-  if (s.opaque->free && !s.opaque->touches) parts.emplace(s.opaque->call, call.ptr());
+  std::shared_ptr<MadeParts> parts;
+  if (s.opaque->free) parts = std::make_shared<MadeParts>(s.opaque->call, call.ptr());
   bool drawn = is_drawn(s);
   if (!drawn)
     value_ = py::reinterpret_steal<py::object>(
@@ -794,14 +807,9 @@ bool Interpreter::opaque(const Step& s, size_t at) {
     confused_ = true;
     found_ = "Python state that it has changed, though it did not when it was recorded";
   }
-  if (PyObject* part = !confused_ && parts ? parts->changed() : nullptr) {
-    confused_ = true;
-    found_ = "a " + (PyCell_Check(part) ? "variable" : type_name(part)) +
-             " that it was given and has changed, though it did not when it was recorded";
-  }
   if (confused_) return false;
   Flattened flattened(value_.ptr(), call.ptr());
-  if (!matches_value(s, flattened)) {
+  if (!has_filled(s, parts) || !matches_value(s, flattened)) {
     shape_ = std::move(flattened.shape);
     // The function would be given an object of this call's, and has another one of its own when it runs
     // again.
@@ -887,6 +895,7 @@ bool Interpreter::fits(const Step& step, const Given& given, std::vector<at::Ten
   interpreter.running_ = &step;  // what it gave may be its argument
   if (step.kind == Step::Kind::Opaque) {
     if (!given.value) return false;
+    if (given.parts && !given.parts->changed(step.opaque->fills).empty()) return false;
     Flattened flattened(given.value.ptr(), nullptr);
     if (!given.shape.empty()) flattened.shape = given.shape;  // others may hold it by now
     return interpreter.matches_value(step, flattened);

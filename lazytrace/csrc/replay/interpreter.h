@@ -22,6 +22,7 @@
 namespace lazytrace {
 
 class Flattened;
+class MadeParts;
 
 // What one step gave: its results as they lay on the stack, what an opaque function returned, or what was
 // raised; and the warnings that it gave, which nobody has been told of yet.
@@ -29,6 +30,8 @@ struct Given {
   std::vector<c10::IValue> results;
   py::object value;
   std::string shape;  // of that value, as it was given
+  // What that function was given, where it has changed more of it than it did when it was recorded.
+  std::shared_ptr<MadeParts> parts;
   std::exception_ptr error;
   std::vector<c10::Warning> warnings;
 };
@@ -161,6 +164,7 @@ class Interpreter {
   bool shows_outer(const Flattened& flattened);
   bool takes_again(const Step& step, const Flattened& flattened);
   bool left_alone(const OpaqueStep& step) const;
+  bool has_filled(const Step& s, std::shared_ptr<MadeParts> parts);
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);
   void store_value(const Step& step, const Flattened& flattened);
@@ -214,7 +218,8 @@ class Interpreter {
   };
   std::unique_ptr<Taken> taken_;
   py::object value_;
-  std::string shape_;  // of it, where it differs
+  std::string shape_;                 // of it, where it differs
+  std::shared_ptr<MadeParts> parts_;  // that it has changed, where it had not
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;

@@ -1,6 +1,7 @@
-// What a replay has made for the call of a step, and whether its code has changed that.
+// What was made for the call of a step, and what its code has changed of that.
 #pragma once
 
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -8,15 +9,21 @@
 
 namespace lazytrace {
 
-// The lists, dicts, sets, objects and variables among what was made of a tree. The function has others of its
-// own, which it may read behind the step.
+// The lists, dicts, sets, objects and variables among what was made of a tree, or of which it was made, in an
+// order that follows from the tree. Those of a replay are others than those of the function, which it may
+// read behind the step.
 //
 // Holds them, and what they held. Needs the GIL.
 class MadeParts {
  public:
   MadeParts(const Tree& tree, PyObject* made) { add(tree, made); }
-  // The first that is not what it was, borrowed; null where there is none.
-  PyObject* changed() const;
+  // Those that are not what they were, by their places; but for these.
+  std::vector<int> changed(const std::vector<int>& known = {}) const;
+  int size() const { return static_cast<int>(parts_.size()); }
+  PyObject* at(int place) const { return parts_[static_cast<size_t>(place)].first.ptr(); }
+  // Changes others of the same tree, which are what they were, as these were changed. False where that cannot
+  // be done.
+  bool change(const MadeParts& others) const;
 
  private:
   void add(const Tree& tree, PyObject* made);
@@ -24,6 +31,8 @@ class MadeParts {
   void add_object(const Tree& tree, PyObject* made);
   void add_function(const Tree& tree, PyObject* made);
   void keep(PyObject* part);
+  bool change_one(size_t place, const MadeParts& others,
+                  const std::unordered_map<PyObject*, PyObject*>& of_others) const;
 
   std::vector<std::pair<py::object, py::object>> parts_;
 };

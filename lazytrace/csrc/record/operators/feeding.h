@@ -64,6 +64,7 @@ class Feeding {
   // A tensor that a later step has turned, or will turn: Python is given it as it looked behind this one.
   void turn(const Result& expected, const c10::IValue& value) const;
   py::object value();
+  const MadeParts* parts() const { return feeder_->parts(); }
   // Of a step that ran a block which was watched: it has the registers that it had, though nobody comes to
   // what they are for. How many registers there must be.
   int meet_block(Step* step) const;

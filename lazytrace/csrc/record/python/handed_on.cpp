@@ -39,6 +39,12 @@ std::vector<PyObject*> HandedOn::keep(const HandedParts& parts, const std::strin
   return shown;
 }
 
+std::vector<py::object> HandedOn::all() const {
+  std::vector<py::object> objects;
+  for (const Kept& kept : kept_) objects.push_back(kept.object);
+  return objects;
+}
+
 const HandedOn::Kept* HandedOn::changed() const {
   auto has_changed = [](const Kept& kept) {
     return !same_contents(kept.content, contents_of(kept.object.ptr()));

@@ -267,8 +267,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   }
   if (python) provenance->judge_handed_on();
   count_holders();
-  for (const auto& [part, holders] : parts_.all())
-    if (step_->free) contents_.push_back(contents_of(part.ptr()));
+  if (step_->free && !recorder->stopped()) made_.emplace(step_->call, call_.ptr());
   touched_ = provenance->touched_count();
   around_.recorder->pause();
   // What is written to a stream or a file is nothing that a function reads.
@@ -402,17 +401,32 @@ void OpaqueCall::uses(const std::vector<int>& registers) {
     if (std::find(uses_.begin(), uses_.end(), reg) == uses_.end()) uses_.push_back(reg);
 }
 
-// Of a step that changes nothing a replay asks whether it has changed what it was given then (MadeParts).
+// A replay asks whether it has changed more of what it was given then (MadeParts).
 void OpaqueCall::touch_parts() {
-  for (size_t i = 0; i < contents_.size(); ++i) {
-    PyObject* part = parts_.all()[i].first.ptr();
-    if (contents_[i] && !same_contents(contents_[i], contents_of(part))) around_.provenance->touch(part);
-  }
+  if (!made_) return;
+  for (int place : made_->changed()) around_.provenance->touch(made_->at(place));
+  for (int place = 0; place < made_->size(); ++place)
+    if (around_.provenance->touched(made_->at(place))) step_->fills.push_back(place);
+}
+
+// What earlier steps keep it may change, at other calls only, too. No replay knows what is read there.
+void OpaqueCall::touch_kept(const std::vector<py::object>& kept) {
+  for (const py::object& one : kept) around_.provenance->touch(one.ptr());
+}
+
+void OpaqueCall::fill_parts() {
+  const MadeParts* filled = around_.recorder->fed_parts();
+  if (!filled) return;
+  if (!made_ || !filled->change(*made_))
+    around_.recorder->diverge(step_->name + ", which has changed what it was given");
 }
 
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
+  bool changes = step_->free && !step_->watched && !step_->pure;
+  std::vector<py::object> kept = changes ? around_.provenance->handed_on() : std::vector<py::object>();
   if (step_->python) around_.provenance->renew_handed_on(parts_, step_->name);
+  touch_parts();
   // A block is kept by what stands in its place, where it is kept.
   // What it has changed is another object in code that runs again, too.
   bool has_changed = std::any_of(parts_.all().begin(), parts_.all().end(), [&](const auto& part) {
@@ -427,10 +441,9 @@ void OpaqueCall::add(PyObject* result) {
   if (recorder->feeding()) {
     numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
     if (step_->touches) around_.provenance->touch_unseen();
-    return;
+    return touch_kept(kept);
   }
   if (step_->pure) step_->told = !recorder->hidden_varies();
-  touch_parts();
   step_->touches = around_.provenance->touched_count() != touched_;
   step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
   if (step_->watched) step_->answers = recorder->take_answers();
@@ -454,6 +467,7 @@ void OpaqueCall::add(PyObject* result) {
   bool sized = draws_ && !step_->asks && step_->call.takes_numbers();
   if (varies_ || sized) recorder->note_hidden();
   numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+  touch_kept(kept);
 }
 
 }  // namespace lazytrace

@@ -11,6 +11,7 @@
 #include "record/python/exchange.h"
 #include "record/python/pause.h"
 #include "record/python/provenance.h"
+#include "replay/made_parts.h"
 
 namespace lazytrace {
 
@@ -66,6 +67,9 @@ class OpaqueCall {
   void forgets(const at::Tensor& tensor) { unseen_.insert(around_.recorder->register_of(tensor)); }
   // Right before its code runs.
   void count_holders() { parts_.count_holders(); }
+  // Its code has run in a replay: what that has changed of what it was given is changed in what this is
+  // given.
+  void fill_parts();
   // Whether it runs Python code, and how it is called.
   bool runs_python() const { return step_->python; }
   bool is_watched() const { return step_->watched; }
@@ -80,12 +84,13 @@ class OpaqueCall {
   std::optional<Tree> shown_by(const Writes::Write& write, const Tree::Source& source, py::object* value);
   bool hide_writes();
   void touch_parts();
+  void touch_kept(const std::vector<py::object>& kept);
 
   Surroundings around_;
   std::shared_ptr<OpaqueStep> step_;
   py::object call_;  // (args, kwargs)
   HandedParts parts_;
-  std::vector<py::object> contents_;  // of the parts, before its code has run
+  std::optional<MadeParts> made_;  // of what a replay makes for it, before its code has run
   std::vector<int> uses_, numbers_;
   std::unordered_set<int> unseen_;
   RandomMark random_mark_ = RandomMark::now();
