@@ -872,6 +872,156 @@ def test_what_a_step_changes_in_a_replay_alone_is_met(body, counts):
     check(make, hits=3)
 
 
+def adds_what_it_was_given(found, other, x):
+    found.append((other, 1))
+
+
+def moves_an_entry(found, other, x):
+    found.move_to_end("a")
+
+
+def takes_an_attribute(found, other, x):
+    del found.count
+
+
+def becomes_another(found, other, x):
+    found.__class__ = CountedTwice
+
+
+class CountedTwice(Counted):
+    twice = True
+
+
+CHANGES = {
+    adds_what_it_was_given: (list, lambda found, other: found and found[0][0] is other),
+    moves_an_entry: (lambda: OrderedDict(a=1, b=2), lambda found, other: list(found)),
+    takes_an_attribute: (Counted, lambda found, other: hasattr(found, "count")),
+    becomes_another: (Counted, lambda found, other: hasattr(found, "twice")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_how_a_step_changes_what_it_is_given_in_a_replay(change):
+    def make(trace):
+        def changes(found, other, x):
+            if x.sum() < 0:
+                change(found, other, x)
+
+        do = lazytrace.opaque(changes) if trace.enabled else changes
+        made, shown = CHANGES[change]
+
+        def step(x):
+            found, other = made(), [1]
+            do(found, other, x)
+            return x * 2, shown(found, other)
+
+        return trace(step), [call(sign * X()) for sign in (1, 1, 1, -1, 1, -1, 1)]
+
+    check(make, hits=3)
+
+
+@pytest.mark.parametrize("ends", ["gives a flag", "raises"])
+def test_what_a_step_fills_that_leads_back(ends):
+    """What it gives is another thing where it has filled the list: the function finds its own filled."""
+
+    def make(trace):
+        def fills(x, found):
+            if x.sum() < 0:
+                found.append(1)
+                if ends == "raises":
+                    raise ValueError("below")
+            return bool(x.sum() > 0)
+
+        fill = lazytrace.opaque(fills) if trace.enabled else fills
+
+        def step(x):
+            found = []
+            try:
+                y = x * 2 if fill(x, found) else x * 3
+            except ValueError:
+                y = x
+            return y * (1 + len(found))
+
+        return trace(step), [call(sign * X()) for sign in (1, 1, 1, -1, 1, -1, 1)]
+
+    check(make, hits=3)
+
+
+def test_a_flag_beside_a_list_that_is_filled_and_held():
+    def make(trace):
+        def fills(x, found):
+            found.append(1)
+            return bool(x.sum() > 0)
+
+        fill = lazytrace.opaque(fills) if trace.enabled else fills
+
+        def step(x):
+            found = []
+            return x * 2 if fill(x, found) else x * 3
+
+        return trace(step), [call(s * X()) for s in (1, 1, -1, 1, -1, -1)]
+
+    check(make, hits=2)
+
+
+def test_a_branch_of_a_nested_function_behind_print(capsys):
+    """What was recorded behind an exit took the list for one that print() keeps, and could not be left."""
+
+    def make(trace):
+        def step(x):
+            n, found = 1, []
+            print(found)
+
+            def branch():
+                nonlocal n, found
+                if x.sum() > 0:
+                    n = 3
+
+            branch()
+            return x * n
+
+        return trace(step), [call(s * X()) for s in (-1, -1, -1, 1, 1, -1, 1, 1, -1)]
+
+    check(make, hits=4)
+
+
+class Told:
+    def __init__(self, log):
+        self.log = log
+
+    def __del__(self):
+        self.log.append(1)
+
+
+def test_what_a_step_has_put_in_goes_when_it_is_due():
+    def make(trace):
+        log = []
+
+        def puts_one_in(x, found):
+            found.append(Told(log))
+            return x * 2
+
+        fill = lazytrace.opaque(puts_one_in) if trace.enabled else puts_one_in
+
+        def step(x):
+            found = []
+            y = fill(x, found)
+            del found
+            return y, len(log)
+
+        return trace(step), calls(4), log.copy
+
+    check(make, eager="late-destructor")
+
+
+def test_a_step_that_gives_nothing_but_an_empty_dict():
+    def make(trace):
+        give = lazytrace.opaque(lambda x: {}) if trace.enabled else lambda x: {}
+        return trace(lambda x: (x * 2, len(give(x)))), calls(4)
+
+    check(make, hits=2)
+
+
 def test_what_nobody_reads_behind_a_step_that_changes_it_at_some_calls():
     def make(trace):
         def fills(x, found):

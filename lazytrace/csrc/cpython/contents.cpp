@@ -16,8 +16,10 @@ py::object contents_of(PyObject* part) {
   };
   if (PyList_Check(part) || PySet_Check(part))
     all = py::reinterpret_steal<py::list>(PySequence_List(part));
-  else if (PyDict_Check(part))
+  else if (PyDict_CheckExact(part))
     add(part);
+  else if (PyDict_Check(part))
+    add(py::reinterpret_steal<py::object>(ordered_items(part)).ptr());
   if (cell && PyCell_GET(part)) all.append(py::handle(PyCell_GET(part)));
   if (plain) return std::move(all);
   py::object state = py::reinterpret_steal<py::object>(instance_state(part));

@@ -42,7 +42,7 @@ class Feeder {
   void give(torch::jit::Stack* stack) const;
   // What an opaque function returned. Needs the GIL.
   py::object value() const;
-  // What it was given, where it has changed that as it did not when it was recorded; or null.
+  // What it was given, where it has changed some of that; or null.
   const MadeParts* parts() const { return at_exit() ? resume_->given.parts.get() : nullptr; }
 
   // Python made this tensor itself (`x.data`), and goes on with it.

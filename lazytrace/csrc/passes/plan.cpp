@@ -16,7 +16,8 @@ bool Plan::resumable(size_t step, bool raised) const {
   bool feedable = s.kind == Step::Kind::Operator || s.kind == Step::Kind::Gradient ||
                   (s.kind == Step::Kind::Read && (changed_before(step) || program_->casts_stay())) ||
                   (s.kind == Step::Kind::Opaque && s.opaque->feedable);
-  bool open = at < program_->unresumable || (at == program_->unresumable && raised);
+  bool itself = raised || (s.opaque && s.opaque->leads_back);
+  bool open = at < program_->unresumable || (at == program_->unresumable && itself);
   return at <= keep_until && feedable && open && (raised || !program_->inside_autocast(step));
 }
 

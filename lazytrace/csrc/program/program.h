@@ -94,6 +94,8 @@ struct OpaqueStep {
   bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
   // Which of the objects that a replay makes for it it has changed (MadeParts).
   std::vector<int> fills;
+  // The function can run again for what it gives, though not behind it: what it has changed then is known.
+  bool leads_back = false;
   bool keeps = false;          // an object that the call has made, of which code that runs again has another
   bool effects = false;        // it wrote to a tensor that it was given
   bool random = false;         // it drew random numbers

@@ -768,13 +768,12 @@ class LooksBefore {
 
 // Whether it has changed nothing of what was made for it but what it did when it was recorded. The function
 // has others of its own, and may read those.
-bool Interpreter::has_filled(const Step& s, std::shared_ptr<MadeParts> parts) {
-  std::vector<int> changed = parts ? parts->changed(s.opaque->fills) : std::vector<int>();
+bool Interpreter::has_filled(const Step& s, const MadeParts& parts) {
+  std::vector<int> changed = parts.changed(s.opaque->fills);
   if (changed.empty()) return true;
-  PyObject* part = parts->at(changed[0]);
+  PyObject* part = parts.at(changed[0]);
   found_ = "a " + (PyCell_Check(part) ? "variable" : type_name(part)) +
            " that it was given and has changed, though it did not when it was recorded";
-  parts_ = std::move(parts);
   return false;
 }
 
@@ -798,7 +797,10 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   if (!drawn)
     value_ = py::reinterpret_steal<py::object>(
         PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
-  if (!value_) throw py::error_already_set();
+  std::optional<py::error_already_set> raised;
+  if (!value_) raised.emplace();
+  if (parts && !parts->changed().empty()) parts_ = parts;
+  if (raised) throw py::error_already_set(*raised);
   stack_.clear();
   running_ = &s;
   std::string changed = looks.difference();
@@ -809,7 +811,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   }
   if (confused_) return false;
   Flattened flattened(value_.ptr(), call.ptr());
-  if (!has_filled(s, parts) || !matches_value(s, flattened)) {
+  if ((parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
     shape_ = std::move(flattened.shape);
     // The function would be given an object of this call's, and has another one of its own when it runs
     // again.
@@ -817,10 +819,12 @@ bool Interpreter::opaque(const Step& s, size_t at) {
     if (confused_) found_ = "a list or dict that it was given";
     return false;
   }
+  parts_ = nullptr;
   store_value(s, flattened);
-  int made = s.shuffles() ? s.arguments[0].reg : s.results[0].reg;
-  if (done_.may_follow && !drawn && s.draws_once() && made >= 0)
-    done_.drawn.push_back({s.node, copy_of(registers_[made])});
+  if (done_.may_follow && !drawn && s.draws_once()) {
+    int made = s.shuffles() ? s.arguments[0].reg : s.results[0].reg;
+    if (made >= 0) done_.drawn.push_back({s.node, copy_of(registers_[made])});
+  }
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
   if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
   value_ = py::object();

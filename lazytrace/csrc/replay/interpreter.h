@@ -30,7 +30,7 @@ struct Given {
   std::vector<c10::IValue> results;
   py::object value;
   std::string shape;  // of that value, as it was given
-  // What that function was given, where it has changed more of it than it did when it was recorded.
+  // What that function was given, where it has changed some of it.
   std::shared_ptr<MadeParts> parts;
   std::exception_ptr error;
   std::vector<c10::Warning> warnings;
@@ -164,7 +164,7 @@ class Interpreter {
   bool shows_outer(const Flattened& flattened);
   bool takes_again(const Step& step, const Flattened& flattened);
   bool left_alone(const OpaqueStep& step) const;
-  bool has_filled(const Step& s, std::shared_ptr<MadeParts> parts);
+  bool has_filled(const Step& s, const MadeParts& parts);
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);
   void store_value(const Step& step, const Flattened& flattened);

@@ -23,25 +23,54 @@ std::vector<int> MadeParts::changed(const std::vector<int>& known) const {
   return all;
 }
 
-bool MadeParts::change(const MadeParts& others) const {
-  if (parts_.size() != others.parts_.size()) return false;
-  // What stands for what these and the others held at first.
-  std::unordered_map<PyObject*, PyObject*> of_others;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const auto& [part, contents] = parts_[i];
-    const auto& [other, theirs] = others.parts_[i];
-    of_others[part.ptr()] = other.ptr();
-    Py_ssize_t size = PyList_GET_SIZE(contents.ptr());
-    if (Py_TYPE(part.ptr()) != Py_TYPE(other.ptr()) || size != PyList_GET_SIZE(theirs.ptr())) return false;
-    for (Py_ssize_t at = 0; at < size; ++at)
-      of_others[PyList_GET_ITEM(contents.ptr(), at)] = PyList_GET_ITEM(theirs.ptr(), at);
+namespace {
+using OfOthers = std::unordered_map<PyObject*, PyObject*>;
+
+// What stands for `one` among others; empty where that cannot be made. What code of a step has put there is
+// the same thing, unless it leads to what is not.
+py::object theirs(PyObject* one, const OfOthers& of_others) {
+  auto found = of_others.find(one);
+  if (found != of_others.end()) return py::reinterpret_borrow<py::object>(found->second);
+  auto differs = [&](PyObject* held) {
+    return !is_immutable(held) && !is_tensor(held) && of_others.count(held) > 0;
+  };
+  if (is_immutable(one) || !leads_to(one, differs)) return py::reinterpret_borrow<py::object>(one);
+  // By the container, and by who goes through it: others would show that there are two.
+  if (!PyTuple_CheckExact(one) || Py_REFCNT(one) > 2) return {};
+  py::tuple made(PyTuple_GET_SIZE(one));
+  for (size_t i = 0; i < made.size(); ++i) {
+    py::object item = theirs(PyTuple_GET_ITEM(one, static_cast<Py_ssize_t>(i)), of_others);
+    if (!item) return {};
+    made[i] = std::move(item);
   }
-  std::vector<int> places = changed();
-  return std::all_of(places.begin(), places.end(),
-                     [&](int place) { return change_one(static_cast<size_t>(place), others, of_others); });
+  return std::move(made);
 }
 
-namespace {
+// As contents_of() lists them; false where something cannot be made.
+bool all_theirs(PyObject* dict, const OfOthers& of_others, const py::dict& made) {
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
+    py::object their_key = theirs(key, of_others), their_value = theirs(value, of_others);
+    if (!their_key || !their_value) return false;
+    made[their_key] = std::move(their_value);
+  }
+  return true;
+}
+
+bool set_entries(PyObject* dict, const py::dict& entries) {
+  bool ordered = PyODict_Check(dict);
+  PyObject *key, *value;
+  while (PyDict_GET_SIZE(dict) > 0) {
+    Py_ssize_t at = 0;
+    PyDict_Next(dict, &at, &key, &value);
+    py::object gone = py::reinterpret_borrow<py::object>(key);
+    if ((ordered ? PyODict_DelItem(dict, gone.ptr()) : PyDict_DelItem(dict, gone.ptr())) < 0) return false;
+  }
+  for (Py_ssize_t at = 0; PyDict_Next(entries.ptr(), &at, &key, &value);)
+    if ((ordered ? PyODict_SetItem(dict, key, value) : PyDict_SetItem(dict, key, value)) < 0) return false;
+  return true;
+}
+
 bool set_attributes(PyObject* object, const py::dict& attributes) {
   PyObject** names = _PyObject_GetDictPtr(object);
   py::list gone;
@@ -49,45 +78,63 @@ bool set_attributes(PyObject* object, const py::dict& attributes) {
   for (Py_ssize_t at = 0; names && *names && PyDict_Next(*names, &at, &name, &value);)
     if (!attributes.contains(py::handle(name))) gone.append(py::handle(name));
   for (py::handle one : gone)
-    if (PyDict_DelItem(*names, one.ptr()) < 0) throw py::error_already_set();
+    if (PyDict_DelItem(*names, one.ptr()) < 0) return false;
   return set_instance_state(object, attributes.ptr()) == 0;
+}
+
+bool change_sequence(PyObject* part, PyObject* other, const OfOthers& of_others) {
+  py::list items;
+  for (py::handle one : py::reinterpret_steal<py::list>(PySequence_List(part))) {
+    py::object their = theirs(one.ptr(), of_others);
+    if (!their) return false;
+    items.append(std::move(their));
+  }
+  if (PyList_Check(other)) return PyList_SetSlice(other, 0, PyList_GET_SIZE(other), items.ptr()) == 0;
+  return PySet_Clear(other) == 0 && _PySet_Update(other, items.ptr()) == 0;
+}
+
+bool change_dict(PyObject* part, PyObject* other, const OfOthers& of_others) {
+  py::dict entries, held = py::reinterpret_steal<py::dict>(ordered_items(part));
+  return all_theirs(held.ptr(), of_others, entries) && set_entries(other, entries);
+}
+
+bool change_object(PyObject* part, PyObject* other, const OfOthers& of_others) {
+  static PyObject* const name = PyUnicode_InternFromString("__class__");
+  py::dict attributes, held = py::reinterpret_steal<py::dict>(instance_state(part));
+  if (!all_theirs(held.ptr(), of_others, attributes)) return false;
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(part));
+  if (Py_TYPE(part) != Py_TYPE(other) && PyObject_GenericSetAttr(other, name, type) < 0) return false;
+  return set_attributes(other, attributes);
+}
+
+bool change_one(PyObject* part, PyObject* other, const OfOthers& of_others) {
+  if (PyCell_Check(part)) {
+    py::object value = PyCell_GET(part) ? theirs(PyCell_GET(part), of_others) : py::object();
+    return value && PyCell_Set(other, value.ptr()) == 0;
+  }
+  if ((PyList_Check(part) || PySet_Check(part)) && !change_sequence(part, other, of_others)) return false;
+  if (PyDict_Check(part) && !change_dict(part, other, of_others)) return false;
+  return !is_rebuildable(part) || change_object(part, other, of_others);
 }
 }  // namespace
 
-bool MadeParts::change_one(size_t place, const MadeParts& others,
-                           const std::unordered_map<PyObject*, PyObject*>& of_others) const {
-  PyObject *part = parts_[place].first.ptr(), *other = others.parts_[place].first.ptr();
-  if (PyODict_Check(part) || Py_TYPE(part) != Py_TYPE(other)) return false;
-  // What the code has put there is the same thing, unless it leads to what is not.
-  bool whole = true;
-  auto theirs = [&](PyObject* one) {
-    auto found = of_others.find(one);
-    if (found != of_others.end()) return found->second;
-    whole = whole && (is_immutable(one) || !leads_to(one, [&](PyObject* held) {
-                        return !is_immutable(held) && !is_tensor(held) && of_others.count(held);
-                      }));
-    return one;
-  };
-  py::list items;
-  py::dict entries;
-  PyObject *key, *value;
-  if (PyList_Check(part) || PySet_Check(part))
-    for (py::handle one : py::reinterpret_steal<py::list>(PySequence_List(part)))
-      items.append(py::handle(theirs(one.ptr())));
-  for (Py_ssize_t at = 0; PyDict_Check(part) && PyDict_Next(part, &at, &key, &value);)
-    entries[py::handle(theirs(key))] = py::handle(theirs(value));
-  py::dict attributes;
-  if (is_rebuildable(part)) {
-    auto state = py::reinterpret_steal<py::dict>(instance_state(part));
-    for (auto [name, held] : state) attributes[name] = py::handle(theirs(held.ptr()));
+bool MadeParts::change(const MadeParts& others) const {
+  if (parts_.size() != others.parts_.size()) return false;
+  OfOthers of_others;  // what these and the others held at first
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const auto& [part, contents] = parts_[i];
+    const auto& [other, theirs] = others.parts_[i];
+    of_others[part.ptr()] = other.ptr();
+    Py_ssize_t size = PyList_GET_SIZE(contents.ptr());
+    if (size != PyList_GET_SIZE(theirs.ptr())) return false;
+    for (Py_ssize_t at = 0; at < size; ++at)
+      of_others[PyList_GET_ITEM(contents.ptr(), at)] = PyList_GET_ITEM(theirs.ptr(), at);
   }
-  if (!whole) return false;
-  if (PyCell_Check(part))
-    return PyCell_GET(part) && PyCell_Set(other, theirs(PyCell_GET(part))) == 0 && whole;
-  if (PyList_Check(part)) whole = PyList_SetSlice(other, 0, PyList_GET_SIZE(other), items.ptr()) == 0;
-  if (PySet_Check(part)) whole = PySet_Clear(other) == 0 && _PySet_Update(other, items.ptr()) == 0;
-  if (PyDict_Check(part)) PyDict_Clear(other), whole = PyDict_Update(other, entries.ptr()) == 0;
-  return whole && (!is_rebuildable(part) || set_attributes(other, attributes));
+  std::vector<int> places = changed();
+  bool all = std::all_of(places.begin(), places.end(),
+                         [&](int place) { return change_one(at(place), others.at(place), of_others); });
+  PyErr_Clear();
+  return all;
 }
 
 void MadeParts::add(const Tree& tree, PyObject* made) {

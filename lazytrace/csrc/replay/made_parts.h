@@ -1,7 +1,6 @@
 // What was made for the call of a step, and what its code has changed of that.
 #pragma once
 
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,8 +30,6 @@ class MadeParts {
   void add_object(const Tree& tree, PyObject* made);
   void add_function(const Tree& tree, PyObject* made);
   void keep(PyObject* part);
-  bool change_one(size_t place, const MadeParts& others,
-                  const std::unordered_map<PyObject*, PyObject*>& of_others) const;
 
   std::vector<std::pair<py::object, py::object>> parts_;
 };

@@ -1216,12 +1216,19 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   opaque->confuses |=
       opaque->python && std::any_of(program_->steps.begin(), program_->steps.end(), reads_late);
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
-  if (opaque->keeps) resuming_.end(opaque->name + " keeps or changes an object that the call has made");
   settle_flags();
+  // Of a step that is fed it is known whether it does so, but for the one at the exit.
+  bool ends = opaque->keeps && (!feeding() || feeding_.at_exit());
+  opaque->leads_back &= ends && !resuming_.ended();
+  if (ends) resuming_.end(opaque->name + " keeps or changes an object that the call has made");
   bool varies = resuming_.hidden_varies() || opaque->late;
-  // A function that cannot be resumed here does not start over behind such a step, either.
+  // A function that cannot be resumed here does not start over behind such a step, either. Nor can it be
+  // where the step itself is why, and gives something else: not only tensors.
+  auto may_differ = [](const py::object& value) { return !value.is_none(); };
+  ended |= !opaque->leads_back && resuming_.ended() &&
+           std::any_of(opaque->values.begin(), opaque->values.end(), may_differ);
   bool once = ended && (step.effect || step.random || (opaque->python && opaque->feedable));
-  if (step.exit && (resuming_.changed() || once) && varies && resuming_.ended())
+  if (step.exit && (resuming_.changed() || once) && varies && resuming_.ended() && !opaque->leads_back)
     fail(say(reason::OpaqueVaries, opaque->name, resuming_.why()));
   // What prints sets no hooks.
   resuming_.end_opaque(opaque->python && !opaque->tells && !opaque->watched, opaque->watched);

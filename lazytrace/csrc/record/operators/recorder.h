@@ -90,7 +90,7 @@ class Recorder {
   std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
   py::object fed_value() { return feeding_.value(); }
-  // What it was given, where it has changed that as it did not when it was recorded; or null.
+  // What it was given, where it has changed some of that; or null.
   const MadeParts* fed_parts() const { return feeding_.parts(); }
   [[noreturn]] void diverge(const std::string& how) const { feeding_.diverge(how); }
   // Whether the next step to be fed is an opaque one; anything else is a divergence.

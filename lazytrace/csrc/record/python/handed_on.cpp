@@ -19,9 +19,10 @@ void HandedParts::count_holders() {
   for (auto& [part, holders] : parts_) holders = Py_REFCNT(part.ptr());
 }
 
-bool HandedParts::are_kept() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const auto& part) { return Py_REFCNT(part.first.ptr()) > part.second; });
+bool HandedParts::are_kept(const std::function<bool(PyObject*)>& is_ours) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) {
+    return Py_REFCNT(part.first.ptr()) > part.second + (is_ours(part.first.ptr()) ? 1 : 0);
+  });
 }
 
 std::vector<PyObject*> HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -20,9 +21,10 @@ namespace py = pybind11;
 class HandedParts {
  public:
   void add(PyObject* part);
-  // Before the code of the step runs, and whether more hold one of them now.
+  // Before the code of the step runs, and whether more hold one of them now. `is_ours`: of one that we hold
+  // since.
   void count_holders();
-  bool are_kept() const;
+  bool are_kept(const std::function<bool(PyObject*)>& is_ours) const;
   const std::vector<std::pair<py::object, Py_ssize_t>>& all() const { return parts_; }
 
  private:

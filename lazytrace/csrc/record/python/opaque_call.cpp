@@ -423,6 +423,7 @@ void OpaqueCall::fill_parts() {
 
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
+  bool keeps = around_.provenance->keeps(parts_) || step_->watched;
   bool changes = step_->free && !step_->watched && !step_->pure;
   std::vector<py::object> kept = changes ? around_.provenance->handed_on() : std::vector<py::object>();
   if (step_->python) around_.provenance->renew_handed_on(parts_, step_->name);
@@ -432,8 +433,9 @@ void OpaqueCall::add(PyObject* result) {
   bool has_changed = std::any_of(parts_.all().begin(), parts_.all().end(), [&](const auto& part) {
     return around_.provenance->touched(part.first.ptr());
   });
-  if (parts_.are_kept() || has_changed || step_->watched || (step_->python && recorder->feeding()))
+  if (keeps || has_changed || (step_->python && recorder->feeding()))
     step_->keeps = around_.provenance->hand_on(parts_, step_->name);
+  step_->leads_back = step_->free && step_->keeps && !keeps;
   if (step_->free)
     step_->turn =
         around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));

@@ -857,8 +857,21 @@ void Provenance::judge_handed_on() {
   recorder_->fail(say(reason::ChangesHandedOn, type_name(kept->object.ptr()), kept->step));
 }
 
+// Whether code of a step that was given these keeps one of them. What it has written to is held here, too.
+bool Provenance::keeps(const HandedParts& parts) const {
+  return parts.are_kept(
+      [this](PyObject* part) { return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(part)) && touched_.count(part); });
+}
+
 bool Provenance::hand_on(const HandedParts& parts, const std::string& step) {
-  std::vector<PyObject*> shown = handed_on_.keep(parts, step, recorder_->place);
+  // What was changed, and is kept by nobody, goes when it is due.
+  auto is_touched = [this](const auto& part) { return touched(part.first.ptr()); };
+  bool changed = std::any_of(parts.all().begin(), parts.all().end(), is_touched);
+  std::vector<PyObject*> shown;
+  if (!changed || keeps(parts) || recorder_->feeding())
+    shown = handed_on_.keep(parts, step, recorder_->place);
+  else
+    for (const auto& [part, holders] : parts.all()) shown.push_back(part.ptr());
   if (shown.empty()) return false;
   WithinReach reach(below_, [this](PyObject* object) { return known(object) >= 0; });
   return std::any_of(shown.begin(), shown.end(),

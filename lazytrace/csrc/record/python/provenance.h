@@ -234,6 +234,7 @@ class Provenance {
   // left it as it was. Whether the call could change it still.
   bool hand_on(const HandedParts& parts, const std::string& step);
   void judge_handed_on();
+  bool keeps(const HandedParts& parts) const;
   // What code of steps keeps.
   std::vector<py::object> handed_on() const { return handed_on_.all(); }
   // Why what the call has made may not be made again for its result or for state; "" if it may. What the code
