@@ -34,6 +34,8 @@ _TRIED_AGAIN_AT = (2, 8)
 # second call only, layers that are left out at random.
 _MAKES_STATE = "looks up a missing key of a "
 _MADE_BY = 6
+# What is filled at each call, until the next one finds it.
+_FILLS_CACHE = "calls a function with a functools cache, "
 # So many recordings in a row without a hit are no first pass over a few signatures any more. A long one takes
 # as much time as many short ones: a few of those that have so many steps together are as telling.
 UNHIT_AT_MOST = 16
@@ -43,9 +45,9 @@ _LONGEST_REST = 1 << 20
 # So many refusals in a row for one reason, of a function of which nothing was recorded, say that of its other
 # signatures, too.
 _ALIKE_AT_MOST = 4
-# So many recordings without a hit where one and the same place in state had another value each time, as a list
-# that grows at each call: the next one has another value, too.
-_MOVING_AT_LEAST = 5
+# So many recordings without a hit, as one and the same list was longer each time: the next one finds it longer,
+# too.
+_GROWING_AT_LEAST = 8
 # A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first
 # pass over signatures that may come again; after them, recordings must be hit more often than once.
 _FIRST_PASS = 32
@@ -532,7 +534,7 @@ class Retreat:
         self._left = 0
         self._refusal: Reason | None = None  # why the newest was refused
         self._alike = 0  # how many in a row were refused for that
-        self._moving = ("", 0)  # what the newest were recorded for alone, and how many in a row
+        self._growing = ("", 0)  # for whose length alone the newest were recorded, and how many in a row
         self._recordings = 0
 
     def recorded(self, trace: Trace, reasons: tuple[Reason, ...] = ()) -> None:
@@ -540,8 +542,8 @@ class Retreat:
         native = trace.native
         self._recordings += 1
         self._alike = 0
-        moving = reasons[0].path if len(reasons) == 1 and reasons[0].kind == "state" else ""
-        self._moving = (moving, self._moving[1] + 1 if moving == self._moving[0] else 1)
+        growing = reasons[0].path if len(reasons) == 1 and reasons[0].path.startswith("len(") else ""
+        self._growing = (growing, self._growing[1] + 1 if growing == self._growing[0] else 1)
         self._note(_Newest(trace.number, native.used, native.hits, trace.key, native.size), None)
 
     def dropped(self, trace: Trace) -> None:
@@ -565,7 +567,7 @@ class Retreat:
         True
         """
         known, self._refusal = self._refusal, reason
-        makes = reason.path.startswith(_MAKES_STATE)
+        makes = reason.path.startswith((_MAKES_STATE, _FILLS_CACHE))
         self._alike = 0 if makes else self._alike + 1 if str(known) == str(reason) else 1
         if not again:
             self._note(_Newest(_REFUSED), reason)
@@ -664,7 +666,7 @@ class Retreat:
         self._take_back()
         self._left = 0
         self._alike = 0
-        self._moving = ("", 0)
+        self._growing = ("", 0)
         self._recordings = 0
 
     def _pay(self, newest: tuple[_Newest, ...]) -> bool:
@@ -676,8 +678,8 @@ class Retreat:
 
     def _enough(self, newest: tuple[_Newest, ...]) -> int:
         """How many of the newest tell whether recording pays."""
-        path, count = self._moving
-        if path and count >= _MOVING_AT_LEAST and len(newest) >= count:
+        path, count = self._growing
+        if path and count >= _GROWING_AT_LEAST and len(newest) >= count:
             return count
         return len(newest) if _are_long(newest) else UNHIT_AT_MOST
 

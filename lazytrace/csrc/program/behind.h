@@ -10,6 +10,7 @@ namespace lazytrace {
 struct Behind {
   std::vector<int> nodes;
   std::vector<int> contents;  // those that lead to the same object, which holds something else
+  int first_late = 0;         // from this node on, all were read behind the step alone
 };
 
 }  // namespace lazytrace

@@ -149,6 +149,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
       outcome.confused = confused_;
+      outcome.late = late_;
       outcome.given.results = std::move(stack_);
       outcome.given.value = std::move(value_);
       outcome.given.shape = std::move(shape_);
@@ -564,15 +565,21 @@ void Interpreter::store_tensor(const Result& result, at::Tensor tensor) {
   if (!result.known || !registers_[result.reg].is_same(tensor)) registers_[result.reg] = std::move(tensor);
 }
 
-// Whether Python code has changed nothing that the function reads, or wrote before, but for what it has
-// changed in the recording, too.
-bool Interpreter::left_alone(const OpaqueStep& step) const {
-  if (!step.free || !state_holds_) return true;
-  if (!early_.stand()) return false;
+// What Python code has changed of what the function reads, or wrote before (-1), but for what it has changed
+// in the recording, too: none, or the first guard node that leads to something else.
+std::optional<int> Interpreter::moved_by(const OpaqueStep& step, const Behind& known) const {
+  if (!step.free || !state_moved_) return {};
+  if (!early_.stand()) return -1;
   early_.lift();
-  bool holds = state_holds_(step.behind);
+  int moved = state_moved_(known);
   early_.put_down();
-  return holds;
+  return moved < 0 ? std::nullopt : std::optional<int>(moved);
+}
+
+// Whether all that has changed since the call began is read behind the step alone: the function reads that
+// itself when it runs again.
+bool Interpreter::moves_late(const Step& s, size_t at) const {
+  return s.exit && plan_.resumable(at, false) && moved_by(*s.opaque, {}) >= s.opaque->behind.first_late;
 }
 
 // Calls a function that is there for as long as the process, and changes no state.
@@ -805,14 +812,16 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   running_ = &s;
   std::string changed = looks.difference();
   if (!changed.empty()) confused_ = true, found_ = std::move(changed);
-  if (!confused_ && !left_alone(*s.opaque)) {
-    confused_ = true;
+  if (!confused_ && moved_by(*s.opaque, s.opaque->behind)) {
+    late_ = moves_late(s, at);
+    confused_ = !late_;
     found_ = "Python state that it has changed, though it did not when it was recorded";
   }
   if (confused_) return false;
   Flattened flattened(value_.ptr(), call.ptr());
-  if ((parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
-    shape_ = std::move(flattened.shape);
+  if (late_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
+    // Other programs may have read before it what it has changed.
+    shape_ = late_ ? "!" : std::move(flattened.shape);
     // The function would be given an object of this call's, and has another one of its own when it runs
     // again.
     confused_ = flattened.shares;

@@ -52,7 +52,8 @@ struct Outcome {
   Given given;        // by that step
   bool begun = true;  // false: the step was not run, as it would not do what was recorded
   bool confused =
-      false;  // whether Python code of an opaque step has changed what was read, or how tensors look
+      false;          // whether Python code of an opaque step has changed what was read, or how tensors look
+  bool late = false;  // that code has changed state, of which the function has read nothing before it
   bool ok() const { return step < 0; }
 };
 
@@ -122,8 +123,8 @@ class Interpreter {
         done_(memory.done) {}
 
   // How to ask whether the Python state that the program depends on is what it was when the call began, but
-  // for what a step has changed.
-  void ask_state_by(std::function<bool(const Behind&)> holds) { state_holds_ = std::move(holds); }
+  // for what a step has changed: gives the first guard node that leads to something else, or -1.
+  void ask_state_by(std::function<int(const Behind&)> moved) { state_moved_ = std::move(moved); }
 
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
   // run already. Exceptions of operators pass through where the function cannot be resumed and something was
@@ -163,7 +164,8 @@ class Interpreter {
   py::object answers(const Step& step);
   bool shows_outer(const Flattened& flattened);
   bool takes_again(const Step& step, const Flattened& flattened);
-  bool left_alone(const OpaqueStep& step) const;
+  std::optional<int> moved_by(const OpaqueStep& step, const Behind& known) const;
+  bool moves_late(const Step& s, size_t at) const;
   bool has_filled(const Step& s, const MadeParts& parts);
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);
@@ -223,7 +225,8 @@ class Interpreter {
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;
-  std::function<bool(const Behind&)> state_holds_;
+  bool late_ = false;  // it has changed state that is read behind it alone
+  std::function<int(const Behind&)> state_moved_;
 };
 
 // Equality of values that Python can see: a nan is one of the same sign, 0.0 is not -0.0.

@@ -305,9 +305,9 @@ Interpreter Trace::interpreter(const Call& call, Workspace* space) const {
     // What the program has set for a while is as the function found it.
     Switches inside = outside.held();
     outside.apply();
-    bool holds = tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors, behind) < 0;
+    int moved = tree_.moved(space->values, call.roots.data(), call.roots.size(), call.tensors, behind);
     inside.apply();
-    return holds;
+    return moved;
   });
   return made;
 }
@@ -698,7 +698,7 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
       (ran && at.plan_->changed_before(outcome.begun ? step : step - 1)) || at.program().python_between;
   Miss miss{-1, outcome.step, changed, outcome.found, at.number, nullptr};
   // Python code that ran meanwhile may have changed what the function reads again.
-  bool steady = outcome.begun && !outcome.confused && (opaque.empty() || at.check(call) < 0);
+  bool steady = outcome.begun && !outcome.confused && (opaque.empty() || outcome.late || at.check(call) < 0);
   if (steady && at.plan_->resumable(step, outcome.given.error != nullptr)) {
     miss.resume = std::make_shared<Resume>();
     miss.resume->program = at.plan_->shared_program();

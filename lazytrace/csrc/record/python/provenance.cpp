@@ -609,6 +609,7 @@ std::vector<PyObject*> Provenance::objects_by_node() {
 
 int Provenance::note_behind(const std::vector<int>& changed) {
   ++turns_;
+  read_by_turn_.push_back(static_cast<int>(tree_->size()));
   if (changed.empty() && touched_.empty() && touched_names_.empty()) return turns_;
   std::vector<PyObject*> objects = objects_by_node();
   auto is_written = [&](PyObject* object) {
@@ -653,6 +654,8 @@ Behind Provenance::behind(int turn, const std::vector<int>& renamed) const {
       (one.contents ? all.contents : all.nodes).push_back(renamed[one.node]);
   std::sort(all.nodes.begin(), all.nodes.end());
   std::sort(all.contents.begin(), all.contents.end());
+  for (int node = 0; turn > 0 && node < read_by_turn_[static_cast<size_t>(turn) - 1]; ++node)
+    all.first_late = std::max(all.first_late, renamed[static_cast<size_t>(node)] + 1);
   return all;
 }
 

@@ -350,6 +350,7 @@ class Provenance {
   };
   std::vector<LeftBehind> behind_;  // each node once
   int turns_ = 0;
+  std::vector<int> read_by_turn_;  // how many nodes there were
   struct Shared {
     py::object dict;
     int owner;
