@@ -328,7 +328,8 @@ def test_a_list_that_is_emptied_again_is_hit_and_recorded_as_far_as_it_grows():
         kept.clear()
         for _ in range(12):
             assert torch.equal(step(X), torch.stack(kept).mean())
-    assert step.stats().recordings == 12 and step.stats().hits >= 20
+    assert step.stats().recordings == 12
+    assert step.stats().hits >= 20
 
 
 def test_recordings_that_are_hit_now_and_then_do_not_pay_for_ever():
@@ -715,7 +716,8 @@ def test_what_was_refused_for_one_reason_is_recorded_after_the_rest():
     locks.clear()
     for _ in range(40):
         step(X)
-    assert step.stats().recordings == 1 and step.stats().hits >= 20
+    assert step.stats().recordings == 1
+    assert step.stats().hits >= 20
 
 
 def test_signatures_that_are_refused_leave_those_that_are_recorded():

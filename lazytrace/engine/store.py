@@ -45,8 +45,8 @@ _LONGEST_REST = 1 << 20
 # So many refusals in a row for one reason, of a function of which nothing was recorded, say that of its other
 # signatures, too.
 _ALIKE_AT_MOST = 4
-# So many recordings without a hit, as one and the same list was longer each time: the next one finds it longer,
-# too.
+# So many recordings without a hit, as one and the same list was longer each time: the next one finds it
+# longer, too.
 _GROWING_AT_LEAST = 8
 # A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first
 # pass over signatures that may come again; after them, recordings must be hit more often than once.
