@@ -851,7 +851,17 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize(("change", "read"), [*((change, False) for change in ALONE), ("state", True)])
+@pytest.mark.parametrize("change", ["state", "the flag of a tensor"])
+def test_what_a_replay_alone_changes_is_read_behind_it(change):
+    again, traced = at_one_call(ALONE[change], False)
+    for _ in range(3):
+        assert again(torch.ones(2))[1].tolist() == [2.0, 2.0]
+    assert traced.stats().hits
+    assert again(-torch.ones(2))[1].tolist() == [-3.0, -3.0]
+    assert again(torch.ones(2))[1].tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(("change", "read"), [("grad mode", False), ("state", True)])
 def test_what_a_replay_alone_changes(change, read):
     """Whatever else it changes at each call, and though the function has read that before."""
     again, traced = at_one_call(ALONE[change], read)
