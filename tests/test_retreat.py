@@ -303,19 +303,20 @@ def test_state_that_is_new_at_each_call_is_a_reason_to_rest():
 
 
 def grows():
-    """A step that looks at all that it has appended to a list."""
-    kept = []
+    """A step that looks at all that it has appended to two lists."""
+    kept, others = [], []
 
     @traced
     def step(x):
         kept.append(x.mean())
-        return torch.stack([v.clone() for v in kept]).mean()
+        others.append(x.sum())
+        return torch.stack([v.clone() for v in kept]).mean() + torch.stack(others).mean() * 0
 
-    return step, kept
+    return step, (kept, others)
 
 
 def test_a_list_that_grows_at_each_call_is_a_reason_to_rest_soon():
-    step, kept = grows()
+    step, (kept, _) = grows()
     for _ in range(20):
         assert torch.equal(step(X), torch.stack(kept).mean())
     assert step.stats().recordings == 9
@@ -323,9 +324,10 @@ def test_a_list_that_grows_at_each_call_is_a_reason_to_rest_soon():
 
 
 def test_a_list_that_is_emptied_again_is_hit_and_recorded_as_far_as_it_grows():
-    step, kept = grows()
+    step, (kept, others) = grows()
     for _ in range(5):
         kept.clear()
+        others.clear()
         for _ in range(12):
             assert torch.equal(step(X), torch.stack(kept).mean())
     assert step.stats().recordings == 12

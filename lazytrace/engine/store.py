@@ -45,7 +45,7 @@ _LONGEST_REST = 1 << 20
 # So many refusals in a row for one reason, of a function of which nothing was recorded, say that of its other
 # signatures, too.
 _ALIKE_AT_MOST = 4
-# So many recordings without a hit, as one and the same list was longer each time: the next one finds it
+# So many recordings without a hit, as the same lists were longer each time: the next one finds it
 # longer, too.
 _GROWING_AT_LEAST = 8
 # A recording takes as much time as six or seven calls, of which a hit saves half of one. So many are a first
@@ -534,7 +534,8 @@ class Retreat:
         self._left = 0
         self._refusal: Reason | None = None  # why the newest was refused
         self._alike = 0  # how many in a row were refused for that
-        self._growing = ("", 0)  # for whose length alone the newest were recorded, and how many in a row
+        # For the lengths of which lists alone the newest were recorded, and how many in a row.
+        self._growing: tuple[tuple[str, ...], int] = ((), 0)
         self._recordings = 0
 
     def recorded(self, trace: Trace, reasons: tuple[Reason, ...] = ()) -> None:
@@ -542,7 +543,8 @@ class Retreat:
         native = trace.native
         self._recordings += 1
         self._alike = 0
-        growing = reasons[0].path if len(reasons) == 1 and reasons[0].path.startswith("len(") else ""
+        paths = tuple(reason.path for reason in reasons)
+        growing = paths if all(path.startswith("len(") for path in paths) else ()
         self._growing = (growing, self._growing[1] + 1 if growing == self._growing[0] else 1)
         self._note(_Newest(trace.number, native.used, native.hits, trace.key, native.size), None)
 
@@ -666,7 +668,7 @@ class Retreat:
         self._take_back()
         self._left = 0
         self._alike = 0
-        self._growing = ("", 0)
+        self._growing = ((), 0)
         self._recordings = 0
 
     def _pay(self, newest: tuple[_Newest, ...]) -> bool:
@@ -678,8 +680,8 @@ class Retreat:
 
     def _enough(self, newest: tuple[_Newest, ...]) -> int:
         """How many of the newest tell whether recording pays."""
-        path, count = self._growing
-        if path and count >= _GROWING_AT_LEAST and len(newest) >= count:
+        lists, count = self._growing
+        if lists and count >= _GROWING_AT_LEAST and len(newest) >= count:
             return count
         return len(newest) if _are_long(newest) else UNHIT_AT_MOST
 
