@@ -133,6 +133,28 @@ def one_of_two_steps(trace):
     return trace(fn), now_and_then(), lambda: state.scale
 
 
+@cases(hits=4)
+def what_a_step_changes_and_raises(trace):
+    state = Thing(scale=1.0)
+
+    def change(x):
+        if x.sum() > 10:
+            state.scale *= 2
+            raise ValueError("large")
+        return x * 2
+
+    change = opaque(trace, change)
+
+    def fn(x):
+        try:
+            y = change(x)
+        except ValueError:
+            y = x
+        return y * state.scale
+
+    return trace(fn), now_and_then(), lambda: state.scale
+
+
 @cases.parametrize
 def test_read_behind_steps(make, expected):
     check(make, **expected)
@@ -152,6 +174,31 @@ def test_what_was_read_before_cannot_be_read_again():
     def fn(x):
         before = state.scale
         return change(x) * state.scale + before
+
+    for _ in range(3):
+        assert torch.equal(fn(X()), X() * 2 + 1)
+    with pytest.raises(lazytrace.ReplayError, match="Python state that it has changed"):
+        fn(X() + 5)
+
+
+def test_what_was_read_before_cannot_be_read_again_where_the_step_raises():
+    state = Thing(scale=1.0)
+
+    @lazytrace.opaque
+    def change(x):
+        if x.sum() > 10:
+            state.scale *= 2
+            raise ValueError("large")
+        return x * 2
+
+    @lazytrace.traced
+    def fn(x):
+        before = state.scale
+        try:
+            y = change(x)
+        except ValueError:
+            y = x
+        return y + before
 
     for _ in range(3):
         assert torch.equal(fn(X()), X() * 2 + 1)

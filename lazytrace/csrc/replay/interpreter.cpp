@@ -142,7 +142,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       // exception.
       outcome.given.error = s.index < 0 ? caught() : index_error(s);
       if (!plan_.resumable(i, true) && plan_.lasting_before(i)) std::rethrow_exception(outcome.given.error);
-      found_ = "an exception";
+      if (!confused_) found_ = "an exception";
       accepted = false;
     }
     if (!accepted) {
@@ -807,16 +807,18 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   std::optional<py::error_already_set> raised;
   if (!value_) raised.emplace();
   if (parts && !parts->changed().empty()) parts_ = parts;
-  if (raised) throw py::error_already_set(*raised);
-  stack_.clear();
-  running_ = &s;
-  std::string changed = looks.difference();
+  // Where nothing runs again, an exception leaves the function with whatever the step has changed.
+  const bool reads_on = !raised || plan_.resumable(at, true);
+  std::string changed = reads_on ? looks.difference() : "";
   if (!changed.empty()) confused_ = true, found_ = std::move(changed);
-  if (!confused_ && moved_by(*s.opaque, s.opaque->behind)) {
+  if (reads_on && !confused_ && moved_by(*s.opaque, s.opaque->behind)) {
     late_ = moves_late(s, at);
     confused_ = !late_;
     found_ = "Python state that it has changed, though it did not when it was recorded";
   }
+  if (raised) throw py::error_already_set(*raised);
+  stack_.clear();
+  running_ = &s;
   if (confused_) return false;
   Flattened flattened(value_.ptr(), call.ptr());
   if (late_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
