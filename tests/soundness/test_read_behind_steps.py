@@ -20,6 +20,17 @@ def opaque(trace, fn):
     return lazytrace.opaque(fn) if trace.enabled else fn
 
 
+def doubles_scale(trace, state):
+    """A step that changes `state.scale` where its argument is large."""
+
+    def change(x):
+        if x.sum() > 10:
+            state.scale *= 2
+        return x * 2
+
+    return opaque(trace, change)
+
+
 def now_and_then():
     """Two of three calls change nothing."""
     return [call(X() + (5 if i % 3 == 2 else 0)) for i in range(9)]
@@ -74,12 +85,7 @@ def tensor_that_is_swapped(trace):
 def behind_writes_and_draws(trace):
     state, w = Thing(scale=1.0, calls=0), torch.ones(3)
 
-    def change(x):
-        if x.sum() > 10:
-            state.scale *= 2
-        return x * 2
-
-    change = opaque(trace, change)
+    change = doubles_scale(trace, state)
 
     def fn(x):
         state.calls += 1
@@ -119,12 +125,7 @@ def flag_of_a_hook(trace):
 def one_of_two_steps(trace):
     state = Thing(scale=1.0)
 
-    def change(x):
-        if x.sum() > 10:
-            state.scale *= 2
-        return x * 2
-
-    change = opaque(trace, change)
+    change = doubles_scale(trace, state)
 
     def fn(x):
         y = change(x * 0) + change(x)
