@@ -597,7 +597,8 @@ class Retreat:
         True
         """
         newest = self._newest
-        if self._pay(newest) or any(one.key != key for one in newest):
+        # There may be none where another thread has cleared them since.
+        if not newest or self._pay(newest) or any(one.key != key for one in newest):
             return True
         known, since = {one.number for one in newest}, newest[0].stored
         older = (trace for trace in self._traces.find(key) if trace.number not in known)
