@@ -289,9 +289,8 @@ def configure_asked(
 ) -> None: ...
 def configure_whole_calls(steps: dict[Callable[..., Any], Callable[..., Any]]) -> None: ...
 def hook_call(
-    again: Callable[[torch.Tensor, Any], None],
+    again: Callable[[torch.Tensor, Any], Any],
     now: Callable[[torch.Tensor, Any], Any],
-    find: Callable[[torch.Tensor, list[Any]], Any],
     tensor: torch.Tensor,
     hook: Any,
 ) -> Any: ...

@@ -71,7 +71,7 @@ def load() -> str:
         whole[checkpoint] = functools.partial(
             _core.checkpoint_call, checkpoint, pure.switches_of_checkpoint()
         )
-        hook = functools.partial(_core.hook_call, _torch.add_hook, _torch.register_hook, _torch.hook_handle)
+        hook = functools.partial(_core.hook_call, _torch.add_hook, _torch.register_hook)
         whole[_torch.register_hook] = hook
         remove = functools.partial(
             _core.unhook_call, _torch.remove_hook, _torch.remove_handle, _torch.hook_place

@@ -156,33 +156,16 @@ def keep_gradient(tensor: torch.Tensor) -> None:
     retain_grad(tensor)
 
 
-def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
-    """What a program does where `Tensor.register_hook` was called: nobody is given the handle.
+def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> Any:
+    """What a program does where `Tensor.register_hook` was called; gives its handle.
 
     >>> x = torch.ones(2, requires_grad=True)
-    >>> add_hook(x, lambda gradient: gradient * 2)
+    >>> handle = add_hook(x, lambda gradient: gradient * 2)
     >>> x.sum().backward()
     >>> x.grad
     tensor([2., 2.])
     """
-    register_hook(tensor, hook)
-
-
-def hook_handle(tensor: torch.Tensor, known: list[RemovableHandle]) -> RemovableHandle:
-    """The handle of the first hook of a tensor of which none is known.
-
-    >>> x = torch.ones(2, requires_grad=True)
-    >>> add_hook(x, lambda gradient: gradient * 2)
-    >>> hook_handle(x, []).remove()
-    >>> x.sum().backward()
-    >>> x.grad
-    tensor([1., 1.])
-    """
-    hooks = tensor._backward_hooks
-    handle = RemovableHandle(hooks)
-    taken = {one.id for one in known}
-    handle.id = next(number for number in hooks or () if number not in taken)
-    return handle
+    return register_hook(tensor, hook)
 
 
 remove_handle: Callable[[RemovableHandle], None] = RemovableHandle.remove
@@ -206,7 +189,7 @@ def remove_hook(tensor: torch.Tensor, place: int) -> None:
     """What a program does where `remove` of a handle was called.
 
     >>> x = torch.ones(2, requires_grad=True)
-    >>> add_hook(x, lambda gradient: gradient * 2)
+    >>> handle = add_hook(x, lambda gradient: gradient * 2)
     >>> remove_hook(x, 0)
     >>> x.sum().backward()
     >>> x.grad

@@ -588,11 +588,10 @@ PYBIND11_MODULE(_core, m) {
         py::arg("draws") = false);
   m.def("backward_call", &backward_call);
   m.def("batched_backward_call", &batched_backward_call);
-  m.def("hook_call",
-        [](py::object again, py::object now, py::object find, py::object tensor, py::object hook) {
-          auto* active = lt::Recording::active();
-          return active ? active->hook({again, now, find}, tensor, hook) : now(tensor, hook);
-        });
+  m.def("hook_call", [](py::object again, py::object now, py::object tensor, py::object hook) {
+    auto* active = lt::Recording::active();
+    return active ? active->hook({again, now}, tensor, hook) : now(tensor, hook);
+  });
   m.def("unhook_call",
         [](py::object again, const py::object& now, py::object find, const py::object& handle) {
           auto* active = lt::Recording::active();

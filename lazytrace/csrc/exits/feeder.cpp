@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "program/own_hooks.h"
 #include "torch/record_key.h"
 
 namespace lazytrace {
@@ -125,6 +126,10 @@ void Feeder::replace(int reg, const at::Tensor& tensor) {
   if (before.defined() && !before.is_inference() && !tensor.is_inference())
     tensor.unsafeGetTensorImpl()->set_version_counter(before.unsafeGetTensorImpl()->version_counter());
   before = tensor;
+}
+
+size_t Feeder::hooks_on(const at::Tensor& leaf) const {
+  return OwnHooks::on(*resume_->program, resume_->step, resume_->registers, leaf);
 }
 
 at::Tensor Feeder::captured(c10::function_ref<bool(const at::Tensor&)> is_it) const {

@@ -51,6 +51,9 @@ class Feeder {
   const at::Tensor& held(int reg) const { return resume_->registers[static_cast<size_t>(reg)]; }
   bool holds(int reg, const at::Tensor& tensor) const { return resume_->registers[reg].is_same(tensor); }
 
+  // How many hooks the steps that have run have set on this leaf of before the call.
+  size_t hooks_on(const at::Tensor& leaf) const;
+
   // The tensor of state for which this holds; undefined where there is none.
   at::Tensor captured(c10::function_ref<bool(const at::Tensor&)> is_it) const;
 

@@ -132,7 +132,9 @@ void Flattening::after(size_t at) {
   if (collected && is_watched(step) && !goes_as_recorded(step))
     return hinder(step.opaque->name + " has gone another way than the one that was watched");
   if (collected && (graph || (stands_for_kernels(step) && begins_ >= 0))) return replace(step);
-  if (sets_hook(step) && begins_ >= 0) {
+  if (sets_hook(step) && (begins_ >= 0 || step.opaque->hooks_outside)) {
+    // One on a leaf of before the call is taken off again, which would be done alone.
+    if (begins_ < 0) begins_ = static_cast<int>(mark_);
     each_argument(step, [&](int reg) { hooked_.insert(reg); });
     return kernels_.drop(mark_, first_new_);  // the pass calls it, which is seen
   }

@@ -111,7 +111,11 @@ struct OpaqueStep {
   // It runs Python code that was watched: this reads what is guarded, and does nothing else than run
   // operators.
   bool watched = false;
-  bool hook = false;  // it sets a hook on what the call has made, which is watched where a pass calls it
+  bool hook = false;  // it sets a hook, or takes one off, which is watched where a pass calls it
+  int hooks = 0;      // how many hooks more its first argument has: 1 gives the handle, -1 takes one off
+  bool hooks_outside = false;  // that was there before the call, which takes the hook off again
+  // It makes handles of hooks: torch counts them on from what the function has written by then.
+  bool counts = false;
   std::unordered_set<const void*> functions;  // custom functions of autograd there, as `pure`
   // What that code was answered by operators that look at values, in order.
   std::vector<bool> answers;
@@ -228,6 +232,7 @@ struct Program {
   bool unfilled = false;        // a tensor was made larger, and nobody has said what is in it
   bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
   std::vector<int> hooked;      // registers of leaves whose hooks are guarded
+  bool hooks_outside = false;   // sets hooks on leaves of before the call
   bool backward = false;        // runs a backward pass that was seen to call no hook but these
   bool grows = false;           // a backward pass builds a graph of its own
   bool changes_looks = false;   // shape, memory or requires_grad of a tensor, in place

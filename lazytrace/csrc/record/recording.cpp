@@ -16,6 +16,7 @@
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
+#include "record/handle_count.h"
 #include "record/python/asked.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
@@ -393,42 +394,75 @@ py::object Recording::forward_alone(const py::object& cls, const py::tuple& args
 }
 
 // Whether a hook that is set on it now can be a step.
-bool Recording::can_hook(const py::object& tensor) {
+bool Recording::can_hook(const py::object& tensor, bool leaves) {
   if (!recorder_.takes_steps()) return false;
   bool is = is_tensor(tensor.ptr());
   if (is && recorder_.made(THPVariable_Unpack(tensor.ptr()))) return true;
+  if (is && leaves && can_hook_leaf(THPVariable_Unpack(tensor.ptr()))) return true;
   bool transformed = is && belongs_to_transform(THPVariable_Unpack(tensor.ptr()));
   recorder_.fail(say(transformed ? reason::PythonInTransform : reason::HookOutside));
   return false;
 }
 
-// Where the replay has set the hook already, the handle is that of the first hook that has none yet.
+// One of before the call, which must be as it was when the call ends: what hangs on it outside would call the
+// hook, too.
+bool Recording::can_hook_leaf(const at::Tensor& tensor) {
+  if (!tensor.is_leaf() || !tensor.requires_grad() || belongs_to_transform(tensor)) return false;
+  int reg = recorder_.register_of(tensor);
+  return reg >= 0 && recorder_.was_there(reg) && guards_hooks(tensor, reg, true);
+}
+
+// Those that the call has set itself come last.
+py::tuple Recording::hooks_before(const at::Tensor& leaf, bool accumulated) const {
+  auto hooks = py::reinterpret_steal<py::tuple>(hooks_of(leaf, accumulated));
+  if (!hooks) throw py::error_already_set();
+  if (accumulated) return hooks;
+  size_t before = hooks.size() - recorder_.hooks_fed(leaf);
+  for (const SetHook& one : set_hooks_)
+    if (one.outside && one.tensor.lock().get() == leaf.unsafeGetTensorImpl()) before = one.before;
+  return hooks[py::slice(0, static_cast<Py_ssize_t>(before), 1)];
+}
+
+// The guard node of those; -1 where none leads to the leaf.
+int Recording::read_hooks(const at::Tensor& leaf, bool accumulated) {
+  Provenance* provenance = observer_.surroundings().provenance;
+  auto shown = py::reinterpret_steal<py::object>(THPVariable_Wrap(leaf));
+  int node = provenance->node_of_tensor(shown.ptr());
+  if (node < 0) return node;
+  return provenance
+      ->read_node(node, Access::Hooks, nullptr, accumulated, hooks_before(leaf, accumulated).ptr())
+      .first;
+}
+
 py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object hook) {
-  if (!can_hook(tensor)) return calls.now(tensor, hook);
+  if (!can_hook(tensor, true)) return calls.now(tensor, hook);
+  const at::Tensor& hooked = THPVariable_Unpack(tensor.ptr());
+  bool outside = !recorder_.made(hooked);
+  size_t before = outside ? hooks_before(hooked, false).size() : 0;
   observer_.surroundings().provenance->weak_node(calls.again.ptr());
   OpaqueCall call(observer_.surroundings(), calls.again.ptr(), "", py::make_tuple(tensor, hook).ptr(),
                   nullptr, false, true);
+  HandleCount handles(&observer_, &call);
   bool fed = recorder_.feeding();
-  if (fed) {
-    recorder_.expect_opaque();
-    recorder_.fed_value();
-  }
-  py::object handle = fed ? calls.find(tensor, hook_handles_) : calls.now(tensor, hook);
+  if (fed) recorder_.expect_opaque();
+  py::object handle = fed ? recorder_.fed_value() : calls.now(tensor, hook);
   bool watched = may_watch() && WatchedBlocks::may_watch(hook.ptr());
   if (watched) {
     blocks()->know(hook.ptr());
     call.is_hook();
   }
+  call.hooks(1, outside);
   call.finish(Py_None);
-  know_handle(handle, THPVariable_Unpack(tensor.ptr()), watched);
+  handles.count();
+  know_handle(handle, {hooked, watched, outside, before});
   return handle;
 }
 
 // What it counts and where the hook lies is another thing in each replay, so nobody may ask it for that.
-void Recording::know_handle(const py::object& handle, const at::Tensor& tensor, bool watched) {
+void Recording::know_handle(const py::object& handle, SetHook set) {
   Provenance* provenance = observer_.surroundings().provenance;
   hook_handles_.append(handle);
-  set_hooks_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), watched});
+  set_hooks_.push_back(std::move(set));
   observer_.know_handle(handle.ptr());
   provenance->note_made(handle.ptr());
   for (const char* name : {"id", "hooks_dict_ref", "extra_dict_ref"}) {
@@ -437,32 +471,46 @@ void Recording::know_handle(const py::object& handle, const at::Tensor& tensor, 
   }
 }
 
+namespace {
+// Which of the hooks of its tensor a step takes off.
+Py_ssize_t place_of(const Step& unhooks) {
+  return unhooks.opaque->call.items[0].items[1].value.cast<Py_ssize_t>();
+}
+}  // namespace
+
 void Recording::unhook(const UnhookCalls& calls, const py::object& handle) {
   size_t at = 0;
   while (!py::object(hook_handles_[at]).is(handle)) ++at;
   auto held = set_hooks_[at].tensor.lock();
   py::object tensor;
   if (held) tensor = py::reinterpret_steal<py::object>(THPVariable_Wrap(at::Tensor(std::move(held))));
-  Py_ssize_t place = tensor && recorder_.takes_steps() ? calls.find(tensor, handle).cast<Py_ssize_t>() : -1;
+  Py_ssize_t place = -1;
+  const Step* fed = tensor ? recorder_.fed_unhook(THPVariable_Unpack(tensor.ptr())) : nullptr;
+  if (fed)
+    place = place_of(*fed);
+  else if (tensor && recorder_.takes_steps() && !recorder_.feeding())
+    place = calls.find(tensor, handle).cast<Py_ssize_t>();
   if (place < -1) recorder_.fail(say(reason::HookElsewhere));
   if (place < 0) {
     Aside here(this);
     return (void)calls.now(handle);
   }
-  // What runs again could not tell the handles of hooks that are gone from others.
-  recorder_.end_resuming("it takes a hook off again");
   observer_.surroundings().provenance->weak_node(calls.again.ptr());
   OpaqueCall call(observer_.surroundings(), calls.again.ptr(), "", py::make_tuple(tensor, place).ptr(),
                   nullptr, false, true);
-  calls.now(handle);
+  if (fed)
+    recorder_.fed_value();
+  else
+    calls.now(handle);
   if (set_hooks_[at].watched) call.is_hook();
+  call.hooks(-1, set_hooks_[at].outside);
   call.finish(Py_None);
 }
 
 void Recording::retain_gradient(const py::object& now, py::object tensor) {
   bool listens = !recorder_.paused() && function_mode_listens();
   if (listens) recorder_.fail(say(reason::FunctionMode, "which is told of retain_grad"));
-  if (listens || !can_hook(tensor)) return (void)now(tensor);
+  if (listens || !can_hook(tensor, false)) return (void)now(tensor);
   observer_.surroundings().provenance->weak_node(now.ptr());
   OpaqueCall call(observer_.surroundings(), now.ptr(), "", py::make_tuple(tensor).ptr(), nullptr, false,
                   true);
@@ -486,8 +534,12 @@ void Recording::module_inputs(const py::object& now, py::object hook, py::object
   if (!recorder_.takes_steps()) return (void)now(hook, made);
   // Not the tuple itself: what is still there at the end needs an origin.
   module_inputs_.append(py::make_tuple(hook, py::list(made)));
-  Aside here(this);
-  now(hook, made);
+  HandleCount handles(&observer_, nullptr);
+  {
+    Aside here(this);
+    now(hook, made);
+  }
+  handles.count();
 }
 
 namespace {
@@ -532,6 +584,7 @@ void Recording::module_outputs(const py::object& again, const py::object& now, p
                                   inputs, made, about);
   observer_.surroundings().provenance->weak_node(again.ptr());
   OpaqueCall call(observer_.surroundings(), again.ptr(), "", args.ptr(), nullptr, false, true);
+  HandleCount handles(&observer_, &call);
   if (recorder_.feeding()) {
     recorder_.expect_opaque();
     recorder_.fed_value();
@@ -546,6 +599,7 @@ void Recording::module_outputs(const py::object& again, const py::object& now, p
     if (known && know_hooks_of(made, blocks().get(), provenance)) call.is_hook();
   }
   call.finish(Py_None);
+  handles.count();
 }
 
 namespace {
@@ -643,13 +697,11 @@ bool Recording::watches_hooks(torch::autograd::Node& node, std::vector<py::dict>
 
 bool Recording::guards_hooks(const at::Tensor& leaf, int reg, bool watched) {
   Provenance* provenance = observer_.surroundings().provenance;
-  auto shown = py::reinterpret_steal<py::object>(THPVariable_Wrap(leaf));
-  int node = provenance->node_of_tensor(shown.ptr());
-  if (node < 0 || has_other_hooks(leaf)) return false;
+  if (has_other_hooks(leaf)) return false;
   for (bool accumulated : {false, true}) {
-    auto hooks = py::reinterpret_steal<py::tuple>(hooks_of(leaf, accumulated));
-    if (!hooks) throw py::error_already_set();
-    int all = provenance->read_node(node, Access::Hooks, nullptr, accumulated, hooks.ptr()).first;
+    int all = read_hooks(leaf, accumulated);
+    if (all < 0) return false;
+    py::tuple hooks = hooks_before(leaf, accumulated);
     for (size_t i = 0; i < hooks.size(); ++i) {
       PyObject* hook = PyTuple_GET_ITEM(hooks.ptr(), i);
       // One that is set before each call is another object each time, and would be told by nothing else.
@@ -988,9 +1040,20 @@ class KeepKey {
 };
 }  // namespace
 
+// Whether a tensor of before the call has hooks by now that the call has set.
+bool Recording::leaves_hooks() const {
+  return std::any_of(set_hooks_.begin(), set_hooks_.end(), [](const SetHook& one) {
+    auto held = one.outside ? one.tensor.lock() : nullptr;
+    return held && py::reinterpret_steal<py::tuple>(hooks_of(at::Tensor(std::move(held)), false)).size() !=
+                       one.before;
+  });
+}
+
 std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   KeepKey keep;
   if (replaced_) recorder_.fail(say(reason::TracerReplaced));
+  if (recorder_.failed()) return nullptr;
+  if (leaves_hooks()) recorder_.fail(say(reason::HookOutside));
   if (recorder_.failed()) return nullptr;
   py::tuple whole = all_that_is_left(result);
   if (recorder_.failed()) return nullptr;

@@ -18,10 +18,9 @@
 
 namespace lazytrace {
 
-// What sets a hook at each replay, what sets it now and gives its handle, and what finds the handle of one
-// that is set, given those that were handed out.
+// What sets a hook at each replay, and now; both give its handle.
 struct HookCalls {
-  py::object again, now, find;
+  py::object again, now;
 };
 
 // What takes a hook off at each replay, by its place among those of the tensor, what does so now, and what
@@ -141,7 +140,8 @@ class Recording {
     explicit Aside(Recording* r) : recording(r) { r->recorder_.pause(), r->observer_.pause(); }
     ~Aside() { recording->recorder_.resume(), recording->observer_.resume(); }
   };
-  bool can_hook(const py::object& tensor);
+  bool can_hook(const py::object& tensor, bool leaves);
+  bool can_hook_leaf(const at::Tensor& tensor);
   bool is_pure(const py::object& function, const py::tuple& args, const py::dict& kwargs);
   py::object forward_alone(const py::object& cls, const py::tuple& args);
   bool follows_backward(const std::vector<at::Tensor>& roots, const py::tuple& args, const py::dict& kwargs);
@@ -175,10 +175,17 @@ class Recording {
   py::list module_inputs_;  // (hook, tensors)
   // Of a hook that the function has set. Its tensor goes when it is due.
   struct SetHook {
+    SetHook(const at::Tensor& of, bool is_watched, bool is_outside, size_t hooks_before)
+        : tensor(of.getIntrusivePtr()), watched(is_watched), outside(is_outside), before(hooks_before) {}
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     bool watched;
+    bool outside;   // the tensor was there before the call,
+    size_t before;  // and had so many hooks
   };
-  void know_handle(const py::object& handle, const at::Tensor& tensor, bool watched);
+  void know_handle(const py::object& handle, SetHook set);
+  py::tuple hooks_before(const at::Tensor& leaf, bool accumulated) const;
+  int read_hooks(const at::Tensor& leaf, bool accumulated);
+  bool leaves_hooks() const;
   py::list hook_handles_;
   std::vector<SetHook> set_hooks_;                  // by handle
   c10::SmallVector<Call::PassedNumber, 4> passed_;  // that Python is given carriers for

@@ -21,6 +21,12 @@ void EarlyWrites::make(const WrittenByThen& written, PyObject* owner, py::object
                    std::move(before), std::move(value)});
 }
 
+void EarlyWrites::go_on(const WrittenByThen& written) {
+  for (Made& one : made_)
+    if (one.written->effect.serial == written.effect.serial)
+      one.value = written.effect.held(one.container.ptr());
+}
+
 bool EarlyWrites::Made::stands() const {
   py::object now = written->effect.held(container.ptr());
   if (written->effect.kind != Effect::Kind::Content) return now.is(value);

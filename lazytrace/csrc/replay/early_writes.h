@@ -33,6 +33,8 @@ class KeyOrders {
 class EarlyWrites {
  public:
   void make(const WrittenByThen& written, PyObject* owner, py::object value);
+  // A step has written on to this place, as it does in each replay.
+  void go_on(const WrittenByThen& written);
   // Once the program is done, whose writes come next. A key stays where it was added: one that Python code
   // has added since lies behind it.
   void settle();

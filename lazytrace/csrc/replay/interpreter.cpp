@@ -15,6 +15,7 @@
 #include "guard/guards.h"
 #include "passes/lowered.h"
 #include "program/flatten.h"
+#include "program/own_hooks.h"
 #include "replay/made_parts.h"
 #include "torch/accumulation.h"
 #include "torch/overrides.h"
@@ -571,7 +572,11 @@ std::optional<int> Interpreter::moved_by(const OpaqueStep& step, const Behind& k
   if (!step.free || !state_moved_) return {};
   if (!early_.stand()) return -1;
   early_.lift();
-  int moved = state_moved_(known);
+  int moved = -1;
+  {
+    OwnHooks aside(program_, at_, registers_);
+    moved = state_moved_(known);
+  }
   early_.put_down();
   return moved < 0 ? std::nullopt : std::optional<int>(moved);
 }
@@ -806,6 +811,11 @@ bool Interpreter::opaque(const Step& s, size_t at) {
         PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
   std::optional<py::error_already_set> raised;
   if (!value_) raised.emplace();
+  if (s.opaque->counts)
+    std::for_each(s.opaque->written.begin(), s.opaque->written.end(), [&](auto& one) { early_.go_on(one); });
+  // Nobody else is given the handle of a hook.
+  py::object handle;
+  if (s.opaque->hooks > 0 && !raised) handle = std::exchange(value_, py::none());
   if (parts && !parts->changed().empty()) parts_ = parts;
   // Where nothing runs again, an exception leaves the function with whatever the step has changed.
   const bool reads_on = !raised || plan_.resumable(at, true);
@@ -837,7 +847,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
     if (made >= 0) done_.drawn.push_back({s.node, copy_of(registers_[made])});
   }
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
-  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, handle ? handle : value_);
   value_ = py::object();
   return true;
 }

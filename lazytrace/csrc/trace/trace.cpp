@@ -15,6 +15,7 @@
 #include "flat/rehearsal.h"
 #include "flat/shadow.h"
 #include "flat/undo.h"
+#include "program/own_hooks.h"
 #include "replay/workspace.h"
 #include "support/firsts.h"
 #include "torch/autograd_graph.h"
@@ -677,6 +678,7 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
   if (!outcome.begun || outcome.given.error || !outcome.given.warnings.empty() || outcome.confused ||
       !from.plan_->resumable(step, false))
     return nullptr;
+  OwnHooks aside(from.program(), step, *registers);
   for (auto& trace : family_->through(step, from.program().steps[step].node)) {
     if (trace.get() == &from || !Interpreter::fits(trace->program().steps[step], outcome.given, *registers))
       continue;
@@ -697,8 +699,10 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
   bool changed =
       (ran && at.plan_->changed_before(outcome.begun ? step : step - 1)) || at.program().python_between;
   Miss miss{-1, outcome.step, changed, outcome.found, at.number, nullptr};
+  std::optional<OwnHooks> aside(std::in_place, at.program(), step, space->registers);
   // Python code that ran meanwhile may have changed what the function reads again.
   bool steady = outcome.begun && !outcome.confused && (opaque.empty() || outcome.late || at.check(call) < 0);
+  aside.reset();
   if (steady && at.plan_->resumable(step, outcome.given.error != nullptr)) {
     miss.resume = std::make_shared<Resume>();
     miss.resume->program = at.plan_->shared_program();

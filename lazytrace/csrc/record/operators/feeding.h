@@ -37,6 +37,13 @@ class Feeding {
            feeder_->holds(expected().arguments[0].reg, tensor);
   }
   bool at_exit() const { return feeder_->at_exit(); }
+  // The next step where it takes off a hook of this tensor, or null.
+  const Step* unhooks(const at::Tensor& tensor) const {
+    bool is = active() && expected().opaque && expected().opaque->hooks < 0;
+    return is && feeder_->holds(expected().arguments[0].reg, tensor) ? &expected() : nullptr;
+  }
+  // How many hooks the steps that have run have set on this leaf of before the call.
+  size_t hooks_on(const at::Tensor& leaf) const { return feeder_ ? feeder_->hooks_on(leaf) : 0; }
   size_t steps() const { return feeder_->steps(); }
   // The tensor of state for which this holds; undefined where there is none.
   at::Tensor captured(c10::function_ref<bool(const at::Tensor&)> is_it) const {

@@ -1205,6 +1205,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   program_->effects |= step.effect || opaque->watched;
   step.random = opaque->random;
   program_->random |= step.random;
+  program_->hooks_outside |= opaque->hooks_outside;
   step.exit = !opaque->told;
   if (opaque->tells) note_catching(opaque->name, &step);
   if (!opaque->feedable) resuming_.end("it calls " + opaque->name + ", which cannot be fed");

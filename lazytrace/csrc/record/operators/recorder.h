@@ -177,6 +177,10 @@ class Recorder {
                       c10::function_ref<bool(torch::autograd::Node&)> watches);
   // The hooks of this leaf, given by its register, are guarded.
   void note_hooked(int reg);
+  // The next step where that has run already, and takes off a hook of this tensor, or null.
+  const Step* fed_unhook(const at::Tensor& tensor) const { return feeding_.unhooks(tensor); }
+  // How many hooks a replay has set on this one before the function ran again.
+  size_t hooks_fed(const at::Tensor& leaf) const { return feeding_.hooks_on(leaf); }
   // Whether the operators of a backward pass may be steps of their own: all of its nodes come from operators
   // that were seen, and a replay tells apart what this call does.
   bool follows_way(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);

@@ -81,6 +81,10 @@ class Observer {
   std::vector<Writes::Write>& writes() { return log_.all(); }
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.
   void watch_writes() { log_.watch(); }
+  // The function sets an attribute, as if it did so in its own code.
+  void write_attribute(PyObject* object, PyObject* name, PyObject* value) {
+    writes_.write_attribute(object, name, value);
+  }
   void settle_writes() { writes_.settle(); }
   // After it: all places that were written, those too that hold again what they held.
   std::vector<Effect>& written() { return writes_.written(); }

@@ -350,6 +350,17 @@ void OpaqueCall::show_writes(const Tree::Source& source, bool watched) {
   }
 }
 
+void OpaqueCall::counts(PyObject* followed) {
+  for (Writes::Write& write : around_.writes->all()) {
+    if (write.value.ptr() != followed) continue;
+    Tree number;
+    number.kind = Tree::Kind::Number;
+    number.index = around_.recorder->numbers()->number_of(followed);
+    write.shown = step_->counts = true;
+    step_->written.push_back({write.effect, std::move(number)});
+  }
+}
+
 // False where a place has something else by now.
 bool OpaqueCall::hide_writes() {
   if (hides_) return true;

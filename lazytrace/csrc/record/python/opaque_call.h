@@ -56,8 +56,15 @@ class OpaqueCall {
   void watch();
   void meet_function(const void* function);
   void uses(const std::vector<int>& registers);
-  // It sets a hook on what the call has made, which is watched where a pass calls it.
+  // It sets a hook, or takes one off, which is watched where a pass calls it.
   void is_hook() { step_->hook = true; }
+  // It sets a hook (1), or takes one off (-1); `outside`: of a leaf of before the call.
+  void hooks(int more, bool outside) {
+    step_->hooks = more, step_->hooks_outside = outside;
+    step_->effects |= outside;
+  }
+  // It makes handles of hooks, which torch counts on from this number that the function has written.
+  void counts(PyObject* followed);
   // It is a backward pass; `accumulates`: into the gradients of leaves.
   void is_backward(bool accumulates) {
     step_->engine = true;
