@@ -8,6 +8,7 @@ import warnings
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from tests.soundness.runner import Cases, call, check
 
@@ -344,10 +345,10 @@ def that_looks_at_its_module(trace):
     return trace(step_of(net)), [*one[:4], net.eval, *one[:4]], lambda: (gradients(net), seen)
 
 
-@cases(recordings=4)
+@cases(hits=3)
 def that_is_set_inside(trace):
-    """Its key is in a dict of the module while the engine calls hooks, which may look there: it is read."""
-    net = model()
+    """Its key is in a dict of the module while the engine calls hooks; they are watched, and do not look."""
+    net, first = model(), RemovableHandle.next_id
 
     def step(x):
         handle = net[1].register_full_backward_hook(doubled)
@@ -355,7 +356,58 @@ def that_is_set_inside(trace):
         net(x).square().mean().backward()
         handle.remove()
 
-    return trace(step), xs(4), lambda: gradients(net)
+    return trace(step), xs(5), lambda: [gradients(net), RemovableHandle.next_id - first]
+
+
+@cases(hits=3)
+def set_inside_with_others(trace):
+    """All count handles: of a module, of what the call has computed, and of a parameter."""
+    net, first = model(), RemovableHandle.next_id
+
+    def step(x):
+        net.zero_grad()
+        with net[1].register_full_backward_hook(doubled), net[0].register_forward_hook(lambda m, i, o: o * 2):
+            out = net(x)
+            out.register_hook(lambda g: g * 2)
+            with net[0].weight.register_hook(lambda g: g + 1):
+                out.square().mean().backward()
+        return out.detach()
+
+    return trace(step), xs(5), lambda: [gradients(net), RemovableHandle.next_id - first]
+
+
+@cases(hits=4)
+def a_branch_while_one_is_set(trace):
+    """The function that runs again sets it once more, under the same number."""
+    net, first = model(), RemovableHandle.next_id
+
+    def step(x, times):
+        x = x * times
+        with net[1].register_full_backward_hook(doubled):
+            net.zero_grad()
+            loss = net(x).square().mean()
+            loss.register_hook(lambda g: g * 3)
+            if x.sum().abs() > 100:
+                loss = loss * 2
+            loss.backward()
+        return loss.detach()
+
+    calls = [
+        call(torch.ones(4, 3), times) for times in map(torch.tensor, (1.0, 1.0, 1.0, 1e3, 1.0, 1e3, 1e3, 1.0))
+    ]
+    return trace(step), calls, lambda: [gradients(net), RemovableHandle.next_id - first]
+
+
+@cases(eager="opaque-after-write")
+def set_inside_where_another_may_look(trace):
+    net, seen = model(), []
+
+    def step(x):
+        with net[1].register_full_backward_hook(lambda m, gi, go: seen.append(len(m._backward_hooks))):
+            net.zero_grad()
+            net(x).square().mean().backward()
+
+    return trace(step), xs(4), lambda: [gradients(net), seen]
 
 
 # ---------------------------------------------------------------- forward hooks
