@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from lazytrace.cli import main
 from lazytrace.decorate import Patterns
 from lazytrace.stats import Process, Report, Retrace, Snapshot, formatted
+from tests.processes import python
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Process(7, "here")
@@ -65,15 +65,8 @@ def folder(tmp_path: Path) -> Path:
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    return subprocess.run(
-        [sys.executable, "-m", "lazytrace", *arguments],
-        cwd=folder,
-        env={**clean, "PYTHONPATH": str(ROOT), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environment = {**clean, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    return python("-m", "lazytrace", *arguments, cwd=folder, env=environment)
 
 
 # ---------------------------------------------------------------- run
@@ -282,14 +275,7 @@ for f in (plain, writes, escapes):
 
 def test_run_says_what_can_be_exported(tmp_path):
     (tmp_path / "program.py").write_text(EXPORTED)
-    done = subprocess.run(
-        [sys.executable, "-m", "lazytrace", "run", "--exportable", "program.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = command(tmp_path, "run", "--exportable", "program.py")
     assert done.returncode == 0, done.stderr
     lines = done.stderr[done.stderr.index("Exportable:") :].splitlines()
     assert lines[:2] == ["Exportable:", "plain(x: float32[99]): yes"]
@@ -301,12 +287,5 @@ def test_run_says_what_can_be_exported(tmp_path):
 
 def test_run_says_that_nothing_was_recorded(tmp_path):
     (tmp_path / "program.py").write_text("import torch\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "lazytrace", "run", "--exportable", "program.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = command(tmp_path, "run", "--exportable", "program.py")
     assert "Exportable:\nnothing was recorded" in done.stderr

@@ -6,7 +6,6 @@ import logging
 import os
 import pickle
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from lazytrace import Event, ProofWarning, Reason, RetraceWarning, Snapshot, tra
 from lazytrace.engine.recording import Recorded
 from lazytrace.explain import changes
 from lazytrace.stats import EventLog, line_of, signature_line, suggestions, wasted
+from tests.processes import python
 
 X = torch.tensor([-1.0, 0.5, 2.0])
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -409,15 +409,9 @@ def test_log_of_the_environment(tmp_path):
         "import torch, lazytrace\nstep = lazytrace.traced(lambda x: x * 2, name='step')\n"
         "for n in (1, 1, 2): step(torch.ones(n))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ROOT, "LAZYTRACE_LOG": "retrace,eager,evict"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": ROOT, "LAZYTRACE_LOG": "retrace,eager,evict"}
+    done = python("-c", program, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("lazytrace.retrace: step: retraced in ")
     assert line.endswith(" ms, called at <string>:3: x.shape[0] 1 -> 2")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import python
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -39,18 +41,24 @@ EXPECTED = {
 
 
 def run(program: Path | str, directory: Path) -> str:
-    """Run a file, or a program given as text, away from the repository; return what it printed."""
-    arguments = [str(program)] if isinstance(program, Path) else ["-c", program]
+    """Run a file, or a program given as text, away from the repository; return what it printed.
+
+    A file is started as a user starts it.
+    """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env=clean | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = clean | {"PYTHONPATH": str(ROOT)}
+    if isinstance(program, Path):
+        done = subprocess.run(
+            [sys.executable, str(program)],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    else:
+        done = python("-c", program, cwd=directory, env=environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -35,6 +35,7 @@ from lazytrace.stats import (
     since,
 )
 from lazytrace.stats.report.output import not_written, on_terminal, own_path
+from tests.processes import python
 
 ROOT = Path(__file__).resolve().parent.parent
 X = torch.tensor([-1.0, 0.5, 2.0])
@@ -376,15 +377,9 @@ WORKERS = """
 def run(directory: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     (directory / "program.py").write_text(program)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    return subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=directory,
-        env={**clean, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = python("program.py", cwd=directory, env={**clean, "PYTHONPATH": str(ROOT), **variables})
+    done.check_returncode()
+    return done
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import subprocess
-import sys
 import weakref
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from lazytrace import ProofWarning, traced
 from lazytrace._native import core
 from lazytrace.cli import main
 from lazytrace.debugging import run_again
+from tests.processes import python
 
 X = torch.ones(2)
 ROOT = Path(__file__).resolve().parent.parent
@@ -156,13 +156,7 @@ print("done")
 
 
 def run_script(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT), **environ})
 
 
 def test_a_limit_over_all_functions_and_instances():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
+
+from tests.processes import python
 
 MISSING = 'import sys; sys.modules["lazytrace._core"] = None'
 OTHER_TORCH = 'import torch; torch.__version__ = "2.99.0+other"'
@@ -47,14 +47,7 @@ def run(broken: str, body: str, **variables: str) -> tuple[dict, str]:
     )
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**clean, "PYTHONPATH": root, **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = python("-c", code, env={**clean, "PYTHONPATH": root, **variables})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import textwrap
 
@@ -14,6 +13,7 @@ from torch import nn
 
 import lazytrace
 from lazytrace import traced
+from tests.processes import python
 
 X = torch.tensor([-1.0, 0.5, 2.0])
 SCALE = 2.0
@@ -510,9 +510,8 @@ def at_exit(path, extra: str = "", **variables: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     environ = {**clean, "PYTHONPATH": root, **variables}
-    done = subprocess.run(
-        [sys.executable, str(file)], env=environ, capture_output=True, text=True, timeout=120, check=True
-    )
+    done = python(str(file), env=environ)
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
     return done.stderr
 

@@ -7,8 +7,6 @@ import gc
 import json
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import weakref
 from dataclasses import replace
@@ -18,6 +16,7 @@ import torch
 
 from lazytrace import traced
 from lazytrace.stats import Counters, Reason, Retrace, Snapshot, register, report, report_at_exit, stats
+from tests.processes import python
 
 
 class Owner:
@@ -317,14 +316,8 @@ print([f for f in registered if (f.__module__ or "").startswith("lazytrace")])
 
 def printed_at_exit(program: str) -> str:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + program],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-        env=environ,
-    )
+    done = python("-c", PROGRAM + program, env=environ)
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"
     assert "Traceback" not in done.stderr
     return "".join(line for line in done.stderr.splitlines(keepends=True) if line.startswith("lazytrace:"))

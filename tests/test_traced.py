@@ -10,7 +10,6 @@ import operator
 import os
 import pickle
 import subprocess
-import sys
 import types
 import typing
 import weakref
@@ -21,6 +20,7 @@ from torch import nn
 
 import lazytrace
 from lazytrace import NotTraceableError, OptionError, traced
+from tests.processes import python
 
 X = torch.tensor([-1.0, 0.5, 2.0])
 
@@ -518,7 +518,7 @@ def test_module_in_distributed_data_parallel(tmp_path):
         dist.destroy_process_group()
         os._exit(0)
     """
-    python(code)
+    run(code)
 
 
 # ---------------------------------------------------------------- caches of instances
@@ -835,33 +835,32 @@ PROGRAM = """
 """
 
 
-def python(code: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(code: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     environ = {**clean, "PYTHONPATH": root, **variables}
-    command = [sys.executable, "-c", inspect.cleandoc(code)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    done = python("-c", inspect.cleandoc(code), env=environ)
     assert not check or done.returncode == 0, done.stderr
     return done
 
 
 def test_environment_off_by_default():
-    done = python(PROGRAM)
+    done = run(PROGRAM)
     assert (done.stdout, done.stderr) == ("3 {}\n", "")
 
 
 def test_environment_disable():
-    assert python(PROGRAM, LAZYTRACE_DISABLE="1").stdout == "0 {'lazytrace is disabled': 4}\n"
+    assert run(PROGRAM, LAZYTRACE_DISABLE="1").stdout == "0 {'lazytrace is disabled': 4}\n"
 
 
 def test_environment_report():
-    done = python(PROGRAM, LAZYTRACE_REPORT="1")
+    done = run(PROGRAM, LAZYTRACE_REPORT="1")
     assert done.stderr.startswith("lazytrace: 1 function, 4 calls: 3 hits (75.0 %), 1 recording (0 retraces")
 
 
 def test_environment_bad_value():
     variable = "LAZYTRACE_DISABLE"
-    done = python("import lazytrace", check=False, **{variable: "maybe"})
+    done = run("import lazytrace", check=False, **{variable: "maybe"})
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1] == (
         f"lazytrace.errors.OptionError: environment variable {variable}='maybe' is not understood: "
