@@ -21,7 +21,7 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).resolve().parent
 SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("lazytrace/csrc/**/*.cpp"))
 PRELUDE = ROOT / "lazytrace/csrc/prelude.h"
-FILES_PER_UNIT = 8
+FILES_PER_UNIT = 10
 SANITIZERS = ("address", "undefined", "thread")
 
 
@@ -124,10 +124,15 @@ def precompiled(flags: list[str], folder: Path) -> Path:
 
 
 def units(sources: list[str], folder: Path) -> list[str]:
-    """Files that include a few sources of a folder each: most of the time goes into what they all include."""
+    """Files that include some sources of a folder each: most of the time goes into what they all include.
+
+    Folders with few sources share theirs.
+    """
     by_folder: dict[Path, list[Path]] = {}
     for source in map(Path, sources):
         by_folder.setdefault(source.parent, []).append(source)
+    small = [place for place, files in by_folder.items() if len(files) < FILES_PER_UNIT // 3]
+    by_folder[Path("small")] = [file for place in small for file in by_folder.pop(place)]
     written = []
     for place, files in by_folder.items():
         for start in range(0, len(files), FILES_PER_UNIT):

@@ -417,10 +417,9 @@ py::tuple Recording::hooks_before(const at::Tensor& leaf, bool accumulated) cons
   auto hooks = py::reinterpret_steal<py::tuple>(hooks_of(leaf, accumulated));
   if (!hooks) throw py::error_already_set();
   if (accumulated) return hooks;
-  size_t before = hooks.size() - recorder_.hooks_fed(leaf);
   for (const SetHook& one : set_hooks_)
-    if (one.outside && one.tensor.lock().get() == leaf.unsafeGetTensorImpl()) before = one.before;
-  return hooks[py::slice(0, static_cast<Py_ssize_t>(before), 1)];
+    if (one.outside() && one.is_of(leaf)) return one.before;
+  return hooks[py::slice(0, static_cast<Py_ssize_t>(hooks.size() - recorder_.hooks_fed(leaf)), 1)];
 }
 
 // The guard node of those; -1 where none leads to the leaf.
@@ -438,7 +437,7 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
   if (!can_hook(tensor, true)) return calls.now(tensor, hook);
   const at::Tensor& hooked = THPVariable_Unpack(tensor.ptr());
   bool outside = !recorder_.made(hooked);
-  size_t before = outside ? hooks_before(hooked, false).size() : 0;
+  py::object before = outside ? py::object(hooks_before(hooked, false)) : py::object();
   observer_.surroundings().provenance->weak_node(calls.again.ptr());
   OpaqueCall call(observer_.surroundings(), calls.again.ptr(), "", py::make_tuple(tensor, hook).ptr(),
                   nullptr, false, true);
@@ -454,7 +453,7 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
   call.hooks(1, outside);
   call.finish(Py_None);
   handles.count();
-  know_handle(handle, {hooked, watched, outside, before});
+  know_handle(handle, {hooked, watched, std::move(before)});
   return handle;
 }
 
@@ -503,7 +502,7 @@ void Recording::unhook(const UnhookCalls& calls, const py::object& handle) {
   else
     calls.now(handle);
   if (set_hooks_[at].watched) call.is_hook();
-  call.hooks(-1, set_hooks_[at].outside);
+  call.hooks(-1, set_hooks_[at].outside());
   call.finish(Py_None);
 }
 
@@ -1040,12 +1039,11 @@ class KeepKey {
 };
 }  // namespace
 
-// Whether a tensor of before the call has hooks by now that the call has set.
+// Whether a tensor of before the call has other hooks by now than it had.
 bool Recording::leaves_hooks() const {
   return std::any_of(set_hooks_.begin(), set_hooks_.end(), [](const SetHook& one) {
-    auto held = one.outside ? one.tensor.lock() : nullptr;
-    return held && py::reinterpret_steal<py::tuple>(hooks_of(at::Tensor(std::move(held)), false)).size() !=
-                       one.before;
+    auto held = one.outside() ? one.tensor.lock() : nullptr;
+    return held && !same_content(py::list(py::reinterpret_steal<py::object>(hooks_of(at::Tensor(std::move(held)), false))).ptr(), py::list(one.before).ptr());
   });
 }
 

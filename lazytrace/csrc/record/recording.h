@@ -175,12 +175,13 @@ class Recording {
   py::list module_inputs_;  // (hook, tensors)
   // Of a hook that the function has set. Its tensor goes when it is due.
   struct SetHook {
-    SetHook(const at::Tensor& of, bool is_watched, bool is_outside, size_t hooks_before)
-        : tensor(of.getIntrusivePtr()), watched(is_watched), outside(is_outside), before(hooks_before) {}
+    SetHook(const at::Tensor& of, bool is_watched, py::object hooks_before)
+        : tensor(of.getIntrusivePtr()), watched(is_watched), before(std::move(hooks_before)) {}
+    bool outside() const { return static_cast<bool>(before); }
+    bool is_of(const at::Tensor& other) const { return tensor.lock().get() == other.unsafeGetTensorImpl(); }
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     bool watched;
-    bool outside;   // the tensor was there before the call,
-    size_t before;  // and had so many hooks
+    py::object before;  // the hooks that the tensor had before the call; null where it was not there
   };
   void know_handle(const py::object& handle, SetHook set);
   py::tuple hooks_before(const at::Tensor& leaf, bool accumulated) const;
