@@ -123,6 +123,7 @@ void bind_trace(py::module_& m) {
       .def("flat_rows", &lt::Trace::flat_rows)
       .def_property_readonly("flat", [](const lt::Trace& t) { return t.flat().describe(); })
       .def_property_readonly("flat_forms", &lt::Trace::flat_forms)
+      .def_property_readonly("plans_at_sizes", &lt::Trace::plans_at_sizes)
       .def_property_readonly("effects", [](const lt::Trace& t) { return t.program().effects; })
       .def_property_readonly("changes_state", &lt::Trace::changes_state)
       .def_property_readonly("dynamic", [](const lt::Trace& t) { return t.program().dynamic; })

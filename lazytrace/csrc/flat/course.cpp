@@ -46,4 +46,9 @@ size_t FlatCourses::ready() const {
   return static_cast<size_t>(sized) + (answers(*alone_) ? 1 : 0);
 }
 
+size_t FlatCourses::at_sizes() const {
+  return static_cast<size_t>(std::count_if(sized_.begin(), sized_.end(),
+                                           [](const Sized& one) { return one.course->at_sizes != nullptr; }));
+}
+
 }  // namespace lazytrace

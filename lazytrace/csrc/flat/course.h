@@ -18,6 +18,8 @@ struct FlatCourse {
   enum class Stage : uint8_t { Waiting, Due, Made, Ready, Refused } stage = Stage::Waiting;
   bool busy = false;  // a call is making or proving it
   std::shared_ptr<const FlatForm> form;
+  // Of a program that leaves nothing to autograd, and has no form: how it is run at these sizes.
+  std::shared_ptr<const Plan> at_sizes;
   // Of a program that leaves a graph: what passes through that of an earlier hit have asked, and then how the
   // gradients look that they bring. Hits are looked at ever more seldom.
   std::shared_ptr<Asked> asked;
@@ -30,8 +32,12 @@ struct FlatCourse {
   // What it did until it stopped was for nothing, so it must not stop often: it takes about half of the time
   // of the program, which then runs as well.
   void note(bool ok) {
+    if (!goes_on(ok)) refuse("values lead away from it too often");
+  }
+  // Counts, and says whether that is so still.
+  bool goes_on(bool ok) {
     ++(ok ? answered : stopped);
-    if (stopped > 2 && 3 * stopped > answered) refuse("values lead away from it too often");
+    return stopped <= 2 || 3 * stopped <= answered;
   }
   // "flat" where the form answers, and why it never will.
   std::pair<std::string, std::string> describe() const {
@@ -58,6 +64,8 @@ class FlatCourses {
   const FlatCourse& first() const;
   // How many of them answer.
   size_t ready() const;
+  // For how many sizes there is a plan.
+  size_t at_sizes() const;
 
  private:
   struct Sized {

@@ -11,6 +11,7 @@
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/lru_cache.h"
+#include "flat/at_sizes.h"
 #include "flat/flattening.h"
 #include "flat/rehearsal.h"
 #include "flat/shadow.h"
@@ -335,6 +336,8 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   std::shared_ptr<FlatCourse> flat = course(registers);
   if (flat && flat->stage == FlatCourse::Stage::Ready)
     if (auto found = replay_flat(call, space, &loan, flat.get(), &exit)) return std::move(*found);
+  if (flat && flat->at_sizes)
+    if (auto found = replay_at_sizes(call, space, &loan, flat.get())) return std::move(*found);
   Outcome outcome = exit ? std::move(*exit) : run(call, space, flat.get());
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
@@ -368,6 +371,7 @@ void Trace::note_loose() {
     if (guard.capture >= 0 && !exact)
       loose_.push_back(program().captures[static_cast<size_t>(guard.capture)]);
   }
+  suits_sizes_ = AtSizes::suits(*plan_);
 }
 
 // How far the program has come at the sizes of this call; null where there is no place for these.
@@ -390,6 +394,7 @@ Outcome Trace::run(const Call& call, Workspace* space, FlatCourse* flat) const {
   using Stage = FlatCourse::Stage;
   // While operators are watched, such as by a profiler, forms are not run, and could not be proved.
   if (!flat || operators_are_watched()) return interpreter(call, space).run();
+  if (suits_sizes_) return run_at_sizes(call, space, flat);
   bool due = flat->stage == Stage::Due || flat->stage == Stage::Made;
   if (due && !flat->busy && have_edges(beginnings_of(*plan_), space->registers)) {
     struct Busy {
@@ -409,6 +414,45 @@ Outcome Trace::run(const Call& call, Workspace* space, FlatCourse* flat) const {
   else
     await_pass(space->registers, flat);
   return outcome;
+}
+
+// A run that is watched for a plan, and the plan, take as much time as some ten of its runs save.
+Outcome Trace::run_at_sizes(const Call& call, Workspace* space, FlatCourse* flat) const {
+  constexpr uint32_t kOften = 10;
+  if (flat->stage != FlatCourse::Stage::Waiting || ++flat->met < kOften)
+    return interpreter(call, space).run();
+  flat->refuse("");  // no graph is left
+  AtSizes watching(*plan_, space->registers);
+  Outcome outcome = interpreter(call, space).run(0, nullptr, &watching);
+  if (outcome.ok()) flat->at_sizes = watching.finish(outputs());
+  return outcome;
+}
+
+// Nothing where the program itself has to run; the registers are then filled for it.
+std::optional<Answer> Trace::replay_at_sizes(const Call& call, Workspace* space, Loan* loan,
+                                             FlatCourse* flat) const {
+  std::shared_ptr<const Plan> plan = flat->at_sizes;
+  Outcome outcome = interpreter_of(*plan, space).run();
+  // What was done until it led away was for nothing.
+  if (!flat->goes_on(outcome.ok())) flat->at_sizes = nullptr;
+  Answer answer;
+  if (outcome.ok()) {
+    answer.result = end(space);
+    return answer;
+  }
+  if (plan->lasting_before(static_cast<size_t>(outcome.step))) {
+    answer.miss = Miss{-1, outcome.step, true, outcome.found, number, nullptr};
+    return answer;
+  }
+  fill_again(call, space, loan);
+  return std::nullopt;
+}
+
+void Trace::fill_again(const Call& call, Workspace* space, Loan* loan) const {
+  space->registers.clear();
+  space->opaque.clear();
+  space->memory.emptied.clear();
+  fill(*plan_, call, &space->registers, loan, space->values);
 }
 
 // Whether passes through the graph that it leaves to its caller ask for gradients alone.
@@ -546,10 +590,7 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   }
   fill(*form->plan, call, &space->registers, loan, space->values);
   auto again = [&]() -> std::optional<Answer> {
-    space->registers.clear();
-    space->opaque.clear();
-    space->memory.emptied.clear();
-    fill(*plan_, call, &space->registers, loan, space->values);
+    fill_again(call, space, loan);
     return std::nullopt;
   };
   if (!form->fits(space->registers, space->memory.numbers)) return again();

@@ -89,6 +89,8 @@ class Trace {
   const FlatCourse& flat() const { return courses_.first(); }
   // For how many sizes it has a flat form that answers.
   size_t flat_forms() const { return courses_.ready(); }
+  // For how many sizes it has a plan of their own.
+  size_t plans_at_sizes() const { return courses_.at_sizes(); }
   size_t guards() const { return tree_.size() - tree_.left_out(); }
   // How many guards on state a promise leaves out.
   size_t unguarded() const { return tree_.left_out(); }
@@ -145,6 +147,10 @@ class Trace {
   std::shared_ptr<FlatCourse> course(const std::vector<at::Tensor>& registers) const;
   std::optional<Answer> replay_flat(const Call& call, Workspace* space, Loan* loan, FlatCourse* flat,
                                     std::optional<Outcome>* exit) const;
+  std::optional<Answer> replay_at_sizes(const Call& call, Workspace* space, Loan* loan,
+                                        FlatCourse* flat) const;
+  Outcome run_at_sizes(const Call& call, Workspace* space, FlatCourse* flat) const;
+  void fill_again(const Call& call, Workspace* space, Loan* loan) const;
   Outcome run(const Call& call, Workspace* space, FlatCourse* flat) const;
   std::vector<int> outputs() const;
   void await_pass(const std::vector<at::Tensor>& registers, FlatCourse* flat) const;
@@ -186,6 +192,7 @@ class Trace {
   std::vector<int> cached_;      // nodes of entries of functools caches, in the order of their last uses
   std::vector<int> looked_up_;   // steps that look such entries up
   std::vector<Effect> written_;  // these, and writes that left what was there
+  bool suits_sizes_ = false;     // whether it may have plans of single sizes
   bool asks_ = false;            // whether Python code that it calls may change what it depends on
   std::vector<int> loose_;       // registers of captured tensors that may have other sizes
   mutable FlatCourses courses_;

@@ -621,7 +621,8 @@ void Recorder::note_exit(const OperatorFacts& facts, const std::vector<c10::IVal
     fail(say(reason::ReadAfterChange, step->op.schema().name(), resuming_.change(), resuming_.why()));
   bool once = resuming_.changed() || step->once() || conditions_.hooks != SavedHooks::None;
   bool safe = raises_for_looks_alone(facts, *step) && !sizes_.results_are_loose();
-  if (once && !step->exit && !safe && !(followed && gives_its_number(arguments[0].toTensor(), *step)))
+  bool raises = !step->exit || step->by_size;
+  if (once && raises && !safe && !(followed && gives_its_number(arguments[0].toTensor(), *step)))
     note_catching(step->op.schema().name(), step);
 }
 
@@ -630,6 +631,7 @@ void Recorder::note_catching(const std::string& name, Step* step) {
   if (!would_catch()) return;
   settle_flags();
   step->exit = true;
+  step->by_size = false;
   step->after_writes = !catches();
   if (resuming_.ended_before()) fail(say(reason::CaughtAfterChange, name, resuming_.why()));
 }

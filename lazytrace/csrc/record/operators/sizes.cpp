@@ -46,8 +46,14 @@ bool Sizes::may_differ(const OperatorFacts& facts, const Step& step) const {
   if (!results_are_loose_) return false;
   bool lists = std::any_of(step.results.begin(), step.results.end(),
                            [](const Result& result) { return result.kind == Result::Kind::List; });
+  if (lists) return true;
+  // How many dimensions a result has follows from those of the arguments, but where those of size 1 go. What
+  // is raised for an index beyond its tensor is not what the operator says.
+  const std::string& name = step.op.schema().name();
+  bool view = facts.always_view && name != "aten::squeeze" && name != "aten::select";
+  if (facts.makes_new || view) return false;
   // An operator that is made of others may give back its argument.
-  return lists || facts.view || step.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return facts.view || step.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 
 }  // namespace lazytrace
