@@ -1043,7 +1043,11 @@ class KeepKey {
 bool Recording::leaves_hooks() const {
   return std::any_of(set_hooks_.begin(), set_hooks_.end(), [](const SetHook& one) {
     auto held = one.outside() ? one.tensor.lock() : nullptr;
-    return held && !same_content(py::list(py::reinterpret_steal<py::object>(hooks_of(at::Tensor(std::move(held)), false))).ptr(), py::list(one.before).ptr());
+    return held &&
+           !same_content(
+               py::list(py::reinterpret_steal<py::object>(hooks_of(at::Tensor(std::move(held)), false)))
+                   .ptr(),
+               py::list(one.before).ptr());
   });
 }
 
