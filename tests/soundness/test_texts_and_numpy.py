@@ -10,6 +10,7 @@ from tests.soundness.small_programs import row
 G = "def g(): pass\n"
 K = "class K: pass\n"
 LONGER = "g.__qualname__ = 'a_longer_one'"
+SEQUENCE = "class S:\n    def __getitem__(self, n): return l[n]\n"
 LARGE = "l = [np.float32(3e38)] * 2"
 ZERO = "n = np.float64(0)"
 RAISE, IGNORE = "np.seterr(all='raise')", "np.seterr(all='ignore')"
@@ -206,6 +207,36 @@ NUMBERS = [
         RAISE,
         IGNORE,
         eager="computes-with-scalar",
+    ),
+    *(
+        row(
+            f"{way} of what Python code gives",
+            f"{SEQUENCE}{LARGE}\ns = S()",
+            f"try: {way}\nexcept FloatingPointError: return x\nreturn x * 2",
+            RAISE,
+            IGNORE,
+            eager="computes-with-scalar",
+        )
+        for way in (
+            "sum(s)",
+            "max(map(operator.add, s, s))",
+            "functools.reduce(operator.mul, s)",
+            "math.prod(s)",
+        )
+    ),
+    row(
+        "texts of what Python code gives",
+        f"{SEQUENCE}l = [np.float64(1)]\ns = S()",
+        "x * len(max(map(repr, s)))",
+        "np.set_printoptions(legacy='1.25')",
+        eager="computes-with-scalar",
+    ),
+    row(
+        "a sum of plain numbers that Python code gives",
+        f"{SEQUENCE}l = [1, 2]\ns = S()",
+        "x * sum(s) * len(max(map(str, s)))",
+        "l[0] = 4",
+        hits=2,
     ),
     row(
         "an error handler",

@@ -5,6 +5,7 @@
 #include "cpython/callee.h"
 #include "cpython/imports.h"
 #include "cpython/inline_cache.h"
+#include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
@@ -351,7 +352,10 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   bool ours = stands_in || (code_flags(f.code()) & kOwn);
   bool number = watched && is_carrier(result) && !ours;
   if (ours && result && is_numpy_array(result)) watched = false;  // so is an array
-  if (watched && (!is_immutable(result) || number) && goes_to_c(f, result)) {
+  // What C code makes of these may hang on settings of the thread or the process.
+  bool computes =
+      watched && (PyLong_CheckExact(result) || PyTuple_CheckExact(result) || holds_numpy_scalar(result));
+  if (watched && (!is_immutable(result) || number || computes) && goes_to_c(f, result)) {
     Exchange::Returning returning(around_.exchange, f.previous());
     consumption_->consume(result, Consumer::Compares);
   }
