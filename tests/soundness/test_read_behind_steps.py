@@ -156,6 +156,91 @@ def what_a_step_changes_and_raises(trace):
     return trace(fn), now_and_then(), lambda: state.scale
 
 
+def toggled(trace, fn, changes):
+    """Calls of `fn(x, step, state)`, whose step changes whether `state.w` requires gradients."""
+    state, calls = Thing(w=torch.ones(3, requires_grad=True)), []
+
+    def step(x):
+        calls.append(1)
+        if len(calls) in changes:
+            state.w.requires_grad_(not state.w.requires_grad)
+        return x * 2
+
+    step = opaque(trace, step)
+    return trace(lambda x: fn(x, step, state)), [call(X())] * 8, lambda: (state.w, calls)
+
+
+@cases(hits=5)
+def flag_of_a_tensor_that_is_read_behind(trace):
+    return toggled(trace, lambda x, step, state: step(x) + x * state.w, {3})
+
+
+@cases(eager="resumes-after-opaque")
+def flag_of_a_tensor_at_each_call(trace):
+    return toggled(trace, lambda x, step, state: step(x) + x * state.w, range(99))
+
+
+@cases(eager="opaque-turns")
+def flag_of_a_tensor_that_is_read_before_at_each_call(trace):
+    def fn(x, step, state):
+        y = x * state.w
+        return step(x) + y * state.w
+
+    return toggled(trace, fn, range(99))
+
+
+@cases(hits=4)
+def shape_of_what_it_is_given(trace):
+    """Each call of the step turns it; each recording is of one size."""
+
+    def turn(x):
+        x.t_()
+        return x * 2
+
+    turn = opaque(trace, turn)
+
+    def fn(x):
+        y = x + 1
+        z = turn(y)
+        return z, y, y * 2
+
+    return trace(fn), [call(X(2, 3))] * 4 + [call(X(4, 3))] * 3
+
+
+@cases(hits=6)
+def mode_that_the_step_switches(trace):
+    """The function puts it back, and reads a tensor in between."""
+    w = torch.ones(3, requires_grad=True)
+
+    def step(x):
+        y = x * w  # in the mode of before
+        torch.set_grad_enabled(False)
+        return y
+
+    step = opaque(trace, step)
+
+    def fn(x):
+        with torch.enable_grad():
+            y = step(x)
+            between = x * w
+        return y, between, x + w
+
+    return trace(fn), [call(X())] * 7
+
+
+@cases(hits=6)
+def mode_that_the_step_switches_last(trace):
+    step = opaque(trace, lambda x: (x * 2, torch.set_grad_enabled(False))[0])
+
+    def fn(x):
+        y = x * 3
+        with torch.enable_grad():
+            z = step(y)
+        return z + y
+
+    return trace(fn), [call(X(grad=True))] * 7
+
+
 @cases.parametrize
 def test_read_behind_steps(make, expected):
     check(make, **expected)
@@ -205,3 +290,27 @@ def test_what_was_read_before_cannot_be_read_again_where_the_step_raises():
         assert torch.equal(fn(X()), X() * 2 + 1)
     with pytest.raises(lazytrace.ReplayError, match="Python state that it has changed"):
         fn(X() + 5)
+
+
+@pytest.mark.parametrize("toggles", [False, True])
+def test_a_mode_that_is_not_switched_again(toggles):
+    """The operators behind the step would run in another mode than that of the recording."""
+    w, calls = torch.ones(3, requires_grad=True), []
+
+    @lazytrace.opaque
+    def step(x):
+        calls.append(1)
+        if len(calls) == 1:
+            torch.set_grad_enabled(False)
+        if toggles:
+            w.requires_grad_(not w.requires_grad)
+        return x * 2
+
+    @lazytrace.traced
+    def fn(x):
+        with torch.enable_grad():
+            return step(x) + x * w
+
+    assert not fn(X()).requires_grad
+    with pytest.raises(lazytrace.ReplayError, match="a mode of torch that it has switched"):
+        fn(X())

@@ -11,6 +11,7 @@ struct Behind {
   std::vector<int> nodes;
   std::vector<int> contents;  // those that lead to the same object, which holds something else
   int first_late = 0;         // from this node on, all were read behind the step alone
+  std::vector<int> tensors;   // registers of tensors in state that were read behind it alone
 };
 
 }  // namespace lazytrace

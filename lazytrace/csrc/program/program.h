@@ -13,6 +13,7 @@
 
 #include "program/behind.h"
 #include "program/effect.h"
+#include "program/look_behind.h"
 #include "program/numbers.h"
 #include "program/value_tree.h"
 #include "torch/modes.h"
@@ -92,6 +93,7 @@ struct OpaqueStep {
   bool feedable = true;                // its result can be handed to the function when that must run again
   bool touches = false;                // it changed Python state that recordings could read
   bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
+  std::vector<LookBehind> looks;  // of arguments that it has changed the look of
   // Which of the objects that a replay makes for it it has changed (MadeParts).
   std::vector<int> fills;
   // The function can run again for what it gives, though not behind it: what it has changed then is known.

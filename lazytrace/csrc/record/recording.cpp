@@ -1003,6 +1003,9 @@ bool Recording::renumber(Trace* trace, Program* program) {
     int node = renamed[captures[slot]];
     if (node < 0) return false;
     tree_[node].capture = static_cast<int>(slot);
+    for (Step& step : program->steps)
+      if (step.opaque && step.opaque->turn > 0 && node >= step.opaque->behind.first_late)
+        step.opaque->behind.tensors.push_back(program->captures[slot]);
   }
   return complete;
 }

@@ -584,7 +584,9 @@ std::optional<int> Interpreter::moved_by(const OpaqueStep& step, const Behind& k
 // Whether all that has changed since the call began is read behind the step alone: the function reads that
 // itself when it runs again.
 bool Interpreter::moves_late(const Step& s, size_t at) const {
-  return s.exit && plan_.resumable(at, false) && moved_by(*s.opaque, {}) >= s.opaque->behind.first_late;
+  if (!s.exit || !plan_.resumable(at, false)) return false;
+  std::optional<int> moved = moved_by(*s.opaque, {});
+  return !moved || *moved >= s.opaque->behind.first_late;
 }
 
 // Calls a function that is there for as long as the process, and changes no state.
@@ -737,44 +739,63 @@ class LooksBefore {
  public:
   // Where the step may come to any tensor, of those from before the call, too.
   LooksBefore(const Plan& plan, size_t at, const std::vector<at::Tensor>& registers)
-      : registers_(registers), modes_(Modes::current()) {
-    const Program& program = plan.program();
-    const Step& s = program.steps[at];
-    // One that has changed what was read may have switched modes. If so, the step behind it says it.
-    bool next = at + 1 < program.steps.size() && program.steps[at + 1].modes < 0;
-    modes_asked_ = next || !s.opaque->confuses;
-    if (s.opaque->confuses) return;
-    for (auto& argument : s.arguments) add(argument.reg);
-    arguments_ = looks_.size();
-    for (size_t i = 0; i < arguments_; ++i) traits_.push_back(traits_of(registers_[looks_[i].first]));
-    if (!s.opaque->free) return;
+      : program_(plan.program()), step_(program_.steps[at]), registers_(registers), modes_(Modes::current()) {
+    // Where it has switched them in the recording, a step behind it that does nothing else says to which.
+    const Step* next = at + 1 < program_.steps.size() ? &program_.steps[at + 1] : nullptr;
+    if (next && next->kind == Step::Kind::Numbers && next->modes >= 0) {
+      const Switches switches = modes_.switches;
+      modes_ = program_.modes[static_cast<size_t>(next->modes)];
+      modes_.switches = switches;
+      modes_.autocast_region = 0;
+    }
+    for (auto& argument : step_.arguments) {
+      const at::Tensor& tensor = registers_[argument.reg];
+      arguments_.push_back({0, TensorMeta::of(tensor), traits_of(tensor)});
+    }
+    // What it is to change has another look behind it.
+    for (const LookBehind& behind : step_.opaque->looks)
+      if (behind.argument < arguments_.size()) arguments_[behind.argument] = behind, changes_ = true;
+    if (!step_.opaque->free) return;
     for (int reg : plan.used) add(reg);
-    for (int reg : program.captures) add(reg);
+    for (int reg : program_.captures) add(reg);
   }
-  // Nothing where all is as it was.
+  // Nothing where arguments and modes are as they are to be.
   std::string difference() const {
-    for (size_t i = 0; i < arguments_; ++i)
-      if (traits_[i] != traits_of(registers_[looks_[i].first]))
-        return "an argument that it has put attributes on";
-    for (size_t i = 0; i < looks_.size(); ++i)
-      if (!looks_[i].second.matches(registers_[looks_[i].first]))
-        return i < arguments_ ? "an argument that it has changed the shape of"
-                              : "a tensor that it has changed the look of";
-    return !modes_asked_ || Modes::current() == modes_ ? "" : "a mode of torch that it has switched";
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      const at::Tensor& tensor = registers_[step_.arguments[i].reg];
+      if (arguments_[i].traits != traits_of(tensor)) return "an argument that it has put attributes on";
+      // Nobody uses a register any more that holds nothing.
+      if (tensor.defined() && !matches(arguments_[i].look, tensor))
+        return "an argument that it has changed the shape of";
+    }
+    return Modes::current() == modes_ ? "" : "a mode of torch that it has switched";
+  }
+  // Registers of other tensors that look otherwise by now.
+  std::vector<int> turned() const {
+    std::vector<int> found;
+    for (auto& [reg, look] : others_)
+      if (!look.matches(registers_[reg])) found.push_back(reg);
+    return found;
   }
 
  private:
-  // Nobody uses a register any more that holds nothing.
   void add(int reg) {
-    if (registers_[reg].defined()) looks_.emplace_back(reg, TensorMeta::of(registers_[reg]));
+    auto is_it = [&](const Argument& argument) { return argument.reg == reg; };
+    bool given = std::any_of(step_.arguments.begin(), step_.arguments.end(), is_it);
+    if (registers_[reg].defined() && !given) others_.emplace_back(reg, TensorMeta::of(registers_[reg]));
+  }
+  // A recording that follows sizes has no step that changes one of them.
+  bool matches(const TensorMeta& look, const at::Tensor& tensor) const {
+    return program_.dynamic && changes_ ? look.matches_loosely(tensor) : look.matches(tensor);
   }
 
+  const Program& program_;
+  const Step& step_;
   const std::vector<at::Tensor>& registers_;
   Modes modes_;
-  bool modes_asked_;
-  size_t arguments_ = 0;
-  std::vector<std::pair<int, TensorMeta>> looks_;  // of arguments first
-  std::vector<std::string> traits_;                // of these
+  bool changes_ = false;  // how an argument looks
+  std::vector<LookBehind> arguments_;
+  std::vector<std::pair<int, TensorMeta>> others_;
 };
 }  // namespace
 
@@ -787,6 +808,19 @@ bool Interpreter::has_filled(const Step& s, const MadeParts& parts) {
   found_ = "a " + (PyCell_Check(part) ? "variable" : type_name(part)) +
            " that it was given and has changed, though it did not when it was recorded";
   return false;
+}
+
+// Of Python state and tensors of before the call. `turned`: registers of those that look otherwise.
+void Interpreter::judge_state(const Step& s, size_t at, const std::vector<int>& turned) {
+  const Behind& behind = s.opaque->behind;
+  if (turned.empty() && !moved_by(*s.opaque, behind)) return;
+  auto is_late = [&](int reg) {
+    return std::find(behind.tensors.begin(), behind.tensors.end(), reg) != behind.tensors.end();
+  };
+  late_ = std::all_of(turned.begin(), turned.end(), is_late) && moves_late(s, at);
+  confused_ = !late_;
+  found_ = turned.empty() ? "Python state that it has changed, though it did not when it was recorded"
+                          : "a tensor that it has changed the look of";
 }
 
 bool Interpreter::opaque(const Step& s, size_t at) {
@@ -821,11 +855,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   const bool reads_on = !raised || plan_.resumable(at, true);
   std::string changed = reads_on ? looks.difference() : "";
   if (!changed.empty()) confused_ = true, found_ = std::move(changed);
-  if (reads_on && !confused_ && moved_by(*s.opaque, s.opaque->behind)) {
-    late_ = moves_late(s, at);
-    confused_ = !late_;
-    found_ = "Python state that it has changed, though it did not when it was recorded";
-  }
+  if (reads_on && !confused_) judge_state(s, at, looks.turned());
   if (raised) throw py::error_already_set(*raised);
   stack_.clear();
   running_ = &s;

@@ -166,6 +166,7 @@ class Interpreter {
   bool takes_again(const Step& step, const Flattened& flattened);
   std::optional<int> moved_by(const OpaqueStep& step, const Behind& known) const;
   bool moves_late(const Step& s, size_t at) const;
+  void judge_state(const Step& s, size_t at, const std::vector<int>& turned);
   bool has_filled(const Step& s, const MadeParts& parts);
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);

@@ -140,6 +140,7 @@ void Feeding::take_over_opaque(Step* step) const {
   made.random = ran.random;
   made.touches = ran.touches;
   made.confuses = ran.confuses;
+  made.looks = ran.looks;
   if (!at_exit()) made.keeps = ran.keeps, made.fills = ran.fills;
   step->effect |= made.effects;
   // What was asked for this time is what this call has come to, by which its program is proved.

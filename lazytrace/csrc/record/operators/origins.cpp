@@ -56,6 +56,14 @@ void Origins::explain(const at::Tensor& tensor, int node, bool exact) {
     explained_keep_.push_back(tensor);
 }
 
+std::vector<at::Tensor> Origins::outer() const {
+  std::vector<at::Tensor> all = explained_keep_;
+  for (auto& [impl, known] : known_)
+    if (was_there(known.reg) && !explained_.count(impl))
+      if (auto tensor = known.keep.lock()) all.emplace_back(std::move(tensor));
+  return all;
+}
+
 Origins::Known* Origins::known(const at::Tensor& tensor) {
   auto found = known_.find(tensor.unsafeGetTensorImpl());
   return found == known_.end() ? nullptr : &found->second;

@@ -39,6 +39,8 @@ class Origins {
     auto found = generators_.find(generator.unsafeGetGeneratorImpl());
     return found == generators_.end() ? -1 : found->second;
   }
+  // What the call has come to of tensors that were there before it.
+  std::vector<at::Tensor> outer() const;
   bool is_explained(const at::Tensor& tensor) const { return explained_.count(tensor.unsafeGetTensorImpl()); }
 
   // `external`: its memory was there before the call.

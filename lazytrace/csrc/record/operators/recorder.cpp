@@ -1243,6 +1243,17 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   return followed;
 }
 
+void Recorder::note_switched() {
+  // In which modes a replay calls it, which finds the thread in others behind it.
+  Step& opaque = program_->steps.back();
+  auto before = std::find(program_->modes.begin(), program_->modes.end(), modes_);
+  opaque.modes = static_cast<int>(before - program_->modes.begin());
+  Step step(Step::Kind::Numbers, opaque.op);
+  step.place = place;
+  note_modes(&step);
+  push(std::move(step));
+}
+
 // ---------------------------------------------------------------- gradients
 Step Recorder::gradient_step(Step::Kind kind, const at::Tensor& tensor) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");

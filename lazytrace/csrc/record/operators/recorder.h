@@ -143,6 +143,8 @@ class Recorder {
   // Gives the number that its result is, where it is followed, or -1.
   std::vector<int> add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
                               const std::unordered_set<int>& unseen, PyObject* result, PyObject* given);
+  // The opaque step that was added last has switched modes: a step behind it says to which.
+  void note_switched();
 
   // `tensor.grad` is read: what Python is to be given, which of a function that runs again is what it was
   // given the first time.
@@ -234,6 +236,7 @@ class Recorder {
   // The same for a result of the function: an `empty` that nothing wrote is then a literal.
   int output_register(const at::Tensor& tensor);
   // Whether a register holds an argument or captured state, whose Python object a replay gives back.
+  std::vector<at::Tensor> outer() const { return origins_.outer(); }
   bool was_there(int reg) const { return origins_.was_there(reg); }
   // Of a function that resumes: the tensor of state for which this holds that its steps were given. Undefined
   // where there is none.

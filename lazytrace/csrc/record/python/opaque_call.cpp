@@ -261,6 +261,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     if (step_->free && !recorder->stopped()) {
       Aside aside(around_.pause);
       read_before_ = provenance->look();
+      for (at::Tensor& tensor : recorder->outer()) outer_.emplace_back(tensor, TensorMeta::of(tensor));
     }
   } catch (const std::runtime_error& error) {
     recorder->fail("calls " + step_->name + " with an argument that cannot be made again");
@@ -462,13 +463,7 @@ void OpaqueCall::add(PyObject* result) {
   if (step_->watched) step_->answers = recorder->take_answers();
   step_->touches |= step_->watched;  // a function that runs again has no guards for what is read there
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them
-  for (size_t i = 0; i < looks_.size(); ++i) {
-    const at::Tensor& tensor = looks_[i].first;
-    std::string traits = traits_of(tensor);
-    step_->confuses |= !looks_[i].second.matches(tensor) || traits != traits_[i];
-    bool decorated = !traits.empty() && recorder->made(tensor);
-    if (decorated) recorder->note_decorated(recorder->register_of(tensor));
-  }
+  compare_looks();
   if (prints_) recorder->forget_hidden();
   step_->random = draws_ || random_mark_ != RandomMark::now();
   for (auto& [tensor, version] : versions_) {
@@ -479,8 +474,42 @@ void OpaqueCall::add(PyObject* result) {
   // An array is as large as the numbers say.
   bool sized = draws_ && !step_->asks && step_->call.takes_numbers();
   if (varies_ || sized) recorder->note_hidden();
-  numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+  add_as_before(result);
   touch_kept(kept);
+}
+
+// It is called in the modes that it is to find, whatever it leaves.
+void OpaqueCall::add_as_before(PyObject* result) {
+  bool switched = Modes::current() != modes_;
+  {
+    ModeSwitch before;
+    if (switched) before.to(modes_);
+    numbers_ = around_.recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+  }
+  if (switched) around_.recorder->note_switched();
+}
+
+// A replay compares how arguments look behind it with what they do here. What it changes of other tensors the
+// function has read may differ.
+void OpaqueCall::compare_looks() {
+  Recorder* recorder = around_.recorder;
+  auto given = [&](const at::Tensor& tensor) {
+    auto is_it = [&](const auto& look) { return look.first.is_same(tensor); };
+    return std::any_of(looks_.begin(), looks_.end(), is_it);
+  };
+  for (size_t i = 0; i < looks_.size(); ++i) {
+    const auto& [tensor, before] = looks_[i];
+    std::string traits = traits_of(tensor);
+    if (!traits.empty() && recorder->made(tensor)) recorder->note_decorated(recorder->register_of(tensor));
+    if (before.matches(tensor) && traits == traits_[i]) continue;
+    step_->confuses = true;
+    TensorMeta behind = TensorMeta::of(tensor);
+    step_->looks.push_back({i, behind, traits});
+    bool sized = before.sizes() != behind.sizes() || before.strides() != behind.strides();
+    if (sized && recorder->follows_sizes()) recorder->fail(say(reason::OpaqueTurns, step_->name));
+  }
+  for (auto& [tensor, before] : outer_)
+    if (!before.matches(tensor) && !given(tensor)) recorder->fail(say(reason::OpaqueTurns, step_->name));
 }
 
 }  // namespace lazytrace

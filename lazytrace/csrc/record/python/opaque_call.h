@@ -91,6 +91,8 @@ class OpaqueCall {
   std::optional<Tree> shown_by(const Writes::Write& write, const Tree::Source& source, py::object* value);
   bool hide_writes();
   void touch_parts();
+  void compare_looks();
+  void add_as_before(PyObject* result);
   void touch_kept(const std::vector<py::object>& kept);
 
   Surroundings around_;
@@ -103,8 +105,9 @@ class OpaqueCall {
   RandomMark random_mark_ = RandomMark::now();
   std::vector<std::pair<at::Tensor, uint32_t>> versions_;
   std::vector<std::pair<at::Tensor, TensorMeta>> looks_;
-  std::vector<std::string> traits_;  // of these, too
-  std::vector<py::object> shown_;    // by write: what Python code finds there
+  std::vector<std::string> traits_;                       // of these, too
+  std::vector<std::pair<at::Tensor, TensorMeta>> outer_;  // of what it may come to that was there before
+  std::vector<py::object> shown_;                         // by write: what Python code finds there
   size_t touched_ = 0;
   GuardTree::Look read_before_;
   Modes modes_ = Modes::current();
