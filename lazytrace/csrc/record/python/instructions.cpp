@@ -504,7 +504,7 @@ PyObject* changed_by_call(Frame f, const Operation& operation) {
   return of_object ? builtin->m_self : first;
 }
 
-constexpr int kDeepest = 4;
+constexpr int kDeepestRelay = 4;
 
 template <typename Visit>
 void each_part(PyObject* object, const Visit& visit) {
@@ -533,7 +533,7 @@ bool is_c_function(PyObject* v) {
 bool may_write(PyObject* v, int depth = 0) {
   if (is_c_function(v)) return !only_looks(v, nullptr);
   bool found = false;
-  if (relays_calls(v) && depth < kDeepest)
+  if (relays_calls(v) && depth < kDeepestRelay)
     each_part(v, [&](PyObject* part) { found |= !PyType_Check(part) && may_write(part, depth + 1); });
   return found;
 }
@@ -542,7 +542,7 @@ bool may_write(PyObject* v, int depth = 0) {
 void collect_reached(PyObject* v, std::vector<PyObject*>* found, int depth = 0) {
   if (is_tensor(v) || is_immutable(v) || PyType_Check(v) || PyModule_Check(v) || PyFunction_Check(v)) return;
   found->push_back(v);
-  if (depth == kDeepest) return;
+  if (depth == kDeepestRelay) return;
   auto enter = [&](PyObject* part) { collect_reached(part, found, depth + 1); };
   if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v)) return enter(PyCFunction_GET_SELF(v));
   bool holds = PyList_Check(v) || PyTuple_Check(v) || PyDict_Check(v) || PyIter_Check(v);

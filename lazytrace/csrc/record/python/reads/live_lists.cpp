@@ -17,7 +17,7 @@ namespace lazytrace {
 namespace {
 
 // Of more entries, steps of their own would take longer than the call.
-constexpr Py_ssize_t kMost = 256;
+constexpr Py_ssize_t kMostPlaces = 256;
 
 // Functions that look at the entries alone, whatever holds them, and keep nothing but these.
 const AddressSet& takers_of_entries() {
@@ -177,7 +177,7 @@ py::object LiveLists::item(const List& list, Py_ssize_t index) {
 // All that it holds now, and so how many these are. False: too many.
 bool LiveLists::entries(const List& list, py::list* found) {
   fix_length(list);
-  if (length_now(list) > kMost) return false;
+  if (length_now(list) > kMostPlaces) return false;
   for (Py_ssize_t i = 0; i < list.left(); ++i) found->append(entry(list, list.from_start + i));
   for (Py_ssize_t i = list.added; i > 0; --i) found->append(added(list, i));
   return true;
@@ -192,14 +192,15 @@ bool LiveLists::slice(const List& list, PyObject* key, py::list* found) {
   if (PySlice_Unpack(key, &start, &stop, &step) < 0) return PyErr_Clear(), false;
   bool to_end = bounds->stop == Py_None;
   Py_ssize_t end = to_end ? 0 : -stop;
-  if (step == 1 && start < 0 && -start - end <= kMost && end >= 0 &&
+  if (step == 1 && start < 0 && -start - end <= kMostPlaces && end >= 0 &&
       (-start <= list.added || has_at_least(list, -start - list.added))) {
     for (Py_ssize_t place = -start; place > end; --place)
       found->append(place <= list.added ? added(list, place)
                                         : entry_from_end(list, place - list.added + list.from_end));
     return true;
   }
-  if (step == 1 && start >= 0 && !to_end && stop >= 0 && stop - start <= kMost && has_at_least(list, stop)) {
+  if (step == 1 && start >= 0 && !to_end && stop >= 0 && stop - start <= kMostPlaces &&
+      has_at_least(list, stop)) {
     for (Py_ssize_t i = start; i < stop; ++i) found->append(entry(list, list.from_start + i));
     return true;
   }
@@ -439,7 +440,7 @@ bool LiveLists::remove(PyObject* object, PyObject* key, std::vector<Py_ssize_t>*
       count += length_now(*list);
     }
   }
-  if (count < 0 || count > kMost || !has_at_least(*list, count)) return false;
+  if (count < 0 || count > kMostPlaces || !has_at_least(*list, count)) return false;
   for (Py_ssize_t i = 0; i < count; ++i) places->push_back(list->from_start++);
   return true;
 }
