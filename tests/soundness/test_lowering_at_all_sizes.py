@@ -390,8 +390,10 @@ def results_are_not_written_again(trace):
     return watched(trace)
 
 
-@cases(hits=6)
+@cases(hits=5)
 def an_opaque_function_that_changes_the_look_of_what_it_is_given(trace):
+    """Which a recording for all sizes has no step for: each size is recorded by itself."""
+
     @lazytrace.opaque
     def turn(y):
         y.t_()
