@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +60,17 @@ def forks(of: int) -> Forks:
     return Forks()
 
 
-def python(
-    *arguments: str, cwd: Path | str = ROOT, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """What `subprocess.run([sys.executable, *arguments])` gives, of `-c CODE`, `-m MODULE ...` or `FILE ...`.
+def environment(**variables: str) -> dict[str, str]:
+    """That of a program which imports this lazytrace, with no options for it but these variables."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
+    return {**own, "PYTHONPATH": str(ROOT), **variables}
 
-    Variables that Python itself or torch read when they start are those of this process.
+
+def python(*arguments: str, cwd: Path | str = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What `subprocess.run([sys.executable, *arguments], env=environment(**variables))` gives.
+
+    Of `-c CODE`, `-m MODULE ...` or `FILE ...`. Variables that Python itself or torch read when they start
+    are those of this process.
     """
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
@@ -74,7 +78,7 @@ def python(
             {
                 "arguments": arguments,
                 "cwd": str(cwd),
-                "env": dict(os.environ if env is None else env),
+                "env": environment(**variables),
                 "out": str(out),
                 "err": str(err),
             }

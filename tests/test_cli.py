@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -64,9 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    environment = {**clean, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    return python("-m", "lazytrace", *arguments, cwd=folder, env=environment)
+    return python("-m", "lazytrace", *arguments, cwd=folder, COLUMNS="100")
 
 
 # ---------------------------------------------------------------- run

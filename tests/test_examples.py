@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import python
+from tests.processes import environment, python
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -45,20 +44,18 @@ def run(program: Path | str, directory: Path) -> str:
 
     A file is started as a user starts it.
     """
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    environment = clean | {"PYTHONPATH": str(ROOT)}
     if isinstance(program, Path):
         done = subprocess.run(
             [sys.executable, str(program)],
             cwd=directory,
-            env=environment,
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
     else:
-        done = python("-c", program, cwd=directory, env=environment)
+        done = python("-c", program, cwd=directory)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -35,7 +35,7 @@ from lazytrace.stats import (
     since,
 )
 from lazytrace.stats.report.output import not_written, on_terminal, own_path
-from tests.processes import python
+from tests.processes import environment, python
 
 ROOT = Path(__file__).resolve().parent.parent
 X = torch.tensor([-1.0, 0.5, 2.0])
@@ -376,8 +376,7 @@ WORKERS = """
 
 def run(directory: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     (directory / "program.py").write_text(program)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    done = python("program.py", cwd=directory, env={**clean, "PYTHONPATH": str(ROOT), **variables})
+    done = python("program.py", cwd=directory, **variables)
     done.check_returncode()
     return done
 
@@ -399,13 +398,12 @@ def test_report_at_exit(tmp_path, target, start):
 
 def test_report_at_exit_of_a_command_with_redirected_output(tmp_path):
     """What draws the report is imported when the interpreter is about to end."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
     command = PROGRAM + "import sys; assert 'rich' not in sys.modules; print('done')"
     with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
         subprocess.run(
             [sys.executable, "-c", command],
             cwd=tmp_path,
-            env={**clean, "PYTHONPATH": str(ROOT), "LAZYTRACE_REPORT": "1"},
+            env=environment(LAZYTRACE_REPORT="1"),
             stdout=out,
             stderr=err,
             timeout=120,

@@ -156,7 +156,7 @@ print("done")
 
 
 def run_script(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return python("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT), **environ})
+    return python("-c", code, **environ)
 
 
 def test_a_limit_over_all_functions_and_instances():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import textwrap
 
 import pytest
@@ -45,9 +44,7 @@ def run(broken: str, body: str, **variables: str) -> tuple[dict, str]:
             "print(json.dumps(facts))",
         ]
     )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    done = python("-c", code, env={**clean, "PYTHONPATH": root, **variables})
+    done = python("-c", code, **variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.processes import python
+from tests.processes import environment, python
 
 TELLS = """
 import atexit, os, sys, torch
@@ -24,13 +23,12 @@ def test_it_runs_as_one_that_was_started_by_itself(kind, end, tmp_path):
     file = tmp_path / "program.py"
     file.write_text(TELLS + end)
     arguments = ["-c", TELLS + end] if kind == "-c" else [str(file), "--size", "3"]
-    environment = {**os.environ, "KIND": kind}
-    forked = python(*arguments, cwd=tmp_path, env=environment)
+    forked = python(*arguments, cwd=tmp_path, KIND=kind)
     if end == "sys.exit(3)":
         started = subprocess.run(
             [sys.executable, *arguments],
             cwd=tmp_path,
-            env=environment,
+            env=environment(KIND=kind),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import textwrap
@@ -507,10 +506,7 @@ def at_exit(path, extra: str = "", **variables: str) -> str:
     """What a run of PROGRAM prints to stderr."""
     file = path / "program.py"
     file.write_text(textwrap.dedent(PROGRAM) + extra)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environ = {**clean, "PYTHONPATH": root, **variables}
-    done = python(str(file), env=environ)
+    done = python(str(file), **variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
     return done.stderr

@@ -7,7 +7,6 @@ import functools
 import inspect
 import logging
 import operator
-import os
 import pickle
 import subprocess
 import types
@@ -836,10 +835,7 @@ PROGRAM = """
 
 
 def run(code: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LAZYTRACE_")}
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environ = {**clean, "PYTHONPATH": root, **variables}
-    done = python("-c", inspect.cleandoc(code), env=environ)
+    done = python("-c", inspect.cleandoc(code), **variables)
     assert not check or done.returncode == 0, done.stderr
     return done
 

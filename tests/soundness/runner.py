@@ -386,6 +386,11 @@ def calls(count: int = 6) -> list[Call]:
     return [call(k * X()) for k in range(1, count + 1)]
 
 
+def opaque(trace: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`lazytrace.opaque`, of a function that the traced twin calls; the plain one calls it as it is."""
+    return lazytrace.opaque(fn) if trace.enabled else fn
+
+
 class Holder:
     """An object of a class of the user's, with these attributes."""
 

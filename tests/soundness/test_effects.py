@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, call, check, opaque
 
 cases = Cases()
 WRITTEN = None
@@ -24,10 +24,6 @@ class Thing:
 
     def __init__(self, **values):
         self.__dict__.update(values)
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 def changing(times=2):

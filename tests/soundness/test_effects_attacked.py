@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import lazytrace
-from tests.soundness.runner import Cases, X, agree, call, check
+from tests.soundness.runner import Cases, X, agree, call, check, opaque
 
 cases = Cases()
 WRITTEN = None
@@ -27,10 +27,6 @@ class Thing:
 
     def __init__(self, **values):
         self.__dict__.update(values)
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 def then(*changes, times=3):

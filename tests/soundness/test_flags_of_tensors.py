@@ -7,13 +7,9 @@ import torch
 from torch import nn
 
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, call, check, opaque
 
 cases = Cases()
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 def net(seed=0):

@@ -8,13 +8,9 @@ import torch
 import torch.nn.functional as F
 
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, call, check, opaque
 
 cases = Cases()
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 def positive(x):

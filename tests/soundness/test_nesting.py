@@ -6,17 +6,13 @@ import pytest
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, X, around, call, check, opaque
 
 cases = Cases()
 
 
 def scripted(trace, fn):
     return lazytrace.script_if_tracing(fn) if trace.enabled else fn
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 @cases(hits=2)

@@ -6,18 +6,9 @@ import pytest
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, Holder, X, call, check, opaque
 
 cases = Cases()
-
-
-class Thing:
-    def __init__(self, **values):
-        self.__dict__.update(values)
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 def doubles_scale(trace, state):
@@ -51,7 +42,7 @@ def entry_of_a_dict(trace):
 
 @cases(hits=5)
 def attribute_and_length(trace):
-    state, kept = Thing(scale=1.0), []
+    state, kept = Holder(scale=1.0), []
 
     def change(x):
         if x.sum() > 10:
@@ -70,7 +61,7 @@ def attribute_and_length(trace):
 
 @cases(hits=5)
 def tensor_that_is_swapped(trace):
-    state = Thing(w=torch.ones(3))
+    state = Holder(w=torch.ones(3))
 
     def swap(x):
         if x.sum() > 10:
@@ -83,7 +74,7 @@ def tensor_that_is_swapped(trace):
 
 @cases(hits=5)
 def behind_writes_and_draws(trace):
-    state, w = Thing(scale=1.0, calls=0), torch.ones(3)
+    state, w = Holder(scale=1.0, calls=0), torch.ones(3)
 
     change = doubles_scale(trace, state)
 
@@ -100,7 +91,7 @@ def behind_writes_and_draws(trace):
 
 @cases(hits=4)
 def flag_of_a_hook(trace):
-    w, state = torch.nn.Parameter(torch.ones(3)), Thing(large=False)
+    w, state = torch.nn.Parameter(torch.ones(3)), Holder(large=False)
 
     def hook(g):
         if g.abs().max() > 4:
@@ -123,7 +114,7 @@ def flag_of_a_hook(trace):
 
 @cases(hits=4)
 def one_of_two_steps(trace):
-    state = Thing(scale=1.0)
+    state = Holder(scale=1.0)
 
     change = doubles_scale(trace, state)
 
@@ -136,7 +127,7 @@ def one_of_two_steps(trace):
 
 @cases(hits=4)
 def what_a_step_changes_and_raises(trace):
-    state = Thing(scale=1.0)
+    state = Holder(scale=1.0)
 
     def change(x):
         if x.sum() > 10:
@@ -158,7 +149,7 @@ def what_a_step_changes_and_raises(trace):
 
 def toggled(trace, fn, changes):
     """Calls of `fn(x, step, state)`, whose step changes whether `state.w` requires gradients."""
-    state, calls = Thing(w=torch.ones(3, requires_grad=True)), []
+    state, calls = Holder(w=torch.ones(3, requires_grad=True)), []
 
     def step(x):
         calls.append(1)
@@ -248,7 +239,7 @@ def test_read_behind_steps(make, expected):
 
 def test_what_was_read_before_cannot_be_read_again():
     """The function runs again from its start, and would find there what the step has left."""
-    state = Thing(scale=1.0)
+    state = Holder(scale=1.0)
 
     @lazytrace.opaque
     def change(x):
@@ -268,7 +259,7 @@ def test_what_was_read_before_cannot_be_read_again():
 
 
 def test_what_was_read_before_cannot_be_read_again_where_the_step_raises():
-    state = Thing(scale=1.0)
+    state = Holder(scale=1.0)
 
     @lazytrace.opaque
     def change(x):

@@ -6,18 +6,9 @@ import pytest
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, Holder, X, call, check, opaque
 
 cases = Cases()
-
-
-class Thing:
-    def __init__(self, **values):
-        self.__dict__.update(values)
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 # ---------------------------------------------------------------- a leaf or not, with a gradient or without
@@ -83,7 +74,7 @@ def sparse(coalesced):
 
 @cases(hits=4)
 def coalesce_gives_either(trace):
-    state, count = Thing(s=sparse(False)), torch.zeros(())
+    state, count = Holder(s=sparse(False)), torch.zeros(())
 
     def fn(x):
         count.add_(1)
@@ -102,7 +93,7 @@ def coalesce_gives_either(trace):
 @pytest.mark.parametrize("first", [0, 1])
 def test_opaque_function_gives_either(first):
     def make(trace):
-        state = Thing(k=first)
+        state = Holder(k=first)
 
         def step(x):
             state.k += 1
@@ -123,7 +114,7 @@ def test_opaque_function_gives_either(first):
 @pytest.mark.parametrize("first", [0, 1])
 def test_opaque_function_gives_one_tensor_or_two(first):
     def make(trace):
-        state = Thing(k=first)
+        state = Holder(k=first)
 
         def step(x):
             state.k += 1
@@ -143,7 +134,7 @@ def test_opaque_function_gives_one_tensor_or_two(first):
 
 
 def test_like_does_not_say_which_tensor_it_is():
-    state = Thing(k=0)
+    state = Holder(k=0)
 
     @lazytrace.opaque(like=(torch.empty(3), torch.empty(3)))
     def step(x):
@@ -160,7 +151,7 @@ def test_like_does_not_say_which_tensor_it_is():
 # ---------------------------------------------------------------- gradients
 @cases(hits=4, eager="given-and-found")
 def gradient_that_is_a_tensor_of_the_state_later(trace):
-    w, g, state = torch.zeros(3, requires_grad=True), torch.ones(3), Thing(k=0)
+    w, g, state = torch.zeros(3, requires_grad=True), torch.ones(3), Holder(k=0)
 
     def hook(parameter):
         if state.k:
@@ -185,7 +176,7 @@ def gradient_that_is_a_tensor_of_the_state_later(trace):
 # What is found in the state is not one thing with what was given, at the next call.
 @cases(eager="given-and-found")
 def gradient_that_is_found_in_the_state(trace):
-    w, state = torch.zeros(3, requires_grad=True), Thing(g=torch.ones(3))
+    w, state = torch.zeros(3, requires_grad=True), Holder(g=torch.ones(3))
     w.grad = state.g
 
     def fn(x):
@@ -227,7 +218,7 @@ def function_of(give):
 @pytest.mark.parametrize("first", [0, 1])
 def test_given_and_found_in_the_state(kind, first):
     def make(trace):
-        g, state = torch.ones(3), Thing(k=first)
+        g, state = torch.ones(3), Holder(k=first)
         step = GIVEN[kind](trace, lambda x: g if state.k else x * 2)
 
         def fn(x):
@@ -336,7 +327,7 @@ def gradients_of_a_sparse_embedding(trace):
 # ---------------------------------------------------------------- without sizes
 @cases(eager="nested-tensor")
 def nested_tensor_of_the_state(trace):
-    state = Thing(t=torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 3)]))
+    state = Holder(t=torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 3)]))
 
     def fn(x):
         inside = state.t.data

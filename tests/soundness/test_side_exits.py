@@ -11,17 +11,13 @@ import torch
 import torch.nn.functional as F
 
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, call, check, opaque
 
 cases = Cases()
 
 
 def scripted(trace, fn):
     return lazytrace.script_if_tracing(fn) if trace.enabled else fn
-
-
-def opaque(trace, fn):
-    return lazytrace.opaque(fn) if trace.enabled else fn
 
 
 def both_ways(times=2, size=None):
