@@ -3,15 +3,12 @@
 #include <utility>
 
 #include "cpython/carrier.h"
-#include "cpython/imports.h"
+#include "record/python/handle_keys.h"
 
 namespace lazytrace {
 
 namespace {
-PyTypeObject* handles() {
-  static PyObject* const type = from_module("torch.utils.hooks", "RemovableHandle").release().ptr();
-  return reinterpret_cast<PyTypeObject*>(type);
-}
+PyObject* handles() { return reinterpret_cast<PyObject*>(handle_class()); }
 
 PyObject* count_name() {
   static PyObject* const name = PyUnicode_InternFromString("next_id");
@@ -19,13 +16,12 @@ PyObject* count_name() {
 }
 
 void set_count(PyObject* value) {
-  if (PyObject_SetAttr(reinterpret_cast<PyObject*>(handles()), count_name(), value) < 0)
-    throw py::error_already_set();
+  if (PyObject_SetAttr(handles(), count_name(), value) < 0) throw py::error_already_set();
 }
 }  // namespace
 
 HandleCount::HandleCount(Observer* observer, OpaqueCall* step) : observer_(observer) {
-  PyObject* count = PyDict_GetItemWithError(handles()->tp_dict, count_name());
+  PyObject* count = PyDict_GetItemWithError(handle_class()->tp_dict, count_name());
   if (!count || !is_carrier(count)) return;
   followed_ = py::reinterpret_borrow<py::object>(count);
   if (step) step->counts(count);
@@ -47,7 +43,7 @@ void HandleCount::count() {
   set_count(followed.ptr());
   auto more = py::reinterpret_steal<py::object>(PyNumber_Add(followed.ptr(), py::int_(1).ptr()));
   if (!more) throw py::error_already_set();
-  observer_->write_attribute(reinterpret_cast<PyObject*>(handles()), count_name(), more.ptr());
+  observer_->write_attribute(handles(), count_name(), more.ptr());
   set_count(more.ptr());
 }
 

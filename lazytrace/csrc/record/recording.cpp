@@ -1003,9 +1003,12 @@ bool Recording::renumber(Trace* trace, Program* program) {
     int node = renamed[captures[slot]];
     if (node < 0) return false;
     tree_[node].capture = static_cast<int>(slot);
-    for (Step& step : program->steps)
-      if (step.opaque && step.opaque->turn > 0 && node >= step.opaque->behind.first_late)
-        step.opaque->behind.tensors.push_back(program->captures[slot]);
+  }
+  for (Step& step : program->steps) {
+    if (!step.opaque || step.opaque->turn == 0) continue;
+    Behind& behind = step.opaque->behind;
+    for (size_t slot = 0; slot < captures.size(); ++slot)
+      if (renamed[captures[slot]] >= behind.first_late) behind.tensors.push_back(program->captures[slot]);
   }
   return complete;
 }

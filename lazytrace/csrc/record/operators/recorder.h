@@ -235,8 +235,9 @@ class Recorder {
   int register_of(const at::Tensor& tensor);
   // The same for a result of the function: an `empty` that nothing wrote is then a literal.
   int output_register(const at::Tensor& tensor);
-  // Whether a register holds an argument or captured state, whose Python object a replay gives back.
+  // What the call has come to of tensors that were there before it.
   std::vector<at::Tensor> outer() const { return origins_.outer(); }
+  // Whether a register holds an argument or captured state, whose Python object a replay gives back.
   bool was_there(int reg) const { return origins_.was_there(reg); }
   // Of a function that resumes: the tensor of state for which this holds that its steps were given. Undefined
   // where there is none.

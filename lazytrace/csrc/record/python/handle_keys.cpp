@@ -7,11 +7,13 @@
 
 namespace lazytrace {
 
-namespace {
-bool is_handle(PyObject* object) {
-  static PyObject* const handle = from_module("torch.utils.hooks", "RemovableHandle").release().ptr();
-  return object && reinterpret_cast<PyObject*>(Py_TYPE(object)) == handle;
+PyTypeObject* handle_class() {
+  static PyObject* const type = from_module("torch.utils.hooks", "RemovableHandle").release().ptr();
+  return reinterpret_cast<PyTypeObject*>(type);
 }
+
+namespace {
+bool is_handle(PyObject* object) { return object && Py_IS_TYPE(object, handle_class()); }
 
 bool is_counted(PyObject* value) { return value && is_carrier(value) && !is_real_carrier(value); }
 }  // namespace

@@ -11,6 +11,9 @@
 
 namespace lazytrace {
 
+// The class of torch's handles of hooks; borrowed.
+PyTypeObject* handle_class();
+
 // Each handle of a hook counts a number of its class on, which is the key of the hook. A call that sets a
 // hook and removes it again has another key each time, and nothing depends on which one it is: in torch's own
 // code the key is taken as it is in the recording, and is not read. Whoever else would see it ends the
