@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import collections
 import functools
+import itertools
 import math
 import opcode
 import operator
@@ -1739,6 +1740,10 @@ _KEEPERS += [
     for kind in (dict, collections.OrderedDict)
     for name in ("get", "pop", "setdefault", "update", "values", "items", "keys", "copy", "__setitem__")
 ]
+_KEEPERS += [itertools.chain, itertools.combinations, itertools.combinations_with_replacement]
+_KEEPERS += [itertools.cycle, itertools.islice, itertools.pairwise, itertools.permutations]
+_KEEPERS += [itertools.product, itertools.repeat, itertools.zip_longest]
+_KEEPERS += [vars(itertools.chain)["from_iterable"]]
 _KEEPERS += [dict.clear, dict.popitem, collections.OrderedDict.clear, collections.deque.clear]
 _KEEPERS += [
     getattr(collections.deque, name)

@@ -58,9 +58,12 @@ def new_generator(device: str) -> torch.Generator | None:
     return core.make_generator(device)
 
 
-def seed(generator: torch.Generator | None, number: int) -> None:
-    """What `Generator.manual_seed` does, as an operator; without one, to torch's default generators."""
-    core.seed(generator, number)
+def seed(generator: torch.Generator | None, number: int) -> bool:
+    """What `Generator.manual_seed` does, as an operator; without one, to torch's default generators.
+
+    False where nothing is done, as the number has more than 64 bits. It is not read where it is followed.
+    """
+    return core.seed(generator, number)
 
 
 def random_state(generator: torch.Generator | None) -> torch.Tensor:

@@ -35,27 +35,30 @@ _LARGEST: Final = 2**63 - 1
 _SMALLEST: Final = -(2**63)
 
 
+def _is_whole(seed: Any) -> bool:
+    """Whether it is an int, and no bool; of one that is followed nothing is read."""
+    return isinstance(seed, int) and not isinstance(seed, bool)
+
+
 def _is_plain(seed: Any) -> bool:
     """Whether it is an int of 64 bits, and no bool."""
-    return isinstance(seed, int) and not isinstance(seed, bool) and _SMALLEST <= seed <= _LARGEST
+    return _is_whole(seed) and _SMALLEST <= seed <= _LARGEST
 
 
 def manual_seed(seed: Any) -> Any:
     """What `torch.manual_seed` calls."""
     seed = int(seed)
     others = hasattr(torch, backend_of_others())
-    known = not others and seeds_all() and _is_plain(seed)
-    if not known or not has_random_steps():
+    known = not others and seeds_all() and _is_whole(seed)
+    if not known or not has_random_steps() or not seed_generator(None, seed):
         return _SEED(seed)
-    seed_generator(None, seed)
     return torch.default_generator
 
 
 def manual_seed_of(generator: Any, seed: Any, /) -> Any:
     """`Generator.manual_seed`."""
-    if not _is_plain(seed) or not has_random_steps():
+    if not _is_whole(seed) or not has_random_steps() or not seed_generator(generator, seed):
         return _SEED_ONE(generator, seed)
-    seed_generator(generator, seed)
     return generator
 
 

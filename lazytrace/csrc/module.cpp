@@ -476,8 +476,11 @@ void bind_numbers(py::module_& m) {
     auto* active = lt::Recording::active();
     return active ? active->make_generator(device) : py::object(py::none());
   });
-  m.def("seed", [](py::object generator, c10::SymInt number) {
-    lt::seed(generator_of(generator), at::Scalar(std::move(number)));
+  m.def("seed", [](py::object generator, py::object number) {
+    int overflow = 0;
+    if (PyLong_CheckExact(number.ptr())) PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    if (!overflow) lt::seed(generator_of(generator), at::Scalar(number.cast<c10::SymInt>()));
+    return !overflow;
   });
   m.def("random_state", [](py::object generator) { return lt::random_state(generator_of(generator)); });
   m.def("set_random_state", [](py::object generator, const at::Tensor& state) {

@@ -100,7 +100,53 @@ def branches(x, flag):
     return drawn(generator) * 2
 
 
-case("a_branch_between_draws", branches, lambda k: k % 2 * 100.0, hits=0, eager="read-after-change", count=8)
+case("a_branch_between_draws", branches, lambda k: k % 2 * 100.0, hits=5, count=8)
+
+
+def branches_twice(x, flag):
+    """A function that runs again goes on with the generators of the replay."""
+    generator = torch.Generator().manual_seed(5)
+    other = torch.Generator().manual_seed(6)
+    first = drawn(generator)
+    if x.sum() > flag:
+        first = first + drawn(generator) * drawn(other)
+    if x.sum() > flag - 60:
+        third = torch.Generator().manual_seed(7)
+        first = first * drawn(third) + drawn(generator)
+    return first, drawn(generator), drawn(other), generator.initial_seed(), generator.get_state()
+
+
+case("branches_between_draws", branches_twice, lambda k: k % 3 * 50.0, hits=7, count=12)
+
+
+def caught(x, flag):
+    generator = torch.Generator().manual_seed(5)
+    first = drawn(generator)
+    try:
+        first = first + torch.ones(flag)
+    except RuntimeError:
+        first = first - drawn(generator)
+    return first, drawn(generator)
+
+
+case("an_exception_between_draws", caught, lambda k: 3 + k % 2, hits=4, eager="operator-raised", count=9)
+
+
+@cases(hits=7)
+def one_that_is_returned_from_a_branch(trace):
+    def make(x):
+        generator = torch.Generator().manual_seed(3)
+        first = drawn(generator)
+        if x.sum() > 20:
+            return first * 2, generator
+        return first + drawn(generator), generator
+
+    def step(x):
+        out, generator = made(x)
+        return out, drawn(generator)
+
+    made = trace(make)
+    return made, [call(X() * (1 + k % 2 * 9)).of(step) for k in range(10)]
 
 
 def branches_before(x, flag):
@@ -142,7 +188,7 @@ def one_that_is_returned(trace):
     return made, [call(X()).of(made), *(call(X() * k).of(step) for k in range(4))]
 
 
-@cases(eager="caught-after-change")
+@cases(hits=3)
 def one_that_is_kept_and_drawn_from(trace):
     o = types.SimpleNamespace(generator=None)
 

@@ -438,6 +438,46 @@ def a_step_of_training(trace):
     return trace(run), calls(10), lambda: (vars(meter), net.state_dict())
 
 
+class Taken:
+    def __init__(self, of):
+        self.kind = of.kind
+
+
+@cases(hits=5, recordings=2)
+def looked_at_where_no_replay_can_leave(trace):
+    """What the state held at the start is guarded then."""
+    held = types.SimpleNamespace(kind=0)
+
+    def step(x):
+        taken = Taken(held)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            drawn = torch.rand(2)
+            if taken.kind == 0:
+                drawn = drawn + 1
+        return drawn * x
+
+    def change():
+        held.kind = 1
+
+    return trace(step), [*calls(4), change, *calls(3)]
+
+
+@cases(hits=0, eager="read-after-change")
+def counted_where_no_replay_can_leave(trace):
+    """Each call would find another number."""
+    held = types.SimpleNamespace(count=0)
+
+    def step(x):
+        held.count = held.count + 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            drawn = torch.rand(2)
+            if held.count > 2:
+                drawn = drawn + 1
+        return drawn * x
+
+    return trace(step), calls(5), lambda: held.count
+
+
 @cases.parametrize
 def test_renewed(make, expected):
     check(make, **expected)

@@ -407,6 +407,20 @@ bool is_key_by_identity(PyObject* object) {
   return _PyType_Lookup(type, name) == usual;
 }
 
+PyObject* key_at(PyObject* container, Py_ssize_t place, PyObject** value) {
+  PyObject* key = nullptr;
+  if (value) *value = nullptr;
+  Py_hash_t hash;
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0; i <= place; ++i) {
+    bool found = PyDict_Check(container)
+                     ? PyDict_Next(container, &at, &key, value)
+                     : PyAnySet_Check(container) && _PySet_NextEntry(container, &at, &key, &hash);
+    if (!found) return nullptr;
+  }
+  return key;
+}
+
 // The hash of a tensor is its id(), of which two objects never have the same; so is that of object.
 PyObject* entry_of(PyObject* dict, PyObject* object) {
   Py_hash_t hash = is_tensor(object) ? static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(object))

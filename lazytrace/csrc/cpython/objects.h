@@ -77,5 +77,8 @@ bool is_random_generator(PyObject* v);
 // borrowed; null where it has nothing. Runs no Python code.
 bool is_key_by_identity(PyObject* object);
 PyObject* entry_of(PyObject* dict, PyObject* object);
+// The key at that place of a dict or a set, in the order of its table, and what a dict has there; null where
+// there is none. Borrowed.
+PyObject* key_at(PyObject* container, Py_ssize_t place, PyObject** value = nullptr);
 
 }  // namespace lazytrace

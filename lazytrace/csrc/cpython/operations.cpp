@@ -74,6 +74,8 @@ int out_of_place(int operation) { return is_in_place(operation) ? operation - NB
 
 bool is_addition(int operation) { return operation == NB_ADD || operation == NB_INPLACE_ADD; }
 
+bool is_union(int operation) { return out_of_place(operation) == NB_OR; }
+
 bool is_arithmetic(int operation) {
   switch (out_of_place(operation)) {
     case NB_ADD:

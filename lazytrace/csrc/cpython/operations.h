@@ -81,6 +81,7 @@ struct Operation {
 bool is_in_place(int operation);
 bool is_addition(int operation);
 bool is_remainder(int operation);
+bool is_union(int operation);
 // Of numbers: `+`, `-`, `*`, `/`, `//`, `%` and `**`, in place or not.
 bool is_arithmetic(int operation);
 

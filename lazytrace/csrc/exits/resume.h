@@ -20,7 +20,8 @@ struct Resume {
   NumberValues numbers;
   Given given;
   OpaqueResults opaque;
-  KeyOrders orders;  // as they were behind the opaque steps
+  KeyOrders orders;                    // as they were behind the opaque steps
+  std::vector<py::object> generators;  // of random numbers, which the call has made, in its order
 };
 
 }  // namespace lazytrace

@@ -273,6 +273,28 @@ std::vector<int> GuardTree::roots() const {
   return roots;
 }
 
+std::vector<py::object> GuardTree::made(const Values& values) const {
+  std::vector<py::object> made;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].access != Access::Generator) continue;
+    auto which = static_cast<size_t>(nodes_[i].index);
+    if (made.size() <= which) made.resize(which + 1);
+    made[which] = py::reinterpret_borrow<py::object>(values.nodes[i]);
+  }
+  return made;
+}
+
+void GuardTree::put_made(const std::vector<py::object>& made, Values* values) const {
+  if (made.empty()) return;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].access != Access::Generator) continue;
+    auto which = static_cast<size_t>(nodes_[i].index);
+    if (which >= made.size() || !made[which]) continue;
+    values->nodes[i] = made[which].ptr();
+    values->held.push_back(made[which]);
+  }
+}
+
 std::vector<int> GuardTree::prune() {
   std::vector<int> renamed(nodes_.size(), -1);
   size_t kept = 0;
@@ -454,6 +476,13 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return element_of(owner, g.index);
     case Access::Member:
       return PyAnySet_Check(owner) && PySet_Contains(owner, g.key.ptr()) == 1 ? g.key.ptr() : nullptr;
+    case Access::KeyAt:
+      return key_at(owner, g.index);
+    case Access::ValueAt: {
+      PyObject* value = nullptr;
+      key_at(owner, g.index, &value);
+      return value;
+    }
     case Access::Cell:
       return contents_of_cell(owner, g.index);
     case Access::Globals:
@@ -1272,6 +1301,10 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
       return name + "(" + parent() + (g.index ? "[" + std::to_string(g.index) + ":])" : ")");
     case Access::Member:
       return short_repr(g.key.ptr()) + " in " + parent();
+    case Access::KeyAt:
+      return "key " + std::to_string(g.index) + " of " + parent();
+    case Access::ValueAt:
+      return "value " + std::to_string(g.index) + " of " + parent();
     case Access::Globals:
       return parent() + ".__globals__";
     case Access::Cached:

@@ -36,6 +36,8 @@ enum class Access : uint8_t {
   Length,          // len(owner)
   Total,           // what the builtin function `key` gives for owner[i:], all of them numbers
   Member,          // the key, where a set holds one that is equal
+  KeyAt,           // of a dict or a set that is gone through: the key at place i
+  ValueAt,         // of a dict that is gone through: what stands at place i
   Cell,            // contents of closure cell i of a function
   Globals,         // the globals of a function
   AbcToken,        // the number that every ABC.register() raises
@@ -193,6 +195,11 @@ class GuardTree {
   void doubt();
   // How many guards a promise leaves out.
   size_t left_out() const;
+
+  // The generators of random numbers that a check has made for the call, in its order; and these in the place
+  // of those that another check has made: the call has drawn from them.
+  std::vector<py::object> made(const Values& values) const;
+  void put_made(const std::vector<py::object>& made, Values* values) const;
 
   // Of each node the first above it.
   std::vector<int> roots() const;

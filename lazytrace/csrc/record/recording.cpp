@@ -523,7 +523,7 @@ void Recording::retain_gradient(const py::object& now, py::object tensor) {
 }
 
 py::object Recording::make_generator(const py::object& device) {
-  if (!recorder_.takes_steps() || recorder_.feeding()) return py::none();
+  if (!recorder_.takes_steps()) return py::none();
   return observer_.surroundings().provenance->make_generator(device.ptr());
 }
 
@@ -1015,6 +1015,25 @@ bool Recording::renumber(Trace* trace, Program* program) {
 
 // A place cannot be put back once its container was taken over, which a write of another kind then stands
 // for.
+// One that the call writes to would be another at each call.
+void Recording::fix_state(const Trace& trace, const Program& program) {
+  for (const Recorder::FixedState& fixed : recorder_.fixed_state()) {
+    for (int id : fixed.numbers) {
+      const Number& number = program.numbers[static_cast<size_t>(id)];
+      if (number.kind != Number::Kind::State) continue;
+      Guard& guard = tree_[static_cast<int>(number.which)];
+      guard.loose = false;
+      auto changes = [&](const Effect& effect) {
+        return is_place(effect, guard) ||
+               (effect.kind == Effect::Kind::Content && effect.owner == guard.parent);
+      };
+      if (std::none_of(trace.effects_.begin(), trace.effects_.end(), changes)) continue;
+      recorder_.place = fixed.place;
+      return recorder_.fail(fixed.otherwise);
+    }
+  }
+}
+
 void Recording::judge_early_writes(Trace* trace, const Program& program) {
   auto is_kept = [&](const WrittenByThen& one) {
     auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };
@@ -1087,6 +1106,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   program->keep = observer_.take_codes();
   program->scopes = observer_.take_scopes();
   if (!renumber(trace.get(), program.get())) recorder_.fail(say(reason::GoneAfterwards));
+  fix_state(*trace, *program);
   judge_early_writes(trace.get(), *program);
   if (recorder_.failed()) return nullptr;
   if (!prove) trace->first_.clear();

@@ -20,6 +20,8 @@ bool runs_python(const Program& program) {
          });
 }
 
+}  // namespace
+
 bool is_place(const Effect& effect, const Guard& guard) {
   if (guard.parent != effect.owner) return false;
   switch (effect.kind) {
@@ -38,6 +40,7 @@ bool is_place(const Effect& effect, const Guard& guard) {
   }
 }
 
+namespace {
 // The numbers that steps take.
 std::vector<int> taken_by_steps(const Program& program) {
   std::vector<int> taken;

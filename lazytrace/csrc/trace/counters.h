@@ -10,6 +10,9 @@
 
 namespace lazytrace {
 
+// Whether the effect writes to the very place that the guard looks at.
+bool is_place(const Effect& effect, const Guard& guard);
+
 // A replay reads them when it begins and writes when it ends, and runs without the GIL in between. Python
 // code would have read such a place right before it wrote there, so what another thread has written meanwhile
 // would be lost. All of it needs the GIL.

@@ -726,6 +726,7 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
     GuardTree::Values found;
     if (trace->prepare(call, registers, loan, &found, outcome.step) >= 0) continue;
     if (Interpreter::finds_held(*trace->plan_, step, outcome.given, *registers)) continue;
+    trace->tree_.put_made(from.tree_.made(*values), &found);
     *values = std::move(found);
     return trace;
   }
@@ -754,6 +755,7 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
     miss.resume->given = std::move(outcome.given);
     miss.resume->opaque = std::move(opaque);
     miss.resume->orders = space->early.orders();
+    miss.resume->generators = at.tree_.made(space->values);
   }
   return miss;
 }

@@ -693,6 +693,12 @@ std::optional<NumberRecorder::Sum> NumberRecorder::sum_of(int id, int depth) con
   return fits ? std::make_optional(std::move(sum)) : std::nullopt;
 }
 
+std::optional<std::vector<int>> NumberRecorder::state_behind(int id) const {
+  auto other = [](const Number& leaf) { return leaf.kind != Kind::State && leaf.kind != Kind::Constant; };
+  if (!leaves_of(*numbers_, id, other).empty()) return std::nullopt;
+  return leaves_of(*numbers_, id, [](const Number& leaf) { return leaf.kind == Kind::State; });
+}
+
 // Whether the call or its state has brought any of what it is worked out of.
 bool NumberRecorder::is_given(int id) const {
   return !leaves_of(*numbers_, id, [](const Number& leaf) {

@@ -131,6 +131,9 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // The numbers that were made since it was asked last.
   std::vector<int> take_new() { return std::exchange(new_, {}); }
 
+  // The numbers in state that it is worked out of; nothing where it hangs on anything else.
+  std::optional<std::vector<int>> state_behind(int id) const;
+
  private:
   int id_of(const Number& number, size_t hash) const;
   int add(const Number& number, NumberValue value);

@@ -1050,8 +1050,13 @@ void Recorder::read_number(int id, const c10::IValue& value) {
   step.exit = true;
   step.measures = numbers()->measures();
   settle_flags();
-  if (resuming_.changed() && resuming_.ended())
-    return fail(say(reason::ReadAfterChange, "a number", resuming_.change(), resuming_.why()));
+  if (resuming_.changed() && resuming_.ended()) {
+    std::string otherwise = say(reason::ReadAfterChange, "a number", resuming_.change(), resuming_.why());
+    // A replay could not leave here: what state held when the call began is guarded instead.
+    std::optional<std::vector<int>> state = numbers()->state_behind(id);
+    if (!state) return fail(otherwise);
+    return fixed_state_.push_back({std::move(*state), std::move(otherwise), place});
+  }
   push(std::move(step));
 }
 

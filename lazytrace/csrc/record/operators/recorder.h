@@ -50,6 +50,14 @@ class Recorder {
     return found != program_->state_paths.end() && program_->steps.size() >= found->second;
   }
   bool follows_state() const { return !program_->state_paths.empty(); }
+  // Numbers in state that a replay must find as they were, though they are followed, and what is wrong where
+  // the call writes to one.
+  struct FixedState {
+    std::vector<int> numbers;
+    std::string otherwise;
+    Place place;
+  };
+  const std::vector<FixedState>& fixed_state() const { return fixed_state_; }
   // The numbers of a recording that follows them and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }
   const NumberRecorder* ended_numbers() const { return sizes_.ended_numbers(); }
@@ -105,6 +113,8 @@ class Recorder {
   // The same of a generator of random numbers.
   // From the next step on, Python code that runs again would not see what it saw.
   void end_resuming(const std::string& why) { resuming_.end(why); }
+  // Of a function that runs again: a generator that the replay has made for it; or null.
+  py::object generator(size_t which) const { return feeding_.generator(which); }
   void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
 
   // Whether an operator inside the last opaque step has looked at values.
@@ -308,6 +318,7 @@ class Recorder {
   void judge_hooks();
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Sizes::Lifted lifted);
   void read_number(int id, const c10::IValue& value);
+  std::vector<FixedState> fixed_state_;
   void fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifted* lifted);
   void note_memory(const std::vector<c10::IValue>& arguments, Step* step);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);

@@ -177,10 +177,15 @@ py::object unbound(PyObject* callable) {
   py::object as_it_is = py::reinterpret_borrow<py::object>(callable);
   PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
   const MethodWrapper* wrapper = MethodWrapper::of(callable);
-  if (!wrapper && (!self || PyModule_Check(self) || PyType_Check(self))) return as_it_is;
+  bool of_class = !wrapper && self && PyType_Check(self);
+  if (!wrapper && (!self || PyModule_Check(self))) return as_it_is;
   PyObject* name = wrapper ? wrapper->name() : name_of(callable);
-  PyTypeObject* type = wrapper ? PyDescr_TYPE(wrapper->descriptor) : Py_TYPE(self);
+  PyTypeObject* type = wrapper    ? PyDescr_TYPE(wrapper->descriptor)
+                       : of_class ? reinterpret_cast<PyTypeObject*>(self)
+                                  : Py_TYPE(self);
   PyObject* found = name ? _PyType_Lookup(type, name) : nullptr;
+  // A class method is another object each time that it is looked up.
+  if (of_class && found && !Py_IS_TYPE(found, &PyClassMethodDescr_Type)) return as_it_is;
   return found ? py::reinterpret_borrow<py::object>(found) : as_it_is;
 }
 
@@ -449,6 +454,7 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
   PyObject** container = operation.action == Action::Contains ? f.place(operation.first) : nullptr;
   looks_for_number_ = container && is_looked_for(*f.place(operation.second), *container);
   if (looks_for_number_) return swap(container, configuration().among(py::handle(*container)));
+  if (takes_out(f, operation)) expect_nothing(f);
   if (!live()) return takes_items(operation.action) ? before_item_call(f, operation) : void();
   auto first = [&] { return f.place(operation.first); };
   auto second = [&] { return f.place(operation.second); };
@@ -489,6 +495,10 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
       if (!is_arithmetic(operation.name))
         for (PyObject* operand : {*first(), *second()})
           if (is_carrier(operand) && is_real_carrier(operand)) settle(operand);
+      if (is_union(operation.name) && PyDict_CheckExact(*first()) && PyDict_CheckExact(*second())) {
+        handing_ = Handing::Ignored;  // it holds their entries
+        return;
+      }
       before_operation(*first(), *second());
       follow_scalar(first(), *second());
       follow_scalar(second(), *first());
@@ -682,6 +692,16 @@ bool takes_items_of(PyObject* callable, PyObject* data) {
 }
 }  // namespace
 
+// Whether it takes items, which may be the first numbers that are followed, out of an iterator of C that
+// gives them as it gets them.
+bool Exchange::takes_out(Frame f, const Operation& operation) const {
+  bool takes = operation.action == Action::Advances || operation.action == Action::Unpacks ||
+               operation.action == Action::Merges;
+  if (!takes || !recorder_->numbers()) return false;
+  PyObject* from = f.peek(operation.first);
+  return PyIter_Check(from) && configuration().keepers.count(reinterpret_cast<PyObject*>(Py_TYPE(from)));
+}
+
 // The value of a tensor is the first number that a recording follows, where it does not follow sizes.
 void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (!recorder_->numbers() || told_) return;
@@ -697,6 +717,7 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
   PyObject **method = f.place(operation.first), **second = f.place(operation.second);
   bool is_method = operation.first && *method;
   PyObject** callable = is_method ? method : second;
+  if (configuration().keepers.count(unbound(*callable).ptr())) expect_nothing(f);
   PyObject** first = is_method ? second : operation.third ? f.place(operation.third) : nullptr;
   PyObject* bound = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
   PyObject* self = bound && is_tensor(bound) ? bound : first ? *first : nullptr;
@@ -876,6 +897,17 @@ bool is_table_of_texts(PyObject* v) {
 }  // namespace
 
 // torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
+namespace {
+// Whether the class has a method of Python for an item, which is given the key as it is.
+bool asks_python(PyObject* container, PyObject* value) {
+  static PyObject *const get = PyUnicode_InternFromString("__getitem__"), *const set =
+                                                                              PyUnicode_InternFromString(
+                                                                                  "__setitem__");
+  PyObject* method = _PyType_Lookup(Py_TYPE(container), value ? set : get);
+  return method && PyFunction_Check(method);
+}
+}  // namespace
+
 void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value) {
   if (!value && is_whole_number(key) && is_table_of_texts(*container)) {
     handing_ = Handing::Ignored;
@@ -883,6 +915,10 @@ void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value)
   }
   if (!is_tensor(*container)) {
     texts_.settle(*container);
+    if (asks_python(*container, value)) {
+      handing_ = Handing::Ignored;
+      return;
+    }
     hand_over(key);  // of a tensor as an index of a list C code asks how many elements it has
     settle_inside(key);
     bool takes_items = PyList_CheckExact(*container) && PySlice_Check(key) && value;

@@ -117,6 +117,7 @@ class Exchange {
   }
   void deliver_now(Frame f);
   void before_item_call(Frame f, const Operation& operation);
+  bool takes_out(Frame f, const Operation& operation) const;
   bool gives_item(PyObject* callable, PyObject* first) const;
   bool is_loose(PyObject* object);
   bool holds_loose(PyObject* object);

@@ -388,12 +388,12 @@ void Provenance::read_generator(int node, PyObject* object) {
   read_child(node, Access::Attribute, device, -1, on.ptr());
 }
 
-// A function that runs again would make one that has not been drawn from.
+// A function that runs again goes on with that of the replay, which may have drawn from it.
 py::object Provenance::make_generator(PyObject* device) {
-  py::object made = py::reinterpret_steal<py::object>(new_generator(device));
+  py::object made = recorder_->generator(static_cast<size_t>(generators_made_));
+  if (!made) made = py::reinterpret_steal<py::object>(new_generator(device));
   if (!made) throw py::error_already_set();
   read_child(-1, Access::Generator, device, generators_made_++, made.ptr());
-  recorder_->end_resuming("it makes a torch.Generator");
   return made;
 }
 

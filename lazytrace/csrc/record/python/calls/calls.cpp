@@ -39,6 +39,7 @@ const Names kDequeWriters = {"append",      "appendleft",  "extend",   "extendle
 const Names kListWriters = {"append",   "extend",   "insert",  "remove",      "pop",
                             "clear",    "sort",     "reverse", "__setitem__", "__delitem__",
                             "__iadd__", "__imul__", "__init__"};
+const Names kViews = {"values", "items", "keys"};
 const Names kDictWriters = {"update",      "pop",         "popitem", "clear",   "__setitem__",
                             "__delitem__", "move_to_end", "__ior__", "__init__"};
 const Names kSetWriters = {"add",
@@ -695,7 +696,9 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   // What these hand on is seen when Python uses it, as in a loop over the argument itself.
   if (does == Does::Iterates) {
     for (Py_ssize_t i = 0; i < count; ++i) {
-      bool plain = PyList_CheckExact(args[i]) || PyTuple_CheckExact(args[i]);
+      bool plain = PyList_CheckExact(args[i]) || PyTuple_CheckExact(args[i]) || PyDict_CheckExact(args[i]) ||
+                   PyAnySet_CheckExact(args[i]) || PyDictViewSet_Check(args[i]) ||
+                   PyDictValues_Check(args[i]);
       plain ? protocols_->read_iteration(args[i]) : consumption_->consume(args[i], Consumer::Reads);
     }
     return;
@@ -922,8 +925,10 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       read_bases_of_class(args + 2, count - 2);
       return consumption_->hand_over(args, count, Consumer::Reads);
     case Does::Copies:
-      if (first) containers_->read_whole(first), containers_->read_order(first);
-      return;
+      if (!first) return;
+      // What is done with a view is seen as if it were done with the dict.
+      kViews.count(name) ? containers_->read_in_order(first) : containers_->read_whole(first);
+      return containers_->read_order(first);
     default:
       expect_texts(name.c_str(), args, count);
       return consumption_->hand_over(args, count, consumer_of(does));
@@ -1276,7 +1281,6 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
     PyDict_Check(self) ? containers_->read_dict_item(self, args[0]) : protocols_->read_item(self, args[0]);
     return consumption_->hand_over(args + 1, count - 1, Consumer::Reads);
   }
-  static const Names kViews = {"values", "items", "keys"};
   if (PyDict_Check(self) && provenance_->touched(self) && kViews.count(name))
     return containers_->read_whole(self);
   auto all = with_self(self, args, count);

@@ -18,6 +18,20 @@ bool is_container(PyObject* v) {
   return PyDict_Check(v) || PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v);
 }
 
+namespace {
+// Of a dict or a set that is not too long. A guard can hold tuples of classes, but they are objects that
+// Python may look into.
+bool holds_odd_key(PyObject* container) {
+  bool found = false;
+  PyObject* key;
+  for (Py_ssize_t i = 0; (key = key_at(container, i)); ++i) {
+    if (i == kMost) return false;
+    found |= !is_immutable(key) && !PyType_Check(key);
+  }
+  return found;
+}
+}  // namespace
+
 bool can_ask_for_member(PyObject* v, PyObject* key) {
   if ((!PySet_CheckExact(v) && !PyFrozenSet_CheckExact(v)) || !is_key(key)) return false;
   PyObject* member;
@@ -355,6 +369,26 @@ void ContainerReads::read_whole(PyObject* object) {
   if (all_read_.count(object)) return;
   if (log_->wrote_to(object)) return settle(object);
   if (whole_.insert(object)) read_entries(node, object);
+}
+
+void ContainerReads::read_in_order(PyObject* object) {
+  if (by_place_.count(object)) return;
+  int node = provenance_->known(object);
+  bool plain = node >= 0 && !provenance_->structural(node) && !provenance_->touched(object) &&
+               !all_read_.count(object) && !log_->wrote_to(object) && !log_->took_over(object);
+  if (!plain || !read_by_place(node, object)) read_whole(object);
+}
+
+bool ContainerReads::read_by_place(int node, PyObject* object) {
+  if (PyODict_Check(object) || !holds_odd_key(object)) return false;
+  by_place_.insert(object);
+  tree_->expect_length(node, object);
+  PyObject *key, *value;
+  for (Py_ssize_t i = 0; (key = key_at(object, i, &value)); ++i) {
+    provenance_->read_child(node, Access::KeyAt, nullptr, i, key);
+    if (value) provenance_->read_child(node, Access::ValueAt, nullptr, i, value);
+  }
+  return true;
 }
 
 bool ContainerReads::read_deque(PyObject* object) {

@@ -60,6 +60,8 @@ class ContainerReads {
   void read_length(PyObject* container);
   // Its length and all entries.
   void read_whole(PyObject* container);
+  // The same where it is only gone through: no key is looked up, so keys may be any objects.
+  void read_in_order(PyObject* container);
   // What a list or dict held before the call is read, and what it holds in the end is one write: neither
   // reads nor writes of it count from now on. False where that cannot be; `what` is about to be done.
   // `emptied`: Python learns nothing of the numbers that it held.
@@ -88,6 +90,8 @@ class ContainerReads {
   // Of a container that was written to.
   void settle(PyObject* container);
   void read_entries(int node, PyObject* held, bool emptied = false);
+  // Of one with keys that no guard can hold; false where that cannot be.
+  bool read_by_place(int node, PyObject* container);
   // Of a container whose structure the signature holds: the values in it.
   void read_values(int node, PyObject* held);
   // Whether the signature holds this entry.
@@ -107,6 +111,7 @@ class ContainerReads {
   std::vector<Viewed> viewed_;
   AddressSet all_read_;  // dicts whose entries of before the call are read, or followed
   AddressSet whole_;     // containers whose contents are all guarded
+  AddressSet by_place_;  // those of which no guard says what a lookup of a key would find
 };
 
 }  // namespace lazytrace

@@ -1,0 +1,234 @@
+"""Dicts and sets with keys that are objects, which a call goes through."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+from torch import nn
+
+from tests.soundness.runner import Cases, X, around, call, calls, check
+
+cases = Cases()
+
+
+class Key:
+    """Equal to itself alone."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+
+class Named:
+    """Equal to any other of the same name."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __eq__(self, other):
+        return self.name == other.name
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+BODIES = {
+    "keys": lambda d, x: [x * key.scale for key in d],
+    "view_of_keys": lambda d, x: [x * key.scale for key in d.keys()],  # noqa: SIM118
+    "items": lambda d, x: [x * key.scale + value for key, value in d.items()],
+    "values": lambda d, x: [x * value for value in d.values()],
+    "list_of_values": lambda d, x: [x * value for value in list(d.values())],
+    "list_of_keys": lambda d, x: [x * key.scale for key in list(d)],
+    "in_pairs": lambda d, x: [x * a.scale + b for a, b in zip(d, d.values(), strict=True)],
+    "counted": lambda d, x: [x * i + b for i, b in enumerate(d.values())],
+    "looked_up": lambda d, x: [x * d[key] for key in d],
+    "unpacked": lambda d, x: [x * value for value in [*d.values()]],
+    "first": lambda d, x: x * next(iter(d)).scale + next(iter(d.values())),
+    "another_dict": lambda d, x: {key.scale: x * value for key, value in d.items()},
+}
+
+
+def other_scale(d):
+    next(iter(d)).scale = 5.0
+
+
+def other_value(d):
+    d[next(iter(d))] = 7.0
+
+
+def other_order(d):
+    first = next(iter(d))
+    d[first] = d.pop(first)
+
+
+def one_more(d):
+    d[Key(9.0)] = 4.0
+
+
+def one_less(d):
+    del d[next(iter(d))]
+
+
+def other_keys(d):
+    values = list(d.values())
+    d.clear()
+    d.update({Key(6.0): value for value in values})
+
+
+def plain_keys(d):
+    d.clear()
+    d.update({1: 2.0, 2: 3.0})
+
+
+CHANGES = [other_scale, other_value, other_order, one_more, one_less, other_keys]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
+def test_what_is_gone_through(body, change):
+    def make(trace):
+        d = {Key(2.0): 1.0, Key(3.0): 2.0, "x": 0.5}
+        d.pop("x")  # a hole in its table
+        d[Key(4.0)] = 3.0
+        return trace(lambda x: body(d, x)), around(lambda: change(d), X())
+
+    check(make, hits=1)
+
+
+@cases(hits=1)
+def keys_of_another_kind(trace):
+    d = {Key(2.0): 1.0}
+    return trace(lambda x: [type(key) is int and x * value for key, value in d.items()]), around(
+        lambda: plain_keys(d), X()
+    )
+
+
+@cases(hits=1)
+def members_of_a_set(trace):
+    members = {Key(2.0)}
+
+    def change():
+        members.clear()
+        members.add(Key(5.0))
+
+    return trace(lambda x: [x * member.scale for member in members]), around(change, X())
+
+
+@cases(hits=1)
+def parameters_as_keys(trace):
+    torch.manual_seed(0)
+    net = nn.Linear(3, 3)
+    scales = {net.weight: 2.0, net.bias: 3.0}
+
+    def change():
+        scales[nn.Parameter(torch.ones(3))] = scales.pop(net.bias)
+
+    return trace(lambda x: x + sum((key * scale).sum() for key, scale in scales.items())), around(change, X())
+
+
+@cases(hits=1)
+def keys_that_swap_their_values(trace):
+    a, b = Key(2.0), Key(3.0)
+    d = {a: 1.0, b: 10.0}
+
+    def change():
+        d[a], d[b] = d[b], d[a]
+
+    return trace(lambda x: [x * key.scale * value for key, value in d.items()]), around(change, X())
+
+
+@cases(hits=1)
+def tuples_as_keys(trace):
+    d = {(Key(2.0), 1): 1.0, (Key(3.0), 2): 2.0}
+
+    def change():
+        d[Key(4.0), 3] = d.pop(next(iter(d)))
+
+    return trace(lambda x: [x * key.scale * n + value for (key, n), value in d.items()]), around(change, X())
+
+
+@cases(hits=2)
+def tuples_of_classes(trace):
+    kinds = {int: 1.0, (float, torch.Tensor): 2.0}
+
+    def pick(x):
+        for kind, scale in kinds.items():
+            if isinstance(x, kind):
+                return x * scale
+        return x
+
+    def change():
+        kinds[int, torch.Tensor] = 3.0
+        del kinds[float, torch.Tensor]
+
+    return trace(pick), around(change, X())
+
+
+@cases(hits=3)
+def state_of_an_optimizer(trace):
+    torch.manual_seed(0)
+    net = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(net.parameters())
+    names = {parameter: name for name, parameter in net.named_parameters()}
+
+    def step(x):
+        optimizer.zero_grad()
+        net(x).square().sum().backward()
+        optimizer.step()
+        for state in optimizer.state.values():
+            state["exp_avg"].mul_(0.5)
+        return [names[key] for key in optimizer.state], sum(key.norm() for key in list(names)).detach()
+
+    return trace(step), [call(X(2, 3) * k) for k in range(1, 8)], net.state_dict
+
+
+# ---------------------------------------------------------------- where a key is looked up
+@cases(hits=0, eager="reads-odd-key")
+def looked_up_behind_a_look(trace):
+    """Which of two keys is found hangs on an equality of the user's."""
+    d = {Named("a"): 1.0, Named("b"): 2.0}
+
+    def change():
+        next(iter(d)).name = "c"
+
+    return trace(lambda x: x * sum(key.name == "a" for key in d) + d.get(Named("a"), 5.0)), around(
+        change, X()
+    )
+
+
+@cases(hits=0, eager="reads-odd-key")
+def copied(trace):
+    """A copy looks its keys up."""
+    a, b = Key(2.0), Key(3.0)
+    d = {a: 1.0}
+    held = {"key": a}
+    return trace(lambda x: x * d.copy().get(held["key"], 5.0)), around(lambda: held.update(key=b), X())
+
+
+@cases(hits=0, eager="reads-odd-key")
+def ordered(trace):
+    """Its order is not that of its table."""
+    d = collections.OrderedDict([(Key(2.0), 1.0), (Key(3.0), 2.0)])
+    return trace(lambda x: [x * key.scale for key in d]), [
+        *calls(2),
+        lambda: d.move_to_end(next(iter(d))),
+        *calls(2),
+    ]
+
+
+@cases(hits=0, eager="reads-odd-key")
+def written_to(trace):
+    d = {Key(2.0): 1.0, Key(3.0): 2.0}
+
+    def step(x):
+        for key in list(d):
+            d[key] = x * key.scale
+        return [value.sum() for value in d.values()]
+
+    return trace(step), calls(4), lambda: list(d.values())
+
+
+@cases.parametrize
+def test_keys(make, expected):
+    check(make, **expected)
