@@ -74,6 +74,72 @@ def property_setter(trace):
     return trace(fn), [call(X())] * 3, lambda: o._k
 
 
+class Doubles:
+    """A property that is set by way of `object.__setattr__`, and a descriptor of Python."""
+
+    class Tripled:
+        def __set__(self, owner, value):
+            vars(owner)["third"] = value * 3
+
+    factor = 2.0
+    tripled = Tripled()
+
+    @property
+    def doubled(self):
+        return self.kept
+
+    @doubled.setter
+    def doubled(self, value):
+        self.kept = value * self.factor
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+
+
+@cases(hits=2)
+def property_set_through_object(trace):
+    class Own(Doubles):
+        pass
+
+    def step(x):
+        made = Own()
+        made.doubled = x
+        object.__setattr__(made, "tripled", x)
+        return made.kept + made.third
+
+    return trace(step), around(lambda: setattr(Own, "factor", 5.0), X())
+
+
+@cases(hits=2)
+def setter_replaced_behind_object(trace):
+    class Own(Doubles):
+        pass
+
+    def step(x):
+        made = Own()
+        made.doubled = x
+        return vars(made)
+
+    def other(self, value):
+        vars(self)["other"] = value * 7
+
+    return trace(step), around(lambda: setattr(Own, "doubled", property(None, other)), X())
+
+
+@cases(hits=2)
+def property_of_state_set_through_object(trace):
+    class Own(Doubles):
+        pass
+
+    held = Own()
+
+    def step(x):
+        held.doubled = x * 2
+        return held.kept
+
+    return trace(step), around(lambda: setattr(Own, "factor", 5.0), X()), lambda: vars(held)
+
+
 @cases(hits=2)
 def slots(trace):
     class A:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.soundness.runner import Cases, Holder, X, call, calls, check
+from tests.soundness.runner import Cases, Holder, X, call, calls, check, opaque
 from tests.soundness.test_flat_steps import ENOUGH
 
 cases = Cases()
@@ -30,6 +30,116 @@ def batches_of_a_generator(trace):
         held.batches = (([X()], {"y": k}) for k in range(9))
 
     return trace(step), [*calls(7), change, call(2), call(2)], lambda: None
+
+
+def in_turn(loader):
+    while True:
+        for batch in loader:
+            yield batch
+
+
+@cases(hits=5)
+def batches_that_the_generator_holds(trace):
+    """Lists and dicts that others have, too, until they are asked for the next one."""
+    data = torch.utils.data.TensorDataset(torch.arange(24.0).view(8, 3), torch.arange(8.0))
+    pairs = in_turn(torch.utils.data.DataLoader(data, batch_size=4, shuffle=True))
+    dicts = in_turn([{"x": [X() * k], "n": k} for k in range(3)])
+
+    def one(x):
+        inputs, targets = next(pairs)
+        return (inputs * x).sum() + len(targets)
+
+    def other(x):
+        batch = next(dicts)
+        return x * batch["x"][0] * batch["n"]
+
+    other = trace(other)
+    return trace(one), [step for _ in range(8) for step in (call(X()), call(X()).of(other))], lambda: None
+
+
+@cases(hits=0, eager="reads-touched")
+def a_list_that_the_generator_fills_again(trace):
+    kept = [X(), X()]
+
+    def fill():
+        for k in range(20):
+            kept[0] = X() * k
+            yield kept
+
+    filled = fill()
+
+    def step(x):
+        first = next(filled)
+        value = first[0] * x
+        next(filled)
+        return value + first[0]
+
+    return trace(step), calls(6), lambda: kept
+
+
+@cases(hits=0, eager="reads-unknown")
+def a_list_that_state_may_have(trace):
+    """It is another one at each second call."""
+    held = Holder(kept=[X()])
+    turns = in_turn([[X()], held.kept])
+
+    def step(x):
+        given = next(turns)
+        return x * 2 if given is held.kept else x * 3
+
+    return trace(step), calls(6), lambda: held.kept
+
+
+@cases(hits=0, eager="reads-unknown")
+def a_list_that_is_compared_with_others(trace):
+    held = Holder(kept=[X()], made=lambda: [X()])
+    turns = (held.kept if k % 3 == 0 else held.made() for k in range(1, 20))
+
+    def step(x):
+        kept = held.kept
+        given = next(turns)
+        return x * 2 if kept is given else x * given[0]
+
+    return trace(step), calls(7), lambda: held.kept
+
+
+@cases(hits=3)
+def a_list_of_state_or_another(trace):
+    held = Holder(kept=[X()])
+    turns = in_turn([[X() + 3], held.kept])
+
+    def step(x):
+        before = held.kept[0]
+        return next(turns)[0] * x - before
+
+    return trace(step), calls(9), lambda: held.kept
+
+
+@cases(hits=0, eager="reads-touched")
+def a_list_that_is_handed_on(trace):
+    kept = [X()]
+    turns = in_turn([kept])
+    swell = opaque(trace, lambda one: one.append(one[-1] + 1))
+
+    def step(x):
+        given = next(turns)
+        swell(given)
+        return x * len(given)
+
+    return trace(step), calls(5), lambda: kept
+
+
+@cases(hits=0, eager="sets-item")
+def a_list_that_is_written_to(trace):
+    kept = [X(), X()]
+    turns = in_turn([kept])
+
+    def step(x):
+        given = next(turns)
+        given[0] = given[0] * x
+        return given[0].sum()
+
+    return trace(step), calls(5), lambda: kept
 
 
 @cases(hits=3)

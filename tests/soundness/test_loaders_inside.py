@@ -100,6 +100,17 @@ def training_and_evaluation(trace):
     return trace(epoch), [call() for _ in range(8)], lambda: (net.state_dict(), best)
 
 
+@cases(hits=3)
+def a_loader_of_the_call(trace):
+    x, y = arrays()
+    net = nn.Linear(3, 2)
+
+    def step():
+        return epoch_of(net, data.DataLoader(data.TensorDataset(x, y), 5, shuffle=True))()
+
+    return trace(step), [call() for _ in range(5)], net.state_dict
+
+
 @cases(hits=1)
 def a_dataset_that_changes(trace):
     x, y = arrays()

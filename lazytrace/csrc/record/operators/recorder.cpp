@@ -369,6 +369,7 @@ void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
     fail(say(reason::ChecksInvariants));
   bool torchs = name.rfind("aten::", 0) == 0 || name.rfind("prim::", 0) == 0;
   step->python = (!torchs || conditions_.overridden) && runs_python(op, conditions_.registrations);
+  python_kernels_ += step->python;
   if (step->python && has_written()) fail(say(reason::PythonKernel, name));
 }
 

@@ -44,6 +44,8 @@ class Recorder {
   void follow_from_here(const std::string& path) {
     program_->state_paths.emplace(path, program_->steps.size());
   }
+  // How many kernels of Python have run.
+  size_t python_kernels() const { return python_kernels_; }
   // Whether the number at this path is followed where it is read now.
   bool follows_state(const std::string& path) const {
     auto found = program_->state_paths.find(path);
@@ -319,6 +321,7 @@ class Recorder {
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Sizes::Lifted lifted);
   void read_number(int id, const c10::IValue& value);
   std::vector<FixedState> fixed_state_;
+  size_t python_kernels_ = 0;
   void fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifted* lifted);
   void note_memory(const std::vector<c10::IValue>& arguments, Step* step);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);

@@ -189,6 +189,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   step_->name = LogCall::logs(function) ? "logging" : name_of(function, around_.pause);
   step_->attribute = attribute;
   step_->python = python;
+  if (python) provenance->give(nullptr);
   step_->feedable = feedable;
   prints_ = is_print(function) || LogCall::logs(function);
   if (const AskedFunction* asked = asked_function(function)) {
@@ -388,6 +389,7 @@ bool OpaqueCall::hide_writes() {
 py::object OpaqueCall::finish(PyObject* result) {
   Recorder* recorder = around_.recorder;
   if (!recorder->stopped()) add(result);
+  if (step_->python) around_.provenance->give(result);
   auto given = py::reinterpret_borrow<py::object>(result);
   bool follows = step_->asks && std::any_of(numbers_.begin(), numbers_.end(), [](int id) { return id >= 0; });
   if (!follows || recorder->stopped()) return given;

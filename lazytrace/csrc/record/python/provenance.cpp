@@ -87,9 +87,42 @@ int Provenance::owner(PyObject* object) {
     return -1;
   // A function that was made by the call has the code that the code that made it holds.
   if (PyCode_Check(object)) return -1;
+  if (is_given(object)) return -1;
   // Nothing that was read has led to it. What this call has made is gone at its end, or part of the result.
   remember_late(object);
   return -1;
+}
+
+namespace {
+template <class Visit>
+void each_container(PyObject* v, int depth, const Visit& visit) {
+  if (depth == 0 || !(PyList_CheckExact(v) || PyTuple_CheckExact(v) || PyDict_CheckExact(v))) return;
+  visit(v);
+  PyObject *key, *value;
+  if (PyDict_CheckExact(v))
+    for (Py_ssize_t at = 0; PyDict_Next(v, &at, &key, &value);) each_container(value, depth - 1, visit);
+  else
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i)
+      each_container(PySequence_Fast_GET_ITEM(v, i), depth - 1, visit);
+}
+}  // namespace
+
+void Provenance::give(PyObject* result) {
+  constexpr int kDeepest = 4;
+  given_.clear();
+  kernels_before_ = recorder_->python_kernels();
+  if (!result) return;
+  each_container(result, kDeepest, [&](PyObject* v) {
+    ever_given_.insert(v);
+    // What nobody else holds must end when it is due.
+    if (Py_REFCNT(v) > 1) given_.push_back(py::reinterpret_borrow<py::object>(v));
+  });
+}
+
+bool Provenance::is_given(PyObject* container) const {
+  return kernels_before_ == recorder_->python_kernels() &&
+         std::any_of(given_.begin(), given_.end(),
+                     [&](const py::object& one) { return one.ptr() == container; });
 }
 
 int Provenance::owner_of_namespace(PyObject* object, PyObject* dict) {
@@ -480,6 +513,8 @@ void Provenance::read_handled_now() {
 // the members of a set. That two were different must be so again.
 void Provenance::compare_as_itself(PyObject* object) {
   if (is_immutable(object) || is_fresh(object)) return;
+  // Which of the objects that state has a step gives no replay compares.
+  if (ever_given_.count(object)) recorder_->fail("reads a " + type_name(object) + " of unknown origin");
   int node = is_tensor(object) ? node_of_tensor(object) : owner(object);
   if (node >= 0) tree_->expect_distinct(node);
   if (!is_tensor(object)) return;

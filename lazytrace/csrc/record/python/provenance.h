@@ -253,6 +253,7 @@ class Provenance {
     touched_.let_go();
     late_.clear();  // its weak references show, too
     handed_on_.clear();
+    given_.clear();
     recorder_->let_go();
     if (call_) call_->let_go();
   }
@@ -264,6 +265,10 @@ class Provenance {
   // Whether it may be there only because the recording holds it.
   bool holds_alone(PyObject* object) const;
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
+  // What the step that ran last has given: what lists and dicts in it hold follows from the step until code
+  // of Python runs that a replay calls, whoever else has them. Null: such code is about to run.
+  void give(PyObject* result);
+  bool is_given(PyObject* container) const;
   // An object of unknown origin is written to: that shows at the end.
   void remember_write(PyObject* object, Wording what);
 
@@ -300,6 +305,9 @@ class Provenance {
   c10::ArrayRef<int> numbers_of(int node) const;
   void read_method(int node, PyObject* method);
   void read_generator(int node, PyObject* object);
+  std::vector<py::object> given_;
+  AddressSet ever_given_;
+  size_t kernels_before_ = 0;  // of Python, that had run when they were given
   Py_ssize_t generators_made_ = 0;
   void read_kind(int node, PyObject* object);
   void judge_cells();

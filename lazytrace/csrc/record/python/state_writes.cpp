@@ -236,6 +236,25 @@ bool shows_itself(PyObject* descriptor, const char* method) {
 }
 }  // namespace
 
+// What the class has under the name is read; whether it is code of Python, which shows itself.
+bool StateWrites::leave_to_descriptor(PyObject* object, PyObject* name, PyObject* value) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  classes_->read_class(Py_TYPE(object), name, descriptor);
+  if (!descriptor) return false;
+  if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
+    const char* part = value ? "fset" : "fdel";
+    py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, part));
+    if (target && PyFunction_Check(target.ptr())) {
+      classes_->read_setter(Py_TYPE(object), name, descriptor, part, target.ptr());
+      return true;
+    }
+  }
+  const char* sets = value ? "__set__" : "__delete__";
+  if (!shows_itself(descriptor, sets)) return false;
+  classes_->read_special(descriptor, sets);
+  return true;
+}
+
 void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* value) {
   if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
   auto what = [&] { return (value ? "sets ." : "deletes .") + text_of(name) + " of a " + type_name(object); };
@@ -251,15 +270,7 @@ void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* va
     if (own && PyFunction_Check(own)) return;  // its body will be seen
     bool plain = own == PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, asked);
     if (!plain && Py_TYPE(object)->tp_setattro != PyObject_GenericSetAttr) return write(object, what);
-    classes_->read_class(Py_TYPE(object), name, descriptor);
-    if (descriptor && Py_IS_TYPE(descriptor, &PyProperty_Type)) {
-      const char* part = value ? "fset" : "fdel";
-      py::object target = py::reinterpret_steal<py::object>(PyObject_GetAttrString(descriptor, part));
-      if (target && PyFunction_Check(target.ptr()))
-        return classes_->read_setter(Py_TYPE(object), name, descriptor, part, target.ptr());
-    }
-    const char* sets = value ? "__set__" : "__delete__";
-    if (descriptor && shows_itself(descriptor, sets)) return classes_->read_special(descriptor, sets);
+    if (leave_to_descriptor(object, name, value)) return;
   }
   if (PyType_Check(object)) return write_class(object, name, value, what);
   PyObject** dict = _PyObject_GetDictPtr(object);
@@ -351,8 +362,9 @@ void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value)
   PyObject* descriptor = PyUnicode_Check(name) ? _PyType_Lookup(Py_TYPE(self), name) : nullptr;
   PyObject** dict = PyType_Check(self) ? nullptr : _PyObject_GetDictPtr(self);
   bool plain = dict && *dict && PyUnicode_Check(name) && !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
-  if (PyUnicode_Check(name) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE))
-    classes_->read_class(Py_TYPE(self), name, descriptor);
+  if (PyUnicode_Check(name) && PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE) &&
+      leave_to_descriptor(self, name, value))
+    return;
   if (plain) return write_in_namespace(self, name, value, sets);
   if (value && PyUnicode_Check(name) && is_slot(self, name)) return write_slot(self, name, value, sets);
   write(self, sets);

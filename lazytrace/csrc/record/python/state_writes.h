@@ -90,6 +90,7 @@ class StateWrites {
   void write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_slot(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_class(PyObject* type, PyObject* name, PyObject* value, Wording what);
+  bool leave_to_descriptor(PyObject* object, PyObject* name, PyObject* value);
   void write_of_thread(PyObject* object, PyObject* name, PyObject* value, Wording what);
   void write_tensor_attribute(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
   bool write_beside_tensor(PyObject* tensor, PyObject* name, PyObject* value, Wording what);
