@@ -169,7 +169,12 @@ class Attempt:
         if miss.effects:
             row = self._row(trace, miss)
             operator = f"{row['operator']} ({place(row['place'])})" if row is not None else "an operator"
-            raise ReplayError(replay_diverged(self.owner.name, f"{operator} gave {miss.found}"))
+            raise self._stop(f"{operator} gave {miss.found}")
+
+    def _stop(self, detail: str) -> ReplayError:
+        """The error of a call that can neither go on nor begin anew; those like it are not replayed any more."""
+        self.cache.stop(self.call, eager_reason("stopped-halfway", detail))
+        return ReplayError(replay_diverged(self.owner.name, detail))
 
     def _refuse_many_branches(self) -> None:
         if self._restarts >= self.owner.options.exit_limit:
@@ -196,7 +201,7 @@ class Attempt:
 
     # ------------------------------------------------------------ deciding
     def _without_trace(self) -> Any:
-        refusal = self.cache.refusals.of(self.key)
+        refusal = self.cache.refusal_of(self.call)
         decision = without_trace(self.owner, self.cache, self.key, refusal)
         if refusal is not None and not self.owner.frozen:
             refusal.count()
@@ -209,7 +214,7 @@ class Attempt:
             # the last place.
             unchanged = (
                 self.cache.traces.matching(self.call) == self._traces
-                and self.cache.refusals.of(self.key) is refusal
+                and self.cache.refusal_of(self.call) is refusal
             )
             if unchanged and (self.owner.options.on_limit == "evict" or not self.cache.overbooked()):
                 return self._record_steadily()
@@ -269,7 +274,7 @@ class Attempt:
         except core.Diverged as divergence:
             detail = say("other-way", divergence)
             if miss.effects or divergence.wrote:
-                raise ReplayError(replay_diverged(self.owner.name, detail)) from None
+                raise self._stop(detail) from None
         finally:
             if claimed:
                 self.cache.claims.end(self.key)

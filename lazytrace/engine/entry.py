@@ -104,7 +104,7 @@ class Engine(Owner):
         for trace in cache.traces.matching(call):
             if trace.native.check(call) < 0:
                 return self._explained_hit(cache, trace)
-        decision = without_trace(self, cache, call.key, cache.refusals.of(call.key))
+        decision = without_trace(self, cache, call.key, cache.refusal_of(call))
         if decision.cause == "untraceable":
             return self._explained(decision)
         return self._explained_miss(decision, Attempt(self, cache, call, args, kwargs))

@@ -850,6 +850,17 @@ class TraceCache:
             self.traces.drop(key)
             self.refusals.refuse(key, reason, final=True)
 
+    def stop(self, call: Call, reason: Reason) -> None:
+        """A replay of such a call could not end: from now on these run eagerly, whatever sizes and numbers."""
+        with self._lock:
+            for loose in range((SIZES | NUMBERS) + 1):
+                self.traces.drop(call.key_of(loose))
+            self.refusals.refuse(call.structure, reason, final=True)
+
+    def refusal_of(self, call: Call) -> Refusal | None:
+        """Why calls like this one run eagerly; None when they do not."""
+        return self.refusals.of(call.key) or self.refusals.of(call.structure)
+
     def clear(self) -> None:
         """Drop all traces and refusals."""
         with self._lock:

@@ -89,6 +89,11 @@ _OWN: Final = (
         "Python asked for something else than it did when it was recorded: {}",
         "let the function depend on its arguments and on state that it reads only.",
     ),
+    (
+        "stopped-halfway",
+        "a replay could not be brought to an end: {}",
+        "let opaque functions and hooks change what the function reads behind them alone, or return it.",
+    ),
     ("frozen", "is frozen: {}", "call it with each signature before freeze()."),
     (
         "retrace-refused",

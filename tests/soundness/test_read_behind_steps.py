@@ -283,6 +283,33 @@ def test_what_was_read_before_cannot_be_read_again_where_the_step_raises():
         fn(X() + 5)
 
 
+@pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [3, 4, 5, 6]])
+def test_a_call_that_was_stopped_halfway_is_the_last_of_its_kind(sizes):
+    """Those that follow run eagerly, also where each has a size of its own."""
+    state = Holder(scale=1.0)
+
+    @lazytrace.opaque
+    def change(x):
+        if x.sum() > 10:
+            state.scale *= 2
+        return x * 2
+
+    @lazytrace.traced
+    def fn(x):
+        before = state.scale
+        return change(x) * state.scale + before
+
+    for size in sizes[:3]:
+        fn(torch.ones(size))
+    with pytest.raises(lazytrace.ReplayError):
+        fn(torch.ones(sizes[2]) * 5)
+    assert "run eagerly: a replay could not be brought to an end" in str(fn.explain(torch.ones(sizes[3])))
+    for _ in range(2):
+        before = state.scale
+        assert fn(torch.ones(sizes[3]) * 5)[0] == 10 * state.scale + before == 20 * before + before
+    assert [lazytrace.reason_code(text) for text in fn.stats().eager] == ["stopped-halfway"]
+
+
 @pytest.mark.parametrize("toggles", [False, True])
 def test_a_mode_that_is_not_switched_again(toggles):
     """The operators behind the step would run in another mode than that of the recording."""
