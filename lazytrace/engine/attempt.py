@@ -172,7 +172,7 @@ class Attempt:
             raise self._stop(f"{operator} gave {miss.found}")
 
     def _stop(self, detail: str) -> ReplayError:
-        """The error of a call that can neither go on nor begin anew; those like it are not replayed any more."""
+        """The error of a call that can neither go on nor begin anew, the last of its kind to be replayed."""
         self.cache.stop(self.call, eager_reason("stopped-halfway", detail))
         return ReplayError(replay_diverged(self.owner.name, detail))
 

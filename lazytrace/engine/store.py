@@ -851,7 +851,7 @@ class TraceCache:
             self.refusals.refuse(key, reason, final=True)
 
     def stop(self, call: Call, reason: Reason) -> None:
-        """A replay of such a call could not end: from now on these run eagerly, whatever sizes and numbers."""
+        """A replay of such a call could not end: these run eagerly now, whatever sizes and numbers."""
         with self._lock:
             for loose in range((SIZES | NUMBERS) + 1):
                 self.traces.drop(call.key_of(loose))

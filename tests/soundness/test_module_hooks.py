@@ -376,6 +376,45 @@ def set_inside_with_others(trace):
     return trace(step), xs(5), lambda: [gradients(net), RemovableHandle.next_id - first]
 
 
+@cases(hits=3)
+def set_inside_behind_those_of_a_tensor(trace):
+    """Torch has counted these by the time that the function counts; who sets one later finds its key free."""
+    net, first = model(), RemovableHandle.next_id
+
+    def step(x):
+        hidden = net[0](x)
+        hidden.register_hook(lambda g: g * 2)
+        hidden.register_hook(lambda g: g * 3)
+        with net[1].register_forward_pre_hook(lambda m, i: (i[0] * 2,)):
+            return net[1](hidden), hidden
+
+    traced = trace(step)
+
+    def call_it(x):
+        net.zero_grad()
+        out, hidden = traced(x)
+        hidden.register_hook(lambda g: g + 1)
+        out.sum().backward()
+
+    return traced, [one.of(call_it) for one in xs(5)], lambda: [gradients(net), RemovableHandle.next_id - first]
+
+
+@cases(hits=3)
+def set_inside_between_one_of_a_tensor_and_a_pass(trace):
+    net, first = model(), RemovableHandle.next_id
+
+    def step(x):
+        net.zero_grad()
+        hidden = net[0](x)
+        hidden.register_hook(lambda g: g * 2)
+        with net[1].register_forward_pre_hook(lambda m, i: (i[0] * 2,)):
+            loss = net[1](hidden).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    return trace(step), xs(5), lambda: [gradients(net), RemovableHandle.next_id - first]
+
+
 @cases(hits=4)
 def a_branch_while_one_is_set(trace):
     """The function that runs again sets it once more, under the same number."""

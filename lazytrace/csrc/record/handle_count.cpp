@@ -21,11 +21,30 @@ void set_count(PyObject* value) {
 }  // namespace
 
 HandleCount::HandleCount(Observer* observer, OpaqueCall* step) : observer_(observer) {
+  follow();
   PyObject* count = PyDict_GetItemWithError(handle_class()->tp_dict, count_name());
   if (!count || !is_carrier(count)) return;
   followed_ = py::reinterpret_borrow<py::object>(count);
   if (step) step->counts(count);
   set_count(py::reinterpret_steal<py::object>(plain_of_carrier(count)).ptr());
+}
+
+// Where the function itself counts later, which a recording before this one has shown, it goes on from here.
+void HandleCount::follow() {
+  PyObject* count = PyDict_GetItemWithError(handle_class()->tp_dict, count_name());
+  if (!count || !PyLong_CheckExact(count)) return;
+  const Surroundings& around = observer_->surroundings();
+  Provenance* provenance = around.provenance;
+  int node = provenance->class_node(handle_class());
+  bool late = provenance->has_counted(handle_class(), count_name());
+  if (late || provenance->touched(handle_class(), count_name())) return;
+  if (!provenance->follows(node, Access::Own, count_name(), -1)) return;
+  auto plain = py::reinterpret_borrow<py::object>(count);
+  auto numbers = provenance->follow_child(node, Access::Own, count_name(), -1, count);
+  if (numbers.empty()) return;
+  py::object followed = around.exchange->carried(plain.ptr(), numbers);
+  observer_->write_attribute(handles(), count_name(), followed.ptr());
+  set_count(followed.ptr());
 }
 
 HandleCount::~HandleCount() {
@@ -38,7 +57,7 @@ HandleCount::~HandleCount() {
 }
 
 void HandleCount::count() {
-  if (!followed_) return;
+  if (!followed_) return observer_->surroundings().provenance->note_counted(handle_class(), count_name());
   py::object followed = std::exchange(followed_, py::object());
   set_count(followed.ptr());
   auto more = py::reinterpret_steal<py::object>(PyNumber_Add(followed.ptr(), py::int_(1).ptr()));

@@ -10,7 +10,8 @@ namespace lazytrace {
 
 // While torch makes a handle for a step: its own code counts them (RemovableHandle.next_id), and finds a
 // plain number there. A number that is followed it would read, which a function that runs again would not do.
-// Behind it, the count is one more, as the function's own write: a replay writes what that comes to.
+// Behind it, the count is one more, as the function's own write: a replay writes what that comes to. Where it
+// is no number that is followed, the step has changed it: no guard says what the function would read then.
 //
 // Needs the GIL.
 class HandleCount {
@@ -24,6 +25,8 @@ class HandleCount {
   void count();
 
  private:
+  void follow();
+
   Observer* observer_;
   py::object followed_;  // null where the count is no number that is followed
 };

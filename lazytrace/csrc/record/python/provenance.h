@@ -190,6 +190,11 @@ class Provenance {
   bool meets_hidden(PyObject* container) const { return !hidden_.empty() && fails_for_hidden(container); }
   void touch(PyTypeObject* type, PyObject* name);
   bool touched(PyTypeObject* type, PyObject* name) const;
+  // A number of this class that steps count on, which nobody has followed: it is read as it is then by none.
+  void note_counted(PyTypeObject* type, PyObject* name) { counted_ = {type, name}; }
+  bool has_counted(PyTypeObject* type, PyObject* name) const {
+    return counted_ == std::make_pair(type, name);
+  }
   // What all that was read so far leads to, and the search for what has changed since: C code has ways to
   // write that no instruction shows.
   GuardTree::Look look() const { return tree_->look(roots_.data(), roots_.size(), inputs_); }
@@ -378,6 +383,7 @@ class Provenance {
   bool any_memory_ = false;
   std::vector<py::object> drawn_;
   std::vector<int> varying_, stiff_;
+  std::pair<PyTypeObject*, PyObject*> counted_ = {nullptr, nullptr};
   std::unordered_set<std::string> fixed_;
   bool renews_ = false, asks_presence_ = false;
   void follow_renewed(int node);

@@ -399,6 +399,16 @@ bool AttributeReads::read_own_number(PyTypeObject* type, PyObject* name, PyObjec
   bool number = PyLong_CheckExact(value) || PyFloat_CheckExact(value);
   if (!number || provenance_->is_fresh(object) || provenance_->touched(type, name)) return false;
   int node = provenance_->class_node(type);
+  PyObject* interned = Py_NewRef(name);  // which may be a text that was put together
+  PyUnicode_InternInPlace(&interned);
+  bool counted = provenance_->has_counted(type, interned);
+  Py_DECREF(interned);
+  if (node >= 0 && counted) {
+    // The next recording follows it from the first step on that counts.
+    provenance_->note_varying(provenance_->read_node(node, Access::Own, name, -1, value).first);
+    recorder_->fail(say(reason::ReadsTouched, type->tp_name));
+    return true;
+  }
   if (node < 0 || !provenance_->will_follow(node, Access::Own, name, -1)) return false;
   provenance_->read_operand(node, Access::Own, name, -1, value);
   return true;
