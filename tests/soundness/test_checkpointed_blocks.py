@@ -521,3 +521,20 @@ def a_hook_that_keeps_a_list(trace):
         return w.grad.clone()
 
     return step, [call(torch.randn(3)) for _ in range(5)], lambda: w.grad
+
+
+@cases(hits=3, eager="resumes-after-opaque")
+def a_write_of_what_is_there_behind_a_block(trace):
+    """It is none where the function runs again behind a side exit, either: `spectral_norm` writes so."""
+    layer, state = nn.Linear(4, 4), Holder(seen=torch.ones(4))
+
+    @trace
+    def step(x):
+        y = checkpoint(layer, x, use_reentrant=False)
+        state.seen = state.seen.mul_(1.5)
+        loss = (y * state.seen.clone()).square().mean()
+        loss.backward()
+        return loss.detach() * (2 if x.sum() > 0 else 1)
+
+    signs = (1.0, 1.0, 1.0, -1.0, 1.0, -1.0)
+    return step, [call(sign * torch.ones(2, 4)) for sign in signs], lambda: (state, layer.weight.grad)

@@ -139,6 +139,7 @@ void Feeding::take_over_opaque(Step* step) const {
   made.effects = ran.effects || at_exit();
   made.random = ran.random;
   made.touches = ran.touches;
+  made.watched = ran.watched;
   made.confuses = ran.confuses;
   made.looks = ran.looks;
   if (!at_exit()) made.keeps = ran.keeps, made.fills = ran.fills;
