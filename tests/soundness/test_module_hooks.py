@@ -396,7 +396,8 @@ def set_inside_behind_those_of_a_tensor(trace):
         hidden.register_hook(lambda g: g + 1)
         out.sum().backward()
 
-    return traced, [one.of(call_it) for one in xs(5)], lambda: [gradients(net), RemovableHandle.next_id - first]
+    steps = [one.of(call_it) for one in xs(5)]
+    return traced, steps, lambda: [gradients(net), RemovableHandle.next_id - first]
 
 
 @cases(hits=3)
