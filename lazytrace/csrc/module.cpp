@@ -104,6 +104,7 @@ void bind_trace(py::module_& m) {
       .def("carries", &lt::Trace::carries)
       .def("differs_in_size", &lt::Trace::differs_in_size)
       .def("differing_numbers", &lt::Trace::differing_numbers)
+      .def("sizing_numbers", &lt::Trace::sizing_numbers)
       .def("numbers_behind", &lt::Trace::numbers_behind)
       .def("explain", &lt::Trace::explain)
       .def("explain_all", &lt::Trace::explain_all)

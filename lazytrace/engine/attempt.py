@@ -326,7 +326,7 @@ class Attempt:
         self.owner.log.remember(self.key, search.words)
         start = perf_counter()
         loose = resume.loose if resume is not None else self._looseness()
-        state = self._followed_state(search.names, fed=resume is not None)
+        state = self._followed_state(search.names, loose, fed=resume is not None)
         recorded = self._run_recording(resume, loose, state, search.names, site, start)
         native, trace, reason = recorded.native, None, unkept
         if native is not None:
@@ -434,7 +434,7 @@ class Attempt:
         """Whether the recording shall follow what `item()` gives."""
         return self.owner.options.dynamic is not False and not self.cache.shapes.is_plain(self.call.structure)
 
-    def _followed_state(self, names: list[str], *, fed: bool) -> tuple[str, ...]:
+    def _followed_state(self, names: list[str], loose: int, *, fed: bool) -> tuple[str, ...]:
         """The paths of the numbers in state that the recording shall follow: those that have differed.
 
         What is `fed` knows them as they were, so that they are followed from the next recording on.
@@ -451,6 +451,12 @@ class Attempt:
                     known.follow_state(structure, other.native.differing_numbers(self.call, names))
         elif trace is not None:
             known.follow_state(structure, trace.native.differing_numbers(self.call, names))
+        elif loose:
+            # What was recorded for other sizes was not asked. Numbers in state have changed with these, or
+            # will: they are sizes.
+            for other in self.cache.traces.of_structure(structure)[:1]:
+                known.follow_state(structure, other.native.differing_numbers(self.call, names))
+                known.follow_state(structure, other.native.sizing_numbers(names))
         return before if fed else known.state(structure)
 
     def _watches_blocks(self, loose: int) -> bool:

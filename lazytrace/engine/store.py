@@ -410,6 +410,14 @@ class TraceStore:
             stored = [trace for traces in self._by_key.values() for trace in traces]
             return sorted(stored, key=lambda trace: -trace.number)
 
+    def of_structure(self, structure: bytes) -> list[Trace]:
+        """Those of calls that have this structure, newest first.
+
+        >>> TraceStore(8).of_structure(b"f32[?]")
+        []
+        """
+        return [trace for trace in self.all() if trace.key.startswith(structure)]
+
     def full(self) -> bool:
         """Whether one more trace needs an eviction.
 

@@ -98,6 +98,65 @@ def number_beside_the_sizes(trace):
     ]
 
 
+class Cache:
+    """As a cache of a decoder: what it has room for is made at the first use."""
+
+    def __init__(self, room):
+        self.room = room
+        self.keys = None
+
+    def update(self, x):
+        if self.keys is None:
+            self.keys = torch.zeros(self.room, x.shape[1])
+        self.keys[: len(x)] = x
+        return self.keys
+
+
+def with_rooms(fn, *pairs):
+    return fn, [call(X(n, 2), Cache(room)) for n, room in pairs]
+
+
+@cases(hits=6, recordings=2)
+def size_of_what_the_call_makes(trace):
+    """It is the same at the first two sizes, and followed from the second one on."""
+    fn = trace(lambda x, cache: (cache.update(x) * 2, x.sum()))
+    return with_rooms(fn, (4, 9), (5, 9), (5, 11), (2, 3), (1, 2), (7, 9), (1, 1), (0, 0))
+
+
+@cases(hits=3, recordings=3)
+def size_that_is_counted_through(trace):
+    """The number is read as well: of each that is another one there is a recording."""
+
+    def fn(x, cache):
+        return cache.update(x), [2 * i for i in range(cache.room)]
+
+    return with_rooms(trace(fn), (4, 9), (5, 9), (5, 7), (2, 9), (3, 7), (3, 9))
+
+
+@cases(hits=3, recordings=3)
+def size_that_is_asked_for(trace):
+    def fn(x, cache):
+        kept = cache.update(x)
+        return (kept * 2 if cache.room > 8 else kept.sum()), cache.room
+
+    return with_rooms(trace(fn), (4, 9), (5, 9), (5, 7), (2, 3), (3, 12), (2, 4))
+
+
+@cases(hits=3, recordings=3)
+def size_that_becomes_another_thing(trace):
+    fn = trace(lambda x, cache: cache.update(x).sum() if cache.room else x.sum())
+    rooms = ((4, 9), (5, 9), (5, None), (6, 7), (6, None), (2, 3))
+    return with_rooms(fn, *rooms)
+
+
+@cases(hits=4, recordings=2)
+def number_that_differs_with_a_size(trace):
+    """What was recorded for another size says which numbers have changed with it."""
+    fn = trace(lambda x, held: x * held.graphs + held.x.sum())
+    sizes = ((4, 2), (5, 3), (6, 3), (1, 7), (2, 2), (7, 0))
+    return fn, [call(X(n, 2), Graphs(3, graphs=max(g, 1))) for n, g in sizes]
+
+
 @cases(hits=3)
 def tensors_of_a_closure(trace):
     """No argument at all."""

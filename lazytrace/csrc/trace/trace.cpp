@@ -10,6 +10,7 @@
 #include "cpython/cached_entry.h"
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
+#include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "flat/at_sizes.h"
 #include "flat/flattening.h"
@@ -810,6 +811,49 @@ std::vector<std::string> Trace::differing_numbers(const Call& call,
       rewritten.push_back(effects_[i].owner);
   }
   return tree_.differing_numbers(call.roots.data(), call.roots.size(), call.tensors, names, rewritten);
+}
+
+namespace {
+using SizesMade = std::unordered_set<int64_t>;
+
+// How large the tensors are that steps make of none.
+SizesMade sizes_made(const Program& program) {
+  SizesMade made;
+  auto is_tensor = [](const Argument& argument) {
+    return argument.kind == Argument::Kind::Register || argument.kind == Argument::Kind::List;
+  };
+  for (const Step& step : program.steps) {
+    bool makes = step.kind == Step::Kind::Operator &&
+                 std::none_of(step.arguments.begin(), step.arguments.end(), is_tensor);
+    for (const Result& result : step.results)
+      if (makes && result.kind == Result::Kind::Register)
+        made.insert(result.meta->sizes().begin(), result.meta->sizes().end());
+  }
+  return made;
+}
+
+// What a module has is no size of a call: its parameters are made for it.
+bool is_of_module(const Guard& object) {
+  static PyObject* const module = from_module("torch.nn", "Module").release().ptr();
+  bool typed = object.expect == Expect::Type && still_alive(object.weak, object.raw);
+  return object.expect == Expect::Identity ||
+         (typed && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(object.raw),
+                                    reinterpret_cast<PyTypeObject*>(module)));
+}
+}  // namespace
+
+std::vector<std::string> Trace::sizing_numbers(const std::vector<std::string>& names) const {
+  std::vector<std::string> found;
+  SizesMade made = sizes_made(program());
+  for (int node = 0; node < static_cast<int>(tree_.size()) && !made.empty(); ++node) {
+    const Guard& guard = tree_[node];
+    if (guard.access != Access::Instance || guard.loose || !tree_.can_be_loose(node)) continue;
+    if (!PyLong_CheckExact(guard.value.ptr()) || is_of_module(tree_[guard.parent])) continue;
+    int overflow;
+    int64_t number = PyLong_AsLongLongAndOverflow(guard.value.ptr(), &overflow);
+    if (number > 1 && made.count(number)) found.push_back(tree_.path(node, names));
+  }
+  return found;
 }
 
 namespace {

@@ -66,6 +66,9 @@ class Trace {
   int check(const Call& call) const;
   // The paths of the numbers in state that keep a call from it by nothing but their values.
   std::vector<std::string> differing_numbers(const Call& call, const std::vector<std::string>& names) const;
+  // The paths of those that are as large as a tensor that the program makes of none: other calls may want
+  // another one.
+  std::vector<std::string> sizing_numbers(const std::vector<std::string>& names) const;
   // Whether it is known what the program has written to Python state when a step runs, given by its node.
   bool knows_writes(int64_t node) const;
   // Whether the sizes of what the step gives follow from values.
