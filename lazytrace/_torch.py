@@ -584,8 +584,14 @@ def takers_of_floats() -> dict[Any, tuple[str, str]]:
     functions = [*("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_", "dropout", "dropout_")]
     functions += ["alpha_dropout", "feature_dropout", "layer_norm", "group_norm", "batch_norm", "nan_to_num"]
     found = {getattr(torch, name): (f"aten::{name}", "") for name in functions}
+    of_nn = ("smooth_l1_loss", "huber_loss", "cross_entropy_loss", "scaled_dot_product_attention")
+    found |= {getattr(torch._C._nn, name): (f"aten::{name}", "") for name in of_nn}
     methods = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_", "nan_to_num")
-    return found | {getattr(torch.Tensor, name): (f"aten::{name}", "") for name in methods}
+    found |= {getattr(torch.Tensor, name): (f"aten::{name}", "") for name in methods}
+    found[torch.Tensor.bernoulli_] = ("aten::bernoulli_", "float")
+    for name in ("quantile", "nanquantile"):
+        found[getattr(torch, name)] = found[getattr(torch.Tensor, name)] = (f"aten::{name}", "scalar")
+    return found
 
 
 pad_sequence: Final = torch._C._nn.pad_sequence

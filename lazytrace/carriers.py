@@ -1194,6 +1194,27 @@ def _with_scales(function: Callable[..., Any]) -> Callable[..., Any]:
     return resampled
 
 
+# What a tensor may be passed for in these, beside the arguments that have their places.
+_VALUES = ("fill_value", "start", "end", "step")
+
+
+def _asking_tensors(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """One whose parser asks a tensor for its value, where it wants a number: from this argument on."""
+
+    def asking(*args: Any, **kwargs: Any) -> Any:
+        if has_torch_function((*args, *kwargs.values())):
+            return _called(function, *args, **kwargs)
+        named = {k: _value_of(v) if k in _VALUES else v for k, v in kwargs.items()}
+        return _called(function, *args[:place], *map(_value_of, args[place:]), **named)
+
+    return asking
+
+
+def _value_of(value: Any) -> Any:
+    takes = type(value) is torch.Tensor and not value.dim() and value.layout is torch.strided
+    return _item(value) if takes and not core.requires_gradients(value) else value
+
+
 def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         given = [*args, *kwargs.values()]
@@ -1204,7 +1225,7 @@ def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Call
             return _called(function, *args, **kwargs)
         args = tuple(map(core.number_of_scalar, args))
         kwargs = {name: core.number_of_scalar(value) for name, value in kwargs.items()}
-        return core.call_with_floats(function, name, overload, args, kwargs)
+        return core.call_with_numbers(function, name, overload, args, kwargs)
 
     return call
 
@@ -1268,16 +1289,47 @@ def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, Any]:
         items = tuple(map(_plain_index, items))
         key = items if isinstance(key, tuple) else items[0]
     plain = all(map(_is_plain_index, items))
-    if not any(type(i) is Dim for i in items):
+    if not any(type(i) is Dim or _strides(i) for i in items):
         return tensor, key
     if not plain:
         return _taken_beside_tensors(tensor, items) or (tensor, tuple(map(_read, items)))
     full = _without_ellipsis(tensor, items)
+    if _strides(key) and tensor.dim():
+        found = _strided(tensor, key)
+        return (tensor, key) if found is None else (found, Ellipsis)
     # torch says something else of an index than of an argument.
     found = _taken_out(tensor, full)
     if found is None:
         return tensor, tuple(map(_read, key)) if isinstance(key, tuple) else _read(key)
     return found, Ellipsis
+
+
+def _strides(item: Any) -> bool:
+    return isinstance(item, slice) and type(item.step) is Dim
+
+
+def _has_stride(key: Any) -> bool:
+    return any(map(_strides, key)) if isinstance(key, tuple) else _strides(key)
+
+
+def _strided(tensor: torch.Tensor, key: slice, dim: int = -1) -> torch.Tensor | None:
+    """What torch's binding does with such a slice, by the operator to which it hands the value of the stride.
+
+    As one of several indices it is for a dimension; None where the binding would raise.
+    """
+    start, stop = 0 if key.start is None else key.start, sys.maxsize if key.stop is None else key.stop
+
+    def plainly(*_: Any) -> torch.Tensor:
+        item = _as_dims(key)
+        return torch.Tensor.__getitem__(tensor, item if dim < 0 else (*[slice(None)] * dim, item))
+
+    if not key.step > 0:
+        return None
+    if dim >= 0 and key.step == 1:  # all of it may be the tensor itself
+        return plainly()
+    args = tensor, max(dim, 0), start, stop, key.step
+    made: torch.Tensor = core.call_with_numbers(plainly, "aten::slice", "Tensor", args, {})
+    return made
 
 
 def _without_ellipsis(tensor: torch.Tensor, items: tuple[Any, ...]) -> list[tuple[int, Any]]:
@@ -1338,18 +1390,26 @@ def _taken_out(tensor: torch.Tensor, items: list[tuple[int, Any]]) -> torch.Tens
             continue
         if item is None:
             tensor = tensor.unsqueeze(dim)
+        elif _strides(item):
+            strided = _strided(tensor, item, dim)
+            if strided is None:
+                return None
+            tensor = strided
         elif item != slice(None):
             tensor = torch.Tensor.__getitem__(tensor, ((slice(None),) * dim + (_as_dims(item),)))
         dim += 1
     return tensor
 
 
-def _without_lists(key: Any) -> Any:
+def _without_lists(key: Any, tensor: torch.Tensor) -> Any:
     """`key` with the numbers in lists read, of which torch would make a tensor of the lower bits of each.
 
-    And with numpy's floats read, which are no indices.
+    And with numpy's floats read, which are no indices. Of a list of whole numbers there is a tensor.
     """
     items = key if isinstance(key, tuple) else (key,)
+    if tensor.is_cpu and default_device().type == "cpu" and any(map(_lists_dims, items)):
+        items = tuple(_tensor(item) if _lists_dims(item) else item for item in items)
+        key = items if isinstance(key, tuple) else items[0]
 
     def is_read(item: Any) -> bool:
         return type(item) in (Scalar, Single) or isinstance(item, list | tuple | collections.deque)
@@ -1358,6 +1418,10 @@ def _without_lists(key: Any) -> Any:
         return key
     made = tuple(_read_inside(item) if is_read(item) else item for item in items)
     return made if isinstance(key, tuple) else made[0]
+
+
+def _lists_dims(item: Any) -> bool:
+    return type(item) is list and all(map(_is_index, item)) and any(type(one) is Dim for one in item)
 
 
 def _with_wholes(key: Any, tensor: torch.Tensor) -> Any:
@@ -1418,6 +1482,21 @@ def _filled(tensor: torch.Tensor, value: Any) -> Any:
     return torch.full((), value, dtype=tensor.dtype)
 
 
+def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
+    """As torch's binding does where slices and numbers are set (`copy_to`, TensorIndexing.h)."""
+    wanted, sizes = core.shape_of(target), core.shape_of(value)
+    if len(wanted) == len(sizes) and wanted == sizes:
+        target.copy_(value)
+    elif not sizes and value.is_cpu:
+        target.fill_(value)
+    else:
+        ones = 0
+        while ones < len(sizes) and sizes[ones] == 1:
+            ones += 1
+        value = value.view(sizes[ones:])
+        target.copy_(value if wanted == sizes[ones:] else value.expand(wanted))
+
+
 class _Among:
     """Stands for a container of ints that is asked whether it holds one."""
 
@@ -1448,7 +1527,7 @@ class _Indexed:
         core.minding(self._set, None, key, value, self.tensor)
 
     def _get(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
-        key = _without_lists(_with_dims(key))
+        key = _without_lists(_with_dims(key), self.tensor)
         item: torch.Tensor
         if (
             tensor.layout is not torch.strided
@@ -1457,7 +1536,7 @@ class _Indexed:
             return item
         if isinstance(key, tuple) and core.requires_gradients(tensor) and torch.is_grad_enabled():
             key = _with_wholes(key, tensor)
-        followed = core.followed_index(key)
+        followed = NotImplemented if _has_stride(key) else core.followed_index(key)
         if followed is not NotImplemented:
             return torch.Tensor.__getitem__(tensor, followed)
         tensor, rest = _selected(tensor, key)
@@ -1467,7 +1546,7 @@ class _Indexed:
         return item
 
     def _set(self, key: Any, value: Any, *_: Any) -> None:
-        key = _without_lists(_with_dims(key))
+        key = _without_lists(_with_dims(key), self.tensor)
         if type(value) in CARRIERS:
             value = _filled(self.tensor, _with_dims(value))
         if self.tensor.layout is not torch.strided:  # torch refuses, in words that name no operator
@@ -1483,10 +1562,8 @@ class _Indexed:
             if all(isinstance(i, slice | int) or i is Ellipsis or i is None for i in items):
                 whole = all(i is Ellipsis or i == slice(None) for i in items)
                 target = tensor if whole else torch.Tensor.__getitem__(tensor, _as_dims(rest))
-                if target.dim() == value.dim() and core.shape_of(target) == core.shape_of(value):
-                    target.copy_(value)
-                    return
-                core.pin_sizes(target)
+                _copy(target, value)
+                return
             # Leading dimensions of size 1 are dropped, or not.
             if not _chooses(items) or (value.dim() and _size_of("Size", value, 0) == 1):
                 core.pin_sizes(value)
@@ -1661,6 +1738,10 @@ def _items() -> dict[Any, Any]:
     """What gives the value of a tensor, or asks for it."""
     return {
         torch.Tensor.item: _item,
+        torch.arange: _asking_tensors(torch.arange, 0),
+        torch.full: _asking_tensors(torch.full, 1),
+        torch.full_like: _asking_tensors(torch.full_like, 1),
+        torch.Tensor.new_full: _asking_tensors(torch.Tensor.new_full, 2),
         int: _int,
         float: _float,
         math.floor: _whole_by_math(math.floor),
@@ -1730,6 +1811,7 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
 
 # They store what they are given, or hand it on as it is, and look at none of it but the keys.
 _KEEPERS: list[Any] = [list, tuple, dict, zip, enumerate, reversed, slice, iter, next, setattr, torch.Size]
+_KEEPERS += [type.__instancecheck__]  # of a tensor, as of all else, it asks for the class
 _KEEPERS += [object.__setattr__, object.__init__, object.__new__, tuple.__new__, functools.partial]
 _KEEPERS += [
     getattr(list, name)

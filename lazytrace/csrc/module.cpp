@@ -291,6 +291,11 @@ PyObject* followed_slice(PyObject* key) {
   py::object start = first ? py::reinterpret_borrow<py::object>(slice->start) : followed(slice->start);
   py::object stop = followed(slice->stop), step = py::reinterpret_borrow<py::object>(slice->step);
   if (lt::is_carrier(slice->step)) step = read_carrier(step);
+  // Torch raises, and must ask no carrier behind that.
+  if (PyLong_Check(step.ptr()) && Py_SIZE(step.ptr()) <= 0) {
+    start = read_carrier(start);
+    stop = read_carrier(stop);
+  }
   return PySlice_New(start.ptr(), stop.ptr(), step.ptr());
 }
 
@@ -324,10 +329,11 @@ py::object symbolic_node(py::object carrier) {
   return lt::symbolic_node(numbers->shared_from_this(), id);
 }
 
-bool takes_float(const c10::Argument& argument) {
+// Of a float that is followed, or of a size.
+bool takes_number(const c10::Argument& argument, bool real) {
   c10::TypePtr type = argument.real_type();
   if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-  return type->kind() == c10::TypeKind::FloatType;
+  return type->kind() == (real ? c10::TypeKind::FloatType : c10::TypeKind::SymIntType);
 }
 
 // Whether a binding would take the value for a parameter of this type, and as it is. What makes an argument
@@ -361,12 +367,17 @@ bool binding_takes(const c10::TypePtr& type, py::handle value) {
 
 // What `function`, a binding of the operator, would do. A binding takes the value of a number for a parameter
 // that is a float; here the recorder finds the number itself among the arguments.
-py::object call_with_floats(py::object function, const std::string& name, const std::string& overload,
-                            py::tuple args, py::dict kwargs) {
+py::object call_with_numbers(py::object function, const std::string& name, const std::string& overload,
+                             py::tuple args, py::dict kwargs) {
   auto* numbers = numbers_now();
   auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
   const auto& parameters = op.schema().arguments();
-  std::vector<std::pair<size_t, int>> followed;
+  struct Followed {
+    size_t argument;
+    int id;
+    bool real;
+  };
+  std::vector<Followed> followed;
   bool plain = numbers && args.size() <= parameters.size();
   py::list positional(args);
   py::dict named;
@@ -378,8 +389,9 @@ py::object call_with_floats(py::object function, const std::string& name, const 
     py::object value = by_name ? py::object(kwargs[key]) : py::object(args[i]);
     if (lt::is_carrier(value.ptr())) {
       int id = numbers->number_of(value.ptr());
-      plain &= id >= 0 && lt::is_real_carrier(value.ptr()) && takes_float(parameters[i]);
-      followed.emplace_back(i, id);
+      bool real = lt::is_real_carrier(value.ptr());
+      plain &= id >= 0 && takes_number(parameters[i], real);
+      followed.push_back({i, id, real});
       value = py::reinterpret_steal<py::object>(lt::plain_of_carrier(value.ptr()));
     }
     plain &= binding_takes(parameters[i].real_type(), value);
@@ -391,8 +403,10 @@ py::object call_with_floats(py::object function, const std::string& name, const 
   if (!plain || followed.empty() || named.size() != kwargs.size()) return function(*args, **kwargs);
   torch::jit::Stack stack = torch::jit::createStackForSchema(
       op.schema(), torch::jit::tuple_slice(py::tuple(positional)), py::kwargs(named), std::nullopt);
-  for (auto& [at, id] : followed)
-    stack[at] = c10::SymFloat(py::cast<c10::SymNode>(lt::symbolic_node(numbers->shared_from_this(), id)));
+  for (const Followed& one : followed) {
+    auto node = py::cast<c10::SymNode>(lt::symbolic_node(numbers->shared_from_this(), one.id));
+    stack[one.argument] = one.real ? c10::IValue(c10::SymFloat(node)) : c10::IValue(c10::SymInt(node));
+  }
   {
     py::gil_scoped_release released;
     op.callBoxed(stack);
@@ -441,7 +455,7 @@ void bind_numbers(py::module_& m) {
   m.def("item_number", [](py::object tensor, py::object ask) {
     return item_number(THPVariable_Unpack(tensor.ptr()), std::move(ask), tensor);
   });
-  m.def("call_with_floats", &call_with_floats);
+  m.def("call_with_numbers", &call_with_numbers);
   m.def("apply_to_carriers", &apply_to_carriers);
   m.def("read_carrier", &read_carrier);
   m.def("tensor_number", &tensor_number);

@@ -45,6 +45,7 @@ const std::unordered_map<std::string, Names>& table() {
       {"adaptive_max_pool2d", {"output_size"}},
       {"pixel_shuffle", {"upscale_factor"}},
       {"pixel_unshuffle", {"downscale_factor"}},
+      {"_pad_packed_sequence", {"total_length"}},
   };
   return *rows;
 }

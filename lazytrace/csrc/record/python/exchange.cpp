@@ -176,6 +176,13 @@ PyObject* name_of(PyObject* callable) {
 py::object unbound(PyObject* callable) {
   py::object as_it_is = py::reinterpret_borrow<py::object>(callable);
   PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
+  // Of a class, which may have one of its own: `super().__instancecheck__`.
+  static PyObject* const check = _PyType_Lookup(
+      &PyType_Type, py::str("__instancecheck__").ptr());  // PyType_Type is never freed, nor what it has
+  if (self && PyType_Check(self) && Py_IS_TYPE(check, &PyMethodDescr_Type) &&
+      reinterpret_cast<PyCFunctionObject*>(callable)->m_ml ==
+          reinterpret_cast<PyMethodDescrObject*>(check)->d_method)
+    return py::reinterpret_borrow<py::object>(check);
   const MethodWrapper* wrapper = MethodWrapper::of(callable);
   bool of_class = !wrapper && self && PyType_Check(self);
   if (!wrapper && (!self || PyModule_Check(self))) return as_it_is;
@@ -417,24 +424,31 @@ bool puts_what_it_reads(Frame f, const Operation& operation) {
   }
 }
 
-// Whether a whole number is looked for among a few others, as a counter among milestones: which of them it
-// is, is all that the function learns.
+// Whether a whole number is looked for among a few others, as a counter among milestones, or -1 in a shape:
+// which of them it is, is all that the function learns.
 bool is_looked_for(PyObject* value, PyObject* container) {
   constexpr Py_ssize_t kMost = 16;
-  if (!is_carrier(value) || is_real_carrier(value)) return false;
+  auto is_followed = [](PyObject* v) { return is_carrier(v) && !is_real_carrier(v); };
+  auto is_plain = [](PyObject* v) { return PyLong_CheckExact(v) != 0; };
+  if (!is_followed(value) && !is_plain(value)) return false;
+  if (PyList_CheckExact(container) || PyTuple_CheckExact(container) || THPSize_Check(container)) {
+    PyObject** first = PySequence_Fast_ITEMS(container);
+    PyObject** end = first + PySequence_Fast_GET_SIZE(container);
+    return end - first <= kMost &&
+           std::all_of(first, end, [&](PyObject* v) { return is_plain(v) || is_followed(v); }) &&
+           (is_followed(value) || std::any_of(first, end, is_followed));
+  }
+  if (!is_followed(value)) return false;
   static PyObject* const contains = PyUnicode_InternFromString("__contains__");
   // As collections.Counter, which asks and iterates as a dict does.
   bool dict = PyDict_Check(container) && Py_TYPE(container)->tp_iter == PyDict_Type.tp_iter &&
               _PyType_Lookup(Py_TYPE(container), contains) == _PyType_Lookup(&PyDict_Type, contains);
-  bool plain =
-      PyAnySet_CheckExact(container) || PyList_CheckExact(container) || PyTuple_CheckExact(container);
-  if (!dict && !plain) return false;
+  if (!dict && !PyAnySet_CheckExact(container)) return false;
   if (PyObject_Size(container) > kMost) return false;
   py::object items = py::reinterpret_steal<py::object>(PySequence_Tuple(container));
   if (!items) throw py::error_already_set();
   PyObject** first = PySequence_Fast_ITEMS(items.ptr());
-  return std::all_of(first, first + PyTuple_GET_SIZE(items.ptr()),
-                     [](PyObject* v) { return PyLong_CheckExact(v); });
+  return std::all_of(first, first + PyTuple_GET_SIZE(items.ptr()), is_plain);
 }
 
 // C code passes on what the method of a tensor gives, and some of these methods are written in Python.
@@ -453,7 +467,10 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
   reading_ = puts_what_it_reads(f, operation) ? f : Frame();
   PyObject** container = operation.action == Action::Contains ? f.place(operation.first) : nullptr;
   looks_for_number_ = container && is_looked_for(*f.place(operation.second), *container);
-  if (looks_for_number_) return swap(container, configuration().among(py::handle(*container)));
+  if (looks_for_number_) {
+    handing_ = Handing::Ignored;
+    return swap(container, configuration().among(py::handle(*container)));
+  }
   if (takes_out(f, operation)) expect_nothing(f);
   if (!live()) return takes_items(operation.action) ? before_item_call(f, operation) : void();
   auto first = [&] { return f.place(operation.first); };
