@@ -236,6 +236,7 @@ def configure_exchange(
     among: Callable[[Any], Any],
     keepers: list[Any],
     of_lists: list[Any],
+    askers: dict[Any, Any],
 ) -> None: ...
 def call_with_numbers(
     function: Any, name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]

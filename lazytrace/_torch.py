@@ -594,6 +594,7 @@ def takers_of_floats() -> dict[Any, tuple[str, str]]:
     return found
 
 
+pad: Final = torch._C._nn.pad
 pad_sequence: Final = torch._C._nn.pad_sequence
 
 

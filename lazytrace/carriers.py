@@ -18,7 +18,7 @@ import torch
 from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
-from lazytrace._torch import default_device, pad_sequence, takers_of_floats, takers_of_scales
+from lazytrace._torch import default_device, pad, pad_sequence, takers_of_floats, takers_of_scales
 from lazytrace.originals import BUILTINS
 from lazytrace.texts import Text
 
@@ -996,6 +996,15 @@ def _mean_by_numpy(items: Any) -> Any:
     return None
 
 
+def _product_by_numpy(items: Any) -> Any:
+    if type(items) not in (list, tuple, torch.Size) or not all(map(_is_index, items)):
+        return None
+    total: Any = 1
+    for item in items:
+        total = total * item
+    return _as_long(total) if type(total) is Dim else None
+
+
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     # The binding fills memory with the value; an operator can be given another one.
     made = None
@@ -1194,18 +1203,23 @@ def _with_scales(function: Callable[..., Any]) -> Callable[..., Any]:
     return resampled
 
 
-# What a tensor may be passed for in these, beside the arguments that have their places.
-_VALUES = ("fill_value", "start", "end", "step")
+# What a tensor may be passed for by name.
+_VALUES = ("fill_value", "start", "end", "step", "size", "pad")
 
 
-def _asking_tensors(function: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """One whose parser asks a tensor for its value, where it wants a number: from this argument on."""
+def _asking_tensors(
+    function: Callable[..., Any], place: int, *, of: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    """One whose parser asks a tensor for its value, where it wants a number: from this argument on.
+
+    `of` gives the value of one that the parser takes there.
+    """
 
     def asking(*args: Any, **kwargs: Any) -> Any:
         if has_torch_function((*args, *kwargs.values())):
             return _called(function, *args, **kwargs)
-        named = {k: _value_of(v) if k in _VALUES else v for k, v in kwargs.items()}
-        return _called(function, *args[:place], *map(_value_of, args[place:]), **named)
+        named = {k: of(v) if k in _VALUES else v for k, v in kwargs.items()}
+        return _called(function, *args[:place], *map(of, args[place:]), **named)
 
     return asking
 
@@ -1213,6 +1227,14 @@ def _asking_tensors(function: Callable[..., Any], place: int) -> Callable[..., A
 def _value_of(value: Any) -> Any:
     takes = type(value) is torch.Tensor and not value.dim() and value.layout is torch.strided
     return _item(value) if takes and not core.requires_gradients(value) else value
+
+
+def _size_of_tensor(value: Any) -> Any:
+    """Of a whole number, by itself or in the place of a size."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_size_of_tensor, value))
+    whole = type(value) is torch.Tensor and value.dtype in (torch.int64, torch.int32)
+    return _value_of(value) if whole else value
 
 
 def _with_floats(function: Callable[..., Any], name: str, overload: str) -> Callable[..., Any]:
@@ -1648,6 +1670,7 @@ def _of_numpys() -> dict[Any, Any]:
         numpy.ceil: partial(_rounded_by_numpy, math.ceil),
         numpy.floor: partial(_rounded_by_numpy, math.floor),
         numpy.mean: _mean_by_numpy,
+        numpy.prod: _product_by_numpy,
     }
     return {
         **{function: _by_numpy(function, follow) for function, follow in follows.items()},
@@ -1738,10 +1761,6 @@ def _items() -> dict[Any, Any]:
     """What gives the value of a tensor, or asks for it."""
     return {
         torch.Tensor.item: _item,
-        torch.arange: _asking_tensors(torch.arange, 0),
-        torch.full: _asking_tensors(torch.full, 1),
-        torch.full_like: _asking_tensors(torch.full_like, 1),
-        torch.Tensor.new_full: _asking_tensors(torch.Tensor.new_full, 2),
         int: _int,
         float: _float,
         math.floor: _whole_by_math(math.floor),
@@ -1750,6 +1769,22 @@ def _items() -> dict[Any, Any]:
         math.isclose: _is_close,
         **{getattr(math, name): _asks(getattr(math, name), ask) for name, ask in _ODD.items()},
         **{function: _math(kind, function) for kind, function in _MATH.items()},
+    }
+
+
+def _askers() -> dict[Any, Any]:
+    """What asks a tensor for its value, where it is given one for a number."""
+    values: dict[Any, int] = {torch.arange: 0, torch.full: 1, torch.full_like: 1, torch.Tensor.new_full: 2}
+    sizes: dict[Any, int] = {getattr(torch, name): 0 for name in ("zeros", "ones", "rand", "randn")}
+    sizes[pad] = sizes[torch.reshape] = 1
+    for name in ("view", "reshape", "expand", "repeat", "new_zeros", "new_ones"):
+        sizes[getattr(torch.Tensor, name)] = 1
+    return {
+        **{function: _asking_tensors(function, place, of=_value_of) for function, place in values.items()},
+        **{
+            function: _asking_tensors(function, place, of=_size_of_tensor)
+            for function, place in sizes.items()
+        },
     }
 
 
@@ -1844,4 +1879,5 @@ def configure(by_step: Callable[..., Any]) -> None:
     _OF_ARRAYS[:] = [by_step]
     core.configure_numbers(_WORKED_OUT)
     exchanged = {function: _minded(function, own) for function, own in _exchanged().items()}
-    core.configure_exchange(exchanged, list(_items()), _indexed, _Among, _KEEPERS, [pad_sequence])
+    askers = {function: _minded(function, own) for function, own in _askers().items()}
+    core.configure_exchange(exchanged, list(_items()), _indexed, _Among, _KEEPERS, [pad_sequence], askers)

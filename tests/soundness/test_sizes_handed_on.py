@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -50,6 +51,14 @@ FOLLOWED = [
     lambda x: x * torch.full((x.shape[0], 1), torch.tensor(3)),
     lambda x: x * torch.full_like(x, fill_value=x.detach().abs().sum()),
     lambda x: x.sum() + torch.arange(torch.ones(x.shape[0]).sum().long()),
+    lambda x: x * (getattr(x, "shape")[0] if hasattr(x, "shape") else 3),  # noqa: B009
+    lambda x: x.reshape(np.prod(x.shape)) * float(np.prod([len(x), 2])),
+    lambda x: x.reshape(int(np.prod(x.shape[:1])), -1) if len(x) else x,
+    lambda x: x.view(torch.tensor(x.shape[0]), 4) * 2,
+    lambda x: x.reshape([torch.div(x.numel(), 4, rounding_mode="trunc"), 4]),
+    lambda x: x[None].expand(torch.tensor(2), -1, -1).repeat(1, torch.tensor(len(x) + 1), 1),
+    lambda x: x + torch.zeros(torch.ones(len(x)).sum().long(), 4),
+    lambda x: F.pad(x, (0, 0, 0, torch.tensor(len(x)))),
     lambda x: F.scaled_dot_product_attention(*[x[None]] * 3, scale=(x.shape[0] + 1) ** -0.5),
     lambda x: F.smooth_l1_loss(x, -x, beta=1 / (x.shape[0] + 1), reduction="sum"),
     lambda x: F.huber_loss(x, -x, delta=1 / (x.shape[0] + 1), reduction="sum"),
@@ -148,6 +157,27 @@ def a_value_that_is_given_as_a_tensor(trace):
     values = [torch.tensor(2.5), torch.tensor(7.5), torch.tensor(float("nan")), torch.tensor(2), 3, 4.5]
     values += [torch.tensor([2.0]), torch.tensor(1.0, requires_grad=True), torch.tensor(True)]
     return fn, [call(sparsely(n, False), v) for v in values for n in (3, 4)]
+
+
+@cases(hits=4)
+def a_size_that_is_given_as_a_tensor(trace):
+    """By other calls as a number, or as a tensor of a kind that torch refuses."""
+    fn = trace(lambda x, n: (x.new_zeros(n, 2), x.reshape((n, -1)), torch.ones(2, n)))
+    sizes = [torch.tensor(4), torch.tensor(2), torch.tensor(1), 2, torch.tensor(4, dtype=torch.int32)]
+    sizes += [torch.tensor(2.0), torch.tensor([2]), torch.tensor(True), torch.tensor(3)]
+    return fn, [call(sparsely(n, False), size) for size in sizes for n in (4, 8)]
+
+
+@cases(hits=3)
+def sizes_of_a_fixed_input(trace):
+    """The value of a tensor says how large a result is: a few have recordings of their own, then none."""
+
+    def fn(x, lengths):
+        mask = torch.arange(lengths.max())[None] < lengths[:, None]
+        return mask, torch.zeros(2, lengths.max()) + x.sum()
+
+    lengths = ((3, 1), (5, 2), (7, 7), (0, 0), (1, 0), (9, 4), (2, 2), (5, 1))
+    return trace(fn), [call(torch.ones(2), torch.tensor(each)) for each in lengths]
 
 
 @cases(hits=5)

@@ -25,7 +25,7 @@ namespace lazytrace {
 namespace {
 
 struct Configuration {
-  AddressMap<PyObject*> callables;
+  AddressMap<PyObject*> callables, askers;
   AddressSet keepers, items, of_lists;
   py::object indexed, among;
   std::vector<py::object> held;
@@ -208,13 +208,17 @@ bool only_stores(PyObject* callable) {
 
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers,
-                        const std::vector<py::object>& of_lists) {
+                        const std::vector<py::object>& of_lists, const py::dict& askers) {
   Configuration& all = configuration();
-  for (auto [from, to] : callables) {
-    all.callables[from.ptr()] = to.ptr();
-    all.held.push_back(py::reinterpret_borrow<py::object>(from));
-    all.held.push_back(py::reinterpret_borrow<py::object>(to));
-  }
+  auto keep = [&](const py::dict& exchanged, AddressMap<PyObject*>* into) {
+    for (auto [from, to] : exchanged) {
+      (*into)[from.ptr()] = to.ptr();
+      all.held.push_back(py::reinterpret_borrow<py::object>(from));
+      all.held.push_back(py::reinterpret_borrow<py::object>(to));
+    }
+  };
+  keep(callables, &all.callables);
+  keep(askers, &all.askers);
   for (auto& keeper : keepers) {
     all.keepers.insert(keeper.ptr());
     all.held.push_back(keeper);
@@ -719,6 +723,25 @@ bool Exchange::takes_out(Frame f, const Operation& operation) const {
   return PyIter_Check(from) && configuration().keepers.count(reinterpret_cast<PyObject*>(Py_TYPE(from)));
 }
 
+namespace {
+bool is_for_number(PyObject* v) {
+  if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
+    PyObject** first = PySequence_Fast_ITEMS(v);
+    return std::any_of(first, first + PySequence_Fast_GET_SIZE(v), [](PyObject* item) {
+      return THPVariable_CheckExact(item) && !THPVariable_Unpack(item).dim();
+    });
+  }
+  return THPVariable_CheckExact(v) && !THPVariable_Unpack(v).dim();
+}
+
+// What is called in the place of one that will ask a tensor for its value, or null.
+PyObject* asking(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  PyObject* const* found = callable ? configuration().askers.find(callable) : nullptr;
+  bool asks = found && std::any_of(args, args + count, [](PyObject* v) { return v && is_for_number(v); });
+  return asks ? *found : nullptr;
+}
+}  // namespace
+
 // The value of a tensor is the first number that a recording follows, where it does not follow sizes.
 void Exchange::before_item_call(Frame f, const Operation& operation) {
   if (!recorder_->numbers() || told_) return;
@@ -735,6 +758,8 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
   bool is_method = operation.first && *method;
   PyObject** callable = is_method ? method : second;
   if (configuration().keepers.count(unbound(*callable).ptr())) expect_nothing(f);
+  if (PyObject* own = operation.third ? asking(*callable, f.top(operation.third), operation.third) : nullptr)
+    return swap(callable, py::reinterpret_borrow<py::object>(own));
   PyObject** first = is_method ? second : operation.third ? f.place(operation.third) : nullptr;
   PyObject* bound = PyCFunction_Check(*callable) ? PyCFunction_GET_SELF(*callable) : nullptr;
   PyObject* self = bound && is_tensor(bound) ? bound : first ? *first : nullptr;
@@ -802,6 +827,15 @@ bool keeps_range(Frame f, PyObject* callable) {
 }
 }  // namespace
 
+// `getattr(x, "shape")`
+bool Exchange::gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count) {
+  static PyObject *get = builtin("getattr"), *shape = PyUnicode_InternFromString("shape");
+  if (callable != get || count < 2 || args[1] != shape || !is_loose(args[0])) return false;
+  before_attribute(args, shape);
+  handing_ = Handing::Ignored;
+  return true;
+}
+
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
                            Py_ssize_t count) {
   static PyObject *isinstance = builtin("isinstance"), *type = builtin("type"), *has = builtin("hasattr");
@@ -811,6 +845,11 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (asks_identity(*callable)) return settle_identities(args, count);
   settle_texts(*callable, args, count);
   if (!live()) return;
+  if (PyObject* own = told_ ? nullptr : asking(*callable, args, count)) {
+    handing_ = Handing::Ignored;
+    return swap(callable, py::reinterpret_borrow<py::object>(own));
+  }
+  if (gets_shape(*callable, args, count)) return;
   bool numbers = TextExchange::fills_with_value(*callable, args, count);
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_followed(args[i]);
   numbers |= count && args[0] && takes_items_of(*callable, args[0]);
@@ -859,6 +898,8 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
   if ((callable != get && callable != has) || count < 2 || !PyUnicode_Check(args[1])) return false;
   if (!is_tensor(args[0])) return true;
   PyObject* found = _PyType_Lookup(Py_TYPE(args[0]), args[1]);
+  // What torch computes is there, or not, whatever the sizes.
+  if (callable == has && found && Py_IS_TYPE(found, &PyGetSetDescr_Type)) return true;
   return !found || !Py_IS_TYPE(found, &PyGetSetDescr_Type) || is_sizeless_attribute(args[1]);
 }
 

@@ -130,6 +130,7 @@ class Exchange {
   void settle(PyObject* object);
   void settle_inside(PyObject* object);
   void before_attribute(PyObject** object, PyObject* name);
+  bool gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count);
   void before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args, Py_ssize_t count);
   bool looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void before_call_extended(Frame f, const Operation& operation);
@@ -167,10 +168,11 @@ class Exchange {
 // Told by Python once. `callables`: what is called in place of what. `items`: those of them that give the
 // value of a tensor. `indexed(container)`: what is indexed in its place. `among(container)`: what is asked in
 // its place whether it holds a number. `keepers`: C callables that store what they are given and look at none
-// of it. `of_lists`: those of `callables` that are given tensors in a list.
+// of it. `of_lists`: those of `callables` that are given tensors in a list. `askers`: what is called in the
+// place of those that ask a tensor for its value where they want a number, if they are given one.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers,
-                        const std::vector<py::object>& of_lists);
+                        const std::vector<py::object>& of_lists, const py::dict& askers);
 // The number as one of the kind of numpy's that `like` is of; as it is where that is no number of numpy's.
 int number_like(NumberRecorder* numbers, int number, PyObject* like);
 // Whether something else is called in its place when it is handed numbers that are followed.

@@ -1,6 +1,7 @@
 #include "record/python/unseen.h"
 
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -291,7 +292,8 @@ namespace {
 bool holds_plain_numbers(PyObject* value, bool inside = false) {
   if (is_followable_scalar(value) || (!inside && PyType_Check(value))) return true;
   if (PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value)) return true;
-  if (inside || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
+  if (inside || !(PyTuple_CheckExact(value) || PyList_CheckExact(value) || THPSize_Check(value)))
+    return false;
   PyObject** items = PySequence_Fast_ITEMS(value);
   return std::all_of(items, items + PySequence_Fast_GET_SIZE(value),
                      [](PyObject* item) { return holds_plain_numbers(item, true); });

@@ -1,6 +1,7 @@
 #include "record/python/calls/calls.h"
 
 #include <structmember.h>
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -621,7 +622,7 @@ bool are_ordinary(PyObject* const* all, Py_ssize_t count) {
          });
 }
 bool are_ordinary(PyObject* items) {
-  if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) return false;
+  if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items) && !THPSize_Check(items)) return false;
   return are_ordinary(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items));
 }
 
