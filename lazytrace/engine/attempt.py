@@ -55,6 +55,8 @@ __builtins__ = BUILTINS
 _KEPT = Reason("")
 # With fewer traces of one signature, what activation checkpointing calls is watched.
 _WATCHED = 3
+# So many are asked which numbers may change with sizes, as calls of one structure may take other ways.
+_ASKED_OF_NUMBERS = 4
 
 
 def exception_of(
@@ -454,7 +456,7 @@ class Attempt:
         elif loose:
             # What was recorded for other sizes was not asked. Numbers in state have changed with these, or
             # will: they are sizes.
-            for other in self.cache.traces.of_structure(structure)[:1]:
+            for other in self.cache.traces.of_structure(structure)[:_ASKED_OF_NUMBERS]:
                 known.follow_state(structure, other.native.differing_numbers(self.call, names))
                 known.follow_state(structure, other.native.sizing_numbers(names))
         return before if fed else known.state(structure)

@@ -123,6 +123,17 @@ def size_of_what_the_call_makes(trace):
     return with_rooms(fn, (4, 9), (5, 9), (5, 11), (2, 3), (1, 2), (7, 9), (1, 1), (0, 0))
 
 
+@cases(hits=5, recordings=4)
+def size_that_another_way_makes(trace):
+    """The first call with a cache fills it, the next ones take what is there: no key tells them apart."""
+
+    def fn(x, cache):
+        return (cache.keys if cache.keys is not None else cache.update(x)).sum() + x.sum()
+
+    caches = [(n, Cache(room)) for n, room in ((4, 9), (5, 8), (3, 7), (2, 3), (1, 1))]
+    return trace(fn), [call(X(n, 2), cache) for n, cache in caches for _ in range(2)]
+
+
 @cases(hits=3, recordings=3)
 def size_that_is_counted_through(trace):
     """The number is read as well: of each that is another one there is a recording."""
