@@ -463,6 +463,7 @@ bool looks(Does does, bool method) {
       return true;
     case Does::Nothing:
     case Does::Reads:
+    case Does::Iterates:
     case Does::Compares:
     case Does::Computes:
     case Does::Formats:

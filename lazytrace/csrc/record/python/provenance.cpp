@@ -119,6 +119,13 @@ void Provenance::give(PyObject* result) {
   });
 }
 
+// Which of the objects that were there before the call a step gives no replay compares.
+bool Provenance::tells_given(PyObject* object, PyObject* other) {
+  if (!ever_given_.count(object) || is_fresh(other)) return false;
+  recorder_->fail("reads a " + type_name(object) + " of unknown origin");
+  return true;
+}
+
 bool Provenance::is_given(PyObject* container) const {
   return kernels_before_ == recorder_->python_kernels() &&
          std::any_of(given_.begin(), given_.end(),
@@ -513,8 +520,6 @@ void Provenance::read_handled_now() {
 // the members of a set. That two were different must be so again.
 void Provenance::compare_as_itself(PyObject* object) {
   if (is_immutable(object) || is_fresh(object)) return;
-  // Which of the objects that state has a step gives no replay compares.
-  if (ever_given_.count(object)) recorder_->fail("reads a " + type_name(object) + " of unknown origin");
   int node = is_tensor(object) ? node_of_tensor(object) : owner(object);
   if (node >= 0) tree_->expect_distinct(node);
   if (!is_tensor(object)) return;

@@ -274,6 +274,9 @@ class Provenance {
   // of Python runs that a replay calls, whoever else has them. Null: such code is about to run.
   void give(PyObject* result);
   bool is_given(PyObject* container) const;
+  // Whether these are compared, of which a step has given the first: the recording is given up, unless the
+  // call has made the other.
+  bool tells_given(PyObject* object, PyObject* other);
   // An object of unknown origin is written to: that shows at the end.
   void remember_write(PyObject* object, Wording what);
 
