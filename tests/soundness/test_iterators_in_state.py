@@ -35,7 +35,8 @@ def batches_of_a_generator(trace):
 def in_turn(loader):
     while True:
         for batch in loader:
-            yield batch
+            held = batch
+            yield held
 
 
 @cases(hits=5)
