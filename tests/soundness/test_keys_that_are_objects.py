@@ -44,6 +44,8 @@ BODIES = {
     "counted": lambda d, x: [x * i + b for i, b in enumerate(d.values())],
     "looked_up": lambda d, x: [x * d[key] for key in d],
     "unpacked": lambda d, x: [x * value for value in [*d.values()]],
+    "sorted_values": lambda d, x: [x * value for value in sorted(d.values())],
+    "the_largest": lambda d, x: x * max(d.values()) + sum(d.values()),
     "first": lambda d, x: x * next(iter(d)).scale + next(iter(d.values())),
     "another_dict": lambda d, x: {key.scale: x * value for key, value in d.items()},
 }

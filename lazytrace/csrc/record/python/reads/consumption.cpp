@@ -5,6 +5,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/dict_proxy.h"
+#include "cpython/dict_view.h"
 #include "cpython/ends.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
@@ -251,7 +252,16 @@ PyObject* dict_shown_by(PyObject* object) {
 }
 }  // namespace
 
+// They look no key up.
+void Consumption::consume_values(PyObject* dict, Consumer how, int depth) {
+  containers_->read_in_order(dict);
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) consume(value, how, depth + 1);
+}
+
 void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
+  if (PyDictValues_Check(object) && PyDict_CheckExact(dict_of_view(object)))
+    return consume_values(dict_of_view(object), how, depth);
   PyTypeObject* base = c_base(Py_TYPE(object));
   // Is compared and written with its attributes.
   if (std::strcmp(base->tp_name, "types.SimpleNamespace") == 0)

@@ -80,6 +80,7 @@ class Consumption {
   bool reads_text(Consumer how) const { return how == Consumer::Text || expects_text_; }
   void consume_reference(PyObject* reference, Consumer how, int depth);
   void consume_match(PyObject* match, Consumer how, int depth);
+  void consume_values(PyObject* dict, Consumer how, int depth);
   void consume_c_object(PyObject* object, Consumer how, int depth);
   void consume_map(PyObject* map, Consumer how, int depth);
   void consume_entries(PyObject* deque, Consumer how, int depth);
