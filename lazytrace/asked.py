@@ -159,6 +159,19 @@ def first_seed(generator: torch.Generator) -> int:
     return _FIRST_SEED(generator)
 
 
+# Before anybody replaces it.
+_LIST: Final = torch.Tensor.tolist
+
+
+def values_of_row(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What `tensor.tolist()` gives of a tensor of one dimension.
+
+    >>> values_of_row(torch.tensor([3, 4]))
+    (3, 4)
+    """
+    return tuple(_LIST(tensor))
+
+
 @functools.cache
 def seeder_of_numpy() -> Callable[..., None]:
     """`np.random.seed`, as it is when it is asked for first."""
@@ -194,7 +207,7 @@ def functions() -> dict[Callable[..., Any], str]:
     # The same numbers give the same one, but how is not known here.
     found |= dict.fromkeys(OF_SAMPLES.values(), "sample")
     found[next_count] = "counts"
-    found[first_seed] = "clock"
+    found[first_seed] = found[values_of_row] = "clock"
     found |= dict.fromkeys((places_of_sample, seed_of_python, seed_of_numpy), "draws")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.

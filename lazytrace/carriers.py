@@ -996,15 +996,6 @@ def _mean_by_numpy(items: Any) -> Any:
     return None
 
 
-def _product_by_numpy(items: Any) -> Any:
-    if type(items) not in (list, tuple, torch.Size) or not all(map(_is_index, items)):
-        return None
-    total: Any = 1
-    for item in items:
-        total = total * item
-    return _as_long(total) if type(total) is Dim else None
-
-
 def _tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     # The binding fills memory with the value; an operator can be given another one.
     made = None
@@ -1670,7 +1661,6 @@ def _of_numpys() -> dict[Any, Any]:
         numpy.ceil: partial(_rounded_by_numpy, math.ceil),
         numpy.floor: partial(_rounded_by_numpy, math.floor),
         numpy.mean: _mean_by_numpy,
-        numpy.prod: _product_by_numpy,
     }
     return {
         **{function: _by_numpy(function, follow) for function, follow in follows.items()},

@@ -457,7 +457,7 @@ def representation_that_raises(trace):
     return fn, around(lambda: setattr(o, "now", b), a, X())
 
 
-@cases(eager="sets-attribute")
+@cases(eager="calls-method")
 def mock_object(trace):
     import unittest.mock
 

@@ -101,6 +101,17 @@ def training_and_evaluation(trace):
 
 
 @cases(hits=3)
+def many_rows(trace):
+    """One step gives all places of an order."""
+    torch.manual_seed(0)
+    x, y = torch.randn(90, 3), torch.randint(0, 2, (90,))
+    net = nn.Linear(3, 2)
+    epoch = trace(epoch_of(net, data.DataLoader(data.TensorDataset(x, y), 30, shuffle=True)))
+    torch.manual_seed(1)
+    return epoch, [call() for _ in range(5)], net.state_dict
+
+
+@cases(hits=3)
 def a_loader_of_the_call(trace):
     x, y = arrays()
     net = nn.Linear(3, 2)

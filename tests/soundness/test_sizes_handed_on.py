@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,8 +51,6 @@ FOLLOWED = [
     lambda x: x * torch.full_like(x, fill_value=x.detach().abs().sum()),
     lambda x: x.sum() + torch.arange(torch.ones(x.shape[0]).sum().long()),
     lambda x: x * (getattr(x, "shape")[0] if hasattr(x, "shape") else 3),  # noqa: B009
-    lambda x: x.reshape(np.prod(x.shape)) * float(np.prod([len(x), 2])),
-    lambda x: x.reshape(int(np.prod(x.shape[:1])), -1) if len(x) else x,
     lambda x: x.view(torch.tensor(x.shape[0]), 4) * 2,
     lambda x: x.reshape([torch.div(x.numel(), 4, rounding_mode="trunc"), 4]),
     lambda x: x[None].expand(torch.tensor(2), -1, -1).repeat(1, torch.tensor(len(x) + 1), 1),

@@ -939,12 +939,13 @@ void answer_as_recorded(const Program& program, InterpreterMemory* memory) {
   memory->numbers.resize(program.numbers.size());
   for (const Step& step : program.steps) {
     if (!step.opaque || !step.opaque->asks) continue;
-    int id = step.results[0].number;
-    PyObject* value = step.opaque->values[0].ptr();
-    memory->numbers[static_cast<size_t>(id)] = PyFloat_Check(value)
-                                                   ? NumberValue::of_real(PyFloat_AS_DOUBLE(value))
-                                                   : NumberValue::of(PyLong_AsLongLong(value));
-    memory->done.answered.push_back(id);
+    for (size_t i = 0; i < step.results.size(); ++i) {
+      PyObject* value = step.opaque->values[i].ptr();
+      memory->numbers[static_cast<size_t>(step.results[i].number)] =
+          PyFloat_Check(value) ? NumberValue::of_real(PyFloat_AS_DOUBLE(value))
+                               : NumberValue::of(PyLong_AsLongLong(value));
+    }
+    memory->done.answered.push_back(step.results[0].number);
   }
 }
 }  // namespace

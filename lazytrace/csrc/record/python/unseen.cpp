@@ -46,8 +46,10 @@ void add_steps(AddressMap<PyObject*>* known, const py::dict& by_callable) {
 
 // Of more values, steps of their own would take longer than the call.
 bool holds_few_values(const at::Tensor& tensor) {
-  constexpr int64_t kMost = 64;
-  return !tensor.is_nested() && tensor.numel() <= kMost && !tensor.is_complex() && !tensor.is_quantized();
+  constexpr int64_t kMost = 64, kMostInOneStep = 4096;
+  if (tensor.is_nested() || tensor.is_complex() || tensor.is_quantized()) return false;
+  bool row = tensor.dim() == 1 && tensor.scalar_type() == at::kLong;
+  return tensor.numel() <= (row ? kMostInOneStep : kMost);
 }
 
 bool is_ordinary(const at::Tensor& tensor) {
