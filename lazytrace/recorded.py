@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __builtins__ = BUILTINS
 
 _numbers = itertools.count()
+_FEW = 8  # numbers that a line of a listing shows one by one
 
 # What may differ between calls that share a trace, as the core has it (Call::Loose): sizes and strides of
 # tensors, and the ints and floats that were passed by themselves.
@@ -143,7 +144,9 @@ def _result(encoded: tuple[str, Any, str]) -> str:
 
 
 def _line(number: int, row: dict[str, Any]) -> str:
-    results = ", ".join(_result(one) for one in row["results"])
+    shown = [_result(one) for one in row["results"]]
+    numbers = len(shown) > _FEW and not any(one != "_" for one in shown)
+    results = f"{len(shown)} numbers" if numbers else ", ".join(shown)
     name = row["operator"].removeprefix("aten::")
     if row["kind"] == "literal":
         name = f"literal {tuple(row['literal'].shape)}"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import lazytrace
 from tests.soundness.runner import Cases, Holder, call, check, opaque
 
 cases = Cases()
@@ -168,6 +169,12 @@ def what_it_shows_is_read_once(trace):
     return trace(lambda x: [x[row.tolist()[0]], row.tolist()[1]]), [
         step for _ in range(4) for step in (call(torch.arange(400.0)), change)
     ]
+
+
+def test_a_listing_says_how_many_there_are():
+    traced = lazytrace.traced(lambda row: row.tolist()[0])
+    traced(rows(1)[0])
+    assert f"{COUNT} numbers = opaque values_of_row(r0)" in str(traced.program(rows(1)[0]))
 
 
 @cases.parametrize
