@@ -91,6 +91,42 @@ def a_list_that_state_may_have(trace):
     return trace(step), calls(6), lambda: held.kept
 
 
+def adds_beside(trace, order):
+    held = Holder(kept=[1.0, 2.0])
+    turns = iter([held.kept if one else [1.0, 2.0] for one in order])
+
+    def step(x):
+        given = next(turns)
+        held.kept.append(3.0)
+        return [x * value for value in given]
+
+    return trace(step), [s for one in calls(4) for s in (one, held.kept.pop)], lambda: held.kept
+
+
+@cases(hits=0, eager="reads-unknown")
+def a_list_that_the_call_has_changed_later_on(trace):
+    """The first are only equal to what the call adds to."""
+    return adds_beside(trace, [False, False, True, True])
+
+
+@cases(hits=0, eager="reads-unknown")
+def a_list_that_the_call_has_changed_at_first(trace):
+    return adds_beside(trace, [True, True, False, False])
+
+
+@cases(hits=0, eager="reads-unknown")
+def a_dict_that_the_call_has_changed_later_on(trace):
+    held = Holder(kept={"a": 1.0})
+    turns = iter([{"a": 1.0}, *[held.kept] * 5])
+
+    def step(x):
+        given = next(turns)
+        held.kept["b"] = 3.0
+        return [x * value for value in given.values()]
+
+    return trace(step), [s for one in calls(4) for s in (one, lambda: held.kept.pop("b"))], lambda: held.kept
+
+
 @cases(hits=0, eager="reads-unknown")
 def a_list_that_is_compared_with_others(trace):
     held = Holder(kept=[X()], made=lambda: [X()])

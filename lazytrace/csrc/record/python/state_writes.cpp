@@ -77,9 +77,20 @@ bool StateWrites::extend(PyObject* list, PyObject* items, Wording what) {
   return true;
 }
 
+namespace {
+// No replay compares which of several equal containers a step gives: it may be this one at some calls only,
+// where a write shows in what the step has given.
+void part_from_given(Provenance* provenance, PyObject* container) {
+  provenance->tells_given(container, container);
+  provenance->give(nullptr);
+}
+}  // namespace
+
 void StateWrites::rewrite(PyObject* object, Wording what, bool emptied) {
   if (lists_->is(object)) return refuse(object, what);
-  if (is_own(object) || containers_->take_over(object, what, emptied)) return;
+  if (is_own(object)) return;
+  part_from_given(provenance_, object);
+  if (containers_->take_over(object, what, emptied)) return;
   write(object, what);
 }
 
@@ -123,6 +134,8 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   entry.original = std::move(original);
   entry.what = what;
   entry.place = recorder_->place;
+  bool listed = PyList_CheckExact(container) || entry.effect.kind == Effect::Kind::Item;
+  if (listed && container != Frame::current().globals()) part_from_given(provenance_, container);
   log_->add(std::move(entry));
 }
 
