@@ -53,6 +53,7 @@ ARGUMENTS = {
     "seed_of_python": (random.Random(1), 5),
     "seed_of_numpy": (5,),
     "first_seed": (torch.Generator(),),
+    "values_of_row": (torch.tensor([3, 4]),),
 }
 FUNCTIONS = asked.functions() | asked.of_numpy()
 # What they change is none of their own: an iterator, or the stream that they are given.
@@ -89,7 +90,7 @@ def test_each_gives_a_number(function: Callable[..., Any]) -> None:
     given = function(*arguments) if owner is None else function(owner, *arguments)
     numpys = isinstance(owner, np.random.Generator | np.random.RandomState)
     kinds = OTHERS.get(function.__name__, (int, float)) if numpys else (int, float)
-    all_given = given if function is asked.places_of_sample else [given]
+    all_given = given if function in (asked.places_of_sample, asked.values_of_row) else [given]
     assert all_given
     assert all(type(one) in kinds for one in all_given)
 
