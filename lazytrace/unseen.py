@@ -28,7 +28,7 @@ def _list(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:  # it takes none, and says so
         return torch.Tensor.tolist(tensor, *args, **kwargs)
     core.pin_sizes(tensor)
-    if tensor.dim() == 1 and len(tensor) > _FEW and tensor.dtype is torch.int64:
+    if tensor.numel() > _FEW:  # a row of whole numbers: the core leaves others of so many alone
         return [*core.ask_number(values_of_row, tensor)]
     return arrays.values_of(tensor.detach() if tensor.requires_grad else tensor)
 

@@ -237,8 +237,8 @@ def test_read_behind_steps(make, expected):
     check(make, **expected)
 
 
-def test_what_was_read_before_cannot_be_read_again():
-    """The function runs again from its start, and would find there what the step has left."""
+def read_before_it_changes():
+    """A function, and its state, which a step changes at some calls after it was read."""
     state = Holder(scale=1.0)
 
     @lazytrace.opaque
@@ -252,6 +252,12 @@ def test_what_was_read_before_cannot_be_read_again():
         before = state.scale
         return change(x) * state.scale + before
 
+    return fn, state
+
+
+def test_what_was_read_before_cannot_be_read_again():
+    """The function runs again from its start, and would find there what the step has left."""
+    fn, _ = read_before_it_changes()
     for _ in range(3):
         assert torch.equal(fn(X()), X() * 2 + 1)
     with pytest.raises(lazytrace.ReplayError, match="Python state that it has changed"):
@@ -286,19 +292,7 @@ def test_what_was_read_before_cannot_be_read_again_where_the_step_raises():
 @pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [3, 4, 5, 6]])
 def test_a_call_that_was_stopped_halfway_is_the_last_of_its_kind(sizes):
     """Those that follow run eagerly, also where each has a size of its own."""
-    state = Holder(scale=1.0)
-
-    @lazytrace.opaque
-    def change(x):
-        if x.sum() > 10:
-            state.scale *= 2
-        return x * 2
-
-    @lazytrace.traced
-    def fn(x):
-        before = state.scale
-        return change(x) * state.scale + before
-
+    fn, state = read_before_it_changes()
     for size in sizes[:3]:
         fn(torch.ones(size))
     with pytest.raises(lazytrace.ReplayError):

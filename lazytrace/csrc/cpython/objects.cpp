@@ -407,17 +407,19 @@ bool is_key_by_identity(PyObject* object) {
   return _PyType_Lookup(type, name) == usual;
 }
 
-PyObject* key_at(PyObject* container, Py_ssize_t place, PyObject** value) {
-  PyObject* key = nullptr;
-  if (value) *value = nullptr;
+bool next_entry(PyObject* container, Py_ssize_t* at, PyObject** key, PyObject** value) {
+  if (PyDict_Check(container)) return PyDict_Next(container, at, key, value);
   Py_hash_t hash;
+  *value = nullptr;
+  return PyAnySet_Check(container) && _PySet_NextEntry(container, at, key, &hash);
+}
+
+PyObject* key_at(PyObject* container, Py_ssize_t place, PyObject** value) {
+  PyObject *key = nullptr, *held = nullptr;
   Py_ssize_t at = 0;
-  for (Py_ssize_t i = 0; i <= place; ++i) {
-    bool found = PyDict_Check(container)
-                     ? PyDict_Next(container, &at, &key, value)
-                     : PyAnySet_Check(container) && _PySet_NextEntry(container, &at, &key, &hash);
-    if (!found) return nullptr;
-  }
+  for (Py_ssize_t i = 0; i <= place; ++i)
+    if (!next_entry(container, &at, &key, &held)) return nullptr;
+  if (value) *value = held;
   return key;
 }
 

@@ -77,6 +77,9 @@ bool is_random_generator(PyObject* v);
 // borrowed; null where it has nothing. Runs no Python code.
 bool is_key_by_identity(PyObject* object);
 PyObject* entry_of(PyObject* dict, PyObject* object);
+// Goes on to the next entry of a dict or a set, in the order of its table, from `at`, which begins at 0; what
+// is no dict gives no value. False behind the last one, and for anything else. Borrowed.
+bool next_entry(PyObject* container, Py_ssize_t* at, PyObject** key, PyObject** value);
 // The key at that place of a dict or a set, in the order of its table, and what a dict has there; null where
 // there is none. Borrowed.
 PyObject* key_at(PyObject* container, Py_ssize_t place, PyObject** value = nullptr);

@@ -1013,8 +1013,6 @@ bool Recording::renumber(Trace* trace, Program* program) {
   return complete;
 }
 
-// A place cannot be put back once its container was taken over, which a write of another kind then stands
-// for.
 // One that the call writes to would be another at each call.
 void Recording::fix_state(const Trace& trace, const Program& program) {
   for (const Recorder::FixedState& fixed : recorder_.fixed_state()) {
@@ -1034,6 +1032,8 @@ void Recording::fix_state(const Trace& trace, const Program& program) {
   }
 }
 
+// A place cannot be put back once its container was taken over, which a write of another kind then stands
+// for.
 void Recording::judge_early_writes(Trace* trace, const Program& program) {
   auto is_kept = [&](const WrittenByThen& one) {
     auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };

@@ -44,8 +44,6 @@ class Recorder {
   void follow_from_here(const std::string& path) {
     program_->state_paths.emplace(path, program_->steps.size());
   }
-  // How many kernels of Python have run.
-  size_t python_kernels() const { return python_kernels_; }
   // Whether the number at this path is followed where it is read now.
   bool follows_state(const std::string& path) const {
     auto found = program_->state_paths.find(path);
@@ -60,6 +58,8 @@ class Recorder {
     Place place;
   };
   const std::vector<FixedState>& fixed_state() const { return fixed_state_; }
+  // How many kernels of Python have run.
+  size_t python_kernels() const { return python_kernels_; }
   // The numbers of a recording that follows them and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }
   const NumberRecorder* ended_numbers() const { return sizes_.ended_numbers(); }
@@ -113,11 +113,11 @@ class Recorder {
   // used. `exact`: its guard compares its sizes, too.
   void explain(const at::Tensor& tensor, int node, bool exact);
   // The same of a generator of random numbers.
-  // From the next step on, Python code that runs again would not see what it saw.
-  void end_resuming(const std::string& why) { resuming_.end(why); }
+  void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
   // Of a function that runs again: a generator that the replay has made for it; or null.
   py::object generator(size_t which) const { return feeding_.generator(which); }
-  void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
+  // From the next step on, Python code that runs again would not see what it saw.
+  void end_resuming(const std::string& why) { resuming_.end(why); }
 
   // Whether an operator inside the last opaque step has looked at values.
   bool hidden_varies() const { return resuming_.hidden_varies(); }
@@ -320,8 +320,6 @@ class Recorder {
   void judge_hooks();
   void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Sizes::Lifted lifted);
   void read_number(int id, const c10::IValue& value);
-  std::vector<FixedState> fixed_state_;
-  size_t python_kernels_ = 0;
   void fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifted* lifted);
   void note_memory(const std::vector<c10::IValue>& arguments, Step* step);
   void feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step);
@@ -426,6 +424,8 @@ class Recorder {
   std::vector<bool> answers_;
   bool failed_in_block_ = false;
   bool in_pass_ = false;
+  size_t python_kernels_ = 0;
+  std::vector<FixedState> fixed_state_;
   OwnNodes own_nodes_;
   std::string reason_;
   Place failed_at_;

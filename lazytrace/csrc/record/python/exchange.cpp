@@ -703,13 +703,13 @@ bool is_sparse(PyObject* tensor) { return THPVariable_Unpack(tensor).layout() !=
 
 namespace {
 // Whether it is torch.tensor(), which asks tensors of one value in a list for these.
+bool has_one_value(PyObject* v) { return THPVariable_CheckExact(v) && !THPVariable_Unpack(v).dim(); }
+
 bool takes_items_of(PyObject* callable, PyObject* data) {
   static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
   if (callable != tensor || !PyList_CheckExact(data)) return false;
   PyObject** items = PySequence_Fast_ITEMS(data);
-  return std::any_of(items, items + PyList_GET_SIZE(data), [](PyObject* item) {
-    return THPVariable_CheckExact(item) && !THPVariable_Unpack(item).dim();
-  });
+  return std::any_of(items, items + PyList_GET_SIZE(data), has_one_value);
 }
 }  // namespace
 
@@ -725,13 +725,9 @@ bool Exchange::takes_out(Frame f, const Operation& operation) const {
 
 namespace {
 bool is_for_number(PyObject* v) {
-  if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
-    PyObject** first = PySequence_Fast_ITEMS(v);
-    return std::any_of(first, first + PySequence_Fast_GET_SIZE(v), [](PyObject* item) {
-      return THPVariable_CheckExact(item) && !THPVariable_Unpack(item).dim();
-    });
-  }
-  return THPVariable_CheckExact(v) && !THPVariable_Unpack(v).dim();
+  if (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)) return has_one_value(v);
+  PyObject** first = PySequence_Fast_ITEMS(v);
+  return std::any_of(first, first + PySequence_Fast_GET_SIZE(v), has_one_value);
 }
 
 // What is called in the place of one that will ask a tensor for its value, or null.
@@ -954,18 +950,17 @@ bool is_table_of_texts(PyObject* v) {
 }
 }  // namespace
 
-// torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
 namespace {
 // Whether the class has a method of Python for an item, which is given the key as it is.
 bool asks_python(PyObject* container, PyObject* value) {
-  static PyObject *const get = PyUnicode_InternFromString("__getitem__"), *const set =
-                                                                              PyUnicode_InternFromString(
-                                                                                  "__setitem__");
+  static PyObject* const get = PyUnicode_InternFromString("__getitem__");
+  static PyObject* const set = PyUnicode_InternFromString("__setitem__");
   PyObject* method = _PyType_Lookup(Py_TYPE(container), value ? set : get);
   return method && PyFunction_Check(method);
 }
 }  // namespace
 
+// torch's binding leaves out a slice that would change nothing, and asks sizes before it dispatches.
 void Exchange::before_item(PyObject** container, PyObject* key, PyObject* value) {
   if (!value && is_whole_number(key) && is_table_of_texts(*container)) {
     handing_ = Handing::Ignored;

@@ -122,7 +122,7 @@ void Provenance::give(PyObject* result) {
 // Which of the objects that were there before the call a step gives no replay compares.
 bool Provenance::tells_given(PyObject* object, PyObject* other) {
   if (!ever_given_.count(object) || is_fresh(other)) return false;
-  recorder_->fail("reads a " + type_name(object) + " of unknown origin");
+  recorder_->fail(say(reason::ReadsUnknown, type_name(object)));
   return true;
 }
 
@@ -866,7 +866,7 @@ void Provenance::judge_late(const std::vector<PyObject*>& returned) {
     if (recorder_->failed()) return;
     if (!stays_unknown(late, returned)) continue;
     recorder_->place = late.place;
-    recorder_->fail(late.read ? "reads a " + type_name(late.object) + " of unknown origin" : late.what);
+    recorder_->fail(late.read ? say(reason::ReadsUnknown, type_name(late.object)) : late.what);
   }
 }
 

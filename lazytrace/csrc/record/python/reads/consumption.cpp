@@ -388,10 +388,7 @@ void Consumption::consume_container(PyObject* object, Consumer how, int depth) {
   }
   PyObject *key, *value = nullptr;
   Py_ssize_t position = 0;
-  Py_hash_t hash;
-  bool dict = PyDict_Check(object);
-  while (dict ? PyDict_Next(object, &position, &key, &value)
-              : _PySet_NextEntry(object, &position, &key, &hash)) {
+  while (next_entry(object, &position, &key, &value)) {
     consume(key, Consumer::Compares, depth + 1);
     if (reads_text(how)) consume(key, how, depth + 1);
     if (value) consume(value, how, depth + 1);

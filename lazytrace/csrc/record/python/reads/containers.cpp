@@ -23,8 +23,9 @@ namespace {
 // Python may look into.
 bool holds_odd_key(PyObject* container) {
   bool found = false;
-  PyObject* key;
-  for (Py_ssize_t i = 0; (key = key_at(container, i)); ++i) {
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0; next_entry(container, &at, &key, &value); ++i) {
     if (i == kMost) return false;
     found |= !is_immutable(key) && !PyType_Check(key);
   }
@@ -384,7 +385,8 @@ bool ContainerReads::read_by_place(int node, PyObject* object) {
   by_place_.insert(object);
   tree_->expect_length(node, object);
   PyObject *key, *value;
-  for (Py_ssize_t i = 0; (key = key_at(object, i, &value)); ++i) {
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0; next_entry(object, &at, &key, &value); ++i) {
     provenance_->read_child(node, Access::KeyAt, nullptr, i, key);
     if (value) provenance_->read_child(node, Access::ValueAt, nullptr, i, value);
   }
