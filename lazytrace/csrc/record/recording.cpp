@@ -897,6 +897,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || is_free_builtin(v) ||
                  is_enum_member(v);
     if (observer_.was_drawn(v)) throw std::runtime_error(say(reason::ReturnsDrawn, type_name(v)));
+    if (observer_.others_have(v)) throw std::runtime_error(say(reason::ReturnsGiven, type_name(v)));
     bool made_class = observer_.made_here(reinterpret_cast<PyObject*>(Py_TYPE(v)));
     if (made_class) throw std::runtime_error("returns a " + type_name(v) + ", whose class it made");
     int node = named && !observer_.made_here(v) ? observer_.reach(v) : observer_.known(v);

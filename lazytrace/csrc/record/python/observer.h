@@ -64,6 +64,7 @@ class Observer {
   int reach(PyObject* object) { return provenance_.reach(object); }
   bool by_path(int node) const { return provenance_.by_path(node); }
   bool was_drawn(PyObject* object) const { return provenance_.was_drawn(object); }
+  bool others_have(PyObject* container) const { return provenance_.others_have(container); }
   std::string against_leaving(PyObject* part) const { return provenance_.against_leaving(part); }
   bool made_here(PyObject* object) const { return provenance_.is_fresh(object); }
   // Whether a context variable is as the function has set it for a while.

@@ -189,7 +189,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   step_->name = LogCall::logs(function) ? "logging" : name_of(function, around_.pause);
   step_->attribute = attribute;
   step_->python = python;
-  if (python) provenance->give(nullptr);
+  if (python) provenance->begin_step();
   step_->feedable = feedable;
   prints_ = is_print(function) || LogCall::logs(function);
   if (const AskedFunction* asked = asked_function(function)) {
@@ -217,6 +217,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   };
   auto state = [&](PyObject* v) {
     if (provenance->was_drawn(v)) throw std::runtime_error("hands on an entry that was drawn");
+    if (provenance->others_have(v)) recorder->fail(say(reason::HandsOnGiven, step_->name, type_name(v)));
     bool bound = PyCFunction_Check(v) && !is_free_builtin(v);
     int node = bound || PyTuple_CheckExact(v) || PyDict_CheckExact(v) || PyList_CheckExact(v)
                    ? provenance->known(v)
@@ -389,7 +390,7 @@ bool OpaqueCall::hide_writes() {
 py::object OpaqueCall::finish(PyObject* result) {
   Recorder* recorder = around_.recorder;
   if (!recorder->stopped()) add(result);
-  if (step_->python) around_.provenance->give(result);
+  if (step_->python) around_.provenance->give(result, parts_);
   auto given = py::reinterpret_borrow<py::object>(result);
   bool follows = step_->asks && std::any_of(numbers_.begin(), numbers_.end(), [](int id) { return id >= 0; });
   if (!follows || recorder->stopped()) return given;

@@ -94,28 +94,35 @@ int Provenance::owner(PyObject* object) {
 }
 
 namespace {
+// `visit(v, others)`: whether others hold it, or what it lies in; says whether to go into it.
 template <class Visit>
-void each_container(PyObject* v, int depth, const Visit& visit) {
-  if (depth == 0 || !(PyList_CheckExact(v) || PyTuple_CheckExact(v) || PyDict_CheckExact(v))) return;
-  visit(v);
+void each_container(PyObject* v, bool others, const Visit& visit) {
+  bool dict = PyDict_CheckExact(v);
+  if (!(dict || PyList_CheckExact(v) || PyTuple_CheckExact(v) || is_named_tuple(v))) return;
+  others |= Py_REFCNT(v) > 1;
+  if (!visit(v, others)) return;
   PyObject *key, *value;
-  if (PyDict_CheckExact(v))
-    for (Py_ssize_t at = 0; PyDict_Next(v, &at, &key, &value);) each_container(value, depth - 1, visit);
-  else
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i)
-      each_container(PySequence_Fast_GET_ITEM(v, i), depth - 1, visit);
+  for (Py_ssize_t at = 0; dict && PyDict_Next(v, &at, &key, &value);) each_container(value, others, visit);
+  for (Py_ssize_t i = 0; !dict && i < PySequence_Fast_GET_SIZE(v); ++i)
+    each_container(PySequence_Fast_GET_ITEM(v, i), others, visit);
 }
 }  // namespace
 
-void Provenance::give(PyObject* result) {
-  constexpr int kDeepest = 4;
+void Provenance::begin_step() {
   given_.clear();
   kernels_before_ = recorder_->python_kernels();
-  if (!result) return;
-  each_container(result, kDeepest, [&](PyObject* v) {
+}
+
+void Provenance::give(PyObject* result, const HandedParts& handed) {
+  begin_step();
+  AddressSet met;
+  each_container(result, false, [&](PyObject* v, bool others) {
+    if (!met.insert(v)) return false;
     ever_given_.insert(v);
+    others_have_[v] = others && !handed.has(v);
     // What nobody else holds must end when it is due.
     if (Py_REFCNT(v) > 1) given_.push_back(py::reinterpret_borrow<py::object>(v));
+    return true;
   });
 }
 
@@ -723,7 +730,7 @@ PyObject* destructor_name() {
 // By its address: a weak reference would show. No object of before the call can lie where one of this call
 // has lain.
 void Provenance::note_fresh(PyObject* made) {
-  fresh_addresses_.insert(made);
+  note_made(made);
   if (!_PyType_Lookup(Py_TYPE(made), destructor_name())) return;
   fresh_[made] = weak_reference(made);
   ends_show_ = true;

@@ -119,8 +119,13 @@ class Provenance {
   void read_names_in_errors();
 
   // Objects that were made during the call.
-  bool is_fresh(PyObject* object) const { return fresh_addresses_.count(object) && !older_.count(object); }
-  void note_made(PyObject* object) { fresh_addresses_.insert(object); }
+  bool is_fresh(PyObject* object) const {
+    return fresh_addresses_.count(object) && !older_.count(object) && !others_have(object);
+  }
+  void note_made(PyObject* object) {
+    fresh_addresses_.insert(object);
+    if (bool* others = others_have_.find(object)) *others = false;
+  }
   // A tuple that a step has taken out of a container of before the call, or its copy that carries numbers. A
   // replay would make another one.
   void note_drawn(const py::object& made) {
@@ -271,9 +276,18 @@ class Provenance {
   bool holds_alone(PyObject* object) const;
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
   // What the step that ran last has given: what lists and dicts in it hold follows from the step until code
-  // of Python runs that a replay calls, whoever else has them. Null: such code is about to run.
-  void give(PyObject* result);
+  // of Python runs that a replay calls, whoever else has them. `handed`: what the call has made and handed to
+  // the step.
+  void give(PyObject* result, const HandedParts& handed);
+  // Such code is about to run.
+  void begin_step();
   bool is_given(PyObject* container) const;
+  // Whether a step has given a list, dict or tuple that others hold, too: a replay knows its contents, not
+  // which one it is.
+  bool others_have(PyObject* container) const {
+    const bool* found = others_have_.find(container);
+    return found && *found;
+  }
   // Whether these are compared, of which a step has given the first: the recording is given up, unless the
   // call has made the other.
   bool tells_given(PyObject* object, PyObject* other);
@@ -315,7 +329,8 @@ class Provenance {
   void read_generator(int node, PyObject* object);
   std::vector<py::object> given_;
   AddressSet ever_given_;
-  size_t kernels_before_ = 0;  // of Python, that had run when they were given
+  AddressMap<bool> others_have_;  // of these
+  size_t kernels_before_ = 0;     // of Python, that had run when they were given
   Py_ssize_t generators_made_ = 0;
   void read_kind(int node, PyObject* object);
   void judge_cells();

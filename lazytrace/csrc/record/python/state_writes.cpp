@@ -82,7 +82,7 @@ namespace {
 // where a write shows in what the step has given.
 void part_from_given(Provenance* provenance, PyObject* container) {
   provenance->tells_given(container, container);
-  provenance->give(nullptr);
+  provenance->begin_step();
 }
 }  // namespace
 
@@ -555,11 +555,24 @@ bool is_number_like(PyObject* number, PyObject* value) {
 }
 }  // namespace
 
+// Whether it may be another object at the next call, though equal, in a way that no replay knows.
+bool StateWrites::holds_given(PyObject* value) const {
+  auto given = [&](PyObject* one) { return provenance_->others_have(one); };
+  if (given(value)) return true;
+  PyObject *key, *item;
+  bool any = false;
+  for (Py_ssize_t i = 0; PyList_CheckExact(value) && i < PyList_GET_SIZE(value); ++i)
+    any |= given(PyList_GET_ITEM(value, i));
+  for (Py_ssize_t at = 0; PyDict_CheckExact(value) && PyDict_Next(value, &at, &key, &item);)
+    any |= given(item);
+  return any;
+}
+
 StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
   if (write.effect.kind == Effect::Kind::Content) return verdict_on_content(write);
   PyObject* value = write.value.ptr();
   const Guard* before = write.before >= 0 ? &(*tree_)[write.before] : nullptr;
-  if (!before) return Verdict::Kept;
+  if (!before || holds_given(value)) return Verdict::Kept;
   bool constant = before->expect == Expect::Constant;
   if (constant && before->loose && is_number_like(before->value.ptr(), value)) return Verdict::Kept;
   if (constant && is_immutable(value) && same_immutable(before->value.ptr(), value)) return Verdict::Dropped;
@@ -589,7 +602,8 @@ bool StateWrites::held_followed(int owner, PyObject* original) const {
 // A list that has grown will not be found again as it was.
 StateWrites::Verdict StateWrites::verdict_on_content(const Writes::Write& write) const {
   PyObject *value = write.value.ptr(), *original = write.original.ptr();
-  if (same_content(value, original) && !held_followed(write.effect.owner, original)) return Verdict::Dropped;
+  bool is_there = same_content(value, original) && !held_followed(write.effect.owner, original);
+  if (is_there && !holds_given(value)) return Verdict::Dropped;
   const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
   bool passed = root.access == Access::Root && root.index > 0;
   bool grown = PyList_Check(value) && PyList_GET_SIZE(value) > PyList_GET_SIZE(original);

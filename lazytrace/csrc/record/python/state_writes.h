@@ -77,6 +77,7 @@ class StateWrites {
                        PyObject* value) const;
   enum class Verdict : uint8_t { Kept, Dropped, Refused };
   Verdict verdict_on(const Writes::Write& write) const;
+  bool holds_given(PyObject* value) const;
   bool held_followed(int owner, PyObject* original) const;
   Verdict verdict_on_content(const Writes::Write& write) const;
   bool hangs_on_value(const Writes::Write& write) const;
