@@ -7,18 +7,11 @@ import torch
 
 from tests.soundness.runner import restore
 
-
-@pytest.fixture(autouse=True)
-def defaults():
-    yield
-    restore()
-
-
 MODULE_METHODS = {name: getattr(torch.nn.Module, name) for name in ("__init__", "__setstate__")}
 
 
 @pytest.fixture(autouse=True)
-def unpatched_modules():
+def usual_torch():
     """No case may hang on which ran before it.
 
     Torch's compiler patches `Module` once it is asked for anything. What it puts there calls `id()`, and a
@@ -27,3 +20,5 @@ def unpatched_modules():
     for name, method in MODULE_METHODS.items():
         if getattr(torch.nn.Module, name) is not method:
             setattr(torch.nn.Module, name, method)
+    yield
+    restore()

@@ -7,10 +7,14 @@ arguments that changes the world; `watch()` returns the state to compare after e
 
 from __future__ import annotations
 
+import ctypes
+import marshal
+import math
 import random
 import re
 import types
 import warnings
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -97,17 +101,27 @@ def storage_of(t: torch.Tensor) -> int:
         return 0
 
 
+class Values(bytes):
+    """Those of a tensor as float64: equal where they are bit for bit, but for what a nan holds beside."""
+
+    def __repr__(self) -> str:
+        return repr(np.frombuffer(self).tolist())
+
+
 def bits(t: torch.Tensor) -> Any:
     """The values of a tensor as something that compares with ==, nan and -0.0 included."""
     plain = t.detach().dequantize() if t.is_quantized else t.detach()
     if plain.layout is not torch.strided:
         return (str(plain.layout), bits(plain.to_dense()))
     plain = plain.resolve_conj().resolve_neg().contiguous()
-    if plain.dtype is torch.bool or not plain.is_floating_point():
-        return plain.cpu().tolist() if plain.device.type != "meta" else "meta"
     if plain.device.type == "meta":
         return "meta"
-    return [x if x == x else "nan" for x in map(repr, plain.reshape(-1).double().tolist())]
+    if not plain.is_floating_point():
+        return plain.cpu().tolist()
+    values = plain.reshape(-1).tolist()
+    if math.isnan(sum(values)):  # or an inf and a -inf
+        values = [math.nan if math.isnan(x) else x for x in values]
+    return Values(array("d", values).tobytes())
 
 
 def leaf_text(value: Any) -> str:
@@ -178,15 +192,32 @@ def told(error: BaseException | None) -> Observation:
     return (type(error).__name__, str(error), *(getattr(error, "__notes__", ())), told(before))
 
 
-def ambient() -> Observation:
+def words_of_numpy() -> bytes:
+    """What the generator behind `np.random` holds: 624 words, and how many of them are used."""
+    return ctypes.string_at(np.random.get_bit_generator().ctypes.state_address, 625 * 4)
+
+
+def numpy_stream(seeded: bytes) -> Observation:
+    """The random stream of numpy, to be compared with ==.
+
+    To ask for all of it takes as long as a small case. Where no word has changed since it was seeded, nothing
+    was drawn, and so nothing put aside for the next draw.
+    """
+    words = words_of_numpy()
+    if words == seeded:
+        return "as it was seeded"
+    _, _, *aside = np.random.get_state()
+    return words, aside
+
+
+def ambient(seeded: bytes) -> Observation:
     """The modes and random streams that a call must leave as eager leaves them."""
-    _, words, *where = np.random.get_state()
     return {
         "grad": torch.is_grad_enabled(), "inference": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"), "dtype": str(torch.get_default_dtype()),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "torch random": hash(torch.get_rng_state().numpy().tobytes()), "random": hash(random.getstate()),
-        "numpy random": hash((words.tobytes(), *where)),
+        "numpy random": numpy_stream(seeded),
         "tf32": torch.get_float32_matmul_precision(), "mkldnn": torch.backends.mkldnn.enabled,
         "anomaly": torch.is_anomaly_enabled(),
         "cuda random": bytes(torch.cuda.get_rng_state().tolist()) if torch.cuda.is_initialized() else b"",
@@ -245,6 +276,7 @@ class Driver:
         seed(0)
         random.seed(0)
         np.random.seed(0)
+        self.seeded = words_of_numpy()
         self.tracer = Tracer(traced)
         self.function, self.steps, *rest = make(self.tracer)
         self.watch = rest[0] if rest else lambda: None
@@ -277,7 +309,7 @@ class Driver:
         return {
             "arguments": Look([])([step.args, step.kwargs]),
             "state": Look([*inputs, *self.outputs])(self.watch()),
-            "ambient": ambient(),
+            "ambient": ambient(self.seeded),
         }
 
 
@@ -308,16 +340,27 @@ def drive(make: Callable[..., Any], traced: bool) -> tuple[list[tuple[str, Obser
 
 
 def difference(path: str, a: Observation, b: Observation) -> str:
-    """The first place where two observations differ."""
+    """The first place where two observations differ, or nothing."""
+    return "" if are_alike(a, b) else first_difference(path, a, b)
+
+
+def are_alike(a: Observation, b: Observation) -> bool:
+    """Whether two observations are equal, types included, and quickly: false says nothing."""
+    try:
+        return marshal.dumps(a, 2) == marshal.dumps(b, 2)
+    except ValueError:  # of a class that cannot be written down so
+        return False
+
+
+def first_difference(path: str, a: Observation, b: Observation) -> str:
+    """The same, found by going through both."""
     if isinstance(a, dict) and isinstance(b, dict) and "raised" in {*a} ^ {*b}:
         return f"{path}: eager {a.get('raised', 'returned')!r}, traced {b.get('raised', 'returned')!r}"
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-        return next((d for k in a if (d := difference(f"{path}.{k}", a[k], b[k]))), "")
+        return next((d for k in a if (d := first_difference(f"{path}.{k}", a[k], b[k]))), "")
     if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
-        return next(
-            (d for i, (x, y) in enumerate(zip(a, b, strict=True)) if (d := difference(f"{path}[{i}]", x, y))),
-            "",
-        )
+        pairs = enumerate(zip(a, b, strict=True))
+        return next((d for i, (x, y) in pairs if (d := first_difference(f"{path}[{i}]", x, y))), "")
     return "" if a == b and type(a) is type(b) else f"{path}: eager {a!r}, traced {b!r}"
 
 
