@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import gc
 from typing import Any
 
 import pytest
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: a test that collects garbage goes through its own alone."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

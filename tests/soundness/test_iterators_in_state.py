@@ -152,7 +152,7 @@ def a_list_of_state_or_another(trace):
     return trace(step), calls(9), lambda: held.kept
 
 
-@cases(hits=0, eager="reads-touched")
+@cases(hits=0, eager="hands-on-given")
 def a_list_that_is_handed_on(trace):
     kept = [X()]
     turns = in_turn([kept])
