@@ -106,6 +106,38 @@ def one_that_nobody_else_holds_may_leave(trace):
     return trace(fn), [call(X())] * 4, lambda: state.kept
 
 
+OWN = {
+    "list": lambda x: [1.0, x * 2, {"a": [2.0]}],
+    "dict": lambda x: {"a": [x * 2]},
+    "tuple": lambda x: ([1.0], {"a": x * 2}, (x, [2.0])),
+}
+
+
+@pytest.mark.parametrize("given", OWN)
+@pytest.mark.parametrize("at", ["behind it", "with it", "before it"])
+def test_where_it_goes_on_at_an_exit(given, at):
+    """What the replay has kept of what nobody else holds is the function's."""
+
+    def make(trace):
+        state = Holder(kept=None, more=False)
+        give = opaque(trace, lambda x: OWN[given](x) if not state.more else [OWN[given](x)])
+
+        def fn(x):
+            if at == "before it":
+                x = x * 2 if x.sum() > 0 else x * 3
+            state.kept = given = give(x)
+            if at == "behind it":
+                x = x * 2 if x.sum() > 0 else x * 3
+            return x, given
+
+        def change():
+            state.more = at == "with it" and not state.more
+
+        return trace(fn), [call(X()), call(-X()), change] * 6, lambda: state.kept
+
+    check(make, hits=8)
+
+
 @cases(eager="returns-given")
 def there_already(trace):
     """What it writes is what was there, at the first calls."""

@@ -94,17 +94,18 @@ int Provenance::owner(PyObject* object) {
 }
 
 namespace {
-// `visit(v, others)`: whether others hold it, or what it lies in; says whether to go into it.
+// `visit(v, others)`: whether others hold it, or what it lies in; says whether to go into it. `ours`: how
+// many references beside that of what it lies in are none of others.
 template <class Visit>
-void each_container(PyObject* v, bool others, const Visit& visit) {
+void each_container(PyObject* v, bool others, Py_ssize_t ours, const Visit& visit) {
   bool dict = PyDict_CheckExact(v);
   if (!(dict || PyList_CheckExact(v) || PyTuple_CheckExact(v) || is_named_tuple(v))) return;
-  others |= Py_REFCNT(v) > 1;
+  others |= Py_REFCNT(v) > 1 + ours;
   if (!visit(v, others)) return;
   PyObject *key, *value;
-  for (Py_ssize_t at = 0; dict && PyDict_Next(v, &at, &key, &value);) each_container(value, others, visit);
+  for (Py_ssize_t at = 0; dict && PyDict_Next(v, &at, &key, &value);) each_container(value, others, 0, visit);
   for (Py_ssize_t i = 0; !dict && i < PySequence_Fast_GET_SIZE(v); ++i)
-    each_container(PySequence_Fast_GET_ITEM(v, i), others, visit);
+    each_container(PySequence_Fast_GET_ITEM(v, i), others, 0, visit);
 }
 }  // namespace
 
@@ -113,17 +114,22 @@ void Provenance::begin_step() {
   kernels_before_ = recorder_->python_kernels();
 }
 
-void Provenance::give(PyObject* result, const HandedParts& handed) {
+void Provenance::give(PyObject* result, const HandedParts& handed, bool fed) {
   begin_step();
   AddressSet met;
-  each_container(result, false, [&](PyObject* v, bool others) {
+  auto note = [&](PyObject* v, bool others) {
     if (!met.insert(v)) return false;
     ever_given_.insert(v);
     others_have_[v] = others && !handed.has(v);
     // What nobody else holds must end when it is due.
     if (Py_REFCNT(v) > 1) given_.push_back(py::reinterpret_borrow<py::object>(v));
     return true;
-  });
+  };
+  // What a function is fed stays with the replay; of a tuple it is given a copy.
+  if (!fed || !PyTuple_CheckExact(result)) return each_container(result, false, fed, note);
+  note(result, false);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i)
+    each_container(PyTuple_GET_ITEM(result, i), false, 1, note);
 }
 
 // Which of the objects that were there before the call a step gives no replay compares.
