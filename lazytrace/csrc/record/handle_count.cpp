@@ -34,6 +34,7 @@ void HandleCount::follow() {
   PyObject* count = PyDict_GetItemWithError(handle_class()->tp_dict, count_name());
   if (!count || !PyLong_CheckExact(count)) return;
   const Surroundings& around = observer_->surroundings();
+  if (around.recorder->stopped()) return;
   Provenance* provenance = around.provenance;
   int node = provenance->class_node(handle_class());
   bool late = provenance->has_counted(handle_class(), count_name());
