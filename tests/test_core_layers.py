@@ -48,6 +48,7 @@ WATCHING = (
     "within_reach",
     "handed_on",
     "touched",
+    "variables_with",
     "provenance",
     "unseen",
     "new_objects",

@@ -51,9 +51,9 @@ class Feeder {
   const at::Tensor& held(int reg) const { return resume_->registers[static_cast<size_t>(reg)]; }
   bool holds(int reg, const at::Tensor& tensor) const { return resume_->registers[reg].is_same(tensor); }
 
-  // A generator of random numbers that the replay has made for the call; null where it has come to none.
-  py::object generator(size_t which) const {
-    return which < resume_->generators.size() ? resume_->generators[which] : py::object();
+  // What the replay has made for the call (Access::Made); null where it has come to none.
+  py::object made_anew(size_t which) const {
+    return which < resume_->made.size() ? resume_->made[which] : py::object();
   }
 
   // How many hooks the steps that have run have set on this leaf of before the call.

@@ -20,8 +20,8 @@ struct Resume {
   NumberValues numbers;
   Given given;
   OpaqueResults opaque;
-  KeyOrders orders;                    // as they were behind the opaque steps
-  std::vector<py::object> generators;  // of random numbers, which the call has made, in its order
+  KeyOrders orders;              // as they were behind the opaque steps
+  std::vector<py::object> made;  // for the call, by the check of its guards, in its order (Access::Made)
 };
 
 }  // namespace lazytrace

@@ -261,9 +261,16 @@ Py_ssize_t length_of(PyObject* v) {
 }
 }  // namespace
 
+// Of what is made for the check that is nothing to ask then. A step that fills it changes what is read behind
+// the step alone.
 void GuardTree::expect_length(int node, PyObject* value) {
-  Guard& guard = nodes_[node];
-  guard.length = length_of(value);
+  if (nodes_[node].access == Access::Made) {
+    bool made = false;
+    int asked = child(node, Access::Length, nullptr, -1, &made);
+    if (made) expect(asked, py::int_(length_of(value)).ptr());
+    return;
+  }
+  nodes_[node].length = length_of(value);
 }
 
 std::vector<int> GuardTree::roots() const {
@@ -276,7 +283,7 @@ std::vector<int> GuardTree::roots() const {
 std::vector<py::object> GuardTree::made(const Values& values) const {
   std::vector<py::object> made;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].access != Access::Generator) continue;
+    if (nodes_[i].access != Access::Made) continue;
     auto which = static_cast<size_t>(nodes_[i].index);
     if (made.size() <= which) made.resize(which + 1);
     made[which] = py::reinterpret_borrow<py::object>(values.nodes[i]);
@@ -287,15 +294,18 @@ std::vector<py::object> GuardTree::made(const Values& values) const {
 void GuardTree::put_made(const std::vector<py::object>& made, Values* values) const {
   if (made.empty()) return;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].access != Access::Generator) continue;
+    if (nodes_[i].access != Access::Made) continue;
     auto which = static_cast<size_t>(nodes_[i].index);
     if (which >= made.size() || !made[which]) continue;
+    // Another way through the function may make another kind of thing there.
+    if (!values->nodes[i] || Py_TYPE(values->nodes[i]) != Py_TYPE(made[which].ptr())) continue;
     values->nodes[i] = made[which].ptr();
     values->held.push_back(made[which]);
   }
 }
 
 std::vector<int> GuardTree::prune() {
+  let_go_of_made();
   std::vector<int> renamed(nodes_.size(), -1);
   size_t kept = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -423,15 +433,15 @@ PyObject* computed(const Guard& g, PyObject* owner) {
     case Access::FromEnd:
       return entry_of_list(owner, g.access == Access::FromEnd ? -g.index : g.index);
     case Access::Length: {
-      Py_ssize_t size = size_of_list(owner);
+      Py_ssize_t size = PyDict_Check(owner) ? PyDict_GET_SIZE(owner) : size_of_list(owner);
       return size < 0 ? nullptr : PyLong_FromSsize_t(size);
     }
     case Access::Total:
       return total_of(g.key.ptr(), owner, g.index).release().ptr();
     case Access::Memory:
       return memory_of_array(owner).release().ptr();
-    case Access::Generator:
-      return new_generator(g.key.ptr());
+    case Access::Made:
+      return PyType_Check(g.key.ptr()) ? PyObject_CallNoArgs(g.key.ptr()) : new_generator(g.key.ptr());
     case Access::Hooks:
       return is_tensor(owner) ? hooks_of(THPVariable_Unpack(owner), g.index == 1) : nullptr;
     default:
@@ -1088,6 +1098,11 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
     // What the function has from there is what it has found before.
     now.nodes[i] = before;
     if (is_among(behind.nodes, i)) continue;
+    if (g.access == Access::Made) {
+      if (before && !is_among(behind.contents, i) && !accepts(g, before, inputs, now))
+        return static_cast<int>(i);
+      continue;
+    }
     size_t held = now.held.size();
     PyObject* value = read(g, owner, roots, count, &now);
     if (PyErr_Occurred()) PyErr_Clear();
@@ -1121,7 +1136,8 @@ GuardTree::Look GuardTree::look(PyObject* const* roots, size_t count,
     PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
     if (g.parent >= 0 && !owner) continue;
     size_t held = values.held.size();
-    PyObject* value = read(g, owner, roots, count, &values);
+    bool is_here = g.access == Access::Made && g.value;
+    PyObject* value = is_here ? g.value.ptr() : read(g, owner, roots, count, &values);
     if (PyErr_Occurred()) PyErr_Clear();
     look.holds[i] = value ? accepts(g, value, inputs, values) : g.expect == Expect::Absent;
     look.made[i] = values.held.size() > held && !is_of_live_list(g.access);
@@ -1237,8 +1253,6 @@ std::string name_of_state(Access access, Py_ssize_t index) {
       return switch_name(static_cast<size_t>(index));
     case Access::Handled:
       return "whether an exception is handled around the call";
-    case Access::Generator:
-      return "a torch.Generator of its own";
     default:
       return "?";
   }
@@ -1283,6 +1297,9 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
     case Access::Namespace:
     case Access::OfThread:
       return parent() + ".__dict__";
+    case Access::Made:
+      if (!PyType_Check(g.key.ptr())) return "a torch.Generator of its own";
+      return std::string("a ") + reinterpret_cast<PyTypeObject*>(g.key.ptr())->tp_name + " of its own";
     case Access::Type:
       return "type(" + parent() + ")";
     case Access::Item:

@@ -53,7 +53,8 @@ enum class Access : uint8_t {
   Context,         // the value of a context variable in this thread or task
   OfThread,        // the attributes that a threading.local has in this thread, as a dict
   Memory,          // of an array of numpy: a tensor that shows it, made for the check
-  Generator,       // a torch.Generator for the device `key`, made for the check
+  Made,            // what the call makes, made for the check: an empty `key` where that is a class, or else a
+                   // torch.Generator for the device `key`
   Hooks,           // of a tensor: those on its gradient (0), or on what was added to it (1), as a tuple
   Attribute,       // an attribute that C code computes from nothing but the owner (a slot, partial.func,
                    // method.__self__)
@@ -196,10 +197,18 @@ class GuardTree {
   // How many guards a promise leaves out.
   size_t left_out() const;
 
-  // The generators of random numbers that a check has made for the call, in its order; and these in the place
-  // of those that another check has made: the call has drawn from them.
+  // What a check has made for the call (Access::Made), in its order; and these in the place of those that
+  // another check has made: the call has drawn from a generator, or has filled a list.
   std::vector<py::object> made(const Values& values) const;
   void put_made(const std::vector<py::object>& made, Values* values) const;
+  // While it is recorded: what the call has made itself, for look(). Until the guards are pruned, or let go.
+  void hold_made(int node, PyObject* object) {
+    nodes_[node].value = py::reinterpret_borrow<py::object>(object);
+  }
+  void let_go_of_made() {
+    for (Guard& guard : nodes_)
+      if (guard.access == Access::Made) guard.value = py::object();
+  }
 
   // Of each node the first above it.
   std::vector<int> roots() const;

@@ -11,6 +11,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
+#include "cpython/ends.h"
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
 #include "cpython/imports.h"
@@ -433,12 +434,41 @@ int Recording::read_hooks(const at::Tensor& leaf, bool accumulated) {
       .first;
 }
 
+namespace {
+// Of the lists and dicts that a hook may fill, those that the call has made are state from now on. Whether it
+// has any.
+bool adopt_what_it_fills(PyObject* hook, Observer* observer) {
+  if (WatchedBlocks::may_watch(hook)) return false;
+  bool adopts = false;
+  std::vector<PyObject*> open{hook};
+  std::unordered_set<PyObject*> met;
+  constexpr size_t kMost = 64;
+  while (!open.empty() && met.size() < kMost) {
+    PyObject* one = open.back();
+    open.pop_back();
+    if (!met.insert(one).second || is_tensor(one) || is_immutable(one)) continue;
+    bool adopted = observer->adopt(one);
+    adopts |= adopted;
+    bool leads_on = PyFunction_Check(one) || PyMethod_Check(one) || PyCell_Check(one) ||
+                    PyTuple_CheckExact(one) || observer->made_here(one);
+    if (adopted || !leads_on) continue;
+    std::vector<PyObject*> parts = goes_with(one);
+    if (PyFunction_Check(one)) parts.push_back(PyFunction_GET_DEFAULTS(one));
+    for (PyObject* part : parts)
+      if (part) open.push_back(part);
+  }
+  return adopts;
+}
+}  // namespace
+
 py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object hook) {
   if (!can_hook(tensor, true)) return calls.now(tensor, hook);
   const at::Tensor& hooked = THPVariable_Unpack(tensor.ptr());
   bool outside = !recorder_.made(hooked);
   py::object before = outside ? py::object(hooks_before(hooked, false)) : py::object();
-  observer_.surroundings().provenance->weak_node(calls.again.ptr());
+  Provenance* provenance = observer_.surroundings().provenance;
+  provenance->weak_node(calls.again.ptr());
+  bool fills = adopt_what_it_fills(hook.ptr(), &observer_);
   OpaqueCall call(observer_.surroundings(), calls.again.ptr(), "", py::make_tuple(tensor, hook).ptr(),
                   nullptr, false, true);
   HandleCount handles(&observer_, &call);
@@ -446,10 +476,9 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
   if (fed) recorder_.expect_opaque();
   py::object handle = fed ? recorder_.fed_value() : calls.now(tensor, hook);
   bool watched = may_watch() && WatchedBlocks::may_watch(hook.ptr());
-  if (watched) {
-    blocks()->know(hook.ptr());
-    call.is_hook();
-  }
+  bool fills_watched = may_watch() && fills && WatchedBlocks::may_fill(hook.ptr());
+  if (watched || fills_watched) blocks()->know(hook.ptr());
+  if (watched) call.is_hook();
   call.hooks(1, outside);
   call.finish(Py_None);
   handles.count();
@@ -564,11 +593,6 @@ bool know_hooks_of(const py::handle& made, WatchedBlocks* blocks, Provenance* pr
   }
   return true;
 }
-
-bool watches_all(const py::handle& hooks) {
-  return std::all_of(hooks.begin(), hooks.end(),
-                     [](py::handle hook) { return WatchedBlocks::may_watch(hook.ptr()); });
-}
 }  // namespace
 
 void Recording::module_outputs(const py::object& again, const py::object& now, py::object hook,
@@ -581,7 +605,15 @@ void Recording::module_outputs(const py::object& again, const py::object& now, p
                                    hook.attr("n_outputs"), hook.attr("output_tensors_index"));
   py::tuple args = py::make_tuple(hook.attr("module"), hook.attr("user_hooks"), hook.attr("user_pre_hooks"),
                                   inputs, made, about);
-  observer_.surroundings().provenance->weak_node(again.ptr());
+  Provenance* provenance = observer_.surroundings().provenance;
+  provenance->weak_node(again.ptr());
+  bool fills = false, watches = may_watch();
+  for (const char* name : {"user_hooks", "user_pre_hooks"})
+    for (py::handle one : hook.attr(name)) {
+      bool adopts = adopt_what_it_fills(one.ptr(), &observer_);
+      watches &= WatchedBlocks::may_watch(one.ptr()) || (adopts && WatchedBlocks::may_fill(one.ptr()));
+      fills |= adopts;
+    }
   OpaqueCall call(observer_.surroundings(), again.ptr(), "", args.ptr(), nullptr, false, true);
   HandleCount handles(&observer_, &call);
   if (recorder_.feeding()) {
@@ -592,10 +624,9 @@ void Recording::module_outputs(const py::object& again, const py::object& now, p
   }
   // Torch's code, which calls those of the module, is watched with them. Without inputs that require
   // gradients it warns.
-  if (may_watch() && watches_all(hook.attr("user_hooks")) && watches_all(hook.attr("user_pre_hooks"))) {
-    Provenance* provenance = observer_.surroundings().provenance;
+  if (watches) {
     bool known = know_hooks_of(inputs, blocks().get(), provenance);
-    if (known && know_hooks_of(made, blocks().get(), provenance)) call.is_hook();
+    if (known && know_hooks_of(made, blocks().get(), provenance) && !fills) call.is_hook();
   }
   call.finish(Py_None);
   handles.count();

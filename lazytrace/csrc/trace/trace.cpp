@@ -756,7 +756,7 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
     miss.resume->given = std::move(outcome.given);
     miss.resume->opaque = std::move(opaque);
     miss.resume->orders = space->early.orders();
-    miss.resume->generators = at.tree_.made(space->values);
+    miss.resume->made = at.tree_.made(space->values);
   }
   return miss;
 }

@@ -38,7 +38,7 @@ class Feeding {
   }
   bool at_exit() const { return feeder_->at_exit(); }
   // A generator of random numbers that the replay has made for the call; or null.
-  py::object generator(size_t which) const { return feeder_ ? feeder_->generator(which) : py::object(); }
+  py::object made_anew(size_t which) const { return feeder_ ? feeder_->made_anew(which) : py::object(); }
   // The next step where it takes off a hook of this tensor, or null.
   const Step* unhooks(const at::Tensor& tensor) const {
     bool is = active() && expected().opaque && expected().opaque->hooks < 0;

@@ -115,7 +115,7 @@ class Recorder {
   // The same of a generator of random numbers.
   void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
   // Of a function that runs again: a generator that the replay has made for it; or null.
-  py::object generator(size_t which) const { return feeding_.generator(which); }
+  py::object made_anew(size_t which) const { return feeding_.made_anew(which); }
   // From the next step on, Python code that runs again would not see what it saw.
   void end_resuming(const std::string& why) { resuming_.end(why); }
 

@@ -49,6 +49,11 @@ std::vector<py::object> HandedOn::all() const {
   return objects;
 }
 
+bool HandedOn::keeps(PyObject* object) const {
+  auto is_it = [&](const Kept& kept) { return kept.object.ptr() == object; };
+  return std::any_of(kept_.begin(), kept_.end(), is_it);
+}
+
 const HandedOn::Kept* HandedOn::changed() const {
   auto has_changed = [](const Kept& kept) {
     return !same_contents(kept.content, contents_of(kept.object.ptr()));

@@ -53,6 +53,8 @@ class HandedOn {
   // that it has changed, though another step keeps it: no replay knows which of the two was changed.
   const Kept* renew(const HandedParts& given);
   std::vector<py::object> all() const;
+  // Whether a step keeps it, so far.
+  bool keeps(PyObject* object) const;
   void clear() { kept_.clear(); }
   // At the end of the call they go when it is due. One that several steps still keep, each of which has
   // another in a replay, is given back. What leaves the call, and lives until then, may be one of them: the

@@ -1,5 +1,7 @@
 #include "record/python/observer.h"
 
+#include <algorithm>
+
 namespace lazytrace {
 
 Observer::Observer(Recorder* recorder, GuardTree* tree)
@@ -43,6 +45,55 @@ void Observer::finish(PyObject* result) {
   context_variables_.finish();
   watcher_.read_depth();
   provenance_.finish(result);
+}
+
+namespace {
+// What steps can be shown, wherever a replay has it.
+bool is_plain(PyObject* value) { return is_tensor(value) || is_immutable(value); }
+
+// What is taken out of a list or a dict, to be put in again; null where that is not plain, or too much.
+py::object take_all_out(PyObject* container) {
+  constexpr Py_ssize_t kMost = 64;
+  if (PyList_CheckExact(container)) {
+    Py_ssize_t size = PyList_GET_SIZE(container);
+    PyObject** items = PySequence_Fast_ITEMS(container);
+    if (size > kMost || !std::all_of(items, items + size, is_plain)) return {};
+    auto all = py::reinterpret_steal<py::object>(PyList_GetSlice(container, 0, size));
+    if (!all || PyList_SetSlice(container, 0, size, nullptr) < 0) throw py::error_already_set();
+    return all;
+  }
+  PyObject *key, *value;
+  if (PyDict_GET_SIZE(container) > kMost) return {};
+  for (Py_ssize_t at = 0; PyDict_Next(container, &at, &key, &value);)
+    if ((!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) || !is_plain(value)) return {};
+  auto all = py::reinterpret_steal<py::object>(PyDict_Copy(container));
+  if (!all) throw py::error_already_set();
+  PyDict_Clear(container);
+  return all;
+}
+}  // namespace
+
+bool Observer::adopt(PyObject* container) {
+  if (provenance_.is_adopted(container)) return true;
+  if (!provenance_.may_adopt(container)) return false;
+  py::object all = take_all_out(container);
+  if (!all) return false;
+  PyObject* adopted = provenance_.adopt(container);
+  auto said = [] { return std::string("fills what it has made"); };
+  PyObject *key, *value;
+  if (PyList_CheckExact(all.ptr())) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(all.ptr()); ++i) {
+      value = PyList_GET_ITEM(all.ptr(), i);
+      writes_.write_again(Effect::Kind::Append, adopted, adopted, nullptr, -1, value, said);
+      if (PyList_Append(adopted, value) < 0) throw py::error_already_set();
+    }
+    return true;
+  }
+  for (Py_ssize_t at = 0; PyDict_Next(all.ptr(), &at, &key, &value);) {
+    writes_.write_item(adopted, key, value);
+    if (PyDict_SetItem(adopted, key, value) < 0) throw py::error_already_set();
+  }
+  return true;
 }
 
 }  // namespace lazytrace

@@ -86,6 +86,9 @@ class Observer {
   void write_attribute(PyObject* object, PyObject* name, PyObject* value) {
     writes_.write_attribute(object, name, value);
   }
+  // A list or dict that the call has made, before it hands it to code that may fill it (Provenance::adopt).
+  // What it holds by then counts as written since. Whether it is state from now on.
+  bool adopt(PyObject* container);
   void settle_writes() { writes_.settle(); }
   // After it: all places that were written, those too that hold again what they held.
   std::vector<Effect>& written() { return writes_.written(); }

@@ -70,7 +70,7 @@ bool exchange_entry(PyObject* container, PyObject* entry, PyObject* by) {
 bool end_with(const std::vector<Writes::Write>& writes, const std::vector<py::object>& shown) {
   std::unordered_map<PyObject*, Py_ssize_t> later;
   for (size_t i = shown.size(); i-- > 0;) {
-    if (writes[i].effect.kind != Effect::Kind::Append) continue;
+    if (writes[i].effect.kind != Effect::Kind::Append || !shown[i]) continue;
     PyObject* container = writes[i].container.ptr();
     Py_ssize_t place = PySequence_Size(container) - ++later[container];
     if (place < 0) return false;
@@ -290,7 +290,7 @@ void OpaqueCall::reach(PyObject* function) {
 }
 
 OpaqueCall::~OpaqueCall() {
-  if (hides_) around_.provenance->hide({}, "");
+  if (!hidden_.empty()) around_.provenance->hide({}, "");
   if (!paused_) return;
   paused_ = false;
   around_.recorder->resume();
@@ -321,7 +321,8 @@ std::optional<Tree> OpaqueCall::shown_by(const Writes::Write& write, const Tree:
 }
 
 // What the function has written so far, as Python code is to find it: plain numbers where it has written some
-// that are followed. Where something cannot be shown, nothing is, and code that is watched must not ask.
+// that are followed. Where something cannot be shown, nothing of its container is, and code that is watched
+// must not ask for that.
 void OpaqueCall::show_writes(const Tree::Source& source, bool watched) {
   std::vector<Writes::Write>& writes = around_.writes->all();
   std::vector<std::pair<py::object, std::optional<Tree>>> all;
@@ -329,18 +330,16 @@ void OpaqueCall::show_writes(const Tree::Source& source, bool watched) {
     auto& [value, tree] = all.emplace_back();
     if (write.is_taken_back() || (tree = shown_by(write, source, &value))) continue;
     if (!watched) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
-    std::vector<PyObject*> hidden;
-    for (const Writes::Write& one : writes) hidden.push_back(one.container.ptr());
-    hides_ = true;
-    return around_.provenance->hide(std::move(hidden), step_->name);
+    hidden_.insert(write.container.ptr());
   }
+  if (!hidden_.empty()) around_.provenance->hide({hidden_.begin(), hidden_.end()}, step_->name);
   for (size_t i = 0; i < all.size(); ++i) {
     auto& [value, tree] = all[i];
-    if (!tree) {
+    Writes::Write& write = writes[i];
+    if (!tree || hidden_.count(write.container.ptr())) {
       shown_.emplace_back();
       continue;
     }
-    Writes::Write& write = writes[i];
     write.shown = true;
     step_->written.push_back({write.effect, std::move(*tree)});
     shown_.push_back(py::reinterpret_steal<py::object>(plain_of_followed(value.ptr())));
@@ -366,11 +365,11 @@ void OpaqueCall::counts(PyObject* followed) {
 
 // False where a place has something else by now.
 bool OpaqueCall::hide_writes() {
-  if (hides_) return true;
   const auto& writes = around_.writes->all();
   if (!end_with(writes, shown_)) return false;
   for (size_t i = 0; i < shown_.size(); ++i) {
     PyObject* container = writes[i].container.ptr();
+    if (hidden_.count(container)) continue;
     bool followed = !shown_[i].is(writes[i].value);
     if (writes[i].effect.kind == Effect::Kind::Append) {
       if (followed && !exchange_entry(container, shown_[i].ptr(), writes[i].value.ptr())) return false;
@@ -439,6 +438,8 @@ void OpaqueCall::fill_parts() {
 
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
+  // A form cannot go without code that fills a list.
+  step_->watched &= touched_ == around_.provenance->touched_count();
   bool keeps = around_.provenance->keeps(parts_) || step_->watched;
   bool changes = step_->free && !step_->watched && !step_->pure;
   std::vector<py::object> kept = changes ? around_.provenance->handed_on() : std::vector<py::object>();

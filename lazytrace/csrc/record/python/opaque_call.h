@@ -111,10 +111,10 @@ class OpaqueCall {
   size_t touched_ = 0;
   GuardTree::Look read_before_;
   Modes modes_ = Modes::current();
-  bool prints_ = false;  // or logs, and gives nothing back
-  bool draws_ = false;   // random numbers that are none of torch's
-  bool varies_ = false;  // see varies()
-  bool hides_ = false;   // what was written, from the code that it calls
+  bool prints_ = false;                   // or logs, and gives nothing back
+  bool draws_ = false;                    // random numbers that are none of torch's
+  bool varies_ = false;                   // see varies()
+  std::unordered_set<PyObject*> hidden_;  // containers that watched code must not ask, which the writes hold
   bool paused_ = true;
 };
 

@@ -13,6 +13,7 @@
 #include "cpython/values.h"
 #include "program/value_tree.h"
 #include "record/python/code_facts.h"
+#include "record/python/variables_with.h"
 #include "record/python/within_reach.h"
 #include "support/reasons.h"
 
@@ -397,6 +398,7 @@ void Provenance::follow_number(int node, PyObject* value) {
 void Provenance::follow_list(int node, PyObject* value) {
   if (!PyList_CheckExact(value) && !is_deque(value)) return;
   if (!exchange_ || !recorder_->numbers() || recorder_->inside_operator() || structural(node)) return;
+  if ((*tree_)[node].access == Access::Made) return;
   if (!recorder_->follows_state(tree_->path(node, names_))) return;
   live_[value] = node;
   any_live_ = true;
@@ -443,11 +445,65 @@ void Provenance::read_generator(int node, PyObject* object) {
 
 // A function that runs again goes on with that of the replay, which may have drawn from it.
 py::object Provenance::make_generator(PyObject* device) {
-  py::object made = recorder_->generator(static_cast<size_t>(generators_made_));
-  if (!made) made = py::reinterpret_steal<py::object>(new_generator(device));
+  py::object made = recorder_->made_anew(static_cast<size_t>(made_anew_));
+  if (!made || !is_random_generator(made.ptr()))
+    made = py::reinterpret_steal<py::object>(new_generator(device));
   if (!made) throw py::error_already_set();
-  read_child(-1, Access::Generator, device, generators_made_++, made.ptr());
+  read_child(-1, Access::Made, device, made_anew_++, made.ptr());
   return made;
+}
+
+// A function that runs again has another one: it goes on with that of the replay, which stands in its
+// variables from then on.
+bool Provenance::may_adopt(PyObject* container) const {
+  bool kind = PyList_CheckExact(container) || PyDict_CheckExact(container);
+  return kind && is_fresh(container) && known(container) < 0 && !touched(container) &&
+         !handed_on_.keeps(container);
+}
+
+// A function that runs again has another one: it goes on with that of the replay, which stands in its
+// variables from then on.
+PyObject* Provenance::adopt(PyObject* container) {
+  auto adopted = py::reinterpret_borrow<py::object>(container);
+  VariablesWith variables(container, below_);
+  bool alone = variables.count() == Py_REFCNT(container) - 1;
+  if (recorder_->feeding()) {
+    py::object made = recorder_->made_anew(static_cast<size_t>(made_anew_));
+    if (!alone || !made || !Py_IS_TYPE(made.ptr(), Py_TYPE(container)))
+      recorder_->diverge("a " + type_name(container) + " that a step fills");
+    hold(container);
+    variables.put(made.ptr());
+    adopted = std::move(made);
+  } else if (!alone) {
+    recorder_->end_resuming("it hands on a " + type_name(container) + " of its own");
+  }
+  note_older(adopted.ptr());
+  auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(adopted.ptr()));
+  int node = read_node(-1, Access::Made, kind, made_anew_++, adopted.ptr()).first;
+  tree_->hold_made(node, adopted.ptr());
+  adopted_.emplace_back(std::move(adopted), 0);
+  return adopted_.back().first.ptr();
+}
+
+bool Provenance::is_adopted(PyObject* object) const {
+  return std::any_of(adopted_.begin(), adopted_.end(),
+                     [&](const auto& one) { return one.first.ptr() == object; });
+}
+
+// As the recording holds them, and a replay does to its end, what they hold must not tell of its own.
+bool Provenance::fails_for_adopted(bool asks_all) {
+  PyObject* found = nullptr;
+  auto ends = [&](PyObject* one) {
+    if (runs_code_at_its_end(one)) found = one;
+    return found != nullptr;
+  };
+  for (auto& [object, holders] : adopted_) {
+    Py_ssize_t before = std::exchange(holders, Py_REFCNT(object.ptr()));
+    if ((!asks_all && holders >= before) || !leads_to(object.ptr(), ends)) continue;
+    recorder_->fail(say(reason::LateDestructor, type_name(found)));
+    return true;
+  }
+  return false;
 }
 
 // A bound method is its function and its object.
@@ -771,6 +827,7 @@ Provenance::Late* Provenance::remember_late(PyObject* object) {
 }
 
 bool Provenance::give_up_for_ends() {
+  if (!adopted_.empty() && fails_for_adopted(false)) return true;
   if (PyObject* ends = touched_.next_end()) {
     recorder_->fail(say(reason::LateDestructor, type_name(ends)));
     return true;
@@ -935,6 +992,7 @@ bool Provenance::hand_on(const HandedParts& parts, const std::string& step) {
 }
 
 void Provenance::renew_handed_on(const HandedParts& given, const std::string& step) {
+  if (fails_for_adopted(true)) return;
   if (const HandedOn::Kept* kept = handed_on_.renew(given))
     recorder_->fail(say(reason::SharesHandedOn, word_for(kept->object.ptr()), kept->step, step));
 }

@@ -66,6 +66,12 @@ class Provenance {
   void know(PyObject* object, int node) { known_[object] = node; }
   // One that the call makes: each check of the guards makes another.
   py::object make_generator(PyObject* device);
+  // Whether it is a list or dict that the call has made and no step has yet. One that is empty is state from
+  // then on, made by each check of the guards: all steps of a replay share that, and it may leave the call.
+  // What is that now, borrowed.
+  bool may_adopt(PyObject* container) const;
+  PyObject* adopt(PyObject* container);
+  bool is_adopted(PyObject* object) const;
   // Where it has no node yet.
   void know_first(PyObject* object, int node) { known_.emplace(object, node); }
   bool by_path(int node) const { return (*tree_)[node].access != Access::Weak; }
@@ -264,6 +270,9 @@ class Provenance {
     late_.clear();  // its weak references show, too
     handed_on_.clear();
     given_.clear();
+    kept_cells_.clear();
+    adopted_.clear();
+    tree_->let_go_of_made();
     recorder_->let_go();
     if (call_) call_->let_go();
   }
@@ -329,9 +338,12 @@ class Provenance {
   void read_generator(int node, PyObject* object);
   std::vector<py::object> given_;
   AddressSet ever_given_;
-  AddressMap<bool> others_have_;  // of these
   size_t kernels_before_ = 0;     // of Python, that had run when they were given
-  Py_ssize_t generators_made_ = 0;
+  AddressMap<bool> others_have_;  // of these
+  Py_ssize_t made_anew_ = 0;
+  // Lists and dicts of the call's own that are state, as often as they were held when it was asked last.
+  std::vector<std::pair<py::object, Py_ssize_t>> adopted_;
+  bool fails_for_adopted(bool asks_all);
   void read_kind(int node, PyObject* object);
   void judge_cells();
   bool stays_unknown(const Late& late, const std::vector<PyObject*>& returned) const;

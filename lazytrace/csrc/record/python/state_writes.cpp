@@ -17,6 +17,12 @@ namespace lazytrace {
 
 // Whether the call has made it. What an entry of before the call is given as stands for that.
 bool StateWrites::is_own(PyObject* object) {
+  // What a step fills, whose code is watched: a replay calls it.
+  if (recorder_->in_block() && provenance_->is_adopted(object)) {
+    // Where what the function has put there is not shown, that would come behind what the step has.
+    if (log_->wrote_to(object)) provenance_->meets_hidden(object);
+    return provenance_->touch(object), true;
+  }
   if (!provenance_->is_fresh(object)) return false;
   if (provenance_->was_drawn(object)) recorder_->fail(say(reason::WritesDrawn));
   return true;

@@ -83,9 +83,10 @@ PyObject* function_of(PyObject* hook) {
   return found ? found : hook;
 }
 
-bool writes(const Operation& operation, PyCodeObject* code) {
+bool writes(const Operation& operation, PyCodeObject* code, bool fills) {
   switch (operation.action) {
     case Action::SetsItem:
+      return !fills;
     case Action::SetsGlobal:
     case Action::SetsVariable:
       return true;
@@ -98,21 +99,27 @@ bool writes(const Operation& operation, PyCodeObject* code) {
       return false;
   }
 }
-}  // namespace
 
 // What it says decides about nothing but the time of a recording.
-bool WatchedBlocks::may_watch(PyObject* hook) {
+bool may_watch_code_of(PyObject* hook, bool fills) {
   PyObject* function = function_of(hook);
   if (!PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  static const std::unordered_set<std::string> kMore = {"append", "item", "tolist", "print",
-                                                        "update", "add",  "extend", "numpy"};
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i)
-    if (kMore.count(text_of(PyTuple_GET_ITEM(code->co_names, i)))) return false;
+  static const std::unordered_set<std::string> kMore = {"item", "tolist", "print", "numpy"},
+                                               kFills = {"append", "update",     "add",        "extend",
+                                                         "insert", "setdefault", "appendleft", "__setitem__"};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
+    std::string name = text_of(PyTuple_GET_ITEM(code->co_names, i));
+    if (kMore.count(name) || (!fills && kFills.count(name))) return false;
+  }
   const std::vector<Operation>& operations = decoded_facts_of(reinterpret_cast<PyObject*>(code))->operations;
   return std::none_of(operations.begin(), operations.end(),
-                      [&](const Operation& operation) { return writes(operation, code); });
+                      [&](const Operation& operation) { return writes(operation, code, fills); });
 }
+}  // namespace
+
+bool WatchedBlocks::may_watch(PyObject* hook) { return may_watch_code_of(hook, false); }
+bool WatchedBlocks::may_fill(PyObject* hook) { return may_watch_code_of(hook, true); }
 
 bool WatchedBlocks::knows(PyObject* hook) const {
   return std::any_of(hooks_.begin(), hooks_.end(), [&](const py::object& one) { return one.ptr() == hook; });

@@ -25,6 +25,8 @@ class WatchedBlocks : public std::enable_shared_from_this<WatchedBlocks> {
   // Whether it is worth watching: a function of Python's, whose code does not plainly do more than read and
   // run operators.
   static bool may_watch(PyObject* hook);
+  // The same of one that may put something into lists and dicts, besides.
+  static bool may_fill(PyObject* hook);
   // These hooks may be watched: the call has set them. Held.
   void know(PyObject* hook) { hooks_.push_back(py::reinterpret_borrow<py::object>(hook)); }
   bool knows(PyObject* hook) const;

@@ -51,6 +51,8 @@ void ContainerReads::read_dict_item(PyObject* dict, PyObject* key) { read_entry_
 
 void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_value) {
   if (late_->read_entry(dict, key)) return;
+  // What else a step has put into one that the call has made says nothing of this entry, which it has left.
+  if (PyUnicode_CheckExact(key) && provenance_->is_adopted(dict) && log_->wrote(dict, key)) return;
   int node = provenance_->owner(dict);
   if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key)) fix_keys(dict);

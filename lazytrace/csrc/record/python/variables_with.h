@@ -1,0 +1,22 @@
+// The variables that hold an object, of the function and of what it has called.
+#pragma once
+
+#include <Python.h>
+
+#include <vector>
+
+namespace lazytrace {
+
+// Those of the frames down to `below`, and the cells that they have. Needs the GIL.
+class VariablesWith {
+ public:
+  VariablesWith(PyObject* object, const void* below);
+  Py_ssize_t count() const { return static_cast<Py_ssize_t>(places_.size()); }
+  // They hold the other one from now on.
+  void put(PyObject* other);
+
+ private:
+  std::vector<PyObject**> places_;  // each once
+};
+
+}  // namespace lazytrace

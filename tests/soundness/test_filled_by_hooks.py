@@ -1,0 +1,326 @@
+"""Lists and dicts that the function makes and that hooks fill, read behind the backward pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tests.soundness.runner import Cases, Holder, X, call, check
+
+cases = Cases()
+
+
+def eight():
+    return [call(X(2, 3) * k) for k in (1, -2, 3, 4, -5, 6, 7, -8)]
+
+
+def of_a_product(body):
+    """A function that is given a product with a leaf, whose gradient is compared."""
+
+    def make(trace):
+        w = X(3, 3).div(9).requires_grad_()
+        return trace(lambda x: body(x, x @ w)), eight(), lambda: w.grad
+
+    return make
+
+
+def fills_a_list(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g.norm()))
+    y.sin().register_hook(lambda g: found.append(g))
+    y.pow(2).sum().backward()
+    return found, torch.stack(found).max(), len(found)
+
+
+def fills_a_dict(x, y):
+    found = {}
+
+    def save(name):
+        def hook(g):
+            found[name] = g
+
+        return hook
+
+    z = y.sin()
+    for name, tensor in {"y": y, "z": z}.items():
+        tensor.register_hook(save(name))
+    z.sum().backward()
+    return found["y"] + found["z"], list(found), found
+
+
+def fills_what_has_something(x, y):
+    """Behind what the function has put there."""
+    found = {"y": y.detach(), 1: 2}
+    y.register_hook(lambda g: found.__setitem__("g", g))
+    y.pow(2).sum().backward()
+    found["last"] = 3
+    return found["g"] * found["y"], found["last"]
+
+
+def appends_behind_what_the_function_has_put_in(x, y):
+    found = [y.detach()]
+    y.register_hook(lambda g: found.append(g))
+    y.pow(2).sum().backward()
+    return found
+
+
+def fills_it_with_numbers(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g.norm().item()))
+    y.pow(2).sum().backward()
+    return found[0] * 2
+
+
+def fills_it_in_two_passes(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g * 1))
+    y.pow(2).sum().backward(retain_graph=True)
+    first = found[0] * 2
+    y.sin().sum().backward()
+    return first, found[1]
+
+
+def takes_out_what_another_has_put_in(x, y):
+    found = []
+    z = y.sin()
+    z.register_hook(lambda g: found.append(g))
+    y.register_hook(lambda g: g + found.pop())
+    z.pow(2).sum().backward()
+    return len(found)
+
+
+def asks_what_is_there(x, y):
+    found = []
+
+    def hook(g):
+        if len(found) < 1:
+            found.append(g)
+
+    z = y.sin()
+    y.register_hook(hook)
+    z.register_hook(hook)
+    z.pow(2).sum().backward()
+    return found
+
+
+def leaves_before(x, y):
+    """A side exit between the hook and the pass."""
+    found = []
+    y.register_hook(lambda g: found.append(g))
+    if y.sum() > 0:
+        y = y * 2
+    y.sum().backward()
+    return len(found), [g * 2 for g in found]
+
+
+def leaves_behind(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g))
+    y.pow(2).sum().backward()
+    return (found[0] * 2 if found[0].sum() > 0 else found[0] * 3), found
+
+
+def fills_it_at_some_calls(x, y):
+    found = []
+
+    def hook(g):
+        if x[0, 0] > 0:
+            found.append(g)
+
+    before = len(found)
+    y.register_hook(hook)
+    y.sum().backward()
+    return before, len(found), [g * 2 for g in found]
+
+
+REFUSED = {
+    appends_behind_what_the_function_has_put_in: "opaque-rewrites",
+    fills_it_in_two_passes: "opaque-varies",
+}
+
+for one in (
+    fills_a_list,
+    fills_a_dict,
+    fills_what_has_something,
+    fills_it_with_numbers,
+    takes_out_what_another_has_put_in,
+    asks_what_is_there,
+    leaves_before,
+    leaves_behind,
+    fills_it_at_some_calls,
+):
+    made = of_a_product(one)
+    made.__name__ = one.__name__
+    cases(hits=2)(made)
+
+for one, reason in REFUSED.items():
+    made = of_a_product(one)
+    made.__name__ = one.__name__
+    cases(eager=reason)(made)
+
+
+def small_net():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+
+
+def pictures():
+    return [call(torch.randn(2, 1, 4, 4)) for _ in range(5)]
+
+
+@cases(hits=3)
+def hooks_of_a_module_for_a_while(trace):
+    """Both kinds, which are still there when the pass comes to them."""
+    net = small_net()
+
+    def cam(x):
+        values, gradients = [], []
+        first = net[0].register_forward_hook(lambda module, given, y: values.append(y))
+        second = net[0].register_full_backward_hook(lambda module, g, given: gradients.append(given[0]))
+        net(x).max(1)[0].sum().backward()
+        first.remove()
+        second.remove()
+        return (gradients[0].mean((2, 3), keepdim=True) * values[0]).sum(1).relu().detach()
+
+    return trace(cam), pictures(), lambda: [p.grad for p in net.parameters()]
+
+
+class Cam:
+    """Has what its hooks are given, and the handles of these."""
+
+    def __init__(self, layer):
+        self.values = self.gradients = None
+        self.handles = [
+            layer.register_forward_hook(self.keep_values),
+            layer.register_full_backward_hook(self.keep_gradients),
+        ]
+
+    def keep_values(self, module, given, y):
+        self.values = y
+
+    def keep_gradients(self, module, g, given):
+        self.gradients = given[0]
+
+
+@cases(eager="opaque-argument")
+def an_object_with_handles(trace):
+    """A number that is followed, that of the handles, meets a recording that has failed."""
+    net = small_net()
+
+    def cam(x):
+        made = Cam(net[0])
+        net(x).sum().backward()
+        for handle in made.handles:
+            handle.remove()
+        return made.gradients * made.values.detach()
+
+    return trace(cam), pictures(), lambda: [p.grad for p in net.parameters()]
+
+
+@cases(hits=3)
+def a_hook_on_what_a_hook_of_a_module_has_kept(trace):
+    net = small_net()
+
+    def cam(x):
+        found = {}
+
+        def keep(module, given, y):
+            found["y"] = y
+            y.register_hook(lambda g: found.__setitem__("g", g))
+
+        handle = net[0].register_forward_hook(keep)
+        net(x).max(1)[0].sum().backward()
+        handle.remove()
+        return (found["g"].mean((2, 3), keepdim=True) * found["y"]).sum(1).relu().detach()
+
+    return trace(cam), pictures(), lambda: [p.grad for p in net.parameters()]
+
+
+@cases(hits=3)
+def hooks_on_parameters_for_a_while(trace):
+    net = small_net()
+
+    def step(x):
+        norms = []
+        handles = [p.register_hook(lambda g: norms.append(g.norm())) for p in net.parameters()]
+        net.zero_grad()
+        net(x).sum().backward()
+        for handle in handles:
+            handle.remove()
+        return torch.stack(norms).max().item()
+
+    return trace(step), pictures(), lambda: [p.grad for p in net.parameters()]
+
+
+@cases(hits=5)
+def stays_in_state(trace):
+    """Each call leaves a list of its own, which the next one does not change."""
+    w, state, all_lists = X(3, 3).requires_grad_(), Holder(found=None), []
+
+    def step(x):
+        found = []
+        y = x @ w
+        y.register_hook(lambda g: found.append(g.norm()))
+        y.pow(2).sum().backward()
+        state.found = found
+
+    traced = trace(step)
+
+    def one(x):
+        traced(x)
+        all_lists.append(state.found)
+
+    return one, eight(), lambda: (w.grad, all_lists, len({id(one) for one in all_lists}))
+
+
+@cases(hits=5)
+def a_hook_that_is_called_once_the_call_has_ended(trace):
+    w, kept = X(3, 3).requires_grad_(), []
+
+    def step(x):
+        found = {}
+        y = x @ w
+        y.register_hook(lambda g: found.__setitem__("g", g))
+        return y.pow(2).sum(), found
+
+    traced = trace(step)
+
+    def one(x):
+        loss, found = traced(x)
+        assert not found
+        loss.backward()
+        kept.append(found)
+
+    return one, eight(), lambda: (w.grad, kept)
+
+
+class Ends:
+    """Tells when it goes."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def __del__(self):
+        self.log.append("gone")
+
+
+@cases(eager="late-destructor")
+def what_tells_of_its_end(trace):
+    """The recording holds the list longer than the function does."""
+    w, log = X(3, 3).requires_grad_(), []
+
+    def step(x):
+        found = []
+        y = x @ w
+        y.register_hook(lambda g: found.append(Ends(log)))
+        y.sum().backward()
+        found = None
+        log.append("behind")
+        return y.detach()
+
+    return trace(step), eight(), lambda: (w.grad, log)
+
+
+@cases.parametrize
+def test_case(make, expected):
+    check(make, **expected)
