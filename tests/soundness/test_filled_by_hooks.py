@@ -57,6 +57,42 @@ def fills_what_has_something(x, y):
     return found["g"] * found["y"], found["last"]
 
 
+def keeps_the_order_of_keys(x, y):
+    found = {"y": y.detach()}
+    y.register_hook(lambda g: found.__setitem__("g", g))
+    found["before"] = y.detach() * 2
+    y.pow(2).sum().backward()
+    found["last"] = 3
+    return found
+
+
+def raises_once_it_has_filled_it(x, y):
+    found = []
+
+    def hook(g):
+        found.append(g)
+        if x[0, 0] < 0:
+            raise ValueError("below")
+
+    y.register_hook(hook)
+    try:
+        y.sum().backward()
+    except ValueError:
+        return found, "raised"
+    return found
+
+
+def fills_one_for_each_call_of_a_helper(x, y):
+    def helper(z):
+        found = []
+        z.register_hook(lambda g: found.append(g * 2))
+        z.pow(2).sum().backward(retain_graph=True)
+        return found
+
+    first = helper(y)
+    return first, helper(y.sin()) if x.sum() > 0 else first
+
+
 def appends_behind_what_the_function_has_put_in(x, y):
     found = [y.detach()]
     y.register_hook(lambda g: found.append(g))
@@ -134,6 +170,7 @@ def fills_it_at_some_calls(x, y):
 
 
 REFUSED = {
+    raises_once_it_has_filled_it: "opaque-raised",
     appends_behind_what_the_function_has_put_in: "opaque-rewrites",
     fills_it_in_two_passes: "opaque-varies",
 }
@@ -148,6 +185,8 @@ for one in (
     leaves_before,
     leaves_behind,
     fills_it_at_some_calls,
+    keeps_the_order_of_keys,
+    fills_one_for_each_call_of_a_helper,
 ):
     made = of_a_product(one)
     made.__name__ = one.__name__
