@@ -37,7 +37,10 @@ class Flattened {
   }
 
   std::vector<PyObject*> leaves;  // in order, borrowed from the value
-  std::string shape;    // equal exactly for equal structures, of tensors of equal traits, leaves or not
+  std::string shape;  // equal exactly for equal structures, of tensors of equal traits, leaves or not
+  // The lists, dicts and tuples in it, in order, but for what was given, and which of them others hold, too.
+  std::vector<PyObject*> containers;
+  std::vector<bool> others;
   bool shares = false;  // a list or a dict of it is one of what was given
 
  private:
@@ -82,6 +85,8 @@ class Flattened {
       }
     }
     own &= Py_REFCNT(value) == 1;
+    containers.push_back(value);
+    others.push_back(!own);
     shape += dict ? (own ? "{" : "{&") : list ? (own ? "[" : "[&") : "(";
     if (is_named_tuple(value)) shape += exact_text(reinterpret_cast<PyObject*>(Py_TYPE(value)));
     dict ? walk_entries(value, depth - 1, own) : walk_items(value, depth - 1, own);

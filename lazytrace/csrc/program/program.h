@@ -85,7 +85,8 @@ struct OpaqueStep {
   std::string attribute;  // which attribute of it is called; empty: itself
   Tree call;              // (args, kwargs)
   std::string name;
-  std::string shape;                   // structure of the result, as flatten_value() writes it
+  std::string shape;                   // structure of the result (Flattened)
+  std::vector<bool> others;            // which of the lists, dicts and tuples in it others hold, in order
   std::vector<WrittenByThen> written;  // which a replay writes before, too
   std::vector<py::object> values;      // the leaves of the result that are not tensors (None for tensors)
   bool python = true;                  // runs Python code, which may do anything, and then only once per call

@@ -154,6 +154,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       outcome.given.results = std::move(stack_);
       outcome.given.value = std::move(value_);
       outcome.given.shape = std::move(shape_);
+      outcome.given.others = std::move(others_);
       outcome.given.parts = std::move(parts_);
       outcome.given.warnings = std::move(warnings_.all);
       return outcome;
@@ -674,6 +675,7 @@ bool Interpreter::take_entry(const Step& s, size_t at) {
   if (shown || !matches_value(s, flattened) || takes_again(s, flattened)) {
     // No other program takes what something else shows, either.
     shape_ = shown ? "!" : std::move(flattened.shape);
+    others_ = std::move(flattened.others);
     if (shown) found_ = "memory that something else shows";
     if (value_.ptr() == Py_Ellipsis) found_ = "no entry";
     return false;
@@ -864,6 +866,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   if (late_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
     // Other programs may have read before it what it has changed.
     shape_ = late_ ? "!" : std::move(flattened.shape);
+    others_ = std::move(flattened.others);
     // The function would be given an object of this call's, and has another one of its own when it runs
     // again.
     confused_ = flattened.shares;

@@ -29,7 +29,8 @@ class MadeParts;
 struct Given {
   std::vector<c10::IValue> results;
   py::object value;
-  std::string shape;  // of that value, as it was given
+  std::string shape;         // of that value, as it was given
+  std::vector<bool> others;  // as in OpaqueStep, if the shape is known
   // What that function was given, where it has changed some of it.
   std::shared_ptr<MadeParts> parts;
   std::exception_ptr error;
@@ -222,6 +223,7 @@ class Interpreter {
   std::unique_ptr<Taken> taken_;
   py::object value_;
   std::string shape_;                 // of it, where it differs
+  std::vector<bool> others_;          // the same
   std::shared_ptr<MadeParts> parts_;  // that it has changed, where it had not
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised

@@ -146,6 +146,11 @@ void Feeding::take_over_opaque(Step* step) const {
   step->effect |= made.effects;
   // What was asked for this time is what this call has come to, by which its program is proved.
   if (!at_exit() && !made.asks) made.shape = ran.shape, made.values = ran.values;
+  // The replay holds it by now, too.
+  const Given& given = feeder_->given();
+  bool differs = at_exit() && !given.shape.empty();
+  made.others = differs ? given.others : ran.others;
+  if (differs && given.shape != "!") made.shape = given.shape;
 }
 
 namespace {

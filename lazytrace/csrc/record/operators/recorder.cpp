@@ -1189,6 +1189,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   std::vector<int> followed;  // by leaf
   Flattened flattened(result, given);
   opaque->shape = std::move(flattened.shape);
+  opaque->others = std::move(flattened.others);
   for (PyObject* leaf : flattened.leaves) {
     Result one;
     if (is_tensor(leaf)) {

@@ -9,13 +9,10 @@
 
 namespace lazytrace {
 
-bool HandedParts::has(PyObject* part) const {
-  auto is_it = [&](const auto& known) { return known.first.ptr() == part; };
-  return std::any_of(parts_.begin(), parts_.end(), is_it);
-}
-
 void HandedParts::add(PyObject* part) {
-  if (!has(part)) parts_.emplace_back(py::reinterpret_borrow<py::object>(part), 0);
+  auto is_it = [&](const auto& known) { return known.first.ptr() == part; };
+  if (std::none_of(parts_.begin(), parts_.end(), is_it))
+    parts_.emplace_back(py::reinterpret_borrow<py::object>(part), 0);
 }
 
 void HandedParts::count_holders() {

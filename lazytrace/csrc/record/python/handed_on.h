@@ -21,7 +21,6 @@ namespace py = pybind11;
 class HandedParts {
  public:
   void add(PyObject* part);
-  bool has(PyObject* part) const;
   // Before the code of the step runs, and whether more hold one of them now. `is_ours`: of one that we hold
   // since.
   void count_holders();

@@ -388,9 +388,8 @@ bool OpaqueCall::hide_writes() {
 
 py::object OpaqueCall::finish(PyObject* result) {
   Recorder* recorder = around_.recorder;
-  bool fed = recorder->feeding();
   if (!recorder->stopped()) add(result);
-  if (step_->python) around_.provenance->give(result, parts_, fed);
+  if (step_->python && !recorder->stopped()) around_.provenance->give(result, call_.ptr(), step_->others);
   auto given = py::reinterpret_borrow<py::object>(result);
   bool follows = step_->asks && std::any_of(numbers_.begin(), numbers_.end(), [](int id) { return id >= 0; });
   if (!follows || recorder->stopped()) return given;

@@ -11,6 +11,7 @@
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "program/flatten.h"
 #include "program/value_tree.h"
 #include "record/python/code_facts.h"
 #include "record/python/variables_with.h"
@@ -94,43 +95,21 @@ int Provenance::owner(PyObject* object) {
   return -1;
 }
 
-namespace {
-// `visit(v, others)`: whether others hold it, or what it lies in; says whether to go into it. `ours`: how
-// many references beside that of what it lies in are none of others.
-template <class Visit>
-void each_container(PyObject* v, bool others, Py_ssize_t ours, const Visit& visit) {
-  bool dict = PyDict_CheckExact(v);
-  if (!(dict || PyList_CheckExact(v) || PyTuple_CheckExact(v) || is_named_tuple(v))) return;
-  others |= Py_REFCNT(v) > 1 + ours;
-  if (!visit(v, others)) return;
-  PyObject *key, *value;
-  for (Py_ssize_t at = 0; dict && PyDict_Next(v, &at, &key, &value);) each_container(value, others, 0, visit);
-  for (Py_ssize_t i = 0; !dict && i < PySequence_Fast_GET_SIZE(v); ++i)
-    each_container(PySequence_Fast_GET_ITEM(v, i), others, 0, visit);
-}
-}  // namespace
-
 void Provenance::begin_step() {
   given_.clear();
   kernels_before_ = recorder_->python_kernels();
 }
 
-void Provenance::give(PyObject* result, const HandedParts& handed, bool fed) {
+void Provenance::give(PyObject* result, PyObject* handed, const std::vector<bool>& others) {
   begin_step();
-  AddressSet met;
-  auto note = [&](PyObject* v, bool others) {
-    if (!met.insert(v)) return false;
-    ever_given_.insert(v);
-    others_have_[v] = others && !handed.has(v);
+  const Flattened flattened(result, handed);
+  for (size_t i = 0; i < flattened.containers.size(); ++i) {
+    PyObject* one = flattened.containers[i];
+    ever_given_.insert(one);
+    others_have_[one] = i >= others.size() || others[i];
     // What nobody else holds must end when it is due.
-    if (Py_REFCNT(v) > 1) given_.push_back(py::reinterpret_borrow<py::object>(v));
-    return true;
-  };
-  // What a function is fed stays with the replay; of a tuple it is given a copy.
-  if (!fed || !PyTuple_CheckExact(result)) return each_container(result, false, fed, note);
-  note(result, false);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i)
-    each_container(PyTuple_GET_ITEM(result, i), false, 1, note);
+    if (Py_REFCNT(one) > 1) given_.push_back(py::reinterpret_borrow<py::object>(one));
+  }
 }
 
 // Which of the objects that were there before the call a step gives no replay compares.

@@ -285,9 +285,9 @@ class Provenance {
   bool holds_alone(PyObject* object) const;
   void hold(PyObject* object) { held_.push_back(py::reinterpret_borrow<py::object>(object)); }
   // What the step that ran last has given: what lists and dicts in it hold follows from the step until code
-  // of Python runs that a replay calls, whoever else has them. `handed`: what the call has made and handed to
-  // the step. `fed`: that was run by a replay.
-  void give(PyObject* result, const HandedParts& handed, bool fed);
+  // of Python runs that a replay calls, whoever else has them. `handed`: what the step was called with.
+  // `others`: as in OpaqueStep.
+  void give(PyObject* result, PyObject* handed, const std::vector<bool>& others);
   // Such code is about to run.
   void begin_step();
   bool is_given(PyObject* container) const;
