@@ -333,6 +333,25 @@ def a_hook_that_is_called_once_the_call_has_ended(trace):
     return one, eight(), lambda: (w.grad, kept)
 
 
+@cases(eager="reads-touched")
+def it_goes_through_what_it_has_taken_something_out_of(trace):
+    """The dict that is state must not move what comes next."""
+    w = X(3, 3).requires_grad_()
+
+    def step(x):
+        found = {i: x * i for i in range(5)}
+        del found[0], found[1]
+        met = []
+        for key in found:
+            y = x @ w
+            y.register_hook(lambda g, key=key: found.__setitem__(key, g))
+            y.sum().backward()
+            met.append(key)
+        return met, found[4]
+
+    return trace(step), eight(), lambda: w.grad
+
+
 class Ends:
     """Tells when it goes."""
 

@@ -64,8 +64,12 @@ py::object take_all_out(PyObject* container) {
   }
   PyObject *key, *value;
   if (PyDict_GET_SIZE(container) > kMost) return {};
-  for (Py_ssize_t at = 0; PyDict_Next(container, &at, &key, &value);)
+  Py_ssize_t count = 0;
+  for (Py_ssize_t at = 0; PyDict_Next(container, &at, &key, &value);) {
+    // Where one was taken out before, who goes through it now would find himself at another entry.
+    if (at != ++count) return {};
     if ((!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) || !is_plain(value)) return {};
+  }
   auto all = py::reinterpret_steal<py::object>(PyDict_Copy(container));
   if (!all) throw py::error_already_set();
   PyDict_Clear(container);

@@ -432,8 +432,6 @@ py::object Provenance::make_generator(PyObject* device) {
   return made;
 }
 
-// A function that runs again has another one: it goes on with that of the replay, which stands in its
-// variables from then on.
 bool Provenance::may_adopt(PyObject* container) const {
   bool kind = PyList_CheckExact(container) || PyDict_CheckExact(container);
   return kind && is_fresh(container) && known(container) < 0 && !touched(container) &&
