@@ -552,9 +552,23 @@ def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _of_scalar(kind: Any, operation: Any, comparison: Any, as_scalar: Any) -> dict[str, Any]:
+_ROUNDINGS: dict[str, Any] = {"__trunc__": math.trunc, "__floor__": math.floor, "__ceil__": math.ceil}
+
+
+def _rounding(name: str) -> Callable[[Any], int]:
+    rounded: Callable[[Any], int] = _ROUNDINGS[name]
+    return lambda self: rounded(_read(self))
+
+
+def _hiding(kind: type, base: type) -> dict[str, Any]:
+    """What torch's class has and numpy's has not, as it is asked of a number of numpy's."""
+    names = {*dir(base)} - {*dir(kind), "__module__", "__dict__", "__weakref__"}
+    return {name: _rounding(name) if name in _ROUNDINGS else property(partial(_part, name)) for name in names}
+
+
+def _of_scalar(kind: Any, operation: Any, comparison: Any, as_scalar: Any, base: type) -> dict[str, Any]:
     """The attributes of a number of numpy's: whatever is asked of one reads its value."""
-    found: dict[str, Any] = {}
+    found = _hiding(kind, base)
     for name in dir(kind):
         if name in ("__new__", "__init__", "__class__", "__getattribute__", "__doc__", "__class_getitem__"):
             continue
@@ -621,19 +635,20 @@ def _make_scalar_classes() -> tuple[Any, Any, Any]:
     if not numpy:
         return None, None, None
     double, single, long = numpy.float64, numpy.float32, numpy.int64
-    of_double = _of_scalar(double, _scalar_operation, _scalar_comparison, _as_scalar)
-    of_single = _of_scalar(single, _single_operation, _single_comparison, _as_single)
+    real, whole = torch.SymFloat, torch.SymInt
+    of_double = _of_scalar(double, _scalar_operation, _scalar_comparison, _as_scalar, real)
+    of_single = _of_scalar(single, _single_operation, _single_comparison, _as_single, real)
     of_long = {
-        **_of_scalar(long, _long_operation, _long_comparison, _as_long),
+        **_of_scalar(long, _long_operation, _long_comparison, _as_long, whole),
         "__neg__": _long_alone("Neg", long.__neg__),
         "__abs__": _long_alone("Abs", long.__abs__),
         "__invert__": lambda self: -1 - self,
         "__round__": _rounded_long,
     }
     return (
-        core.make_scalar_class(double, 0, of_double, torch.SymFloat),
-        core.make_scalar_class(single, 1, of_single, torch.SymFloat),
-        core.make_scalar_class(long, 2, of_long, torch.SymInt),
+        core.make_scalar_class(double, 0, of_double, real),
+        core.make_scalar_class(single, 1, of_single, real),
+        core.make_scalar_class(long, 2, of_long, whole),
     )
 
 

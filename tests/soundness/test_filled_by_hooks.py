@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from tests.soundness.runner import Cases, Holder, X, call, check
+from tests.soundness.runner import Cases, Holder, X, agree, call, check
 
 cases = Cases()
 
@@ -350,6 +351,73 @@ def it_goes_through_what_it_has_taken_something_out_of(trace):
         return met, found[4]
 
     return trace(step), eight(), lambda: w.grad
+
+
+def written_before(x, y):
+    found = [x.detach()]
+    y.register_hook(lambda g: found.append(g) if x.sum() > 0 else None)
+    y.sum().backward()
+    return found
+
+
+def read_before(x, y):
+    found = {}
+    y.register_hook(lambda g: found.update(a=g) if x.sum() > 0 else None)
+    empty = not found
+    y.sum().backward()
+    return empty, found
+
+
+def gone_through_behind(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g) if x.sum() > 0 else None)
+    y.sum().backward()
+    return [g * 2 for g in found]
+
+
+def kept_behind(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g) if x.sum() > 0 else None)
+    y.sum().backward()
+    return found
+
+
+@cases(hits=2)
+def a_branch_behind_what_had_something(trace):
+    """A function that resumes is fed the pass, and its hooks fill nothing then."""
+    state, w = Holder(has={"a": 5.0}), X(3, 3).div(9).requires_grad_()
+
+    def step(x):
+        found = dict(state.has)
+        y = x @ w
+        y.register_hook(lambda g: found.setdefault("z", g))
+        y.sum().backward()
+        return (x * 2 if x.sum() > 0 else x * 3), w.grad
+
+    return trace(step), eight(), lambda: w.grad
+
+
+@pytest.mark.parametrize("first", [1, -1])
+@pytest.mark.parametrize(
+    "body",
+    [written_before, read_before, gone_through_behind, kept_behind],
+    ids=lambda body: body.__name__,
+)
+def test_a_hook_that_fills_it_at_some_calls(body, first):
+    """In either order: what it does at the first calls it does not at later ones."""
+
+    def make(trace):
+        w = X(3, 3).requires_grad_()
+
+        def step(x):
+            found = body(x, x @ w)
+            gradient, w.grad = w.grad.clone(), None
+            return found, gradient
+
+        inputs = [first * sign * (X(3, 3).abs() + 1) for sign in (1, 1, 1, -1, 1, -1, -1)]
+        return trace(step), [call(x) for x in inputs], lambda: w.grad
+
+    agree(make)
 
 
 class Ends:

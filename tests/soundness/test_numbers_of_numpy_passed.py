@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import warnings
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.soundness.runner import call, check
+from tests.soundness.runner import agree, call, check
 
 KINDS = [np.float64, np.float32, np.int64]
 
@@ -168,3 +169,21 @@ def test_modules_and_methods():
         return trace(Net()), [call(torch.ones(1, 2), r) for r in numbers(np.float32)]
 
     check(make, hits=6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "ask", [math.trunc, math.floor, math.ceil, lambda r: r.hex(), lambda r: r.fromhex("1")]
+)
+def test_what_torchs_class_has_and_numpys_has_not(ask, kind):
+    """The class of what is followed has it from `torch.SymInt` or `torch.SymFloat`."""
+
+    def body(x, r):
+        try:
+            return x * 2, told(ask(r))
+        except (TypeError, AttributeError) as error:
+            return x * 3, str(error)
+
+    steps = [call(torch.ones(2), r) for r in numbers(kind, 5)]
+    tracer = agree(lambda trace: (trace(body, dynamic=True), steps))
+    assert tracer.count("recordings") or tracer.reasons()

@@ -102,7 +102,8 @@ void Feeding::meet(const Result& expected, const c10::IValue& value) const {
 int Feeding::meet_block(Step* step) const {
   const Step& ran = expected();
   int registers = 0;
-  if (!ran.opaque || !ran.opaque->watched) return registers;
+  // The hooks of a pass were watched, if they have filled a list, too.
+  if (!ran.opaque || !(ran.opaque->watched || ran.opaque->engine)) return registers;
   for (size_t i = step->arguments.size(); i < ran.arguments.size(); ++i) {
     int reg = ran.arguments[i].reg;
     step->arguments.push_back(ran.arguments[i]);

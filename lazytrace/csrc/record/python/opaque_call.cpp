@@ -455,6 +455,9 @@ void OpaqueCall::add(PyObject* result) {
   if (step_->free)
     step_->turn =
         around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));
+  auto written = [this](PyObject* object) { return around_.writes->wrote_to(object); };
+  if (step_->engine && !recorder->feeding() && around_.provenance->leaves_adopted(written))
+    return recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
   if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name));
   if (recorder->feeding()) {
     numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());

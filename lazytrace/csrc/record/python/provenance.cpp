@@ -229,21 +229,22 @@ bool Provenance::lasting(int root) const {
          (PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder));
 }
 
+// Beyond its class: what it is says nothing of what it holds.
+bool Provenance::is_looked_into(int node) const {
+  bool whole = (*tree_)[node].length >= 0 || structural(node);
+  for (size_t i = 0; !whole && i < tree_->size(); ++i) {
+    const Guard& guard = (*tree_)[static_cast<int>(i)];
+    whole = guard.parent == node && guard.access != Access::Type;
+  }
+  return whole;
+}
+
 bool Provenance::touched_what_was_read() const {
   auto was_read = [&](const auto& one) {
     return std::any_of(asked_.begin(), asked_.end(),
                        [&](const auto& question) { return question.second == one.second.ptr(); });
   };
   if (std::any_of(touched_names_.begin(), touched_names_.end(), was_read)) return true;
-  // Beyond its class: what it is says nothing of what it holds.
-  auto was_looked_into = [&](int node) {
-    bool whole = (*tree_)[node].length >= 0 || structural(node);
-    for (size_t i = 0; !whole && i < tree_->size(); ++i) {
-      const Guard& guard = (*tree_)[static_cast<int>(i)];
-      whole = guard.parent == node && guard.access != Access::Type;
-    }
-    return whole;
-  };
   auto attribute_was_read = [&](const TouchedNames& touched) {
     const int* node = known_.find(touched.object);
     bool read = node && *node < 0;
@@ -258,7 +259,7 @@ bool Provenance::touched_what_was_read() const {
   };
   return touched_in_.any(name_was_read) || touched_.any([&](const void* object) {
     const int* node = known_.find(object);
-    return cells_.count(object) || live_.count(object) || (node && (*node < 0 || was_looked_into(*node)));
+    return cells_.count(object) || live_.count(object) || (node && (*node < 0 || is_looked_into(*node)));
   });
 }
 
@@ -465,6 +466,13 @@ PyObject* Provenance::adopt(PyObject* container) {
 bool Provenance::is_adopted(PyObject* object) const {
   return std::any_of(adopted_.begin(), adopted_.end(),
                      [&](const auto& one) { return one.first.ptr() == object; });
+}
+
+bool Provenance::leaves_adopted(c10::function_ref<bool(PyObject*)> written) const {
+  return std::any_of(adopted_.begin(), adopted_.end(), [&](const auto& one) {
+    PyObject* object = one.first.ptr();
+    return !touched(object) && (written(object) || is_looked_into(known(object)));
+  });
 }
 
 // As the recording holds them, and a replay does to its end, what they hold must not tell of its own.

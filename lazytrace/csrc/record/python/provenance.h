@@ -72,6 +72,9 @@ class Provenance {
   bool may_adopt(PyObject* container) const;
   PyObject* adopt(PyObject* container);
   bool is_adopted(PyObject* object) const;
+  // Whether steps have left one of them as it was which the function has written to or looked into, as it
+  // could not if they had changed it. They may do so at another call.
+  bool leaves_adopted(c10::function_ref<bool(PyObject*)> written) const;
   // Where it has no node yet.
   void know_first(PyObject* object, int node) { known_.emplace(object, node); }
   bool by_path(int node) const { return (*tree_)[node].access != Access::Weak; }
@@ -345,6 +348,7 @@ class Provenance {
   std::vector<std::pair<py::object, Py_ssize_t>> adopted_;
   bool fails_for_adopted(bool asks_all);
   void read_kind(int node, PyObject* object);
+  bool is_looked_into(int node) const;
   void judge_cells();
   bool stays_unknown(const Late& late, const std::vector<PyObject*>& returned) const;
   void collect_cycles(const std::vector<PyObject*>& returned);
