@@ -459,6 +459,11 @@ bool adopt_what_it_fills(PyObject* hook, Observer* observer) {
   }
   return adopts;
 }
+
+// Whether it is worth watching. `fills`: only what is state from now on, if anything.
+bool is_worth_watching(PyObject* hook, bool fills) {
+  return WatchedBlocks::may_watch(hook) || (fills && WatchedBlocks::may_fill(hook));
+}
 }  // namespace
 
 py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object hook) {
@@ -475,9 +480,8 @@ py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object
   bool fed = recorder_.feeding();
   if (fed) recorder_.expect_opaque();
   py::object handle = fed ? recorder_.fed_value() : calls.now(tensor, hook);
-  bool watched = may_watch() && WatchedBlocks::may_watch(hook.ptr());
-  bool fills_watched = may_watch() && fills && WatchedBlocks::may_fill(hook.ptr());
-  if (watched || fills_watched) blocks()->know(hook.ptr());
+  bool known = may_watch() && is_worth_watching(hook.ptr(), fills), watched = known && !fills;
+  if (known) blocks()->know(hook.ptr());
   if (watched) call.is_hook();
   call.hooks(1, outside);
   call.finish(Py_None);
@@ -611,7 +615,7 @@ void Recording::module_outputs(const py::object& again, const py::object& now, p
   for (const char* name : {"user_hooks", "user_pre_hooks"})
     for (py::handle one : hook.attr(name)) {
       bool adopts = adopt_what_it_fills(one.ptr(), &observer_);
-      watches &= WatchedBlocks::may_watch(one.ptr()) || (adopts && WatchedBlocks::may_fill(one.ptr()));
+      watches &= is_worth_watching(one.ptr(), adopts);
       fills |= adopts;
     }
   OpaqueCall call(observer_.surroundings(), again.ptr(), "", args.ptr(), nullptr, false, true);
