@@ -51,7 +51,7 @@ class Feeder {
   const at::Tensor& held(int reg) const { return resume_->registers[static_cast<size_t>(reg)]; }
   bool holds(int reg, const at::Tensor& tensor) const { return resume_->registers[reg].is_same(tensor); }
 
-  // The shape of what the step at the exit gave; "" where it is as it was recorded, "!" where it fits none.
+  // What the step at the exit gave. Its shape is "" where it is as it was recorded, "!" where it fits none.
   const Given& given() const { return resume_->given; }
 
   // What the replay has made for the call (Access::Made); null where it has come to none.

@@ -37,7 +37,7 @@ class Feeding {
            feeder_->holds(expected().arguments[0].reg, tensor);
   }
   bool at_exit() const { return feeder_->at_exit(); }
-  // A generator of random numbers that the replay has made for the call; or null.
+  // What the replay has made for the call (Access::Made); or null.
   py::object made_anew(size_t which) const { return feeder_ ? feeder_->made_anew(which) : py::object(); }
   // The next step where it takes off a hook of this tensor, or null.
   const Step* unhooks(const at::Tensor& tensor) const {

@@ -114,7 +114,7 @@ class Recorder {
   void explain(const at::Tensor& tensor, int node, bool exact);
   // The same of a generator of random numbers.
   void explain(const at::Generator& generator, int node) { origins_.explain(generator, node); }
-  // Of a function that runs again: a generator that the replay has made for it; or null.
+  // Of a function that runs again: what the replay has made for it (Access::Made); or null.
   py::object made_anew(size_t which) const { return feeding_.made_anew(which); }
   // From the next step on, Python code that runs again would not see what it saw.
   void end_resuming(const std::string& why) { resuming_.end(why); }
