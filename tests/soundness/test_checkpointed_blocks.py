@@ -509,6 +509,19 @@ def test_what_is_kept_may_not_change(body, kind):
     check(trains(functools.partial(body, KINDS[kind])), eager="changes-handed-on")
 
 
+@cases(hits=3)
+def a_custom_function_that_is_checkpointed_itself(trace):
+    return trace(lambda x: checkpoint(Squares.apply, x, use_reentrant=False)), [call(torch.randn(4))] * 4
+
+
+@cases(hits=2, eager="block-does-more")
+def a_custom_function_that_code_of_c_calls_in_a_block(trace):
+    def f(x):
+        return checkpoint(lambda y: sum(map(Squares.apply, [y, y * 2])), x, use_reentrant=False)
+
+    return trace(f), [call(torch.randn(4)) for _ in range(4)]
+
+
 @cases(eager="changes-handed-on")
 def a_hook_that_keeps_a_list(trace):
     w = torch.ones(3, requires_grad=True)

@@ -8,6 +8,7 @@
 #include "cpython/callee.h"
 #include "cpython/objects.h"
 #include "record/python/code_facts.h"
+#include "record/python/whole_calls.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -149,8 +150,9 @@ py::object WatchedBlocks::call(const py::object& function, const py::args& args,
   if (recorder->in_block()) return function(*args, **kwargs);
   Watched watched(around_, step_);
   // Its frame shows what it reads, and warns of the code that is around it.
-  if (PyFunction_Check(function_behind(function.ptr()))) return function(*args, **kwargs);
-  // What a call of an object reads is seen where code that is watched makes it.
+  PyObject* behind = function_behind(function.ptr());
+  if (PyFunction_Check(behind) && !WholeCalls::exchanges(behind)) return function(*args, **kwargs);
+  // What a call of an object reads, and that a call stays whole, is seen where code that is watched makes it.
   static PyObject* const caller = from_module("lazytrace.stand_ins", "call_watched").release().ptr();
   return py::handle(caller)(function, *args, **kwargs);
 }

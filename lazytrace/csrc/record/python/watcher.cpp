@@ -474,6 +474,9 @@ void Watcher::begin_opaque(PyFrameObject* frame) {
   PyObject *cls = local(f, "cls"), *args = local(f, "args"), *kwargs = local(f, "kwargs");
   if (!args || !PyTuple_Check(args))
     return around_.recorder->fail("calls a compiled function in a way that lazytrace does not know");
+  // C code has called it inside a block: a replay runs the block.
+  around_.recorder->refuse_in_block();
+  if (around_.recorder->stopped()) return;
   // Not taken to have effects of its own beside writes to tensors and random numbers, which are seen: where
   // its result has another shape, the call runs again from the start.
   PyObject* function = cls ? cls : f.function();

@@ -427,7 +427,7 @@ bool WholeCalls::removes_hook(PyObject* function, PyObject* self, Frame f, const
   return handle && handles_.count(handle);
 }
 
-bool WholeCalls::exchanges(PyObject* function) const { return steps().find(function) != nullptr; }
+bool WholeCalls::exchanges(PyObject* function) { return steps().find(function) != nullptr; }
 
 void WholeCalls::exchange(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);

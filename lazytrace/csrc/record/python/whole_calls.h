@@ -29,7 +29,7 @@ class WholeCalls {
   // them for real.
   void exchange_logging(Frame f, const Operation& operation);
   // Whether the function is one of those whose calls become a step.
-  bool exchanges(PyObject* function) const;
+  static bool exchanges(PyObject* function);
   // A handle of a hook whose removal is a step, too. Borrowed: it lives as long as the recording.
   void know_handle(PyObject* handle) { handles_.insert(handle); }
 
