@@ -522,6 +522,16 @@ def a_custom_function_that_code_of_c_calls_in_a_block(trace):
     return trace(f), [call(torch.randn(4)) for _ in range(4)]
 
 
+@cases(hits=2, eager="block-does-more")
+def a_cache_that_counts_its_hits_in_a_block(trace):
+    layer, tables = nn.Linear(4, 4), functools.lru_cache(maxsize=2)(lambda k: k * 1.5)
+
+    def f(x):
+        checkpoint(lambda y: y * tables(2), layer(x), use_reentrant=False).sum().backward()
+
+    return trace(f), [call(torch.randn(4)) for _ in range(5)], lambda: (layer.weight.grad, *tables.cache_info())
+
+
 @cases(eager="changes-handed-on")
 def a_hook_that_keeps_a_list(trace):
     w = torch.ones(3, requires_grad=True)

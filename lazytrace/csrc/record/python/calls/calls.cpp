@@ -491,6 +491,8 @@ void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t cou
   provenance_->read_child(node, Access::Cached, key.ptr(), -1, result);
   int entry = tree_->find(node, Access::Cached, key.ptr(), -1);
   if (entry < 0) return;
+  // A replay that runs the block would count it once more, and one that goes without must count it.
+  recorder_->refuse_in_block();
   (*tree_)[entry].turn = ++cache_uses_;
   ++(*tree_)[entry].uses;
 }
