@@ -144,9 +144,20 @@ py::object Feeder::value() const {
     raise_given(&resume_->given);
     return resume_->given.value;
   }
-  for (auto& [step, value] : resume_->opaque)
-    if (step == at_) return value;
-  return py::none();
+  const OpaqueResult* given = opaque_result();
+  return given ? given->value : py::none();
+}
+
+const OpaqueResult* Feeder::opaque_result() const {
+  for (const OpaqueResult& one : resume_->opaque)
+    if (one.step == at_) return &one;
+  return nullptr;
+}
+
+const MadeParts* Feeder::parts() const {
+  if (at_exit()) return resume_->given.parts.get();
+  const OpaqueResult* given = opaque_result();
+  return given ? given->parts.get() : nullptr;
 }
 
 }  // namespace lazytrace

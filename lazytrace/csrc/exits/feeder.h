@@ -42,8 +42,9 @@ class Feeder {
   void give(torch::jit::Stack* stack) const;
   // What an opaque function returned. Needs the GIL.
   py::object value() const;
-  // What it was given, where it has changed some of that; or null.
-  const MadeParts* parts() const { return at_exit() ? resume_->given.parts.get() : nullptr; }
+  // What was made for its call, where it has changed some of that, or has given it back; or null.
+  const MadeParts* parts() const;
+  bool keeps_parts() const { return at_exit() && resume_->given.keeps; }
 
   // Python made this tensor itself (`x.data`), and goes on with it.
   void replace(int reg, const at::Tensor& tensor);
@@ -69,6 +70,7 @@ class Feeder {
 
  private:
   c10::IValue result(const Result& result) const;
+  const OpaqueResult* opaque_result() const;  // of the next step; null where it has given nothing
 
   std::shared_ptr<Resume> resume_;
   size_t at_ = 0;

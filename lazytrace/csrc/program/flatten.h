@@ -41,7 +41,9 @@ class Flattened {
   // The lists, dicts and tuples in it, in order, but for what was given, and which of them others hold, too.
   std::vector<PyObject*> containers;
   std::vector<bool> others;
-  bool shares = false;  // a list or a dict of it is one of what was given
+  // The lists and dicts of what was given that it has, too, and those that it has in places of its own, each
+  // as often.
+  std::vector<PyObject*> given_back, held;
 
  private:
   static constexpr int kDeepest = 100;
@@ -77,7 +79,8 @@ class Flattened {
       auto [known, fresh] = met_.emplace(value, met_.size());
       if (!fresh) {
         bool was_given = known->second < from_value_;
-        shares |= was_given;
+        if (was_given) given_back.push_back(value);
+        if (was_given && own) held.push_back(value);
         shape += was_given ? "^" + std::to_string(known->second)
                            : "=" + std::to_string(known->second - from_value_);
         shape += ",";

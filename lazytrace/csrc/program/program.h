@@ -99,7 +99,9 @@ struct OpaqueStep {
   std::vector<int> fills;
   // The function can run again for what it gives, though not behind it: what it has changed then is known.
   bool leads_back = false;
-  bool keeps = false;          // an object that the call has made, of which code that runs again has another
+  bool keeps = false;  // an object that the call has made, of which code that runs again has another
+  // Nor has it kept what the call may still come to, which would be another object than a replay has made.
+  bool may_not_keep = false;
   bool effects = false;        // it wrote to a tensor that it was given
   bool random = false;         // it drew random numbers
   bool draws = false;          // none of torch's: code of C that gives an array of them (numpy)

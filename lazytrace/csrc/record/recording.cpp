@@ -808,7 +808,7 @@ py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tup
   try {
     call->count_holders();
     if (fed) call->fill_parts();
-    result = fed ? recorder_.fed_value() : function(*args, **kwargs);
+    result = fed ? call->fed_value() : function(*args, **kwargs);
     // The tuple that the replay was given stays with it.
     if (fed && PyTuple_CheckExact(result.ptr())) result = py::tuple(py::list(result));
   } catch (...) {

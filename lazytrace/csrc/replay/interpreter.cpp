@@ -156,6 +156,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       outcome.given.shape = std::move(shape_);
       outcome.given.others = std::move(others_);
       outcome.given.parts = std::move(parts_);
+      outcome.given.keeps = keeps_;
       outcome.given.warnings = std::move(warnings_.all);
       return outcome;
     }
@@ -621,7 +622,7 @@ bool Interpreter::ask_number(const Step& s, size_t at) {
     store_value(s, flattened);
     done_.answered.push_back(id);
   }
-  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, answers(s));
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.push_back({at, answers(s), nullptr});
   value_ = py::object();
   return true;
 }
@@ -681,7 +682,7 @@ bool Interpreter::take_entry(const Step& s, size_t at) {
     return false;
   }
   store_value(s, flattened);
-  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, value_);
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.push_back({at, value_, nullptr});
   value_ = py::object();
   return true;
 }
@@ -697,7 +698,7 @@ bool Interpreter::is_told(const Step& s, size_t at) {
     return false;
   }
   if (told->error) std::rethrow_exception(std::exchange(told->error, nullptr));
-  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, py::none());
+  if (static_cast<int>(at) <= plan_.keep_until) opaque_.push_back({at, py::none(), nullptr});
   return true;
 }
 
@@ -842,6 +843,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   std::shared_ptr<MadeParts> parts;
   if (s.opaque->free) parts = std::make_shared<MadeParts>(s.opaque->call, call.ptr());
   bool drawn = is_drawn(s);
+  if (parts) parts->count_holders();
   if (!drawn)
     value_ = py::reinterpret_steal<py::object>(
         PyObject_Call(function.ptr(), PyTuple_GET_ITEM(call.ptr(), 0), PyTuple_GET_ITEM(call.ptr(), 1)));
@@ -863,14 +865,17 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   running_ = &s;
   if (confused_) return false;
   Flattened flattened(value_.ptr(), call.ptr());
-  if (late_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
+  const bool gives_back = parts && parts->have_any(flattened.given_back);
+  keeps_ = parts && s.opaque->may_not_keep && parts->are_kept(flattened.held);
+  if (keeps_) found_ = "what it was given and keeps, though it did not when it was recorded";
+  if (late_ || keeps_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
     // Other programs may have read before it what it has changed.
     shape_ = late_ ? "!" : std::move(flattened.shape);
     others_ = std::move(flattened.others);
-    // The function would be given an object of this call's, and has another one of its own when it runs
-    // again.
-    confused_ = flattened.shares;
+    // A function that runs again would be given an object of this call's, and has another one of its own.
+    confused_ = !parts && !flattened.given_back.empty();
     if (confused_) found_ = "a list or dict that it was given";
+    if (gives_back || keeps_) parts_ = parts;
     return false;
   }
   parts_ = nullptr;
@@ -880,7 +885,8 @@ bool Interpreter::opaque(const Step& s, size_t at) {
     if (made >= 0) done_.drawn.push_back({s.node, copy_of(registers_[made])});
   }
   // An exit behind it may be resumed even where this step itself is none: in an autocast region.
-  if (static_cast<int>(at) <= plan_.keep_until) opaque_.emplace_back(at, handle ? handle : value_);
+  if (static_cast<int>(at) <= plan_.keep_until)
+    opaque_.push_back({at, handle ? handle : value_, gives_back ? parts : nullptr});
   value_ = py::object();
   return true;
 }
@@ -954,6 +960,7 @@ bool Interpreter::fits(const Step& step, const Given& given, std::vector<at::Ten
   if (step.kind == Step::Kind::Opaque) {
     if (!given.value) return false;
     if (given.parts && !given.parts->changed(step.opaque->fills).empty()) return false;
+    if (given.keeps && step.opaque->may_not_keep) return false;
     Flattened flattened(given.value.ptr(), nullptr);
     if (!given.shape.empty()) flattened.shape = given.shape;  // others may hold it by now
     return interpreter.matches_value(step, flattened);

@@ -31,8 +31,9 @@ struct Given {
   py::object value;
   std::string shape;         // of that value, as it was given
   std::vector<bool> others;  // as in OpaqueStep, if the shape is known
-  // What that function was given, where it has changed some of it.
+  // What was made for its call, where it has changed some of that or gives it back.
   std::shared_ptr<MadeParts> parts;
+  bool keeps = false;  // it keeps some of that, which the function may still come to
   std::exception_ptr error;
   std::vector<c10::Warning> warnings;
 };
@@ -58,7 +59,13 @@ struct Outcome {
   bool ok() const { return step < 0; }
 };
 
-using OpaqueResults = std::vector<std::pair<size_t, py::object>>;  // by step
+// What an opaque step has given.
+struct OpaqueResult {
+  size_t step;
+  py::object value;
+  std::shared_ptr<MadeParts> parts;  // what was made for its call, where it gives some of that back
+};
+using OpaqueResults = std::vector<OpaqueResult>;
 
 // What a run has done that is not done twice in a call: where it is given up, or rehearsed, another run
 // follows.
@@ -224,7 +231,8 @@ class Interpreter {
   py::object value_;
   std::string shape_;                 // of it, where it differs
   std::vector<bool> others_;          // the same
-  std::shared_ptr<MadeParts> parts_;  // that it has changed, where it had not
+  std::shared_ptr<MadeParts> parts_;  // see Given::parts
+  bool keeps_ = false;                // see Given::keeps
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;

@@ -1,6 +1,7 @@
 #include "replay/made_parts.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "cpython/contents.h"
 #include "cpython/ends.h"
@@ -21,6 +22,84 @@ std::vector<int> MadeParts::changed(const std::vector<int>& known) const {
     if (!is_known && !same_contents(contents, contents_of(part.ptr()))) all.push_back(place);
   }
   return all;
+}
+
+namespace {
+// Puts what `by` says in the places of what a value of C's containers leads to.
+class Exchanging {
+ public:
+  explicit Exchanging(const std::unordered_map<PyObject*, PyObject*>& by) : by_(by) {}
+
+  py::object of(PyObject* value, int depth = 0) const {
+    constexpr int kDeepest = 100;
+    auto found = by_.find(value);
+    if (found != by_.end()) return py::reinterpret_borrow<py::object>(found->second);
+    if (depth < kDeepest && PyTuple_Check(value)) return of_tuple(value, depth + 1);
+    if (depth < kDeepest && PyList_CheckExact(value)) in_list(value, depth + 1);
+    if (depth < kDeepest && PyDict_CheckExact(value)) in_dict(value, depth + 1);
+    return py::reinterpret_borrow<py::object>(value);
+  }
+
+ private:
+  py::object of_tuple(PyObject* value, int depth) const {
+    py::tuple items(PyTuple_GET_SIZE(value));
+    bool same = true;
+    for (size_t i = 0; i < items.size(); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(value, static_cast<Py_ssize_t>(i));
+      py::object by_now = of(item, depth);
+      same &= by_now.ptr() == item;
+      items[i] = std::move(by_now);
+    }
+    if (same) return py::reinterpret_borrow<py::object>(value);
+    PyObject* made = PyTuple_Type.tp_new(Py_TYPE(value), py::make_tuple(items).ptr(), nullptr);
+    if (!made) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(made);
+  }
+
+  void in_list(PyObject* list, int depth) const {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+      py::object by_now = of(PyList_GET_ITEM(list, i), depth);
+      PyList_SetItem(list, i, by_now.release().ptr());
+    }
+  }
+
+  // No key is added, so what is gone through stays what it is.
+  void in_dict(PyObject* dict, int depth) const {
+    PyObject *key, *item;
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &item);) {
+      py::object by_now = of(item, depth);
+      if (by_now.ptr() != item && PyDict_SetItem(dict, key, by_now.ptr()) < 0) throw py::error_already_set();
+    }
+  }
+
+  const std::unordered_map<PyObject*, PyObject*>& by_;
+};
+}  // namespace
+
+py::object MadeParts::exchanged(const MadeParts& others, const py::object& value) const {
+  std::unordered_map<PyObject*, PyObject*> by;
+  for (size_t i = 0; i < parts_.size() && i < others.parts_.size(); ++i)
+    by[parts_[i].first.ptr()] = others.parts_[i].first.ptr();
+  return Exchanging(by).of(value.ptr());
+}
+
+void MadeParts::count_holders() {
+  holders_.clear();
+  for (const auto& [part, contents] : parts_) holders_.push_back(Py_REFCNT(part.ptr()));
+}
+
+bool MadeParts::are_kept(const std::vector<PyObject*>& by_result) const {
+  for (size_t i = 0; i < holders_.size(); ++i) {
+    PyObject* part = parts_[i].first.ptr();
+    if (Py_REFCNT(part) > holders_[i] + std::count(by_result.begin(), by_result.end(), part)) return true;
+  }
+  return false;
+}
+
+bool MadeParts::have_any(const std::vector<PyObject*>& objects) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) {
+    return std::find(objects.begin(), objects.end(), part.first.ptr()) != objects.end();
+  });
 }
 
 namespace {

@@ -19,6 +19,14 @@ class MadeParts {
   // Those that are not what they were, by their places; but for these.
   std::vector<int> changed(const std::vector<int>& known = {}) const;
   int size() const { return static_cast<int>(parts_.size()); }
+  // The value, with others of the same tree in the places of these. What was made to hold them is changed.
+  py::object exchanged(const MadeParts& others, const py::object& value) const;
+  // Before the code of the step runs, and whether more hold one of these now, but for the places that the
+  // result holds it in.
+  void count_holders();
+  bool are_kept(const std::vector<PyObject*>& by_result) const;
+  // Whether some of these are such.
+  bool have_any(const std::vector<PyObject*>& objects) const;
   PyObject* at(int place) const { return parts_[static_cast<size_t>(place)].first.ptr(); }
   // Changes others of the same tree, which are what they were, as these were changed. False where that cannot
   // be done.
@@ -32,6 +40,7 @@ class MadeParts {
   void keep(PyObject* part);
 
   std::vector<std::pair<py::object, py::object>> parts_;
+  std::vector<Py_ssize_t> holders_;
 };
 
 }  // namespace lazytrace

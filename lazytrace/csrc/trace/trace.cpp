@@ -356,7 +356,7 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     space->memory.set.put_again();
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
-    if (given.value) opaque.emplace_back(static_cast<size_t>(outcome.step), given.value);
+    if (given.value) opaque.push_back({static_cast<size_t>(outcome.step), given.value, given.parts});
     outcome = other->interpreter(call, space).run(static_cast<size_t>(outcome.step), &given);
   }
   answer.result = (other ? *other : *this).end(space);
@@ -737,7 +737,7 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
 Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const {
   OpaqueResults& opaque = space->opaque;
   auto step = static_cast<size_t>(outcome.step);
-  if (outcome.given.value) opaque.emplace_back(step, outcome.given.value);
+  if (outcome.given.value) opaque.push_back({step, outcome.given.value, nullptr});
   bool ran = outcome.begun || step > 0;
   bool changed =
       (ran && at.plan_->changed_before(outcome.begun ? step : step - 1)) || at.program().python_between;

@@ -143,7 +143,7 @@ void Feeding::take_over_opaque(Step* step) const {
   made.watched = ran.watched;
   made.confuses = ran.confuses;
   made.looks = ran.looks;
-  if (!at_exit()) made.keeps = ran.keeps, made.fills = ran.fills;
+  if (!at_exit()) made.keeps = ran.keeps, made.fills = ran.fills, made.may_not_keep = ran.may_not_keep;
   step->effect |= made.effects;
   // What was asked for this time is what this call has come to, by which its program is proved.
   if (!at_exit() && !made.asks) made.shape = ran.shape, made.values = ran.values;

@@ -74,6 +74,7 @@ class Feeding {
   void turn(const Result& expected, const c10::IValue& value) const;
   py::object value();
   const MadeParts* parts() const { return feeder_->parts(); }
+  bool keeps_parts() const { return feeder_->keeps_parts(); }
   // Of a step that ran a block which was watched: it has the registers that it had, though nobody comes to
   // what they are for. How many registers there must be.
   int meet_block(Step* step) const;

@@ -1172,7 +1172,7 @@ int Recorder::answer(PyObject* value, const std::string& name) {
 
 std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const std::vector<int>& uses,
                                       const std::unordered_set<int>& unseen, PyObject* result,
-                                      PyObject* given) {
+                                      PyObject* given, bool knows_parts) {
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Opaque, handle);
   step.place = place;
@@ -1246,7 +1246,8 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   step.opaque = std::move(opaque);
   push(std::move(step));
   // A function that runs again after a later exit has another list.
-  if (flattened.shares) resuming_.end(name + " gives back a list or dict that it was given");
+  if (!knows_parts && !flattened.given_back.empty())
+    resuming_.end(name + " gives back a list or dict that it was given");
   return followed;
 }
 

@@ -102,6 +102,7 @@ class Recorder {
   py::object fed_value() { return feeding_.value(); }
   // What it was given, where it has changed some of that; or null.
   const MadeParts* fed_parts() const { return feeding_.parts(); }
+  bool feeds_kept_parts() const { return feeding_.keeps_parts(); }
   [[noreturn]] void diverge(const std::string& how) const { feeding_.diverge(how); }
   // Whether the next step to be fed is an opaque one; anything else is a divergence.
   void expect_opaque() const { feeding_.expect_opaque(); }
@@ -151,10 +152,11 @@ class Recorder {
   void resume();
   bool paused() const { return paused_ > 0; }
   // `uses`: registers of the tensors that it is given. `unseen`: those of them that no code of the user's
-  // holds once the call is over.
+  // holds once the call is over. `knows_parts`: a replay knows what of `given` it has made.
   // Gives the number that its result is, where it is followed, or -1.
   std::vector<int> add_opaque(std::shared_ptr<OpaqueStep> step, const std::vector<int>& uses,
-                              const std::unordered_set<int>& unseen, PyObject* result, PyObject* given);
+                              const std::unordered_set<int>& unseen, PyObject* result, PyObject* given,
+                              bool knows_parts);
   // The opaque step that was added last has switched modes: a step behind it says to which.
   void note_switched();
 

@@ -19,10 +19,17 @@ void HandedParts::count_holders() {
   for (auto& [part, holders] : parts_) holders = Py_REFCNT(part.ptr());
 }
 
-bool HandedParts::are_kept(const std::function<bool(PyObject*)>& is_ours) const {
+bool HandedParts::are_kept(const std::function<bool(PyObject*)>& is_ours,
+                           const std::vector<PyObject*>& by_result) const {
   return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) {
-    return Py_REFCNT(part.first.ptr()) > part.second + (is_ours(part.first.ptr()) ? 1 : 0);
+    PyObject* one = part.first.ptr();
+    auto more = std::count(by_result.begin(), by_result.end(), one) + (is_ours(one) ? 1 : 0);
+    return Py_REFCNT(one) > part.second + more;
   });
+}
+
+void HandedParts::exchange(const std::function<PyObject*(PyObject*)>& by) {
+  for (auto& [part, holders] : parts_) part = py::reinterpret_borrow<py::object>(by(part.ptr()));
 }
 
 std::vector<PyObject*> HandedOn::keep(const HandedParts& parts, const std::string& step, const Place& place) {

@@ -22,9 +22,11 @@ class HandedParts {
  public:
   void add(PyObject* part);
   // Before the code of the step runs, and whether more hold one of them now. `is_ours`: of one that we hold
-  // since.
+  // since. `by_result`: what the result holds, as often.
   void count_holders();
-  bool are_kept(const std::function<bool(PyObject*)>& is_ours) const;
+  bool are_kept(const std::function<bool(PyObject*)>& is_ours, const std::vector<PyObject*>& by_result) const;
+  // Others stand in their places.
+  void exchange(const std::function<PyObject*(PyObject*)>& by);
   const std::vector<std::pair<py::object, Py_ssize_t>>& all() const { return parts_; }
 
  private:

@@ -13,6 +13,7 @@
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
+#include "program/flatten.h"
 #include "record/python/asked.h"
 #include "record/python/log_call.h"
 #include "record/python/unseen.h"
@@ -431,27 +432,60 @@ void OpaqueCall::touch_kept(const std::vector<py::object>& kept) {
 void OpaqueCall::fill_parts() {
   const MadeParts* filled = around_.recorder->fed_parts();
   if (!filled) return;
+  if (around_.recorder->feeds_kept_parts()) return take_over_parts(*filled);
   if (!made_ || !filled->change(*made_))
     around_.recorder->diverge(step_->name + ", which has changed what it was given");
+}
+
+void OpaqueCall::take_over_parts(const MadeParts& theirs) {
+  if (!made_ || made_->size() != theirs.size())
+    return around_.recorder->diverge(step_->name + ", which keeps it");
+  call_ = made_->exchanged(theirs, call_);
+  std::unordered_map<PyObject*, PyObject*> by;
+  for (int place = 0; place < made_->size(); ++place) by[made_->at(place)] = theirs.at(place);
+  for (auto [own, other] : by) around_.provenance->replace(own, other);
+  parts_.exchange([&](PyObject* own) {
+    auto found = by.find(own);
+    return found == by.end() ? own : found->second;
+  });
+  made_.emplace(theirs);
+}
+
+py::object OpaqueCall::fed_value() {
+  py::object value = around_.recorder->fed_value();
+  const MadeParts* theirs = around_.recorder->fed_parts();
+  return theirs && made_ ? theirs->exchanged(*made_, value) : value;
+}
+
+// Whether the step keeps, or has changed, what it was given and a replay makes.
+void OpaqueCall::judge_parts(PyObject* result) {
+  Recorder* recorder = around_.recorder;
+  Provenance* provenance = around_.provenance;
+  const Flattened given(result, call_.ptr());
+  bool kept = provenance->keeps(parts_, given.held) || (recorder->feeding() && recorder->feeds_kept_parts());
+  // A block is kept by what stands in its place, where it is kept.
+  bool keeps = kept || step_->watched;
+  if (step_->python) provenance->renew_handed_on(parts_, step_->name);
+  touch_parts();
+  // What it has changed is another object in code that runs again, too.
+  std::vector<PyObject*> all;
+  for (const auto& [part, holders] : parts_.all()) all.push_back(part.ptr());
+  bool has_changed =
+      std::any_of(all.begin(), all.end(), [&](PyObject* part) { return provenance->touched(part); });
+  bool handed = keeps || (step_->python && recorder->feeding());
+  if (handed || has_changed) step_->keeps = provenance->hand_on(parts_, step_->name, kept);
+  if (step_->free && !handed)
+    step_->may_not_keep = !given.given_back.empty() || step_->keeps || provenance->reaches_any(all);
+  step_->leads_back = step_->free && step_->keeps && !keeps;
 }
 
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   // A form cannot go without code that fills a list.
   step_->watched &= touched_ == around_.provenance->touched_count();
-  bool keeps = around_.provenance->keeps(parts_) || step_->watched;
   bool changes = step_->free && !step_->watched && !step_->pure;
   std::vector<py::object> kept = changes ? around_.provenance->handed_on() : std::vector<py::object>();
-  if (step_->python) around_.provenance->renew_handed_on(parts_, step_->name);
-  touch_parts();
-  // A block is kept by what stands in its place, where it is kept.
-  // What it has changed is another object in code that runs again, too.
-  bool has_changed = std::any_of(parts_.all().begin(), parts_.all().end(), [&](const auto& part) {
-    return around_.provenance->touched(part.first.ptr());
-  });
-  if (keeps || has_changed || (step_->python && recorder->feeding()))
-    step_->keeps = around_.provenance->hand_on(parts_, step_->name);
-  step_->leads_back = step_->free && step_->keeps && !keeps;
+  judge_parts(result);
   if (step_->free)
     step_->turn =
         around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));
@@ -460,7 +494,7 @@ void OpaqueCall::add(PyObject* result) {
     return recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
   if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name));
   if (recorder->feeding()) {
-    numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+    numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr(), made_.has_value());
     // Code that is watched has changed nothing: what the function writes counts as it did in the recording.
     if (step_->touches && !step_->watched) around_.provenance->touch_unseen();
     return touch_kept(kept);
@@ -492,7 +526,7 @@ void OpaqueCall::add_as_before(PyObject* result) {
   {
     ModeSwitch before;
     if (switched) before.to(modes_);
-    numbers_ = around_.recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr());
+    numbers_ = around_.recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr(), made_.has_value());
   }
   if (switched) around_.recorder->note_switched();
 }

@@ -77,6 +77,8 @@ class OpaqueCall {
   // Its code has run in a replay: what that has changed of what it was given is changed in what this is
   // given.
   void fill_parts();
+  // What it gave there: what was made for it there is what this is given.
+  py::object fed_value();
   // Whether it runs Python code, and how it is called.
   bool runs_python() const { return step_->python; }
   bool is_watched() const { return step_->watched; }
@@ -91,6 +93,8 @@ class OpaqueCall {
   std::optional<Tree> shown_by(const Writes::Write& write, const Tree::Source& source, py::object* value);
   bool hide_writes();
   void touch_parts();
+  void take_over_parts(const MadeParts& theirs);
+  void judge_parts(PyObject* result);
   void compare_looks();
   void add_as_before(PyObject* result);
   void touch_kept(const std::vector<py::object>& kept);

@@ -7,6 +7,7 @@
 
 #include "cpython/array_memory.h"
 #include "cpython/carrier.h"
+#include "cpython/contents.h"
 #include "cpython/ends.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -948,6 +949,7 @@ std::string word_for(PyObject* part) { return PyCell_Check(part) ? "variable" : 
 }  // namespace
 
 void Provenance::judge_handed_on() {
+  judge_replaced();
   judge_cells();
   const HandedOn::Kept* kept = handed_on_.changed();
   if (!kept) return;
@@ -956,24 +958,50 @@ void Provenance::judge_handed_on() {
 }
 
 // Whether code of a step that was given these keeps one of them. What it has written to is held here, too.
-bool Provenance::keeps(const HandedParts& parts) const {
-  return parts.are_kept(
-      [this](PyObject* part) { return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(part)) && touched_.count(part); });
+bool Provenance::keeps(const HandedParts& parts, const std::vector<PyObject*>& by_result) const {
+  auto is_ours = [this](PyObject* part) {
+    return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(part)) && touched_.count(part);
+  };
+  return parts.are_kept(is_ours, by_result);
 }
 
-bool Provenance::hand_on(const HandedParts& parts, const std::string& step) {
+bool Provenance::hand_on(const HandedParts& parts, const std::string& step, bool kept) {
   // What was changed, and is kept by nobody, goes when it is due.
   auto is_touched = [this](const auto& part) { return touched(part.first.ptr()); };
   bool changed = std::any_of(parts.all().begin(), parts.all().end(), is_touched);
   std::vector<PyObject*> shown;
-  if (!changed || keeps(parts) || recorder_->feeding())
+  if (!changed || kept || recorder_->feeding())
     shown = handed_on_.keep(parts, step, recorder_->place);
   else
     for (const auto& [part, holders] : parts.all()) shown.push_back(part.ptr());
-  if (shown.empty()) return false;
+  return reaches_any(shown);
+}
+
+bool Provenance::reaches_any(const std::vector<PyObject*>& parts) const {
+  if (parts.empty()) return false;
   WithinReach reach(below_, [this](PyObject* object) { return known(object) >= 0; });
-  return std::any_of(shown.begin(), shown.end(),
+  return std::any_of(parts.begin(), parts.end(),
                      [&](PyObject* part) { return PyCell_Check(part) || reach.has(part); });
+}
+
+void Provenance::replace(PyObject* own, PyObject* other) {
+  replaced_.push_back(py::reinterpret_borrow<py::object>(own));
+  note_made(other);
+  VariablesWith(own, below_).put_within(other, [this](PyObject* object) { return known(object) >= 0; });
+}
+
+void Provenance::judge_replaced() {
+  std::unordered_map<PyObject*, Py_ssize_t> holders;  // with those that others of them hold
+  for (const py::object& own : replaced_) {
+    ++holders[own.ptr()];
+    py::object contents = contents_of(own.ptr());
+    for (Py_ssize_t i = 0; contents && i < PyList_GET_SIZE(contents.ptr()); ++i)
+      ++holders[PyList_GET_ITEM(contents.ptr(), i)];
+  }
+  for (const py::object& own : replaced_)
+    if (Py_REFCNT(own.ptr()) > holders[own.ptr()])
+      recorder_->diverge("a " + word_for(own.ptr()) +
+                         " that a step keeps, and to which more than variables, lists and dicts led");
 }
 
 void Provenance::renew_handed_on(const HandedParts& given, const std::string& step) {

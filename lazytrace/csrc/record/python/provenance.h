@@ -251,9 +251,16 @@ class Provenance {
   void keep_cell(PyObject* cell, const std::string& name);
   // What the code of a step was given and has kept; before code that may come to it: whether the call has
   // left it as it was. Whether the call could change it still.
-  bool hand_on(const HandedParts& parts, const std::string& step);
+  bool hand_on(const HandedParts& parts, const std::string& step, bool kept);
   void judge_handed_on();
-  bool keeps(const HandedParts& parts) const;
+  // `by_result`: see HandedParts. Whether the variables of the call lead to one of them.
+  bool keeps(const HandedParts& parts, const std::vector<PyObject*>& by_result) const;
+  bool reaches_any(const std::vector<PyObject*>& parts) const;
+  // A step of the replay keeps what was made for it: the function that runs again goes on with that, which
+  // stands in the place of its own in variables, and in lists and dicts of the call's. Nothing else may lead
+  // to its own by the next code of a step, or the end.
+  void replace(PyObject* own, PyObject* other);
+  void judge_replaced();
   // What code of steps keeps.
   std::vector<py::object> handed_on() const { return handed_on_.all(); }
   // Why what the call has made may not be made again for its result or for state; "" if it may. What the code
@@ -376,6 +383,7 @@ class Provenance {
   };
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
+  std::vector<py::object> replaced_;
   const void* below_ = Frame::current().address();  // the frame that calls the function
   bool is_written(PyObject* object) const;
   Touched touched_;

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <functional>
 #include <vector>
 
 namespace lazytrace {
@@ -14,8 +15,12 @@ class VariablesWith {
   Py_ssize_t count() const { return static_cast<Py_ssize_t>(places_.size()); }
   // They hold the other one from now on.
   void put(PyObject* other);
+  // So do the lists and dicts to which variables lead, but for those that were there before the call.
+  void put_within(PyObject* other, const std::function<bool(PyObject*)>& was_there);
 
  private:
+  PyObject* object_;
+  const void* below_;
   std::vector<PyObject**> places_;  // each once
 };
 

@@ -69,6 +69,7 @@ void Watcher::collect_again() {
 
 // The verdict stands. What the function drops from now on goes when it is due.
 void Watcher::let_go() {
+  around_.provenance->judge_replaced();
   collect_again();
   around_.exchange->put_originals_back(Frame::current(), base_);
   around_.provenance->let_go();
