@@ -572,6 +572,21 @@ def _pin(array: Any) -> None:
         core.pin_sizes(tensor)
 
 
+def _with_numbers(key: Any) -> Any:
+    """The key with the numbers that slices ask their bounds for."""
+    if type(key) is tuple:
+        return tuple(map(_with_numbers, key))
+    return slice(*map(_number_of, (key.start, key.stop, key.step))) if type(key) is slice else key
+
+
+def _number_of(bound: Any) -> Any:
+    whole = type(bound) is torch.Tensor and bound.dtype in _WHOLE and bound.numel() == 1
+    return core.item_number(bound, torch.Tensor.item) if whole else bound
+
+
+_WHOLE: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 def _is_basic(key: Any) -> bool:
     """Whether the item is a view."""
     parts = _parts(key)
@@ -588,43 +603,56 @@ def _parts(key: Any) -> tuple[Any, ...]:
 def _within(array: Any, key: Any) -> Any:
     """The key, with numbers that are followed if each lies in the array, which is compared; else read."""
     parts = _parts(key)
-    if not any(_place_of(part) is not None for part in parts):
+    if not any(map(_follows, parts)):
         return key
     sizes = core.shape_of_array(array) if core.tensor_of_array(array) is not None else ()
     plain = len(parts) <= len(sizes) and all(type(part) in (int, slice, carriers.Dim) for part in parts)
-    if plain and all(_lies_in(part, size) for part, size in zip(parts, sizes, strict=False)):
-        return key
-    return carriers.read_key(key)
+    if not plain or not all(_lies_in(part, size) for part, size in zip(parts, sizes, strict=False)):
+        return carriers.read_key(key)
+    ended = tuple(_ended(part, size) for part, size in zip(parts, sizes, strict=False))
+    return ended if type(key) is tuple else ended[0]
 
 
-def _place_of(part: Any) -> Any:
-    """A number that is followed: where an item lies, or where a slice from the start ends. None of others."""
-    if type(part) is carriers.Dim:
-        return part
-    if type(part) is not slice or type(part.stop) is not carriers.Dim or part.step is not None:
-        return None
-    return part.stop if part.start is None or (type(part.start) is int and part.start == 0) else None
+def _follows(part: Any) -> bool:
+    """Whether it is a number that is followed, or a slice with one for a bound."""
+    if type(part) is not slice:
+        return type(part) is carriers.Dim
+    bounds = (part.start, part.stop)
+    known = part.step is None and all(type(one) in (int, carriers.Dim, type(None)) for one in bounds)
+    return known and any(type(one) is carriers.Dim for one in bounds)
 
 
 def _lies_in(part: Any, size: Any) -> bool:
-    place = _place_of(part)
-    if place is None:
+    if not _follows(part):
         return True
+    if type(part) is not slice:
+        return bool(-size <= part < size)
+    start, stop = part.start or 0 if type(part.start) is not carriers.Dim else part.start, part.stop
     # Of an array of nothing numpy says other strides than torch.
-    return bool(0 < place <= size if type(part) is slice else -size <= place < size)
+    return bool(0 <= start < (size if stop is None else stop) <= size)
+
+
+def _ended(part: Any, size: Any) -> Any:
+    return slice(part.start, size) if _follows(part) and type(part) is slice and part.stop is None else part
 
 
 def _selected(tensor: torch.Tensor, key: Any) -> torch.Tensor:
     """The item, of which numbers that are followed are arguments of operators."""
     parts = list(_parts(key))
-    if not any(_place_of(part) is not None for part in parts):
+    if not any(map(_follows, parts)):
         return tensor[key]
     for at in reversed(range(len(parts))):
-        place = _place_of(parts[at])
-        if place is not None and type(parts[at]) is slice:
-            tensor, parts[at] = tensor.narrow(at, 0, place), slice(None)
-        elif place is not None:
-            tensor = tensor.select(at, place)
+        part = parts[at]
+        if not _follows(part):
+            continue
+        if type(part) is slice:
+            moved = type(part.start) is carriers.Dim or part.start
+            # Of a window the core knows that it has the same size wherever it lies.
+            inside = (*[slice(None)] * at, core.followed_index(part)) if moved else ()
+            tensor = torch.Tensor.__getitem__(tensor, inside) if moved else tensor.narrow(at, 0, part.stop)
+            parts[at] = slice(None)
+        else:
+            tensor = tensor.select(at, part)
             del parts[at]
     return tensor[tuple(parts)] if parts else tensor
 
@@ -633,7 +661,7 @@ def _at_first(key: Any) -> Any:
     """The key with others for numbers that are followed: what numpy gives there lies the same way."""
 
     def first(part: Any) -> Any:
-        if _place_of(part) is None:
+        if not _follows(part):
             return part
         return slice(1) if type(part) is slice else 0
 
@@ -692,7 +720,7 @@ class Operand:
 
     def __getitem__(self, key: Any) -> Any:
         array, tensor = self.array, core.tensor_of_array(self.array)
-        key = _within(array, carriers.with_dims(key))
+        key = _within(array, carriers.with_dims(_with_numbers(key)))
         first = _at_first(key)
         if tensor is None or not _is_basic(first):
             return call(operator.getitem, array, key)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lazytrace import opaque
-from tests.soundness.runner import X, call, check
+from tests.soundness.runner import X, agree, call, check
 
 COUNT = 12
 
@@ -137,7 +137,38 @@ def scaled(state, x):
     return state.v.mean() * x, np.mean(state.a) ** x, state.v[1] - x, 1.0 / (state.v.max() + 1) * x
 
 
+def window(state, x):
+    """That lies elsewhere at each call, and shows and changes what lies there."""
+    state.n = (state.n + 1) % 3
+    part = state.v[state.n : state.n + 2]
+    part += 1
+    both = state.a[state.n : state.n + 1, state.n : state.n + 2]
+    return torch.from_numpy(part) * 2, both, state.v[state.n :].copy(), np.stack([part, part]), x
+
+
+def windows_where_tensors_say(state, x):
+    starts = torch.randint(len(state.v) - 2, (3,))
+    return torch.stack([torch.from_numpy(state.v[i : i + 2].astype(np.float32)) for i in starts]), x
+
+
+def window_of_all(state, x):
+    """It may be all of the array, or end behind it, or begin before it."""
+    state.n = (state.n + 1) % 3
+    part = state.v[state.n : state.n + 4]
+    return part, part is state.v, torch.tensor(state.v[state.n - 1 :]), x
+
+
+def bounds_of_all_kinds(state, x):
+    place = x.abs().sum().long()
+    one, other = (place % 2).to(torch.int32), (place % 3).view(1, 1)
+    return state.v[one:], state.v[: other + 1], state.a[1:, one:4], state.v[one : one + 3 : 2], x
+
+
 HITS = {
+    "a window": (window, written, 9),
+    "windows where tensors say": (windows_where_tensors_say, written, 9),
+    "a window of all": (window_of_all, written, 4),
+    "bounds of all kinds": (bounds_of_all_kinds, written, 6),
     "read": (summed, written, 11),
     "read, replaced": (summed, replaced, 11),
     "a running mean": (run_mean, lambda state, k: None, 10),
@@ -193,6 +224,20 @@ def test_a_flag_of_the_array_itself():
         state.v.flags.writeable = k != 4
 
     check(case(lambda state, x: torch.tensor(state.v + 1), change), hits=8)
+
+
+def refused_bounds(state, x):
+    found = []
+    for bound in (torch.tensor([0, 1]), torch.tensor(1.0), torch.tensor([True]), np.float64(1.0), 2**70):
+        try:
+            found.append(state.v[bound:].copy())
+        except Exception as error:
+            found.append(repr(error))
+    return found, x
+
+
+def test_bounds_that_numpy_refuses():
+    agree(case(refused_bounds, written, 4))
 
 
 def test_its_shape_is_set():
