@@ -31,12 +31,13 @@ _ARRAY: Final[Any] = getattr(numpy, "array", None)  # as it was: somebody may pu
 _FUNCTIONS: Final = [
     "all",
     "allclose",
-    "any",
-    "append",
     "amax",
     "amin",
+    "any",
+    "append",
     "argmax",
     "argmin",
+    "argpartition",
     "argsort",
     "argwhere",
     "around",
@@ -45,9 +46,15 @@ _FUNCTIONS: Final = [
     "bincount",
     "clip",
     "column_stack",
+    "compress",
     "concatenate",
+    "convolve",
     "copy",
+    "corrcoef",
+    "correlate",
     "count_nonzero",
+    "cov",
+    "cross",
     "cumprod",
     "cumsum",
     "delete",
@@ -57,7 +64,9 @@ _FUNCTIONS: Final = [
     "einsum",
     "flatnonzero",
     "full_like",
+    "gradient",
     "histogram",
+    "histogram2d",
     "hstack",
     "inner",
     "insert",
@@ -65,22 +74,34 @@ _FUNCTIONS: Final = [
     "intersect1d",
     "isclose",
     "isin",
+    "kron",
+    "lexsort",
     "matmul",
     "max",
     "mean",
     "median",
     "min",
     "nan_to_num",
+    "nanargmax",
+    "nanargmin",
+    "nancumsum",
     "nanmax",
     "nanmean",
+    "nanmedian",
     "nanmin",
+    "nanpercentile",
+    "nanprod",
+    "nanquantile",
     "nanstd",
     "nansum",
+    "nanvar",
     "nonzero",
     "ones_like",
     "outer",
     "pad",
+    "partition",
     "percentile",
+    "polyval",
     "prod",
     "ptp",
     "quantile",
@@ -94,13 +115,18 @@ _FUNCTIONS: Final = [
     "std",
     "sum",
     "take",
+    "take_along_axis",
+    "tensordot",
     "tile",
+    "trace",
+    "trapezoid",
     "tril",
     "triu",
     "union1d",
     "unique",
     "unravel_index",
     "var",
+    "vdot",
     "vstack",
     "where",
     "zeros_like",
@@ -117,6 +143,7 @@ _METHODS: Final = [
     "clip",
     "copy",
     "cumsum",
+    "diagonal",
     "dot",
     "fill",
     "flatten",
@@ -137,6 +164,7 @@ _METHODS: Final = [
     "swapaxes",
     "take",
     "tolist",
+    "trace",
     "transpose",
     "var",
 ]
@@ -167,6 +195,8 @@ _OF_LISTS: Final = {
 # Of functions, too: what gives a view, as a method does; how many arguments it takes, and what the last is
 # called.
 _AS_METHODS: Final = {
+    "diag": (2, "k"),
+    "diagonal": (2, "offset"),
     "expand_dims": (2, "axis"),
     "ravel": (1, ""),
     "reshape": (2, ""),
@@ -553,7 +583,9 @@ def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Calla
     if strides != list(shown.stride()):  # of dimensions of size 1, which say nothing to torch
         shown = shown.as_strided(shown.shape, strides)
     made = _shown(shown)
-    core.made_array(made, shown, core.may_write_to_array(array))
+    if not told.flags.writeable:  # a diagonal, and what is seen of one
+        made.setflags(write=False)
+    core.made_array(made, shown, core.may_write_to_array(array) and told.flags.writeable)
     return made
 
 
@@ -572,18 +604,27 @@ def _pin(array: Any) -> None:
         core.pin_sizes(tensor)
 
 
-def _with_numbers(key: Any) -> Any:
-    """The key with the numbers that slices ask their bounds for."""
-    if type(key) is tuple:
-        return tuple(map(_with_numbers, key))
-    return slice(*map(_number_of, (key.start, key.stop, key.step))) if type(key) is slice else key
+def _with_numbers(array: Any, key: Any) -> Any:
+    """The key with the numbers that slices ask their bounds for, and those of tensors that name one value."""
+    if type(key) is slice:
+        return slice(*map(_number_of, (key.start, key.stop, key.step)))
+    if type(key) is not tuple:
+        return key
+    one = len(key) == array.ndim and all(type(part) in _PLACES or _is_whole(part, 0) for part in key)
+    return tuple(map(_number_of, key)) if one else tuple(_with_numbers(array, part) for part in key)
 
 
-def _number_of(bound: Any) -> Any:
-    whole = type(bound) is torch.Tensor and bound.dtype in _WHOLE and bound.numel() == 1
-    return core.item_number(bound, torch.Tensor.item) if whole else bound
+def _number_of(value: Any) -> Any:
+    return core.item_number(value, torch.Tensor.item) if _is_whole(value) else value
 
 
+def _is_whole(value: Any, dimensions: int | None = None) -> bool:
+    """Whether it is a tensor that counts as a number, as an index."""
+    whole = type(value) is torch.Tensor and value.dtype in _WHOLE and value.numel() == 1
+    return whole and dimensions in (None, value.dim())
+
+
+_PLACES: Final = (int, carriers.Dim, carriers.Long, *((numpy.int64,) if numpy else ()))
 _WHOLE: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -720,7 +761,7 @@ class Operand:
 
     def __getitem__(self, key: Any) -> Any:
         array, tensor = self.array, core.tensor_of_array(self.array)
-        key = _within(array, carriers.with_dims(_with_numbers(key)))
+        key = _within(array, carriers.with_dims(_with_numbers(array, key)))
         first = _at_first(key)
         if tensor is None or not _is_basic(first):
             return call(operator.getitem, array, key)
@@ -730,6 +771,7 @@ class Operand:
         return _view(array, lambda shown: _selected(shown, key), lambda: plain)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        key = _with_numbers(self.array, key)
         if type(key) is tuple:
             _write(_set_at, self.array, value, *key)
         else:
@@ -780,6 +822,18 @@ class Operand:
             return numpy.expand_dims(array, axis)
         plain = partial(numpy.expand_dims, array, axis)
         return _view(array, lambda tensor: tensor.unsqueeze(axis), lambda: core.aside(plain))
+
+    def diag(self, k: Any = 0) -> Any:
+        """A view that may not be written to, or of one dimension a matrix."""
+        return self.diagonal(k) if self.array.ndim == 2 else call(numpy.diag, self.array, k)
+
+    def diagonal(self, offset: Any = 0, *args: Any, **kwargs: Any) -> Any:
+        """A view that may not be written to."""
+        array, offset = self.array, carriers.read(offset)
+        if args or kwargs or type(offset) is not int:
+            core.refuse_array()
+            return array.diagonal(offset, *args, **kwargs)
+        return _view(array, lambda tensor: tensor.diagonal(offset), lambda: array.diagonal(offset))
 
     def __contains__(self, value: Any) -> bool:
         found = call(numpy.any, call(operator.eq, self.array, _inside(value)))

@@ -164,7 +164,37 @@ def bounds_of_all_kinds(state, x):
     return state.v[one:], state.v[: other + 1], state.a[1:, one:4], state.v[one : one + 3 : 2], x
 
 
+def diagonals(state, x):
+    """Views that nobody may write to, and new arrays."""
+    square = state.a[:, 1:]
+    right = np.diag(state.a) / (state.a.sum(1) + 1)
+    return (
+        right,
+        np.diag(square, -1) + x.numpy()[:2],
+        np.diag(state.v),
+        state.a.diagonal()[1:].copy(),
+        np.trace(state.a),
+    )
+
+
+def writes_to_a_diagonal(state, x):
+    part = np.diag(state.a)[1:]
+    try:
+        part[0] = 3.0
+    except ValueError as error:
+        return repr(error), x
+    return part, x
+
+
+def counted_by_tensors(state, x):
+    for row, column in zip(x.long() % 3, x.long() % 4, strict=True):
+        state.a[row, column] += 1
+    return float(state.a[x.long()[0] % 3, -1]), state.a[np.int64(1), row], x
+
+
 HITS = {
+    "diagonals": (diagonals, written, 11),
+    "counted by tensors": (counted_by_tensors, written, 9),
     "a window": (window, written, 9),
     "windows where tensors say": (windows_where_tensors_say, written, 9),
     "a window of all": (window_of_all, written, 4),
@@ -234,6 +264,27 @@ def refused_bounds(state, x):
         except Exception as error:
             found.append(repr(error))
     return found, x
+
+
+@opaque
+def may_be_written_to(array):
+    return array.flags.writeable
+
+
+@pytest.mark.parametrize("name", ["returned", "stored", "taken", "written to", "handed on"])
+def test_a_diagonal_that_leaves(name):
+    """A replay would make one that may be written to."""
+    body, eager = {
+        "returned": (lambda state, x: np.diag(state.a), "returns a numpy.ndarray"),
+        "stored": (lambda state, x: setattr(state, "x", [state.a.diagonal()[:2]]), "returns a numpy.ndarray"),
+        "taken": (lambda state, x: torch.as_tensor(np.diag(state.a)).clone(), "hands-array-to-c"),
+        "written to": (writes_to_a_diagonal, "hands-array-to-c"),
+        "handed on": (
+            lambda state, x: may_be_written_to(np.diag(state.a)),
+            "an argument that cannot be made again",
+        ),
+    }[name]
+    check(case(body, written, 4), eager=eager)
 
 
 def test_bounds_that_numpy_refuses():

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "cpython/array_memory.h"
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
@@ -961,7 +962,7 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   source.text = [&](PyObject* v) { return is_text(v) ? recorder_.numbers()->texts().find(v) : nullptr; };
   source.array = [&](PyObject* v) {
     at::Tensor shown = observer_.unseen()->shown_by(v);
-    if (!shown.defined()) return -1;
+    if (!shown.defined() || !is_writable_array(v)) return -1;  // a replay would make one that is
     auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(shown));
     return tensor(held.ptr());
   };

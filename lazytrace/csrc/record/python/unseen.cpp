@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "cpython/array_memory.h"
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/holder.h"
@@ -203,6 +204,8 @@ py::object Unseen::take(PyObject* array, bool itself) {
   if (!tensor) throw py::type_error("an array that the call was not given");
   const at::Tensor& memory = THPVariable_Unpack(tensor.ptr());
   if (!itself) return tensor;
+  if (!is_writable_array(array))  // of which torch warns
+    return recorder_->fail(say(reason::HandsArrayToC)), py::none();
   if (memory.is_inference() != c10::InferenceMode::is_enabled())
     return recorder_->fail(say(reason::TakesArrayInMode)), py::none();
   // Each tensor that is made of an array counts its own changes, and none that numpy makes.
