@@ -170,10 +170,88 @@ def fills_it_at_some_calls(x, y):
     return before, len(found), [g * 2 for g in found]
 
 
+def all_at_once(x, y):
+    """By functions of C, which a step hands what it finds."""
+    found = []
+    y.register_hook(lambda g: found.append(g.norm()))
+    y.sin().register_hook(lambda g: found.append(g.max()))
+    y.pow(2).sum().backward()
+    largest = max(found)
+    total = sum(found[-1:]) + sum(found)
+    return total, largest is found[0], min(found) * 2, sorted(found), found
+
+
+def numbers_all_at_once(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g.norm().item()))
+    y.pow(2).sum().backward()
+    return sum(found)
+
+
+def sums_behind_a_branch(x, y):
+    found = []
+    y.register_hook(lambda g: found.append(g.norm()))
+    y.pow(2).sum().backward()
+    if x.sum() > 0:
+        return sum(found), sorted(found), found
+    return sum(found) + 1, found
+
+
+def sums_what_it_fills_at_some_calls(x, y):
+    found = []
+
+    def hook(g):
+        if x[0, 0] > 0:
+            found.append(g)
+
+    y.register_hook(hook)
+    y.sum().backward()
+    return sum(found), max([*found, y.detach()], key=lambda one: float(one.sum()))
+
+
+def by_defaults(x, y):
+    found, also = [], {}
+    for tensor in (y, y.sin()):
+        tensor.register_hook(
+            lambda g, found=found, also=also, twice=found: (twice.append(g), also.update(g=g)) and None
+        )
+        tensor.pow(2).sum().backward(retain_graph=True)
+    return found, also["g"] * 2
+
+
+def by_defaults_before_a_branch(x, y):
+    found = []
+    y.register_hook(lambda g, found=found: found.append(g.norm()))
+    if x.sum() > 0:
+        y = y * 2
+    y.sum().backward()
+    if found[-1] > 3:
+        return found[0] * 2, len(found)
+    return found
+
+
+def by_a_default_of_its_own(x, y):
+    def hook(g, found=[]):  # noqa: B006
+        found.append(g)
+
+    y.register_hook(hook)
+    y.sum().backward()
+    return hook.__defaults__[0]
+
+
+def by_a_default_with_a_name(x, y):
+    found = []
+    y.register_hook(lambda g, *, found=found: found.append(g))
+    y.sum().backward()
+    return found[0] * 2
+
+
 REFUSED = {
     raises_once_it_has_filled_it: "opaque-raised",
     appends_behind_what_the_function_has_put_in: "opaque-rewrites",
     fills_it_in_two_passes: "opaque-varies",
+    numbers_all_at_once: "reads a list that an opaque function has changed",
+    by_a_default_with_a_name: "reads a list that an opaque function has changed",
 }
 
 for one in (
@@ -188,6 +266,12 @@ for one in (
     fills_it_at_some_calls,
     keeps_the_order_of_keys,
     fills_one_for_each_call_of_a_helper,
+    all_at_once,
+    sums_behind_a_branch,
+    sums_what_it_fills_at_some_calls,
+    by_defaults,
+    by_a_default_of_its_own,
+    by_defaults_before_a_branch,
 ):
     made = of_a_product(one)
     made.__name__ = one.__name__

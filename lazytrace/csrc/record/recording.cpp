@@ -20,6 +20,7 @@
 #include "cpython/text_carrier.h"
 #include "record/handle_count.h"
 #include "record/python/asked.h"
+#include "record/python/variables_with.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
 #include "torch/autograd_graph.h"
@@ -436,6 +437,33 @@ int Recording::read_hooks(const at::Tensor& leaf, bool accumulated) {
 }
 
 namespace {
+// A default that a variable holds, too (`lambda g, found=found: ...`), is taken out of the tuple for so long.
+// What stands in the variables then stands there as well.
+class DefaultsWithout {
+ public:
+  DefaultsWithout(PyObject* defaults, PyObject* object) : defaults_(defaults), variables_(object, nullptr) {
+    if (!PyTuple_CheckExact(defaults) || Py_REFCNT(defaults) != 1 || !variables_.count()) return;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(defaults); ++i)
+      if (PyTuple_GET_ITEM(defaults, i) == object) put(i, Py_None), places_.push_back(i);
+  }
+  DefaultsWithout(const DefaultsWithout&) = delete;
+  DefaultsWithout& operator=(const DefaultsWithout&) = delete;
+  ~DefaultsWithout() {
+    for (Py_ssize_t place : places_) put(place, variables_.held());
+  }
+
+ private:
+  void put(Py_ssize_t place, PyObject* object) {
+    PyObject* before = PyTuple_GET_ITEM(defaults_, place);
+    PyTuple_SET_ITEM(defaults_, place, Py_NewRef(object));
+    Py_DECREF(before);
+  }
+
+  PyObject* defaults_;
+  VariablesWith variables_;
+  std::vector<Py_ssize_t> places_;
+};
+
 // Of the lists and dicts that a hook may fill, those that the call has made are state from now on. Whether it
 // has any.
 bool adopt_what_it_fills(PyObject* hook, Observer* observer) {
@@ -454,7 +482,15 @@ bool adopt_what_it_fills(PyObject* hook, Observer* observer) {
                     PyTuple_CheckExact(one) || observer->made_here(one);
     if (adopted || !leads_on) continue;
     std::vector<PyObject*> parts = goes_with(one);
-    if (PyFunction_Check(one)) parts.push_back(PyFunction_GET_DEFAULTS(one));
+    if (PyObject* defaults = PyFunction_Check(one) ? PyFunction_GET_DEFAULTS(one) : nullptr) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(defaults); ++i) {
+        PyObject* value = PyTuple_GET_ITEM(defaults, i);
+        if (!PyList_CheckExact(value) && !PyDict_CheckExact(value)) continue;
+        DefaultsWithout lent(defaults, value);
+        adopts |= observer->adopt(value);
+      }
+      parts.push_back(defaults);
+    }
     for (PyObject* part : parts)
       if (part) open.push_back(part);
   }

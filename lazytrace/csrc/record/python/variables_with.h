@@ -13,6 +13,8 @@ class VariablesWith {
  public:
   VariablesWith(PyObject* object, const void* below);
   Py_ssize_t count() const { return static_cast<Py_ssize_t>(places_.size()); }
+  // What they hold by now; there must be one.
+  PyObject* held() const { return *places_.front(); }
   // They hold the other one from now on.
   void put(PyObject* other);
   // So do the lists and dicts to which variables lead, but for those that were there before the call.
