@@ -212,9 +212,12 @@ def sums_what_it_fills_at_some_calls(x, y):
 def by_defaults(x, y):
     found, also = [], {}
     for tensor in (y, y.sin()):
-        tensor.register_hook(
-            lambda g, found=found, also=also, twice=found: (twice.append(g), also.update(g=g)) and None
-        )
+
+        def hook(g, found=found, also=also, twice=found):
+            twice.append(g)
+            also["g"] = g
+
+        tensor.register_hook(hook)
         tensor.pow(2).sum().backward(retain_graph=True)
     return found, also["g"] * 2
 
