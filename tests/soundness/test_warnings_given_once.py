@@ -67,12 +67,31 @@ def with_an_instance(x):
     return x * 2
 
 
+class Words(str):
+    """A text of a class of the user's, which may have an `__eq__`."""
+
+
+def with_a_text_of_a_class(x):
+    warnings.warn(Words("careful"), stacklevel=1)
+    return x * 2
+
+
+def with_no_text(x):
+    try:
+        warnings.warn(["careful"], stacklevel=1)
+    except TypeError:  # no list can be a key, once there is something to look it up in
+        return x * 3
+    return x * 2
+
+
 counted("when_filters_were_put_back", "default", say_again, hits=2)
 counted("when_the_same_filter_is_set_again", "default", lambda: warnings.simplefilter("default"), hits=2)
 counted("when_the_registry_is_another", "default", forget, hits=2)
 counted("when_the_registry_is_cleared", "default", clear, hits=2)
 counted("always_from_then_on", "default", insist, hits=1)
 counted("an_instance_of_a_warning", "default", say_again, with_an_instance, hits=2)
+counted("a_text_of_a_class", "default", say_again, with_a_text_of_a_class, eager="warns-around")
+counted("what_is_no_text", "ignore", say_again, with_no_text, eager="warns-around")
 counted("once_for_all_places", "once", say_again, hits=2)
 counted("once_for_a_module", "module", say_again, hits=2)
 counted("ignored_all_the_time", "ignore", say_again, hits=4)

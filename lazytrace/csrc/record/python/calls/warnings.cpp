@@ -53,9 +53,14 @@ void WarningReads::read_registry(Frame place, PyObject* message, PyObject* categ
   static PyObject* const name = PyUnicode_InternFromString("__warningregistry__");
   PyObject* registry = PyDict_GetItemWithError(place.globals(), name);
   if (!category || category == Py_None) category = PyExc_UserWarning;
-  if (!PyUnicode_CheckExact(message)) category = reinterpret_cast<PyObject*>(Py_TYPE(message));
   py::object text = py::reinterpret_borrow<py::object>(message);
-  if (!PyUnicode_CheckExact(message)) text = py::str(text);
+  if (PyObject_TypeCheck(message, reinterpret_cast<PyTypeObject*>(PyExc_Warning))) {
+    category = reinterpret_cast<PyObject*>(Py_TYPE(message));
+    text = py::str(text);
+  } else if (!PyUnicode_CheckExact(message)) {
+    // Of anything else the registry holds the object itself: what finds it may be Python code, or raise.
+    return recorder_->fail(say(reason::WarnsAround));
+  }
   py::tuple key =
       py::make_tuple(text, py::handle(category), PyCode_Addr2Line(place.code_object(), place.lasti()));
   bool known = registry && PyDict_CheckExact(registry);
