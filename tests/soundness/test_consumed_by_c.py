@@ -320,3 +320,55 @@ def test_names_of_classes_in_the_texts_of_callables(held, written, passed):
         check(make, eager="reads a dict of unknown origin")  # of its keywords
     else:
         check(make, hits=6)
+
+
+class Table(dict):
+    """Made by C code, as a dict is."""
+
+
+class Words(str):
+    """The same of a text."""
+
+
+class Kept(filter):
+    """What comes next is worked out by C code."""
+
+
+class While(itertools.takewhile):
+    """The same."""
+
+
+class Listed:
+    """Says which keys it has by a list that somebody else holds, and what it is by a number."""
+
+    def __init__(self, keys):
+        self._keys, self.scale = keys, 1.5
+
+    def keys(self):
+        return self._keys
+
+    def __getitem__(self, key):
+        return 2
+
+    def __str__(self):
+        return f"<{self.scale}>"
+
+
+# What a class of Python's hands to its base in C is looked at there, as if the base itself were called.
+BY_THE_BASE = {
+    "x * sum(Table(listed).values())": lambda listed, flags: listed._keys.append("b"),
+    "x * sum([v for v in Kept(lambda v: flags, [1.0, 2.0])])": lambda listed, flags: flags.clear(),
+    "x * sum([v for v in While(lambda v: flags, [1.0, 2.0])])": lambda listed, flags: flags.clear(),
+    "x * len(Words(listed))": lambda listed, flags: setattr(listed, "scale", listed.scale + 10),
+}
+
+
+@pytest.mark.parametrize("text", BY_THE_BASE)
+def test_a_class_leaves_it_to_its_base_in_c(text):
+    def make(trace):
+        listed, flags = Listed(["a"]), [1]
+        fn = eval(f"lambda x: {text}", {**globals(), "listed": listed, "flags": flags})
+        change = functools.partial(BY_THE_BASE[text], listed, flags)
+        return trace(fn), [*around(change, X()), change, call(X()), call(X())]
+
+    check(make, hits=2)

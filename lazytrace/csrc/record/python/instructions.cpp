@@ -23,13 +23,43 @@ namespace lazytrace {
 
 namespace {
 
+// Whether C code is given what an instance of a class of Python's is made with, as that of `str` and `dict`
+// is, and asks it for its methods.
+bool is_made_in_c(PyTypeObject* type) {
+  PyTypeObject* base = c_base(type);
+  static PyObject *const call = PyUnicode_InternFromString("__call__"),
+                         *const make = PyUnicode_InternFromString("__new__"),
+                         *const init = PyUnicode_InternFromString("__init__");
+  if (base == &PyBaseObject_Type || PyType_IsSubtype(base, reinterpret_cast<PyTypeObject*>(THPVariableClass)))
+    return false;
+  PyObject* called = _PyType_Lookup(Py_TYPE(type), call);
+  if (called && PyFunction_Check(called)) return false;
+  PyObject *maker = _PyType_Lookup(type, make), *setup = _PyType_Lookup(type, init);
+  bool of_object = base->tp_init == PyBaseObject_Type.tp_init;
+  return !maker || !Py_IS_TYPE(maker, &PyStaticMethod_Type) ||
+         !(of_object || (setup && PyFunction_Check(setup)));
+}
+
+// Whether it is an iterator whose class of Python's leaves it to C code what comes next, which may ask what
+// it is given.
+bool goes_on_in_c(PyTypeObject* type) {
+  static PyObject* const next = PyUnicode_InternFromString("__next__");
+  PyTypeObject* base = c_base(type);
+  if (base != &PyFilter_Type && std::strncmp(base->tp_name, "itertools.", 10) != 0) return false;
+  PyObject* found = _PyType_Lookup(type, next);
+  return !found || !PyFunction_Check(found);
+}
+
 // Whether calling it, or iterating over it, gives Python what Python code gives back, as it is.
 bool hands_on(PyObject* callee) {
   if (PyFunction_Check(callee) || PyGen_CheckExact(callee) || PyCoro_CheckExact(callee)) return true;
   if (PyMethod_Check(callee)) return hands_on(PyMethod_GET_FUNCTION(callee));
-  if (PyType_Check(callee)) return is_python_class(reinterpret_cast<PyTypeObject*>(callee));
+  if (PyType_Check(callee)) {
+    auto* type = reinterpret_cast<PyTypeObject*>(callee);
+    return is_python_class(type) && !is_made_in_c(type);
+  }
   if (std::strcmp(Py_TYPE(callee)->tp_name, "functools.partial") == 0) return true;
-  return is_python_class(Py_TYPE(callee));
+  return is_python_class(Py_TYPE(callee)) && !goes_on_in_c(Py_TYPE(callee));
 }
 
 // C code that gives what the Python code gives which it runs: next() and the methods of generators, getattr()
