@@ -529,7 +529,8 @@ def a_cache_that_counts_its_hits_in_a_block(trace):
     def f(x):
         checkpoint(lambda y: y * tables(2), layer(x), use_reentrant=False).sum().backward()
 
-    return trace(f), [call(torch.randn(4)) for _ in range(5)], lambda: (layer.weight.grad, *tables.cache_info())
+    steps = [call(torch.randn(4)) for _ in range(5)]
+    return trace(f), steps, lambda: (layer.weight.grad, *tables.cache_info())
 
 
 @cases(eager="changes-handed-on")
