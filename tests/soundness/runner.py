@@ -156,6 +156,11 @@ class Look:
         inside = [self(child) for child in children(value)]
         return (type(value).__qualname__, inside, leaf_text(value) if not inside else "")
 
+    def changeable(self) -> list[tuple[int, Any]]:
+        """Of what was seen so far what can change and is no tensor, with when it was seen."""
+        fixed = (torch.Tensor, tuple, frozenset, *_PLAIN)
+        return [(i, one) for i, one in enumerate(self.kept) if not isinstance(one, fixed)]
+
     def array(self, a: np.ndarray[Any, Any]) -> Observation:
         start = a.__array_interface__["data"][0]
         shared = [
@@ -282,6 +287,7 @@ class Driver:
         self.watch = rest[0] if rest else lambda: None
         self.outputs: list[tuple[str, torch.Tensor]] = []
         self.kept: list[Any] = []
+        self.given: list[tuple[str, Any]] = []  # what can change of the results so far
 
     def run(self) -> list[tuple[str, Observation]]:
         log = [(f"step {i}", self.step(i, step)) for i, step in enumerate(self.steps)]
@@ -298,17 +304,28 @@ class Driver:
             out = (step.on or self.function)(*step.args, **step.kwargs)
         except Exception as error:
             return {"raised": told(error), **self.after(step, inputs)}
-        seen = Look([*inputs, *state, *self.outputs])(out)
+        look = Look([*inputs, *state, *self.outputs])
+        seen = look(out), self.same_objects(look, self.given)
+        self.given += [(f"out{number}.{i}", one) for i, one in look.changeable()]
         sources = [t for _, t in [*inputs, *state]]
         grads = (gradients(out, sources), gradients(self.watch(), sources))
         self.kept.append(out)
         self.outputs += [(f"out{number}.{i}", t) for i, t in enumerate(tensors_in(out))]
         return {"output": seen, "gradients": grads, **self.after(step, inputs)}
 
+    @staticmethod
+    def same_objects(look: Look, given: list[tuple[str, Any]]) -> list[tuple[int, str]]:
+        """What was seen that a result so far is, or holds: who changes the one changes the other."""
+        names: dict[int, str] = {}
+        for name, one in given:
+            names.setdefault(id(one), name)
+        return [(i, names[id(one)]) for i, one in look.changeable() if id(one) in names]
+
     def after(self, step: Call, inputs: list[tuple[str, torch.Tensor]]) -> dict[str, Observation]:
+        arguments, state = Look([]), Look([*inputs, *self.outputs])
         return {
-            "arguments": Look([])([step.args, step.kwargs]),
-            "state": Look([*inputs, *self.outputs])(self.watch()),
+            "arguments": (arguments([step.args, step.kwargs]), self.same_objects(arguments, self.given)),
+            "state": (state(self.watch()), self.same_objects(state, self.given)),
             "ambient": ambient(self.seeded),
         }
 

@@ -826,6 +826,16 @@ void Interpreter::judge_state(const Step& s, size_t at, const std::vector<int>& 
                           : "a tensor that it has changed the look of";
 }
 
+// It has given something else.
+void Interpreter::leave_with(Flattened* given, bool knows_parts) {
+  // Other programs may have read before it what it has changed.
+  shape_ = late_ ? "!" : std::move(given->shape);
+  others_ = std::move(given->others);
+  // A function that runs again would be given an object of this call's, and has another one of its own.
+  confused_ = !knows_parts && !given->given_back.empty();
+  if (confused_) found_ = "a list or dict that it was given";
+}
+
 bool Interpreter::opaque(const Step& s, size_t at) {
   py::gil_scoped_acquire gil;
   running_ = &s;
@@ -869,13 +879,8 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   keeps_ = parts && s.opaque->may_not_keep && parts->are_kept(flattened.held);
   if (keeps_) found_ = "what it was given and keeps, though it did not when it was recorded";
   if (late_ || keeps_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
-    // Other programs may have read before it what it has changed.
-    shape_ = late_ ? "!" : std::move(flattened.shape);
-    others_ = std::move(flattened.others);
-    // A function that runs again would be given an object of this call's, and has another one of its own.
-    confused_ = !parts && !flattened.given_back.empty();
-    if (confused_) found_ = "a list or dict that it was given";
     if (gives_back || keeps_) parts_ = parts;
+    leave_with(&flattened, parts != nullptr);
     return false;
   }
   parts_ = nullptr;

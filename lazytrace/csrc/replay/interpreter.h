@@ -178,6 +178,7 @@ class Interpreter {
   bool has_filled(const Step& s, const MadeParts& parts);
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);
+  void leave_with(Flattened* given, bool knows_parts);
   void store_value(const Step& step, const Flattened& flattened);
   c10::IValue number(int id) const {
     return to_ivalue(program_.numbers[static_cast<size_t>(id)], numbers_[static_cast<size_t>(id)]);
