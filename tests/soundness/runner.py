@@ -158,7 +158,7 @@ class Look:
 
     def changeable(self) -> list[tuple[int, Any]]:
         """Of what was seen so far what can change and is no tensor, with when it was seen."""
-        fixed = (torch.Tensor, tuple, frozenset, *_PLAIN)
+        fixed = (torch.Tensor, np.generic, tuple, frozenset, *_PLAIN)
         return [(i, one) for i, one in enumerate(self.kept) if not isinstance(one, fixed)]
 
     def array(self, a: np.ndarray[Any, Any]) -> Observation:
