@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 import itertools
 
 import pytest
@@ -80,6 +82,14 @@ def of_a_caller(keep, change, x):
     return len(given), given
 
 
+def what_c_code_was_given(keep, change, x):
+    given = [1.0, 2.0]
+    scaled = x * sum(given)
+    keep(given)
+    change(given, x)
+    return scaled, given
+
+
 HANDED = [
     the_list,
     the_list_in_others,
@@ -87,6 +97,7 @@ HANDED = [
     what_is_given_back,
     a_new_list_that_is_given_back,
     of_a_caller,
+    what_c_code_was_given,
 ]
 
 
@@ -133,6 +144,64 @@ def each_third_call_is_logged(trace):
         metrics = {"loss": x.sum().item(), "scale": 2.0}
         log_it(metrics)
         return x * metrics["scale"]
+
+    return trace(step), [call(X()) for _ in range(9)], lambda: state.kept
+
+
+AROUND = {
+    "tuple": lambda given: (given, 3.0),
+    "partial": lambda given: functools.partial(len, given),
+    "function": lambda given: lambda: given,
+    "attributes": lambda given: Holder(given=given),
+}
+WHAT_IS_KEPT = {"partial": lambda one: one.args, "function": lambda one: one()}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_what_leads_to_a_list_is_kept(around):
+    """Who keeps it comes to the list, which the call changes behind that."""
+
+    def make(trace):
+        state = Holder(keeps=False, kept=[])
+
+        def keep(given):
+            if state.keeps:
+                state.kept.append(vars(given) if around == "attributes" else given)
+
+        keeps = opaque(trace, keep)
+
+        def f(x):
+            given = [1.0, 2.0]
+            keeps(AROUND[around](given))
+            given.append(3.0)
+            return x * len(given), given
+
+        def switch():
+            state.keeps = not state.keeps
+
+        steps = [*[call(X())] * 3, switch, *[call(X())] * 2, switch, call(X())]
+        return trace(f), steps, lambda: [WHAT_IS_KEPT.get(around, lambda one: one)(one) for one in state.kept]
+
+    check(make, hits=3)
+
+
+Losses = collections.namedtuple("Losses", "first second")
+
+
+@cases(hits=6)
+def each_third_named_tuple_is_logged(trace):
+    state = Holder(runs=itertools.count(), kept=[])
+
+    def log(losses):
+        if next(state.runs) % 3 == 2:
+            state.kept.append(losses)
+
+    log_it = opaque(trace, log)
+
+    def step(x):
+        losses = Losses(x.sum(), 2.0)
+        log_it(losses)
+        return x * losses.second
 
     return trace(step), [call(X()) for _ in range(9)], lambda: state.kept
 

@@ -39,4 +39,9 @@ bool same_contents(const py::object& a, const py::object& b) {
   return true;
 }
 
+Py_ssize_t holders_of(PyObject* part) {
+  PyObject** attributes = _PyObject_GetDictPtr(part);
+  return Py_REFCNT(part) + (attributes && *attributes ? Py_REFCNT(*attributes) - 1 : 0);
+}
+
 }  // namespace lazytrace

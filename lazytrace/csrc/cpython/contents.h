@@ -11,5 +11,7 @@ namespace py = pybind11;
 py::object contents_of(PyObject* part);
 // Whether both are the same objects; not where one is unknown.
 bool same_contents(const py::object& a, const py::object& b);
+// How many hold it, or the dict of its attributes. Needs the GIL.
+Py_ssize_t holders_of(PyObject* part);
 
 }  // namespace lazytrace

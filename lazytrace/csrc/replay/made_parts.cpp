@@ -4,12 +4,14 @@
 #include <unordered_map>
 
 #include "cpython/contents.h"
+#include "cpython/dict_view.h"
 #include "cpython/ends.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
 
 void MadeParts::keep(PyObject* part) {
+  all_.push_back(py::reinterpret_borrow<py::object>(part));
   if (py::object contents = contents_of(part))
     parts_.emplace_back(py::reinterpret_borrow<py::object>(part), std::move(contents));
 }
@@ -78,20 +80,19 @@ class Exchanging {
 
 py::object MadeParts::exchanged(const MadeParts& others, const py::object& value) const {
   std::unordered_map<PyObject*, PyObject*> by;
-  for (size_t i = 0; i < parts_.size() && i < others.parts_.size(); ++i)
-    by[parts_[i].first.ptr()] = others.parts_[i].first.ptr();
+  for (size_t i = 0; i < all_.size() && i < others.all_.size(); ++i) by[all_[i].ptr()] = others.all_[i].ptr();
   return Exchanging(by).of(value.ptr());
 }
 
 void MadeParts::count_holders() {
   holders_.clear();
-  for (const auto& [part, contents] : parts_) holders_.push_back(Py_REFCNT(part.ptr()));
+  for (const py::object& part : all_) holders_.push_back(holders_of(part.ptr()));
 }
 
 bool MadeParts::are_kept(const std::vector<PyObject*>& by_result) const {
   for (size_t i = 0; i < holders_.size(); ++i) {
-    PyObject* part = parts_[i].first.ptr();
-    if (Py_REFCNT(part) > holders_[i] + std::count(by_result.begin(), by_result.end(), part)) return true;
+    PyObject* part = all_[i].ptr();
+    if (holders_of(part) > holders_[i] + std::count(by_result.begin(), by_result.end(), part)) return true;
   }
   return false;
 }
@@ -220,7 +221,6 @@ void MadeParts::add(const Tree& tree, PyObject* made) {
   switch (tree.kind) {
     case Tree::Kind::Tuple:
     case Tree::Kind::Named:
-      return add_items(tree, made);
     case Tree::Kind::List:
     case Tree::Kind::Dict:
     case Tree::Kind::Set:
@@ -229,12 +229,18 @@ void MadeParts::add(const Tree& tree, PyObject* made) {
     case Tree::Kind::Object:
       return add_object(tree, made);
     case Tree::Kind::Partial:
+      keep(made);
       add(tree.items[1], py::object(py::handle(made).attr("args")).ptr());
       return add(tree.items[2], py::object(py::handle(made).attr("keywords")).ptr());
+    case Tree::Kind::View:
+      keep(made);
+      return add(tree.items[0], dict_of_view(made));
     case Tree::Kind::Method:
+      keep(made);
       add(tree.items[0], PyMethod_GET_FUNCTION(made));
       return add(tree.items[1], PyMethod_GET_SELF(made));
     case Tree::Kind::Function:
+      keep(made);
       return add_function(tree, made);
     case Tree::Kind::Cell:
       if (tree.index >= 0) return;  // one of before the call

@@ -10,7 +10,8 @@ namespace lazytrace {
 
 // The lists, dicts, sets, objects and variables among what was made of a tree, or of which it was made, in an
 // order that follows from the tree. Those of a replay are others than those of the function, which it may
-// read behind the step.
+// read behind the step. So are tuples, functions and what else only leads to such: they do not change, but
+// who keeps one comes to what is in it.
 //
 // Holds them, and what they held. Needs the GIL.
 class MadeParts {
@@ -21,7 +22,9 @@ class MadeParts {
   int size() const { return static_cast<int>(parts_.size()); }
   // The value, with others of the same tree in the places of these. What was made to hold them is changed.
   py::object exchanged(const MadeParts& others, const py::object& value) const;
-  // Before the code of the step runs, and whether more hold one of these now, but for the places that the
+  // All of them, with those that do not change.
+  const std::vector<py::object>& all() const { return all_; }
+  // Before the code of the step runs, and whether more hold one of them now, but for the places that the
   // result holds it in.
   void count_holders();
   bool are_kept(const std::vector<PyObject*>& by_result) const;
@@ -40,6 +43,7 @@ class MadeParts {
   void keep(PyObject* part);
 
   std::vector<std::pair<py::object, py::object>> parts_;
+  std::vector<py::object> all_;
   std::vector<Py_ssize_t> holders_;
 };
 

@@ -16,7 +16,7 @@ void HandedParts::add(PyObject* part) {
 }
 
 void HandedParts::count_holders() {
-  for (auto& [part, holders] : parts_) holders = Py_REFCNT(part.ptr());
+  for (auto& [part, holders] : parts_) holders = holders_of(part.ptr());
 }
 
 bool HandedParts::are_kept(const std::function<bool(PyObject*)>& is_ours,
@@ -24,7 +24,7 @@ bool HandedParts::are_kept(const std::function<bool(PyObject*)>& is_ours,
   return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) {
     PyObject* one = part.first.ptr();
     auto more = std::count(by_result.begin(), by_result.end(), one) + (is_ours(one) ? 1 : 0);
-    return Py_REFCNT(one) > part.second + more;
+    return holders_of(one) > part.second + more;
   });
 }
 

@@ -438,12 +438,22 @@ void OpaqueCall::fill_parts() {
 }
 
 void OpaqueCall::take_over_parts(const MadeParts& theirs) {
-  if (!made_ || made_->size() != theirs.size())
+  if (!made_ || made_->all().size() != theirs.all().size())
     return around_.recorder->diverge(step_->name + ", which keeps it");
   call_ = made_->exchanged(theirs, call_);
   std::unordered_map<PyObject*, PyObject*> by;
-  for (int place = 0; place < made_->size(); ++place) by[made_->at(place)] = theirs.at(place);
-  for (auto [own, other] : by) around_.provenance->replace(own, other);
+  for (size_t i = 0; i < theirs.all().size(); ++i) by[made_->all()[i].ptr()] = theirs.all()[i].ptr();
+  // A variable that nobody sets any more is as good as another that leads to the same.
+  auto is_final = [&](PyObject* own) {
+    return PyCell_Check(own) && std::none_of(parts_.all().begin(), parts_.all().end(),
+                                             [&](const auto& part) { return part.first.ptr() == own; });
+  };
+  for (auto [own, other] : by) {
+    if (!is_final(own))
+      around_.provenance->replace(own, other);
+    else if (by.count(PyCell_GET(own)))
+      PyCell_Set(own, by[PyCell_GET(own)]);
+  }
   parts_.exchange([&](PyObject* own) {
     auto found = by.find(own);
     return found == by.end() ? own : found->second;

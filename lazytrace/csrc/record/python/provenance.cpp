@@ -986,22 +986,51 @@ bool Provenance::reaches_any(const std::vector<PyObject*>& parts) const {
 
 void Provenance::replace(PyObject* own, PyObject* other) {
   replaced_.push_back(py::reinterpret_borrow<py::object>(own));
+  for (py::object& held : held_)  // as C code was given it
+    if (held.ptr() == own) held = py::reinterpret_borrow<py::object>(other);
+  for (KeptCell& kept : kept_cells_)
+    if (kept.content.ptr() == own) kept.content = py::reinterpret_borrow<py::object>(other);
   note_made(other);
   VariablesWith(own, below_).put_within(other, [this](PyObject* object) { return known(object) >= 0; });
 }
 
+namespace {
+// What one of these holds that is no attribute of its class.
+std::vector<PyObject*> held_by(PyObject* object) {
+  std::vector<PyObject*> parts;
+  if (py::object contents = contents_of(object))
+    for (py::handle one : contents) parts.push_back(one.ptr());
+  else
+    parts = goes_with(object);
+  if (PyFunction_Check(object))
+    parts.insert(parts.end(), {PyFunction_GET_DEFAULTS(object), PyFunction_GET_KW_DEFAULTS(object)});
+  return parts;
+}
+}  // namespace
+
+// A tuple or the like that leads to none of the others is as good as another one of the same contents.
 void Provenance::judge_replaced() {
+  if (replaced_.empty()) return;
   std::unordered_map<PyObject*, Py_ssize_t> holders;  // with those that others of them hold
   for (const py::object& own : replaced_) {
     ++holders[own.ptr()];
-    py::object contents = contents_of(own.ptr());
-    for (Py_ssize_t i = 0; contents && i < PyList_GET_SIZE(contents.ptr()); ++i)
-      ++holders[PyList_GET_ITEM(contents.ptr(), i)];
+    for (PyObject* part : held_by(own.ptr())) ++holders[part];
   }
-  for (const py::object& own : replaced_)
-    if (Py_REFCNT(own.ptr()) > holders[own.ptr()])
-      recorder_->diverge("a " + word_for(own.ptr()) +
-                         " that a step keeps, and to which more than variables, lists and dicts led");
+  // What nobody but the recording holds by now, as C code was given it, leads nobody there.
+  for (const py::object& held : held_)
+    if (held && Py_REFCNT(held.ptr()) == 1)
+      for (PyObject* part : goes_with(held.ptr())) ++holders[part];
+  auto is_one = [&](PyObject* object) {
+    return std::any_of(replaced_.begin(), replaced_.end(),
+                       [&](const py::object& own) { return own.ptr() == object; });
+  };
+  for (const py::object& own : replaced_) {
+    if (Py_REFCNT(own.ptr()) <= holders[own.ptr()]) continue;
+    std::vector<PyObject*> parts = held_by(own.ptr());
+    if (!contents_of(own.ptr()) && std::none_of(parts.begin(), parts.end(), is_one)) continue;
+    recorder_->diverge("a " + word_for(own.ptr()) +
+                       " that a step keeps, and to which more than variables, lists and dicts led");
+  }
 }
 
 void Provenance::renew_handed_on(const HandedParts& given, const std::string& step) {
