@@ -579,6 +579,7 @@ PYBIND11_MODULE(_core, m) {
            py::arg("resume") = nullptr, py::arg("dynamic") = false, py::arg("numbers") = false,
            py::arg("loose_numbers") = false)
       .def("run", &lt::Recording::run)
+      .def("as_it_would_be", &lt::Recording::as_it_would_be)
       .def("finish", &lt::Recording::finish, py::arg("result"), py::arg("prove") = true)
       .def("ignore", &lt::Recording::ignore)
       .def("watch_blocks", &lt::Recording::watch_blocks)

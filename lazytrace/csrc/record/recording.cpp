@@ -1194,6 +1194,12 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   return trace;
 }
 
+// What Python goes on with behind a call whose recording has failed at its end.
+py::object Recording::as_it_would_be(py::object result) {
+  observer_.put_originals_back(&result);
+  return result;
+}
+
 py::tuple Recording::where() const { return place_tuple(recorder_.failed_at()); }
 
 }  // namespace lazytrace

@@ -130,6 +130,7 @@ class Recording {
   py::object aside(py::object function);
 
   std::string reason() const { return recorder_.reason(); }
+  py::object as_it_would_be(py::object result);
   py::tuple where() const;
   void fail(const std::string& reason) { recorder_.fail(reason); }
 

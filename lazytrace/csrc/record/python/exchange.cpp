@@ -629,12 +629,33 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
   is_carrier(*at) ? put_plain(at) : put_small(at);
 }
 
-void Exchange::put_originals_back(Frame top, Frame base) const {
+Originals Exchange::originals() const {
   Originals originals;
   for (auto& [made, plain] : tuples_) originals.add(made.ptr(), plain.ptr());
   if (const NumberRecorder* numbers = recorder_->ended_numbers())
     for (auto& one : numbers->standing()) originals.add(one.carrier, one.original);
-  originals.put_back(top, base);
+  return originals;
+}
+
+void Exchange::put_originals_back(Frame top, Frame base) const { originals().put_back(top, base); }
+
+void Exchange::put_originals_back(py::object* result, std::vector<Writes::Write>& writes) const {
+  Originals all = originals();
+  if (all.empty()) return;
+  PyObject* given = result->release().ptr();
+  all.put_back(&given);
+  *result = py::reinterpret_steal<py::object>(given);
+  for (Writes::Write& write : writes) {
+    PyObject* container = Py_NewRef(write.container.ptr());
+    all.put_back(&container);  // what a list or a dict holds
+    Py_DECREF(container);
+    PyObject* value = Py_NewRef(write.value.ptr());
+    all.put_back(&value);
+    auto original = py::reinterpret_steal<py::object>(value);
+    bool names = write.effect.kind == Effect::Kind::Attribute || write.effect.kind == Effect::Kind::Cell;
+    if (names && !original.is(write.value) && write.effect.held(write.container.ptr()).is(write.value))
+      write.effect.put_back(write.container.ptr(), original.ptr());
+  }
 }
 
 void Exchange::settle_identities(PyObject** objects, Py_ssize_t count) {

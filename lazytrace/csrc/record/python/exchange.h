@@ -10,11 +10,14 @@
 
 #include "cpython/frame.h"
 #include "cpython/operations.h"
+#include "program/effects.h"
 #include "record/operators/recorder.h"
 #include "record/python/swaps.h"
 #include "record/python/text_exchange.h"
 
 namespace lazytrace {
+
+class Originals;
 
 // Of a recording that follows sizes. Python sees the size of a tensor in few ways: an attribute, a method,
 // len(), an index. Before such an instruction its callable or its operand is exchanged for one of
@@ -74,10 +77,14 @@ class Exchange {
   void hand_over(PyObject* object, int depth = 0);
   // The recording has ended, and Python goes on: with what it would have, see Originals.
   void put_originals_back(Frame top, Frame base) const;
+  // Likewise of what its function has given and written.
+  void put_originals_back(py::object* result, std::vector<Writes::Write>& writes) const;
   // Stays behind when the call has ended, or is compared with what stays.
   void leave(PyObject* value);
 
  private:
+  Originals originals() const;
+
   struct CallIntoC {
     Frame frame;
     std::string name;

@@ -17,10 +17,11 @@ class Originals {
   void add(PyObject* stand_in, PyObject* original) { originals_[stand_in] = original; }
   // `top` is about to run an instruction, so what lies on its stack is exchanged, too.
   void put_back(Frame top, Frame base);
+  void put_back(PyObject** place);
+  bool empty() const { return originals_.empty(); }
 
  private:
   PyObject* original_of(PyObject* value) const;
-  void put_back(PyObject** place);
   void put_back_inside(PyObject* value, int depth);
   void put_back_in_dict(PyObject* dict, int depth);
   void put_back_in_deque(PyObject* deque, int depth);
