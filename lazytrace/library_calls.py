@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -27,6 +28,9 @@ def class_names(ask: Callable[..., tuple[str, ...]], cls: type) -> tuple[str, ..
     """The names of attributes that a class has, as a step: each replay asks again."""
     names: tuple[str, ...] = core.opaque_call(ask, "", ask, (cls,), {}, False)
     return names
+
+
+_RANDOM: Final = random.Random
 
 
 def may_clone(can: Callable[..., bool], tensors: list[torch.Tensor], tensor: torch.Tensor) -> bool:
@@ -55,7 +59,14 @@ def has_random_steps() -> bool:
 
 def new_generator(device: str) -> torch.Generator | None:
     """A `torch.Generator`, of which each replay makes another; None where it cannot."""
-    return core.make_generator(device)
+    made: torch.Generator | None = core.make_generator(device)
+    return made
+
+
+def new_random() -> random.Random | None:
+    """A `random.Random` that nobody has seeded, of which each replay makes another; None where it cannot."""
+    made: random.Random | None = core.make_generator(_RANDOM)
+    return made
 
 
 def seed(generator: torch.Generator | None, number: int) -> bool:

@@ -16,6 +16,7 @@ from lazytrace.library import is_original
 from lazytrace.library_calls import (
     has_random_steps,
     new_generator,
+    new_random,
     random_state,
     seeds_all,
     set_random_state,
@@ -31,6 +32,8 @@ _FIRST_SEED: Final[Any] = torch.Generator.initial_seed
 _GENERATOR: Final = torch.Generator
 _DEFAULT: Final = torch.default_generator
 _SEED_OF_PYTHON: Final[Any] = random.Random.seed
+_RANDOM: Final[Any] = random.Random
+_INIT_OF_RANDOM: Final[Any] = random.Random.__init__
 _LARGEST: Final = 2**63 - 1
 _SMALLEST: Final = -(2**63)
 
@@ -109,6 +112,18 @@ def seed_python(generator: Any, seed: Any, /) -> None:
     return None
 
 
+def make_random(*args: Any, **kwargs: Any) -> Any:
+    """What `random.Random` makes of a number, or of nothing."""
+    usual = _RANDOM.__init__ is _INIT_OF_RANDOM and _RANDOM.seed is _SEED_OF_PYTHON
+    plain = usual and not kwargs and (not args or (len(args) == 1 and _is_plain(args[0])))
+    made = new_random() if plain else None
+    if made is None:
+        return _RANDOM(*args, **kwargs)
+    if args:
+        work_out(seed_of_python, (made, args[0]))
+    return made
+
+
 def seed_numpy(seed: Any) -> None:
     """`np.random.seed` of a number."""
     if not _is_plain(seed):
@@ -139,4 +154,6 @@ def rows() -> dict[Any, Any]:
             functions[seed] = _of_gpus(seed)
     if is_original(_SEED_OF_PYTHON, random):
         functions[_SEED_OF_PYTHON] = seed_python
+    if is_original(_SEED_OF_PYTHON, random) and is_original(_INIT_OF_RANDOM, random):
+        functions[_RANDOM] = make_random
     return functions

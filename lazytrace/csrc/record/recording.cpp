@@ -594,6 +594,7 @@ void Recording::retain_gradient(const py::object& now, py::object tensor) {
 
 py::object Recording::make_generator(const py::object& device) {
   if (!recorder_.takes_steps()) return py::none();
+  Aside here(this);  // a class may have an `__init__` of Python code
   return observer_.surroundings().provenance->make_generator(device.ptr());
 }
 

@@ -424,13 +424,17 @@ void Provenance::read_generator(int node, PyObject* object) {
   read_child(node, Access::Attribute, device, -1, on.ptr());
 }
 
-// A function that runs again goes on with that of the replay, which may have drawn from it.
-py::object Provenance::make_generator(PyObject* device) {
+// Of a device, or of a class that is called without arguments. A function that runs again goes on with that
+// of the replay, which may have drawn from it.
+py::object Provenance::make_generator(PyObject* kind) {
   py::object made = recorder_->made_anew(static_cast<size_t>(made_anew_));
-  if (!made || !is_random_generator(made.ptr()))
-    made = py::reinterpret_steal<py::object>(new_generator(device));
+  bool of_class = PyType_Check(kind);
+  bool found = made && (of_class ? reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())) == kind
+                                 : is_random_generator(made.ptr()));
+  if (!found)
+    made = py::reinterpret_steal<py::object>(of_class ? PyObject_CallNoArgs(kind) : new_generator(kind));
   if (!made) throw py::error_already_set();
-  read_child(-1, Access::Made, device, made_anew_++, made.ptr());
+  read_child(-1, Access::Made, kind, made_anew_++, made.ptr());
   return made;
 }
 
