@@ -476,13 +476,13 @@ void Calls::read_in_key(PyObject* part, int depth) {
 }
 
 namespace {
-// Whether a functools cache is of a function in a file of torch's.
-bool is_of_torch(PyObject* cache) {
+// Whether a functools cache is of a function of torch's or of Python's library.
+bool is_of_library(PyObject* cache) {
   static PyObject* const name = PyUnicode_InternFromString("__wrapped__");
   auto function = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(cache, name));
   if (!function) PyErr_Clear();
   return function && PyFunction_Check(function.ptr()) &&
-         (code_flags(PyFunction_GET_CODE(function.ptr())) & kTorchs);
+         !(code_flags(PyFunction_GET_CODE(function.ptr())) & kUser);
 }
 }  // namespace
 
@@ -502,9 +502,9 @@ void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t cou
   provenance_->read_child(node, Access::Cached, key.ptr(), -1, result);
   int entry = tree_->find(node, Access::Cached, key.ptr(), -1);
   if (entry < 0) return;
-  // A replay that runs the block would count it once more, and one that goes without must count it. Who
-  // counts how often torch finds its own is told nothing.
-  if (recorder_->in_block() && is_of_torch(callable)) return;
+  // A replay that runs the block would count it once more, and one that goes without must count it. How
+  // often torch and Python's library find theirs is nothing that a function asks for.
+  if (recorder_->in_block() && is_of_library(callable)) return;
   recorder_->refuse_in_block();
   (*tree_)[entry].turn = ++cache_uses_;
   ++(*tree_)[entry].uses;
