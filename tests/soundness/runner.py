@@ -287,7 +287,7 @@ class Driver:
         self.watch = rest[0] if rest else lambda: None
         self.outputs: list[tuple[str, torch.Tensor]] = []
         self.kept: list[Any] = []
-        self.given: list[tuple[str, Any]] = []  # what can change of the results so far
+        self.given: dict[int, tuple[str, Any]] = {}  # what can change of the results so far, by address
 
     def run(self) -> list[tuple[str, Observation]]:
         log = [(f"step {i}", self.step(i, step)) for i, step in enumerate(self.steps)]
@@ -305,27 +305,24 @@ class Driver:
         except Exception as error:
             return {"raised": told(error), **self.after(step, inputs)}
         look = Look([*inputs, *state, *self.outputs])
-        seen = look(out), self.same_objects(look, self.given)
-        self.given += [(f"out{number}.{i}", one) for i, one in look.changeable()]
+        seen = look(out), self.given_before(look)
+        for i, one in look.changeable():
+            self.given.setdefault(id(one), (f"out{number}.{i}", one))
         sources = [t for _, t in [*inputs, *state]]
         grads = (gradients(out, sources), gradients(self.watch(), sources))
         self.kept.append(out)
         self.outputs += [(f"out{number}.{i}", t) for i, t in enumerate(tensors_in(out))]
         return {"output": seen, "gradients": grads, **self.after(step, inputs)}
 
-    @staticmethod
-    def same_objects(look: Look, given: list[tuple[str, Any]]) -> list[tuple[int, str]]:
+    def given_before(self, look: Look) -> list[tuple[int, str]]:
         """What was seen that a result so far is, or holds: who changes the one changes the other."""
-        names: dict[int, str] = {}
-        for name, one in given:
-            names.setdefault(id(one), name)
-        return [(i, names[id(one)]) for i, one in look.changeable() if id(one) in names]
+        return [(i, self.given[id(one)][0]) for i, one in look.changeable() if id(one) in self.given]
 
     def after(self, step: Call, inputs: list[tuple[str, torch.Tensor]]) -> dict[str, Observation]:
         arguments, state = Look([]), Look([*inputs, *self.outputs])
         return {
-            "arguments": (arguments([step.args, step.kwargs]), self.same_objects(arguments, self.given)),
-            "state": (state(self.watch()), self.same_objects(state, self.given)),
+            "arguments": (arguments([step.args, step.kwargs]), self.given_before(arguments)),
+            "state": (state(self.watch()), self.given_before(state)),
             "ambient": ambient(self.seeded),
         }
 

@@ -129,23 +129,28 @@ def test_what_is_kept_later(handed, change):
     check(make, hits=3)
 
 
+def keeps_each_third(trace):
+    """A function of the user's, and what it has kept."""
+    runs, kept = itertools.count(), []
+
+    def log(metrics):
+        if next(runs) % 3 == 2:
+            kept.append(metrics)
+
+    return opaque(trace, log), kept
+
+
 @cases(hits=6)
 def each_third_call_is_logged(trace):
     """Behind that, nobody changes what was kept: both ways are replayed."""
-    state = Holder(runs=itertools.count(), kept=[])
-
-    def log(metrics):
-        if next(state.runs) % 3 == 2:
-            state.kept.append(metrics)
-
-    log_it = opaque(trace, log)
+    log, kept = keeps_each_third(trace)
 
     def step(x):
         metrics = {"loss": x.sum().item(), "scale": 2.0}
-        log_it(metrics)
+        log(metrics)
         return x * metrics["scale"]
 
-    return trace(step), [call(X()) for _ in range(9)], lambda: state.kept
+    return trace(step), [call(X()) for _ in range(9)], lambda: kept
 
 
 AROUND = {
@@ -190,20 +195,14 @@ Losses = collections.namedtuple("Losses", "first second")
 
 @cases(hits=6)
 def each_third_named_tuple_is_logged(trace):
-    state = Holder(runs=itertools.count(), kept=[])
-
-    def log(losses):
-        if next(state.runs) % 3 == 2:
-            state.kept.append(losses)
-
-    log_it = opaque(trace, log)
+    log, kept = keeps_each_third(trace)
 
     def step(x):
         losses = Losses(x.sum(), 2.0)
-        log_it(losses)
+        log(losses)
         return x * losses.second
 
-    return trace(step), [call(X()) for _ in range(9)], lambda: state.kept
+    return trace(step), [call(X()) for _ in range(9)], lambda: kept
 
 
 def test_more_than_lists_leads_to_what_is_kept():
