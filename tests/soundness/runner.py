@@ -418,6 +418,7 @@ class Cases:
 
     def __init__(self) -> None:
         self.known: list[Any] = []
+        self.tested = 0  # how many of them `parametrize` has made tests of
 
     def __call__(self, make: Any = None, **expected: Any) -> Any:
         if make is None:
@@ -428,6 +429,7 @@ class Cases:
 
     @property
     def parametrize(self) -> Any:
+        self.tested = len(self.known)
         return pytest.mark.parametrize(("make", "expected"), self.known)
 
 

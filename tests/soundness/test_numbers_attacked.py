@@ -563,11 +563,6 @@ def flag_that_was_set_by_the_first_call(trace):
 
 
 # ---------------------------------------------------------------- what is kept of it
-@cases.parametrize
-def test_attacked(make, expected):
-    check(make, **expected)
-
-
 def test_counters_of_modules_are_one_recording():
     assert agree(counters_of_a_module).count("recordings") <= 3
 
@@ -1096,3 +1091,8 @@ def test_special_methods_of_which_c_code_wants_an_int(use):
         return step, [*calls, change(2), *calls, change(3), *calls, change(7), *calls]
 
     check(make, hits=1)
+
+
+@cases.parametrize
+def test_attacked(make, expected):
+    check(make, **expected)

@@ -90,3 +90,10 @@ def test_variants(file, variant, monkeypatch):
             runner.agree(case.values[0])
         except AssertionError as error:
             raise AssertionError(f"{case.id}: {error}") from error
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_case_is_a_test(file):
+    """A case below the test of its file, or in a file that has none, would state its hits in vain."""
+    cases = importlib.import_module(f"tests.soundness.{file}").cases
+    assert cases.tested == len(cases.known)

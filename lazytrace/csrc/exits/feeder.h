@@ -44,6 +44,8 @@ class Feeder {
   py::object value() const;
   // What was made for its call, where it has changed some of that, or has given it back; or null.
   const MadeParts* parts() const;
+  // Of the step at the exit.
+  EarlierState* earlier() const { return resume_->given.earlier.get(); }
   bool keeps_parts() const { return at_exit() && resume_->given.keeps; }
 
   // Python made this tensor itself (`x.data`), and goes on with it.

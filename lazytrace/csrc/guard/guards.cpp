@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "cpython/array_memory.h"
@@ -1083,6 +1084,99 @@ int GuardTree::check_all(PyObject* const* roots, size_t count, const std::vector
   return -1;
 }
 
+namespace {
+// Which place a node is read from; none where it is not one that can be set.
+std::optional<Effect> place_of(const Guard& guard, PyObject* owner) {
+  Effect place;
+  place.key = guard.key;
+  place.index = guard.index;
+  switch (guard.access) {
+    case Access::Instance:
+      place.kind = Effect::Kind::Attribute;
+      return place;
+    case Access::Item:
+      place.kind = Effect::Kind::Item;
+      return PyDict_Check(owner) ? std::optional<Effect>(place) : std::nullopt;
+    case Access::At:
+      place.kind = Effect::Kind::At;
+      return PyList_Check(owner) ? std::optional<Effect>(place) : std::nullopt;
+    case Access::Cell:
+      place.kind = Effect::Kind::Cell;
+      return place;
+    default:
+      return std::nullopt;
+  }
+}
+
+Effect content_place() {
+  Effect place;
+  place.kind = Effect::Kind::Content;
+  return place;
+}
+}  // namespace
+
+// Entries that were added lie behind the others; one that is gone is known where it was read.
+py::object GuardTree::content_before(size_t node, PyObject* container, const Values& found) const {
+  const Guard& guard = nodes_[node];
+  auto read_there = [&](Access access, PyObject* key, Py_ssize_t index) -> PyObject* {
+    for (size_t i = node + 1; i < nodes_.size(); ++i) {
+      const Guard& one = nodes_[i];
+      if (one.parent != static_cast<int>(node) || one.access != access) continue;
+      if (key ? same_immutable(one.key.ptr(), key) : one.index == index) return found.nodes[i];
+    }
+    return nullptr;
+  };
+  if (PyList_Check(container)) {
+    py::list before;
+    for (Py_ssize_t i = 0; i < guard.length; ++i) {
+      PyObject* one =
+          i < PyList_GET_SIZE(container) ? PyList_GET_ITEM(container, i) : read_there(Access::At, nullptr, i);
+      if (!one) return {};
+      before.append(py::handle(one));
+    }
+    return std::move(before);
+  }
+  if (!PyDict_Check(container) || !guard.keys) return {};
+  py::dict before;
+  for (py::handle key : guard.keys) {
+    if (!is_immutable(key.ptr())) return {};
+    PyObject* one = PyDict_GetItemWithError(container, key.ptr());
+    if (!one) one = read_there(Access::Item, key.ptr(), -1);
+    if (!one || PyDict_SetItem(before.ptr(), key.ptr(), one) < 0) return PyErr_Clear(), py::object();
+  }
+  return std::move(before);
+}
+
+std::unique_ptr<EarlierState> GuardTree::earlier(const Values& found, PyObject* const* roots, size_t count,
+                                                 const std::vector<PyObject*>& inputs) const {
+  auto all = std::make_unique<EarlierState>();
+  Values now;
+  now.inputs = &inputs;
+  now.nodes.assign(nodes_.size(), nullptr);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Guard& g = nodes_[i];
+    PyObject *before = found.nodes[i], *owner = g.parent >= 0 ? now.nodes[g.parent] : nullptr;
+    if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
+    now.nodes[i] = before;
+    if (g.access == Access::Made) continue;
+    size_t held = now.held.size();
+    PyObject* value = read(g, owner, roots, count, &now);
+    if (PyErr_Occurred()) PyErr_Clear();
+    bool made = !is_of_live_list(g.access) && (g.access == Access::Specials || now.held.size() > held);
+    if (made) continue;  // check() asks
+    bool constants = value && before && is_immutable(value) && is_immutable(before);
+    if (value != before && !(constants && same_immutable(value, before))) {
+      std::optional<Effect> place = owner ? place_of(g, owner) : std::nullopt;
+      if (!place || !all->add(std::move(*place), owner, py::reinterpret_borrow<py::object>(before)))
+        return nullptr;
+    }
+    if (!before || g.length < 0 || accepts(g, before, inputs, now)) continue;
+    py::object content = content_before(i, before, found);
+    if (!content || !all->add(content_place(), before, std::move(content))) return nullptr;
+  }
+  return all;
+}
+
 int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
                      const std::vector<PyObject*>& inputs, const Behind& behind) const {
   auto is_among = [](const std::vector<int>& nodes, size_t node) {
@@ -1097,7 +1191,11 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
     if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
     // What the function has from there is what it has found before.
     now.nodes[i] = before;
-    if (is_among(behind.nodes, i)) continue;
+    if (is_among(behind.nodes, i)) {
+      bool asked = before && g.length >= 0 && !is_among(behind.contents, i);
+      if (asked && !accepts(g, before, inputs, now)) return static_cast<int>(i);
+      continue;
+    }
     if (g.access == Access::Made) {
       if (before && !is_among(behind.contents, i) && !accepts(g, before, inputs, now))
         return static_cast<int>(i);

@@ -18,6 +18,7 @@
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
+#include "guard/earlier_state.h"
 #include "record/handle_count.h"
 #include "record/python/asked.h"
 #include "record/python/variables_with.h"
@@ -171,6 +172,16 @@ py::object Recording::call(py::object function, py::tuple args, py::dict kwargs)
     explicit Active(Recording* now) { current_recording = now; }
     ~Active() { current_recording = before; }
   } active(this);
+  // Up to the step that has changed it, the function finds the state of before the call.
+  struct Earlier {
+    EarlierState* state;
+    explicit Earlier(EarlierState* s) : state(s) {
+      if (state) state->show();
+    }
+    ~Earlier() {
+      if (state) state->hide();
+    }
+  } earlier(recorder_.earlier());
   RecordingScope scope(&recorder_);
   put_carriers(function.ptr(), &args, &kwargs);
   read_fixed_sizes();
@@ -842,6 +853,11 @@ py::object Recording::make_opaque(OpaqueCall* call, py::object function, py::tup
     recorder_.fail(say(reason::OpaqueAfterWrite, call->name()));
   bool fed = recorder_.feeding();
   if (fed) recorder_.expect_opaque();
+  if (recorder_.feeds_exit() && recorder_.earlier()) {
+    if (!recorder_.earlier()->hide())
+      recorder_.diverge(call->name() + ", which has changed what the function has written");
+    recorder_.fail(say(reason::ResumesAfterOpaque, call->name()));
+  }
   py::object result;
   try {
     call->count_holders();
@@ -1106,18 +1122,31 @@ void Recording::fix_state(const Trace& trace, const Program& program) {
   }
 }
 
-// A place cannot be put back once its container was taken over, which a write of another kind then stands
-// for.
+// Each write that a step finds is known to be one: by itself, or by that of its container, which was taken
+// over later. Where a step finds that one, too, a replay could not tell which of the two a place is to show.
 void Recording::judge_early_writes(Trace* trace, const Program& program) {
-  auto is_kept = [&](const WrittenByThen& one) {
+  auto shows_all_of = [&](int64_t owner) {
+    auto does = [&](const WrittenByThen& one) {
+      return one.effect.kind == Effect::Kind::Content && one.effect.owner == owner;
+    };
+    return std::any_of(program.steps.begin(), program.steps.end(), [&](const Step& step) {
+      return step.opaque && std::any_of(step.opaque->written.begin(), step.opaque->written.end(), does);
+    });
+  };
+  auto is_known = [&](const WrittenByThen& one) {
     auto is_it = [&](const Effect& effect) { return effect.serial == one.effect.serial; };
-    return std::any_of(trace->written_.begin(), trace->written_.end(), is_it);
+    auto is_whole = [&](const Effect& effect) {
+      return effect.kind == Effect::Kind::Content && effect.owner == one.effect.owner;
+    };
+    if (std::any_of(trace->written_.begin(), trace->written_.end(), is_it)) return true;
+    return std::any_of(trace->effects_.begin(), trace->effects_.end(), is_whole) &&
+           !shows_all_of(one.effect.owner);
   };
   for (const Step& step : program.steps) {
     if (!step.opaque) continue;
     trace->asks_ |= step.opaque->free;
     const auto& written = step.opaque->written;
-    if (std::all_of(written.begin(), written.end(), is_kept)) continue;
+    if (std::all_of(written.begin(), written.end(), is_known)) continue;
     recorder_.place = step.place;
     return recorder_.fail(say(reason::OpaqueAfterWrite, step.opaque->name));
   }

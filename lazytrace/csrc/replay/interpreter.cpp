@@ -12,6 +12,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "cpython/traceback_frames.h"
 #include "guard/guards.h"
 #include "passes/lowered.h"
 #include "program/flatten.h"
@@ -151,6 +152,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       outcome.found = found_;
       outcome.confused = confused_;
       outcome.late = late_;
+      outcome.moved = moved_;
       outcome.given.results = std::move(stack_);
       outcome.given.value = std::move(value_);
       outcome.given.shape = std::move(shape_);
@@ -814,14 +816,17 @@ bool Interpreter::has_filled(const Step& s, const MadeParts& parts) {
 }
 
 // Of Python state and tensors of before the call. `turned`: registers of those that look otherwise.
-void Interpreter::judge_state(const Step& s, size_t at, const std::vector<int>& turned) {
+void Interpreter::judge_state(const Step& s, size_t at, const std::vector<int>& turned, bool raised) {
   const Behind& behind = s.opaque->behind;
-  if (turned.empty() && !moved_by(*s.opaque, behind)) return;
+  std::optional<int> moved = moved_by(*s.opaque, behind);
+  if (turned.empty() && !moved) return;
   auto is_late = [&](int reg) {
     return std::find(behind.tensors.begin(), behind.tensors.end(), reg) != behind.tensors.end();
   };
   late_ = std::all_of(turned.begin(), turned.end(), is_late) && moves_late(s, at);
-  confused_ = !late_;
+  // What the function has written itself by then it would write again.
+  moved_ = !late_ && turned.empty() && *moved >= 0 && plan_.resumable(at, raised);
+  confused_ = !late_ && !moved_;
   found_ = turned.empty() ? "Python state that it has changed, though it did not when it was recorded"
                           : "a tensor that it has changed the look of";
 }
@@ -829,7 +834,7 @@ void Interpreter::judge_state(const Step& s, size_t at, const std::vector<int>& 
 // It has given something else.
 void Interpreter::leave_with(Flattened* given, bool knows_parts) {
   // Other programs may have read before it what it has changed.
-  shape_ = late_ ? "!" : std::move(given->shape);
+  shape_ = late_ || moved_ ? "!" : std::move(given->shape);
   others_ = std::move(given->others);
   // A function that runs again would be given an object of this call's, and has another one of its own.
   confused_ = !knows_parts && !given->given_back.empty();
@@ -869,8 +874,12 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   const bool reads_on = !raised || plan_.resumable(at, true);
   std::string changed = reads_on ? looks.difference() : "";
   if (!changed.empty()) confused_ = true, found_ = std::move(changed);
-  if (reads_on && !confused_) judge_state(s, at, looks.turned());
-  if (raised) throw py::error_already_set(*raised);
+  if (reads_on && !confused_) judge_state(s, at, looks.turned(), raised.has_value());
+  if (raised) {
+    if (parts && s.opaque->may_not_keep) keeps_ = parts->are_kept(held_by_traceback(raised->value().ptr()));
+    if (keeps_) parts_ = parts;
+    throw py::error_already_set(*raised);
+  }
   stack_.clear();
   running_ = &s;
   if (confused_) return false;
@@ -878,7 +887,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   const bool gives_back = parts && parts->have_any(flattened.given_back);
   keeps_ = parts && s.opaque->may_not_keep && parts->are_kept(flattened.held);
   if (keeps_) found_ = "what it was given and keeps, though it did not when it was recorded";
-  if (late_ || keeps_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
+  if (late_ || moved_ || keeps_ || (parts && !has_filled(s, *parts)) || !matches_value(s, flattened)) {
     if (gives_back || keeps_) parts_ = parts;
     leave_with(&flattened, parts != nullptr);
     return false;

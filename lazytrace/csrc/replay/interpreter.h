@@ -22,6 +22,7 @@
 namespace lazytrace {
 
 class Flattened;
+class EarlierState;
 class MadeParts;
 
 // What one step gave: its results as they lay on the stack, what an opaque function returned, or what was
@@ -34,6 +35,8 @@ struct Given {
   // What was made for its call, where it has changed some of that or gives it back.
   std::shared_ptr<MadeParts> parts;
   bool keeps = false;  // it keeps some of that, which the function may still come to
+  // State that it has changed, and that the function reads again before it.
+  std::shared_ptr<EarlierState> earlier;
   std::exception_ptr error;
   std::vector<c10::Warning> warnings;
 };
@@ -54,8 +57,9 @@ struct Outcome {
   Given given;        // by that step
   bool begun = true;  // false: the step was not run, as it would not do what was recorded
   bool confused =
-      false;          // whether Python code of an opaque step has changed what was read, or how tensors look
-  bool late = false;  // that code has changed state, of which the function has read nothing before it
+      false;           // whether Python code of an opaque step has changed what was read, or how tensors look
+  bool late = false;   // that code has changed state, of which the function has read nothing before it
+  bool moved = false;  // or some that the function has read before it, and nothing else
   bool ok() const { return step < 0; }
 };
 
@@ -174,7 +178,7 @@ class Interpreter {
   bool takes_again(const Step& step, const Flattened& flattened);
   std::optional<int> moved_by(const OpaqueStep& step, const Behind& known) const;
   bool moves_late(const Step& s, size_t at) const;
-  void judge_state(const Step& s, size_t at, const std::vector<int>& turned);
+  void judge_state(const Step& s, size_t at, const std::vector<int>& turned, bool raised);
   bool has_filled(const Step& s, const MadeParts& parts);
   bool take(const Step& step, const Given& given);
   bool matches_value(const Step& step, const Flattened& flattened);
@@ -237,7 +241,8 @@ class Interpreter {
   std::string found_;
   std::exception_ptr error_;  // that working out a number has raised
   bool confused_ = false;
-  bool late_ = false;  // it has changed state that is read behind it alone
+  bool late_ = false;   // it has changed state that is read behind it alone
+  bool moved_ = false;  // or some that was read before it
   std::function<int(const Behind&)> state_moved_;
 };
 

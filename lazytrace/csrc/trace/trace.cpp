@@ -744,7 +744,11 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
   Miss miss{-1, outcome.step, changed, outcome.found, at.number, nullptr};
   std::optional<OwnHooks> aside(std::in_place, at.program(), step, space->registers);
   // Python code that ran meanwhile may have changed what the function reads again.
-  bool steady = outcome.begun && !outcome.confused && (opaque.empty() || outcome.late || at.check(call) < 0);
+  bool steady = outcome.begun && !outcome.confused;
+  if (outcome.moved)
+    steady = steady && (outcome.given.earlier = at.earlier(call, space->values)) != nullptr;
+  else
+    steady = steady && (opaque.empty() || outcome.late || at.check(call) < 0);
   aside.reset();
   if (steady && at.plan_->resumable(step, outcome.given.error != nullptr)) {
     miss.resume = std::make_shared<Resume>();
@@ -759,6 +763,16 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
     miss.resume->made = at.tree_.made(space->values);
   }
   return miss;
+}
+
+// The state of before the call, as the function must find it where it runs again up to the step that has
+// changed some of it; null where that cannot be shown.
+std::shared_ptr<EarlierState> Trace::earlier(const Call& call, const GuardTree::Values& values) const {
+  std::shared_ptr<EarlierState> state =
+      tree_.earlier(values, call.roots.data(), call.roots.size(), call.tensors);
+  if (!state || check(call) >= 0) return nullptr;
+  state->hide();
+  return state;
 }
 
 bool Trace::changes_state() const {

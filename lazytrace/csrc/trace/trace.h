@@ -164,6 +164,7 @@ class Trace {
   py::object end(Workspace* space) const;
   Outcome run_to_prove(const Call& call, const GuardTree::Values& values, std::vector<at::Tensor>* registers,
                        Witness* witness = nullptr) const;
+  std::shared_ptr<EarlierState> earlier(const Call& call, const GuardTree::Values& values) const;
   at::Tensor unwritten_elements(const Call& call, int reg) const;
   // Whether the result, and all that is written, are values that never change.
   bool written_whole() const { return output_.kind == Tree::Kind::Constant; }

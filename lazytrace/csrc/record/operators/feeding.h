@@ -75,6 +75,8 @@ class Feeding {
   py::object value();
   const MadeParts* parts() const { return feeder_->parts(); }
   bool keeps_parts() const { return feeder_->keeps_parts(); }
+  // State that the step at the exit has changed; null where there is none, or nothing is fed.
+  EarlierState* earlier() const { return feeder_ ? feeder_->earlier() : nullptr; }
   // Of a step that ran a block which was watched: it has the registers that it had, though nobody comes to
   // what they are for. How many registers there must be.
   int meet_block(Step* step) const;

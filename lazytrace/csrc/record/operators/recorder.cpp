@@ -1217,6 +1217,9 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   program_->hooks_outside |= opaque->hooks_outside;
   step.exit = !opaque->told;
   if (opaque->tells) note_catching(opaque->name, &step);
+  // Where it raises, nothing would come to the handler.
+  if (opaque->python && step.exit && ended && catches())
+    fail(say(reason::CaughtAfterChange, opaque->name, resuming_.why()));
   if (!opaque->feedable) resuming_.end("it calls " + opaque->name + ", which cannot be fed");
   for (int reg : uses)
     if (opaque->python && !unseen.count(reg) && made_by_factory(reg))

@@ -103,6 +103,10 @@ class Recorder {
   // What it was given, where it has changed some of that; or null.
   const MadeParts* fed_parts() const { return feeding_.parts(); }
   bool feeds_kept_parts() const { return feeding_.keeps_parts(); }
+  // State that the step has changed at which the replay has left, and that the function reads again before
+  // it; null where there is none. And whether that step is the next one.
+  EarlierState* earlier() const { return feeding_.earlier(); }
+  bool feeds_exit() const { return feeding() && feeding_.at_exit(); }
   [[noreturn]] void diverge(const std::string& how) const { feeding_.diverge(how); }
   // Whether the next step to be fed is an opaque one; anything else is a divergence.
   void expect_opaque() const { feeding_.expect_opaque(); }

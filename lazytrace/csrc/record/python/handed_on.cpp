@@ -53,6 +53,15 @@ std::vector<py::object> HandedOn::all() const {
   return objects;
 }
 
+void HandedOn::exchange(PyObject* own, PyObject* other) {
+  for (Kept& kept : kept_) {
+    if (kept.object.ptr() == own) kept.object = py::reinterpret_borrow<py::object>(other);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(kept.content.ptr()); ++i)
+      if (PyList_GET_ITEM(kept.content.ptr(), i) == own)
+        PyList_SetItem(kept.content.ptr(), i, Py_NewRef(other));
+  }
+}
+
 bool HandedOn::keeps(PyObject* object) const {
   auto is_it = [&](const Kept& kept) { return kept.object.ptr() == object; };
   return std::any_of(kept_.begin(), kept_.end(), is_it);

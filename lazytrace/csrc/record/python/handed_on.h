@@ -53,6 +53,8 @@ class HandedOn {
   // Code of a step has run that was given these, which changes what is kept in a replay, too. One of these
   // that it has changed, though another step keeps it: no replay knows which of the two was changed.
   const Kept* renew(const HandedParts& given);
+  // The other is what a step goes on with in the place of this one.
+  void exchange(PyObject* own, PyObject* other);
   std::vector<py::object> all() const;
   // Whether a step keeps it, so far.
   bool keeps(PyObject* object) const;

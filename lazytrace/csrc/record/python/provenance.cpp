@@ -654,14 +654,17 @@ bool Provenance::is_written(PyObject* object) const {
   return touched_.count(object) || (dict && touched_.count(dict));
 }
 
+bool Provenance::touched_entry(PyObject* dict, PyObject* key) const {
+  // What lay at the address of a dict may have gone.
+  if (!touched_.count(dict)) return false;
+  const TouchedNames* known = touched_in_.find(dict);
+  return !known || known->has(key);
+}
+
 bool Provenance::touched_attribute(PyObject* object, PyObject* name) const {
   if (touched_.empty()) return false;
   PyObject* dict = namespace_of(object);
-  if (touched_.count(object)) return true;
-  // What lay at the address of a dict may have gone.
-  if (!dict || !touched_.count(dict)) return false;
-  const TouchedNames* known = touched_in_.find(dict);
-  return !known || known->has(name);
+  return touched_.count(object) || (dict && touched_entry(dict, name));
 }
 
 void Provenance::touch(PyTypeObject* type, PyObject* name) {
@@ -711,26 +714,30 @@ int Provenance::note_behind(const std::vector<int>& changed) {
   read_by_turn_.push_back(static_cast<int>(tree_->size()));
   if (changed.empty() && touched_.empty() && touched_names_.empty()) return turns_;
   std::vector<PyObject*> objects = objects_by_node();
-  auto is_written = [&](PyObject* object) {
-    if (!object) return false;
-    PyObject** dict = PyType_Check(object) ? nullptr : _PyObject_GetDictPtr(object);
-    return touched_.count(object) || (dict && *dict && touched_.count(*dict));
+  std::unordered_set<int> known_nodes, known_contents;
+  for (const LeftBehind& one : behind_) (one.contents ? known_contents : known_nodes).insert(one.node);
+  auto add = [&](int node, bool contents) {
+    if ((contents ? known_contents : known_nodes).insert(node).second)
+      behind_.push_back({node, turns_, contents});
   };
-  std::unordered_set<int> known;
-  for (const LeftBehind& one : behind_) known.insert(one.node);
   std::unordered_set<int> moved(changed.begin(), changed.end());
   for (int node = 0; node < static_cast<int>(objects.size()); ++node) {
     const Guard& guard = (*tree_)[node];
     PyObject *owner = guard.parent >= 0 ? objects[guard.parent] : nullptr, *object = objects[node];
-    bool contents = guard.length >= 0 && is_written(object);
+    bool contents = guard.length >= 0 && object && is_written(object);
     bool moves = moved.count(node) && !contents;
     if (owner && guard.access == Access::Cell)
       moves |= touched_.count(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(owner), guard.index));
     else if (owner && PyType_Check(owner) && guard.key)
       moves |= touched(reinterpret_cast<PyTypeObject*>(owner), guard.key.ptr());
-    else if (guard.access != Access::Type && guard.access != Access::Specials)
+    else if (owner && (guard.access == Access::Instance || guard.access == Access::Attribute))
+      moves |= touched_attribute(owner, guard.key.ptr());
+    else if (owner && guard.access == Access::Item)
+      moves |= touched_entry(owner, guard.key.ptr());
+    else if (owner && guard.access != Access::Type && guard.access != Access::Specials)
       moves |= is_written(owner);
-    if ((moves || contents) && known.insert(node).second) behind_.push_back({node, turns_, !moves});
+    if (moves) add(node, false);
+    if (contents) add(node, true);
   }
   return turns_;
 }
@@ -989,7 +996,9 @@ bool Provenance::reaches_any(const std::vector<PyObject*>& parts) const {
 }
 
 void Provenance::replace(PyObject* own, PyObject* other) {
-  replaced_.push_back(py::reinterpret_borrow<py::object>(own));
+  replaced_.emplace_back(py::reinterpret_borrow<py::object>(own), py::reinterpret_borrow<py::object>(other));
+  judges_replaced_ = true;
+  handed_on_.exchange(own, other);
   for (py::object& held : held_)  // as C code was given it
     if (held.ptr() == own) held = py::reinterpret_borrow<py::object>(other);
   for (KeptCell& kept : kept_cells_)
@@ -1012,28 +1021,40 @@ std::vector<PyObject*> held_by(PyObject* object) {
 }
 }  // namespace
 
+// What lies on the stacks shows only where no code of C runs.
+void Provenance::settle_replaced() {
+  if (!std::exchange(judges_replaced_, false)) return;
+  for (const auto& [own, other] : replaced_) VariablesWith(own.ptr(), below_).put_on_stacks(other.ptr());
+  judge_replaced();
+}
+
 // A tuple or the like that leads to none of the others is as good as another one of the same contents.
 void Provenance::judge_replaced() {
   if (replaced_.empty()) return;
   std::unordered_map<PyObject*, Py_ssize_t> holders;  // with those that others of them hold
-  for (const py::object& own : replaced_) {
+  for (const auto& [own, other] : replaced_) {
     ++holders[own.ptr()];
     for (PyObject* part : held_by(own.ptr())) ++holders[part];
   }
-  // What nobody but the recording holds by now, as C code was given it, leads nobody there.
+  std::unordered_map<PyObject*, Py_ssize_t> by_recording;
   for (const py::object& held : held_)
-    if (held && Py_REFCNT(held.ptr()) == 1)
-      for (PyObject* part : goes_with(held.ptr())) ++holders[part];
+    if (held) ++by_recording[held.ptr()];
+  for (const Late& late : late_)
+    if (late.held) ++holders[late.held.ptr()], ++by_recording[late.held.ptr()];
+  // What nobody but the recording holds by now, as C code was given it, leads nobody there.
+  for (auto [held, count] : by_recording)
+    if (Py_REFCNT(held) == count)
+      for (PyObject* part : goes_with(held)) ++holders[part];
   auto is_one = [&](PyObject* object) {
     return std::any_of(replaced_.begin(), replaced_.end(),
-                       [&](const py::object& own) { return own.ptr() == object; });
+                       [&](const auto& one) { return one.first.ptr() == object; });
   };
-  for (const py::object& own : replaced_) {
+  for (const auto& [own, other] : replaced_) {
     if (Py_REFCNT(own.ptr()) <= holders[own.ptr()]) continue;
     std::vector<PyObject*> parts = held_by(own.ptr());
     if (!contents_of(own.ptr()) && std::none_of(parts.begin(), parts.end(), is_one)) continue;
     recorder_->diverge("a " + word_for(own.ptr()) +
-                       " that a step keeps, and to which more than variables, lists and dicts led");
+                       " that a step keeps, and to which more than variables, containers and attributes led");
   }
 }
 

@@ -193,6 +193,8 @@ class Provenance {
   // One attribute of an object, which says nothing of the others.
   void touch_attribute(PyObject* object, PyObject* name);
   bool touched_attribute(PyObject* object, PyObject* name) const;
+  // One entry of a dict, which may be the namespace of an object.
+  bool touched_entry(PyObject* dict, PyObject* key) const;
   // The way to an object that a read has led to, in words.
   std::string path_of(PyObject* object) const { return tree_->path(known(object), names_); }
   // Watched code of a step runs, which a replay calls before the writes to these containers are made.
@@ -257,9 +259,10 @@ class Provenance {
   bool keeps(const HandedParts& parts, const std::vector<PyObject*>& by_result) const;
   bool reaches_any(const std::vector<PyObject*>& parts) const;
   // A step of the replay keeps what was made for it: the function that runs again goes on with that, which
-  // stands in the place of its own in variables, and in lists and dicts of the call's. Nothing else may lead
-  // to its own by the next code of a step, or the end.
+  // stands in the place of its own in variables, and in what they lead to. Nothing else may lead to its own
+  // by the next instruction, which settles that, the next code of a step, and the end.
   void replace(PyObject* own, PyObject* other);
+  void settle_replaced();
   void judge_replaced();
   // What code of steps keeps.
   std::vector<py::object> handed_on() const { return handed_on_.all(); }
@@ -383,7 +386,8 @@ class Provenance {
   };
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
-  std::vector<py::object> replaced_;
+  std::vector<std::pair<py::object, py::object>> replaced_;
+  bool judges_replaced_ = false;                    // before the next instruction
   const void* below_ = Frame::current().address();  // the frame that calls the function
   bool is_written(PyObject* object) const;
   Touched touched_;
@@ -403,7 +407,7 @@ class Provenance {
     int node, turn;
     bool contents;
   };
-  std::vector<LeftBehind> behind_;  // each node once
+  std::vector<LeftBehind> behind_;  // each node once, and once for its contents
   int turns_ = 0;
   std::vector<int> read_by_turn_;  // how many nodes there were
   struct Shared {

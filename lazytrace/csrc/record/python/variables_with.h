@@ -17,7 +17,9 @@ class VariablesWith {
   PyObject* held() const { return *places_.front(); }
   // They hold the other one from now on.
   void put(PyObject* other);
-  // So do the lists and dicts to which variables lead, but for those that were there before the call.
+  // So do the stacks, but for those of frames that code of C was called by.
+  void put_on_stacks(PyObject* other);
+  // So does all that variables lead to, but for what was there before the call.
   void put_within(PyObject* other, const std::function<bool(PyObject*)>& was_there);
 
  private:

@@ -69,6 +69,7 @@ void Watcher::collect_again() {
 
 // The verdict stands. What the function drops from now on goes when it is due.
 void Watcher::let_go() {
+  around_.provenance->settle_replaced();
   around_.provenance->judge_replaced();
   collect_again();
   around_.exchange->put_originals_back(Frame::current(), base_);
@@ -381,6 +382,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   around_.exchange->deliver(f);
   asides_->before_instruction(f);
   if (around_.pause->blind() || around_.recorder->stopped()) return;
+  if (!around_.pause->active()) around_.provenance->settle_replaced();
   if (around_.provenance->give_up_for_ends() && around_.recorder->stopped()) return let_go();
   if (f.code() != seen_code_.ptr()) enter(f.code());
   const Operation& operation = seen_facts_->operations[static_cast<size_t>(f.instruction())];
