@@ -7,6 +7,7 @@ one gradient in the lower precision, so how often a tensor was cast shows in bit
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from tests.soundness.runner import Cases, call, check
 from tests.soundness.test_flat_steps import ENOUGH
@@ -338,7 +339,7 @@ def an_exit_in_a_part_that_is_off(trace):
     return step, [call(seed) for seed in range(10)]
 
 
-@cases(eager="write-in-autocast")
+@cases(hits=2)
 def a_write_in_a_part_that_is_off(trace):
     w, total = weight(), torch.zeros(8, 16)
 
@@ -364,6 +365,92 @@ def a_write_in_a_region_that_casts_nothing(trace):
 
     step, steps = small(trace, fn, w)
     return step, steps, lambda: total
+
+
+@cases(hits=3)
+def statistics_of_a_normalization(trace):
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        with autocast():
+            loss = model(x).float().pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    steps = [call(torch.randn(5, 6)) for _ in range(6)]
+    return trace(step), steps, lambda: (list(model.parameters()), list(model.buffers()))
+
+
+@cases(hits=3)
+def a_weight_is_written_to_that_was_cast(trace):
+    """What was cast before the write is used behind it, too."""
+    layer = nn.Linear(6, 6)
+
+    def step(x):
+        layer.zero_grad()
+        with autocast():
+            first = layer(x)
+            with torch.no_grad():
+                layer.weight.mul_(0.9)
+            loss = (layer(x) * first).float().sum()
+        loss.backward()
+        return loss.item()
+
+    return trace(step), [call(torch.randn(5, 6)) for _ in range(6)], lambda: list(layer.parameters())
+
+
+@cases(eager="read-after-change")
+def a_branch_behind_a_write(trace):
+    w, total = weight(), torch.zeros(8, 16)
+
+    def fn(x):
+        with autocast():
+            h = (x @ w).float()
+            total.add_(h.detach())
+            if h.sum() > 0:
+                h = h * 2
+            return (h @ w).float()
+
+    step, steps = small(trace, fn, w)
+    return step, steps, lambda: total
+
+
+def caught_inside(name, before):
+    """Whoever goes on behind what was raised goes on with the weights that were cast before it."""
+
+    def make(trace):
+        layer, total = nn.Linear(6, 6), torch.zeros(6)
+
+        def step(x, matrix):
+            layer.zero_grad()
+            with autocast():
+                a = before(layer(x).float(), total)
+                try:
+                    b = torch.linalg.cholesky(matrix)
+                except RuntimeError:
+                    b = torch.ones(6, 6)
+                loss = (layer(a) @ b).float().pow(2).mean()
+            loss.backward()
+            return loss.item()
+
+        steps = [call(torch.randn(5, 6), torch.eye(6) * (-1 if k in (3, 5) else 1)) for k in range(6)]
+        return trace(step), steps, lambda: (list(layer.parameters()), total)
+
+    make.__name__ = f"caught_inside_{name}"
+    cases(make, eager="caught-after-change")
+
+
+def adds_up(a, total):
+    total.add_(a.detach().sum(0))
+    return a
+
+
+caught_inside("behind_a_gradient", lambda a, total: a)
+caught_inside("behind_a_write", adds_up)
+caught_inside("behind_random_numbers", lambda a, total: torch.dropout(a, 0.3, True))
 
 
 @cases.parametrize

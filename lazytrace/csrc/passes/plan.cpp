@@ -18,7 +18,9 @@ bool Plan::resumable(size_t step, bool raised) const {
                   (s.kind == Step::Kind::Opaque && s.opaque->feedable);
   bool itself = raised || (s.opaque && s.opaque->leads_back);
   bool open = at < program_->unresumable || (at == program_->unresumable && itself);
-  return at <= keep_until && feedable && open && (raised || !program_->inside_autocast(step));
+  // A handler would find nothing of what was cast in a region of the function's own.
+  bool casts = program_->inside_autocast(step) && !(raised && s.after_writes);
+  return at <= keep_until && feedable && open && !casts;
 }
 
 // Exits come first: what they keep is neither lowered nor freed before them.

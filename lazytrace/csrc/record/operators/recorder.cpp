@@ -634,7 +634,9 @@ void Recorder::note_catching(const std::string& name, Step* step) {
   step->exit = true;
   step->by_size = false;
   step->after_writes = !catches();
-  if (resuming_.ended_before()) fail(say(reason::CaughtAfterChange, name, resuming_.why()));
+  // A handler inside a region of autocast would find nothing of what was cast there.
+  if (resuming_.ended_before() || (modes_.autocast_region && !step->after_writes))
+    fail(say(reason::CaughtAfterChange, name, resuming_.why()));
 }
 
 void Recorder::push(Step step) {
@@ -798,7 +800,6 @@ void Recorder::note_written(const at::Tensor& tensor, Step* step) {
   step->effect = true;
   program_->effects = true;
   if (is_drawn(tensor)) fail(say(reason::WritesDrawn));
-  if (modes_.autocast_region) fail(say(reason::WriteInAutocast));
 }
 
 void Recorder::note_effects(const c10::OperatorHandle& op, const OperatorFacts& facts,
