@@ -18,8 +18,8 @@ bool Plan::resumable(size_t step, bool raised) const {
                   (s.kind == Step::Kind::Opaque && s.opaque->feedable);
   bool itself = raised || (s.opaque && s.opaque->leads_back);
   bool open = at < program_->unresumable || (at == program_->unresumable && itself);
-  // A handler would find nothing of what was cast in a region of the function's own.
-  bool casts = program_->inside_autocast(step) && !(raised && s.after_writes);
+  // A handler inside a region of the function's own would find nothing of what was cast there.
+  bool casts = program_->inside_autocast(step) && !(raised && (s.after_writes || s.leaves_autocast));
   return at <= keep_until && feedable && open && !casts;
 }
 

@@ -176,6 +176,8 @@ struct Step {
   bool exit = false;
   // An exit only since writes to Python state come first, which would be left behind where it raises.
   bool after_writes = false;
+  // What it raises leaves the function's own regions of autocast before anybody catches it.
+  bool leaves_autocast = false;
   bool by_size = false;  // an exit only since its arguments may have other sizes
   bool early = false;    // of a flat form: writes to memory that was there before the call
   int accumulates =

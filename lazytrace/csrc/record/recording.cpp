@@ -97,6 +97,7 @@ Recording::Recording(Call& call, std::shared_ptr<Resume> resume, bool dynamic, b
     return true;
   };
   recorder_.catches = [this] { return observer_.would_catch(); };
+  recorder_.leaves_autocast = [this] { return observer_.leaves_autocast(); };
   recorder_.look_away = [this](bool away) { away ? observer_.pause() : observer_.resume(); };
   recorder_.has_written = [this] { return !observer_.writes().empty(); };
   observer_.comes_from(&call);

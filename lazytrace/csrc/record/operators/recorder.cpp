@@ -634,9 +634,10 @@ void Recorder::note_catching(const std::string& name, Step* step) {
   step->exit = true;
   step->by_size = false;
   step->after_writes = !catches();
+  step->leaves_autocast = modes_.autocast_region && !step->after_writes && leaves_autocast();
   // A handler inside a region of autocast would find nothing of what was cast there.
-  if (resuming_.ended_before() || (modes_.autocast_region && !step->after_writes))
-    fail(say(reason::CaughtAfterChange, name, resuming_.why()));
+  bool casts = modes_.autocast_region && !step->after_writes && !step->leaves_autocast;
+  if (resuming_.ended_before() || casts) fail(say(reason::CaughtAfterChange, name, resuming_.why()));
 }
 
 void Recorder::push(Step step) {

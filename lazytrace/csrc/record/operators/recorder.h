@@ -294,6 +294,8 @@ class Recorder {
   std::function<bool()> would_catch = [] { return false; };
   // The same, without regard to writes to Python state, which it would find after the exception.
   std::function<bool()> catches = [] { return false; };
+  // Whether what is raised now leaves the function's own regions of autocast before that.
+  std::function<bool()> leaves_autocast = [] { return false; };
   // Whether the function has written to Python state by now.
   std::function<bool()> has_written = [] { return false; };
   // Stops watching Python code, or goes on.
