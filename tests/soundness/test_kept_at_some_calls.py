@@ -9,6 +9,7 @@ import gc
 import itertools
 
 import pytest
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 import lazytrace
 from tests.soundness.runner import Cases, Holder, X, call, check, opaque
@@ -302,6 +303,28 @@ def what_lies_on_the_stack_is_kept(trace):
         return x * count, given, [given, log(given)], given.append(3.0)
 
     return trace(f), [call(X()) for _ in range(9)], lambda: kept
+
+
+@cases(hits=5)
+def where_somebody_else_evaluates_frames(trace):
+    """As after torch.compile: who calls a function in Python holds what it has passed until that returns."""
+    log, kept = keeps_each_third(trace)
+
+    def logs(given, x):
+        log(given)
+        given.append(3.0)
+        return x * len(given)
+
+    step = trace(lambda x: (given := [1.0], logs(given, x), given))
+
+    def once(x):
+        before = set_eval_frame(False)
+        try:
+            return step(x)
+        finally:
+            set_eval_frame(before)
+
+    return once, [call(X()) for _ in range(9)], lambda: kept
 
 
 @cases(hits=5, eager="opaque-raised")

@@ -298,6 +298,25 @@ def changes_besides(change, before, ends):
     return make
 
 
+class Marked(torch.Tensor):
+    pass
+
+
+@cases(hits=2)
+def a_tensor_that_becomes_one_of_another_class(trace):
+    """Its operators may do something else, and what they give is of that class."""
+    state = Holder(weight=torch.ones(3), runs=0)
+
+    def mark(x):
+        state.runs += 1
+        if state.runs == 4:
+            state.weight.__class__ = Marked
+        return x * 2
+
+    mark = opaque(trace, mark)
+    return trace(lambda x: mark(x) * state.weight), [call(X()) for _ in range(6)], lambda: state.weight
+
+
 @pytest.mark.parametrize("ends", ["", "raises"])
 @pytest.mark.parametrize("before", [False, True], ids=["read behind", "read before and behind"])
 @pytest.mark.parametrize("change", CHANGES)

@@ -92,6 +92,12 @@ class Frame {
     int count = std::max(f_->stacktop, f_->f_code->co_nlocalsplus);
     return std::count(f_->localsplus, f_->localsplus + count, object);
   }
+  // How often the object lies where its stack is, if that is not known: some of it may have been taken off.
+  Py_ssize_t may_hold(PyObject* object) const {
+    if (f_->stacktop >= f_->f_code->co_nlocalsplus) return 0;
+    PyObject** bottom = f_->localsplus + f_->f_code->co_nlocalsplus;
+    return std::count(bottom, bottom + f_->f_code->co_stacksize, object);
+  }
   // Of a frame that begins; null where it has fewer.
   PyObject* argument(int index) const { return f_->f_code->co_argcount > index ? variable(index) : nullptr; }
   // The first variable that belongs to an enclosing function.

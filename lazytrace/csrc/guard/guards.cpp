@@ -1217,6 +1217,8 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
                             nodes_[static_cast<size_t>(first_of(static_cast<int>(i)))].capture >= 0);
     bool asked = !given && (tensor || !g.loose) && !is_among(behind.contents, i);
     if (asked && !accepts(g, value, inputs, now)) return static_cast<int>(i);
+    // Another class may do other things for each operator.
+    if (given && Py_TYPE(value) != g.tensor_type) return static_cast<int>(i);
   }
   return -1;
 }

@@ -1021,17 +1021,25 @@ std::vector<PyObject*> held_by(PyObject* object) {
 }
 }  // namespace
 
-// What lies on the stacks shows only where no code of C runs.
-void Provenance::settle_replaced() {
-  if (!std::exchange(judges_replaced_, false)) return;
-  for (const auto& [own, other] : replaced_) VariablesWith(own.ptr(), below_).put_on_stacks(other.ptr());
-  judge_replaced();
+// What lies on the stacks shows only where no code of C runs. Where somebody else evaluates frames, what a
+// caller has passed on is held by its stack until the call returns.
+bool Provenance::settle_replaced() {
+  if (!std::exchange(judges_replaced_, false)) return true;
+  std::unordered_map<PyObject*, Py_ssize_t> passed;
+  for (const auto& [own, other] : replaced_) {
+    VariablesWith(own.ptr(), below_).put_on_stacks(other.ptr());
+    for (Frame f = Frame::current(); f && f.address() != below_; f = f.previous())
+      if (Py_ssize_t count = f.may_hold(own.ptr())) passed[own.ptr()] += count;
+  }
+  judges_replaced_ = !passed.empty();
+  judge_replaced(std::move(passed));
+  return !judges_replaced_;
 }
 
 // A tuple or the like that leads to none of the others is as good as another one of the same contents.
-void Provenance::judge_replaced() {
+void Provenance::judge_replaced(std::unordered_map<PyObject*, Py_ssize_t> holders) {
   if (replaced_.empty()) return;
-  std::unordered_map<PyObject*, Py_ssize_t> holders;  // with those that others of them hold
+  // And those of them that hold others.
   for (const auto& [own, other] : replaced_) {
     ++holders[own.ptr()];
     for (PyObject* part : held_by(own.ptr())) ++holders[part];

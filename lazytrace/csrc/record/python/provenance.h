@@ -262,8 +262,10 @@ class Provenance {
   // stands in the place of its own in variables, and in what they lead to. Nothing else may lead to its own
   // by the next instruction, which settles that, the next code of a step, and the end.
   void replace(PyObject* own, PyObject* other);
-  void settle_replaced();
-  void judge_replaced();
+  // False where that shows only once a call has returned.
+  bool settle_replaced();
+  // `holders`: how many are known to hold each.
+  void judge_replaced(std::unordered_map<PyObject*, Py_ssize_t> holders = {});
   // What code of steps keeps.
   std::vector<py::object> handed_on() const { return handed_on_.all(); }
   // Why what the call has made may not be made again for its result or for state; "" if it may. What the code

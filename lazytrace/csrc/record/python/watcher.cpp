@@ -68,14 +68,15 @@ void Watcher::collect_again() {
 }
 
 // The verdict stands. What the function drops from now on goes when it is due.
-void Watcher::let_go() {
-  around_.provenance->settle_replaced();
+bool Watcher::let_go() {
+  if (!around_.provenance->settle_replaced()) return false;
   around_.provenance->judge_replaced();
   collect_again();
   around_.exchange->put_originals_back(Frame::current(), base_);
   around_.provenance->let_go();
   around_.writes->all().clear();
   unseen_->let_go();
+  return true;
 }
 
 // Few frames are there for every call.
@@ -122,8 +123,7 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
     if (what == PyTrace_RETURN) watcher->on_return(frame, argument);
     if (what == PyTrace_EXCEPTION) watcher->on_exception(frame, argument);
   } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
-    watcher->let_go();
-    trace_instructions(frame, false);  // the verdict stands: run on at full speed
+    if (watcher->let_go()) trace_instructions(frame, false);  // the verdict stands: run on at full speed
   }
   if (watcher->older_ && what != PyTrace_OPCODE)
     return watcher->older_(watcher->older_argument_.ptr(), frame, what, argument);
@@ -388,7 +388,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   asides_->before_instruction(f);
   if (around_.pause->blind() || around_.recorder->stopped()) return;
   if (!around_.pause->active()) around_.provenance->settle_replaced();
-  if (around_.provenance->give_up_for_ends() && around_.recorder->stopped()) return let_go();
+  if (around_.provenance->give_up_for_ends() && around_.recorder->stopped()) return (void)let_go();
   if (f.code() != seen_code_.ptr()) enter(f.code());
   const Operation& operation = seen_facts_->operations[static_cast<size_t>(f.instruction())];
   around_.exchange->settle_call(f);

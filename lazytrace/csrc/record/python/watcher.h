@@ -78,7 +78,8 @@ class Watcher {
 
  private:
   void collect_again();
-  void let_go();
+  // False where what was replaced can be judged only once a call has returned.
+  bool let_go();
   static int trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   void on_call(PyFrameObject* frame);
   void on_exception(PyFrameObject* frame, PyObject* raised);
