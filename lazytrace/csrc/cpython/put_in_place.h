@@ -10,8 +10,9 @@
 namespace lazytrace {
 
 // Goes through lists, dicts, deques, tuples, variables of functions and attributes, each object once, though
-// not into classes, modules and tensors. A tuple is changed only where it has no hash, as no dict and no set
-// can have it as a key then: nobody sees that it holds another. Needs the GIL; runs no Python code.
+// not into classes, modules and tensors. A tuple is changed only where no dict and no set can have it as a
+// key, as it has no hash, or nobody else holds it: then nobody sees that it holds another. Needs the GIL;
+// runs no Python code.
 class PutInPlace {
  public:
   // `leaves_alone`: what is not gone into.

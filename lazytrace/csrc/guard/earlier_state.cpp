@@ -26,14 +26,11 @@ void EarlierState::show() {
 bool EarlierState::hide() {
   if (!std::exchange(shows_, false)) return true;
   bool stood = true;
-  for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
-    stood &= stands(*place);
-    put(*place, place->now);
-  }
+  for (auto place = places_.rbegin(); place != places_.rend(); ++place) stood &= put(*place, place->now);
   return stood;
 }
 
-bool EarlierState::stands(const Place& place) const {
+bool EarlierState::stands(const Place& place) {
   py::object now = place.effect.held(place.effect.container(place.owner.ptr()));
   if (place.effect.kind != Effect::Kind::Content) return now.is(place.before);
   return PyList_Check(now.ptr()) == PyList_Check(place.before.ptr()) &&
@@ -41,12 +38,15 @@ bool EarlierState::stands(const Place& place) const {
 }
 
 // Where somebody else has made that impossible meanwhile, their change stays.
-void EarlierState::put(const Place& place, const py::object& value) {
+bool EarlierState::put(const Place& place, const py::object& value) {
   py::error_scope keep;
   try {
+    bool stood = stands(place);
     place.effect.put_back(place.effect.container(place.owner.ptr()), value.ptr());
+    return stood;
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("lazytrace");
+    return false;
   }
 }
 

@@ -36,8 +36,10 @@ class EarlierState {
     py::object owner, before, now;
   };
 
-  bool stands(const Place& place) const;
-  static void put(const Place& place, const py::object& value);
+  // Whether the place has what it had before.
+  static bool stands(const Place& place);
+  // The same, and then it has the other value.
+  static bool put(const Place& place, const py::object& value);
 
   std::vector<Place> places_;
   bool shows_ = true;

@@ -1,5 +1,6 @@
 #include "record/python/handlers.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -81,12 +82,16 @@ bool Handlers::leaves_autocast(Frame innermost, Frame base) {
   int left = 0;
   auto counts = [&](PyObject* exit) { return left += is_autocast(exit), false; };
   goes_out(innermost, base, counts, [] { return false; });
+  // In a region of the caller's, or one that was entered in another way, what was cast stays.
+  int nesting = at::autocast::increment_nesting() - 1;
+  at::autocast::decrement_nesting();
+  if (left == 0 || left != nesting) return false;
   bool caught = false;
   auto leaves = [&](PyObject* exit) {
     if (is_autocast(exit)) return --left == 0;
     return caught = acts(exit);
   };
-  return left > 0 && goes_out(innermost, base, leaves, [&] { return caught = true; }) && !caught;
+  return goes_out(innermost, base, leaves, [&] { return caught = true; }) && !caught;
 }
 
 // `now`: for what is raised with the variables as they are.

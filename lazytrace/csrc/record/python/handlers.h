@@ -36,8 +36,8 @@ class Handlers {
   bool would_run(Frame f, bool now);
   const ExceptionTable::Around& around(Frame f, int instruction);
   bool acts(PyObject* exit);
-  // Goes through what stands around, the nearest first, until one of these says so. `enters`: a handler, or
-  // null.
+  // Goes through what stands around, the nearest first, until one of these says so: `leaves` a block, or
+  // `enters` a handler.
   bool goes_out(Frame innermost, Frame base, const std::function<bool(PyObject* exit)>& leaves,
                 const std::function<bool()>& enters);
   bool any_of_stack_acts(PyObject* stack);
