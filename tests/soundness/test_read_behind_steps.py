@@ -298,6 +298,37 @@ def changes_besides(change, before, ends):
     return make
 
 
+@cases(hits=2, eager="resumes-after-opaque")
+def what_a_step_always_changes_and_raises_besides(trace):
+    """The function reads it before the step, and does so again when it runs again up to there."""
+    seen, runs = {"first": 1.0, "count": 0}, Holder(count=0)
+
+    def count(x):
+        runs.count += 1
+        seen["count"] = runs.count
+        if runs.count % 4 == 0:
+            seen.clear()
+            seen["count"] = 0
+            raise ValueError("full")
+        return x * 2
+
+    count = opaque(trace, count)
+
+    def fn(x):
+        names = sorted(seen)
+        try:
+            x = count(x)
+        except ValueError:
+            x = x - 1
+        return x * len(names), names
+
+    def refill():
+        seen.clear()
+        seen.update(first=1.0, count=0)
+
+    return trace(fn), [one for _ in range(9) for one in (refill, call(X()))], lambda: seen
+
+
 class Marked(torch.Tensor):
     pass
 

@@ -743,12 +743,14 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
       (ran && at.plan_->changed_before(outcome.begun ? step : step - 1)) || at.program().python_between;
   Miss miss{-1, outcome.step, changed, outcome.found, at.number, nullptr};
   std::optional<OwnHooks> aside(std::in_place, at.program(), step, space->registers);
-  // Python code that ran meanwhile may have changed what the function reads again.
   bool steady = outcome.begun && !outcome.confused;
-  if (outcome.moved)
-    steady = steady && (outcome.given.earlier = at.earlier(call, space->values)) != nullptr;
-  else
-    steady = steady && (opaque.empty() || outcome.late || at.check(call) < 0);
+  // Python code that ran meanwhile may have changed what the function reads again. What the last step has
+  // changed can be put back.
+  const OpaqueStep* last = at.program().steps[step].opaque.get();
+  bool by_last = last && last->python;
+  bool holds = outcome.late || (opaque.empty() && !by_last) || (!outcome.moved && at.check(call) < 0);
+  if (steady && !holds)
+    steady = by_last && (outcome.given.earlier = at.earlier(call, space->values)) != nullptr;
   aside.reset();
   if (steady && at.plan_->resumable(step, outcome.given.error != nullptr)) {
     miss.resume = std::make_shared<Resume>();
