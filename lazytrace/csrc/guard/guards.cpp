@@ -1113,6 +1113,25 @@ Effect content_place() {
   place.kind = Effect::Kind::Content;
   return place;
 }
+
+// Goes once more through nodes of which a check has found where they lead, and gives the first for which this
+// holds, or -1. What follows from a node is that which was found, as the function has that, unless `differs`
+// puts another into `now`.
+template <typename F>
+int first_where(const std::vector<Guard>& nodes, const GuardTree::Values& found,
+                const std::vector<PyObject*>& inputs, F differs) {
+  GuardTree::Values now;
+  now.inputs = &inputs;
+  now.nodes.assign(nodes.size(), nullptr);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const Guard& g = nodes[i];
+    PyObject* owner = g.parent >= 0 ? now.nodes[g.parent] : nullptr;
+    if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
+    now.nodes[i] = found.nodes[i];
+    if (differs(i, owner, &now)) return static_cast<int>(i);
+  }
+  return -1;
+}
 }  // namespace
 
 // Entries that were added lie behind the others; one that is gone is known where it was read.
@@ -1150,31 +1169,26 @@ py::object GuardTree::content_before(size_t node, PyObject* container, const Val
 std::unique_ptr<EarlierState> GuardTree::earlier(const Values& found, PyObject* const* roots, size_t count,
                                                  const std::vector<PyObject*>& inputs) const {
   auto all = std::make_unique<EarlierState>();
-  Values now;
-  now.inputs = &inputs;
-  now.nodes.assign(nodes_.size(), nullptr);
-  for (size_t i = 0; i < nodes_.size(); ++i) {
+  auto stays = [&](size_t i, PyObject* owner, Values* now) {
     const Guard& g = nodes_[i];
-    PyObject *before = found.nodes[i], *owner = g.parent >= 0 ? now.nodes[g.parent] : nullptr;
-    if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
-    now.nodes[i] = before;
-    if (g.access == Access::Made) continue;
-    size_t held = now.held.size();
-    PyObject* value = read(g, owner, roots, count, &now);
+    if (g.access == Access::Made) return false;
+    PyObject* before = found.nodes[i];
+    size_t held = now->held.size();
+    PyObject* value = read(g, owner, roots, count, now);
     if (PyErr_Occurred()) PyErr_Clear();
-    bool made = !is_of_live_list(g.access) && (g.access == Access::Specials || now.held.size() > held);
-    if (made) continue;  // check() asks
+    bool made = !is_of_live_list(g.access) && (g.access == Access::Specials || now->held.size() > held);
+    if (made) return false;  // check() asks
     bool constants = value && before && is_immutable(value) && is_immutable(before);
     if (value != before && !(constants && same_immutable(value, before))) {
       std::optional<Effect> place = owner ? place_of(g, owner) : std::nullopt;
       if (!place || !all->add(std::move(*place), owner, py::reinterpret_borrow<py::object>(before)))
-        return nullptr;
+        return true;
     }
-    if (!before || g.length < 0 || accepts(g, before, inputs, now)) continue;
+    if (!before || g.length < 0 || accepts(g, before, inputs, *now)) return false;
     py::object content = content_before(i, before, found);
-    if (!content || !all->add(content_place(), before, std::move(content))) return nullptr;
-  }
-  return all;
+    return !content || !all->add(content_place(), before, std::move(content));
+  };
+  return first_where(nodes_, found, inputs, stays) < 0 ? std::move(all) : nullptr;
 }
 
 int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
@@ -1182,45 +1196,30 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
   auto is_among = [](const std::vector<int>& nodes, size_t node) {
     return std::binary_search(nodes.begin(), nodes.end(), static_cast<int>(node));
   };
-  Values now;
-  now.inputs = &inputs;
-  now.nodes.assign(nodes_.size(), nullptr);
-  for (size_t i = 0; i < nodes_.size(); ++i) {
+  auto differs = [&](size_t i, PyObject* owner, Values* now) {
     const Guard& g = nodes_[i];
-    PyObject *before = found.nodes[i], *owner = g.parent >= 0 ? now.nodes[g.parent] : nullptr;
-    if (g.demand == Demand::Nothing || (g.parent >= 0 && !owner)) continue;
-    // What the function has from there is what it has found before.
-    now.nodes[i] = before;
-    if (is_among(behind.nodes, i)) {
-      bool asked = before && g.length >= 0 && !is_among(behind.contents, i);
-      if (asked && !accepts(g, before, inputs, now)) return static_cast<int>(i);
-      continue;
-    }
-    if (g.access == Access::Made) {
-      if (before && !is_among(behind.contents, i) && !accepts(g, before, inputs, now))
-        return static_cast<int>(i);
-      continue;
-    }
-    size_t held = now.held.size();
-    PyObject* value = read(g, owner, roots, count, &now);
+    PyObject* before = found.nodes[i];
+    bool holds_on = !is_among(behind.contents, i);
+    if (is_among(behind.nodes, i))
+      return before && g.length >= 0 && holds_on && !accepts(g, before, inputs, *now);
+    if (g.access == Access::Made) return before && holds_on && !accepts(g, before, inputs, *now);
+    size_t held = now->held.size();
+    PyObject* value = read(g, owner, roots, count, now);
     if (PyErr_Occurred()) PyErr_Clear();
-    if (!value && !before) continue;
-    if (!value || !before) return static_cast<int>(i);
-    now.nodes[i] = g.access == Access::Specials ? Py_None : value;
+    if (!value || !before) return value != before;
+    now->nodes[i] = g.access == Access::Specials ? Py_None : value;
     bool made = !is_of_live_list(g.access) &&
-                (g.access == Access::Specials || now.held.size() > held);  // for whoever asks
+                (g.access == Access::Specials || now->held.size() > held);  // for whoever asks
     bool tensor = g.expect == Expect::Tensor, same = made || value == before;
-    if (!same && (tensor || !is_immutable(value) || !same_immutable(value, before)))
-      return static_cast<int>(i);
-    // The steps of a program may change how those look that they are given.
+    if (!same && (tensor || !is_immutable(value) || !same_immutable(value, before))) return true;
+    // The steps of a program may change how those look that they are given, though not which class they are
+    // of: another may do other things for each operator.
     bool given = tensor && (g.access == Access::Input || g.same_input >= 0 ||
                             nodes_[static_cast<size_t>(first_of(static_cast<int>(i)))].capture >= 0);
-    bool asked = !given && (tensor || !g.loose) && !is_among(behind.contents, i);
-    if (asked && !accepts(g, value, inputs, now)) return static_cast<int>(i);
-    // Another class may do other things for each operator.
-    if (given && Py_TYPE(value) != g.tensor_type) return static_cast<int>(i);
-  }
-  return -1;
+    if (given) return Py_TYPE(value) != g.tensor_type;
+    return (tensor || !g.loose) && holds_on && !accepts(g, value, inputs, *now);
+  };
+  return first_where(nodes_, found, inputs, differs);
 }
 
 GuardTree::Look GuardTree::look(PyObject* const* roots, size_t count,

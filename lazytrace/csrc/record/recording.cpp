@@ -1123,8 +1123,9 @@ void Recording::fix_state(const Trace& trace, const Program& program) {
   }
 }
 
-// Each write that a step finds is known to be one: by itself, or by that of its container, which was taken
-// over later. Where a step finds that one, too, a replay could not tell which of the two a place is to show.
+// Each write that a step finds is made at the end, too: by itself, or by that of its container, which was
+// taken over later. Where a step finds that one, too, a replay could not tell which of the two a place is to
+// show.
 void Recording::judge_early_writes(Trace* trace, const Program& program) {
   auto shows_all_of = [&](int64_t owner) {
     auto does = [&](const WrittenByThen& one) {

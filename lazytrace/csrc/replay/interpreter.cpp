@@ -818,7 +818,7 @@ bool Interpreter::has_filled(const Step& s, const MadeParts& parts) {
 // Of Python state and tensors of before the call. `turned`: registers of those that look otherwise.
 void Interpreter::judge_state(const Step& s, size_t at, const std::vector<int>& turned, bool raised) {
   const Behind& behind = s.opaque->behind;
-  std::optional<int> moved = moved_by(*s.opaque, behind);
+  std::optional<int> moved = turned.empty() ? moved_by(*s.opaque, behind) : std::nullopt;
   if (turned.empty() && !moved) return;
   auto is_late = [&](int reg) {
     return std::find(behind.tensors.begin(), behind.tensors.end(), reg) != behind.tensors.end();

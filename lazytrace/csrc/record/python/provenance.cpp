@@ -1023,8 +1023,7 @@ std::vector<PyObject*> held_by(PyObject* object) {
 
 // What lies on the stacks shows only where no code of C runs. Where somebody else evaluates frames, what a
 // caller has passed on is held by its stack until the call returns.
-bool Provenance::settle_replaced() {
-  if (!std::exchange(judges_replaced_, false)) return true;
+bool Provenance::settle_now() {
   std::unordered_map<PyObject*, Py_ssize_t> passed;
   for (const auto& [own, other] : replaced_) {
     VariablesWith(own.ptr(), below_).put_on_stacks(other.ptr());

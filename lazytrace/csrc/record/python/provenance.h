@@ -262,8 +262,8 @@ class Provenance {
   // stands in the place of its own in variables, and in what they lead to. Nothing else may lead to its own
   // by the next instruction, which settles that, the next code of a step, and the end.
   void replace(PyObject* own, PyObject* other);
-  // False where that shows only once a call has returned.
-  bool settle_replaced();
+  // False where that shows only once a call has returned. Asked before each instruction.
+  bool settle_replaced() { return !judges_replaced_ || settle_now(); }
   // `holders`: how many are known to hold each.
   void judge_replaced(std::unordered_map<PyObject*, Py_ssize_t> holders = {});
   // What code of steps keeps.
@@ -389,7 +389,8 @@ class Provenance {
   std::vector<KeptCell> kept_cells_;
   HandedOn handed_on_;
   std::vector<std::pair<py::object, py::object>> replaced_;
-  bool judges_replaced_ = false;                    // before the next instruction
+  bool judges_replaced_ = false;  // before the next instruction
+  bool settle_now();
   const void* below_ = Frame::current().address();  // the frame that calls the function
   bool is_written(PyObject* object) const;
   Touched touched_;
