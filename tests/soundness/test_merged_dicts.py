@@ -145,6 +145,64 @@ def of_an_argument(trace):
     return trace(lambda settings: {**settings, "m": 1}), [*steps, call({"x": X(), "k": 3})]
 
 
+def sums(*signs):
+    return [call(sign * X()) for sign in signs]
+
+
+# At the third call what is written is what was there already, which another call need not find.
+@cases(hits=3)
+def what_is_written_was_there(trace):
+    counts = {"a": 1.0, "b": 2.0}
+
+    def step(x):
+        counts["b"] = x.sum().item()
+        counts.pop("a", None)
+        return x * 2, counts == {}
+
+    return trace(step), sums(1, 1, 1, -1, 1, 1, -1), lambda: counts
+
+
+@cases(hits=2)
+def an_update_of_what_was_there(trace):
+    counts = {"b": 1.5}
+
+    def step(x):
+        counts.update(b=x.sum().item())
+        counts.pop("a", None)
+        return x * 2, counts == {"b": 1.5}
+
+    def put_back():
+        counts["b"] = 1.5
+
+    return trace(step), [*sums(1, 1, -1), put_back, *sums(1, -1, 1, 1)], lambda: counts
+
+
+# What was there before is a tuple of numbers, which is followed as the numbers are.
+@cases(hits=4)
+def a_tuple_of_numbers_is_gone_through(trace):
+    seen = {"a": 1.0}
+
+    def step(x, n):
+        before = {key: value for key, value in seen.items()}
+        seen["n"] = (n, 1)
+        return x * 2, before
+
+    return trace(step), [call(X(), n) for n in (3, 1, 3, 3, 1, 5, 4, 4)], lambda: seen
+
+
+@cases(hits=4)
+def a_tuple_of_numbers_among_the_values(trace):
+    seen = {"a": 1.0}
+
+    def step(x, n):
+        before = list(seen.values())
+        seen["a"] = 1.5
+        seen["n"] = (n, 1)
+        return x * 2, before
+
+    return trace(step), [call(X(), n) for n in (3, 1, 3, 3, 1, 5, 4, 4)], lambda: seen
+
+
 @cases.parametrize
 def test_merged(make, expected):
     check(make, **expected)

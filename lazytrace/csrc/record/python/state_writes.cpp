@@ -11,6 +11,7 @@
 #include "cpython/slots.h"
 #include "cpython/thread_local.h"
 #include "cpython/values.h"
+#include "signature/signature.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -590,25 +591,30 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
                                                                               : Verdict::Refused;
 }
 
-// Whether a number that was there may be another one at the next call.
-bool StateWrites::held_followed(int owner, PyObject* original) const {
-  auto followed = [&](Access access, PyObject* key, Py_ssize_t index) {
+// Whether what a list or dict held before the call is guarded to be there, entry for entry: not one that was
+// written before anybody read it, nor a number that is followed.
+bool StateWrites::comes_again(int owner, PyObject* original) const {
+  bool by_key = provenance_->structural(owner), left = provenance_->leaves_values(owner);
+  auto guarded = [&](Access access, PyObject* key, Py_ssize_t index, PyObject* held) {
     int node = tree_->find(owner, access, key, index);
-    return node >= 0 && (*tree_)[node].loose && (*tree_)[node].expect == Expect::Constant;
+    if (node < 0) return by_key && !(left && Call::is_value(held));
+    const Guard& guard = (*tree_)[node];
+    if (guard.expect == Expect::Constant) return !guard.loose;
+    return by_key || guard.expect == Expect::Identity || provenance_->known(held) == node;
   };
   PyObject *key, *value;
-  bool any = false;
+  bool all = true;
   for (Py_ssize_t i = 0; PyList_Check(original) && i < PyList_GET_SIZE(original); ++i)
-    any |= followed(Access::At, nullptr, i);
+    all &= guarded(Access::At, nullptr, i, PyList_GET_ITEM(original, i));
   for (Py_ssize_t at = 0; PyDict_Check(original) && PyDict_Next(original, &at, &key, &value);)
-    any |= followed(Access::Item, key, -1);
-  return any;
+    all &= guarded(Access::Item, key, -1, value);
+  return all;
 }
 
 // A list that has grown will not be found again as it was.
 StateWrites::Verdict StateWrites::verdict_on_content(const Writes::Write& write) const {
   PyObject *value = write.value.ptr(), *original = write.original.ptr();
-  bool is_there = same_content(value, original) && !held_followed(write.effect.owner, original);
+  bool is_there = same_content(value, original) && comes_again(write.effect.owner, original);
   if (is_there && !holds_given(value)) return Verdict::Dropped;
   const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
   bool passed = root.access == Access::Root && root.index > 0;

@@ -78,7 +78,7 @@ class StateWrites {
   enum class Verdict : uint8_t { Kept, Dropped, Refused };
   Verdict verdict_on(const Writes::Write& write) const;
   bool holds_given(PyObject* value) const;
-  bool held_followed(int owner, PyObject* original) const;
+  bool comes_again(int owner, PyObject* original) const;
   Verdict verdict_on_content(const Writes::Write& write) const;
   bool hangs_on_value(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;

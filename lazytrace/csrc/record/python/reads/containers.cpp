@@ -259,7 +259,7 @@ std::vector<std::pair<py::object, py::object>> ContainerReads::read_viewed(PyObj
     auto numbers = provenance_->follow_child(node, Access::Item, key, -1, value);
     py::object number = py::reinterpret_borrow<py::object>(value);
     py::object carrier = lists_->followed(number, numbers);
-    if (carrier.is(number) || !is_carrier(carrier.ptr())) continue;
+    if (carrier.is(number)) continue;
     found.emplace_back(py::reinterpret_borrow<py::object>(key), carrier);
     viewed_.push_back({dict, found.back().first, carrier, number});
   }
