@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, Holder, X, call, check, opaque
+from tests.soundness.runner import Cases, Holder, X, call, check, difference, drive, opaque
 
 cases = Cases()
 
@@ -361,6 +363,117 @@ def test_what_is_changed_beside_what_always_changes(change, before, ends):
     check(changes_besides(CHANGES[change], before, ends), hits=3, eager=code)
 
 
+@cases(hits=4, eager="resumes-after-opaque")
+def what_a_step_always_adds_to_a_dict_that_was_asked(trace):
+    """What it changes besides is known, too, where the function runs again."""
+    state, seen = Holder(scale=1.0, runs=0), {"first": 1.0}
+
+    def count(x):
+        state.runs += 1
+        seen["count"] = 0.0
+        if state.runs % 3 == 0:
+            state.scale += 1
+            seen["second"] = 2.0
+        return x * 2
+
+    count = opaque(trace, count)
+
+    def fn(x):
+        x = x * state.scale * (1 if "second" in seen else 2)
+        return count(x) * state.scale
+
+    def afresh():
+        state.scale = 1.0
+        seen.pop("second", None)
+
+    return trace(fn), [one for _ in range(8) for one in (afresh, call(X()))], lambda: (seen, vars(state))
+
+
+class Kind:
+    """Its attributes are state, too."""
+
+    count = 1
+
+
+class OtherKind(Holder):
+    pass
+
+
+# What the function writes or reads itself before the step, of the state that this changes.
+USES = {
+    "appends": lambda state, x: state.all.append(x.sum().item()),
+    "appends and asks": lambda state, x: (state.all.append(len(state.all)), len(state.all)),
+    "appends to a deque": lambda state, x: state.last.append(x.sum().item()),
+    "sets an attribute": lambda state, x: setattr(state, "flag", x.sum().item()),
+    "counts": lambda state, x: setattr(state, "flag", state.flag + 1),
+    "sets an entry": lambda state, x: state.seen.update(first=x.sum().item()),
+    "adds a key": lambda state, x: (state.seen.setdefault("new", 4.0), list(state.seen)),
+    "sets an entry of a list": lambda state, x: state.all.__setitem__(0, 7.0),
+    "asks for an entry": lambda state, x: state.all[0],
+    "asks for the length": lambda state, x: (len(state.all), len(state.seen)),
+    "asks for the class": lambda state, x: (type(state).__name__, Kind.count),
+    "takes out and puts in": lambda state, x: state.seen.update(third=state.seen.pop("first", 0)),
+}
+OVER = {
+    "appends": lambda state: state.all.append(2.0),
+    "inserts": lambda state: state.all.insert(0, 2.0),
+    "empties the list": lambda state: state.all.clear(),
+    "shortens": lambda state: state.all.pop() if state.all else None,
+    "another list": lambda state: setattr(state, "all", [2.0]),
+    "empties the deque": lambda state: state.last.clear(),
+    "sets the attribute": lambda state: setattr(state, "flag", 9.0),
+    "deletes the attribute": lambda state: vars(state).pop("flag", None),
+    "sets the entry": lambda state: state.seen.update(first=9.0),
+    "adds another key": lambda state: state.seen.update(other=9.0),
+    "empties the dict": lambda state: state.seen.clear(),
+    "another class": lambda state: setattr(state, "__class__", OtherKind),
+    "an attribute of a class": lambda state: setattr(Kind, "count", Kind.count + 1),
+}
+
+
+def written_over(use, change):
+    """At each third call the step changes what the function has used before it."""
+
+    def make(trace):
+        state = Holder()
+
+        def step(x):
+            state.runs += 1
+            if state.runs % 3 == 0:
+                change(state)
+            return x * 2
+
+        step = opaque(trace, step)
+
+        def fn(x):
+            found = use(state, x)
+            y = step(x)
+            return found, y, getattr(state, "flag", 5.0), [*state.all], dict(state.seen), Kind.count
+
+        def afresh():
+            vars(state).update(flag=1.0, seen={"first": 1.0}, all=[1.0, 3.0], last=deque([1.0], maxlen=2))
+            state.__class__, Kind.count = Holder, 1
+
+        state.runs = 0
+        steps = [one for i in range(11) for one in (*([afresh] if i % 4 < 3 else []), call(X() + i))]
+        return trace(fn), steps, lambda: (vars(state), type(state).__name__, Kind.count)
+
+    return make
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_a_step_writes_over(use):
+    """The function that runs again writes it once more, and finds behind the step what that has left."""
+    hits = 0
+    for change in OVER.values():
+        make = written_over(USES[use], change)
+        (plain, _), (traced, tracer) = drive(make, traced=False), drive(make, traced=True)
+        for (name, eager), (_, ours) in zip(plain, traced, strict=True):
+            assert not difference(name, eager, ours)
+        hits += tracer.count("hits")
+    assert hits > 0
+
+
 @cases.parametrize
 def test_read_behind_steps(make, expected):
     check(make, **expected)
@@ -369,21 +482,20 @@ def test_read_behind_steps(make, expected):
 @pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [3, 4, 5, 6]])
 def test_a_call_that_was_stopped_halfway_is_the_last_of_its_kind(sizes):
     """Those that follow run eagerly, also where each has a size of its own."""
-    state = Holder(scale=1.0)
+    seen = {1.0}
 
     @lazytrace.opaque
     def change(x):
         if x.sum() > 10:
-            state.scale *= 2
+            seen.add(2.0)
         return x * 2
 
     @lazytrace.traced
     def fn(x):
-        state.scale = 3.0
-        return change(x) * state.scale
+        return x * (2.0 in seen) + change(x) * (1 + 2 * (2.0 in seen))
 
     def afresh(x):
-        state.scale = 1.0
+        seen.discard(2.0)
         return fn(x)
 
     for size in sizes[:3]:
@@ -392,7 +504,7 @@ def test_a_call_that_was_stopped_halfway_is_the_last_of_its_kind(sizes):
         afresh(torch.ones(sizes[2]) * 5)
     assert "run eagerly: a replay could not be brought to an end" in str(fn.explain(torch.ones(sizes[3])))
     for _ in range(2):
-        assert afresh(torch.ones(sizes[3]) * 5)[0] == 10 * 6
+        assert afresh(torch.ones(sizes[3]) * 5)[0] == 10 * 3
     assert [lazytrace.reason_code(text) for text in fn.stats().eager] == ["stopped-halfway"]
 
 

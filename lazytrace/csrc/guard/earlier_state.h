@@ -25,6 +25,9 @@ class EarlierState {
   // The place has had this before; null where it had nothing. It shows it from now on. False where that
   // cannot be done.
   bool add(Effect place, PyObject* owner, py::object before);
+  // The same of a place that the function writes to itself, so that it has something else by then; `now` is
+  // what the step has left there.
+  bool add_own(Effect place, PyObject* owner, py::object before, py::object now);
   bool empty() const { return places_.empty(); }
   void show();
   // False where somebody has written to one of the places meanwhile.
@@ -34,12 +37,17 @@ class EarlierState {
   struct Place {
     Effect effect;
     py::object owner, before, now;
+    bool own = false;
   };
+
+  bool is_own(const Place& place) const;
 
   // Whether the place has what it had before.
   static bool stands(const Place& place);
-  // The same, and then it has the other value.
-  static bool put(const Place& place, const py::object& value);
+  static void put(const Place& place, const py::object& value);
+  static py::object merged(const Place& place);
+  // Shows what the step has left there. False where somebody has written to it meanwhile.
+  bool leave(const Place& place);
 
   std::vector<Place> places_;
   bool shows_ = true;

@@ -17,6 +17,7 @@
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
+#include "cpython/slots.h"
 #include "cpython/thread_local.h"
 #include "cpython/totals.h"
 #include "cpython/values.h"
@@ -1100,6 +1101,17 @@ std::optional<Effect> place_of(const Guard& guard, PyObject* owner) {
     case Access::At:
       place.kind = Effect::Kind::At;
       return PyList_Check(owner) ? std::optional<Effect>(place) : std::nullopt;
+    case Access::Class:
+    case Access::Own:
+      place.kind = Effect::Kind::Class;
+      return is_python_class(reinterpret_cast<PyTypeObject*>(owner)) ? std::optional<Effect>(place)
+                                                                     : std::nullopt;
+    case Access::Type:
+      place.kind = Effect::Kind::Type;
+      return place;
+    case Access::Attribute:
+      place.kind = Effect::Kind::Attribute;
+      return is_slot(owner, guard.key.ptr()) ? std::optional<Effect>(place) : std::nullopt;
     case Access::Cell:
       place.kind = Effect::Kind::Cell;
       return place;
@@ -1108,9 +1120,19 @@ std::optional<Effect> place_of(const Guard& guard, PyObject* owner) {
   }
 }
 
-Effect content_place() {
+// That by which a lookup on the class finds it, or else the class itself.
+PyObject* class_that_has(PyObject* type, PyObject* name) {
+  PyObject* order = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
+  for (Py_ssize_t i = 0; order && i < PyTuple_GET_SIZE(order); ++i) {
+    PyObject* entries = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(order, i))->tp_dict;
+    if (entries && PyDict_GetItemWithError(entries, name)) return PyTuple_GET_ITEM(order, i);
+  }
+  return type;
+}
+
+Effect place_of_kind(Effect::Kind kind) {
   Effect place;
-  place.kind = Effect::Kind::Content;
+  place.kind = kind;
   return place;
 }
 
@@ -1134,7 +1156,8 @@ int first_where(const std::vector<Guard>& nodes, const GuardTree::Values& found,
 }
 }  // namespace
 
-// Entries that were added lie behind the others; one that is gone is known where it was read.
+// Entries that were added lie behind the others; one that is gone is known where it was read, and looked for
+// by nobody elsewhere.
 py::object GuardTree::content_before(size_t node, PyObject* container, const Values& found) const {
   const Guard& guard = nodes_[node];
   auto read_there = [&](Access access, PyObject* key, Py_ssize_t index) -> PyObject* {
@@ -1145,30 +1168,73 @@ py::object GuardTree::content_before(size_t node, PyObject* container, const Val
     }
     return nullptr;
   };
+  auto is_read = [&](int owner, PyObject* key) {
+    return std::any_of(nodes_.begin(), nodes_.end(), [&](const Guard& one) {
+      return one.parent == owner && one.access == Access::Item && same_immutable(one.key.ptr(), key);
+    });
+  };
   if (PyList_Check(container)) {
     py::list before;
     for (Py_ssize_t i = 0; i < guard.length; ++i) {
       PyObject* one =
           i < PyList_GET_SIZE(container) ? PyList_GET_ITEM(container, i) : read_there(Access::At, nullptr, i);
-      if (!one) return {};
-      before.append(py::handle(one));
+      before.append(one ? py::handle(one) : py::none());
     }
     return std::move(before);
   }
-  if (!PyDict_Check(container) || !guard.keys) return {};
+  if (!PyDict_Check(container)) return {};
   py::dict before;
-  for (py::handle key : guard.keys) {
-    if (!is_immutable(key.ptr())) return {};
+  auto keep = [&](py::handle key) {
     PyObject* one = PyDict_GetItemWithError(container, key.ptr());
     if (!one) one = read_there(Access::Item, key.ptr(), -1);
-    if (!one || PyDict_SetItem(before.ptr(), key.ptr(), one) < 0) return PyErr_Clear(), py::object();
+    before[key] = one ? py::handle(one) : py::none();
+  };
+  if (guard.keys) {
+    for (py::handle key : guard.keys) {
+      if (!is_immutable(key.ptr())) return {};
+      keep(key);
+    }
+    return std::move(before);
   }
+  // So many: those that were read, the first of the others, and as many more as are missing.
+  for (size_t i = node + 1; i < nodes_.size(); ++i)
+    if (nodes_[i].parent == static_cast<int>(node) && nodes_[i].access == Access::Item && found.nodes[i])
+      keep(nodes_[i].key);
+  PyObject *key, *value;
+  auto size = static_cast<size_t>(guard.length);
+  for (Py_ssize_t at = 0; before.size() < size && PyDict_Next(container, &at, &key, &value);)
+    if (!is_read(static_cast<int>(node), key)) before[key] = value;
+  while (before.size() < size) before[py::module_::import("builtins").attr("object")()] = py::none();
   return std::move(before);
 }
 
-std::unique_ptr<EarlierState> GuardTree::earlier(const Values& found, PyObject* const* roots, size_t count,
-                                                 const std::vector<PyObject*>& inputs) const {
-  auto all = std::make_unique<EarlierState>();
+// Of a list or deque. What nobody has read is whatever is there, or None.
+py::object GuardTree::entries_before(int node, PyObject* container, const Values& found) const {
+  py::list before = py::reinterpret_steal<py::list>(PySequence_List(container));
+  auto each = [&](Access access, auto use) {
+    for (size_t i = static_cast<size_t>(node) + 1; i < nodes_.size(); ++i)
+      if (nodes_[i].parent == node && nodes_[i].access == access && found.nodes[i])
+        use(static_cast<size_t>(nodes_[i].index), py::handle(found.nodes[i]));
+  };
+  each(Access::Length, [&](size_t, py::handle length) {
+    while (before.size() < length.cast<size_t>()) before.append(py::none());
+    while (before.size() > length.cast<size_t>()) before.attr("pop")();
+  });
+  auto put = [&](size_t at, py::handle entry) {
+    while (before.size() <= at) before.append(py::none());
+    before[at] = entry;
+  };
+  each(Access::At, put);
+  each(Access::FromStart, put);
+  each(Access::FromEnd, [&](size_t at, py::handle entry) {
+    while (before.size() < at) before.insert(0, py::none());
+    put(before.size() - at, entry);
+  });
+  return std::move(before);
+}
+
+bool GuardTree::earlier(const Values& found, PyObject* const* roots, size_t count,
+                        const std::vector<PyObject*>& inputs, EarlierState* all) const {
   auto stays = [&](size_t i, PyObject* owner, Values* now) {
     const Guard& g = nodes_[i];
     if (g.access == Access::Made) return false;
@@ -1180,15 +1246,23 @@ std::unique_ptr<EarlierState> GuardTree::earlier(const Values& found, PyObject* 
     if (made) return false;  // check() asks
     bool constants = value && before && is_immutable(value) && is_immutable(before);
     if (value != before && !(constants && same_immutable(value, before))) {
+      // Another entry of it may have shown that before.
+      bool gone = g.access == Access::At && owner && PyList_Check(owner) && !value;
+      if (gone || (is_of_live_list(g.access) && owner && !PyDict_Check(owner)))
+        return !all->add(place_of_kind(Effect::Kind::Content), owner, entries_before(g.parent, owner, found));
+      if (g.access == Access::Class && owner) owner = class_that_has(owner, g.key.ptr());
       std::optional<Effect> place = owner ? place_of(g, owner) : std::nullopt;
       if (!place || !all->add(std::move(*place), owner, py::reinterpret_borrow<py::object>(before)))
         return true;
     }
+    if (before && g.expect == Expect::Type && g.raw != reinterpret_cast<PyObject*>(Py_TYPE(before)) &&
+        !all->add(place_of_kind(Effect::Kind::Type), before, py::reinterpret_borrow<py::object>(g.raw)))
+      return true;
     if (!before || g.length < 0 || accepts(g, before, inputs, *now)) return false;
     py::object content = content_before(i, before, found);
-    return !content || !all->add(content_place(), before, std::move(content));
+    return !content || !all->add(place_of_kind(Effect::Kind::Content), before, std::move(content));
   };
-  return first_where(nodes_, found, inputs, stays) < 0 ? std::move(all) : nullptr;
+  return first_where(nodes_, found, inputs, stays) < 0;
 }
 
 int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,

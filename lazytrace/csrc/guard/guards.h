@@ -228,10 +228,10 @@ class GuardTree {
   // What tensors look like is not asked. The caller holds what was found.
   int moved(const Values& found, PyObject* const* roots, size_t count, const std::vector<PyObject*>& inputs,
             const Behind& behind) const;
-  // The places by which nodes lead to something else than they did, each of which shows what it had before;
-  // null where that is not known of one. What tensors look like is not asked.
-  std::unique_ptr<EarlierState> earlier(const Values& found, PyObject* const* roots, size_t count,
-                                        const std::vector<PyObject*>& inputs) const;
+  // Adds the places by which nodes lead to something else than they did, each of which shows what it had
+  // before. False where that is not known of one. What tensors look like is not asked.
+  bool earlier(const Values& found, PyObject* const* roots, size_t count,
+               const std::vector<PyObject*>& inputs, EarlierState* all) const;
 
   // What each node leads to at this moment, expected or not.
   struct Look {
@@ -277,6 +277,7 @@ class GuardTree {
   std::string attribute_path(int owner, const std::string& name, const std::vector<std::string>& names) const;
   // What the container of a node held before some code has changed that; null where it is not known.
   py::object content_before(size_t node, PyObject* container, const Values& found) const;
+  py::object entries_before(int node, PyObject* container, const Values& found) const;
   PyObject* read(const Guard& guard, PyObject* owner, PyObject* const* roots, size_t count,
                  Values* values) const;
   bool accepts(const Guard& guard, PyObject* value, const std::vector<PyObject*>& inputs,

@@ -9,14 +9,14 @@
 
 namespace lazytrace {
 
-bool Plan::resumable(size_t step, bool raised) const {
+bool Plan::resumable(size_t step, bool raised, bool shown) const {
   const Step& s = program_->steps[step];
   int at = static_cast<int>(step);
   // A size or number that differs leads back to the start as long as nothing was changed.
   bool feedable = s.kind == Step::Kind::Operator || s.kind == Step::Kind::Gradient ||
                   (s.kind == Step::Kind::Read && (changed_before(step) || program_->casts_stay())) ||
                   (s.kind == Step::Kind::Opaque && s.opaque->feedable);
-  bool itself = raised || (s.opaque && s.opaque->leads_back);
+  bool itself = raised || (s.opaque && (s.opaque->leads_back || (shown && s.opaque->confuses_alone)));
   bool open = at < program_->unresumable || (at == program_->unresumable && itself);
   // A handler inside a region of the function's own would find nothing of what was cast there.
   bool casts = program_->inside_autocast(step) && !(raised && (s.after_writes || s.leaves_autocast));

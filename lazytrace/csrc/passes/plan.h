@@ -47,7 +47,8 @@ struct Plan {
   int undoable = -1;         // of a flat form: whoever runs it can undo what the steps up to this one change
 
   // A step that raised has changed nothing, so Python may be led to it again even where it changes metadata.
-  bool resumable(size_t step, bool raised) const;
+  // `shown`: what the function had read of what the step has changed is shown to it as it was.
+  bool resumable(size_t step, bool raised, bool shown = false) const;
   bool changed_before(size_t step) const { return first_once <= static_cast<int>(step); }
   // The same of what stays changed where a replay stops there.
   bool lasting_before(size_t step) const {

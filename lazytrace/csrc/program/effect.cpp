@@ -18,7 +18,8 @@ int append_to_deque(PyObject* deque, PyObject* value) {
 int set_content(PyObject* owner, PyObject* value) {
   if (PyList_Check(owner)) return PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value);
   py::object empty = py::reinterpret_steal<py::object>(PyObject_CallMethod(owner, "clear", nullptr));
-  return empty ? fill_mapping(owner, value) : -1;
+  if (!empty || PyDict_Check(owner)) return empty ? fill_mapping(owner, value) : -1;
+  return py::reinterpret_steal<py::object>(PyObject_CallMethod(owner, "extend", "O", value)) ? 0 : -1;
 }
 
 int set_entry(PyObject* owner, PyObject* key, PyObject* value) {
@@ -74,6 +75,9 @@ void Effect::apply(PyObject* owner_now, PyObject* value) const {
     case Kind::Class:
       failed = PyType_Type.tp_setattro(owner_now, key.ptr(), value);
       break;
+    case Kind::Type:
+      failed = PyObject_SetAttrString(owner_now, "__class__", value);
+      break;
     case Kind::Entry:
       failed = set_entry(owner_now, PyTuple_GET_ITEM(value, 0), PyTuple_GET_ITEM(value, 1));
       break;
@@ -111,6 +115,7 @@ py::object Effect::held(PyObject* container) const {
   if (kind == Kind::Item || kind == Kind::Attribute || kind == Kind::Entry)
     found = PyDict_GetItemWithError(container, key.ptr());
   if (kind == Kind::Cell) found = PyCell_GET(container);
+  if (kind == Kind::Type) found = reinterpret_cast<PyObject*>(Py_TYPE(container));
   if (kind == Kind::Class)
     found = PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(container)->tp_dict, key.ptr());
   return py::reinterpret_borrow<py::object>(found);
@@ -183,7 +188,7 @@ bool same_content(PyObject* a, PyObject* b) {
 }
 
 py::object content_of(PyObject* container) {
-  PyObject* copy = PyList_Check(container) ? PySequence_List(container) : ordered_items(container);
+  PyObject* copy = PyDict_Check(container) ? ordered_items(container) : PySequence_List(container);
   if (!copy) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(copy);
 }

@@ -10,9 +10,9 @@ namespace lazytrace {
 namespace py = pybind11;
 
 // One write that is made again at each replay: `owner.key = v`, `owner[key] = v`, `owner.append(v)`. Content
-// is all that a list or dict holds, Class an attribute of a class. Drop takes the first entry of a list or a
-// deque away, or its last, or all of them. Entry is `owner[k] = v` of a dict or a list with a k that is
-// followed: its value is the tuple (k, v).
+// is all that a list or dict holds, Class an attribute of a class, Type the class of an object. Drop takes
+// the first entry of a list or a deque away, or its last, or all of them. Entry is `owner[k] = v` of a dict
+// or a list with a k that is followed: its value is the tuple (k, v).
 struct Effect {
   enum class Kind : uint8_t {
     Attribute,
@@ -23,7 +23,8 @@ struct Effect {
     Content,
     Class,
     Drop,
-    Entry
+    Entry,
+    Type
   } kind = Kind::Attribute;
   int owner = -1;  // guard node
   py::object key;  // Attribute, Item, Class; of an Entry what it was in the recording
@@ -53,7 +54,7 @@ struct Effect {
   void put_back(PyObject* container, PyObject* before) const;
 };
 
-// A list or dict of what a list or dict holds, in its order.
+// A list or dict of what a list, deque or dict holds, in its order.
 py::object content_of(PyObject* container);
 // Whether two of these, of one kind, hold the same objects in one order.
 bool same_content(PyObject* a, PyObject* b);

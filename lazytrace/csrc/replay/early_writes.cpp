@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "cpython/objects.h"
+
 namespace lazytrace {
 
 void EarlyWrites::make(const WrittenByThen& written, PyObject* owner, py::object value) {
@@ -115,10 +117,36 @@ void EarlyWrites::settle() {
     if (made_.back().stands() && !made_.back().adds_key()) take_out(made_.back(), orders_.size());
 }
 
-void EarlyWrites::take_back() {
+std::vector<EarlyWrites::Overwritten> EarlyWrites::take_back() {
   size_t before = orders_.size();
+  std::vector<Overwritten> found;
+  if (!stand()) found = overwritten(before);
   for (; !made_.empty(); made_.pop_back())
     if (made_.back().stands()) take_out(made_.back(), before);
+  for (Overwritten& one : found)
+    if (one.place.kind == Effect::Kind::Content && !PyDict_Check(one.owner.ptr()))
+      one.before = content_of(one.owner.ptr());
+  return found;
+}
+
+// Keys that the function added lie where they were added.
+std::vector<EarlyWrites::Overwritten> EarlyWrites::overwritten(size_t before) {
+  std::vector<Overwritten> found;
+  for (const Made& one : made_) {
+    PyObject* container = one.container.ptr();
+    bool listed = PyList_Check(container) || is_deque(container);
+    auto has_it = [&](const Overwritten& other) { return listed && other.owner.is(one.container); };
+    if (std::any_of(found.begin(), found.end(), has_it)) continue;
+    if (listed) {
+      Effect all;
+      all.kind = Effect::Kind::Content;
+      found.push_back({std::move(all), one.container, {}, content_of(container)});
+    } else if (!one.stands()) {
+      if (one.adds_key()) orders_.note(one.container, before);
+      found.push_back({one.written->effect, one.owner, one.before, one.written->effect.held(container)});
+    }
+  }
+  return found;
 }
 
 void EarlyWrites::take_out(const Made& made, size_t before) {

@@ -38,8 +38,15 @@ class EarlyWrites {
   // Once the program is done, whose writes come next. A key stays where it was added: one that Python code
   // has added since lies behind it.
   void settle();
-  // Before the function runs again, or another trace goes on.
-  void take_back();
+  // Where a step has put something else by now than the function had written there before it. Of a list or a
+  // deque all that it holds.
+  struct Overwritten {
+    Effect place;
+    py::object owner;
+    py::object before, now;  // null where nothing was, or is
+  };
+  // Before the function runs again, or another trace goes on. What others have written over stays.
+  std::vector<Overwritten> take_back();
   void clear() { made_.clear(), orders_.clear(); }
   // Of keys that were taken out and lay before one that Python code has added.
   const KeyOrders& orders() const { return orders_; }
@@ -56,6 +63,7 @@ class EarlyWrites {
     bool stands() const;
     bool adds_key() const;
   };
+  std::vector<Overwritten> overwritten(size_t before);
   void take_out(const Made& made, size_t before);
 
   std::vector<Made> made_;

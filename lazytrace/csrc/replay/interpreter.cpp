@@ -824,8 +824,7 @@ void Interpreter::judge_state(const Step& s, size_t at, const std::vector<int>& 
     return std::find(behind.tensors.begin(), behind.tensors.end(), reg) != behind.tensors.end();
   };
   late_ = std::all_of(turned.begin(), turned.end(), is_late) && moves_late(s, at);
-  // What the function has written itself by then it would write again.
-  moved_ = !late_ && turned.empty() && *moved >= 0 && plan_.resumable(at, raised);
+  moved_ = !late_ && turned.empty() && plan_.resumable(at, raised, true);
   confused_ = !late_ && !moved_;
   found_ = turned.empty() ? "Python state that it has changed, though it did not when it was recorded"
                           : "a tensor that it has changed the look of";

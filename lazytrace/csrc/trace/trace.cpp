@@ -343,13 +343,13 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
   std::shared_ptr<const Trace> other;
   while (!outcome.ok()) {
     const Trace& at = other ? *other : *this;
-    space->early.take_back();
+    std::vector<EarlyWrites::Overwritten> overwritten = space->early.take_back();
     space->memory.set.take_back();
     auto next = go_on(at, outcome, call, &registers, &loan, &values);
     if (!next) {
       loan.keep();
       space->memory.emptied.fill();
-      answer.miss = miss(call, at, std::move(outcome), space);
+      answer.miss = miss(call, at, std::move(outcome), overwritten, space);
       return answer;
     }
     other = std::move(next);
@@ -734,7 +734,8 @@ std::shared_ptr<const Trace> Trace::go_on(const Trace& from, const Outcome& outc
   return nullptr;
 }
 
-Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const {
+Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome,
+                 const std::vector<EarlyWrites::Overwritten>& overwritten, Workspace* space) const {
   OpaqueResults& opaque = space->opaque;
   auto step = static_cast<size_t>(outcome.step);
   if (outcome.given.value) opaque.push_back({step, outcome.given.value, nullptr});
@@ -749,10 +750,11 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
   const OpaqueStep* last = at.program().steps[step].opaque.get();
   bool by_last = last && last->python;
   bool holds = outcome.late || (opaque.empty() && !by_last) || (!outcome.moved && at.check(call) < 0);
+  holds &= !outcome.moved || overwritten.empty();
   if (steady && !holds)
-    steady = by_last && (outcome.given.earlier = at.earlier(call, space->values)) != nullptr;
+    steady = by_last && (outcome.given.earlier = at.earlier(call, space->values, overwritten)) != nullptr;
   aside.reset();
-  if (steady && at.plan_->resumable(step, outcome.given.error != nullptr)) {
+  if (steady && at.plan_->resumable(step, outcome.given.error != nullptr, outcome.given.earlier != nullptr)) {
     miss.resume = std::make_shared<Resume>();
     miss.resume->program = at.plan_->shared_program();
     miss.resume->family = at.family_;
@@ -768,11 +770,14 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome, Workspace* 
 }
 
 // The state of before the call, as the function must find it where it runs again up to the step that has
-// changed some of it; null where that cannot be shown.
-std::shared_ptr<EarlierState> Trace::earlier(const Call& call, const GuardTree::Values& values) const {
-  std::shared_ptr<EarlierState> state =
-      tree_.earlier(values, call.roots.data(), call.roots.size(), call.tensors);
-  if (!state || check(call) >= 0) return nullptr;
+// changed some of it, and has written over what the function writes there; null where that cannot be shown.
+std::shared_ptr<EarlierState> Trace::earlier(const Call& call, const GuardTree::Values& values,
+                                             const std::vector<EarlyWrites::Overwritten>& overwritten) const {
+  auto state = std::make_shared<EarlierState>();
+  for (const EarlyWrites::Overwritten& one : overwritten)
+    if (!state->add_own(one.place, one.owner.ptr(), one.before, one.now)) return nullptr;
+  bool shown = tree_.earlier(values, call.roots.data(), call.roots.size(), call.tensors, state.get());
+  if (!shown || check(call) >= 0) return nullptr;
   state->hide();
   return state;
 }

@@ -164,7 +164,8 @@ class Trace {
   py::object end(Workspace* space) const;
   Outcome run_to_prove(const Call& call, const GuardTree::Values& values, std::vector<at::Tensor>* registers,
                        Witness* witness = nullptr) const;
-  std::shared_ptr<EarlierState> earlier(const Call& call, const GuardTree::Values& values) const;
+  std::shared_ptr<EarlierState> earlier(const Call& call, const GuardTree::Values& values,
+                                        const std::vector<EarlyWrites::Overwritten>& overwritten) const;
   at::Tensor unwritten_elements(const Call& call, int reg) const;
   // Whether the result, and all that is written, are values that never change.
   bool written_whole() const { return output_.kind == Tree::Kind::Constant; }
@@ -173,7 +174,8 @@ class Trace {
   std::shared_ptr<const Trace> go_on(const Trace& from, const Outcome& outcome, const Call& call,
                                      std::vector<at::Tensor>* registers, Loan* loan,
                                      GuardTree::Values* values) const;
-  Miss miss(const Call& call, const Trace& at, Outcome outcome, Workspace* space) const;
+  Miss miss(const Call& call, const Trace& at, Outcome outcome,
+            const std::vector<EarlyWrites::Overwritten>& overwritten, Workspace* space) const;
 
   // After the tree was given.
   void note_loose();

@@ -1228,13 +1228,15 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
       resuming_.end(opaque->name + " was given what a factory of torch made");
   // What a step has read of what an earlier one had changed, this one may change again.
   auto reads_late = [](const Step& one) { return one.opaque && one.opaque->late; };
-  opaque->confuses |=
-      opaque->python && std::any_of(program_->steps.begin(), program_->steps.end(), reads_late);
+  bool late = opaque->python && std::any_of(program_->steps.begin(), program_->steps.end(), reads_late);
+  opaque->confuses_alone = opaque->confuses && !late && !resuming_.ended();
+  opaque->confuses |= late;
   if (opaque->confuses) resuming_.end(opaque->name + " changes what the function has read");
   settle_flags();
   // Of a step that is fed it is known whether it does so, but for the one at the exit.
   bool ends = opaque->keeps && (!feeding() || feeding_.at_exit());
   opaque->leads_back &= ends && !resuming_.ended();
+  opaque->confuses_alone &= !ends;
   if (ends) resuming_.end(opaque->name + " keeps or changes an object that the call has made");
   bool varies = resuming_.hidden_varies() || opaque->late;
   // A function that cannot be resumed here does not start over behind such a step, either. Nor can it be

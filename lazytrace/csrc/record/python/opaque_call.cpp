@@ -502,7 +502,11 @@ void OpaqueCall::add(PyObject* result) {
   auto written = [this](PyObject* object) { return around_.writes->wrote_to(object); };
   if (step_->engine && !recorder->feeding() && around_.provenance->leaves_adopted(written))
     return recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
-  if (!hide_writes()) return recorder->fail(say(reason::OpaqueRewrites, step_->name));
+  if (!hide_writes()) {
+    recorder->fail(say(reason::OpaqueRewrites, step_->name));
+    // What a replay has run is fed, whatever it has left there.
+    if (!recorder->feeding()) return;
+  }
   if (recorder->feeding()) {
     numbers_ = recorder->add_opaque(step_, uses_, unseen_, result, call_.ptr(), made_.has_value());
     // Code that is watched has changed nothing: what the function writes counts as it did in the recording.
