@@ -92,6 +92,39 @@ def a_member_of_an_enum_of_lists_as_an_argument(trace):
     return trace(lambda x, a: x * sum(a)), [*twice, lambda: append(made), *twice, *twice]
 
 
+class Tagged(enum.Enum):
+    """Its members hold what can change."""
+
+    A = (1,)
+
+
+def held_by_a_member(name, body, change, **expected):
+    """A case: the function hands on what a member holds, which is the same object at each call."""
+
+    def make(trace):
+        Tagged.A._value_ = [1, 2]
+        fn = trace(lambda x: (x + 1, body(Tagged.A)))
+        return fn, around(change, X()), lambda: Tagged.A._value_
+
+    make.__name__ = name
+    cases(make, **expected)
+
+
+def same_value():
+    pass
+
+
+def other_value():
+    Tagged.A._value_ = [5]
+
+
+held_by_a_member("the_value_of_a_member", lambda a: a.value, same_value, hits=3)
+held_by_a_member("the_value_of_a_member_that_is_set", lambda a: a.value, other_value, hits=3)
+held_by_a_member("the_value_of_a_member_inside", lambda a: {"k": a.value}, other_value, hits=3)
+held_by_a_member("an_entry_of_the_value_of_a_member", lambda a: a.value[0], other_value, hits=2)
+held_by_a_member("the_value_of_a_member_that_grows", lambda a: a.value.append(3), other_value, hits=2)
+
+
 # ---------------------------------------------------------------- keys of dicts
 def keyed(name, base, key, read):
     """A case: a dict has keys of a class of its own, which come to be unlike the one that is asked for."""

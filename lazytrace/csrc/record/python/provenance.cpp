@@ -227,7 +227,8 @@ int Provenance::node_of_tensor(PyObject* tensor) {
 bool Provenance::lasting(int root) const {
   PyObject* holder = (*tree_)[root].raw;
   return still_alive((*tree_)[root].weak, holder) &&
-         (PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder));
+         (PyModule_Check(holder) || PyType_Check(holder) || PyFunction_Check(holder) ||
+          is_enum_member(holder));  // which its class holds
 }
 
 // Beyond its class: what it is says nothing of what it holds.

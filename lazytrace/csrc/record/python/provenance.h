@@ -86,7 +86,7 @@ class Provenance {
   bool structural(int node) const {
     return static_cast<size_t>(node) < structural_.size() && structural_[static_cast<size_t>(node)];
   }
-  // Whether a weak root outlives the call for sure: a module, class or function.
+  // Whether a weak root outlives the call for sure: a module, a class, a function or a member of an enum.
   bool lasting(int root) const;
 
   // A read leaves a guard for what was found.
