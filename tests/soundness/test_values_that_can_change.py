@@ -125,6 +125,17 @@ held_by_a_member("an_entry_of_the_value_of_a_member", lambda a: a.value[0], othe
 held_by_a_member("the_value_of_a_member_that_grows", lambda a: a.value.append(3), other_value, hits=2)
 
 
+@cases(eager="sets .n of a Tagged")
+def a_number_of_a_member_that_is_counted(trace):
+    Tagged.A.n = 0
+
+    def fn(x):
+        Tagged.A.n += 1
+        return x * Tagged.A.n
+
+    return trace(fn), [call(X())] * 4, lambda: Tagged.A.n
+
+
 # ---------------------------------------------------------------- keys of dicts
 def keyed(name, base, key, read):
     """A case: a dict has keys of a class of its own, which come to be unlike the one that is asked for."""

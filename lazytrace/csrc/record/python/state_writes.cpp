@@ -38,6 +38,8 @@ void StateWrites::write(PyObject* object, Wording what) {
     return !holder || provenance_->lasting(root) ? recorder_->fail(what())
                                                  : provenance_->remember_write(holder, what);
   }
+  // What it holds is read without a path to it, and would be given to Python as it was before.
+  if (is_enum_member(object)) return recorder_->fail(what());
   provenance_->remember_write(object, what);
 }
 
