@@ -136,6 +136,45 @@ def a_number_of_a_member_that_is_counted(trace):
     return trace(fn), [call(X())] * 4, lambda: Tagged.A.n
 
 
+class Whole(enum.IntEnum):
+    """Has no weak references."""
+
+    A = 1
+
+
+class Bits(enum.IntFlag):
+    """The same, with a member for each sum of members."""
+
+    A = 1
+    B = 2
+
+
+def attribute_of(name, member, body, value, hits):
+    """A case: an attribute of a member that has no weak references is another one."""
+
+    def make(trace):
+        member.n = [1]
+        return trace(lambda x: (x + 1, body(member))), around(lambda: setattr(member, "n", value), X())
+
+    make.__name__ = name
+    cases(make, hits=hits)
+
+
+attribute_of("a_number_of_a_whole_member", Whole.A, lambda a: a.n[0], [2], 2)
+attribute_of("a_list_of_a_whole_member", Whole.A, lambda a: Whole.A.n, [2], 3)
+attribute_of("an_entry_of_a_flag", Bits.B, lambda a: Bits.B.n[0], [2], 2)
+attribute_of("a_list_of_a_sum_of_flags", Bits.A | Bits.B, lambda a: Bits(3).n, [2], 3)
+attribute_of("a_number_of_a_member_by_its_value", Whole.A, lambda a: len(Whole(1).n), [2, 3], 2)
+
+
+@cases(hits=4)
+def a_sum_of_flags_in_a_list(trace):
+    flags = Bits.A | Bits.B
+    flags.n = 1
+    twice = [call(X(), [flags])] * 2
+    return trace(lambda x, a: x * a[0].n), [*twice, lambda: setattr(flags, "n", 2), *twice, *twice]
+
+
 # ---------------------------------------------------------------- keys of dicts
 def keyed(name, base, key, read):
     """A case: a dict has keys of a class of its own, which come to be unlike the one that is asked for."""

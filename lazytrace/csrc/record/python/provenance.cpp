@@ -72,7 +72,29 @@ int Provenance::reach(PyObject* object) {
   if (node >= 0) return node;
   bool lasts = PyType_Check(object) &&
                !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE);
-  return lasts || is_enum_member(object) ? tree_->weak(object) : owner(object);
+  return lasts ? tree_->weak(object) : is_enum_member(object) ? member_node(object) : owner(object);
+}
+
+// One of ints, flags or bytes has no weak references. It is found where it was read, or by its class.
+int Provenance::member_node(PyObject* member) {
+  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(member))) return tree_->weak(member);
+  if (const int* found = members_.find(member)) return *found;
+  if (is_fresh(member)) return -1;
+  static PyObject* const kTables[] = {PyUnicode_InternFromString("_member_map_"),
+                                      PyUnicode_InternFromString("_value2member_map_")};
+  int node = class_node(Py_TYPE(member));
+  for (PyObject* table : kTables) {
+    PyObject* members = node >= 0 ? PyDict_GetItemWithError(Py_TYPE(member)->tp_dict, table) : nullptr;
+    PyObject *key, *one;
+    Py_ssize_t at = 0;
+    while (members && PyDict_Check(members) && PyDict_Next(members, &at, &key, &one)) {
+      if (one != member || !(PyUnicode_CheckExact(key) || PyLong_CheckExact(key))) continue;
+      int entries = read_node(node, Access::Own, table, -1, members).first;
+      return members_[member] = read_node(entries, Access::Item, key, -1, member).first;
+    }
+  }
+  recorder_->fail(say(reason::ReadsUnknown, type_name(member)));
+  return -1;
 }
 
 int Provenance::owner(PyObject* object) {
@@ -274,8 +296,10 @@ void Provenance::learn(int node, PyObject* value) {
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value || expected == Expect::Constant) return;
-  if (is_enum_member(value))
+  if (is_enum_member(value)) {
+    if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(value)) && members_.emplace(value, node).second) hold(value);
     return read_child(node, Access::Type, nullptr, -1, reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  }
   if (expected == Expect::Tensor) {
     // Found by another way once the call has set it: guarded as it was.
     if (auto before = recorder_->requires_grad_before(THPVariable_Unpack(value)))

@@ -45,6 +45,9 @@ class Provenance {
   int known(PyObject* object) const;
   // The same, made where the object can be referenced weakly.
   int reach(PyObject* object);
+  // The node of a member of an enum, which is a value and has attributes of its own. -1: made by the call, or
+  // not found again.
+  int member_node(PyObject* member);
   // The node of an object that was there before the call, or -1: then it shows at the end whether it was.
   int owner(PyObject* object);
   // The same of an object with this namespace. Of several objects that share one, all is read and written as
@@ -373,6 +376,7 @@ class Provenance {
   uint64_t number_;
   PyObject* handled_around_;      // borrowed from the caller, who is in its handler
   AddressMap<int> known_;         // object -> guard node
+  AddressMap<int> members_;       // the same of members of enums that have no weak references
   std::vector<char> structural_;  // by node
   bool leaves_values_ = false;
   AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference

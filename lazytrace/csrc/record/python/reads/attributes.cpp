@@ -239,7 +239,7 @@ void AttributeReads::read_abstractness(PyObject* function) {
 
 // A member of an enum is a value, and has attributes of its own.
 int AttributeReads::node_of(PyObject* object) {
-  return is_enum_member(object) ? tree_->weak(object) : provenance_->owner(object);
+  return is_enum_member(object) ? provenance_->member_node(object) : provenance_->owner(object);
 }
 
 void AttributeReads::read_namespace(PyObject* object) {
