@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import collections
 import dataclasses
 import enum
 import re
@@ -173,6 +174,43 @@ def a_sum_of_flags_in_a_list(trace):
     flags.n = 1
     twice = [call(X(), [flags])] * 2
     return trace(lambda x, a: x * a[0].n), [*twice, lambda: setattr(flags, "n", 2), *twice, *twice]
+
+
+def inside_a_value(name, hold, read):
+    """A case: what an immutable value in state holds is given another class."""
+
+    def make(trace):
+        kinds = [enum.Enum("Kind", {"A": 1}), enum.Enum("Kind", {"A": 1})]
+        for factor, kind in enumerate(kinds, 2):
+            kind.factor = property(lambda _, factor=factor: factor)
+        one = kinds[0].A
+        state = types.SimpleNamespace(held=hold(one))
+        fn = trace(lambda x: x * read(state.held).factor)
+        return fn, around(lambda: setattr(one, "__class__", kinds[1]), X())
+
+    make.__name__ = name
+    cases(make, hits=2)
+
+
+inside_a_value("a_member_in_a_tuple", lambda one: ((one,), 1), lambda held: held[0][0])
+inside_a_value("a_member_in_a_slice", lambda one: slice(one), lambda held: held.stop)
+inside_a_value("a_member_in_a_frozenset", lambda one: frozenset([one]), lambda held: next(iter(held)))
+
+
+@cases(hits=2)
+def a_named_tuple_of_another_class(trace):
+    class Pair(collections.namedtuple("Pair", "a b")):
+        __slots__ = ()
+        factor = 2
+
+    class Other(collections.namedtuple("Pair", "a b")):
+        __slots__ = ()
+        factor = 3
+
+    state = types.SimpleNamespace(pair=Pair(1, 2))
+    return trace(lambda x: x * state.pair.factor), around(
+        lambda: setattr(state.pair, "__class__", Other), X()
+    )
 
 
 # ---------------------------------------------------------------- keys of dicts

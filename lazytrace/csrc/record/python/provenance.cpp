@@ -287,6 +287,48 @@ bool Provenance::touched_what_was_read() const {
   });
 }
 
+namespace {
+// Named tuples and members of enums, which may be given another class, and what holds such.
+bool has_kind(PyObject* value) {
+  if (is_enum_member(value)) return true;
+  if (PyTuple_Check(value)) {
+    PyObject** items = &PyTuple_GET_ITEM(value, 0);
+    return is_named_tuple(value) || std::any_of(items, items + PyTuple_GET_SIZE(value), has_kind);
+  }
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    return has_kind(slice->start) || has_kind(slice->stop) || has_kind(slice->step);
+  }
+  PyObject* member;
+  Py_hash_t hash;
+  for (Py_ssize_t at = 0; PyFrozenSet_CheckExact(value) && _PySet_NextEntry(value, &at, &member, &hash);)
+    if (has_kind(member)) return true;
+  return false;
+}
+}  // namespace
+
+// What an immutable value holds stays the same, but not the classes of that.
+void Provenance::read_kinds_inside(int node, PyObject* value) {
+  if (!PyTuple_Check(value) && !PySlice_Check(value) && !PyFrozenSet_CheckExact(value)) return;
+  if (is_named_tuple(value))
+    read_child(node, Access::Type, nullptr, -1, reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  if (PySlice_Check(value)) {
+    for (const char* name : {"start", "stop", "step"}) {
+      py::object end = py::handle(value).attr(name);
+      if (has_kind(end.ptr())) read_child(node, Access::Attribute, py::str(name).ptr(), -1, end.ptr());
+    }
+    return;
+  }
+  for (Py_ssize_t i = 0; PyTuple_Check(value) && i < PyTuple_GET_SIZE(value); ++i)
+    if (PyObject* item = PyTuple_GET_ITEM(value, i); has_kind(item))
+      read_child(node, Access::At, nullptr, i, item);
+  PyObject* member;
+  Py_hash_t hash;
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0; PyFrozenSet_CheckExact(value) && _PySet_NextEntry(value, &at, &member, &hash); ++i)
+    if (has_kind(member)) read_child(node, Access::KeyAt, nullptr, i, member);
+}
+
 // ---------------------------------------------------------------- reads
 void Provenance::learn(int node, PyObject* value) {
   tree_->expect(node, value);
@@ -295,7 +337,8 @@ void Provenance::learn(int node, PyObject* value) {
     follow_renewed(node);
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
   // Immutable values are kept as constants, and members of enums by their identity.
-  if (!value || expected == Expect::Constant) return;
+  if (!value) return;
+  if (expected == Expect::Constant) return read_kinds_inside(node, value);
   if (is_enum_member(value)) {
     if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(value)) && members_.emplace(value, node).second) hold(value);
     return read_child(node, Access::Type, nullptr, -1, reinterpret_cast<PyObject*>(Py_TYPE(value)));

@@ -341,6 +341,7 @@ class Provenance {
   };
   Late* remember_late(PyObject* object);
   int learn_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value, bool* made);
+  void read_kinds_inside(int node, PyObject* value);
   void learn(int node, PyObject* value);
   void follow_number(int node, PyObject* value);
   void follow_list(int node, PyObject* value);
