@@ -670,6 +670,15 @@ def test_functional(name, create):
     check(make, hits=3)
 
 
+@cases(hits=2)
+def models_in_other_modes_are_stacked(trace):
+    """It raises where not all of them are in training."""
+    models = [nn.Linear(3, 2) for _ in range(2)]
+    change = lambda: models[0].train(False)  # noqa: E731
+    twice = [call(X()), call(X())]
+    return trace(lambda x: (x + 1, stack_module_state(models)[0])), [*twice, call(X()), change, *twice]
+
+
 @cases.parametrize
 def test_transforms_inside(make, expected):
     check(make, **expected)
