@@ -126,6 +126,7 @@ def next_count(counter: Any) -> Any:
 
 # Before anybody replaces them.
 _SAMPLE: Final = random.Random.sample
+_SHUFFLE: Final = random.Random.shuffle
 _SEED: Final = random.Random.seed
 _FIRST_SEED: Final = torch.Generator.initial_seed
 
@@ -137,6 +138,17 @@ def places_of_sample(generator: random.Random, size: int, count: int) -> tuple[i
     [0, 1, 2]
     """
     return (*_SAMPLE(generator, range(size), count),)
+
+
+def shuffled(generator: random.Random, *numbers: int) -> tuple[int, ...]:
+    """These numbers in the order that `random.shuffle` brings them into.
+
+    >>> sorted(shuffled(random.Random(0), 3, 5, 4))
+    [3, 4, 5]
+    """
+    order = [*numbers]
+    _SHUFFLE(generator, order)
+    return (*order,)
 
 
 def seed_of_python(generator: random.Random, seed: int) -> int:
@@ -208,7 +220,7 @@ def functions() -> dict[Callable[..., Any], str]:
     found |= dict.fromkeys(OF_SAMPLES.values(), "sample")
     found[next_count] = "counts"
     found[first_seed] = found[values_of_row] = "clock"
-    found |= dict.fromkeys((places_of_sample, seed_of_python, seed_of_numpy), "draws")
+    found |= dict.fromkeys((places_of_sample, shuffled, seed_of_python, seed_of_numpy), "draws")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.
     below: Any = getattr(random.Random, "_randbelow", None)

@@ -50,6 +50,7 @@ ARGUMENTS = {
     **{sample.__name__: (1.5, 2.0, 4.0) for sample in asked.OF_SAMPLES.values()},
     "next_count": (itertools.count(3),),
     "places_of_sample": (random.Random(1), 5, 1),
+    "shuffled": (random.Random(1), 5, 1),
     "seed_of_python": (random.Random(1), 5),
     "seed_of_numpy": (5,),
     "first_seed": (torch.Generator(),),
@@ -57,7 +58,13 @@ ARGUMENTS = {
 }
 FUNCTIONS = asked.functions() | asked.of_numpy()
 # What they change is none of their own: an iterator, or the stream that they are given.
-OF_OTHERS = {asked.next_count, asked.places_of_sample, asked.seed_of_python, asked.seed_of_numpy}
+OF_OTHERS = {
+    asked.next_count,
+    asked.places_of_sample,
+    asked.shuffled,
+    asked.seed_of_python,
+    asked.seed_of_numpy,
+}
 OWNERS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
@@ -90,7 +97,9 @@ def test_each_gives_a_number(function: Callable[..., Any]) -> None:
     given = function(*arguments) if owner is None else function(owner, *arguments)
     numpys = isinstance(owner, np.random.Generator | np.random.RandomState)
     kinds = OTHERS.get(function.__name__, (int, float)) if numpys else (int, float)
-    all_given = given if function in (asked.places_of_sample, asked.values_of_row) else [given]
+    all_given = (
+        given if function in (asked.places_of_sample, asked.shuffled, asked.values_of_row) else [given]
+    )
     assert all_given
     assert all(type(one) in kinds for one in all_given)
 

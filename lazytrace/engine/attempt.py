@@ -413,8 +413,8 @@ class Attempt:
     def _outgrown(self, loose: int) -> bool:
         """Whether sizes can be followed, now that values have said that a result has another size."""
         structure, shapes = self.call.structure, self.cache.shapes
-        allowed = ~(loose | shapes.exact(structure)) & self.call.loose_in(SIZES) & SIZES
-        if self.owner.options.dynamic is False or not allowed:
+        # Tensors in state have sizes, too.
+        if self.owner.options.dynamic is False or (loose | shapes.exact(structure)) & SIZES:
             return False
         shapes.follow_sizes(structure)
         return True

@@ -699,3 +699,50 @@ def what_an_array_says_of_itself(x):
 def test_an_array_inside_is_that_of_numpy():
     """It is asked by what runs eagerly, and may say nothing else for that."""
     assert agree(drawing(what_an_array_says_of_itself)).count("hits") == 0
+
+
+def flattened(array):
+    """As buffers of rollouts do."""
+    shape = (*array.shape, 1)
+    return array.swapaxes(0, 1).reshape(shape[0] * shape[1], *shape[2:])
+
+
+FIRST = {"axis": 0}
+STARRED = {
+    "a view": lambda a: flattened(a + 1),
+    "of what was given": flattened,
+    "names": lambda a: (a + 1).mean(**FIRST),
+    "a number": lambda a: float((a + 1).sum(*())),
+    "writes": lambda a: [b := a + 1, b.fill(*(3.0,)), a.sum(*(0,))],
+}
+KEPT = {
+    "called by its name": lambda a: [b := a + 1, method := b.fill, method(3.0), b],
+    "handed to C": lambda a: [b := a + 1, list(map(b.reshape, [(4, 1), (1, 4)]))],
+    "returned": lambda a: (a + 1).sum,
+}
+
+
+@pytest.mark.parametrize("body", STARRED)
+def test_methods_are_called_with_a_star(body):
+    def make(trace):
+        held = types.SimpleNamespace(a=np.arange(4.0).reshape(2, 2))
+
+        def other():
+            held.a = np.arange(6.0).reshape(3, 2) * 2
+
+        made = [*calls(4), lambda: held.a.__imul__(2), *calls(2), other, *calls(3)]
+        return trace(lambda x: (x, STARRED[body](held.a))), made, lambda: held.a
+
+    assert agree(make).count("hits") >= 5
+
+
+@pytest.mark.parametrize("body", KEPT)
+def test_methods_are_kept(body):
+    def make(trace):
+        def fn(x):
+            found = KEPT[body](np.exp(x.numpy()[:2, None] * np.ones((1, 2))))
+            return x, found() if callable(found) else found
+
+        return trace(fn), calls(4)
+
+    assert agree(make).count("hits") == 0

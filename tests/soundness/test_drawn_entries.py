@@ -758,3 +758,130 @@ def test_what_is_called_in_the_place_of_a_draw_may_be_replaced(monkeypatch):
 
     agree(make)
     monkeypatch.undo()
+
+
+# ---------------------------------------------------------------- ranges, numbers in lists of the call's
+def shuffled(numbers):
+    random.shuffle(numbers)
+    return numbers
+
+
+def changed_between():
+    weights = [0.5, 1.0, 2.0, 4.0]
+    first = random.choice(weights)
+    weights[random.randrange(4)] = 8.0
+    weights.append(16.0)
+    return [first, random.choice(weights), sum(weights)]
+
+
+def one_list_by_two_names():
+    order = list(range(5))
+    other = order
+    random.shuffle(order)
+    other.reverse()
+    random.shuffle(other)
+    return [*order, order is other, order.index(3)]
+
+
+OF_NUMBERS = {
+    "sample of a range": lambda: random.sample(range(40, 3, -2), 5),
+    "choices of a range": lambda: random.choices(range(100), k=4),
+    "choice of a range": lambda: [random.choice(range(7)), range(5)[-random.randrange(1, 6)]],
+    "rows of a range": lambda: random.sample(list(range(50)), 6),
+    "shuffled": lambda: shuffled(list(range(20)))[:6],
+    "shuffled twice": lambda: shuffled(shuffled([3, 5, 900, -2])),
+    "shuffled, and chosen of": lambda: [random.choice(shuffled([7, 8, 9]))],
+    "two names": one_list_by_two_names,
+    "changed between": changed_between,
+    "none is drawn": lambda: [*shuffled([]), *shuffled([4]), len(random.sample(range(0), 0))],
+}
+
+
+@pytest.mark.parametrize("body", OF_NUMBERS)
+def test_numbers_of_the_calls_own(body):
+    def make(trace):
+        return trace(lambda: (torch.tensor(OF_NUMBERS[body]()), OF_NUMBERS[body]())), steps(8)
+
+    tracer = agree(make)
+    asks = body in ("two names", "changed between", "shuffled, and chosen of")
+    assert asks or tracer.count("hits") >= 7, tracer.account()
+
+
+@pytest.mark.parametrize("numbers", [[True, 2, 3], [1.5, 2, 3], ["a", "b"], (1, 2), [2**70, 1], [None, 1]])
+def test_what_is_shuffled_may_be_no_list_of_numbers(numbers):
+    def make(trace):
+        def fn():
+            try:
+                return shuffled(type(numbers)(numbers)), torch.rand(1)
+            except TypeError as error:
+                return str(error)
+
+        return trace(fn), steps(6)
+
+    agree(make)
+
+
+def test_a_list_of_state_is_shuffled():
+    def make(trace):
+        s = Holder(order=list(range(6)), seen=None)
+        s.seen = s.order
+
+        def fn():
+            random.shuffle(s.order)
+            return torch.tensor(s.order[:3]), s.order is s.seen
+
+        return trace(fn), steps(4, lambda: s.order.append(9), lambda: setattr(s, "order", [5, 4])), lambda: s
+
+    agree(make)
+
+
+@pytest.mark.parametrize("change", ["range", "number"])
+def test_a_range_becomes_another(change):
+    def make(trace):
+        s = Holder(rows=range(3, 30, 3), n=9)
+
+        def fn():
+            taken = s.rows[random.randrange(s.n)] if change == "range" else range(s.n)[random.randrange(4)]
+            return torch.ones(2) * taken
+
+        changes = [lambda: setattr(s, "rows", range(1, 10)), lambda: setattr(s, "n", 7)]
+        return trace(fn), steps(5, *changes, lambda: setattr(s, "rows", range(20, 0, -2)))
+
+    assert agree(make).count("hits") >= 10
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_hook_changes_the_list_that_is_drawn_from(late):
+    def make(trace):
+        torch.manual_seed(0)
+        s = Holder(w=torch.randn(3, requires_grad=True), calls=0)
+
+        def fn():
+            table = [1, 2, 4]
+
+            def hook(grad):
+                s.calls += 1
+                if s.calls > 5 or not late:
+                    table[s.calls % 3] = s.calls * 10
+
+            y = s.w * 2
+            y.register_hook(hook)
+            y.sum().backward()
+            random.shuffle(table)
+            return torch.ones(1) * random.choice(table), table[0]
+
+        return trace(fn), steps(12), lambda: [s.w.grad, s.calls]
+
+    agree(make)
+
+
+def test_what_shuffles_may_be_replaced(monkeypatch):
+    def make(trace):
+        def replace(name):
+            return lambda: monkeypatch.setattr(random.Random, name, lambda self, *args: 0, raising=False)
+
+        made = steps(4, replace("_randbelow"), monkeypatch.undo, replace("getrandbits"), monkeypatch.undo)
+        return trace(lambda: shuffled([1, 2, 3, 4])), made
+
+    agree(make)
+    monkeypatch.undo()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import lazytrace
-from tests.soundness.runner import Cases, call, check
+from tests.soundness.runner import Cases, Holder, agree, call, check
 
 cases = Cases()
 
@@ -213,3 +213,44 @@ def test_an_import_inside():
         return functional.relu(x) + (1 if torch.onnx.is_in_onnx_export() else 2)
 
     check(lambda trace: (trace(fn), [call(torch.randn(3)) for _ in range(4)]), hits=2)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_calls_without_tensors(trained):
+    """What is in state has sizes, too, though no key shows them."""
+
+    def make(trace):
+        torch.manual_seed(0)
+        s = Holder(w=torch.randn(20, 3, requires_grad=trained), bias=torch.zeros(3), at=0.5)
+        optimizer = torch.optim.SGD([s.w], 0.1) if trained else None
+
+        def fn():
+            chosen = s.w[torch.rand(len(s.w)) > s.at]
+            if chosen.shape[0] > 14:
+                chosen = chosen[:14]
+            loss = (chosen + s.bias).pow(2).sum()
+            if trained:
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            return loss.detach(), chosen.shape[0]
+
+        def resize():
+            s.w = torch.randn(7, 3, requires_grad=trained)
+
+        steps = [call() for _ in range(10)]
+        steps += [lambda: setattr(s, "bias", torch.zeros(1)), *(call() for _ in range(4))]
+        steps += [
+            lambda: setattr(s, "at", 1.5),
+            call(),
+            call(),
+            lambda: setattr(s, "at", -1.0),
+            call(),
+            call(),
+        ]
+        steps += [resize, *(call() for _ in range(5))]
+        return trace(fn), steps, lambda: [s.w, s.w.grad, s.bias]
+
+    tracer = agree(make)
+    assert tracer.count("recordings") <= 9, tracer.account()
+    assert tracer.count("hits") >= 12, tracer.account()

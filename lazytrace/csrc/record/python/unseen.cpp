@@ -372,6 +372,26 @@ void Unseen::exchange_operand(PyObject** place) {
   Py_SETREF(*place, instead);
 }
 
+bool Unseen::is_method(PyObject* name) {
+  int found = of_arrays().methods ? PySet_Contains(of_arrays().methods, name) : 0;
+  if (found < 0) throw py::error_already_set();
+  return found;
+}
+
+// `array.reshape(*shape)`: the method was loaded as an attribute, long before it is called.
+void Unseen::exchange_method(PyObject** callee) {
+  PyObject* self = *callee && PyCFunction_Check(*callee) ? PyCFunction_GET_SELF(*callee) : nullptr;
+  if (!self || !is_numpy_array(self) || !follows(self)) return;
+  auto name = py::reinterpret_steal<py::object>(
+      PyUnicode_FromString(reinterpret_cast<PyCFunctionObject*>(*callee)->m_ml->ml_name));
+  if (!name) throw py::error_already_set();
+  if (!is_method(name.ptr())) return;
+  auto operand = py::reinterpret_steal<py::object>(PyObject_CallOneArg(of_arrays().operand, self));
+  PyObject* method = operand ? PyObject_GetAttr(operand.ptr(), name.ptr()) : nullptr;
+  if (!method) throw py::error_already_set();
+  Py_SETREF(*callee, method);
+}
+
 bool Unseen::exchange_operands(Frame f, const Operation& operation) {
   if (recorder_->stopped() || !recorder_->numbers() || !of_arrays().operand) return false;
   if (!has_arrays()) return false;
@@ -387,6 +407,7 @@ bool Unseen::exchange_operands(Frame f, const Operation& operation) {
     case Action::Iterates:
       return exchange_rows(f.place(operation.first), of_arrays().rows), false;
     case Action::CallsWith:
+      exchange_method(f.place(operation.first));
       return exchange_rows(f.place(operation.second), of_arrays().parts), false;
     case Action::Contains:
       if (!follows(*f.place(operation.first))) return false;

@@ -47,6 +47,8 @@ class Unseen {
   py::object take(PyObject* array, bool itself);
   // Whether the look of an array that was given says what the attribute is.
   static bool is_said_by_look(PyObject* name);
+  // Whether arrays have a method of this name that can be a step.
+  static bool is_method(PyObject* name);
   // The shape of an array that was given, or made, with sizes that are followed.
   py::object shape_of_array(PyObject* array) const;
 
@@ -81,6 +83,7 @@ class Unseen {
   void exchange_operand(PyObject** place);
   void exchange_rows(PyObject** place, PyObject* rows);
   bool exchange_attribute(Frame f, const Operation& operation);
+  void exchange_method(PyObject** callee);
   bool exchange_item(Frame f, const Operation& operation);
   bool exchange_pair(Frame f, const Operation& operation);
 

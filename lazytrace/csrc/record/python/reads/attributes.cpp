@@ -137,7 +137,10 @@ PyObject* AttributeReads::read_attribute(PyObject* object, PyObject* name) {
   if (Py_IS_TYPE(object, &PySuper_Type)) return read_super_attribute(object, name), nullptr;
   if (overrides_getattribute(type)) return classes_->read_special(object, "__getattribute__"), nullptr;
   if (is_text(object)) return nullptr;
-  if (unseen_->is_made(object)) return recorder_->fail(say(reason::ComputesWithArray)), nullptr;
+  if (unseen_->is_made(object)) {  // what becomes of a method shows where it is called
+    if (!Unseen::is_method(name)) recorder_->fail(say(reason::ComputesWithArray));
+    return nullptr;
+  }
   if (PyMethod_Check(object)) return read_method_attribute(object, name);
   if (is_known_of_array(object, name)) return nullptr;
   if (!generic_lookup(type)) return read_strange_attribute(object, name), nullptr;

@@ -27,13 +27,19 @@ bool gives_items(PyObject* tuple) {
   return methods && methods->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
 }
 
+Py_ssize_t size_of(PyObject* container) {
+  if (is_tuple(container)) return PyTuple_GET_SIZE(container);
+  return PyRange_Check(container) ? PySequence_Size(container) : size_of_list(container);
+}
+
 // The entry of before the call at this place, of which so many at the begin are gone by now, and so many were
 // put behind them: a new reference, and where there is none nothing that anybody keeps.
 PyObject* entry_at(PyObject* container, Py_ssize_t place, Py_ssize_t gone, Py_ssize_t added) {
-  Py_ssize_t size = is_tuple(container) ? PyTuple_GET_SIZE(container) : size_of_list(container);
+  Py_ssize_t size = size_of(container);
   bool behind = place < 0 && place + added >= 0;
   place += place >= 0 ? gone : size + added;
   if (behind || place < gone || place >= size) return Py_NewRef(Py_Ellipsis);
+  if (PyRange_Check(container)) return PySequence_GetItem(container, place);
   return is_tuple(container) ? Py_NewRef(PyTuple_GET_ITEM(container, place))
                              : entry_of_list(container, place);
 }
@@ -140,7 +146,21 @@ class Carrying {
 
 }  // namespace
 
+// What the call has put into a list of its own as plain numbers is as good as a constant table. Each place of
+// a long one would have a copy of it.
+py::object DrawnEntries::table_of(PyObject* container) const {
+  constexpr Py_ssize_t kLongest = 1024;
+  bool list = PyList_CheckExact(container) && PyList_GET_SIZE(container) <= kLongest;
+  if (!list || !around_->provenance->is_fresh(container) || around_->provenance->touched(container))
+    return py::reinterpret_borrow<py::object>(container);
+  PyObject** items = PySequence_Fast_ITEMS(container);
+  bool plain = std::all_of(items, items + PyList_GET_SIZE(container), is_number);
+  return plain ? py::reinterpret_steal<py::object>(PyList_AsTuple(container))
+               : py::reinterpret_borrow<py::object>(container);
+}
+
 bool DrawnEntries::may_take(PyObject* container) const {
+  if (PyRange_Check(container)) return true;
   bool list = PyList_CheckExact(container) || is_deque(container);
   if (!list && !(is_tuple(container) && gives_items(container))) return false;
   const Provenance* provenance = around_->provenance;
@@ -200,8 +220,10 @@ bool DrawnEntries::before(Frame f, const Operation& operation) {
   if (!around_->recorder->numbers() || around_->recorder->inside_operator()) return false;
   PyObject** container = f.place(operation.first);
   PyObject** place = f.place(operation.second);
-  if (!is_place(*place) || !may_take(*container) || !follow(place)) return false;
-  py::object found = take(*container, *place);
+  if (!is_place(*place)) return false;
+  py::object table = table_of(*container);
+  if (!may_take(table.ptr()) || !follow(place)) return false;
+  py::object found = take(table.ptr(), *place);
   if (!found) return false;
   lists_->put_alone(container, place, std::move(found));
   return true;

@@ -1,5 +1,5 @@
-// Entries of lists, tuples and deques in state at a place that is followed: one that was drawn, that an
-// operator gave, or a counter.
+// Entries of lists, tuples and deques in state, of ranges and of constant numbers, at a place that is
+// followed: one that was drawn, that an operator gave, or a counter.
 #pragma once
 
 #include <Python.h>
@@ -26,6 +26,7 @@ class DrawnEntries {
   bool before(Frame f, const Operation& operation);
 
  private:
+  py::object table_of(PyObject* container) const;
   bool may_take(PyObject* container) const;
   bool follow(PyObject** place) const;
   py::object take(PyObject* container, PyObject* place);
