@@ -800,7 +800,7 @@ def items_that_c_code_of_another_kind_sets(trace):
     return trace(fn), changing(), lambda: dict(kept)
 
 
-@cases(recordings=9)
+@cases(hits=7)
 def an_ordered_dict_keeps_the_order(trace):
     order = OrderedDict(a=1, b=2)
 

@@ -22,8 +22,16 @@ int set_content(PyObject* owner, PyObject* value) {
   return py::reinterpret_steal<py::object>(PyObject_CallMethod(owner, "extend", "O", value)) ? 0 : -1;
 }
 
+int set_item(PyObject* dict, PyObject* key, PyObject* value) {
+  return PyODict_Check(dict) ? PyODict_SetItem(dict, key, value) : PyDict_SetItem(dict, key, value);
+}
+
+int remove_item(PyObject* dict, PyObject* key) {
+  return PyODict_Check(dict) ? PyODict_DelItem(dict, key) : PyDict_DelItem(dict, key);
+}
+
 int set_entry(PyObject* owner, PyObject* key, PyObject* value) {
-  if (PyDict_Check(owner)) return PyDict_SetItem(owner, key, value);
+  if (PyDict_Check(owner)) return set_item(owner, key, value);
   Py_ssize_t index = PyLong_AsSsize_t(key);
   if (PyErr_Occurred()) return -1;
   return PyList_SetItem(owner, index, Py_NewRef(value));
@@ -57,7 +65,7 @@ void Effect::apply(PyObject* owner_now, PyObject* value) const {
                                          : PyObject_GenericSetAttr(owner_now, key.ptr(), value);
       break;
     case Kind::Item:
-      failed = PyDict_SetItem(owner_now, key.ptr(), value);
+      failed = set_item(owner_now, key.ptr(), value);
       break;
     case Kind::At:
       Py_INCREF(value);
@@ -151,7 +159,7 @@ void Effect::put_back(PyObject* container, PyObject* before) const {
   switch (kind) {
     case Kind::Attribute:
     case Kind::Item:
-      failed = before ? PyDict_SetItem(container, key.ptr(), before) : PyDict_DelItem(container, key.ptr());
+      failed = before ? set_item(container, key.ptr(), before) : remove_item(container, key.ptr());
       break;
     case Kind::Append: {
       py::object last = py::reinterpret_steal<py::object>(PyObject_CallMethod(container, "pop", nullptr));

@@ -62,7 +62,8 @@ bool EarlyWrites::Made::adds_key() const {
 void KeyOrders::note(py::object dict, size_t from) {
   for (size_t i = from; i < all_.size(); ++i)
     if (all_[i].first.is(dict)) return;
-  auto keys = py::reinterpret_steal<py::object>(PyDict_Keys(dict.ptr()));
+  PyObject* ordered = PyODict_Check(dict.ptr()) ? PySequence_List(dict.ptr()) : PyDict_Keys(dict.ptr());
+  auto keys = py::reinterpret_steal<py::object>(ordered);
   if (!keys) throw py::error_already_set();
   all_.emplace_back(std::move(dict), std::move(keys));
 }
@@ -88,6 +89,15 @@ void move_into(PyObject* ordered, PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (PyErr_Occurred() || (value && PyDict_SetItem(ordered, key, value) < 0)) throw py::error_already_set();
 }
+// An OrderedDict keeps its order beside the dict that it is.
+void fill_again(PyObject* dict, PyObject* ordered) {
+  static PyObject* const clear = PyDict_GetItemString(PyODict_Type.tp_dict, "clear");
+  auto none = py::reinterpret_steal<py::object>(PyObject_CallOneArg(clear, dict));
+  if (!none) throw py::error_already_set();
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(ordered, &at, &key, &value);)
+    if (PyODict_SetItem(dict, key, value) < 0) throw py::error_already_set();
+}
 }  // namespace
 
 void KeyOrders::restore() const {
@@ -95,6 +105,10 @@ void KeyOrders::restore() const {
     py::dict ordered;
     for (py::handle key : keys) move_into(ordered.ptr(), dict.ptr(), key.ptr());
     if (PyDict_Update(ordered.ptr(), dict.ptr()) < 0) throw py::error_already_set();
+    if (PyODict_Check(dict.ptr())) {
+      fill_again(dict.ptr(), ordered.ptr());
+      continue;
+    }
     if (same_order(ordered.ptr(), dict.ptr())) continue;
     PyDict_Clear(dict.ptr());
     if (PyDict_Update(dict.ptr(), ordered.ptr()) < 0) throw py::error_already_set();
@@ -151,7 +165,8 @@ std::vector<EarlyWrites::Overwritten> EarlyWrites::overwritten(size_t before) {
 
 void EarlyWrites::take_out(const Made& made, size_t before) {
   PyObject* container = made.container.ptr();
-  if (made.adds_key() && !is_last_key(container, made.written->effect.key.ptr()))
+  bool ordered = PyODict_Check(container);
+  if (made.adds_key() && (ordered || !is_last_key(container, made.written->effect.key.ptr())))
     orders_.note(made.container, before);
   made.written->effect.put_back(container, made.before.ptr());
 }

@@ -395,10 +395,11 @@ void StateWrites::write_plainly(PyObject* self, PyObject* name, PyObject* value)
 namespace {
 // Whether its items are set by dict's own code, as those of a Counter: an OrderedDict writes down their
 // order.
-bool sets_as_dict(PyObject* object) {
+bool sets_as(PyTypeObject* type, PyObject* object) {
   static PyObject* name = PyUnicode_InternFromString("__setitem__");
-  return PyDict_Check(object) && _PyType_Lookup(Py_TYPE(object), name) == _PyType_Lookup(&PyDict_Type, name);
+  return PyDict_Check(object) && _PyType_Lookup(Py_TYPE(object), name) == _PyType_Lookup(type, name);
 }
+bool sets_as_dict(PyObject* object) { return sets_as(&PyDict_Type, object); }
 }  // namespace
 
 namespace {
@@ -455,6 +456,14 @@ bool StateWrites::write_entry(PyObject* container, PyObject** key, PyObject* val
   return true;
 }
 
+// Whether setting the entry of an OrderedDict in state leaves the order as it is: that the key is there is
+// guarded then.
+bool StateWrites::keeps_order(PyObject* object, PyObject* key) const {
+  if (!PyODict_Check(object) || !sets_as(&PyODict_Type, object)) return false;
+  bool known = provenance_->known(object) >= 0 && !provenance_->touched(object) && !log_->took_over(object);
+  return known && PyDict_GetItemWithError(object, key);
+}
+
 void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   if (std::exchange(keyed_, nullptr) == object) return;
   if (is_numpy_array(object)) return recorder_->fail(say(reason::ComputesWithArray));
@@ -495,6 +504,10 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     bool same = !left && !log_->wrote(object, key) && !log_->took_over(object) &&
                 changes_nothing(provenance_->known(object), Access::Item, key, -1, before, value);
     if (same) return containers_->read_dict_item(object, key);
+    return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
+  }
+  if (value && PyUnicode_CheckExact(key) && keeps_order(object, key)) {
+    containers_->read_key(object, key);
     return write_again(Effect::Kind::Item, object, object, key, -1, value, said);
   }
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key))

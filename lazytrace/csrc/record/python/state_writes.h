@@ -84,6 +84,7 @@ class StateWrites {
   bool may_come_again(const Writes::Write& write, const Guard& before) const;
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool takes_entry(PyObject* container, int node) const;
+  bool keeps_order(PyObject* object, PyObject* key) const;
   bool read_as_other_number(int node, PyObject* key) const;
   bool take_back(PyObject* dict, PyObject* key);
   void read_shared_namespace(PyObject* object, PyObject* dict);

@@ -282,6 +282,27 @@ void ContainerReads::read_member(PyObject* set, PyObject* key) {
   provenance_->read_child(node, Access::Member, key, -1, held == 1 ? key : nullptr);
 }
 
+// Whether all that the call has set in a dict are entries that it had before: that they were there is
+// guarded.
+bool ContainerReads::keeps_length(int node, PyObject* container) {
+  if (!PyDict_Check(container) || log_->took_over(container)) return false;
+  std::vector<const Writes::Write*> set;
+  for (const Writes::Write& write : log_->all())
+    if (write.container.ptr() == container) set.push_back(&write);
+  auto keeps = [](const Writes::Write* write) {
+    PyObject* original = write->original.ptr();
+    bool item = write->effect.kind == Effect::Kind::Item && original && !write->is_taken_back();
+    return item && (write->before >= 0 || PyFloat_CheckExact(original) || PyLong_CheckExact(original));
+  };
+  if (!std::all_of(set.begin(), set.end(), keeps)) return false;
+  provenance_->note_renewal(true);
+  for (const Writes::Write* write : set)
+    if (write->before < 0)
+      provenance_->follow_child(node, Access::Item, write->effect.key.ptr(), -1, write->original.ptr());
+  provenance_->note_renewal(false);
+  return true;
+}
+
 void ContainerReads::read_length(PyObject* container) {
   if (!is_container(container) && !lists_->is(container)) return;
   if (late_->read_whole(container)) return;
@@ -290,7 +311,7 @@ void ContainerReads::read_length(PyObject* container) {
   if (lists_->is(container)) return lists_->read_length(container);
   if (provenance_->has_live()) tree_->expect_distinct(node);
   if (all_read_.count(container)) return;
-  if (log_->wrote_to(container)) return settle(container);
+  if (log_->wrote_to(container) && !keeps_length(node, container)) return settle(container);
   tree_->expect_length(node, container);
 }
 

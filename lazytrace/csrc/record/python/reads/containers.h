@@ -89,6 +89,7 @@ class ContainerReads {
   bool can_take_over(PyObject* container) const;
   // Of a container that was written to.
   void settle(PyObject* container);
+  bool keeps_length(int node, PyObject* container);
   void read_entries(int node, PyObject* held, bool emptied = false);
   // Of one with keys that no guard can hold; false where that cannot be.
   bool read_by_place(int node, PyObject* container);

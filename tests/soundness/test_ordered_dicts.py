@@ -1,0 +1,168 @@
+"""Entries of dicts and OrderedDicts in state that a call sets under keys that are there: losses by name."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+import torch
+
+from tests.soundness.runner import X, agree, call
+
+
+class Doubled(OrderedDict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value if value is None else value * 2)
+
+
+class Plain(OrderedDict):
+    pass
+
+
+def named(s, x):
+    for name, value in (("a", x.sum()), ("b", x.mean())):
+        s[name] = float(value)
+    return s
+
+
+def metered(s, x):
+    s["a"] += x.sum().item()
+    s["b"] = s["a"] / 2
+    return s["b"]
+
+
+def tensors(s, x):
+    s["a"], s["b"] = x.sum(), x * 2
+    return dict(s.items())
+
+
+def counted(s, x):
+    s["a"] = x.sum().item()
+    return len(s), "b" in s, s.get("c", 5)
+
+
+def decided(s, x):
+    s["a"] = x.sum().item()
+    if s["a"] > 5:
+        s["b"] = len(s)
+    return x
+
+
+# What they ask of what they have written takes a recording for each value.
+def added(s, x):
+    s["a"] = x.sum().item()
+    s["c"] = len(s)
+    return list(s), len(s)
+
+
+def moved(s, x):
+    s["a"] = x.sum().item()
+    s["b"] = s.pop("b")
+    if isinstance(s, OrderedDict):
+        s.move_to_end("a", last=False)
+    return list(s.items()), s == OrderedDict(b=1.0, a=s["a"])
+
+
+def taken_away(s, x):
+    del s["a"]
+    s["b"] = x.sum().item()
+    return len(s)
+
+
+CALLS = (named, metered, tensors, counted, decided)
+OTHERS = (added, moved, taken_away)
+
+
+def changes(s):
+    """What becomes of it between two calls."""
+
+    def again(**entries):
+        s.clear()
+        s.update(entries)
+
+    return [
+        lambda: again(b=1.0, a=2.0),  # another order
+        lambda: again(a=1.0, q=2.0),  # another key
+        lambda: again(a=1, b=None),
+        lambda: again(q=torch.ones(1), b=X(), a=X()),
+        s.clear,
+        lambda: again(a=0.0, b=1.0),
+    ]
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, Plain, Doubled])
+@pytest.mark.parametrize("body", CALLS + OTHERS)
+def test_entries_that_are_set(body, kind):
+    def make(trace):
+        s = kind(a=0.0, b=1.0)
+
+        def fn(x):
+            return body(s, x)
+
+        def guarded(x):
+            try:
+                return fn(x)
+            except (KeyError, TypeError) as error:
+                return repr(error)
+
+        def restored():
+            s.setdefault("a", 0.0)
+            s.setdefault("b", 1.0)
+
+        steps = []
+        for change in [restored, *changes(s)]:
+            steps += [change]
+            for n in range(4):
+                steps += [restored, call(X() * (n + 1))] if body is taken_away else [call(X() * (n + 1))]
+        return trace(guarded), steps, lambda: [list(s.items()), list(reversed(s)), repr(s)]
+
+    tracer = agree(make)
+    eager = kind is Doubled or (kind is Plain and body is tensors)
+    assert eager or body in OTHERS or tracer.count("hits") >= 6, tracer.account()
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_a_call_raises_between_two_entries(kind):
+    def make(trace):
+        s = kind(a=0.0, b=1.0)
+
+        def fn(x):
+            s["a"] = x.sum().item()
+            if s["a"] > 10:
+                raise ValueError("large")
+            s["b"] = len(s)
+            return x
+
+        steps = [call(X() * n) for n in (1, 1.5, 1.2, 4, 1, 4, 1, 1)]
+        return trace(fn), steps, lambda: [list(s.items()), list(reversed(s))]
+
+    assert agree(make).count("hits") >= 3
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_hook_changes_the_order(gone):
+    def make(trace):
+        s, seen, w = OrderedDict(a=1.0, b=2.0), [], torch.ones(3, requires_grad=True)
+
+        def hook(grad):
+            seen.append(list(s.items()))
+            s["b"] = len(seen) / 2
+            if gone and len(seen) % 2:
+                s.pop("a", None)
+            elif len(seen) % 3 == 0:
+                s.move_to_end("b", last=False)
+
+        w.register_hook(hook)
+
+        def fn(x):
+            s["a"] = x.sum().item()
+            (w * x).sum().backward()
+            return x * 2
+
+        return (
+            trace(fn),
+            [call(X() * n) for n in range(8)],
+            lambda: [list(s.items()), list(reversed(s)), seen],
+        )
+
+    agree(make)
