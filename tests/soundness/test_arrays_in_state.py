@@ -583,3 +583,93 @@ def out_of_the_ordinary(fn, number):
         return trace(lambda x: fn(values, x)), steps, lambda: (values.array, values.done)
 
     return make
+
+
+# ---------------------------------------------------------------- lists of arrays: states of an episode
+def filled(state, k):
+    """In place, as other arrays, as one array twice, as a view of another, of other looks and lengths."""
+    held = state.held
+    if k in (1, 2, 8):
+        state.held = type(held)(one + k for one in held)
+    elif k == 3:
+        held[0][0] = 9.0
+    elif k == 4:
+        state.held = type(held)([held[1], held[1], held[0][::-1]])
+    elif k == 5:
+        state.held = type(held)(one.astype(np.float32) for one in held)
+    elif k == 6:
+        state.held = type(held)([*held, held[0] * 2])
+    elif k == 7:
+        state.held = type(held)([state.v[:3], state.v[1:4], np.ones(3)])
+    elif k == 9:
+        state.held = type(held)([np.ones(3), np.ones(2)])  # ragged
+    elif k == 10:
+        state.held = type(held)([1.0, np.float32(2.0), 3])
+    elif k == 11:
+        state.held = type(held)()
+
+
+def told(found):
+    return torch.from_numpy(np.asarray(found, dtype=np.float64)) * 2
+
+
+def written_to(state, x):
+    made = np.array(state.held)
+    made += 1
+    state.held[0][1] = 7.0
+    return told(made), told(state.held[0])
+
+
+def appended(state, x):
+    before = np.stack(state.held)
+    if isinstance(state.held, list):
+        state.held.append(state.held[0] + 1)
+        state.held[1] = state.held[0]
+        after = np.stack(state.held).sum()
+        state.held.pop()
+        return told(before), after
+    return told(before)
+
+
+ROWS = {
+    "array": lambda state, x: told(np.array(state.held)),
+    "stack": lambda state, x: told(np.stack(state.held, axis=1)),
+    "vstack": lambda state, x: (told(np.vstack(state.held)), len(state.held)),
+    "concatenate": lambda state, x: told(np.concatenate(state.held)),
+    "tensor": lambda state, x: torch.FloatTensor(np.array(state.held)) + torch.tensor(np.asarray(state.held)),
+    "mean": lambda state, x: told(np.mean(state.held, axis=0)),
+    "written to": written_to,
+    "appended": appended,
+}
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("body", ROWS)
+def test_lists_of_arrays(body, kind):
+    def tried(state, x):
+        try:
+            return ROWS[body](state, x)
+        except (ValueError, TypeError, IndexError) as error:
+            return str(error)
+
+    rows = lambda: kind([np.arange(3.0), np.ones(3), np.arange(3.0) * 2])  # noqa: E731
+    tracer = agree(case(tried, filled, held=rows))
+    assert tracer.count("hits") >= (0 if body in ("appended", "mean") else 2), tracer.account()
+
+
+def test_a_list_of_arrays_is_passed():
+    def fn(rows, x):
+        return torch.as_tensor(np.stack(rows)) * x[0], rows[0]
+
+    def make(trace):
+        steps = [call([np.arange(3.0) + k, np.ones(3) * k], X()) for k in range(4)]
+        one = np.arange(3.0)
+        steps += [
+            call([one, one], X()),
+            call([one, one[::-1]], X()),
+            call((one, one + 1), X()),
+            call([one], X()),
+        ]
+        return trace(fn), steps
+
+    assert agree(make).count("hits") >= 3

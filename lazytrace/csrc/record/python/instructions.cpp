@@ -249,6 +249,13 @@ void Instructions::go_through(PyObject** list) {
   Py_SETREF(*list, instead);
 }
 
+void Instructions::read_arrays(Frame f, const Operation& operation) {
+  PyObject** callee = callee_of(f, operation);
+  if (operation.action != Action::Calls || !callee || !recorder_->numbers()) return;
+  if (!makes_arrays(*callee)) return;
+  for (int at = 1; at <= operation.third; ++at) containers_->read_arrays(f.place(at));
+}
+
 void Instructions::take_numbers(Frame f, const Operation& operation) {
   if (operation.action == Action::Iterates) return go_through(f.place(operation.first));
   if (operation.action == Action::Operates) {

@@ -35,6 +35,8 @@ class Instructions {
   // Before it: puts numbers that are followed in the place of a list that becomes a tensor, and of a dict
   // that becomes part of another.
   void take_numbers(Frame f, const Operation& operation);
+  // Before functions of numpy: lists of arrays in state.
+  void read_arrays(Frame f, const Operation& operation);
   // What Python code inside an opaque step writes to: the function must not go on to read it, for its guards
   // are checked before.
   void note_opaque_write(Frame f, const Operation& operation);

@@ -133,6 +133,11 @@ bool becomes_number(Frame f, const Operation& operation) {
 }
 }  // namespace
 
+bool makes_arrays(PyObject* function) {
+  return of_arrays().makers.find(function) || of_arrays().functions.find(function) ||
+         takes_list_for_array(function);
+}
+
 bool takes_list_for_array(PyObject* function) { return of_arrays().lists.count(function); }
 
 void keep_array_step(PyObject* step) { of_arrays().steps.insert(Py_NewRef(step)); }

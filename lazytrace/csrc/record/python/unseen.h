@@ -107,6 +107,8 @@ struct ArrayCalls {
   py::set lists;
 };
 void configure_arrays(ArrayCalls calls);
+// Whether it is a function of numpy, or of torch, that makes another array or tensor of a list of arrays.
+bool makes_arrays(PyObject* function);
 // Whether it is a function of numpy that takes a list of numbers for an array.
 bool takes_list_for_array(PyObject* function);
 // A function that such a step calls, which is there for as long as the process.

@@ -406,6 +406,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   PyObject** callee = apart ? calls : nullptr;
   PyObject* asked = callee ? *callee : nullptr;
   bool told = (callee || (exchanges && asks_modes(operation.action))) && function_mode_listens();
+  if (callee && exchanges && !told) instructions_->read_arrays(f, operation);
   if (callee && !told) unseen_->exchange(f, operation);
   if (exchanges && !told && exchange_operands(f, operation)) return;
   if (exchanges) {

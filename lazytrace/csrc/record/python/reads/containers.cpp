@@ -132,6 +132,31 @@ bool ContainerReads::read_unpacked(PyObject** place) {
   return true;
 }
 
+// A list or tuple of arrays of numpy that a function of C is handed: what numpy finds there was read as by a
+// loop, and it is handed another one that holds the same.
+void ContainerReads::read_arrays(PyObject** place) {
+  PyObject* sequence = *place;
+  bool list = PyList_CheckExact(sequence), plain = list || PyTuple_CheckExact(sequence);
+  if (!plain || recorder_->inside_operator() || provenance_->is_fresh(sequence)) return;
+  int node = provenance_->known(sequence);
+  if (node < 0 || provenance_->touched(sequence)) return;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+  PyObject** items = PySequence_Fast_ITEMS(sequence);
+  if (!count || !std::all_of(items, items + count, is_numpy_array)) return;
+  if (lists_->is(sequence)) return lists_->put_entries(place, false);
+  if (log_->wrote_to(sequence)) return;
+  if (!provenance_->structural(node)) tree_->expect_length(node, sequence);
+  for (Py_ssize_t i = 0; i < count && !recorder_->stopped(); ++i)
+    if (!holds(node, items[i])) provenance_->follow_child(node, Access::At, nullptr, i, items[i]);
+  if (recorder_->stopped()) return;
+  PyObject* same = list ? PyList_New(count) : PyTuple_New(count);
+  if (!same) throw py::error_already_set();
+  for (Py_ssize_t i = 0; i < count; ++i)
+    list ? PyList_SET_ITEM(same, i, Py_NewRef(items[i])) : PyTuple_SET_ITEM(same, i, Py_NewRef(items[i]));
+  provenance_->note_made(same);
+  Py_SETREF(*place, same);
+}
+
 // How many numbers there are in a list that holds nothing else, or lists of these; none where one of them
 // cannot be followed.
 Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth) const {

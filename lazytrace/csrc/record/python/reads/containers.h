@@ -38,6 +38,7 @@ class ContainerReads {
   // The entries of one that an instruction takes apart, which may be numbers that are followed: false where
   // they are to be read as those of any other iterable.
   bool read_unpacked(PyObject** sequence);
+  void read_arrays(PyObject** sequence);
   // Puts a dict of the same in the place of one that becomes part of another, with the numbers that are
   // followed: f(**self.__dict__).
   void read_merged(PyObject** place);

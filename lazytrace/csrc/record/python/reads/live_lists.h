@@ -62,6 +62,8 @@ class LiveLists {
   bool remove(PyObject* list, PyObject* key, std::vector<Py_ssize_t>* places);
   // All entries go.
   bool clear(PyObject* list);
+  // A list of all that lies there, in its place on the stack.
+  void put_entries(PyObject** place, bool iterates);
 
  private:
   struct List {
@@ -91,7 +93,6 @@ class LiveLists {
   bool total(const List& list, PyObject* function, py::list* found);
   bool may_change(List* list);
   void put(PyObject** place, py::list made);
-  void put_entries(PyObject** place, bool iterates);
   void before_item(PyObject** list, PyObject** key);
   void ask_truth(PyObject* object);
   void before_length(PyObject** callee, PyObject** list);
